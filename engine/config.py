@@ -1,0 +1,80 @@
+"""Every setting of the engine, checked once when it is built; vLLM's names where vLLM has one."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+SchedulingPolicy = Literal["fcfs", "priority"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """Which weights, and how they are held."""
+
+    model: str = "demo"
+    """A folder with a Hugging Face checkpoint, a hub name, or `demo`: seeded, no download."""
+    served_model_name: str | None = None
+    """Name in the API and in the `model_name` label; None: `model` itself."""
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    """Of weights, activations and KV; auto: the checkpoint's own."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto: CUDA where there is one."""
+    seed: int = 0
+    """Of the demo model's weights and of sampling without a seed of its own."""
+
+    @property
+    def name(self) -> str:
+        return self.served_model_name or self.model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheConfig:
+    """The block pool."""
+
+    num_blocks: int
+    """Blocks in the pool."""
+    block_size: int = 16
+    """Tokens per block."""
+    enable_prefix_caching: bool = True
+    """Keep full blocks findable by content after their last reference went."""
+
+    def __post_init__(self) -> None:
+        _require_positive(self, "num_blocks", "block_size")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerConfig:
+    """What may run in one step."""
+
+    max_model_len: int
+    """Prompt and output tokens of one sequence."""
+    max_num_seqs: int = 64
+    """Sequences running at once."""
+    max_num_batched_tokens: int = 2048
+    """Tokens computed in one step."""
+    enable_chunked_prefill: bool = True
+    """Split a prompt over steps; off: it is computed whole, so a step must hold the longest."""
+    policy: SchedulingPolicy = "fcfs"
+    """fcfs, or `priority`: lower numbers first, then arrival."""
+    max_num_queued_reqs: int = 1024
+    """Requests waiting before new ones get 429."""
+
+    def __post_init__(self) -> None:
+        _require_positive(
+            self, "max_model_len", "max_num_seqs", "max_num_batched_tokens", "max_num_queued_reqs"
+        )
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise ValueError(
+                f"max_num_batched_tokens ({self.max_num_batched_tokens}) must be at least "
+                f"max_num_seqs ({self.max_num_seqs}): every running sequence needs one token a step"
+            )
+        if not self.enable_chunked_prefill and self.max_num_batched_tokens < self.max_model_len:
+            raise ValueError(
+                f"without chunked prefill max_num_batched_tokens ({self.max_num_batched_tokens}) "
+                f"must be at least max_model_len ({self.max_model_len}): a prompt is one step"
+            )
+
+
+def _require_positive(config: object, *fields: str) -> None:
+    for field in fields:
+        if getattr(config, field) <= 0:
+            raise ValueError(f"{field} must be positive, got {getattr(config, field)}")

@@ -1,0 +1,100 @@
+"""One request's life in the engine: its tokens, its place in the pool, its times."""
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from engine.events import BlockHash, FinishReason
+
+
+class RequestState(Enum):
+    """WAITING → RUNNING → FINISHED, and back from RUNNING to WAITING by preemption."""
+
+    WAITING = auto()
+    RUNNING = auto()
+    FINISHED = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """How the next token is chosen and when to stop."""
+
+    max_tokens: int
+    temperature: float = 0.0
+    """0 is greedy."""
+    top_p: float = 1.0
+    top_k: int = 0
+    """0: all tokens."""
+    seed: int | None = None
+    """None: the engine's own generator."""
+    stop_token_ids: frozenset[int] = frozenset()
+    ignore_eos: bool = False
+    logprobs: int | None = None
+    """Alternatives reported with each token's log probability; None: no log probabilities."""
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0.0
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A sequence of tokens that grows. Only the engine's thread changes it."""
+
+    request_id: int
+    tokens: list[int]
+    """Prompt, then output; append-only. All but the last may have KV."""
+    prompt_length: int
+    sampling: SamplingParams
+    arrival_ns: int
+    priority: int = 0
+    tenant: str = ""
+    trace_id: str = ""
+    hash_seed: BlockHash = b""
+    """Parent of the first block: digest of model, adapter and cache salt."""
+
+    state: RequestState = RequestState.WAITING
+    block_table: list[int] = field(default_factory=list)
+    """Block ids in token order: token i lives in block_table[i // block_size]."""
+    num_computed_tokens: int = 0
+    """Leading tokens whose KV is in the pool."""
+    block_hashes: list[BlockHash] = field(default_factory=list)
+    """Of the leading full blocks of `tokens`; computed as far as someone asked."""
+    num_cached_blocks: int = 0
+    """Leading blocks of the table that are findable."""
+
+    num_preemptions: int = 0
+    discarded_tokens: int = 0
+    """Computed tokens lost by the last preemption."""
+    first_scheduled_ns: int | None = None
+    admitted_ns: int | None = None
+    preempted_ns: int | None = None
+    first_token_ns: int | None = None
+    last_token_ns: int | None = None
+    computed_prompt_tokens: int | None = None
+    """Prompt tokens that the first admission had to compute."""
+    finish_reason: FinishReason | None = None
+
+    @property
+    def num_output_tokens(self) -> int:
+        return len(self.tokens) - self.prompt_length
+
+    @property
+    def max_length(self) -> int:
+        """Tokens it will hold if it runs to max_tokens."""
+        return self.prompt_length + self.sampling.max_tokens
+
+
+@dataclass(slots=True)
+class ScheduledSequence:
+    """One row of a step: compute KV for tokens [start, start + count) of the request.
+
+    The row samples a token iff that reaches the request's last token.
+    """
+
+    request: Request
+    start: int
+    count: int
+
+    @property
+    def samples(self) -> bool:
+        return self.start + self.count == len(self.request.tokens)
