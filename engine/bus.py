@@ -1,8 +1,8 @@
 """The in-process event bus: the step appends to a list, `flush` hands the batch to bounded queues.
 
-It never blocks the step, takes no lock in it and never raises into it. A full queue drops its oldest
-batch; the subscriber sees the gap in `seq`, counts it, asks for a snapshot and gets one with the next
-flush.
+It never blocks the step, takes no lock in it and never raises into it. A full queue drops its
+oldest batch; the subscriber sees the gap in `seq`, counts it, asks for a snapshot and gets one with
+the next flush.
 """
 
 import threading

@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import NamedTuple
 
-from engine.events import BlockHash, FinishReason
+from engine.events import FinishReason
+from engine.hashing import PrefixHasher
 
 
 class RequestState(Enum):
@@ -45,20 +47,18 @@ class Request:
     """Prompt, then output; append-only. All but the last may have KV."""
     prompt_length: int
     sampling: SamplingParams
+    hasher: PrefixHasher
+    """Names of the leading full blocks of `tokens`."""
     arrival_ns: int
     priority: int = 0
     tenant: str = ""
     trace_id: str = ""
-    hash_seed: BlockHash = b""
-    """Parent of the first block: digest of model, adapter and cache salt."""
 
     state: RequestState = RequestState.WAITING
     block_table: list[int] = field(default_factory=list)
     """Block ids in token order: token i lives in block_table[i // block_size]."""
     num_computed_tokens: int = 0
     """Leading tokens whose KV is in the pool."""
-    block_hashes: list[BlockHash] = field(default_factory=list)
-    """Of the leading full blocks of `tokens`; computed as far as someone asked."""
     num_cached_blocks: int = 0
     """Leading blocks of the table that are findable."""
 
@@ -82,6 +82,15 @@ class Request:
     def max_length(self) -> int:
         """Tokens it will hold if it runs to max_tokens."""
         return self.prompt_length + self.sampling.max_tokens
+
+
+class SampledToken(NamedTuple):
+    """What the model chose for one row, with log probabilities where the request wants them."""
+
+    token_id: int
+    logprob: float | None = None
+    alternatives: list[tuple[int, float]] | None = None
+    """(token id, log probability), the likeliest first."""
 
 
 @dataclass(slots=True)

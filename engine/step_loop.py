@@ -1,0 +1,249 @@
+"""The engine's own thread: take commands, schedule, run the model, hand out tokens, flush the bus.
+
+Other threads only ever put commands and read figures; nothing here waits for a client, a subscriber
+or a scrape. An exception in a step ends the loop: every request gets an error, `health` says why.
+"""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from engine.block_pool import BlockPool
+from engine.bus import Bus
+from engine.events import FinishReason, RejectReason, RequestRejected, StepCompleted
+from engine.request import Request, RequestState, SampledToken, ScheduledSequence
+from engine.scheduler import Scheduler, StepPlan
+
+IDLE_TICK_SECONDS = 0.5
+"""How often an idle loop looks up: late subscribers get their snapshot within this time."""
+
+logger = logging.getLogger(__name__)
+
+
+class Runner(Protocol):
+    """What computes a step."""
+
+    def execute(self, rows: Sequence[ScheduledSequence]) -> Sequence[SampledToken | None]:
+        """Compute KV for every row; one result a row, None where the row does not sample."""
+        ...
+
+
+class StepOutput(NamedTuple):
+    """News about one request after a step; `finish_reason` marks the last."""
+
+    request_id: int
+    token: SampledToken | None
+    finish_reason: FinishReason | None
+
+
+Sink = Callable[[list[StepOutput]], None]
+"""Called on the engine's thread after each step; must not block or raise."""
+
+
+class QueueFullError(Exception):
+    """The waiting queue is at its limit."""
+
+    def __init__(self, waiting: int, limit: int) -> None:
+        super().__init__(f"{waiting} requests wait already, the limit is {limit}")
+
+
+class EngineUnavailableError(Exception):
+    """The engine takes no requests: it failed, or it is shutting down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """Whether the engine makes progress, and if not, why."""
+
+    ok: bool
+    reason: str = ""
+
+
+class StepLoop:
+    """Runs the scheduler and the model; the only code that touches either after `start`."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        pool: BlockPool,
+        runner: Runner,
+        bus: Bus,
+        sink: Sink,
+        *,
+        max_num_queued_reqs: int,
+        stall_seconds: float = 60.0,
+    ) -> None:
+        self._scheduler = scheduler
+        self._pool = pool
+        self._runner = runner
+        self._bus = bus
+        self._sink = sink
+        self._max_num_queued_reqs = max_num_queued_reqs
+        self._stall_seconds = stall_seconds
+        self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._requests: dict[int, Request] = {}  # those that wait or run
+        self._outputs: list[StepOutput] = []
+        self._progress_ns = time.monotonic_ns()
+        self._closing = False
+        self._stop = False
+        self._failure: str | None = None
+        self._thread = threading.Thread(target=self._run, name="engine-step-loop", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def submit(self, request: Request) -> None:
+        """Queue a request. Raises QueueFullError or EngineUnavailableError, and counts it."""
+        if self._failure is not None:
+            self.reject("engine_dead")
+            raise EngineUnavailableError(f"the engine failed: {self._failure}")
+        if self._closing:
+            self.reject("draining")
+            raise EngineUnavailableError("the server is shutting down")
+        waiting = self._scheduler.num_waiting + self._commands.qsize()
+        if waiting >= self._max_num_queued_reqs:
+            self.reject("queue_full")
+            raise QueueFullError(waiting, self._max_num_queued_reqs)
+        self._commands.put(partial(self._add, request))
+        if self._failure is not None:  # it failed just now and may have looked at commands before
+            raise EngineUnavailableError(f"the engine failed: {self._failure}")
+
+    def abort(self, request_id: int, reason: FinishReason = "abort") -> None:
+        """End a request before the next step; one that is gone already is left alone."""
+        self._commands.put(partial(self._abort, request_id, reason))
+
+    def reset_prefix_cache(self) -> None:
+        """Forget all cached blocks before the next step."""
+        self._commands.put(self._reset)
+
+    def reject(self, reason: RejectReason) -> None:
+        """Count a request that was refused before it had an id."""
+        self._bus.emit(RequestRejected(reason))
+        if self._failure is not None:
+            self._bus.flush()  # nobody else will
+
+    def shutdown(self, drain_seconds: float) -> None:
+        """Take no more, finish what is there for at most `drain_seconds`, abort the rest, stop."""
+        self._closing = True
+        deadline = time.monotonic() + drain_seconds
+        while self._requests and self._thread.is_alive() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        self._commands.put(self._abort_all)
+        self._thread.join()
+
+    def health(self) -> Health:
+        """Unhealthy when the loop has died, or has work and has made no step for too long."""
+        if self._failure is not None:
+            return Health(False, f"the engine failed: {self._failure}")
+        if not self._thread.is_alive():
+            return Health(False, "the engine is not running")
+        idle_seconds = (time.monotonic_ns() - self._progress_ns) / 1e9
+        if self._requests and idle_seconds > self._stall_seconds:
+            return Health(
+                False, f"{len(self._requests)} requests and no step for {idle_seconds:.0f} s"
+            )
+        return Health(True)
+
+    def _run(self) -> None:
+        try:
+            while not self._stop:
+                self._take_commands(wait=not self._requests)
+                if self._requests and not self._step():
+                    self._take_commands(wait=True)
+                self._bus.flush()
+                self._deliver()
+        except Exception as error:
+            logger.exception("the engine failed; every request ends with an error")
+            self._failure = f"{type(error).__name__}: {error}"
+            self._end_all("error")
+            self._bus.flush()
+
+    def _take_commands(self, *, wait: bool) -> None:
+        try:
+            command = self._commands.get(timeout=IDLE_TICK_SECONDS) if wait else None
+            while True:
+                if command is not None:
+                    command()
+                command = self._commands.get_nowait()
+        except queue.Empty:
+            return
+
+    def _step(self) -> bool:
+        """One step; False if nothing could run."""
+        start = time.monotonic_ns()
+        plan = self._scheduler.schedule()
+        if not plan.rows:
+            return False
+        sampled = self._runner.execute(plan.rows)
+        finished = self._scheduler.update(
+            plan, [None if token is None else token.token_id for token in sampled]
+        )
+        for request in finished:
+            del self._requests[request.request_id]
+        emitted = []
+        for row, token in zip(plan.rows, sampled, strict=True):
+            if token is not None:
+                request = row.request
+                emitted.append(request.request_id)
+                output = StepOutput(request.request_id, token, request.finish_reason)
+                self._outputs.append(output)
+        self._progress_ns = time.monotonic_ns()
+        self._bus.emit(self._completed(plan, self._progress_ns - start, emitted))
+        return True
+
+    def _completed(self, plan: StepPlan, duration_ns: int, emitted: list[int]) -> StepCompleted:
+        pool, scheduler = self._pool, self._scheduler
+        return StepCompleted(
+            duration_ns=duration_ns,
+            running=scheduler.num_running,
+            waiting=scheduler.num_waiting,
+            swapped=0,
+            prefill_tokens=plan.prefill_tokens,
+            decode_tokens=plan.decode_tokens,
+            slots_filled=pool.num_active * pool.block_size - scheduler.unfilled_slots(),
+            active_blocks=pool.num_active,
+            cached_blocks=pool.num_cached,
+            free_blocks=pool.num_free,
+            emitted=emitted,
+        )
+
+    def _deliver(self) -> None:
+        if self._outputs:
+            outputs, self._outputs = self._outputs, []
+            self._sink(outputs)
+
+    def _add(self, request: Request) -> None:
+        if not self._requests:
+            self._progress_ns = time.monotonic_ns()  # idle until now: the stall clock starts here
+        self._requests[request.request_id] = request
+        self._scheduler.add(request)
+
+    def _abort(self, request_id: int, reason: FinishReason) -> None:
+        request = self._requests.pop(request_id, None)
+        if request is None:
+            return
+        self._scheduler.finish(request, reason)
+        self._outputs.append(StepOutput(request_id, None, reason))
+
+    def _reset(self) -> None:
+        self._pool.reset()
+
+    def _abort_all(self) -> None:
+        self._end_all("abort")
+        self._stop = True
+
+    def _end_all(self, reason: FinishReason) -> None:
+        while not self._commands.empty():  # requests that were still to be added end as well
+            self._commands.get_nowait()()
+        requests = list(self._requests.values())
+        self._requests.clear()
+        self._outputs += [StepOutput(request.request_id, None, reason) for request in requests]
+        self._deliver()  # first of all: after a failure the accounting below may fail as well
+        for request in requests:
+            if request.state is not RequestState.FINISHED:
+                self._scheduler.finish(request, reason)
