@@ -5,6 +5,9 @@ from typing import Literal
 
 SchedulingPolicy = Literal["fcfs", "priority"]
 
+DEFAULT_MAX_NUM_SEQS = 64
+DEFAULT_MAX_NUM_BATCHED_TOKENS = 2048
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
@@ -28,17 +31,19 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheConfig:
-    """The block pool."""
+    """The block pool. Its size: blocks, or bytes, or (neither) a share of the free memory."""
 
-    num_blocks: int
-    """Blocks in the pool."""
     block_size: int = 16
     """Tokens per block."""
+    num_gpu_blocks_override: int | None = None
+    """Blocks in the pool; wins over bytes."""
+    kv_cache_memory_bytes: int | None = None
+    """Bytes for the pool."""
     enable_prefix_caching: bool = True
     """Keep full blocks findable by content after their last reference went."""
 
     def __post_init__(self) -> None:
-        _require_positive(self, "num_blocks", "block_size")
+        _require_positive(self, "block_size", "num_gpu_blocks_override", "kv_cache_memory_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +52,9 @@ class SchedulerConfig:
 
     max_model_len: int
     """Prompt and output tokens of one sequence."""
-    max_num_seqs: int = 64
+    max_num_seqs: int = DEFAULT_MAX_NUM_SEQS
     """Sequences running at once."""
-    max_num_batched_tokens: int = 2048
+    max_num_batched_tokens: int = DEFAULT_MAX_NUM_BATCHED_TOKENS
     """Tokens computed in one step."""
     enable_chunked_prefill: bool = True
     """Split a prompt over steps; off: it is computed whole, so a step must hold the longest."""
@@ -76,5 +81,6 @@ class SchedulerConfig:
 
 def _require_positive(config: object, *fields: str) -> None:
     for field in fields:
-        if getattr(config, field) <= 0:
-            raise ValueError(f"{field} must be positive, got {getattr(config, field)}")
+        number = getattr(config, field)
+        if number is not None and number <= 0:
+            raise ValueError(f"{field} must be positive, got {number}")

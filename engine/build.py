@@ -1,0 +1,127 @@
+"""From settings to a running engine: model, pool, scheduler, step loop and the app's parts."""
+
+import time
+from dataclasses import dataclass
+
+from engine.block_pool import BlockPool
+from engine.bus import Bus, EventBus
+from engine.config import (
+    DEFAULT_MAX_NUM_BATCHED_TOKENS,
+    DEFAULT_MAX_NUM_SEQS,
+    CacheConfig,
+    ModelConfig,
+    SchedulerConfig,
+    SchedulingPolicy,
+)
+from engine.kv_manager import KVManager
+from engine.model.kv_cache import kv_layout
+from engine.model.limits import max_model_len
+from engine.model.loader import load_model
+from engine.model.runner import ModelRunner
+from engine.model.tokenizer import Tokenizer
+from engine.scheduler import Scheduler
+from engine.server.dispatch import Dispatcher
+from engine.server.requests import ServedModel
+from engine.sizing import pool_blocks
+from engine.step_loop import StepLoop
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """What the operator sets; the rest comes from the checkpoint."""
+
+    model: ModelConfig
+    cache: CacheConfig
+    max_model_len: int | None = None
+    """None: the checkpoint's."""
+    max_num_seqs: int = DEFAULT_MAX_NUM_SEQS
+    max_num_batched_tokens: int | None = None
+    """None: 2048, and without chunked prefill at least max_model_len."""
+    enable_chunked_prefill: bool = True
+    policy: SchedulingPolicy = "fcfs"
+    max_num_queued_reqs: int = 1024
+    stall_seconds: float = 60.0
+    """A step that takes longer makes /health say so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """A built engine. `loop.start()` runs it, `loop.shutdown()` ends it."""
+
+    loop: StepLoop
+    dispatcher: Dispatcher
+    tokenizer: Tokenizer
+    served: ServedModel
+    scheduler: SchedulerConfig
+    num_blocks: int
+    bytes_per_block: int
+    kv_dtype: str
+
+
+def build_engine(config: EngineConfig, bus: Bus) -> Engine:
+    """Load the model and put the engine together; nothing runs yet.
+
+    Raises CheckpointError, PoolSizeError, or ValueError for settings that contradict each other or
+    the checkpoint.
+    """
+    loaded = load_model(config.model)
+    model, block_size = loaded.model, config.cache.block_size
+    scheduler_config = _scheduler_config(config, max_model_len(model.config))
+    bytes_per_block = kv_layout(model.config, block_size, model.dtype).bytes_per_block
+    num_blocks = pool_blocks(config.cache, scheduler_config, bytes_per_block, model.device.type)
+    runner = ModelRunner(
+        model, num_blocks=num_blocks, block_size=block_size, seed=config.model.seed
+    )
+    pool = BlockPool(num_blocks, block_size, bus, bytes_per_block=bytes_per_block)
+    if isinstance(bus, EventBus):
+        bus.provide_snapshot(pool.snapshot)
+    kv = KVManager(pool, bus, enable_prefix_caching=config.cache.enable_prefix_caching)
+    scheduler = Scheduler(scheduler_config, kv, bus, loaded.tokenizer.eos_token_ids)
+    dispatcher = Dispatcher()
+    loop = StepLoop(
+        scheduler,
+        pool,
+        runner,
+        bus,
+        dispatcher.sink,
+        max_num_queued_reqs=config.max_num_queued_reqs,
+        stall_seconds=config.stall_seconds,
+    )
+    dispatcher.attach(loop)
+    served = ServedModel(
+        name=config.model.name,
+        vocab_size=runner.vocab_size,
+        block_size=block_size,
+        created=int(time.time()),
+    )
+    return Engine(
+        loop=loop,
+        dispatcher=dispatcher,
+        tokenizer=loaded.tokenizer,
+        served=served,
+        scheduler=scheduler_config,
+        num_blocks=num_blocks,
+        bytes_per_block=bytes_per_block,
+        kv_dtype=str(model.dtype).removeprefix("torch."),
+    )
+
+
+def _scheduler_config(config: EngineConfig, model_limit: int) -> SchedulerConfig:
+    length = config.max_model_len or model_limit
+    if length > model_limit:
+        raise ValueError(
+            f"--max-model-len {length} is over the checkpoint's {model_limit} positions"
+        )
+    budget = config.max_num_batched_tokens
+    if budget is None:
+        budget = max(DEFAULT_MAX_NUM_BATCHED_TOKENS, config.max_num_seqs)
+        if not config.enable_chunked_prefill:
+            budget = max(budget, length)
+    return SchedulerConfig(
+        max_model_len=length,
+        max_num_seqs=config.max_num_seqs,
+        max_num_batched_tokens=budget,
+        enable_chunked_prefill=config.enable_chunked_prefill,
+        policy=config.policy,
+        max_num_queued_reqs=config.max_num_queued_reqs,
+    )

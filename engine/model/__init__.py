@@ -1,0 +1,1 @@
+"""Checkpoints, paged attention, KV tensors, sampling: all of the engine that needs torch."""

@@ -1,0 +1,100 @@
+"""KV tensors of all layers: their layout, their bytes, writing and gathering."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedConfig
+
+from engine.model.architecture import layer_configs
+from engine.model.errors import UnsupportedArchitectureError
+
+
+class LayerShape(NamedTuple):
+    """K and V of one token in one layer: each (num_kv_heads, head_dim)."""
+
+    num_kv_heads: int
+    head_dim: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KVLayout:
+    """What one token and one block occupy."""
+
+    layers: tuple[LayerShape, ...]
+    block_size: int
+    """Tokens per block."""
+    dtype: torch.dtype
+
+    @property
+    def bytes_per_token(self) -> int:
+        """K and V, all layers."""
+        elements = sum(2 * layer.num_kv_heads * layer.head_dim for layer in self.layers)
+        return elements * self.dtype.itemsize
+
+    @property
+    def bytes_per_block(self) -> int:
+        """K and V, all layers."""
+        return self.bytes_per_token * self.block_size
+
+
+def kv_layout(config: PreTrainedConfig, block_size: int, dtype: torch.dtype) -> KVLayout:
+    """The layout that the configuration promises; the load-time probe checks that it is kept.
+
+    Raises UnsupportedArchitectureError if the configuration names no heads or no layers.
+    """
+    shapes = [_layer_shape(layer) for layer in layer_configs(config)]
+    return KVLayout(layers=tuple(shapes), block_size=block_size, dtype=dtype)
+
+
+def _layer_shape(config: PreTrainedConfig) -> LayerShape:
+    num_heads = getattr(config, "num_attention_heads", None)
+    num_kv_heads = getattr(config, "num_key_value_heads", None)
+    if num_kv_heads is None:  # multi_query: how GPT-BigCode says one head for all
+        num_kv_heads = 1 if getattr(config, "multi_query", False) else num_heads
+    head_dim = getattr(config, "head_dim", None)
+    if head_dim is None and isinstance(num_heads, int):
+        head_dim = config.hidden_size // num_heads
+    if not isinstance(num_kv_heads, int) or not isinstance(head_dim, int):
+        raise UnsupportedArchitectureError(
+            config.model_type, "its configuration does not say how many KV heads a layer has"
+        )
+    return LayerShape(num_kv_heads, head_dim)
+
+
+class KVCache:
+    """Paged K and V of every layer on one device.
+
+    `layers[i]` is (2, num_blocks, block_size, H_kv, D), K before V. Starts at zero: slots that
+    a mask hides must still be finite.
+    """
+
+    def __init__(self, layout: KVLayout, num_blocks: int, device: torch.device) -> None:
+        self.layout = layout
+        self.num_blocks = num_blocks
+        self.device = device
+        self.layers = [
+            torch.zeros(2, num_blocks, layout.block_size, *shape, dtype=layout.dtype, device=device)
+            for shape in layout.layers
+        ]
+        # Per layer: K and V by block (num_blocks, block_size, H_kv, D), then by slot (…, H_kv, D).
+        self._blocks = [(layer[0], layer[1]) for layer in self.layers]
+        self._slots = [(layer[0].flatten(0, 1), layer[1].flatten(0, 1)) for layer in self.layers]
+
+    def write(self, layer: int, slots: Tensor, key: Tensor, value: Tensor) -> None:
+        """Store K and V of T tokens.
+
+        slots: (T,) int64, block id * block_size + offset, distinct. key, value: (T, H_kv, D).
+        """
+        key_slots, value_slots = self._slots[layer]
+        key_slots.index_copy_(0, slots, key)
+        value_slots.index_copy_(0, slots, value)
+
+    def gather(self, layer: int, blocks: Tensor) -> tuple[Tensor, Tensor]:
+        """Copies of K and V of n blocks in the order given.
+
+        blocks: (n,) int64. Returns two (n, block_size, H_kv, D). Does not change the cache.
+        """
+        keys, values = self._blocks[layer]
+        return keys.index_select(0, blocks), values.index_select(0, blocks)

@@ -1,0 +1,207 @@
+"""From --model to a model and a tokenizer that are known to work, or one clear error."""
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import HFValidationError
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    TokenizersBackend,
+)
+from transformers.utils import logging as transformers_logging
+
+from engine.config import ModelConfig
+from engine.model import demo
+from engine.model.architecture import check_config, check_model_type
+from engine.model.attention import IMPLEMENTATION
+from engine.model.checkpoint import check_files
+from engine.model.errors import (
+    CheckpointError,
+    CheckpointFileError,
+    CheckpointNotFoundError,
+    MissingTokenizerError,
+    MissingWeightsError,
+    UnsupportedArchitectureError,
+)
+from engine.model.probe import probe
+from engine.model.tokenizer import Tokenizer
+
+logger = logging.getLogger(__name__)
+
+_DOWNLOADED = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt"]
+_NOT_DOWNLOADED = ["consolidated*", "original/*"]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """Weights on their device, ready for a ModelRunner, and their tokenizer."""
+
+    model: PreTrainedModel
+    tokenizer: Tokenizer
+
+    @property
+    def weight_bytes(self) -> int:
+        """Parameters and buffers, tied ones once."""
+        parameters = {p.data_ptr(): p.nbytes for p in self.model.parameters()}
+        return sum(parameters.values()) + sum(b.nbytes for b in self.model.buffers())
+
+
+def load_model(config: ModelConfig) -> LoadedModel:
+    """Load, check and probe. Raises a CheckpointError of one line; writes nothing to the terminal.
+
+    Only a name that is no local path goes to the network.
+    """
+    started = time.monotonic()
+    device = _device(config.device)
+    with _quiet_transformers():
+        if config.model == demo.NAME:
+            loaded = _load_demo(config, device)
+        else:
+            loaded = _load_checkpoint(config, device)
+        probe(loaded.model, config.model)
+    logger.info(
+        "loaded %s: %s, %s on %s, %.1f MiB, %.1f s",
+        config.model,
+        loaded.model.config.model_type,
+        loaded.model.dtype,
+        loaded.model.device,
+        loaded.weight_bytes / 2**20,
+        time.monotonic() - started,
+    )
+    return loaded
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(name)
+
+
+def _load_demo(config: ModelConfig, device: torch.device) -> LoadedModel:
+    dtype = torch.float32 if config.dtype == "auto" else getattr(torch, config.dtype)
+    model = demo.demo_model(config.seed, dtype, device)
+    return LoadedModel(model, Tokenizer(demo.demo_tokenizer(), frozenset()))
+
+
+def _load_checkpoint(config: ModelConfig, device: torch.device) -> LoadedModel:
+    folder = _local_folder(config.model)
+    check_model_type(config.model, check_files(folder))
+    try:
+        model = _load_weights(config, folder, device)
+    except CheckpointError:
+        raise
+    except (OSError, ValueError, RuntimeError, ImportError, LookupError, TypeError) as error:
+        if IMPLEMENTATION in str(error):  # old model code with a fixed list of attentions
+            raise UnsupportedArchitectureError(
+                config.model, "its layers take no other attention implementation"
+            ) from error
+        raise CheckpointFileError(
+            config.model,
+            f"transformers cannot load it ({_first_line(error)})",
+            "check that config.json and the weights belong together",
+        ) from error
+    return LoadedModel(model, _load_tokenizer(config.model, folder, _eos_token_ids(model)))
+
+
+def _local_folder(model: str) -> Path:
+    """The folder itself, or the hub's snapshot of a name, downloaded where it is not cached."""
+    path = Path(model).expanduser()
+    if path.is_dir() or model.startswith(("/", ".", "~")) or model.count("/") > 1:
+        return path
+    try:
+        return Path(
+            snapshot_download(model, allow_patterns=_DOWNLOADED, ignore_patterns=_NOT_DOWNLOADED)
+        )
+    except (OSError, HFValidationError) as error:
+        raise CheckpointNotFoundError(
+            model,
+            f"no such folder, and the hub did not deliver it ({_first_line(error)})",
+            "check the name, the network, and HF_TOKEN if access is restricted",
+        ) from error
+
+
+def _load_weights(config: ModelConfig, folder: Path, device: torch.device) -> PreTrainedModel:
+    model_config = AutoConfig.from_pretrained(
+        folder, trust_remote_code=False, local_files_only=True
+    )
+    check_config(config.model, model_config)
+    loaded: Any = AutoModelForCausalLM.from_pretrained(
+        folder,
+        config=model_config,
+        dtype="auto" if config.dtype == "auto" else getattr(torch, config.dtype),
+        device_map=None if device.type == "cpu" else device,
+        attn_implementation=IMPLEMENTATION,
+        use_safetensors=True,
+        trust_remote_code=False,
+        local_files_only=True,
+        output_loading_info=True,
+    )
+    model, loading = loaded
+    missing = sorted(loading["missing_keys"])
+    if missing:
+        raise MissingWeightsError(
+            config.model,
+            f"{len(missing)} tensors are missing from the weights, first {missing[0]}",
+            "download the checkpoint again, or take one made for text generation",
+        )
+    assert isinstance(model, PreTrainedModel)
+    model.train(False)
+    return model
+
+
+def _load_tokenizer(model: str, folder: Path, eos_token_ids: frozenset[int]) -> Tokenizer:
+    remedy = "add the model's tokenizer.json to the folder"
+    try:
+        tokenizer: Any = AutoTokenizer.from_pretrained(
+            folder, trust_remote_code=False, local_files_only=True
+        )
+    except (OSError, ValueError, RuntimeError, ImportError, LookupError, TypeError) as error:
+        raise MissingTokenizerError(
+            model, f"no usable tokenizer ({_first_line(error)})", remedy
+        ) from error
+    if not isinstance(tokenizer, TokenizersBackend):
+        raise MissingTokenizerError(
+            model, f"{type(tokenizer).__name__} is not based on tokenizer.json", remedy
+        )
+    return Tokenizer(tokenizer, eos_token_ids)
+
+
+def _eos_token_ids(model: PreTrainedModel) -> frozenset[int]:
+    """One or several, of the generation config where there is one, else of the config."""
+    eos: object = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    if eos is None:
+        eos = getattr(model.config.get_text_config(decoder=True), "eos_token_id", None)
+    if isinstance(eos, int):
+        return frozenset([eos])
+    return frozenset(eos) if isinstance(eos, list) else frozenset()
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0].strip() if lines else type(error).__name__
+
+
+@contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """No progress bars and no advice while loading; the settings return afterwards."""
+    settings: Any = transformers_logging  # untyped
+    verbosity = settings.get_verbosity()
+    progress_bar = settings.is_progress_bar_enabled()
+    settings.set_verbosity(logging.CRITICAL)
+    settings.disable_progress_bar()
+    try:
+        yield
+    finally:
+        settings.set_verbosity(verbosity)
+        if progress_bar:
+            settings.enable_progress_bar()

@@ -1,0 +1,74 @@
+"""One step of the model: compute the KV of the scheduled tokens, sample where a row is complete."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from engine.model.attention import PagedStep, paged_step
+from engine.model.kv_cache import KVCache, KVLayout, kv_layout
+from engine.model.limits import max_model_len
+from engine.model.metadata import StepBatch
+from engine.model.sampler import Sampler
+from engine.request import SampledToken, ScheduledSequence
+
+
+class ModelRunner:
+    """A model that was loaded for paged attention, with its KV tensors.
+
+    One thread at a time. The model's device and dtype are those of the KV tensors.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, *, num_blocks: int, block_size: int, seed: int = 0
+    ) -> None:
+        """Allocates num_blocks * bytes_per_block. seed: for requests that bring none."""
+        self._model = model
+        self.layout: KVLayout = kv_layout(model.config, block_size, model.dtype)
+        self.cache = KVCache(self.layout, num_blocks, model.device)
+        self._sampler = Sampler(seed)
+
+    @property
+    def max_model_len(self) -> int:
+        """Positions that the model was made for."""
+        return max_model_len(self._model.config)
+
+    @property
+    def vocab_size(self) -> int:
+        """Columns of the logits; may exceed the tokenizer's vocabulary."""
+        size: int = self._model.config.get_text_config(decoder=True).vocab_size
+        return size
+
+    @property
+    def bytes_per_block(self) -> int:
+        return self.layout.bytes_per_block
+
+    def execute(self, rows: Sequence[ScheduledSequence]) -> list[SampledToken | None]:
+        """Write the rows' KV and return each row's next token, None where it does not sample.
+
+        Every row's block table must cover its tokens, and no two rows may write the same slot.
+        """
+        logits = self.forward_logits(rows)
+        sampled = iter(self._sampler.sample(logits, [row.request for row in rows if row.samples]))
+        return [next(sampled) if row.samples else None for row in rows]
+
+    def forward_logits(self, rows: Sequence[ScheduledSequence]) -> Tensor:
+        """Write the rows' KV. Returns (S, vocab_size) float32: the S rows that sample, in order."""
+        batch = StepBatch(rows, self.layout, self.cache.device)
+        return step_logits(self._model, PagedStep(self.cache, batch))
+
+
+@torch.inference_mode()
+def step_logits(model: PreTrainedModel, step: PagedStep) -> Tensor:
+    """(S, V) float32, one row per sampling row of the batch. Writes the cache."""
+    batch = step.batch
+    with paged_step(step):
+        output = model(
+            input_ids=batch.token_ids[None],
+            position_ids=batch.positions[None],
+            use_cache=False,
+            logits_to_keep=batch.sample_positions,
+        )
+    logits: Tensor = output.logits[0]
+    return logits.float()

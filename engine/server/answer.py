@@ -1,0 +1,201 @@
+"""Runs the choices of one API call and writes the answer, whole or as server-sent events.
+
+What the two APIs word differently is behind `Wording`; this file knows only choices and pieces.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+from fastapi import Request as HttpRequest
+from fastapi.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from engine.model.tokenizer import Tokenizer
+from engine.request import Request
+from engine.server.dispatch import Dispatcher
+from engine.server.errors import error_body
+from engine.server.generation import GenerationError, Piece, generate
+
+CLIENT_CLOSED_REQUEST = 499
+
+logger = logging.getLogger(__name__)
+
+
+class Wording(Protocol):
+    """How one API words an answer."""
+
+    def opening(self, index: int) -> dict[str, Any] | None:
+        """The chunk before a choice's first token, if the API has one."""
+        ...
+
+    def chunk(self, index: int, piece: Piece) -> dict[str, Any]:
+        """One streamed piece of a choice."""
+        ...
+
+    def usage_chunk(self, usage: dict[str, Any]) -> dict[str, Any]:
+        """The last chunk of a stream whose caller asked for usage."""
+        ...
+
+    def whole(self, choices: Sequence[Piece], usage: dict[str, Any]) -> dict[str, Any]:
+        """The answer in one piece."""
+        ...
+
+
+@dataclass(slots=True)
+class Answer:
+    """The choices of one API call, under way."""
+
+    dispatcher: Dispatcher
+    tokenizer: Tokenizer
+    requests: Sequence[Request]
+    stops: Sequence[str]
+    wording: Wording
+    choices_per_prompt: int
+
+    def submit(self) -> None:
+        """Start every choice, or none: raises what `Dispatcher.submit` raises."""
+        try:
+            for request in self.requests:
+                self.dispatcher.submit(request)
+        except Exception:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Abort what still runs."""
+        for request in self.requests:
+            self.dispatcher.close(request)
+
+    async def respond(self, http_request: HttpRequest, *, stream: bool, usage: bool) -> Response:
+        """Submit and answer; a client that goes away ends its requests."""
+        self.submit()
+        if stream:
+            return _EventStream(self, include_usage=usage)
+        try:
+            return await self._whole(http_request)
+        finally:
+            self.close()
+
+    async def events(self, *, include_usage: bool) -> AsyncIterator[bytes]:
+        """The stream as server-sent events."""
+        try:
+            for index in range(len(self.requests)):
+                opening = self.wording.opening(index)
+                if opening is not None:
+                    yield _event(opening)
+            produced = 0
+            async with aclosing(self._pieces()) as pieces:
+                async for index, piece in pieces:
+                    produced += len(piece.tokens)
+                    yield _event(self.wording.chunk(index, piece))
+            if include_usage:
+                yield _event(self.wording.usage_chunk(self._usage(produced)))
+        except GenerationError as error:
+            yield _event(error_body(str(error), "internal_error", None, 500))
+        yield b"data: [DONE]\n\n"
+
+    async def _whole(self, http_request: HttpRequest) -> Response:
+        collecting = asyncio.ensure_future(self._collect())
+        leaving = asyncio.ensure_future(_disconnected(http_request))
+        try:
+            await asyncio.wait({collecting, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if not collecting.done():
+                return Response(status_code=CLIENT_CLOSED_REQUEST)
+            choices = collecting.result()
+        except GenerationError as error:
+            return _json(error_body(str(error), "internal_error", None, 500), 500)
+        finally:
+            collecting.cancel()
+            leaving.cancel()
+        produced = sum(len(choice.tokens) for choice in choices)
+        return _json(self.wording.whole(choices, self._usage(produced)))
+
+    async def _collect(self) -> list[Piece]:
+        choices = [Piece() for _ in self.requests]
+        async with aclosing(self._pieces()) as pieces:
+            async for index, piece in pieces:
+                choices[index].add(piece)
+        return choices
+
+    async def _pieces(self) -> AsyncGenerator[tuple[int, Piece]]:
+        """Pieces of all choices as they come."""
+        if len(self.requests) == 1:
+            async for piece in self._generate(0):
+                yield 0, piece
+            return
+        merged: asyncio.Queue[tuple[int, Piece | Exception]] = asyncio.Queue()
+        tasks = [asyncio.ensure_future(self._feed(i, merged)) for i in range(len(self.requests))]
+        try:
+            unfinished = len(tasks)
+            while unfinished:
+                index, news = await merged.get()
+                if isinstance(news, Exception):
+                    raise news
+                unfinished -= news.finish_reason is not None
+                yield index, news
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _feed(self, index: int, merged: asyncio.Queue[tuple[int, Piece | Exception]]) -> None:
+        try:
+            async for piece in self._generate(index):
+                merged.put_nowait((index, piece))
+        except Exception as error:  # raised again by the reader, who owns the answer
+            merged.put_nowait((index, error))
+
+    def _generate(self, index: int) -> AsyncIterator[Piece]:
+        return generate(self.dispatcher, self.tokenizer, self.requests[index], self.stops)
+
+    def _usage(self, produced: int) -> dict[str, Any]:
+        """Each prompt counts once, however many choices it has; found tokens likewise."""
+        firsts = self.requests[:: self.choices_per_prompt]
+        prompt = sum(request.prompt_length for request in firsts)
+        found = [
+            request.prompt_length - request.computed_prompt_tokens
+            for request in firsts
+            if request.computed_prompt_tokens is not None
+        ]
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": produced,
+            "total_tokens": prompt + produced,
+            "prompt_tokens_details": {"cached_tokens": sum(found)},
+        }
+
+
+class _EventStream(StreamingResponse):
+    """A stream that ends its requests however it ends, even before its first byte."""
+
+    def __init__(self, answer: Answer, *, include_usage: bool) -> None:
+        super().__init__(
+            answer.events(include_usage=include_usage),
+            media_type="text/event-stream",
+            headers={"Cache-Control": "no-cache"},
+        )
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._answer.close()
+
+
+async def _disconnected(http_request: HttpRequest) -> None:
+    """Returns when the client has gone; its body was read before."""
+    while (await http_request.receive())["type"] != "http.disconnect":
+        continue
+
+
+def _event(chunk: dict[str, Any]) -> bytes:
+    return b"data: " + msgspec.json.encode(chunk) + b"\n\n"
+
+
+def _json(body: dict[str, Any], status: int = 200) -> Response:
+    return Response(msgspec.json.encode(body), status, media_type="application/json")

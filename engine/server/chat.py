@@ -1,0 +1,128 @@
+"""POST /v1/chat/completions: a conversation, through the model's chat template."""
+
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header
+from fastapi import Request as HttpRequest
+from fastapi.responses import Response
+
+from engine.model.tokenizer import ChatTemplateError, Tokenizer
+from engine.request import Request
+from engine.server.answer import Answer
+from engine.server.dispatch import Dispatcher
+from engine.server.errors import BadRequestError
+from engine.server.generation import Piece
+from engine.server.protocol import ChatCompletionRequest
+from engine.server.requests import RequestFactory, trace_id
+
+
+class ChatWording:
+    """OpenAI's `chat.completion` objects."""
+
+    def __init__(
+        self,
+        body: ChatCompletionRequest,
+        model: str,
+        tokenizer: Tokenizer,
+        requests: Sequence[Request],
+    ) -> None:
+        self._body = body
+        self._tokenizer = tokenizer
+        self._prompt = requests[0].tokens[: requests[0].prompt_length]
+        self._head = {
+            "id": f"chatcmpl-{uuid.uuid4().hex}",
+            "object": "chat.completion",
+            "created": int(time.time()),
+            "model": model,
+        }
+        self._chunk_head = {**self._head, "object": "chat.completion.chunk"}
+
+    def opening(self, index: int) -> dict[str, Any]:
+        delta = {"role": "assistant", "content": ""}
+        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
+        chunk: dict[str, Any] = {**self._chunk_head, "choices": [choice]}
+        if self._body.return_token_ids:
+            chunk["prompt_token_ids"] = self._prompt
+        return chunk
+
+    def chunk(self, index: int, piece: Piece) -> dict[str, Any]:
+        choice = self._choice(index, piece, {"delta": {"content": piece.text}})
+        return {**self._chunk_head, "choices": [choice]}
+
+    def usage_chunk(self, usage: dict[str, Any]) -> dict[str, Any]:
+        return {**self._chunk_head, "choices": [], "usage": usage}
+
+    def whole(self, choices: Sequence[Piece], usage: dict[str, Any]) -> dict[str, Any]:
+        listed = [
+            self._choice(index, piece, {"message": {"role": "assistant", "content": piece.text}})
+            for index, piece in enumerate(choices)
+        ]
+        answer: dict[str, Any] = {**self._head, "choices": listed, "usage": usage}
+        if self._body.return_token_ids:
+            answer["prompt_token_ids"] = self._prompt
+        return answer
+
+    def _choice(self, index: int, piece: Piece, content: dict[str, Any]) -> dict[str, Any]:
+        choice: dict[str, Any] = {
+            "index": index,
+            **content,
+            "logprobs": self._logprobs(piece) if self._body.logprobs else None,
+            "finish_reason": piece.finish_reason,
+        }
+        if self._body.return_token_ids:
+            choice["token_ids"] = [token.token_id for token in piece.tokens]
+        return choice
+
+    def _logprobs(self, piece: Piece) -> dict[str, Any]:
+        return {
+            "content": [
+                {
+                    **self._named(token.token_id, token.logprob),
+                    "top_logprobs": [self._named(*pair) for pair in token.alternatives or ()],
+                }
+                for token in piece.tokens
+            ]
+        }
+
+    def _named(self, token_id: int, logprob: float | None) -> dict[str, Any]:
+        name = self._tokenizer.decode_token(token_id)
+        return {"token": name, "logprob": logprob, "bytes": list(name.encode())}
+
+
+def chat_router(
+    dispatcher: Dispatcher, tokenizer: Tokenizer, factory: RequestFactory, model: str
+) -> APIRouter:
+    """The endpoint over a running engine."""
+    router = APIRouter()
+
+    @router.post("/v1/chat/completions")
+    async def chat_completions(
+        body: ChatCompletionRequest,
+        http_request: HttpRequest,
+        traceparent: Annotated[str | None, Header()] = None,
+    ) -> Response:
+        factory.check_model(body.model)
+        prompt = _prompt(body, tokenizer)
+        wanted = (
+            body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
+        )
+        logprobs = (body.top_logprobs or 0) if body.logprobs else None
+        sampling = factory.sampling(body, len(prompt), wanted, logprobs)
+        trace = trace_id(traceparent)
+        requests = [factory.build(body, prompt, sampling, i, trace) for i in range(body.n)]
+        wording = ChatWording(body, model, tokenizer, requests)
+        answer = Answer(dispatcher, tokenizer, requests, body.stop_strings, wording, body.n)
+        return await answer.respond(http_request, stream=body.stream, usage=body.include_usage)
+
+    return router
+
+
+def _prompt(body: ChatCompletionRequest, tokenizer: Tokenizer) -> list[int]:
+    messages = [{"role": message.role, "content": message.text} for message in body.messages]
+    try:
+        return tokenizer.apply_chat_template(messages)
+    except ChatTemplateError as error:
+        raise BadRequestError("messages", f"messages: {error}") from error

@@ -1,0 +1,130 @@
+"""POST /v1/completions: prompts as text or token ids, several at once."""
+
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header
+from fastapi import Request as HttpRequest
+from fastapi.responses import Response
+
+from engine.model.tokenizer import Tokenizer
+from engine.request import Request
+from engine.server.answer import Answer
+from engine.server.dispatch import Dispatcher
+from engine.server.errors import BadRequestError
+from engine.server.generation import Piece
+from engine.server.protocol import MAX_CHOICES, CompletionRequest
+from engine.server.requests import RequestFactory, trace_id
+
+DEFAULT_MAX_TOKENS = 16
+"""What OpenAI's API and vLLM take when the caller names none."""
+
+
+class CompletionWording:
+    """OpenAI's `text_completion` objects."""
+
+    def __init__(
+        self, body: CompletionRequest, model: str, tokenizer: Tokenizer, requests: Sequence[Request]
+    ) -> None:
+        self._body = body
+        self._tokenizer = tokenizer
+        self._requests = requests
+        self._lengths = [0] * len(requests)  # characters sent, for text_offset
+        self._opened: set[int] = set()
+        self._head = {
+            "id": f"cmpl-{uuid.uuid4().hex}",
+            "object": "text_completion",
+            "created": int(time.time()),
+            "model": model,
+        }
+
+    def opening(self, index: int) -> None:
+        return None
+
+    def chunk(self, index: int, piece: Piece) -> dict[str, Any]:
+        return {**self._head, "choices": [self._choice(index, piece)]}
+
+    def usage_chunk(self, usage: dict[str, Any]) -> dict[str, Any]:
+        return {**self._head, "choices": [], "usage": usage}
+
+    def whole(self, choices: Sequence[Piece], usage: dict[str, Any]) -> dict[str, Any]:
+        listed = [self._choice(index, piece) for index, piece in enumerate(choices)]
+        return {**self._head, "choices": listed, "usage": usage}
+
+    def _choice(self, index: int, piece: Piece) -> dict[str, Any]:
+        choice: dict[str, Any] = {
+            "index": index,
+            "text": piece.text,
+            "logprobs": self._logprobs(index, piece) if self._body.logprobs is not None else None,
+            "finish_reason": piece.finish_reason,
+        }
+        if self._body.return_token_ids:
+            choice["token_ids"] = [token.token_id for token in piece.tokens]
+            if index not in self._opened:
+                request = self._requests[index]
+                choice["prompt_token_ids"] = request.tokens[: request.prompt_length]
+        self._opened.add(index)
+        self._lengths[index] += len(piece.text)
+        return choice
+
+    def _logprobs(self, index: int, piece: Piece) -> dict[str, Any]:
+        name = self._tokenizer.decode_token
+        words = [name(token.token_id) for token in piece.tokens]
+        offsets, offset = [], self._lengths[index]
+        for word in words:
+            offsets.append(offset)
+            offset += len(word)
+        return {
+            "tokens": words,
+            "token_logprobs": [token.logprob for token in piece.tokens],
+            "top_logprobs": [
+                {name(token_id): logprob for token_id, logprob in token.alternatives or ()}
+                for token in piece.tokens
+            ],
+            "text_offset": offsets,
+        }
+
+
+def completions_router(
+    dispatcher: Dispatcher, tokenizer: Tokenizer, factory: RequestFactory, model: str
+) -> APIRouter:
+    """The endpoint over a running engine."""
+    router = APIRouter()
+
+    @router.post("/v1/completions")
+    async def completions(
+        body: CompletionRequest,
+        http_request: HttpRequest,
+        traceparent: Annotated[str | None, Header()] = None,
+    ) -> Response:
+        factory.check_model(body.model)
+        prompts = _prompts(body, tokenizer)
+        if len(prompts) * body.n > MAX_CHOICES:
+            raise BadRequestError(
+                "prompt" if len(prompts) > 1 else "n",
+                f"{len(prompts)} prompts with n={body.n}: at most {MAX_CHOICES} choices a call",
+            )
+        wanted = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
+        trace = trace_id(traceparent)
+        requests = []
+        for prompt in prompts:
+            sampling = factory.sampling(body, len(prompt), wanted, body.logprobs)
+            requests += [factory.build(body, prompt, sampling, i, trace) for i in range(body.n)]
+        wording = CompletionWording(body, model, tokenizer, requests)
+        answer = Answer(dispatcher, tokenizer, requests, body.stop_strings, wording, body.n)
+        return await answer.respond(http_request, stream=body.stream, usage=body.include_usage)
+
+    return router
+
+
+def _prompts(body: CompletionRequest, tokenizer: Tokenizer) -> list[list[int]]:
+    prompt = body.prompt
+    if isinstance(prompt, str):
+        return [tokenizer.encode(prompt)]
+    if not prompt:
+        raise BadRequestError("prompt", "prompt: must not be empty")
+    texts = [tokenizer.encode(item) for item in prompt if isinstance(item, str)]
+    lists = [item for item in prompt if isinstance(item, list)]
+    return texts or lists or [[item for item in prompt if isinstance(item, int)]]

@@ -1,0 +1,84 @@
+"""Carries step outputs from the engine's thread to the coroutine that waits for each request."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from engine.request import Request
+from engine.step_loop import StepLoop, StepOutput
+
+
+class _Mailbox:
+    """Outputs of one request; what came since the last look is read at once."""
+
+    def __init__(self) -> None:
+        self.finished = False
+        self._outputs: list[StepOutput] = []
+        self._arrived = asyncio.Event()
+
+    def put(self, output: StepOutput) -> None:
+        self._outputs.append(output)
+        self.finished = self.finished or output.finish_reason is not None
+        self._arrived.set()
+
+    async def take(self) -> list[StepOutput]:
+        """Waits for at least one output."""
+        await self._arrived.wait()
+        self._arrived.clear()
+        outputs, self._outputs = self._outputs, []
+        return outputs
+
+
+class Dispatcher:
+    """The engine as coroutines see it. All methods but `sink` belong to the event loop's thread."""
+
+    def __init__(self) -> None:
+        self._mailboxes: dict[int, _Mailbox] = {}
+        self._event_loop: asyncio.AbstractEventLoop | None = None
+        self._engine: StepLoop | None = None
+
+    def attach(self, engine: StepLoop) -> None:
+        """Name the engine whose `sink` this dispatcher is."""
+        self._engine = engine
+
+    @property
+    def engine(self) -> StepLoop:
+        assert self._engine is not None, "attach an engine first"
+        return self._engine
+
+    def bind(self) -> None:
+        """Deliver to the running event loop from now on."""
+        self._event_loop = asyncio.get_running_loop()
+
+    def sink(self, outputs: list[StepOutput]) -> None:
+        """Called on the engine's thread after each step: one wake-up for all its outputs."""
+        assert self._event_loop is not None, "bind to an event loop before the first request"
+        self._event_loop.call_soon_threadsafe(self._deliver, outputs)
+
+    def submit(self, request: Request) -> None:
+        """Start a request, to be ended with `close`.
+
+        Raises QueueFullError or EngineUnavailableError; then there is nothing to close.
+        """
+        self.engine.submit(request)
+        self._mailboxes[request.request_id] = _Mailbox()  # filled by this thread: not before now
+
+    async def outputs(self, request: Request) -> AsyncIterator[list[StepOutput]]:
+        """The outputs of a submitted request, in order, until it ends."""
+        mailbox = self._mailboxes[request.request_id]
+        while True:
+            outputs = await mailbox.take()
+            yield outputs
+            if outputs[-1].finish_reason is not None:
+                return
+
+    def close(self, request: Request) -> None:
+        """Forget a request; one that still runs is aborted. Idempotent."""
+        mailbox = self._mailboxes.pop(request.request_id, None)
+        if mailbox is not None and not mailbox.finished:
+            self.engine.abort(request.request_id)
+
+    def _deliver(self, outputs: list[StepOutput]) -> None:
+        for output in outputs:
+            mailbox = self._mailboxes.get(output.request_id)
+            if mailbox is not None:
+                mailbox.put(output)

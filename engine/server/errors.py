@@ -1,0 +1,95 @@
+"""Errors as OpenAI's API gives them: {"error": {"message", "type", "param", "code"}}."""
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from engine.events import RejectReason
+from engine.server.protocol import UnsupportedFieldError
+from engine.step_loop import EngineUnavailableError, QueueFullError
+
+RETRY_AFTER_SECONDS = 1
+
+logger = logging.getLogger(__name__)
+
+
+class BadRequestError(Exception):
+    """The caller's wish cannot be met; `param` is the field to change."""
+
+    def __init__(
+        self, param: str | None, message: str, *, reason: RejectReason = "invalid"
+    ) -> None:
+        super().__init__(message)
+        self.param = param
+        self.reason: RejectReason = reason
+
+
+def error_body(message: str, kind: str, param: str | None, code: int) -> dict[str, Any]:
+    return {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+def install(app: FastAPI, reject: Callable[[RejectReason], None]) -> None:
+    """Give every error of the app that shape; `reject` counts requests refused by content."""
+
+    async def bad_request(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, BadRequestError)
+        reject(error.reason)
+        body = error_body(str(error), "invalid_request_error", error.param, 400)
+        return JSONResponse(body, 400)
+
+    async def invalid(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, RequestValidationError)
+        reject("invalid")
+        return JSONResponse(_validation_body(error), 400)
+
+    app.add_exception_handler(BadRequestError, bad_request)
+    app.add_exception_handler(RequestValidationError, invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(QueueFullError, _queue_full)
+    app.add_exception_handler(EngineUnavailableError, _unavailable)
+    app.add_exception_handler(Exception, _internal)
+
+
+async def _http(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    body = error_body(str(error.detail), "invalid_request_error", None, error.status_code)
+    return JSONResponse(body, error.status_code, error.headers)
+
+
+async def _queue_full(request: Request, error: Exception) -> JSONResponse:
+    body = error_body(str(error), "rate_limit_exceeded", None, 429)
+    return JSONResponse(body, 429, {"Retry-After": str(RETRY_AFTER_SECONDS)})
+
+
+async def _unavailable(request: Request, error: Exception) -> JSONResponse:
+    return JSONResponse(error_body(str(error), "service_unavailable", None, 503), 503)
+
+
+async def _internal(request: Request, error: Exception) -> JSONResponse:
+    logger.error("%s failed", request.url.path, exc_info=error)
+    return JSONResponse(error_body("internal error", "internal_error", None, 500), 500)
+
+
+def _validation_body(error: RequestValidationError) -> dict[str, Any]:
+    problem = error.errors()[0]
+    if problem["type"] == "json_invalid":
+        detail = problem.get("ctx", {}).get("error", problem["msg"])
+        message = f"the body is not valid JSON: {detail} (position {problem['loc'][-1]})"
+        return error_body(message, "invalid_request_error", None, 400)
+    context = problem.get("ctx", {}).get("error")
+    if isinstance(context, UnsupportedFieldError):
+        return error_body(str(context), "invalid_request_error", context.field, 400)
+    param = _field(problem["loc"])
+    return error_body(f"{param}: {problem['msg']}", "invalid_request_error", param, 400)
+
+
+def _field(location: Sequence[Any]) -> str:
+    """('body', 'messages', 0, 'role') → `messages.0.role`, without the union members' names."""
+    parts = [str(part) for part in location[1:]]
+    named = [part for part in parts if part.isidentifier() or part.isdecimal()]
+    return ".".join(named) or "body"

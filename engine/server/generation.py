@@ -1,0 +1,62 @@
+"""One choice of an answer: tokens in, text out, ended by the engine or by a stop string."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+from engine.events import FinishReason
+from engine.model.tokenizer import Tokenizer
+from engine.request import Request, SampledToken
+from engine.server.dispatch import Dispatcher
+from engine.server.stop_strings import StopStrings
+
+
+class GenerationError(Exception):
+    """The engine failed while this request was under way."""
+
+
+@dataclass(slots=True)
+class Piece:
+    """What is new since the last piece; the last one has a finish reason."""
+
+    text: str = ""
+    tokens: list[SampledToken] = field(default_factory=list)
+    finish_reason: FinishReason | None = None
+
+    def add(self, other: "Piece") -> None:
+        self.text += other.text
+        self.tokens += other.tokens
+        self.finish_reason = other.finish_reason
+
+
+async def generate(
+    dispatcher: Dispatcher, tokenizer: Tokenizer, request: Request, stops: Sequence[str]
+) -> AsyncIterator[Piece]:
+    """Yields the pieces of a submitted request, several steps in one if the reader is slow.
+
+    Text never contains a stop string, the token that stopped it or half a character. Raises
+    GenerationError if the engine fails.
+    """
+    detokenizer = tokenizer.detokenizer()
+    stop_strings = StopStrings(stops)
+    async for outputs in dispatcher.outputs(request):
+        piece = Piece()
+        for _, token, finish_reason in outputs:
+            if finish_reason == "error":
+                raise GenerationError("the engine failed while this request was under way")
+            piece.finish_reason = finish_reason
+            if token is None:
+                continue
+            piece.tokens.append(token)
+            if finish_reason == "stop":
+                continue  # an end-of-sequence or stop token has no text
+            shown, stopped = stop_strings.add(detokenizer.add([token.token_id]))
+            piece.text += shown
+            if stopped:
+                dispatcher.engine.abort(request.request_id, "stop")
+                piece.finish_reason = "stop"
+                yield piece
+                return
+        if piece.finish_reason is not None:
+            shown, stopped = stop_strings.add(detokenizer.finish())
+            piece.text += shown if stopped else shown + stop_strings.flush()
+        yield piece

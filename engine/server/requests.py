@@ -1,0 +1,121 @@
+"""From an API request to engine requests: limits of the model are checked here, by field."""
+
+import itertools
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from engine.config import SchedulerConfig
+from engine.hashing import PrefixHasher, chain_seed
+from engine.request import Request, SamplingParams
+from engine.server.errors import BadRequestError
+from engine.server.protocol import ChatCompletionRequest, GenerationRequest
+
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
+_NO_TRACE = "0" * 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModel:
+    """What the API needs to know of the model."""
+
+    name: str
+    vocab_size: int
+    """Token ids are below this."""
+    block_size: int
+    created: int
+    """Unix time at which the model was ready."""
+
+
+def trace_id(traceparent: str | None) -> str:
+    """The trace id of a W3C traceparent header; empty if there is none or it is not valid."""
+    match = _TRACEPARENT.fullmatch(traceparent or "")
+    return match[1] if match and match[1] != _NO_TRACE else ""
+
+
+class RequestFactory:
+    """Builds validated engine requests with ids that grow by one."""
+
+    def __init__(self, model: ServedModel, scheduler: SchedulerConfig) -> None:
+        self._model = model
+        self._scheduler = scheduler
+        self._ids = itertools.count()
+
+    def check_model(self, name: str | None) -> None:
+        """Raises BadRequestError unless the name is the served one, or absent."""
+        if name is not None and name != self._model.name:
+            raise BadRequestError(
+                "model", f"model: {name!r} is not served here; {self._model.name!r} is"
+            )
+
+    def sampling(
+        self,
+        body: GenerationRequest,
+        prompt_length: int,
+        max_tokens: int | None,
+        logprobs: int | None,
+    ) -> SamplingParams:
+        """Sampling for a prompt of that length. max_tokens None: as many as fit."""
+        limit = self._scheduler.max_model_len
+        room = limit - prompt_length
+        if room <= 0:
+            param = "messages" if isinstance(body, ChatCompletionRequest) else "prompt"
+            raise BadRequestError(
+                param,
+                f"{param}: {prompt_length} tokens, but the model's limit is {limit} "
+                "and the answer needs at least one: shorten it",
+                reason="prompt_too_long",
+            )
+        if max_tokens is not None and max_tokens > room:
+            raise BadRequestError(
+                "max_tokens",
+                f"max_tokens: {max_tokens} after a prompt of {prompt_length} tokens is over the "
+                f"model's limit of {limit}: at most {room} fit",
+            )
+        if body.priority and self._scheduler.policy != "priority":
+            raise BadRequestError(
+                "priority", "priority: this server schedules in order of arrival (policy fcfs)"
+            )
+        return SamplingParams(
+            max_tokens=room if max_tokens is None else max_tokens,
+            temperature=body.temperature,
+            top_p=body.top_p,
+            top_k=max(0, body.top_k),
+            seed=body.seed,
+            stop_token_ids=frozenset(body.stop_token_ids or ()),
+            ignore_eos=body.ignore_eos,
+            logprobs=logprobs,
+        )
+
+    def build(
+        self,
+        body: GenerationRequest,
+        prompt: Sequence[int],
+        sampling: SamplingParams,
+        choice: int,
+        trace: str,
+    ) -> Request:
+        """One engine request. choice: number among the n of this prompt; shifts a given seed."""
+        if not prompt:
+            raise BadRequestError("prompt", "prompt: must hold at least one token")
+        highest = max(prompt)
+        if highest >= self._model.vocab_size:
+            raise BadRequestError(
+                "prompt",
+                f"prompt: token id {highest} is outside the vocabulary of {self._model.vocab_size}",
+            )
+        if choice and sampling.seed is not None:
+            sampling = replace(sampling, seed=sampling.seed + choice)
+        seed = chain_seed(self._model.name, salt=body.cache_salt or "")
+        return Request(
+            request_id=next(self._ids),
+            tokens=list(prompt),
+            prompt_length=len(prompt),
+            sampling=sampling,
+            hasher=PrefixHasher(seed, self._model.block_size),
+            arrival_ns=time.monotonic_ns(),
+            priority=body.priority,
+            tenant=body.user or "",
+            trace_id=trace,
+        )

@@ -1,0 +1,23 @@
+"""Load for any OpenAI-compatible server: scenarios, trace replay, and a report. No torch."""
+
+from engine.workload.mooncake import TRACE_BLOCK_TOKENS, TraceError, TraceRequest, read_trace
+from engine.workload.report import Progress, Report
+from engine.workload.runner import StoppedError, run
+from engine.workload.server import ServerError
+from engine.workload.spec import LoadSpec, Scenario
+from engine.workload.tokens import BlockTokens
+
+__all__ = [
+    "TRACE_BLOCK_TOKENS",
+    "BlockTokens",
+    "LoadSpec",
+    "Progress",
+    "Report",
+    "Scenario",
+    "ServerError",
+    "StoppedError",
+    "TraceError",
+    "TraceRequest",
+    "read_trace",
+    "run",
+]

@@ -1,0 +1,111 @@
+"""The server's own counters, before and after: what its prefix cache and its scheduler did."""
+
+from dataclasses import dataclass
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from engine.workload.client import describe
+from engine.workload.spec import LoadSpec
+
+_TIMEOUT_SECONDS = 10.0
+
+_Candidates = tuple[tuple[str, dict[str, str]], ...]
+"""Names and required labels, in order of preference; the series of a name are summed."""
+
+_FIRST = {"phase": "first"}
+_QUERIED: _Candidates = (
+    ("kvscope_prefix_cache_queried_tokens_total", _FIRST),
+    ("vllm:prefix_cache_queries_total", {}),
+)
+_HIT: _Candidates = (
+    ("kvscope_prefix_cache_hit_tokens_total", _FIRST),
+    ("vllm:prefix_cache_hits_total", {}),
+)
+_PREEMPTIONS: _Candidates = (
+    ("kvscope_preemptions_total", {}),
+    ("vllm:num_preemptions_total", {}),
+)
+
+
+class CountersError(Exception):
+    """The metrics could not be read; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HitRate:
+    """Tokens of prompts looked up in the prefix cache, and found."""
+
+    queried_tokens: int
+    hit_tokens: int
+
+    @property
+    def ratio(self) -> float | None:
+        """None: nothing was looked up."""
+        return self.hit_tokens / self.queried_tokens if self.queried_tokens else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counters:
+    """None: not exposed."""
+
+    queried_tokens: float | None = None
+    hit_tokens: float | None = None
+    preemptions: float | None = None
+
+    def hit_rate_since(self, before: "Counters") -> HitRate | None:
+        queried = _increase(before.queried_tokens, self.queried_tokens)
+        hit = _increase(before.hit_tokens, self.hit_tokens)
+        if queried is None or hit is None:
+            return None
+        return HitRate(queried_tokens=queried, hit_tokens=hit)
+
+    def preemptions_since(self, before: "Counters") -> int | None:
+        return _increase(before.preemptions, self.preemptions)
+
+
+async def read_counters(http: httpx.AsyncClient, spec: LoadSpec) -> Counters:
+    """Raises CountersError. The API key stays with the API: metrics may be someone else's."""
+    url = spec.metrics_url or f"{spec.base_url}/metrics"
+    try:
+        response = await http.get(url, timeout=_TIMEOUT_SECONDS)
+    except httpx.HTTPError as error:
+        raise CountersError(f"{url}: {describe(error)}") from error
+    if not response.is_success:
+        raise CountersError(f"{url}: HTTP {response.status_code}")
+    try:
+        return parse_counters(response.text)
+    except ValueError as error:
+        raise CountersError(f"{url}: not Prometheus text: {error}") from error
+
+
+def parse_counters(exposition: str) -> Counters:
+    """From Prometheus text. Raises ValueError."""
+    samples: dict[str, list[tuple[dict[str, str], float]]] = {}
+    for family in text_string_to_metric_families(exposition):
+        for sample in family.samples:
+            samples.setdefault(sample.name, []).append((sample.labels, sample.value))
+
+    def first_exposed(candidates: _Candidates) -> float | None:
+        for name, required in candidates:
+            values = [
+                value
+                for labels, value in samples.get(name, ())
+                if required.items() <= labels.items()
+            ]
+            if values:
+                return sum(values)
+        return None
+
+    return Counters(
+        queried_tokens=first_exposed(_QUERIED),
+        hit_tokens=first_exposed(_HIT),
+        preemptions=first_exposed(_PREEMPTIONS),
+    )
+
+
+def _increase(before: float | None, after: float | None) -> int | None:
+    """None if unknown on either side, or if the counter began anew in between."""
+    if before is None or after is None or after < before:
+        return None
+    return round(after - before)

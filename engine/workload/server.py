@@ -1,0 +1,104 @@
+"""What the server is: its model, its context, the tokens that it makes of text."""
+
+import random
+from dataclasses import dataclass
+
+import httpx
+import msgspec
+
+from engine.workload.client import authorization, describe, error_detail
+from engine.workload.scenarios import CHAT_COMPLETIONS
+from engine.workload.spec import LoadSpec
+from engine.workload.text import TextCost, words
+
+_HELLO_TIMEOUT_SECONDS = 10.0
+"""For the list of models: an answer that needs no model."""
+_PROBE_BYTES = (32, 96)
+"""Two texts, short enough for any context; their difference has no template in it."""
+
+
+class ServerError(Exception):
+    """The server cannot be used at all; the message is one line for the user."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """Known before the first request of the workload."""
+
+    model: str
+    max_model_len: int | None
+    """None: neither the server nor the user says."""
+
+
+class _Model(msgspec.Struct):
+    id: str
+    max_model_len: int | None = None
+
+
+class _Models(msgspec.Struct):
+    data: list[_Model]
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int
+
+
+class _Probe(msgspec.Struct):
+    usage: _Usage
+
+
+async def discover(http: httpx.AsyncClient, spec: LoadSpec) -> Server:
+    """Asks `/v1/models`. Raises ServerError if nothing answers or there is no model to ask for."""
+    url = f"{spec.base_url}/v1/models"
+    try:
+        response = await http.get(url, headers=authorization(spec), timeout=_HELLO_TIMEOUT_SECONDS)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise ServerError(f"{url}: {describe(error)}") from error
+    # A server without this list can be used if the model is named.
+    if response.status_code == httpx.codes.NOT_FOUND and spec.model is not None:
+        return Server(model=spec.model, max_model_len=spec.max_model_len)
+    if not response.is_success:
+        raise ServerError(f"{url}: HTTP {response.status_code}: {error_detail(response.content)}")
+    try:
+        models = msgspec.json.decode(response.content, type=_Models).data
+    except msgspec.DecodeError as error:
+        raise ServerError(f"{url}: no list of models: {error}") from error
+    return _choose(url, models, spec)
+
+
+def _choose(url: str, models: list[_Model], spec: LoadSpec) -> Server:
+    if spec.model is None and not models:
+        raise ServerError(f"{url}: the server lists no model; name one with --model")
+    name = spec.model or models[0].id
+    # An alias may be served without being listed.
+    listed = next((model for model in models if model.id == name), _Model(id=name))
+    return Server(model=name, max_model_len=spec.max_model_len or listed.max_model_len)
+
+
+async def measure_text(http: httpx.AsyncClient, spec: LoadSpec, model: str) -> TextCost | None:
+    """From two one-token chats. None: the server gives no usage, or refuses the probe."""
+    counts = []
+    for num_bytes in _PROBE_BYTES:
+        text = words(random.Random(0), num_bytes)
+        body = {
+            "model": model,
+            "messages": [{"role": "user", "content": text}],
+            "max_tokens": 1,
+        }
+        try:
+            response = await http.post(
+                spec.base_url + CHAT_COMPLETIONS,
+                json=body,
+                headers=authorization(spec),
+                timeout=spec.timeout_seconds,
+            )
+            probe = msgspec.json.decode(response.content, type=_Probe)
+        except (httpx.HTTPError, msgspec.DecodeError):
+            return None
+        counts.append((len(text), probe.usage.prompt_tokens))
+    (short_bytes, short_tokens), (long_bytes, long_tokens) = counts
+    if long_tokens <= short_tokens:
+        return None
+    bytes_per_token = (long_bytes - short_bytes) / (long_tokens - short_tokens)
+    overhead = short_tokens - round(short_bytes / bytes_per_token)
+    return TextCost(bytes_per_token=bytes_per_token, message_overhead=max(0, overhead))

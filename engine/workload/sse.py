@@ -1,0 +1,43 @@
+"""Server-sent events, byte by byte as they come: the `data` of each event, nothing else."""
+
+from collections.abc import Iterator
+
+MAX_EVENT_BYTES = 1 << 20
+"""A chunk of a completion is below 1 kB, one with log probabilities below 100 kB."""
+
+
+class EventTooLongError(ValueError):
+    """The server sends something endless that is no event."""
+
+
+class EventParser:
+    """Lines end in LF, CRLF or CR, wherever the chunks are cut; comments and fields but data go.
+
+    Splits bytes, not text: U+2028 inside a reply is no line end.
+    """
+
+    def __init__(self) -> None:
+        self._line = b""
+        self._data: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> Iterator[str]:
+        """Data of the events that this chunk completes. Raises EventTooLongError."""
+        lines = (self._line + chunk).splitlines(keepends=True)
+        self._line = b""
+        # A trailing CR may be half of a CRLF: it waits for the next byte.
+        if lines and not lines[-1].endswith(b"\n"):
+            self._line = lines.pop()
+        for line in lines:
+            yield from self._take(line.rstrip(b"\r\n"))
+        if len(self._line) + sum(map(len, self._data)) > MAX_EVENT_BYTES:
+            raise EventTooLongError(f"an event of more than {MAX_EVENT_BYTES} bytes")
+
+    def _take(self, line: bytes) -> Iterator[str]:
+        if line:
+            name, _, value = line.partition(b":")
+            if name == b"data":
+                self._data.append(value.removeprefix(b" "))
+        elif self._data:
+            event = b"\n".join(self._data)
+            self._data.clear()
+            yield event.decode()

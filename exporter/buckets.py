@@ -1,0 +1,39 @@
+"""Upper bounds of every histogram, in seconds or tokens: ours, vLLM's, and their unions.
+
+vLLM's are those of 0.32. A fold observes into the union of the bounds that are shown, so one
+histogram serves two families; `+Inf` is implied everywhere.
+"""
+
+from collections.abc import Iterable
+
+FIRST_TOKEN_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+INTER_TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
+REQUEST_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600)
+QUEUE_SECONDS = (0.001, 0.01, 0.05, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+STEP_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1)
+
+VLLM_FIRST_TOKEN_SECONDS = (
+    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
+    *(1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560),
+)
+VLLM_INTER_TOKEN_SECONDS = (
+    *(0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75),
+    *(1, 2.5, 5, 7.5, 10, 20, 40, 80),
+)
+VLLM_REQUEST_SECONDS = (
+    *(0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60),
+    *(120, 240, 480, 960, 1920, 7680),
+)
+VLLM_ITERATION_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
+VLLM_REQUEST_TOKENS = tuple(step * 10**power for power in range(8) for step in (1, 2, 5))
+"""Shown up to the longest sequence of the model, see `up_to`."""
+
+
+def merged(*bounds: Iterable[float]) -> tuple[float, ...]:
+    """All bounds in order, each once."""
+    return tuple(sorted({bound for some in bounds for bound in some}))
+
+
+def up_to(bounds: Iterable[float], limit: float) -> tuple[float, ...]:
+    """The bounds that are at most `limit`."""
+    return tuple(bound for bound in bounds if bound <= limit)

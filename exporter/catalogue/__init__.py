@@ -1,0 +1,62 @@
+"""Every metric, declared once: collectors, documentation, dashboards, alerts and tests read it."""
+
+from difflib import get_close_matches
+
+from exporter.catalogue.metric import Group, Kind, Labels, Metric
+from exporter.catalogue.own import FOLDS, SELF, SOURCES
+from exporter.catalogue.pool import POOL
+from exporter.catalogue.preemption import PREEMPTION
+from exporter.catalogue.prefix import MISS_CAUSES, PHASES, PREFIX
+from exporter.catalogue.requests import REQUESTS
+from exporter.catalogue.vllm import VLLM
+from exporter.catalogue.vllm_legacy import VLLM_LEGACY
+
+__all__ = [
+    "CATALOGUE",
+    "COMPAT_SETS",
+    "FOLDS",
+    "GROUPS",
+    "MISS_CAUSES",
+    "PHASES",
+    "SOURCES",
+    "Group",
+    "Kind",
+    "Labels",
+    "Metric",
+    "metric",
+    "name",
+]
+
+CATALOGUE = (*POOL, *PREFIX, *REQUESTS, *PREEMPTION, *SELF, *VLLM, *VLLM_LEGACY)
+
+GROUPS: dict[Group, str] = {
+    "pool": "Pool",
+    "prefix": "Prefix cache",
+    "requests": "Requests and steps",
+    "preemption": "Preemption",
+    "self": "Self",
+    "vllm": "Compatibility: vLLM",
+    "vllm-legacy": "Compatibility: vLLM, old names",
+}
+"""Groups in the order of the documentation, with their titles."""
+
+COMPAT_SETS: frozenset[str] = frozenset({"vllm", "vllm-legacy"})
+"""Groups of other servers' names, each of which can be switched off."""
+
+_BY_NAME = {row.name: row for row in CATALOGUE}
+assert len(_BY_NAME) == len(CATALOGUE), "a metric is declared twice"
+
+
+def metric(name: str) -> Metric:
+    """The row of a metric; raises KeyError with the nearest names."""
+    try:
+        return _BY_NAME[name]
+    except KeyError:
+        near = get_close_matches(name, _BY_NAME, n=3)
+        hint = f"; did you mean {', '.join(near)}?" if near else ""
+        raise KeyError(f"no metric {name!r} in the catalogue{hint}") from None
+
+
+def name(name: str) -> str:
+    """The name itself, if it is in the catalogue: for queries, where a typo must not survive."""
+    return metric(name).name

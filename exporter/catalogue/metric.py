@@ -1,0 +1,53 @@
+"""One row of the catalogue: everything that is to be known about a metric, as data."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Kind = Literal["gauge", "counter", "histogram", "info"]
+Group = Literal["pool", "prefix", "requests", "preemption", "self", "vllm", "vllm-legacy"]
+Labels = dict[str, tuple[str, ...] | None]
+"""Name to closed set of values; None: one value that is constant for the engine."""
+
+ENGINE: Labels = {"model_name": None, "engine": None}
+"""The labels of every engine-level family."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """A family as it is declared; `collect` fills it, documentation and tests read it."""
+
+    name: str
+    """As exposed in the text format: a counter ends in `_total`, an info in `_info`."""
+    kind: Kind
+    help: str
+    """A sentence."""
+    unit: str
+    """Plural base unit; empty where the value has none."""
+    group: Group
+    labels: Labels = field(default_factory=lambda: dict(ENGINE))
+    buckets: tuple[float, ...] = ()
+    """Of a histogram, without +Inf."""
+    otel_name: str = ""
+    """Instrument name in OpenTelemetry; empty: not exported there."""
+    aliases: tuple[str, ...] = ()
+    """Nearest names in other servers' vocabularies; not always the same definition."""
+    source: tuple[str, ...] = ()
+    """Events it is folded from; empty: the exporter's own state."""
+
+    def __post_init__(self) -> None:
+        if (self.kind == "histogram") != bool(self.buckets):
+            raise ValueError(f"{self.name}: a histogram has buckets, and nothing else has")
+        if list(self.buckets) != sorted(set(self.buckets)):
+            raise ValueError(f"{self.name}: buckets must increase")
+
+    @property
+    def family(self) -> str:
+        """Name of the family in OpenMetrics: without the suffix that its samples carry."""
+        if self.kind == "counter":
+            return self.name.removesuffix("_total")
+        return self.name.removesuffix("_info") if self.kind == "info" else self.name
+
+    @property
+    def closed_labels(self) -> dict[str, tuple[str, ...]]:
+        """The labels whose values are enumerated here."""
+        return {label: values for label, values in self.labels.items() if values is not None}

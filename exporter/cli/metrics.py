@@ -1,0 +1,10 @@
+"""`kvscope metrics`: the catalogue as a page."""
+
+import typer
+
+from exporter.document import markdown
+
+
+def metrics() -> None:
+    """Print every metric that kvscope exports: name, type, unit, labels, meaning (Markdown)."""
+    typer.echo(markdown(), nl=False)

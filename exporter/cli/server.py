@@ -1,0 +1,179 @@
+"""Runs the engine with its exporter in one process: HTTP in front, metrics beside, a clean end."""
+
+import logging
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import typer
+import uvicorn
+
+from engine.bus import EventBus, NullBus
+from exporter.engine_info import EngineInfo
+from exporter.exposition import Exporter
+from exporter.http import MetricsServer, metrics_router, serve_metrics
+
+if TYPE_CHECKING:
+    from engine.build import Engine, EngineConfig
+
+USAGE_ERROR = 2
+BACKLOG = 2048
+
+logger = logging.getLogger("kvscope")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenConfig:
+    """Where the server listens and how it ends."""
+
+    host: str = "127.0.0.1"
+    """Loopback by default: the API has no authentication unless a key is set."""
+    port: int = 8000
+    metrics_port: int | None = None
+    """A further port for /metrics alone; None: only the API's."""
+    metrics_host: str = "127.0.0.1"
+    api_key: str | None = None
+    drain_seconds: float = 30.0
+    """How long SIGTERM waits for requests under way."""
+
+
+def fail(message: str) -> typer.Exit:
+    """One line on stderr; raise the result to leave with exit code 2."""
+    typer.echo(f"kvscope: {message}", err=True)
+    return typer.Exit(USAGE_ERROR)
+
+
+def configure_logging() -> None:
+    """Our lines on stderr, one format."""
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
+        datefmt="%H:%M:%S",
+    )
+    for chatty in ("httpx", "httpcore", "uvicorn.access"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+
+
+def run(
+    config: "EngineConfig",
+    listen: ListenConfig,
+    *,
+    compat: frozenset[str],
+    collect: bool = True,
+    on_ready: Callable[[str, uvicorn.Server], None] | None = None,
+) -> None:
+    """Build, serve until a signal, drain, stop. `on_ready` gets the base URL just before.
+
+    collect False: the null bus and no /metrics. Raises typer.Exit(2) after one clear line for
+    whatever is wrong with the settings, the checkpoint or the ports.
+    """
+    from engine.model.errors import CheckpointError
+    from engine.server.app import ApiConfig, create_app
+    from engine.sizing import PoolSizeError
+
+    with ExitStack() as stack:
+        listener = stack.enter_context(_listen(listen.host, listen.port))
+        bus = EventBus() if collect else NullBus()
+        try:
+            engine = _build(config, bus)
+        except (CheckpointError, PoolSizeError, ValueError) as error:
+            raise fail(str(error)) from None
+        routers = []
+        if isinstance(bus, EventBus):
+            exporter = Exporter(bus.subscribe(), _engine_info(config, engine), compat=compat)
+            exporter.start()
+            stack.callback(exporter.stop)
+            routers.append(metrics_router(exporter))
+            if listen.metrics_port is not None:
+                metrics = _metrics_server(exporter, listen.metrics_host, listen.metrics_port)
+                stack.callback(metrics.stop)
+        app = create_app(
+            engine.dispatcher,
+            engine.tokenizer,
+            engine.served,
+            engine.scheduler,
+            ApiConfig(api_key=listen.api_key),
+            routers,
+        )
+        server = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                lifespan="on",
+                timeout_graceful_shutdown=int(listen.drain_seconds),
+            )
+        )
+        engine.loop.start()
+        stack.callback(engine.loop.shutdown, 0.0)
+        url = f"http://{_display(listen.host)}:{listener.getsockname()[1]}"
+        logger.info("serving %s at %s/v1, metrics at %s/metrics", engine.served.name, url, url)
+        if on_ready is not None:
+            on_ready(url, server)
+        with _quiet_signals():
+            server.run(sockets=[listener])
+
+
+def _build(config: "EngineConfig", bus: EventBus | NullBus) -> "Engine":
+    from engine.build import build_engine
+
+    return build_engine(config, bus)
+
+
+def _engine_info(config: "EngineConfig", engine: "Engine") -> EngineInfo:
+    return EngineInfo(
+        model_name=engine.served.name,
+        max_model_len=engine.scheduler.max_model_len,
+        enable_prefix_caching=config.cache.enable_prefix_caching,
+        cache_dtype=engine.kv_dtype,
+        prefix_caching_hash_algo="sha256",
+    )
+
+
+def _metrics_server(exporter: Exporter, host: str, port: int) -> MetricsServer:
+    try:
+        return serve_metrics(exporter, host, port)
+    except OSError as error:
+        raise fail(
+            f"cannot listen on {host}:{port} for metrics ({error.strerror}): "
+            "choose another --metrics-port"
+        ) from None
+
+
+@contextmanager
+def _listen(host: str, port: int) -> Iterator[socket.socket]:
+    """The API's socket, taken before anything slow happens."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise fail(
+            f"cannot listen on {host}:{port} ({error.strerror}): choose another --port or --host"
+        ) from None
+    with listener:
+        yield listener
+
+
+@contextmanager
+def _quiet_signals() -> Iterator[None]:
+    """uvicorn raises the signal that ended it once more after its shutdown: ignore that."""
+
+    def ignore(number: int, frame: FrameType | None) -> None:
+        pass
+
+    previous = {number: signal.signal(number, ignore) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _display(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

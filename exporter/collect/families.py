@@ -1,0 +1,95 @@
+"""Fills rows of the catalogue with values; label sets are built once and kept."""
+
+from collections.abc import Callable, Mapping
+
+from prometheus_client.core import Metric as Family
+from prometheus_client.samples import Exemplar, Sample
+
+from exporter.catalogue import Metric, metric
+from exporter.fold import Histogram
+
+Values = Mapping[tuple[str, ...], float]
+
+
+class Families:
+    """Makes Prometheus families; `constants` are the labels that are the same for the engine."""
+
+    def __init__(self, constants: Mapping[str, str], wall: Callable[[int], float]) -> None:
+        self.wall = wall
+        """From a monotonic reading to Unix time."""
+        self._constants = dict(constants)
+        self._labels: dict[tuple[str, tuple[str, ...]], dict[str, str]] = {}
+
+    def single(self, name: str, value: float) -> Family:
+        """A family of one series."""
+        return self.table(name, {(): value})
+
+    def column(self, name: str, values: Mapping[str, float]) -> Family:
+        """A family with one closed label."""
+        return self.table(name, {(value,): number for value, number in values.items()})
+
+    def table(self, name: str, values: Values) -> Family:
+        """A family by the values of its closed labels, in the catalogue's order."""
+        row = metric(name)
+        family = _empty(row)
+        for key, number in values.items():
+            family.samples.append(Sample(row.name, self._labels_of(row, key), number))
+        return family
+
+    def fact(self, name: str, labels: Mapping[str, str]) -> Family:
+        """A 1 whose labels are what it says; labels without a value are left out."""
+        row = metric(name)
+        unknown = labels.keys() - row.labels.keys()
+        assert not unknown, f"{name} has no labels {sorted(unknown)}"
+        family = _empty(row)
+        constants = {k: v for k, v in self._constants.items() if k in row.labels}
+        family.samples.append(Sample(row.name, {**constants, **labels}, 1))
+        return family
+
+    def histogram(
+        self, name: str, histogram: Histogram, bounds: tuple[float, ...] | None = None
+    ) -> Family:
+        """A histogram at the catalogue's bounds, or at fewer ones."""
+        row = metric(name)
+        family = _empty(row)
+        samples = family.samples
+        buckets = histogram.at(row.buckets if bounds is None else bounds)
+        for bucket in buckets:
+            exemplar = None
+            if bucket.exemplar is not None:
+                exemplar = Exemplar(
+                    {"trace_id": bucket.exemplar.trace_id},
+                    bucket.exemplar.value,
+                    round(self.wall(bucket.exemplar.time_ns), 3),
+                )
+            labels = self._labels_of(row, ("le", _bound_text(bucket.bound)))
+            samples.append(
+                Sample(f"{row.name}_bucket", labels, bucket.observations, None, exemplar)
+            )
+        labels = self._labels_of(row, ())
+        samples.append(Sample(f"{row.name}_count", labels, buckets[-1].observations))
+        samples.append(Sample(f"{row.name}_sum", labels, histogram.total))
+        return family
+
+    def _labels_of(self, row: Metric, key: tuple[str, ...]) -> dict[str, str]:
+        labels = self._labels.get((row.name, key))
+        if labels is None:
+            labels = {k: v for k, v in self._constants.items() if k in row.labels}
+            if key[:1] == ("le",):
+                labels["le"] = key[1]
+            else:
+                for (label, closed), value in zip(row.closed_labels.items(), key, strict=True):
+                    assert value in closed, f"{row.name}: {label}={value!r} is not declared"
+                    labels[label] = value
+            self._labels[row.name, key] = labels
+        return labels
+
+
+def _bound_text(bound: float) -> str:
+    return "+Inf" if bound == float("inf") else repr(float(bound))
+
+
+def _empty(row: Metric) -> Family:
+    # OpenMetrics allows a unit only where the name ends with it; the library would append it.
+    unit = row.unit if row.family.endswith(f"_{row.unit}") else ""
+    return Family(row.family, row.help, row.kind, unit)

@@ -1,0 +1,44 @@
+"""Pool families from the ledger and the churn."""
+
+from collections.abc import Iterator
+
+from prometheus_client.core import Metric as Family
+
+from exporter.collect.families import Families
+from exporter.fold import Churn, Ledger
+
+
+def collect_ledger(families: Families, ledger: Ledger) -> Iterator[Family]:
+    """Nothing while the state is unknown."""
+    if not ledger.known:
+        return
+    yield families.column(
+        "kvscope_kv_blocks",
+        {
+            "active": ledger.num_active,
+            "cached": ledger.num_cached,
+            "free": ledger.num_free,
+            "reserved": ledger.reserved,
+        },
+    )
+    yield families.single("kvscope_kv_capacity_blocks", ledger.num_blocks)
+    yield families.single("kvscope_kv_block_size_tokens", ledger.block_size)
+    if ledger.bytes_per_block:
+        yield families.single("kvscope_kv_block_size_bytes", ledger.bytes_per_block)
+    yield families.column(
+        "kvscope_kv_usage_ratio",
+        {"active": ledger.active_ratio, "resident": ledger.resident_ratio},
+    )
+    yield families.single("kvscope_kv_ledger_imbalance_blocks", ledger.imbalance)
+    yield families.single("kvscope_kv_shared_blocks", ledger.num_shared)
+    yield families.single("kvscope_kv_deduplicated_blocks", ledger.num_deduplicated)
+    if ledger.unfilled_slots is not None:
+        yield families.single("kvscope_kv_unfilled_slots", ledger.unfilled_slots)
+
+
+def collect_churn(families: Families, churn: Churn) -> Iterator[Family]:
+    """Counters: what was lost in a gap is not in them."""
+    yield families.column("kvscope_kv_block_allocations_total", churn.allocations)
+    yield families.column("kvscope_kv_block_releases_total", churn.releases)
+    yield families.column("kvscope_kv_block_evictions_total", churn.evictions)
+    yield families.single("kvscope_kv_allocation_failures_total", churn.allocation_failures)

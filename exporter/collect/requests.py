@@ -1,0 +1,45 @@
+"""Families of requests, their latencies, preemptions and steps."""
+
+from collections.abc import Iterator
+
+from prometheus_client.core import Metric as Family
+
+from exporter.collect.families import Families
+from exporter.fold import Latency, Preemption, Requests, Steps
+
+
+def collect_requests(families: Families, requests: Requests) -> Iterator[Family]:
+    if requests.known:
+        yield families.column(
+            "kvscope_requests", {"waiting": requests.waiting, "running": requests.running}
+        )
+    yield families.column("kvscope_requests_finished_total", requests.finished)
+    yield families.column("kvscope_requests_rejected_total", requests.rejected)
+
+
+def collect_latency(families: Families, latency: Latency) -> Iterator[Family]:
+    yield families.histogram("kvscope_time_to_first_token_seconds", latency.first_token)
+    yield families.histogram("kvscope_inter_token_latency_seconds", latency.inter_token)
+    yield families.histogram("kvscope_request_duration_seconds", latency.duration)
+    yield families.histogram("kvscope_request_queue_seconds", latency.queue)
+
+
+def collect_steps(families: Families, steps: Steps) -> Iterator[Family]:
+    yield families.histogram("kvscope_step_duration_seconds", steps.duration)
+    yield families.column(
+        "kvscope_step_tokens_total",
+        {"prefill": steps.prefill_tokens, "decode": steps.decode_tokens},
+    )
+    if steps.last_step_ns is not None:
+        yield families.single(
+            "kvscope_last_step_timestamp_seconds", families.wall(steps.last_step_ns)
+        )
+
+
+def collect_preemption(families: Families, preemption: Preemption) -> Iterator[Family]:
+    yield families.table("kvscope_preemptions_total", preemption.preemptions)
+    yield families.single("kvscope_preemption_discarded_tokens_total", preemption.discarded_tokens)
+    yield families.single(
+        "kvscope_preemption_recomputed_tokens_total", preemption.recomputed_tokens
+    )
+    yield families.single("kvscope_preemption_stalled_seconds_total", preemption.stalled_ns / 1e9)

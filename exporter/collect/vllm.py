@@ -1,0 +1,73 @@
+"""vLLM's present names, from whichever fold knows the value."""
+
+from collections.abc import Iterator
+
+from prometheus_client.core import Metric as Family
+
+from exporter import buckets
+from exporter.collect.families import Families
+from exporter.engine_info import EngineInfo
+from exporter.fold import Latency, Ledger, Prefix, Requests, Vllm
+
+
+def collect_vllm_pool(families: Families, ledger: Ledger, engine: EngineInfo) -> Iterator[Family]:
+    """Nothing while the state is unknown."""
+    if not ledger.known:
+        return
+    yield families.single("vllm:kv_cache_usage_perc", ledger.active_ratio)
+    num_tokens = ledger.num_blocks * ledger.block_size
+    facts = {
+        "block_size": ledger.block_size,
+        "num_gpu_blocks": ledger.num_blocks,
+        "enable_prefix_caching": engine.enable_prefix_caching,
+        "cache_dtype": engine.cache_dtype,
+        "kv_cache_size_tokens": num_tokens,
+        "kv_cache_max_concurrency": num_tokens / engine.max_model_len,
+        "gpu_memory_utilization": engine.gpu_memory_utilization,
+        "prefix_caching_hash_algo": engine.prefix_caching_hash_algo,
+    }
+    yield families.fact(
+        "vllm:cache_config_info",
+        {label: str(value) for label, value in facts.items() if value is not None},
+    )
+
+
+def collect_vllm_prefix(families: Families, prefix: Prefix) -> Iterator[Family]:
+    yield families.single("vllm:prefix_cache_queries_total", prefix.queried_tokens["first"])
+    yield families.single("vllm:prefix_cache_hits_total", prefix.hit_tokens["first"])
+
+
+def collect_vllm_requests(families: Families, requests: Requests) -> Iterator[Family]:
+    if requests.known:
+        yield families.single("vllm:num_requests_running", requests.running)
+        yield families.single("vllm:num_requests_waiting", requests.waiting)
+    yield families.column("vllm:request_success_total", {**requests.finished, "repetition": 0})
+
+
+def collect_vllm_latency(families: Families, latency: Latency) -> Iterator[Family]:
+    yield families.histogram("vllm:time_to_first_token_seconds", latency.first_token)
+    yield families.histogram("vllm:inter_token_latency_seconds", latency.inter_token)
+    yield families.histogram("vllm:e2e_request_latency_seconds", latency.duration)
+
+
+def collect_vllm(families: Families, vllm: Vllm, engine: EngineInfo) -> Iterator[Family]:
+    tokens = buckets.up_to(buckets.VLLM_REQUEST_TOKENS, engine.max_model_len)
+    yield families.single("vllm:num_preemptions_total", vllm.preemptions)
+    yield families.single("vllm:prompt_tokens_total", vllm.prompt_tokens)
+    yield families.single("vllm:generation_tokens_total", vllm.generation_tokens)
+    yield families.histogram("vllm:iteration_tokens_total", vllm.iteration_tokens)
+    for name, histogram in (
+        ("vllm:request_prompt_tokens", vllm.request_prompt_tokens),
+        ("vllm:request_generation_tokens", vllm.request_generation_tokens),
+        # One sequence per request: the longest is the only one.
+        ("vllm:request_max_num_generation_tokens", vllm.request_generation_tokens),
+        ("vllm:request_params_max_tokens", vllm.request_max_tokens),
+    ):
+        yield families.histogram(name, histogram, tokens)
+    yield families.histogram(
+        "vllm:request_time_per_output_token_seconds", vllm.time_per_output_token
+    )
+    yield families.histogram("vllm:request_queue_time_seconds", vllm.queue)
+    yield families.histogram("vllm:request_prefill_time_seconds", vllm.prefill)
+    yield families.histogram("vllm:request_decode_time_seconds", vllm.decode)
+    yield families.histogram("vllm:request_inference_time_seconds", vllm.inference)

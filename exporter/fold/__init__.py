@@ -1,0 +1,31 @@
+"""One state machine per question; none knows Prometheus."""
+
+from exporter.fold.census import Census
+from exporter.fold.churn import Churn
+from exporter.fold.fold import Fold
+from exporter.fold.folds import Folds
+from exporter.fold.histogram import Bucket, Exemplar, Histogram
+from exporter.fold.latency import Latency
+from exporter.fold.ledger import Ledger
+from exporter.fold.preemption import Preemption
+from exporter.fold.prefix import Prefix
+from exporter.fold.requests import Requests
+from exporter.fold.steps import Steps
+from exporter.fold.vllm import Vllm
+
+__all__ = [
+    "Bucket",
+    "Census",
+    "Churn",
+    "Exemplar",
+    "Fold",
+    "Folds",
+    "Histogram",
+    "Latency",
+    "Ledger",
+    "Preemption",
+    "Prefix",
+    "Requests",
+    "Steps",
+    "Vllm",
+]

@@ -1,0 +1,25 @@
+"""How many events of each type came."""
+
+from typing import Any, get_args
+
+from engine.events import Batch, EngineEvent
+from exporter.fold.fold import Fold
+
+
+class Census(Fold):
+    """Counts by type, all types present from the start."""
+
+    name = "census"
+    ignored = frozenset()
+
+    def __init__(self) -> None:
+        self.counts: dict[type[Any], int] = dict.fromkeys(get_args(EngineEvent), 0)
+        super().__init__(dict.fromkeys(self.counts, self._count))
+
+    def on_batch(self, batch: Batch) -> None:
+        counts = self.counts
+        for event in batch.events:
+            counts[type(event)] += 1
+
+    def _count(self, event: EngineEvent) -> None:
+        self.counts[type(event)] += 1

@@ -1,0 +1,77 @@
+"""How many blocks were handed out, given back and evicted, and why: counts, no state."""
+
+from typing import get_args
+
+from engine.events import (
+    AllocationCause,
+    AllocationFailed,
+    BlocksAllocated,
+    BlocksCached,
+    BlocksEvicted,
+    BlocksReleased,
+    BlocksShared,
+    EvictionCause,
+    FirstToken,
+    PoolCreated,
+    PoolSnapshot,
+    PrefixLookup,
+    ReleaseCause,
+    RequestArrived,
+    RequestFinished,
+    RequestPreempted,
+    RequestRejected,
+    RequestResumed,
+    RequestScheduled,
+    StepCompleted,
+)
+from exporter.fold.fold import Fold
+
+
+class Churn(Fold):
+    """Blocks by cause."""
+
+    name = "churn"
+    ignored = frozenset(
+        {
+            BlocksCached,
+            BlocksShared,
+            FirstToken,
+            PoolCreated,
+            PoolSnapshot,
+            PrefixLookup,
+            RequestArrived,
+            RequestFinished,
+            RequestPreempted,
+            RequestRejected,
+            RequestResumed,
+            RequestScheduled,
+            StepCompleted,
+        }
+    )
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                BlocksAllocated: self._allocated,
+                BlocksReleased: self._released,
+                BlocksEvicted: self._evicted,
+                AllocationFailed: self._failed,
+            }
+        )
+        self.allocations: dict[str, int] = dict.fromkeys(get_args(AllocationCause), 0)
+        self.releases: dict[str, int] = dict.fromkeys(get_args(ReleaseCause), 0)
+        """References given back, whether or not they were the last."""
+        self.evictions: dict[str, int] = dict.fromkeys(get_args(EvictionCause), 0)
+        self.allocation_failures = 0
+
+    def _allocated(self, event: BlocksAllocated) -> None:
+        self.allocations[event.cause] += len(event.blocks)
+
+    def _released(self, event: BlocksReleased) -> None:
+        self.releases[event.cause] += len(event.cached) + len(event.free) + len(event.shared)
+
+    def _evicted(self, event: BlocksEvicted) -> None:
+        self.evictions[event.cause] += len(event.blocks)
+
+    def _failed(self, event: AllocationFailed) -> None:
+        self.allocation_failures += 1

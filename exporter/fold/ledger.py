@@ -1,0 +1,298 @@
+"""The block ledger: every block's references, content and place in the LRU, replayed from events.
+
+Equal to the pool's own state after every batch, or `known` is False. An event that contradicts the
+state is counted, applied as far as it makes sense, and stays visible until the next snapshot.
+"""
+
+from engine.events import (
+    AllocationFailed,
+    BlockHash,
+    BlocksAllocated,
+    BlocksCached,
+    BlocksEvicted,
+    BlocksReleased,
+    BlocksShared,
+    FirstToken,
+    PoolCreated,
+    PoolSnapshot,
+    PrefixLookup,
+    RequestArrived,
+    RequestFinished,
+    RequestPreempted,
+    RequestRejected,
+    RequestResumed,
+    RequestScheduled,
+    StepCompleted,
+)
+from exporter.fold.fold import Fold
+
+
+class Ledger(Fold):
+    """Reads are meaningful only while `known`."""
+
+    name = "ledger"
+    ignored = frozenset(
+        {
+            AllocationFailed,
+            FirstToken,
+            PrefixLookup,
+            RequestArrived,
+            RequestFinished,
+            RequestPreempted,
+            RequestRejected,
+            RequestResumed,
+            RequestScheduled,
+        }
+    )
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                PoolCreated: self._created,
+                PoolSnapshot: self._synchronised,
+                BlocksAllocated: self._allocated,
+                BlocksShared: self._shared,
+                BlocksCached: self._cached,
+                BlocksEvicted: self._evicted,
+                BlocksReleased: self._released,
+                StepCompleted: self._compared,
+            }
+        )
+        self.known = False
+        self.num_blocks = 0
+        self.block_size = 0
+        self.bytes_per_block = 0
+        self.reserved = 0
+        self.num_active = 0
+        self.num_shared = 0
+        """Blocks with more than one reference."""
+        self._unfilled_slots: int | None = None  # at the last step
+        self._references = 0
+        self._contradictions = 0
+        self._difference = 0
+        self._ref_counts: list[int] = []
+        self._hashes: list[BlockHash | None] = []
+        self._lru: dict[int, None] = {}  # in order of insertion: the oldest first
+
+    @property
+    def num_cached(self) -> int:
+        return len(self._lru)
+
+    @property
+    def num_free(self) -> int:
+        return self.num_usable - self.num_active - len(self._lru)
+
+    @property
+    def num_usable(self) -> int:
+        """Blocks that can ever be handed out."""
+        return self.num_blocks - self.reserved
+
+    @property
+    def num_deduplicated(self) -> int:
+        """References beyond the first."""
+        return self._references - self.num_active
+
+    @property
+    def unfilled_slots(self) -> int | None:
+        """Slots of active blocks not written at the last step; None before the first."""
+        return self._unfilled_slots if self.num_active else 0
+
+    @property
+    def active_ratio(self) -> float:
+        return self.num_active / self.num_usable
+
+    @property
+    def resident_ratio(self) -> float:
+        return (self.num_active + len(self._lru)) / self.num_usable
+
+    @property
+    def imbalance(self) -> int:
+        """Blocks that differed from the engine's count at the last step, and contradictions."""
+        return self._difference + self._contradictions
+
+    def state(self) -> PoolSnapshot:
+        """A copy of everything, as the pool itself would say it; O(num_blocks)."""
+        return PoolSnapshot(
+            self.num_blocks,
+            self.block_size,
+            self.bytes_per_block,
+            self.reserved,
+            self._ref_counts.copy(),
+            self._hashes.copy(),
+            list(self._lru),
+        )
+
+    def check(self) -> None:
+        """Assert that the running counts are those of the blocks; O(num_blocks)."""
+        counts = self._ref_counts
+        assert len(counts) == len(self._hashes) == self.num_blocks
+        assert self.num_active == sum(1 for count in counts if count)
+        assert self.num_shared == sum(1 for count in counts if count > 1)
+        assert self._references == sum(counts)
+        assert all(count >= 0 for count in counts)
+        assert not any(counts[block] for block in self._lru), "a cached block is referenced"
+        assert all(self._hashes[block] is not None for block in self._lru), "cached, no content"
+
+    def on_gap(self) -> None:
+        self.known = False
+
+    def _created(self, event: PoolCreated) -> None:
+        self._replace(
+            event,
+            ref_counts=[0] * event.num_blocks,
+            hashes=[None] * event.num_blocks,
+            lru=[],
+        )
+        self._unfilled_slots = 0
+
+    def _synchronised(self, event: PoolSnapshot) -> None:
+        same_pool = self.known
+        self._replace(
+            event,
+            ref_counts=event.ref_counts.copy(),
+            hashes=event.hashes.copy(),
+            lru=event.lru,
+        )
+        if not same_pool:
+            self._unfilled_slots = None
+
+    def _replace(
+        self,
+        event: PoolCreated | PoolSnapshot,
+        *,
+        ref_counts: list[int],
+        hashes: list[BlockHash | None],
+        lru: list[int],
+    ) -> None:
+        self.num_blocks = event.num_blocks
+        self.block_size = event.block_size
+        self.bytes_per_block = event.bytes_per_block
+        self.reserved = event.reserved
+        self._ref_counts = ref_counts
+        self._hashes = hashes
+        self._lru = dict.fromkeys(lru)
+        self.num_active = sum(1 for count in ref_counts if count)
+        self.num_shared = sum(1 for count in ref_counts if count > 1)
+        self._references = sum(ref_counts)
+        self._contradictions = 0
+        self._difference = 0
+        self.known = True
+
+    def _allocated(self, event: BlocksAllocated) -> None:
+        if not self.known:
+            return
+        ref_counts, hashes = self._ref_counts, self._hashes
+        for block in self._existing(event.blocks):
+            if ref_counts[block]:
+                self._contradictions += 1  # handed out twice
+                continue
+            if hashes[block] is not None:
+                self._contradictions += 1  # cached, and nobody evicted it
+                hashes[block] = None
+                self._lru.pop(block, None)
+            ref_counts[block] = 1
+            self.num_active += 1
+            self._references += 1
+
+    def _shared(self, event: BlocksShared) -> None:
+        if not self.known:
+            return
+        ref_counts, lru = self._ref_counts, self._lru
+        for block in self._existing(event.blocks):
+            count = ref_counts[block]
+            if not count:
+                if block in lru:
+                    del lru[block]
+                else:
+                    self._contradictions += 1  # a free block holds nothing to share
+                self.num_active += 1
+            elif count == 1:
+                self.num_shared += 1
+            ref_counts[block] = count + 1
+            self._references += 1
+
+    def _cached(self, event: BlocksCached) -> None:
+        if not self.known:
+            return
+        ref_counts, hashes = self._ref_counts, self._hashes
+        self._existing(event.blocks)
+        for block, block_hash in zip(event.blocks, event.hashes, strict=False):
+            if not self.reserved <= block < self.num_blocks:
+                continue
+            if not ref_counts[block]:
+                self._contradictions += 1  # nobody writes to a block that nobody holds
+                continue
+            if hashes[block] is not None:
+                self._contradictions += 1  # full once only
+            hashes[block] = block_hash
+
+    def _evicted(self, event: BlocksEvicted) -> None:
+        if not self.known:
+            return
+        hashes, lru = self._hashes, self._lru
+        self._existing(event.blocks)
+        for block, block_hash in zip(event.blocks, event.hashes, strict=False):
+            if block not in lru:
+                self._contradictions += self.reserved <= block < self.num_blocks
+                continue
+            if hashes[block] != block_hash:
+                self._contradictions += 1
+            del lru[block]
+            hashes[block] = None
+
+    def _released(self, event: BlocksReleased) -> None:
+        if not self.known:
+            return
+        hashes, lru = self._hashes, self._lru
+        for block in self._existing(event.cached):
+            left = self._drop_reference(block)
+            if left == 0 and hashes[block] is not None:
+                lru[block] = None
+            elif left >= 0:
+                self._contradictions += 1  # still referenced, or nothing in it to find
+        for block in self._existing(event.free):
+            left = self._drop_reference(block)
+            if left > 0 or (left == 0 and hashes[block] is not None):
+                self._contradictions += 1  # still referenced, or its content got lost
+            if left == 0:
+                hashes[block] = None
+        for block in self._existing(event.shared):
+            if self._drop_reference(block) == 0:
+                self._contradictions += 1  # that was the last reference
+                if hashes[block] is not None:
+                    lru[block] = None
+
+    def _drop_reference(self, block: int) -> int:
+        """References left; -1, and a contradiction, where there was none to drop."""
+        count = self._ref_counts[block]
+        if not count:
+            self._contradictions += 1  # a double free
+            return -1
+        self._ref_counts[block] = count - 1
+        self._references -= 1
+        if count == 1:
+            self.num_active -= 1
+        elif count == 2:
+            self.num_shared -= 1
+        return count - 1
+
+    def _compared(self, event: StepCompleted) -> None:
+        if not self.known:
+            return
+        active = event.active_blocks
+        self._unfilled_slots = active * self.block_size - event.slots_filled
+        difference = (
+            abs(active - self.num_active)
+            + abs(event.cached_blocks - len(self._lru))
+            + abs(event.free_blocks - self.num_free)
+        )
+        # A block in the wrong state is missing from one count and too many in another.
+        self._difference = (difference + 1) // 2
+
+    def _existing(self, blocks: list[int]) -> list[int]:
+        """The blocks that the pool can hand out; the others are contradictions."""
+        if not blocks or (min(blocks) >= self.reserved and max(blocks) < self.num_blocks):
+            return blocks
+        existing = [block for block in blocks if self.reserved <= block < self.num_blocks]
+        self._contradictions += len(blocks) - len(existing)
+        return existing

@@ -1,0 +1,70 @@
+"""The bill of preemption: victims, tokens thrown away, tokens computed again, time stalled."""
+
+from itertools import product
+from typing import get_args
+
+from engine.events import (
+    AllocationFailed,
+    BlocksAllocated,
+    BlocksCached,
+    BlocksEvicted,
+    BlocksReleased,
+    BlocksShared,
+    FirstToken,
+    PoolCreated,
+    PoolSnapshot,
+    PreemptionCause,
+    PreemptionMode,
+    PrefixLookup,
+    RequestArrived,
+    RequestFinished,
+    RequestPreempted,
+    RequestRejected,
+    RequestResumed,
+    RequestScheduled,
+    StepCompleted,
+)
+from exporter.fold.fold import Fold
+
+
+class Preemption(Fold):
+    """Sums; a victim that ends without resuming was preempted, but stalled nobody further."""
+
+    name = "preemption"
+    ignored = frozenset(
+        {
+            AllocationFailed,
+            BlocksAllocated,
+            BlocksCached,
+            BlocksEvicted,
+            BlocksReleased,
+            BlocksShared,
+            FirstToken,
+            PoolCreated,
+            PoolSnapshot,
+            PrefixLookup,
+            RequestArrived,
+            RequestFinished,
+            RequestRejected,
+            RequestScheduled,
+            StepCompleted,
+        }
+    )
+
+    def __init__(self) -> None:
+        super().__init__({RequestPreempted: self._preempted, RequestResumed: self._resumed})
+        self.preemptions: dict[tuple[str, ...], int] = dict.fromkeys(
+            product(get_args(PreemptionMode), get_args(PreemptionCause)), 0
+        )
+        """By mode and cause."""
+        self.discarded_tokens = 0
+        self.recomputed_tokens = 0
+        self.stalled_ns = 0
+
+    def _preempted(self, event: RequestPreempted) -> None:
+        self.preemptions[event.mode, event.cause] += 1
+        self.discarded_tokens += event.discarded_tokens
+
+    def _resumed(self, event: RequestResumed) -> None:
+        self.recomputed_tokens += event.recompute_tokens
+        self.stalled_ns += event.stalled_ns

@@ -1,0 +1,227 @@
+"""What folding costs per engine step: `python -m tests.benchmarks.fold_cost [--steps N]`.
+
+Steady decode of 1, 32 and 512 sequences on a real event stream: every step emits one token per
+sequence; blocks fill and are allocated every 16 tokens, spread over the steps; with churn, one
+sequence in 64 tokens ends and another begins. Prints medians over repetitions, and one JSON line.
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import subprocess
+import time
+from collections import deque
+from importlib.metadata import version
+
+from engine.events import (
+    Batch,
+    BlocksAllocated,
+    BlocksCached,
+    BlocksEvicted,
+    BlocksReleased,
+    EngineEvent,
+    FirstToken,
+    PoolCreated,
+    PrefixLookup,
+    RequestArrived,
+    RequestFinished,
+    RequestScheduled,
+    StepCompleted,
+)
+from exporter.clock import Clock
+from exporter.fold import Fold, Folds, Vllm
+from exporter.pipeline import CHUNK_BATCHES, Pipeline
+
+BLOCK_SIZE = 16
+PROMPT_BLOCKS = 8
+OUTPUT_TOKENS = 256
+STEP_NS = 20_000_000
+REPETITIONS = 7
+
+
+class _Sequence:
+    """A request in decode: its blocks, and tokens written so far."""
+
+    def __init__(self, request: int, blocks: list[int], tokens: int) -> None:
+        self.request = request
+        self.blocks = blocks
+        self.tokens = tokens
+
+
+class _Stream:
+    """Makes one batch per step; consistent with a pool, so that the ledger stays balanced."""
+
+    def __init__(self, num_sequences: int) -> None:
+        blocks_each = PROMPT_BLOCKS + OUTPUT_TOKENS // BLOCK_SIZE + 1
+        self.num_blocks = (num_sequences + 1) * blocks_each
+        self._free = deque(range(self.num_blocks))
+        self._next_request = 0
+        self._seq = 0
+        self._events: list[EngineEvent] = [PoolCreated(self.num_blocks, BLOCK_SIZE, 0)]
+        self._running = [self._admit() for _ in range(num_sequences)]
+        for index, sequence in enumerate(self._running):  # not all at the same place in a block
+            sequence.tokens += index % BLOCK_SIZE
+        self._held = sum(len(sequence.blocks) for sequence in self._running)
+
+    def batch(self) -> Batch:
+        """The next step."""
+        events, emitted = self._events, []
+        for index, sequence in enumerate(self._running):
+            sequence.tokens += 1
+            if sequence.tokens % BLOCK_SIZE == 0:
+                self._grow(sequence)
+            emitted.append(sequence.request)
+            if sequence.tokens >= PROMPT_BLOCKS * BLOCK_SIZE + OUTPUT_TOKENS:
+                self._finish(sequence)
+                self._running[index] = self._admit()
+        held = sum(len(sequence.blocks) for sequence in self._running)
+        filled = sum(sequence.tokens for sequence in self._running)
+        events.append(
+            StepCompleted(
+                STEP_NS, len(emitted), 0, 0, 0, len(emitted), filled, held, 0,
+                self.num_blocks - held, emitted,
+            )
+        )  # fmt: skip
+        batch = Batch(self._seq, self._seq * STEP_NS, events)
+        self._seq += 1
+        self._events = []
+        return batch
+
+    def _admit(self) -> _Sequence:
+        request, self._next_request = self._next_request, self._next_request + 1
+        blocks = [self._free.popleft() for _ in range(PROMPT_BLOCKS + 1)]
+        hashes = [self._name(request, index) for index in range(PROMPT_BLOCKS)]
+        tokens = PROMPT_BLOCKS * BLOCK_SIZE + 1
+        self._events += [
+            RequestArrived(request, tokens, OUTPUT_TOKENS),
+            PrefixLookup(request, tokens, hashes, 0),
+            BlocksAllocated(request, blocks.copy(), "prefill"),
+            RequestScheduled(request, 1_000_000, 0),
+            BlocksCached(request, blocks[:PROMPT_BLOCKS], hashes, None),
+            FirstToken(request, STEP_NS),
+        ]
+        return _Sequence(request, blocks, tokens)
+
+    def _grow(self, sequence: _Sequence) -> None:
+        block = self._free.popleft()
+        self._events += [
+            BlocksAllocated(sequence.request, [block], "decode"),
+            BlocksCached(
+                sequence.request,
+                [sequence.blocks[-1]],
+                [self._name(sequence.request, len(sequence.blocks) - 1)],
+                b"",
+            ),
+        ]
+        sequence.blocks.append(block)
+
+    def _finish(self, sequence: _Sequence) -> None:
+        *full, last = sequence.blocks
+        full.reverse()
+        names = [self._name(sequence.request, index) for index in reversed(range(len(full)))]
+        self._events += [
+            BlocksReleased(sequence.request, full, [last], [], "finished"),
+            BlocksEvicted(full, names, "capacity"),
+            RequestFinished(
+                sequence.request, "length", PROMPT_BLOCKS * BLOCK_SIZE + 1, OUTPUT_TOKENS,
+                OUTPUT_TOKENS, 0, OUTPUT_TOKENS * STEP_NS, 1_000_000, STEP_NS,
+                OUTPUT_TOKENS * STEP_NS,
+            ),
+        ]  # fmt: skip
+        self._free.extend(sequence.blocks)
+
+    @staticmethod
+    def _name(request: int, index: int) -> bytes:
+        return request.to_bytes(8, "little") + index.to_bytes(8, "little")
+
+
+class _Replay:
+    """A source that brings recorded batches, all known, none lost."""
+
+    name = "inprocess"
+
+    def __init__(self, batches: list[Batch]) -> None:
+        self._batches = deque(batches)
+        self.lost = self.batches_dropped = self.gaps = 0
+        self.state_known = True
+        self.last_message_ns: int | None = None
+
+    def take(self) -> Batch | None:
+        return self._batches.popleft() if self._batches else None
+
+    def wait(self, timeout: float) -> bool:
+        return bool(self._batches)
+
+
+def _folds() -> Folds:
+    return Folds(Vllm(131_072))
+
+
+def _pipeline_us(batches: list[Batch], chunk: int) -> float:
+    """Whole pipeline, `chunk` batches per drain, as the fold thread would find them."""
+    source = _Replay([])
+    folds = _folds()
+    pipeline = Pipeline(source, folds.all, Clock())
+    spent = 0
+    for start in range(0, len(batches), chunk):
+        source._batches.extend(batches[start : start + chunk])
+        began = time.perf_counter_ns()
+        pipeline.drain()
+        spent += time.perf_counter_ns() - began
+    assert not any(pipeline.errors.values()), pipeline.errors
+    assert not folds.ledger.imbalance, folds.ledger.imbalance
+    return spent / len(batches) / 1e3
+
+
+def _fold_us(fold: Fold, batches: list[Batch]) -> float:
+    began = time.perf_counter_ns()
+    for batch in batches:
+        fold.on_batch(batch)
+    return (time.perf_counter_ns() - began) / len(batches) / 1e3
+
+
+def measure(num_sequences: int, steps: int) -> dict[str, float]:
+    """Median microseconds per step: per fold, and of the pipeline one or many batches a drain."""
+    stream = _Stream(num_sequences)
+    batches = [stream.batch() for _ in range(steps)]
+    result = {
+        "pipeline, one batch a drain": statistics.median(
+            _pipeline_us(batches, 1) for _ in range(REPETITIONS)
+        ),
+        "pipeline": statistics.median(
+            _pipeline_us(batches, CHUNK_BATCHES) for _ in range(REPETITIONS)
+        ),
+    }
+    samples = [[_fold_us(fold, batches) for fold in _folds().all] for _ in range(REPETITIONS)]
+    for fold, costs in zip(_folds().all, zip(*samples, strict=True), strict=True):
+        result[fold.name] = statistics.median(costs)
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=2000)
+    arguments = parser.parse_args()
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    ).stdout.strip()
+    environment = {
+        "commit": commit,
+        "python": platform.python_version(),
+        "msgspec": version("msgspec"),
+        "machine": platform.machine(),
+        "repetitions": REPETITIONS,
+        "steps": arguments.steps,
+    }
+    print(environment)
+    results = {n: measure(n, max(200, arguments.steps // (1 + n // 64))) for n in (1, 32, 512)}
+    names = list(results[1])
+    print(f"{'µs per step, median':30}" + "".join(f"{n:>10}" for n in results))
+    for name in names:
+        print(f"{name:30}" + "".join(f"{results[n][name]:10.2f}" for n in results))
+    print(json.dumps({**environment, "us_per_step": results}))
+
+
+if __name__ == "__main__":
+    main()

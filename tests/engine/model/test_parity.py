@@ -1,0 +1,149 @@
+"""Logits of the paged path against plain transformers, for every family of architectures."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from engine.config import ModelConfig
+from engine.hashing import PrefixHasher
+from engine.model.loader import load_model
+from engine.model.runner import ModelRunner
+from engine.request import Request, SamplingParams, ScheduledSequence
+from tests.support.checkpoints import ARCHITECTURES, make_checkpoint
+
+TOLERANCE = 1e-4
+NUM_BLOCKS = 160
+
+
+class Sequences:
+    """Requests with scattered block tables out of one pool; a spare block stays between them."""
+
+    def __init__(self, runner: ModelRunner, block_size: int, seed: int) -> None:
+        self.runner = runner
+        self.block_size = block_size
+        self.random = random.Random(seed)
+        self.free = list(range(NUM_BLOCKS))
+        self.random.shuffle(self.free)
+
+    def make(self, length: int) -> Request:
+        tokens = [self.random.randrange(256) for _ in range(length)]
+        return Request(
+            request_id=length,
+            tokens=tokens,
+            prompt_length=length,
+            sampling=SamplingParams(max_tokens=8),
+            hasher=PrefixHasher(b"", self.block_size),
+            arrival_ns=0,
+            block_table=[self.free.pop() for _ in range(-(-length // self.block_size))],
+        )
+
+    def run(self, *rows: tuple[Request, int, int]) -> Tensor:
+        return self.runner.forward_logits([ScheduledSequence(*row) for row in rows])
+
+
+@pytest.fixture(scope="module", params=ARCHITECTURES)
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_checkpoint(tmp_path_factory.mktemp(request.param), request.param)
+
+
+@pytest.fixture(scope="module")
+def paged_model(folder: Path) -> PreTrainedModel:
+    return load_model(ModelConfig(model=str(folder), device="cpu")).model
+
+
+@pytest.fixture(scope="module")
+def reference(folder: Path) -> Callable[[list[int]], Tensor]:
+    """All logits of one sequence, (T, V), by transformers alone."""
+    model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
+
+    def logits(tokens: list[int]) -> Tensor:
+        with torch.inference_mode():
+            return model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0]
+
+    return logits
+
+
+@pytest.mark.parametrize("block_size", [4, 16])
+def test_whole_prompts(
+    paged_model: PreTrainedModel, reference: Callable[[list[int]], Tensor], block_size: int
+) -> None:
+    runner = ModelRunner(paged_model, num_blocks=NUM_BLOCKS, block_size=block_size)
+    pool = Sequences(runner, block_size, seed=1)
+    requests = [pool.make(length) for length in (1, 2, 15, 16, 17, 61, 200)]
+    logits = pool.run(*[(request, 0, len(request.tokens)) for request in requests])
+    for row, request in enumerate(requests):
+        torch.testing.assert_close(
+            logits[row], reference(request.tokens)[-1], atol=TOLERANCE, rtol=TOLERANCE
+        )
+
+
+def test_chunks_decodes_and_prompts_in_one_batch(
+    paged_model: PreTrainedModel, reference: Callable[[list[int]], Tensor]
+) -> None:
+    runner = ModelRunner(paged_model, num_blocks=NUM_BLOCKS, block_size=4)
+    pool = Sequences(runner, 4, seed=2)
+    decoding = [pool.make(length) for length in (5, 26, 64, 118)]
+    chunked, late = pool.make(90), pool.make(50)
+    cuts = (0, 7, 30, 31, 65, 90)
+    pool.run(*[(request, 0, len(request.tokens) - 4) for request in decoding])
+    expected = {request: reference(request.tokens) for request in [*decoding, chunked, late]}
+    for step, (start, end) in enumerate(zip(cuts, cuts[1:], strict=False)):
+        rows = [(chunked, start, end - start)]
+        if step < 4:
+            rows += [(request, len(request.tokens) - 4 + step, 1) for request in decoding]
+        if step == 2:
+            rows.insert(1, (late, 0, 50))
+        logits = pool.run(*rows)
+        sampling = [row for row in rows if sum(row[1:]) == len(row[0].tokens)]
+        assert len(logits) == len(sampling)
+        for got, (request, _, _) in zip(logits, sampling, strict=True):
+            torch.testing.assert_close(got, expected[request][-1], atol=TOLERANCE, rtol=TOLERANCE)
+
+
+def test_greedy_continuation_equals_generate(
+    paged_model: PreTrainedModel, reference: Callable[[list[int]], Tensor]
+) -> None:
+    runner = ModelRunner(paged_model, num_blocks=NUM_BLOCKS, block_size=4)
+    pool = Sequences(runner, 4, seed=3)
+    request = pool.make(40)
+    request.block_table += [pool.free.pop() for _ in range(4)]
+    prompt = list(request.tokens)
+    start = 0
+    for _ in range(12):
+        (token,) = runner.execute([ScheduledSequence(request, start, len(request.tokens) - start)])
+        assert token is not None
+        start = len(request.tokens)
+        request.tokens.append(token.token_id)
+    for _ in range(12):
+        prompt.append(int(reference(prompt)[-1].argmax()))
+    assert request.tokens == prompt
+
+
+def test_only_the_rows_own_slots_are_written(paged_model: PreTrainedModel) -> None:
+    runner = ModelRunner(paged_model, num_blocks=NUM_BLOCKS, block_size=4)
+    pool = Sequences(runner, 4, seed=4)
+    whole, partial, decoding = pool.make(37), pool.make(30), pool.make(9)
+    pool.run((partial, 0, 10), (decoding, 0, 8))
+    before = [layer.clone() for layer in runner.cache.layers]
+    pool.run((decoding, 8, 1), (partial, 10, 9), (whole, 0, 37))
+    owned = {
+        request.block_table[position // 4] * 4 + position % 4
+        for request, start, count in ((decoding, 8, 1), (partial, 10, 9), (whole, 0, 37))
+        for position in range(start, start + count)
+    }
+    for old, new in zip(before, runner.cache.layers, strict=True):
+        changed = (old != new).flatten(1, 2).any(dim=-1).any(dim=-1)  # (2, slots)
+        for kind in range(2):
+            assert set(changed[kind].nonzero().flatten().tolist()) == owned
+
+
+def test_a_batch_in_which_no_row_samples(paged_model: PreTrainedModel) -> None:
+    runner = ModelRunner(paged_model, num_blocks=NUM_BLOCKS, block_size=4)
+    pool = Sequences(runner, 4, seed=5)
+    request = pool.make(20)
+    assert runner.execute([ScheduledSequence(request, 0, 10)]) == [None]
