@@ -109,8 +109,8 @@ class BlockPool:
         free = self._free
         shortage = count - len(free)
         if shortage <= 0:
-            blocks = free[-count:]
-            del free[-count:]
+            blocks = free[-shortage:]  # the end of the stack, from len(free) - count on
+            del free[-shortage:]
         elif shortage > len(self._evictor):
             raise OutOfBlocksError(count, self.num_available)
         else:

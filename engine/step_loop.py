@@ -87,12 +87,19 @@ class StepLoop:
         self._stall_seconds = stall_seconds
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._requests: dict[int, Request] = {}  # those that wait or run
+        self._num_submitted = 0  # written by whoever submits
+        self._num_ended = 0  # written by the engine's thread
         self._outputs: list[StepOutput] = []
         self._progress_ns = time.monotonic_ns()
         self._closing = False
         self._stop = False
         self._failure: str | None = None
         self._thread = threading.Thread(target=self._run, name="engine-step-loop", daemon=True)
+
+    @property
+    def num_in_flight(self) -> int:
+        """Requests submitted and not ended, those the loop has not picked up yet included."""
+        return self._num_submitted - self._num_ended
 
     def start(self) -> None:
         self._thread.start()
@@ -109,6 +116,7 @@ class StepLoop:
         if waiting >= self._max_num_queued_reqs:
             self.reject("queue_full")
             raise QueueFullError(waiting, self._max_num_queued_reqs)
+        self._num_submitted += 1
         self._commands.put(partial(self._add, request))
         if self._failure is not None:  # it failed just now and may have looked at commands before
             raise EngineUnavailableError(f"the engine failed: {self._failure}")
@@ -124,14 +132,14 @@ class StepLoop:
     def reject(self, reason: RejectReason) -> None:
         """Count a request that was refused before it had an id."""
         self._bus.emit(RequestRejected(reason))
-        if self._failure is not None:
+        if self._failure is not None and not self._thread.is_alive():
             self._bus.flush()  # nobody else will
 
     def shutdown(self, drain_seconds: float) -> None:
         """Take no more, finish what is there for at most `drain_seconds`, abort the rest, stop."""
         self._closing = True
         deadline = time.monotonic() + drain_seconds
-        while self._requests and self._thread.is_alive() and time.monotonic() < deadline:
+        while self.num_in_flight and self._thread.is_alive() and time.monotonic() < deadline:
             time.sleep(0.02)
         self._commands.put(self._abort_all)
         self._thread.join()
@@ -143,9 +151,9 @@ class StepLoop:
         if not self._thread.is_alive():
             return Health(False, "the engine is not running")
         idle_seconds = (time.monotonic_ns() - self._progress_ns) / 1e9
-        if self._requests and idle_seconds > self._stall_seconds:
+        if self.num_in_flight and idle_seconds > self._stall_seconds:
             return Health(
-                False, f"{len(self._requests)} requests and no step for {idle_seconds:.0f} s"
+                False, f"{self.num_in_flight} requests and no step for {idle_seconds:.0f} s"
             )
         return Health(True)
 
@@ -185,6 +193,7 @@ class StepLoop:
         )
         for request in finished:
             del self._requests[request.request_id]
+        self._num_ended += len(finished)
         emitted = []
         for row, token in zip(plan.rows, sampled, strict=True):
             if token is not None:
@@ -228,6 +237,7 @@ class StepLoop:
         if request is None:
             return
         self._scheduler.finish(request, reason)
+        self._num_ended += 1
         self._outputs.append(StepOutput(request_id, None, reason))
 
     def _reset(self) -> None:
@@ -242,6 +252,7 @@ class StepLoop:
             self._commands.get_nowait()()
         requests = list(self._requests.values())
         self._requests.clear()
+        self._num_ended += len(requests)
         self._outputs += [StepOutput(request.request_id, None, reason) for request in requests]
         self._deliver()  # first of all: after a failure the accounting below may fail as well
         for request in requests:

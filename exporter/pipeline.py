@@ -107,7 +107,7 @@ class Pipeline:
         source = self._source
         began_ns = self._clock.monotonic_ns()
         batch = source.take()
-        self.lag_seconds = 0.0 if batch is None else (began_ns - batch.time_ns) / 1e9
+        self.lag_seconds = 0.0 if batch is None else max(0, began_ns - batch.time_ns) / 1e9
         chunk: list[Batch] = []
         after_gap = False
         while batch is not None:

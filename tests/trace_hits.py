@@ -14,10 +14,8 @@ from pathlib import Path
 from engine.block_pool import BlockPool
 from engine.bus import EventBus, Subscription
 from engine.events import PrefixLookup
-from engine.workload.mooncake import TraceError, read_trace
+from engine.workload.mooncake import TRACE_BLOCK_TOKENS, TraceError, read_trace
 from exporter.fold import Ledger
-
-TRACE_BLOCK_TOKENS = 512
 
 
 def replay(paths: Iterable[Sequence[int]], capacity: int) -> tuple[int, int]:
@@ -46,7 +44,8 @@ def replay(paths: Iterable[Sequence[int]], capacity: int) -> tuple[int, int]:
         bus.flush()
         hit, asked = _fold(events, ledger)
         hits, queried = hits + hit, queried + asked
-    assert ledger.violations == 0, f"{ledger.violations} events contradict the ledger"
+    assert ledger.imbalance == 0, "the events contradict each other"
+    assert ledger.state() == pool.snapshot(), "the ledger and the pool disagree"
     pool.check()
     return hits, queried
 

@@ -139,8 +139,11 @@ def _decode(
         gathered.view(rows, -1, *gathered.shape[2:]).transpose(1, 2)  # (rows, H_kv, L, D)
         for gathered in cache.gather(layer, group.blocks)
     )
-    one_token = query[group.begin : group.end].unsqueeze(2)  # (rows, H, 1, D)
-    return attend(one_token, keys, values, group.mask, scaling, softcap).squeeze(2)
+    # The query heads of one KV head see the same keys: to the kernel they are so many queries,
+    # and K and V are read once for all of them.
+    one_token = query[group.begin : group.end]
+    grouped = one_token.reshape(rows, keys.shape[1], -1, keys.shape[3])  # (rows, H_kv, H / H_kv, D)
+    return attend(grouped, keys, values, group.mask, scaling, softcap).flatten(1, 2)
 
 
 def _prefill(

@@ -33,6 +33,7 @@ from engine.model.errors import (
     MissingWeightsError,
     UnsupportedArchitectureError,
 )
+from engine.model.limits import max_model_len
 from engine.model.probe import probe
 from engine.model.tokenizer import Tokenizer
 
@@ -69,13 +70,15 @@ def load_model(config: ModelConfig) -> LoadedModel:
         else:
             loaded = _load_checkpoint(config, device)
         probe(loaded.model, config.model)
+        length = max_model_len(loaded.model.config)
     logger.info(
-        "loaded %s: %s, %s on %s, %.1f MiB, %.1f s",
+        "loaded %s: %s, %s on %s, %.1f MiB, %d tokens of context, %.1f s",
         config.model,
         loaded.model.config.model_type,
         loaded.model.dtype,
         loaded.model.device,
         loaded.weight_bytes / 2**20,
+        length,
         time.monotonic() - started,
     )
     return loaded

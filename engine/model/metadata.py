@@ -73,6 +73,7 @@ class StepBatch:
     def __init__(
         self, rows: Sequence[ScheduledSequence], layout: KVLayout, device: torch.device
     ) -> None:
+        assert rows, "a step without rows has nothing to compute"
         block_size = layout.block_size
         decodes = [index for index, row in enumerate(rows) if row.count == 1]
         decodes.sort(key=lambda index: -rows[index].start)

@@ -10,6 +10,7 @@ from engine.workload.report import Report
 
 _MILLISECONDS = 1000
 _NOT_EXPOSED = "not exposed"
+_LEGEND = "TTFT: to first token, TPOT: per output token, ITL: between chunks, E2EL: end to end"
 
 
 def report_table(report: Report) -> Group:
@@ -19,7 +20,7 @@ def report_table(report: Report) -> Group:
     facts.add_column("value", justify="right")
     for what, value in _facts(report):
         facts.add_row(what, value)
-    parts: list[Table | Text] = [facts, _latencies(report)]
+    parts: list[Table | Text] = [facts, _latencies(report), Text(_LEGEND)]
     for kind, detail in report.first_failures.items():
         parts.append(Text(f"first {kind}: {detail}"))
     parts += [Text(f"note: {note}") for note in report.notes]
@@ -55,10 +56,7 @@ def _facts(report: Report) -> list[tuple[str, str]]:
 
 
 def _latencies(report: Report) -> Table:
-    table = Table(
-        title="Latency, ms",
-        caption="to first token, per output token, between chunks, end to end",
-    )
+    table = Table(title="Latency, ms")
     table.add_column("")
     for name in ("count", "mean", "p50", "p90", "p99", "max"):
         table.add_column(name, justify="right")

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 
 from prometheus_client.core import Metric as Family
 from prometheus_client.samples import Exemplar, Sample
+from prometheus_client.utils import floatToGoString
 
 from exporter.catalogue import Metric, metric
 from exporter.fold import Histogram
@@ -62,7 +63,8 @@ class Families:
                     bucket.exemplar.value,
                     round(self.wall(bucket.exemplar.time_ns), 3),
                 )
-            labels = self._labels_of(row, ("le", _bound_text(bucket.bound)))
+            bound = floatToGoString(bucket.bound)  # type: ignore[no-untyped-call]
+            labels = self._labels_of(row, ("le", bound))
             samples.append(
                 Sample(f"{row.name}_bucket", labels, bucket.observations, None, exemplar)
             )
@@ -83,10 +85,6 @@ class Families:
                     labels[label] = value
             self._labels[row.name, key] = labels
         return labels
-
-
-def _bound_text(bound: float) -> str:
-    return "+Inf" if bound == float("inf") else repr(float(bound))
 
 
 def _empty(row: Metric) -> Family:

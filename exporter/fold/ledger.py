@@ -66,9 +66,10 @@ class Ledger(Fold):
         self.num_active = 0
         self.num_shared = 0
         """Blocks with more than one reference."""
+        self.violations = 0
+        """Blocks of events that contradicted the state, since it was last told as a whole."""
         self._unfilled_slots: int | None = None  # at the last step
         self._references = 0
-        self._contradictions = 0
         self._difference = 0
         self._ref_counts: list[int] = []
         self._hashes: list[BlockHash | None] = []
@@ -107,8 +108,8 @@ class Ledger(Fold):
 
     @property
     def imbalance(self) -> int:
-        """Blocks that differed from the engine's count at the last step, and contradictions."""
-        return self._difference + self._contradictions
+        """Blocks that differed from the engine's count at the last step, and violations."""
+        return self._difference + self.violations
 
     def state(self) -> PoolSnapshot:
         """A copy of everything, as the pool itself would say it; O(num_blocks)."""
@@ -174,7 +175,7 @@ class Ledger(Fold):
         self.num_active = sum(1 for count in ref_counts if count)
         self.num_shared = sum(1 for count in ref_counts if count > 1)
         self._references = sum(ref_counts)
-        self._contradictions = 0
+        self.violations = 0
         self._difference = 0
         self.known = True
 
@@ -184,10 +185,10 @@ class Ledger(Fold):
         ref_counts, hashes = self._ref_counts, self._hashes
         for block in self._existing(event.blocks):
             if ref_counts[block]:
-                self._contradictions += 1  # handed out twice
+                self.violations += 1  # handed out twice
                 continue
             if hashes[block] is not None:
-                self._contradictions += 1  # cached, and nobody evicted it
+                self.violations += 1  # cached, and nobody evicted it
                 hashes[block] = None
                 self._lru.pop(block, None)
             ref_counts[block] = 1
@@ -204,7 +205,7 @@ class Ledger(Fold):
                 if block in lru:
                     del lru[block]
                 else:
-                    self._contradictions += 1  # a free block holds nothing to share
+                    self.violations += 1  # a free block holds nothing to share
                 self.num_active += 1
             elif count == 1:
                 self.num_shared += 1
@@ -220,10 +221,10 @@ class Ledger(Fold):
             if not self.reserved <= block < self.num_blocks:
                 continue
             if not ref_counts[block]:
-                self._contradictions += 1  # nobody writes to a block that nobody holds
+                self.violations += 1  # nobody writes to a block that nobody holds
                 continue
             if hashes[block] is not None:
-                self._contradictions += 1  # full once only
+                self.violations += 1  # full once only
             hashes[block] = block_hash
 
     def _evicted(self, event: BlocksEvicted) -> None:
@@ -233,10 +234,10 @@ class Ledger(Fold):
         self._existing(event.blocks)
         for block, block_hash in zip(event.blocks, event.hashes, strict=False):
             if block not in lru:
-                self._contradictions += self.reserved <= block < self.num_blocks
+                self.violations += self.reserved <= block < self.num_blocks
                 continue
             if hashes[block] != block_hash:
-                self._contradictions += 1
+                self.violations += 1
             del lru[block]
             hashes[block] = None
 
@@ -249,16 +250,16 @@ class Ledger(Fold):
             if left == 0 and hashes[block] is not None:
                 lru[block] = None
             elif left >= 0:
-                self._contradictions += 1  # still referenced, or nothing in it to find
+                self.violations += 1  # still referenced, or nothing in it to find
         for block in self._existing(event.free):
             left = self._drop_reference(block)
             if left > 0 or (left == 0 and hashes[block] is not None):
-                self._contradictions += 1  # still referenced, or its content got lost
+                self.violations += 1  # still referenced, or its content got lost
             if left == 0:
                 hashes[block] = None
         for block in self._existing(event.shared):
             if self._drop_reference(block) == 0:
-                self._contradictions += 1  # that was the last reference
+                self.violations += 1  # that was the last reference
                 if hashes[block] is not None:
                     lru[block] = None
 
@@ -266,7 +267,7 @@ class Ledger(Fold):
         """References left; -1, and a contradiction, where there was none to drop."""
         count = self._ref_counts[block]
         if not count:
-            self._contradictions += 1  # a double free
+            self.violations += 1  # a double free
             return -1
         self._ref_counts[block] = count - 1
         self._references -= 1
@@ -294,5 +295,5 @@ class Ledger(Fold):
         if not blocks or (min(blocks) >= self.reserved and max(blocks) < self.num_blocks):
             return blocks
         existing = [block for block in blocks if self.reserved <= block < self.num_blocks]
-        self._contradictions += len(blocks) - len(existing)
+        self.violations += len(blocks) - len(existing)
         return existing

@@ -28,7 +28,7 @@ from engine.events import (
 from exporter.fold.fold import Fold
 
 MAX_SEEN_NAMES = 1 << 20
-"""Names remembered as 64-bit hashes, about 70 bytes each; two of them collide once in 10^7."""
+"""Names remembered, as 64-bit hashes of about 70 bytes; any two collide with chance 3 in 10^8."""
 
 
 class Prefix(Fold):

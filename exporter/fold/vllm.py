@@ -1,6 +1,6 @@
 """What vLLM counts in its own way: at the first token, with the next token, or at the end.
 
-Semantics of vLLM 0.28 to 0.33, in `shared/facts/vllm.md` section 3.
+Semantics of vLLM 0.28 to 0.33, whose names these are.
 """
 
 from engine.events import (

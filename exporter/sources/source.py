@@ -1,6 +1,6 @@
 """What the pipeline needs of a source of batches."""
 
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from engine.events import Batch
 
@@ -8,7 +8,6 @@ from engine.events import Batch
 class Source(Protocol):
     """One thread at a time takes."""
 
-    name: ClassVar[str]
     lost: int
     """Batches missing just before the one last taken."""
     batches_dropped: int
@@ -17,6 +16,11 @@ class Source(Protocol):
     state_known: bool
     last_message_ns: int | None
     """When the last batch was sent, on this process's monotonic clock; None before the first."""
+
+    @property
+    def name(self) -> str:
+        """Value of the label `source`."""
+        ...
 
     def take(self) -> Batch | None:
         """The next batch, or None while there is none."""

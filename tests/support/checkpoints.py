@@ -3,7 +3,7 @@
     python -m tests.support.checkpoints llama DEST
 
 Windows are 24 tokens, so that sequences of 60 and more leave them. Weights are spread wider than
-transformers' initialisation: greedy choices then differ from token to token, and a wrong mask shows.
+transformers does: greedy choices then differ from token to token, and a wrong mask shows.
 """
 
 import argparse

@@ -152,7 +152,9 @@ def _answer(
         return JSONResponse({"error": {"message": "full"}}, status_code=429, headers=headers)
     if peer.fail_status is not None:
         return JSONResponse({"error": {"message": "broken"}}, status_code=peer.fail_status)
-    if peer.max_model_len is not None and len(tokens) + body["max_tokens"] > peer.max_model_len:
+    length = body["max_tokens"]
+    assert isinstance(length, int)
+    if peer.max_model_len is not None and len(tokens) + length > peer.max_model_len:
         return JSONResponse({"error": {"message": "too long"}}, status_code=400)
     return StreamingResponse(peer.stream(body, chat, tokens), media_type="text/event-stream")
 

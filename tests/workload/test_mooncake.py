@@ -38,7 +38,7 @@ def test_limit_leaves_the_rest_unread(tmp_path: Path) -> None:
         (GOOD.replace("600", '"600"'), "input_length: expected `int`, got `str`"),
         (GOOD.replace("600", "0"), "input_length: expected `int` >= 1"),
         (GOOD.replace("7", "-7"), "output_length: expected `int` >= 0"),
-        (GOOD.replace("[0, 1]", "[0, null]"), "hash_ids[...]: expected `int`, got `null`"),
+        (GOOD.replace("[0, 1]", "[0, null]"), "hash_ids[1]: expected `int`, got `null`"),
         (GOOD.replace("[0, 1]", "[0, 0]"), "hash_ids: an id occurs twice"),
         (GOOD.replace("5", "4", 1), "timestamp: 4 after 5: not in arrival order"),
         ('{"timestamp": 5}', "Object missing required field `input_length`"),

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -92,7 +93,7 @@ def test_chunks_decodes_and_prompts_in_one_batch(
     cuts = (0, 7, 30, 31, 65, 90)
     pool.run(*[(request, 0, len(request.tokens) - 4) for request in decoding])
     expected = {request: reference(request.tokens) for request in [*decoding, chunked, late]}
-    for step, (start, end) in enumerate(zip(cuts, cuts[1:], strict=False)):
+    for step, (start, end) in enumerate(pairwise(cuts)):
         rows = [(chunked, start, end - start)]
         if step < 4:
             rows += [(request, len(request.tokens) - 4 + step, 1) for request in decoding]
@@ -140,6 +141,18 @@ def test_only_the_rows_own_slots_are_written(paged_model: PreTrainedModel) -> No
         changed = (old != new).flatten(1, 2).any(dim=-1).any(dim=-1)  # (2, slots)
         for kind in range(2):
             assert set(changed[kind].nonzero().flatten().tolist()) == owned
+
+
+def test_results_come_in_the_order_of_the_rows(paged_model: PreTrainedModel) -> None:
+    runner = ModelRunner(paged_model, num_blocks=NUM_BLOCKS, block_size=4)
+    pool = Sequences(runner, 4, seed=6)
+    requests = [pool.make(length) for length in (5, 30, 12, 1, 21)]
+    whole = [ScheduledSequence(request, 0, len(request.tokens)) for request in requests]
+    alone = [runner.execute([row])[0] for row in whole]
+    part = ScheduledSequence(requests[1], 0, 8)
+    last = ScheduledSequence(requests[2], 11, 1)
+    rows = [part, whole[4], whole[3], last, whole[0]]
+    assert runner.execute(rows) == [None, alone[4], alone[3], alone[2], alone[0]]
 
 
 def test_a_batch_in_which_no_row_samples(paged_model: PreTrainedModel) -> None:

@@ -1,0 +1,72 @@
+# kvscope: `make demo` shows it, `make test` checks it. `make` alone lists the rest.
+
+PYTHON ?= python3
+VENV ?= .venv
+TORCH ?= $(shell grep '^torch==' constraints.txt)
+PORT ?= 8000
+DEMO_SECONDS ?=
+PYTEST_ARGS ?=
+VLLM_PYTHON ?= $(VENV)/bin/python
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help venv tools demo test lint types bench docs clean
+
+STAMP := $(VENV)/.installed
+export PATH := $(abspath $(VENV))/bin:$(PATH):$(abspath $(VENV))/debian/usr/bin
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_NO_INPUT := 1
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-6s %s\n", $$1, $$2}' Makefile
+
+venv: $(STAMP) ## Make .venv with everything in it (TORCH=torch==X for another torch)
+
+# torch first and by its exact version: a bare `torch` takes the newest build, with gigabytes of
+# CUDA packages. Its pin stays out of the other constraints, so that TORCH can differ.
+$(STAMP): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "kvscope: no '$(PYTHON)': install Python 3.11 or newer, or name one: make PYTHON=..." >&2; \
+	  exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "kvscope: $$($(PYTHON) --version) is too old, 3.11 is needed: make PYTHON=python3.11" >&2; \
+	  exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "kvscope: '$(PYTHON)' cannot make virtual environments: install Debian's package" \
+	    "python3-venv (as root: apt-get install python3-venv) and run make again" >&2; \
+	  exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	grep -v '^torch==' constraints.txt > $(VENV)/constraints.txt
+	$(VENV)/bin/pip install -c $(VENV)/constraints.txt '$(TORCH)'
+	$(VENV)/bin/pip install -c $(VENV)/constraints.txt -e '.[engine,test]'
+	@touch $@
+
+tools: | $(STAMP)
+	@scripts/debian-tools $(VENV)/debian
+
+demo: venv ## The engine under a live workload (PORT=8000, DEMO_SECONDS=60 to stop by itself)
+	@exec $(VENV)/bin/kvscope demo --port $(PORT) $(if $(DEMO_SECONDS),--duration $(DEMO_SECONDS))
+
+test: venv tools lint types ## Everything that checks the project (PYTEST_ARGS="-k pool")
+	$(VENV)/bin/pytest $(PYTEST_ARGS)
+
+lint: venv ## ruff, formatting, lines per file
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/pytest -q tests/repo/test_file_length.py
+
+types: venv ## mypy --strict
+	$(VENV)/bin/mypy
+
+bench: venv ## The benchmarks (VLLM_PYTHON=... to compare with a vLLM that is installed there)
+	$(VENV)/bin/python -m tests.benchmarks.fold_cost
+	$(VLLM_PYTHON) -m tests.benchmarks.pool_life
+
+docs: venv ## Write docs/metrics.md anew
+	$(VENV)/bin/kvscope metrics > $(VENV)/metrics.md
+	mv $(VENV)/metrics.md docs/metrics.md
+
+clean: ## Remove what make and the tools left
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

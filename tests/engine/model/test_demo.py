@@ -1,0 +1,28 @@
+"""The demo model: the same everywhere, from nothing but a seed."""
+
+import torch
+
+from engine.config import ModelConfig
+from engine.model.demo import demo_model
+from engine.model.loader import load_model
+from engine.model.runner import ModelRunner
+
+CPU = torch.device("cpu")
+
+
+def test_the_same_seed_gives_the_same_weights_and_leaves_the_generator_alone() -> None:
+    before = torch.random.get_rng_state()
+    first, same, other = (demo_model(seed, torch.float32, CPU) for seed in (1, 1, 2))
+    assert torch.equal(before, torch.random.get_rng_state())
+    weights = [model.get_input_embeddings().weight for model in (first, same, other)]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+
+
+def test_it_loads_by_name_and_fits_its_tokenizer() -> None:
+    loaded = load_model(ModelConfig(device="cpu"))
+    runner = ModelRunner(loaded.model, num_blocks=2, block_size=16)
+    assert runner.max_model_len == 4096
+    assert runner.vocab_size == 259
+    assert runner.bytes_per_block == 4 * 2 * 16 * 2 * 32 * 4
+    assert loaded.tokenizer.has_chat_template

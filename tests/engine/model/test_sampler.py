@@ -1,0 +1,125 @@
+"""Greedy choice, draws that depend on nothing but the request, and log probabilities."""
+
+from collections import Counter
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine.hashing import PrefixHasher
+from engine.model.sampler import Sampler
+from engine.request import Request, SampledToken, SamplingParams
+
+
+def make_request(request_id: int = 0, length: int = 5, **sampling: object) -> Request:
+    return Request(
+        request_id=request_id,
+        tokens=[0] * length,
+        prompt_length=length,
+        sampling=SamplingParams(max_tokens=10, **sampling),
+        hasher=PrefixHasher(b"", 16),
+        arrival_ns=0,
+    )
+
+
+def make_logits(rows: int, vocab_size: int = 50, seed: int = 0) -> Tensor:
+    return torch.randn(rows, vocab_size, generator=torch.Generator().manual_seed(seed)) * 2
+
+
+def draw(logits: Tensor, count: int = 4000, **sampling: object) -> Counter[int]:
+    """Tokens drawn at successive positions from one row of logits."""
+    sampler = Sampler(seed=0)
+    requests = [make_request(length=length, **sampling) for length in range(1, count + 1)]
+    sampled = sampler.sample(logits.expand(count, -1), requests)
+    return Counter(token.token_id for token in sampled)
+
+
+def test_greedy_is_the_likeliest() -> None:
+    logits = make_logits(7)
+    sampled = Sampler(seed=0).sample(logits, [make_request(row) for row in range(7)])
+    assert sampled == [SampledToken(token_id) for token_id in logits.argmax(-1).tolist()]
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        {"temperature": 5.0, "top_k": 1},
+        {"temperature": 5.0, "top_p": 1e-9},
+        {"temperature": 1e-30},
+        {"temperature": 1e-30, "top_k": 3, "top_p": 0.9},
+    ],
+)
+def test_narrowest_settings_equal_greedy(sampling: dict[str, float]) -> None:
+    logits = make_logits(40)
+    requests = [make_request(row, **sampling) for row in range(40)]
+    tokens = [token.token_id for token in Sampler(seed=3).sample(logits, requests)]
+    assert tokens == logits.argmax(-1).tolist()
+
+
+@pytest.mark.parametrize("filters", [{}, {"top_k": 10}, {"top_p": 0.8}])
+def test_a_draw_does_not_depend_on_the_batch(filters: dict[str, float]) -> None:
+    logits = make_logits(6)
+    target = make_request(9, temperature=1.0, seed=42, **filters)
+    alone = Sampler(seed=0).sample(logits[2:3], [target])[0]
+    others = [
+        make_request(0, temperature=0.7),
+        make_request(1),
+        target,
+        make_request(3, temperature=1.5, top_k=5),
+        make_request(4, temperature=1.5, top_p=0.5),
+        make_request(5, logprobs=2),
+    ]
+    assert Sampler(seed=1).sample(logits, others)[2] == alone
+
+
+def test_requests_without_a_seed_draw_differently_and_repeatably() -> None:
+    logits = make_logits(1, vocab_size=1000).expand(50, -1)
+    requests = [make_request(number, temperature=2.0) for number in range(50)]
+    first = Sampler(seed=7).sample(logits, requests)
+    assert first == Sampler(seed=7).sample(logits, requests)
+    assert first != Sampler(seed=8).sample(logits, requests)
+    assert len({token.token_id for token in first}) > 25
+
+
+def test_draws_follow_the_distribution() -> None:
+    logits = make_logits(1, vocab_size=8)
+    counts = draw(logits, temperature=1.5, seed=1)
+    expected = (logits[0] / 1.5).softmax(-1)
+    for token_id, probability in enumerate(expected.tolist()):
+        assert counts[token_id] / 4000 == pytest.approx(probability, abs=0.03)
+
+
+def test_top_k_and_top_p_keep_only_the_likeliest() -> None:
+    logits = torch.tensor([[0.1, 0.5, 0.15, 0.25]]).log()
+    assert set(draw(logits, temperature=1.0, top_k=2)) == {1, 3}
+    assert set(draw(logits, temperature=1.0, top_p=0.75)) == {1, 3}
+    assert set(draw(logits, temperature=1.0, top_p=0.76)) == {1, 2, 3}
+    # top_p counts within the top_k: 0.5 of (0.5 + 0.25) is two thirds.
+    assert set(draw(logits, temperature=1.0, top_k=2, top_p=0.66)) == {1}
+    assert set(draw(logits, temperature=1.0, top_k=100)) == {0, 1, 2, 3}
+    kept = draw(logits, temperature=1.0, top_k=2)
+    assert kept[1] / 4000 == pytest.approx(2 / 3, abs=0.03)
+
+
+def test_log_probabilities_are_those_of_the_unscaled_logits() -> None:
+    logits = make_logits(3)
+    requests = [
+        make_request(0, logprobs=3, temperature=4.0, seed=1),
+        make_request(1),
+        make_request(2, logprobs=0),
+    ]
+    drawn, plain, chosen_only = Sampler(seed=0).sample(logits, requests)
+    expected = logits.log_softmax(-1)
+    assert plain.logprob is None
+    assert plain.alternatives is None
+    assert drawn.logprob == pytest.approx(float(expected[0, drawn.token_id]))
+    best = expected[0].topk(3)
+    assert drawn.alternatives is not None
+    assert [token_id for token_id, _ in drawn.alternatives] == best.indices.tolist()
+    assert [logprob for _, logprob in drawn.alternatives] == pytest.approx(best.values.tolist())
+    assert chosen_only.logprob == pytest.approx(float(expected[2].max()))
+    assert chosen_only.alternatives == []
+
+
+def test_no_rows() -> None:
+    assert Sampler(seed=0).sample(torch.empty(0, 50), []) == []

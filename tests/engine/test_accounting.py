@@ -1,0 +1,211 @@
+"""Every block is accounted for after every step, whatever requests come, go and are preempted."""
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, event, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from engine.events import (
+    BlocksAllocated,
+    BlocksReleased,
+    RequestFinished,
+    RequestPreempted,
+    RequestResumed,
+)
+from engine.request import RequestState
+from tests.support.accounting import VOCABULARY, Accounting, continuation
+
+TOKENS = st.integers(0, VOCABULARY - 1)
+STEMS = ([1] * 8, [1, 2, 3, 4] * 4, [5] * 13)
+"""Prompts begin with one of these, so that they share prefixes."""
+PROMPTS = st.builds(
+    lambda stem, keep, tail: (stem[:keep] + tail or [0])[:24],
+    st.sampled_from(STEMS),
+    st.integers(0, 16),
+    st.lists(TOKENS, max_size=8),
+)
+ARRIVAL = st.tuples(PROMPTS, st.integers(1, 15), st.integers(0, 2))
+
+
+class EngineMachine(RuleBasedStateMachine):
+    """Requests arrive, step, are aborted; the pool is small enough to preempt all the time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.engine = Accounting()
+
+    @initialize(
+        num_blocks=st.integers(10, 14),
+        chunked=st.booleans(),
+        caching=st.booleans(),
+        priority=st.booleans(),
+        reserved=st.integers(0, 1),
+        budget=st.integers(4, 40),
+        first=st.lists(ARRIVAL, min_size=3, max_size=6),
+    )
+    def build(
+        self,
+        num_blocks: int,
+        chunked: bool,
+        caching: bool,
+        priority: bool,
+        reserved: int,
+        budget: int,
+        first: list[tuple[list[int], int, int]],
+    ) -> None:
+        self.engine = Accounting(
+            num_blocks=num_blocks + reserved,
+            enable_chunked_prefill=chunked,
+            enable_prefix_caching=caching,
+            policy="priority" if priority else "fcfs",
+            reserved=reserved,
+            max_num_batched_tokens=budget if chunked else max(budget, 40),
+        )
+        self.engine.flush()
+        self.arrive(first)
+
+    @rule(arrivals=st.lists(ARRIVAL, min_size=1, max_size=4))
+    def arrive(self, arrivals: list[tuple[list[int], int, int]]) -> None:
+        ranked = self.engine.config.policy == "priority"
+        for prompt, max_tokens, priority in arrivals:
+            self.engine.add(prompt, max_tokens, priority if ranked else 0)
+
+    @rule(steps=st.integers(1, 12))
+    def step(self, steps: int) -> None:
+        for _ in range(steps):
+            if self.engine.live:
+                assert self.engine.step() > 0, "work, but nothing was scheduled"
+                self.engine.check()
+
+    @rule(choice=st.integers(0, 100))
+    def abort(self, choice: int) -> None:
+        live = self.engine.live
+        if live:
+            self.engine.scheduler.finish(live[choice % len(live)], "abort")
+
+    @rule()
+    def reset(self) -> None:
+        self.engine.pool.reset()
+
+    @invariant()
+    def accounted(self) -> None:
+        self.engine.flush()
+        self.engine.check()
+
+    @invariant()
+    def outputs_are_right(self) -> None:
+        for request in self.engine.requests:
+            output = request.tokens[request.prompt_length :]
+            assert output == continuation(request.tokens[: request.prompt_length], len(output))
+
+    def teardown(self) -> None:
+        self.engine.run()
+        assert self.engine.pool.num_active == 0
+        for name in sorted({type(e).__name__ for e in self.engine.events}):
+            event(name)
+        discarded = sum(
+            e.discarded_tokens for e in self.engine.events if isinstance(e, RequestPreempted)
+        )
+        recovered = sum(
+            e.recompute_tokens + e.cached_tokens
+            for e in self.engine.events
+            if isinstance(e, RequestResumed)
+        )
+        aborted = any(r.finish_reason == "abort" for r in self.engine.requests)
+        assert aborted or discarded == recovered
+
+
+TestEngineMachine = EngineMachine.TestCase
+TestEngineMachine.settings = settings(
+    max_examples=150,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+
+
+def loaded_engine(**settings: Any) -> Accounting:
+    """Several requests under way, some sharing their prefix."""
+    engine = Accounting(num_blocks=16, **settings)
+    engine.add([1, 2, 3, 4] * 4, 6)
+    for _ in range(3):
+        engine.step()
+    for tail in ([5], [6, 6], [2, 2, 2]):
+        engine.add([1, 2, 3, 4] * 3 + tail, 9)
+    for _ in range(2):
+        engine.step()
+    engine.check()
+    assert max(engine.pool.snapshot().ref_counts) > 1, "nothing is shared: the plants would be weak"
+    return engine
+
+
+def test_a_planted_leak_is_caught() -> None:
+    engine = loaded_engine()
+    engine.scheduler.running[0].block_table.pop()  # forgotten: nobody will ever release it
+    with pytest.raises(AssertionError, match="number of owners"):
+        engine.check()
+
+
+def test_a_planted_leak_is_caught_after_the_request_ended() -> None:
+    engine = loaded_engine()
+    victim = engine.scheduler.running[0]
+    victim.block_table.pop()
+    engine.scheduler.finish(victim, "abort")
+    engine.flush()
+    with pytest.raises(AssertionError, match="number of owners"):
+        engine.check()
+
+
+def test_a_planted_double_free_of_a_shared_block_is_caught() -> None:
+    engine = loaded_engine()
+    counts = engine.pool.snapshot().ref_counts
+    shared = next(block for block, count in enumerate(counts) if count > 1)
+    engine.pool.release(0, [shared], "finished")
+    engine.flush()
+    with pytest.raises(AssertionError, match="number of owners"):
+        engine.check()
+
+
+def test_a_planted_double_free_of_a_free_block_stops_the_pool() -> None:
+    engine = loaded_engine()
+    request = engine.scheduler.running[-1]
+    table = list(request.block_table)
+    engine.scheduler.finish(request, "abort")
+    with pytest.raises(AssertionError, match="double free"):
+        engine.pool.release(request.request_id, table[-1:], "finished")
+
+
+@pytest.mark.parametrize("lost", [BlocksAllocated, BlocksReleased])
+def test_a_planted_lost_event_is_caught(lost: type) -> None:
+    engine = loaded_engine()
+    apply = engine.ledger.handlers
+    handler, seen = apply[lost], []
+
+    def lose_the_first(event: Any) -> None:
+        if seen:
+            handler(event)
+        seen.append(event)
+
+    apply[lost] = lose_the_first
+    for _ in range(20):
+        if engine.live:
+            engine.step()
+    assert seen, "no such event: nothing was planted"
+    with pytest.raises(AssertionError, match=r"events contradict|not the pool's state"):
+        engine.check()
+
+
+def test_output_is_the_same_however_often_a_request_is_preempted() -> None:
+    engine = Accounting(num_blocks=10, max_num_seqs=6, max_num_batched_tokens=40)
+    for first in range(6):
+        engine.add([first] * 8, 20)
+    engine.run()
+    assert sum(r.num_preemptions for r in engine.requests) > 5
+    for request in engine.requests:
+        prompt = request.tokens[: request.prompt_length]
+        assert request.tokens[request.prompt_length :] == continuation(prompt, 20)
+        assert request.state is RequestState.FINISHED
+    finished = [e for e in engine.events if isinstance(e, RequestFinished)]
+    assert [e.reason for e in finished] == ["length"] * 6

@@ -1,0 +1,145 @@
+"""Greedy output of the whole engine equals plain transformers, token for token, in float32.
+
+32 mixed prompts at once, with and without prefix cache, with chunked and whole prefill, and in a
+pool so small that requests are preempted.
+"""
+
+import time
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from random import Random
+
+import pytest
+import torch
+from transformers.models.auto import AutoModelForCausalLM
+
+from engine.block_pool import BlockPool
+from engine.bus import EventBus
+from engine.config import ModelConfig, SchedulerConfig
+from engine.events import EngineEvent, PrefixLookup, RequestPreempted
+from engine.hashing import PrefixHasher, chain_seed
+from engine.kv_manager import KVManager
+from engine.model.loader import LoadedModel, load_model
+from engine.model.runner import ModelRunner
+from engine.request import Request, RequestState, SamplingParams
+from engine.scheduler import Scheduler
+from exporter.fold import Ledger
+from tests.support.checkpoints import ARCHITECTURES, make_checkpoint
+
+BLOCK_SIZE = 16
+MAX_MODEL_LEN = 192
+NUM_REQUESTS = 32
+OUTPUT_TOKENS = 32
+VOCABULARY = 256
+AMPLE_BLOCKS = 512
+TIGHT_BLOCKS = 24
+"""Two sequences of full length; 32 want in."""
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """A checkpoint, and what plain transformers makes of the prompts."""
+
+    loaded: LoadedModel
+    prompts: list[list[int]]
+    outputs: list[list[int]]
+
+
+@cache
+def oracle(folder: Path) -> Oracle:
+    prompts = mixed_prompts()
+    plain = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    plain.train(False)
+    outputs = []
+    with torch.inference_mode():
+        for prompt in prompts:
+            generated = plain.generate(
+                torch.tensor([prompt]),
+                attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+                max_new_tokens=OUTPUT_TOKENS,
+                do_sample=False,
+                eos_token_id=None,
+                pad_token_id=258,
+            )
+            outputs.append(generated[0, len(prompt) :].tolist())
+    return Oracle(load_model(ModelConfig(model=str(folder))), prompts, outputs)
+
+
+@pytest.fixture(scope="module", params=ARCHITECTURES)
+def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("checkpoint") / request.param
+    return make_checkpoint(folder, request.param)
+
+
+def mixed_prompts() -> list[list[int]]:
+    """1 to 150 tokens; a third share a prefix, two are equal, some end on a block's edge."""
+    random = Random(0)
+
+    def tokens(count: int) -> list[int]:
+        return [random.randrange(VOCABULARY) for _ in range(count)]
+
+    shared = tokens(5 * BLOCK_SIZE)
+    prompts = [shared + tokens(random.randrange(1, 40)) for _ in range(10)]
+    prompts += [tokens(count) for count in (1, 2, 15, 16, 17, 31, 32, 33, 48, 64, 80, 150)]
+    prompts += [tokens(random.randrange(3, 120)) for _ in range(NUM_REQUESTS - len(prompts) - 1)]
+    prompts.append(prompts[-1])
+    assert len(prompts) == NUM_REQUESTS
+    return prompts
+
+
+def generate(
+    oracle: Oracle, *, num_blocks: int, caching: bool, chunked: bool
+) -> tuple[list[list[int]], list[EngineEvent]]:
+    """All prompts at once through scheduler, manager, pool and model."""
+    bus, ledger = EventBus(), Ledger()
+    subscription = bus.subscribe()
+    pool = BlockPool(num_blocks, BLOCK_SIZE, bus)
+    scheduler = Scheduler(
+        SchedulerConfig(
+            max_model_len=MAX_MODEL_LEN,
+            max_num_seqs=NUM_REQUESTS,
+            max_num_batched_tokens=48 if chunked else 256,
+            enable_chunked_prefill=chunked,
+        ),
+        KVManager(pool, bus, enable_prefix_caching=caching),
+        bus,
+        frozenset(),
+    )
+    runner = ModelRunner(oracle.loaded.model, num_blocks=num_blocks, block_size=BLOCK_SIZE)
+    requests = []
+    for number, prompt in enumerate(oracle.prompts):
+        hasher = PrefixHasher(chain_seed("m"), BLOCK_SIZE)
+        sampling = SamplingParams(max_tokens=OUTPUT_TOKENS)
+        arrival = time.monotonic_ns()
+        requests.append(Request(number, list(prompt), len(prompt), sampling, hasher, arrival))
+        scheduler.add(requests[-1])
+    events: list[EngineEvent] = []
+    while any(request.state is not RequestState.FINISHED for request in requests):
+        plan = scheduler.schedule()
+        assert plan.rows, "work, but nothing was scheduled"
+        sampled = runner.execute(plan.rows)
+        scheduler.update(plan, [None if s is None else s.token_id for s in sampled])
+        bus.flush()
+        if (batch := subscription.take()) is not None:
+            ledger.on_batch(batch)
+            events += batch.events
+        assert ledger.state() == pool.snapshot()
+    return [r.tokens[r.prompt_length :] for r in requests], events
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_blocks", [AMPLE_BLOCKS, TIGHT_BLOCKS], ids=["ample", "tight"])
+@pytest.mark.parametrize("chunked", [True, False], ids=["chunked", "whole"])
+@pytest.mark.parametrize("caching", [True, False], ids=["cached", "uncached"])
+def test_output_equals_plain_transformers(
+    checkpoint: Path, num_blocks: int, chunked: bool, caching: bool
+) -> None:
+    expected = oracle(checkpoint)
+    outputs, events = generate(expected, num_blocks=num_blocks, caching=caching, chunked=chunked)
+    for number, (ours, theirs) in enumerate(zip(outputs, expected.outputs, strict=True)):
+        assert ours == theirs, f"request {number} of {len(expected.prompts[number])} tokens"
+    preempted = sum(isinstance(event, RequestPreempted) for event in events)
+    assert (preempted > 0) == (num_blocks == TIGHT_BLOCKS)
+    hits = sum(event.hit_blocks for event in events if isinstance(event, PrefixLookup))
+    assert (hits > 0) == caching

@@ -1,0 +1,106 @@
+"""A short, complete run of an engine by hand: every family moves. For the golden page."""
+
+from engine.bus import Subscription
+from engine.events import (
+    AllocationFailed,
+    BlocksAllocated,
+    BlocksCached,
+    BlocksEvicted,
+    BlocksReleased,
+    BlocksShared,
+    EngineEvent,
+    FirstToken,
+    PoolCreated,
+    PrefixLookup,
+    RequestArrived,
+    RequestPreempted,
+    RequestRejected,
+    RequestResumed,
+    RequestScheduled,
+)
+from tests.exporter.support import NOW_NS, block_hash, finished, put, step
+
+MS = 1_000_000
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+A, B, C = block_hash(1), block_hash(2), block_hash(3)
+
+STEPS: tuple[list[EngineEvent], ...] = (
+    [
+        PoolCreated(10, 4, 4096, 1),
+        RequestRejected("queue_full"),
+        RequestArrived(0, 9, 8, "tenant", TRACE),
+        PrefixLookup(0, 9, [A, B], 0),
+        BlocksAllocated(0, [1, 2, 3], "prefill"),
+        RequestScheduled(0, 3 * MS, 0),
+        BlocksCached(0, [1, 2], [A, B], None),
+        FirstToken(0, 30 * MS),
+        step(
+            running=1,
+            prefill_tokens=9,
+            slots_filled=9,
+            active_blocks=3,
+            free_blocks=6,
+            emitted=[0],
+        ),
+    ],
+    [
+        RequestArrived(1, 9, 8),
+        PrefixLookup(1, 9, [A, C], 1),
+        BlocksShared(1, [1], "prefix_hit"),
+        BlocksAllocated(1, [4, 5], "prefill"),
+        RequestScheduled(1, 700 * MS, 4),
+        BlocksCached(1, [4], [C], A),
+        FirstToken(1, 900 * MS),
+        step(
+            running=2,
+            prefill_tokens=5,
+            decode_tokens=1,
+            slots_filled=15,
+            active_blocks=5,
+            free_blocks=4,
+            emitted=[0, 1],
+            duration_ns=25 * MS,
+        ),
+    ],
+    [
+        AllocationFailed(0, 1, 0),
+        BlocksReleased(1, [4], [5], [1], "preempted"),
+        RequestPreempted(1, "recompute", "out_of_blocks", 9, 3, 40 * MS),
+        BlocksEvicted([4], [C], "capacity"),
+        BlocksAllocated(0, [4], "decode"),
+        step(
+            running=1,
+            waiting=1,
+            decode_tokens=1,
+            slots_filled=11,
+            active_blocks=4,
+            free_blocks=5,
+            emitted=[0],
+        ),
+    ],
+    [
+        BlocksReleased(0, [2, 1], [4, 3], [], "finished"),
+        finished(0, reason="length", prompt_tokens=9, max_tokens=8),
+        PrefixLookup(1, 10, [A, C], 1, resumed=True),
+        BlocksShared(1, [1], "prefix_hit"),
+        BlocksAllocated(1, [5, 6], "prefill"),
+        RequestResumed(1, 5, 4, 60 * MS),
+        BlocksCached(1, [5], [C], A),
+        step(
+            running=1,
+            prefill_tokens=6,
+            slots_filled=10,
+            active_blocks=3,
+            cached_blocks=1,
+            free_blocks=5,
+            emitted=[0, 1],
+        ),
+    ],
+)
+
+
+def play(subscription: Subscription) -> None:
+    """Queue the run's batches, 20 ms apart, the last one a second before the fixed clock."""
+    for seq, events in enumerate(STEPS):
+        age_ns = 1000 * MS + (len(STEPS) - 1 - seq) * 20 * MS
+        put(subscription, seq, NOW_NS - age_ns, *events)

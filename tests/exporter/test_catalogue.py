@@ -1,0 +1,65 @@
+"""The catalogue keeps the house's rules and answers a typo."""
+
+import re
+from typing import get_args
+
+import pytest
+
+from engine.events import EngineEvent
+from exporter.catalogue import CATALOGUE, GROUPS, Metric, metric, name
+from exporter.catalogue.metric import Group
+
+EVENTS = {event.__name__ for event in get_args(EngineEvent)}
+OURS = [row for row in CATALOGUE if not row.group.startswith("vllm")]
+COMPAT = [row for row in CATALOGUE if row.group.startswith("vllm")]
+
+
+def test_a_name_is_itself_and_a_typo_is_told_its_neighbours() -> None:
+    assert name("kvscope_kv_blocks") == "kvscope_kv_blocks"
+    with pytest.raises(KeyError, match="did you mean kvscope_kv_blocks"):
+        name("kvscope_kv_block")
+    with pytest.raises(KeyError, match="no metric 'zzz' in the catalogue"):
+        name("zzz")
+
+
+@pytest.mark.parametrize("row", CATALOGUE, ids=lambda row: row.name)
+def test_every_row_is_complete(row: Metric) -> None:
+    assert re.fullmatch(r"[A-Z].*\.", row.help), "help is a sentence"
+    assert row.group in GROUPS
+    assert set(row.source) <= EVENTS
+    assert (row.kind == "counter") == row.name.endswith("_total") or row.kind == "histogram"
+    assert all(values is None or len(set(values)) == len(values) for values in row.labels.values())
+
+
+@pytest.mark.parametrize("row", OURS, ids=lambda row: row.name)
+def test_our_names_follow_the_style(row: Metric) -> None:
+    assert re.fullmatch(r"kvscope(_[a-z]+)+", row.name)
+    assert row.otel_name or row.kind == "info"
+    if row.group == "self":
+        assert "engine" not in row.labels
+    else:
+        assert list(row.labels)[:2] == ["model_name", "engine"]
+        assert row.source
+    if row.unit in {"seconds", "bytes", "ratio"}:
+        assert row.family.endswith(f"_{row.unit}")
+
+
+def test_compatibility_names_have_the_colon_and_no_opentelemetry_name() -> None:
+    assert all(row.name.startswith("vllm:") and not row.otel_name for row in COMPAT)
+
+
+def test_opentelemetry_names_are_unique_and_groups_are_all_titled() -> None:
+    names = [row.otel_name for row in OURS if row.otel_name]
+    assert len(set(names)) == len(names)
+    assert tuple(GROUPS) == get_args(Group)
+
+
+def test_a_row_refuses_nonsense() -> None:
+    row = metric("kvscope_step_duration_seconds")
+    fields = {"name": "kvscope_x", "help": "X.", "unit": "", "group": row.group}
+    with pytest.raises(ValueError, match="has buckets"):
+        Metric(**fields, kind="histogram")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="has buckets"):
+        Metric(**fields, kind="gauge", buckets=(1,))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="increase"):
+        Metric(**fields, kind="histogram", buckets=(2, 1))  # type: ignore[arg-type]

@@ -1,0 +1,106 @@
+"""Latencies equal what a plain per-request bookkeeping finds, in bounded memory."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.events import EngineEvent, FirstToken, RequestArrived, RequestScheduled
+from exporter.buckets import INTER_TOKEN_SECONDS, VLLM_INTER_TOKEN_SECONDS, merged
+from exporter.fold import Histogram, Latency
+from tests.exporter.support import batch_of, finished, step
+
+MS = 1_000_000
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+
+STEPS = st.lists(
+    st.tuples(
+        st.lists(st.integers(0, 4), unique=True, max_size=5),  # who emits
+        st.integers(1, 300),  # milliseconds since the step before
+        st.lists(st.integers(0, 4), unique=True, max_size=2),  # who ends with this step
+        st.booleans(),  # whether its end is told before the step
+    ),
+    max_size=40,
+)
+
+
+@settings(deadline=None)
+@given(STEPS)
+def test_gaps_are_those_of_each_request_alone(
+    steps: list[tuple[list[int], int, list[int], bool]],
+) -> None:
+    latency = Latency()
+    expected = Histogram(merged(INTER_TOKEN_SECONDS, VLLM_INTER_TOKEN_SECONDS))
+    last: dict[int, int] = {}
+    now = 0
+    for emitted, pause, ended, before in steps:
+        now += pause * MS
+        events = [finished(request) for request in ended]
+        heartbeat = step(emitted=emitted)
+        ordered: list[EngineEvent] = [*events, heartbeat] if before else [heartbeat, *events]
+        latency.on_batch(batch_of(*ordered, time_ns=now))
+        for request in emitted:
+            if request in last:
+                expected.observe((now - last[request]) / 1e9)
+            last[request] = now
+        if before:
+            for request in ended:
+                last.pop(request, None)
+        else:  # told after its step: remembered until the next one, where it cannot emit
+            latency.on_batch(batch_of(step(), time_ns=now))
+            for request in ended:
+                last.pop(request, None)
+        assert latency.num_tracked == len(last)
+    assert latency.inter_token.counts == expected.counts
+    assert abs(latency.inter_token.total - expected.total) < 1e-9
+
+
+def test_the_first_token_is_no_gap_and_a_stall_is_one() -> None:
+    latency = Latency()
+    latency.on_batch(batch_of(step(emitted=[1, 2]), time_ns=0))
+    assert sum(latency.inter_token.counts) == 0
+    latency.on_batch(batch_of(step(emitted=[1]), time_ns=10 * MS))
+    latency.on_batch(batch_of(step(), time_ns=20 * MS))
+    latency.on_batch(batch_of(step(emitted=[1, 2, 3]), time_ns=500 * MS))
+    assert sum(latency.inter_token.counts) == 3
+    assert abs(latency.inter_token.total - (0.01 + 0.49 + 0.5)) < 1e-9
+
+
+def test_after_a_gap_the_first_emission_of_a_request_is_no_sample() -> None:
+    latency = Latency()
+    latency.on_batch(batch_of(step(emitted=[1]), time_ns=0))
+    latency.on_gap()
+    latency.on_batch(batch_of(step(emitted=[1]), time_ns=900 * MS))
+    assert sum(latency.inter_token.counts) == 0
+    latency.on_batch(batch_of(step(emitted=[1]), time_ns=910 * MS))
+    assert sum(latency.inter_token.counts) == 1
+
+
+def test_a_traced_request_leaves_its_trace_in_every_histogram() -> None:
+    latency = Latency()
+    latency.on_batch(
+        batch_of(
+            RequestArrived(1, 10, 10, trace_id=TRACE),
+            RequestArrived(2, 10, 10),
+            RequestScheduled(1, 5 * MS, 0),
+            FirstToken(1, 20 * MS),
+            step(emitted=[1, 2]),
+            time_ns=0,
+        )
+    )
+    latency.on_batch(batch_of(step(emitted=[1, 2]), time_ns=40 * MS))
+    latency.on_batch(batch_of(finished(1), step(emitted=[2, 1]), time_ns=60 * MS))
+    for histogram in (
+        latency.queue,
+        latency.first_token,
+        latency.inter_token,
+        latency.duration,
+    ):
+        assert {e.trace_id for e in histogram.exemplars if e is not None} == {TRACE}
+    assert [e.value for e in latency.inter_token.exemplars if e is not None] == [0.02, 0.04]
+    latency.on_batch(batch_of(finished(2), step(), time_ns=70 * MS))
+    assert latency.num_tracked == 0
+
+
+def test_an_untraced_request_leaves_none() -> None:
+    latency = Latency()
+    latency.on_batch(batch_of(RequestArrived(1, 1, 1), FirstToken(1, MS), step(emitted=[1])))
+    assert not any(latency.first_token.exemplars)

@@ -1,0 +1,238 @@
+"""The ledger equals a brute-force pool after every step, and says so when it cannot."""
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from engine.bus import EventBus
+from engine.events import (
+    BlocksAllocated,
+    BlocksCached,
+    BlocksEvicted,
+    BlocksReleased,
+    BlocksShared,
+    EngineEvent,
+    PoolCreated,
+    PoolSnapshot,
+)
+from exporter.fold import Ledger
+from tests.exporter.support import ModelPool, batch_of, block_hash, step
+
+
+class LedgerFollowsPool(RuleBasedStateMachine):
+    """Requests come, share, fill blocks and go; each step is one batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bus = EventBus()
+        self.subscription = self.bus.subscribe()
+        self.pool = ModelPool(self.bus)
+        self.bus.provide_snapshot(self.pool.snapshot)
+        self.ledger = Ledger()
+        self.tables: dict[int, list[int]] = {}
+        self.next_request = 0
+        self.follow()
+
+    def follow(self) -> None:
+        self.pool.heartbeat()
+        while (batch := self.subscription.take()) is not None:
+            self.ledger.on_batch(batch)
+
+    @rule(count=st.integers(1, 4))
+    def admit(self, count: int) -> None:
+        if len(self.pool.free) + len(self.pool.lru) >= count:
+            self.tables[self.next_request] = self.pool.allocate(self.next_request, count)
+            self.next_request += 1
+        self.follow()
+
+    @rule(choice=st.randoms(use_true_random=False))
+    def share(self, choice: Random) -> None:
+        named = [block for block, name in enumerate(self.pool.hashes) if name is not None]
+        if named:
+            blocks = choice.sample(named, choice.randint(1, len(named)))
+            self.pool.share(self.next_request, blocks)
+            self.tables[self.next_request] = blocks
+            self.next_request += 1
+        self.follow()
+
+    @rule(name=st.integers(0, 5))
+    def fill(self, name: int) -> None:
+        for block in self.pool.active:
+            if self.pool.hashes[block] is None:
+                self.pool.cache(0, block, block_hash(name))  # duplicates of a name are legal
+                break
+        self.follow()
+
+    @precondition(lambda self: self.tables)
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        request = data.draw(st.sampled_from(sorted(self.tables)))
+        self.pool.release(request, self.tables.pop(request))
+        self.follow()
+
+    @precondition(lambda self: self.pool.lru)
+    @rule()
+    def evict(self) -> None:
+        self.pool.evict(1)
+        self.follow()
+
+    @rule()
+    def resynchronise(self) -> None:
+        self.ledger.on_gap()
+        assert not self.ledger.known
+        self.subscription.request_snapshot()
+        self.follow()
+
+    @invariant()
+    def equals_the_pool(self) -> None:
+        self.ledger.check()
+        assert self.ledger.known
+        assert self.ledger.imbalance == 0
+        assert self.ledger.state() == self.pool.snapshot()
+        assert self.ledger.num_active == len(self.pool.active)
+        assert self.ledger.num_free == len(self.pool.free)
+        assert self.ledger.num_shared == sum(1 for count in self.pool.ref_counts if count > 1)
+        assert self.ledger.num_deduplicated == sum(self.pool.ref_counts) - len(self.pool.active)
+
+
+TestLedgerFollowsPool = LedgerFollowsPool.TestCase
+TestLedgerFollowsPool.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+def ledger_with(*events: EngineEvent) -> Ledger:
+    """Of 8 blocks of 4 tokens, the first reserved: 1 free, 2 cached, 3 active and findable."""
+    ledger = Ledger()
+    setup: list[EngineEvent] = [
+        PoolCreated(8, 4, 64, 1),
+        BlocksAllocated(0, [2, 3], "prefill"),
+        BlocksCached(0, [2, 3], [block_hash(2), block_hash(3)], None),
+        BlocksReleased(0, [2], [], [], "finished"),
+        step(active_blocks=1, cached_blocks=1, free_blocks=5, slots_filled=3),
+    ]
+    ledger.on_batch(batch_of(*setup))
+    assert ledger.imbalance == 0
+    assert ledger.unfilled_slots == 1
+    ledger.on_batch(batch_of(*events))
+    ledger.check()
+    return ledger
+
+
+CONTRADICTIONS: dict[str, EngineEvent] = {
+    "allocate an active block": BlocksAllocated(1, [3], "decode"),
+    "allocate a cached block": BlocksAllocated(1, [2], "decode"),
+    "allocate a reserved block": BlocksAllocated(1, [0], "decode"),
+    "allocate a block beyond the pool": BlocksAllocated(1, [8], "decode"),
+    "allocate a negative block": BlocksAllocated(1, [-1], "decode"),
+    "share a free block": BlocksShared(1, [1], "prefix_hit"),
+    "cache a free block": BlocksCached(1, [1], [block_hash(1)], None),
+    "cache a block again": BlocksCached(1, [3], [block_hash(9)], None),
+    "cache an unknown block": BlocksCached(1, [99], [block_hash(9)], None),
+    "evict an active block": BlocksEvicted([3], [block_hash(3)], "capacity"),
+    "evict a free block": BlocksEvicted([1], [block_hash(1)], "capacity"),
+    "evict another content": BlocksEvicted([2], [block_hash(7)], "capacity"),
+    "evict an unknown block": BlocksEvicted([99], [block_hash(7)], "capacity"),
+    "release a cached block: double free": BlocksReleased(1, [2], [], [], "finished"),
+    "release a free block: double free": BlocksReleased(1, [], [1], [], "finished"),
+    "release to free what is findable": BlocksReleased(1, [], [3], [], "finished"),
+    "release the last reference as shared": BlocksReleased(1, [], [], [3], "finished"),
+}
+
+
+@pytest.mark.parametrize("event", CONTRADICTIONS.values(), ids=CONTRADICTIONS)
+def test_a_contradicting_event_is_one_block_of_imbalance(event: EngineEvent) -> None:
+    assert ledger_with(event).imbalance == 1
+
+
+def test_releasing_a_shared_block_as_free_or_cached_is_a_contradiction() -> None:
+    share = BlocksShared(1, [3], "prefix_hit")
+    assert ledger_with(share, BlocksReleased(1, [], [3], [], "finished")).imbalance == 1
+    assert ledger_with(share, BlocksReleased(1, [3], [], [], "finished")).imbalance == 1
+
+
+def test_a_block_without_content_cannot_be_released_to_the_cache() -> None:
+    allocate = BlocksAllocated(1, [1], "decode")
+    ledger = ledger_with(allocate, BlocksReleased(1, [1], [], [], "finished"))
+    assert ledger.imbalance == 1
+    assert ledger.num_cached == 1
+
+
+def _leak(pool: ModelPool, table: list[int]) -> None:
+    """The engine says that it released a block which it still counts as active."""
+    pool.bus.emit(BlocksReleased(0, [], table, [], "finished"))
+
+
+def _double_free(pool: ModelPool, table: list[int]) -> None:
+    """The engine releases one table twice."""
+    pool.release(0, table)
+    pool.bus.emit(BlocksReleased(0, [], table, [], "finished"))
+
+
+def _lost_event(pool: ModelPool, table: list[int]) -> None:
+    """The engine changes its pool and tells nobody."""
+    silent = EventBus()
+    pool.bus, bus = silent, pool.bus
+    pool.release(0, table)
+    pool.bus = bus
+
+
+@pytest.mark.parametrize("fault", [_leak, _double_free, _lost_event])
+def test_a_fault_of_the_engine_shows_within_the_step_and_a_snapshot_ends_it(
+    fault: Callable[[ModelPool, list[int]], None],
+) -> None:
+    bus = EventBus()
+    subscription = bus.subscribe()
+    pool = ModelPool(bus)
+    bus.provide_snapshot(pool.snapshot)
+    ledger = Ledger()
+
+    def follow() -> None:
+        pool.heartbeat()
+        while (batch := subscription.take()) is not None:
+            ledger.on_batch(batch)
+
+    table = pool.allocate(0, 3)
+    follow()
+    assert ledger.imbalance == 0
+    fault(pool, table)
+    follow()
+    assert ledger.imbalance == 3
+    subscription.request_snapshot()
+    follow()
+    assert ledger.imbalance == 0
+    assert ledger.state() == pool.snapshot()
+
+
+def test_an_unknown_state_ignores_events_until_a_snapshot() -> None:
+    ledger = ledger_with()
+    ledger.on_gap()
+    ledger.on_batch(batch_of(*CONTRADICTIONS.values(), step(active_blocks=7)))
+    assert not ledger.known
+    assert ledger.imbalance == 0
+    hashes: list[bytes | None] = [None] * 8
+    ledger.apply(PoolSnapshot(8, 4, 64, 1, [0] * 8, hashes, []))
+    assert ledger.known
+    assert ledger.num_free == 7
+    assert ledger.active_ratio == ledger.resident_ratio == 0.0
+
+
+def test_a_snapshot_is_copied_not_shared() -> None:
+    ledger = Ledger()
+    snapshot = PoolSnapshot(4, 4, 0, 0, [0] * 4, [None] * 4, [])
+    ledger.apply(snapshot)
+    ledger.apply(BlocksAllocated(0, [1], "decode"))
+    assert snapshot.ref_counts == [0] * 4
+
+
+def test_unfilled_slots_need_a_heartbeat_of_this_state() -> None:
+    ledger = ledger_with()
+    ledger.on_gap()
+    ledger.apply(PoolSnapshot(4, 4, 0, 0, [1, 0, 0, 0], [None] * 4, []))
+    assert ledger.unfilled_slots is None
+    ledger.apply(step(active_blocks=1, free_blocks=3, slots_filled=1))
+    assert ledger.unfilled_slots == 3
+    ledger.apply(BlocksReleased(0, [], [0], [], "aborted"))
+    assert ledger.unfilled_slots == 0

@@ -1,0 +1,249 @@
+"""Source, gaps, faults and threads: a page is always there, fresh, and honest."""
+
+import logging
+import threading
+import time
+
+import pytest
+
+from engine.bus import EventBus, Subscription
+from engine.events import (
+    Batch,
+    BlocksAllocated,
+    EngineEvent,
+    PoolCreated,
+    PoolSnapshot,
+    RequestArrived,
+    StepCompleted,
+)
+from exporter.catalogue import CATALOGUE
+from exporter.engine_info import EngineInfo
+from exporter.exposition import Exporter
+from exporter.fold import Folds
+from exporter.pipeline import CHUNK_BATCHES, Pipeline
+from exporter.sources import InProcessSource
+from tests.exporter.support import (
+    FIXED_CLOCK,
+    NOW_NS,
+    ModelPool,
+    families,
+    make_exporter,
+    put,
+    step,
+    value,
+)
+
+POOL_FAMILIES = {
+    "kvscope_kv_blocks",
+    "kvscope_kv_capacity_blocks",
+    "kvscope_kv_usage_ratio",
+    "kvscope_kv_ledger_imbalance_blocks",
+    "kvscope_kv_unfilled_slots",
+    "kvscope_requests",
+    "vllm:kv_cache_usage_perc",
+    "vllm:gpu_cache_usage_perc",
+    "vllm:cache_config_info",
+    "vllm:num_requests_running",
+}
+
+
+def test_a_source_asks_for_a_snapshot_at_once_and_after_a_gap() -> None:
+    subscription = Subscription(8)
+    source = InProcessSource(subscription)
+    assert subscription.snapshot_wanted
+    assert not source.state_known
+    subscription.snapshot_wanted = False
+    put(subscription, 5, 1, step())
+    assert source.take() is not None
+    assert not source.state_known  # joined late
+    put(subscription, 6, 2, PoolCreated(8, 4, 0))
+    source.take()
+    assert source.state_known
+    put(subscription, 9, 3, step())
+    source.take()
+    assert (source.lost, source.gaps, source.batches_dropped) == (2, 1, 2)
+    assert subscription.snapshot_wanted
+    assert not source.state_known
+    put(subscription, 10, 4, PoolSnapshot(8, 4, 0, 0, [0] * 8, [None] * 8, []))
+    source.take()
+    assert source.state_known
+    assert source.lost == 0
+    assert source.last_message_ns == 4
+    assert source.take() is None
+
+
+def test_a_sequence_number_that_comes_twice_is_no_loss() -> None:
+    subscription = Subscription(8)
+    source = InProcessSource(subscription)
+    for seq in (0, 1, 1, 2):
+        put(subscription, seq, 0, PoolCreated(8, 4, 0))
+        assert source.take() is not None
+        assert source.lost == 0
+    assert (source.gaps, source.batches_dropped) == (0, 0)
+    put(subscription, 4, 0, step())
+    source.take()
+    assert (source.gaps, source.batches_dropped) == (1, 1)
+
+
+def test_after_a_gap_the_gauges_of_the_state_are_absent_and_come_back_with_a_snapshot() -> None:
+    exporter, subscription = make_exporter()
+    put(subscription, 0, 0, PoolCreated(8, 4, 64), BlocksAllocated(0, [1], "prefill"))
+    put(subscription, 1, 0, step(active_blocks=1, free_blocks=7, slots_filled=1))
+    before = families(exporter)
+    assert before.keys() >= POOL_FAMILIES
+    put(subscription, 5, 0, BlocksAllocated(0, [2], "prefill"))
+    lost = families(exporter)
+    assert not POOL_FAMILIES & lost.keys()
+    assert value(exporter, "kvscope_source_state_known") == 0
+    assert value(exporter, "kvscope_event_gaps_total") == 1
+    assert value(exporter, "kvscope_event_batches_dropped_total") == 3
+    assert value(exporter, "kvscope_kv_block_allocations_total", cause="prefill") == 2
+    assert value(exporter, "kvscope_prefix_cache_missed_blocks_total", cause="cold") is None
+    hashes: list[bytes | None] = [None] * 8
+    snapshot = PoolSnapshot(8, 4, 64, 0, [0, 1, 1, 0, 0, 0, 0, 0], hashes, [])
+    put(subscription, 6, 0, step(), snapshot, step(active_blocks=2, free_blocks=6, slots_filled=2))
+    assert families(exporter).keys() == before.keys()
+    assert value(exporter, "kvscope_kv_blocks", state="active") == 2
+    assert value(exporter, "kvscope_kv_ledger_imbalance_blocks") == 0
+    assert value(exporter, "kvscope_source_state_known") == 1
+
+
+def test_a_slow_subscriber_loses_batches_says_so_and_recovers_by_itself() -> None:
+    bus = EventBus()
+    exporter = Exporter(
+        bus.subscribe(queue_batches=4), EngineInfo(model_name="demo", max_model_len=64)
+    )
+    pool = ModelPool(bus)
+    bus.provide_snapshot(pool.snapshot)
+    pool.heartbeat()
+    assert value(exporter, "kvscope_kv_blocks", state="free") == 7
+    table = pool.allocate(0, 3)
+    for _ in range(10):  # nobody drains: six of these ten batches are lost
+        pool.heartbeat()
+    assert value(exporter, "kvscope_kv_blocks", state="active") is None
+    assert value(exporter, "kvscope_event_batches_dropped_total") == 6
+    pool.heartbeat()  # brings the snapshot that was asked for
+    assert value(exporter, "kvscope_kv_blocks", state="active") == 3
+    pool.release(0, table)
+    pool.heartbeat()
+    assert value(exporter, "kvscope_kv_blocks", state="active") == 0
+    assert value(exporter, "kvscope_kv_ledger_imbalance_blocks") == 0
+    assert value(exporter, "kvscope_event_gaps_total") == 1
+
+
+def test_a_late_joiner_knows_nothing_until_the_next_step_and_all_after_it() -> None:
+    bus = EventBus()
+    pool = ModelPool(bus)
+    bus.provide_snapshot(pool.snapshot)
+    pool.allocate(0, 2)
+    pool.heartbeat()
+    exporter = Exporter(bus.subscribe(), EngineInfo(model_name="demo", max_model_len=64))
+    assert not POOL_FAMILIES & families(exporter).keys()
+    assert value(exporter, "kvscope_source_last_message_timestamp_seconds") is None
+    pool.heartbeat()
+    assert value(exporter, "kvscope_kv_blocks", state="active") == 2
+
+
+def test_a_fold_that_raises_takes_only_its_families_with_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    exporter, subscription = make_exporter()
+    put(subscription, 0, 0, PoolCreated(8, 4, 64))
+    whole = families(exporter).keys()
+    put(subscription, 1, 0, BlocksAllocated(0, [1], "swap_in"))  # type: ignore[arg-type]
+    with caplog.at_level(logging.ERROR):
+        for seq in range(2, 5):
+            put(subscription, seq, 0, step(active_blocks=1, free_blocks=7))
+            after = families(exporter).keys()
+    churn = {
+        "kvscope_kv_block_allocations",
+        "kvscope_kv_block_releases",
+        "kvscope_kv_block_evictions",
+        "kvscope_kv_allocation_failures",
+    }
+    assert whole - after == churn
+    assert value(exporter, "kvscope_fold_errors_total", fold="churn") == 1
+    assert value(exporter, "kvscope_fold_errors_total", fold="ledger") == 0
+    assert value(exporter, "kvscope_kv_blocks", state="active") == 1
+    assert len(caplog.records) == 1
+
+
+def test_many_batches_fold_in_chunks_as_if_one_by_one() -> None:
+    exporter, subscription = make_exporter(queue_batches=4 * CHUNK_BATCHES)
+    for seq in range(2 * CHUNK_BATCHES + 3):
+        put(subscription, seq, 0, RequestArrived(seq, 1, 1))
+    assert value(exporter, "kvscope_events_total", type="RequestArrived") == 2 * CHUNK_BATCHES + 3
+
+
+def test_a_drain_ends_although_the_engine_is_faster() -> None:
+    class Faster(InProcessSource):
+        """Every batch taken brings another one, sent after the drain began."""
+
+        def take(self) -> Batch | None:
+            batch = super().take()
+            if batch is not None:
+                put(subscription, batch.seq + 1, NOW_NS + 1, step())
+            return batch
+
+    subscription = Subscription(8)
+    folds = Folds()
+    pipeline = Pipeline(Faster(subscription), folds.all, FIXED_CLOCK)
+    put(subscription, 0, NOW_NS - 500_000_000, step())
+    pipeline.drain()
+    assert folds.census.counts[StepCompleted] == 2
+    assert pipeline.lag_seconds == 0.5
+
+
+def test_the_thread_folds_without_a_scrape_and_ends_cleanly() -> None:
+    bus = EventBus()
+    exporter = Exporter(bus.subscribe(), EngineInfo(model_name="demo", max_model_len=64))
+    exporter.start()
+    with pytest.raises(RuntimeError, match="started before"):
+        exporter.start()
+    bus.emit(step())
+    bus.flush()
+    deadline = time.monotonic() + 5
+    while not exporter.pipeline.spent_seconds["census"] and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert exporter.pipeline.spent_seconds["census"] > 0
+    assert value(exporter, "kvscope_source_up") == 1
+    bus.emit(step())
+    bus.flush()
+    exporter.stop()
+    assert "kvscope-fold" not in {thread.name for thread in threading.enumerate()}
+    assert value(exporter, "kvscope_events_total", type="StepCompleted") == 2
+    assert value(exporter, "kvscope_source_up") == 0
+
+
+def test_pages_and_steps_at_once_lose_nothing() -> None:
+    bus = EventBus()
+    exporter = Exporter(bus.subscribe(), EngineInfo(model_name="demo", max_model_len=64))
+    exporter.start()
+    num_steps = 400
+
+    def engine() -> None:
+        events: list[EngineEvent] = [PoolCreated(8, 4, 0)]
+        for number in range(num_steps):
+            for event in (*events, step(emitted=[number % 3])):
+                bus.emit(event)
+            bus.flush()
+            events = []
+
+    thread = threading.Thread(target=engine)
+    thread.start()
+    for _ in range(10):
+        page, _ = exporter.render()
+        assert b"kvscope_build_info" in page
+    thread.join()
+    exporter.stop()
+    assert value(exporter, "kvscope_events_total", type="StepCompleted") == num_steps
+    assert value(exporter, "vllm:generation_tokens_total") == num_steps
+
+
+def test_without_prefix_caching_its_families_are_absent() -> None:
+    subscription = Subscription(8)
+    engine = EngineInfo(model_name="demo", max_model_len=64, enable_prefix_caching=False)
+    exporter = Exporter(subscription, engine)
+    prefix = {metric.family for metric in CATALOGUE if metric.group == "prefix"}
+    assert not prefix & families(exporter).keys()
+    assert value(exporter, "vllm:gpu_prefix_cache_hit_rate") == -1
