@@ -29,7 +29,7 @@ COPY exporter exporter
 RUN --mount=type=cache,target=/pip-cache /opt/kvscope/bin/pip install --no-deps .
 
 FROM ${PYTHON_IMAGE} AS engine
-RUN useradd --system --uid 10001 --create-home --home-dir /home/kvscope kvscope
+RUN useradd --uid 10001 --create-home --home-dir /home/kvscope kvscope
 COPY --from=build /opt/kvscope /opt/kvscope
 ENV PATH=/opt/kvscope/bin:$PATH PYTHONUNBUFFERED=1
 USER 10001

@@ -11,7 +11,9 @@ Built once per step; what depends on a layer's window is built at its first use 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -37,6 +39,14 @@ class DecodeGroup:
     """(rows * width,) int64 block ids; short rows are padded with their last block."""
     mask: Tensor
     """(rows, 1, 1, width * block_size), added to the scores: 0 or -inf."""
+
+
+class _DecodeRow(NamedTuple):
+    """The blocks that one decode row sees, and its keys [low, high) counted from the first."""
+
+    blocks: list[int]
+    low: int
+    high: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,21 +87,14 @@ class StepBatch:
         block_size = layout.block_size
         decodes = [index for index, row in enumerate(rows) if row.count == 1]
         decodes.sort(key=lambda index: -rows[index].start)
+        others = [index for index, row in enumerate(rows) if row.count > 1]
         token_ids: list[int] = []
         positions: list[int] = []
         slots: list[int] = []
         last_token = [0] * len(rows)
-        for index in decodes:
-            row = rows[index]
-            start, request = row.start, row.request
-            last_token[index] = len(token_ids)
-            token_ids.append(request.tokens[start])
-            positions.append(start)
-            slots.append(request.block_table[start // block_size] * block_size + start % block_size)
         self.spans: list[PrefillSpan] = []
-        for index, row in enumerate(rows):
-            if row.count == 1:
-                continue
+        for index in chain(decodes, others):
+            row = rows[index]
             start, end, table = row.start, row.start + row.count, row.request.block_table
             begin = len(token_ids)
             token_ids += row.request.tokens[start:end]
@@ -101,7 +104,8 @@ class StepBatch:
                 for position in range(start, end)
             ]
             last_token[index] = len(token_ids) - 1
-            self.spans.append(PrefillSpan(begin, len(token_ids), start, table))
+            if row.count > 1:
+                self.spans.append(PrefillSpan(begin, len(token_ids), start, table))
 
         self.device = device
         self.layout = layout
@@ -141,64 +145,56 @@ class StepBatch:
         return None if window is None or window >= self._longest_context else window
 
     def _group_decodes(self, window: int | None) -> list[DecodeGroup]:
-        block_size = self.layout.block_size
-        # Row i sees tokens [lows[i], contexts[i]): blocks [firsts[i], firsts[i] + widths[i]).
-        lows = [0 if window is None else max(0, context - window) for context in self._contexts]
-        firsts = [low // block_size for low in lows]
-        widths = [
-            -(-context // block_size) - first
-            for context, first in zip(self._contexts, firsts, strict=True)
+        rows = [
+            self._decode_row(table, context, window)
+            for table, context in zip(self._decode_tables, self._contexts, strict=True)
         ]
         groups: list[DecodeGroup] = []
         begin = 0
-        while begin < self.num_decodes:
-            end = self._group_end(widths, begin)
-            width = max(widths[begin:end])
-            visible = [
-                table[first : first + count] + table[first + count - 1 : first + count] * padding
-                for table, first, count, padding in (
-                    (self._decode_tables[row], firsts[row], widths[row], width - widths[row])
-                    for row in range(begin, end)
-                )
-            ]
-            shifts = [first * block_size for first in firsts[begin:end]]
-            bounds = torch.tensor(
-                [
-                    [low - shift for low, shift in zip(lows[begin:end], shifts, strict=True)],
-                    [
-                        end_ - shift
-                        for end_, shift in zip(self._contexts[begin:end], shifts, strict=True)
-                    ],
-                ],
-                device=self.device,
-            )
-            keys = torch.arange(width * block_size, device=self.device)
-            hidden = (keys >= bounds[1, :, None]) | (keys < bounds[0, :, None])
-            groups.append(
-                DecodeGroup(
-                    begin,
-                    end,
-                    torch.tensor(list(chain.from_iterable(visible)), device=self.device),
-                    self._additive(hidden)[:, None, None, :],
-                )
-            )
+        while begin < len(rows):
+            end = self._group_end(rows, begin)
+            groups.append(self._group(rows, begin, end))
             begin = end
         return groups
 
-    def _group_end(self, widths: list[int], begin: int) -> int:
+    def _decode_row(self, table: list[int], context: int, window: int | None) -> _DecodeRow:
+        block_size = self.layout.block_size
+        low = 0 if window is None else max(0, context - window)
+        first = low // block_size
+        shift = first * block_size
+        return _DecodeRow(table[first : -(-context // block_size)], low - shift, context - shift)
+
+    def _group_end(self, rows: list[_DecodeRow], begin: int) -> int:
         """Where a group from `begin` on has too much padding, or fills the CPU's caches."""
         shape = self.layout.layers[0]
         block_elements = self.layout.block_size * shape.num_kv_heads * shape.head_dim
-        width = widths[begin]
-        end = self.num_decodes
+        width = len(rows[begin].blocks)
+        end = len(rows)
         if self.device.type == "cpu":
             end = min(end, begin + max(1, CPU_GROUP_ELEMENTS // (block_elements * width)))
         padding = 0
-        for row in range(begin, end):
-            padding += abs(width - widths[row])
+        for index in range(begin, end):
+            padding += abs(width - len(rows[index].blocks))
             if padding * block_elements > PADDED_ELEMENTS:
-                return row
+                return index
         return end
+
+    def _group(self, rows: list[_DecodeRow], begin: int, end: int) -> DecodeGroup:
+        rows = rows[begin:end]
+        width = max(len(row.blocks) for row in rows)
+        padded = (row.blocks + row.blocks[-1:] * (width - len(row.blocks)) for row in rows)
+        blocks = np.fromiter(chain.from_iterable(padded), np.int64, count=len(rows) * width)
+        low, high = torch.tensor(
+            [[row.low for row in rows], [row.high for row in rows]], device=self.device
+        )
+        key = torch.arange(width * self.layout.block_size, device=self.device)
+        hidden = (key < low[:, None]) | (key >= high[:, None])
+        return DecodeGroup(
+            begin,
+            end,
+            torch.from_numpy(blocks).to(self.device),
+            self._additive(hidden)[:, None, None, :],
+        )
 
     def _plan_prefill(self, span: PrefillSpan, window: int | None) -> PrefillPlan:
         block_size = self.layout.block_size

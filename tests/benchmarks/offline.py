@@ -1,0 +1,89 @@
+"""Runs our engine without HTTP: requests in, wall time until the last token; shared by benchmarks."""
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine.block_pool import BlockPool
+from engine.bus import EventBus, NullBus
+from engine.config import ModelConfig, SchedulerConfig
+from engine.hashing import PrefixHasher, chain_seed
+from engine.kv_manager import KVManager
+from engine.model.loader import load_model
+from engine.model.runner import ModelRunner
+from engine.request import Request, SamplingParams
+from engine.scheduler import Scheduler
+from engine.step_loop import StepLoop, StepOutput
+from exporter.engine_info import EngineInfo
+from exporter.exposition import Exporter
+
+BLOCK_SIZE = 16
+MAX_MODEL_LEN = 1024
+
+
+@dataclass
+class OfflineEngine:
+    """A started engine, with its exporter unless `observed` is off."""
+
+    model: str
+    num_blocks: int
+    max_num_seqs: int
+    observed: bool
+
+    def __post_init__(self) -> None:
+        bus = EventBus() if self.observed else NullBus()
+        loaded = load_model(ModelConfig(model=self.model))
+        runner = ModelRunner(loaded.model, num_blocks=self.num_blocks, block_size=BLOCK_SIZE)
+        pool = BlockPool(self.num_blocks, BLOCK_SIZE, bus)
+        config = SchedulerConfig(
+            max_model_len=MAX_MODEL_LEN,
+            max_num_seqs=self.max_num_seqs,
+            max_num_batched_tokens=max(2048, self.max_num_seqs),
+            max_num_queued_reqs=1_000_000,
+        )
+        scheduler = Scheduler(config, KVManager(pool, bus), bus, frozenset())
+        self._unfinished = 0
+        self._done = threading.Event()
+        self._next_id = 0
+        self.loop = StepLoop(
+            scheduler, pool, runner, bus, self._sink, max_num_queued_reqs=1_000_000
+        )
+        self._exporter: Exporter | None = None
+        if isinstance(bus, EventBus):
+            bus.provide_snapshot(pool.snapshot)
+            info = EngineInfo(model_name="bench", max_model_len=MAX_MODEL_LEN)
+            self._exporter = Exporter(bus.subscribe(), info)
+            self._exporter.start()
+        self.loop.start()
+
+    def run(self, prompts: Sequence[Sequence[int]], output_tokens: int) -> float:
+        """Generate for all prompts at once; seconds until the last one has ended."""
+        self._unfinished = len(prompts)
+        self._done.clear()
+        start = time.perf_counter()
+        for prompt in prompts:
+            self.loop.submit(self._request(prompt, output_tokens))
+        assert self._done.wait(600), "the engine did not finish in ten minutes"
+        return time.perf_counter() - start
+
+    def close(self) -> None:
+        self.loop.shutdown(0)
+        if self._exporter is not None:
+            self._exporter.stop()
+
+    def _request(self, prompt: Sequence[int], output_tokens: int) -> Request:
+        self._next_id += 1
+        return Request(
+            request_id=self._next_id,
+            tokens=list(prompt),
+            prompt_length=len(prompt),
+            sampling=SamplingParams(max_tokens=output_tokens, ignore_eos=True),
+            hasher=PrefixHasher(chain_seed("bench"), BLOCK_SIZE),
+            arrival_ns=time.monotonic_ns(),
+        )
+
+    def _sink(self, outputs: list[StepOutput]) -> None:
+        self._unfinished -= sum(output.finish_reason is not None for output in outputs)
+        if not self._unfinished:
+            self._done.set()

@@ -1,0 +1,131 @@
+"""The compose stack, without a daemon: pinned, on loopback, mounts there, parts in accord."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.repo.checkout import ROOT
+
+DEPLOY = ROOT / "deploy"
+COMPOSE_TEXT = (ROOT / "docker-compose.yml").read_text()
+COMPOSE: dict[str, Any] = yaml.safe_load(COMPOSE_TEXT)
+SERVICES: dict[str, Any] = COMPOSE["services"]
+DEFAULTS = dict(re.findall(r"\$\{(\w+):-([^}]*)\}", COMPOSE_TEXT))
+
+
+def resolved(text: str) -> str:
+    """As compose reads it where nothing is set."""
+    return re.sub(r"\$\{(\w+):-([^}]*)\}", r"\2", text)
+
+
+def run(*command: str, **options: Any) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_service_is_pinned_bounded_and_checked(service: str) -> None:
+    settings = SERVICES[service]
+    name, _, tag = resolved(settings["image"]).partition(":")
+    assert name
+    assert re.match(r"v?\d+\.\d+\.\d+$", tag), f"{settings['image']}: no exact tag"
+    assert settings["mem_limit"]
+    assert settings["healthcheck"]["test"][0] == "CMD", "needs no shell in the image"
+    assert settings["restart"] == "unless-stopped"
+    assert settings["logging"]["options"]["max-size"]
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_ports_are_on_loopback(service: str) -> None:
+    for port in SERVICES[service].get("ports", []):
+        assert re.fullmatch(r"127\.0\.0\.1:\d+:\d+", resolved(port)), port
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_mounted_files_exist_and_are_read_only(service: str) -> None:
+    for volume in SERVICES[service].get("volumes", []):
+        source, target, *mode = volume.split(":")
+        assert target.startswith("/")
+        if source.startswith("."):
+            assert (ROOT / source).exists(), source
+            assert mode == ["ro"], volume
+        else:
+            assert source in COMPOSE["volumes"]
+
+
+def test_the_example_environment_names_every_setting_with_its_default() -> None:
+    lines = (ROOT / ".env.example").read_text().splitlines()
+    example = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+    assert example == DEFAULTS
+
+
+def test_images_agree_with_the_dockerfile_and_the_constraints() -> None:
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    arguments = dict(re.findall(r"^ARG (\w+)=(.*)$", dockerfile, re.MULTILINE))
+    assert arguments == {name: DEFAULTS[name] for name in arguments}
+    assert arguments["TORCH"] in (ROOT / "constraints.txt").read_text().splitlines()
+    assert f"AS {SERVICES['engine']['build']['target']}\n" in dockerfile
+
+
+def test_the_dockerfile_stays_buildable_by_older_builders() -> None:
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    for newer in ("# syntax=", "--link", "<<"):
+        assert newer not in dockerfile
+    assert re.search(r"^USER \d+$", dockerfile, re.MULTILINE), "runs as root"
+    assert "HEALTHCHECK" in dockerfile
+
+
+def test_prometheus_scrapes_services_of_the_stack() -> None:
+    config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
+    jobs = config["scrape_configs"] + config["alerting"]["alertmanagers"]
+    targets = {t for job in jobs for group in job["static_configs"] for t in group["targets"]}
+    assert {target.split(":")[0] for target in targets} <= {*SERVICES, "localhost"}
+    for target in targets:
+        host, port = target.split(":")
+        published = SERVICES["prometheus" if host == "localhost" else host]["ports"]
+        assert any(entry.endswith(f":{port}") for entry in published), target
+
+
+def test_grafana_reads_that_prometheus_at_its_scrape_interval() -> None:
+    folder = DEPLOY / "grafana" / "provisioning" / "datasources"
+    (source,) = yaml.safe_load((folder / "prometheus.yml").read_text())["datasources"]
+    config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
+    assert source["url"] == "http://prometheus:9090"
+    assert source["uid"] == "kvscope-prometheus"
+    assert source["jsonData"]["timeInterval"] == config["global"]["scrape_interval"]
+
+
+@pytest.mark.promtool
+def test_promtool_accepts_the_configuration_with_our_rules(tmp_path: Path) -> None:
+    shutil.copy(DEPLOY / "prometheus" / "prometheus.yml", tmp_path)
+    shutil.copytree(ROOT / "alerts", tmp_path / "rules")  # where the stack mounts them
+    run("promtool", "check", "config", "--lint=all", str(tmp_path / "prometheus.yml"))
+
+
+@pytest.mark.promtool
+def test_amtool_accepts_the_configuration_and_routes_alerts() -> None:
+    amtool = shutil.which("amtool")
+    if amtool is None and os.environ.get("CI") != "true":
+        pytest.skip("no amtool on PATH")
+    config = str(DEPLOY / "alertmanager" / "alertmanager.yml")
+    run("amtool", "check-config", config)
+    receiver = "--verify.receivers=page-only"
+    run("amtool", "config", "routes", "test", f"--config.file={config}", receiver, "severity=info")
+
+
+def test_compose_accepts_its_file() -> None:
+    environment = {key: value for key, value in os.environ.items() if key not in DEFAULTS}
+    probe = ["docker", "compose", "version", "--format", "json"]
+    docker = shutil.which("docker")
+    answer = subprocess.run(probe, capture_output=True, check=False) if docker else None
+    if answer is None or answer.returncode != 0:
+        pytest.skip("no docker compose on this machine")
+    assert json.loads(answer.stdout)["version"]
+    run("docker", "compose", "config", "--quiet", cwd=ROOT, env=environment)
