@@ -1,4 +1,4 @@
-"""Runs our engine without HTTP: requests in, wall time until the last token; shared by benchmarks."""
+"""Runs our engine without HTTP: requests in, wall time until the last token."""
 
 import threading
 import time
@@ -66,6 +66,11 @@ class OfflineEngine:
             self.loop.submit(self._request(prompt, output_tokens))
         assert self._done.wait(600), "the engine did not finish in ten minutes"
         return time.perf_counter() - start
+
+    def render(self) -> bytes:
+        """A page, as a scrape gets it."""
+        assert self._exporter is not None, "nobody observes this engine"
+        return self._exporter.render()[0]
 
     def close(self) -> None:
         self.loop.shutdown(0)
