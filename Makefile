@@ -6,13 +6,14 @@ TORCH ?= $(shell grep '^torch==' constraints.txt)
 PORT ?= 8000
 DEMO_SECONDS ?=
 PYTEST_ARGS ?=
-VLLM_PYTHON ?= $(VENV)/bin/python
+VLLM_PYTHON ?=
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help venv tools demo test lint types bench docs clean
 
+PIP_INSTALL := $(VENV)/bin/pip install $(if $(CI),--quiet) -c $(VENV)/constraints.txt
 STAMP := $(VENV)/.installed
 export PATH := $(abspath $(VENV))/bin:$(PATH):$(abspath $(VENV))/debian/usr/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -38,8 +39,8 @@ $(STAMP): pyproject.toml constraints.txt
 	  exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	grep -v '^torch==' constraints.txt > $(VENV)/constraints.txt
-	$(VENV)/bin/pip install -c $(VENV)/constraints.txt '$(TORCH)'
-	$(VENV)/bin/pip install -c $(VENV)/constraints.txt -e '.[engine,test]'
+	$(PIP_INSTALL) '$(TORCH)'
+	$(PIP_INSTALL) -e '.[engine,test]'
 	@touch $@
 
 tools: | $(STAMP)
@@ -59,9 +60,12 @@ lint: venv ## ruff, formatting, lines per file
 types: venv ## mypy --strict
 	$(VENV)/bin/mypy
 
-bench: venv ## The benchmarks (VLLM_PYTHON=... to compare with a vLLM that is installed there)
+bench: venv ## The benchmarks (VLLM_PYTHON=... to compare with the vLLM of that interpreter)
+	$(or $(VLLM_PYTHON),$(VENV)/bin/python) -m tests.benchmarks.pool_life
+	$(VENV)/bin/python -m tests.benchmarks.step_growth
 	$(VENV)/bin/python -m tests.benchmarks.fold_cost
-	$(VLLM_PYTHON) -m tests.benchmarks.pool_life
+	$(VENV)/bin/python -m tests.benchmarks.observer_cost
+	$(VENV)/bin/python -m tests.benchmarks.decode $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON))
 
 docs: venv ## Write docs/metrics.md anew
 	$(VENV)/bin/kvscope metrics > $(VENV)/metrics.md

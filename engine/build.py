@@ -3,6 +3,8 @@
 import time
 from dataclasses import dataclass
 
+import torch
+
 from engine.block_pool import BlockPool
 from engine.bus import Bus, EventBus
 from engine.config import (
@@ -18,6 +20,7 @@ from engine.model.kv_cache import kv_layout
 from engine.model.limits import max_model_len
 from engine.model.loader import load_model
 from engine.model.runner import ModelRunner
+from engine.model.threads import leave_a_core
 from engine.model.tokenizer import Tokenizer
 from engine.scheduler import Scheduler
 from engine.server.dispatch import Dispatcher
@@ -64,7 +67,11 @@ def build_engine(config: EngineConfig, bus: Bus) -> Engine:
     Raises CheckpointError, PoolSizeError, or ValueError for settings that contradict each other or
     the checkpoint.
     """
+    if config.model.device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("--device cuda: this torch sees no CUDA device; leave the flag out")
     loaded = load_model(config.model)
+    if loaded.model.device.type == "cpu":
+        leave_a_core()
     model, block_size = loaded.model, config.cache.block_size
     scheduler_config = _scheduler_config(config, max_model_len(model.config))
     bytes_per_block = kv_layout(model.config, block_size, model.dtype).bytes_per_block

@@ -39,6 +39,12 @@ def pool_blocks(
             f"on {device} the pool's size must be given: "
             "set --kv-cache-memory-bytes or --num-gpu-blocks-override"
         )
+    if device == "cpu" and blocks * bytes_per_block > _free_memory_bytes():
+        raise PoolSizeError(
+            f"a pool of {blocks} blocks ({rule}; {bytes_per_block} bytes each) takes "
+            f"{blocks * bytes_per_block / 2**30:.1f} GiB, but {_free_memory_bytes() / 2**30:.1f} "
+            "GiB are free: give it less"
+        )
     if blocks < needed:
         raise PoolSizeError(
             f"a pool of {blocks} blocks ({rule}; {bytes_per_block} bytes each) holds "

@@ -21,6 +21,8 @@ from engine.scheduler import Scheduler, StepPlan
 
 IDLE_TICK_SECONDS = 0.5
 """How often an idle loop looks up: late subscribers get their snapshot within this time."""
+STOP_SECONDS = 10.0
+"""How long a stop waits for the step under way."""
 
 logger = logging.getLogger(__name__)
 
@@ -108,7 +110,7 @@ class StepLoop:
         """Queue a request. Raises QueueFullError or EngineUnavailableError, and counts it."""
         if self._failure is not None:
             self.reject("engine_dead")
-            raise EngineUnavailableError(f"the engine failed: {self._failure}")
+        self._refuse_if_failed()
         if self._closing:
             self.reject("draining")
             raise EngineUnavailableError("the server is shutting down")
@@ -116,33 +118,40 @@ class StepLoop:
         if waiting >= self._max_num_queued_reqs:
             self.reject("queue_full")
             raise QueueFullError(waiting, self._max_num_queued_reqs)
+        if not self.num_in_flight:
+            self._progress_ns = time.monotonic_ns()  # idle until now: the stall clock starts here
         self._num_submitted += 1
         self._commands.put(partial(self._add, request))
-        if self._failure is not None:  # it failed just now and may have looked at commands before
-            raise EngineUnavailableError(f"the engine failed: {self._failure}")
+        self._refuse_if_failed()  # it failed just now and may have looked at commands before
 
     def abort(self, request_id: int, reason: FinishReason = "abort") -> None:
         """End a request before the next step; one that is gone already is left alone."""
         self._commands.put(partial(self._abort, request_id, reason))
 
     def reset_prefix_cache(self) -> None:
-        """Forget all cached blocks before the next step."""
+        """Forget all cached blocks before the next step. Raises EngineUnavailableError."""
+        self._refuse_if_failed()
         self._commands.put(self._reset)
 
     def reject(self, reason: RejectReason) -> None:
         """Count a request that was refused before it had an id."""
         self._bus.emit(RequestRejected(reason))
-        if self._failure is not None and not self._thread.is_alive():
+        if not self._thread.is_alive():
             self._bus.flush()  # nobody else will
 
     def shutdown(self, drain_seconds: float) -> None:
-        """Take no more, finish what is there for at most `drain_seconds`, abort the rest, stop."""
+        """Take no more, finish what is there for at most `drain_seconds`, abort the rest, stop.
+
+        From any thread, also while another call still waits. A step that hangs is left to itself.
+        """
         self._closing = True
         deadline = time.monotonic() + drain_seconds
         while self.num_in_flight and self._thread.is_alive() and time.monotonic() < deadline:
             time.sleep(0.02)
         self._commands.put(self._abort_all)
-        self._thread.join()
+        self._thread.join(STOP_SECONDS)
+        if self._thread.is_alive():
+            logger.error("the step under way has not ended in %.0f s: left behind", STOP_SECONDS)
 
     def health(self) -> Health:
         """Unhealthy when the loop has died, or has work and has made no step for too long."""
@@ -157,6 +166,10 @@ class StepLoop:
             )
         return Health(True)
 
+    def _refuse_if_failed(self) -> None:
+        if self._failure is not None:
+            raise EngineUnavailableError(f"the engine failed: {self._failure}")
+
     def _run(self) -> None:
         try:
             while not self._stop:
@@ -168,8 +181,10 @@ class StepLoop:
         except Exception as error:
             logger.exception("the engine failed; every request ends with an error")
             self._failure = f"{type(error).__name__}: {error}"
-            self._end_all("error")
-            self._bus.flush()
+            try:
+                self._end_all("error")
+            finally:
+                self._bus.flush()
 
     def _take_commands(self, *, wait: bool) -> None:
         try:
@@ -227,8 +242,6 @@ class StepLoop:
             self._sink(outputs)
 
     def _add(self, request: Request) -> None:
-        if not self._requests:
-            self._progress_ns = time.monotonic_ns()  # idle until now: the stall clock starts here
         self._requests[request.request_id] = request
         self._scheduler.add(request)
 

@@ -26,6 +26,7 @@ _WITHOUT_EFFECT = frozenset(
         "output_attentions",
         "output_hidden_states",
         "output_router_logits",
+        "position_ids",
         "return_dict",
         "use_cache",
     }
@@ -70,7 +71,6 @@ def paged_attention(
     sliding_window: int | None = None,
     softcap: float | None = None,
     is_causal: bool | None = None,
-    position_ids: Tensor | None = None,
     **others: object,
 ) -> tuple[Tensor, None]:
     """Write the T tokens' K and V to their slots, then let each attend to its own sequence.

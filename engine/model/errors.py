@@ -47,3 +47,9 @@ class UnsupportedArchitectureError(CheckpointError):
         self, model: str, problem: str, remedy: str = "choose a decoder-only model with attention"
     ) -> None:
         super().__init__(model, problem, remedy)
+
+
+def first_line(error: BaseException) -> str:
+    """What another library's error says, short enough to stand in one of ours."""
+    lines = str(error).strip().splitlines()
+    return lines[0].strip() if lines else type(error).__name__

@@ -32,6 +32,7 @@ from engine.model.errors import (
     MissingTokenizerError,
     MissingWeightsError,
     UnsupportedArchitectureError,
+    first_line,
 )
 from engine.model.limits import max_model_len
 from engine.model.probe import probe
@@ -110,7 +111,7 @@ def _load_checkpoint(config: ModelConfig, device: torch.device) -> LoadedModel:
             ) from error
         raise CheckpointFileError(
             config.model,
-            f"transformers cannot load it ({_first_line(error)})",
+            f"transformers cannot load it ({first_line(error)})",
             "check that config.json and the weights belong together",
         ) from error
     return LoadedModel(model, _load_tokenizer(config.model, folder, _eos_token_ids(model)))
@@ -121,6 +122,7 @@ def _local_folder(model: str) -> Path:
     path = Path(model).expanduser()
     if path.is_dir() or model.startswith(("/", ".", "~")) or model.count("/") > 1:
         return path
+    logger.info("%s is no folder here: asking the hub", model)
     try:
         return Path(
             snapshot_download(model, allow_patterns=_DOWNLOADED, ignore_patterns=_NOT_DOWNLOADED)
@@ -128,7 +130,7 @@ def _local_folder(model: str) -> Path:
     except (OSError, HFValidationError) as error:
         raise CheckpointNotFoundError(
             model,
-            f"no such folder, and the hub did not deliver it ({_first_line(error)})",
+            f"no such folder, and the hub did not deliver it ({first_line(error)})",
             "check the name, the network, and HF_TOKEN if access is restricted",
         ) from error
 
@@ -170,7 +172,7 @@ def _load_tokenizer(model: str, folder: Path, eos_token_ids: frozenset[int]) -> 
         )
     except (OSError, ValueError, RuntimeError, ImportError, LookupError, TypeError) as error:
         raise MissingTokenizerError(
-            model, f"no usable tokenizer ({_first_line(error)})", remedy
+            model, f"no usable tokenizer ({first_line(error)})", remedy
         ) from error
     if not isinstance(tokenizer, TokenizersBackend):
         raise MissingTokenizerError(
@@ -187,11 +189,6 @@ def _eos_token_ids(model: PreTrainedModel) -> frozenset[int]:
     if isinstance(eos, int):
         return frozenset([eos])
     return frozenset(eos) if isinstance(eos, list) else frozenset()
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0].strip() if lines else type(error).__name__
 
 
 @contextmanager

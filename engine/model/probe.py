@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from engine.hashing import PrefixHasher
 from engine.model.architecture import expected_windows
 from engine.model.attention import IMPLEMENTATION, PagedStep, UnsupportedAttentionError
-from engine.model.errors import UnsupportedArchitectureError
+from engine.model.errors import UnsupportedArchitectureError, first_line
 from engine.model.kv_cache import KVCache, kv_layout
 from engine.model.metadata import DecodeGroup, StepBatch
 from engine.model.runner import step_logits
@@ -59,7 +59,7 @@ def probe(model: PreTrainedModel, name: str) -> None:
         raise
     except (UnsupportedAttentionError, *_BROKEN) as error:
         raise UnsupportedArchitectureError(
-            name, f"{model.config.model_type} does not run on paged attention ({error})"
+            name, f"{model.config.model_type} does not run on paged attention ({first_line(error)})"
         ) from error
     _check_layers(model, cache, name, windows)
     plain = _plain_logits(model, requests)

@@ -1,7 +1,7 @@
 """The engine's HTTP face: OpenAI's completion APIs, the model list, health."""
 
 import hmac
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Annotated
@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse, Response
 from engine.config import SchedulerConfig
 from engine.model.tokenizer import Tokenizer
 from engine.server import errors
+from engine.server.body_limit import BodyLimit
 from engine.server.chat import chat_router
 from engine.server.completions import completions_router
 from engine.server.dispatch import Dispatcher
@@ -24,6 +25,8 @@ class ApiConfig:
 
     api_key: str | None = None
     """Bearer token that /v1 asks for; None: open."""
+    max_body_bytes: int = 8 * 2**20
+    """Larger bodies get 413. A million token ids fit; parsing one holds the GIL for a second."""
 
 
 def create_app(
@@ -42,6 +45,7 @@ def create_app(
         yield
 
     app = FastAPI(title="kvscope engine", lifespan=lifespan, docs_url=None, redoc_url=None)
+    app.add_middleware(BodyLimit, max_bytes=config.max_body_bytes)
     errors.install(app, lambda reason: dispatcher.engine.reject(reason))
     factory = RequestFactory(model, scheduler)
     guard = [] if config.api_key is None else [Depends(_key_check(config.api_key))]
@@ -94,11 +98,11 @@ def _health_router(dispatcher: Dispatcher) -> APIRouter:
     return router
 
 
-def _key_check(api_key: str) -> Callable[[str], None]:
+def _key_check(api_key: str) -> Callable[[str], Awaitable[None]]:
     expected = f"Bearer {api_key}".encode()
 
-    def check(authorization: Annotated[str, Header()] = "") -> None:
-        if not hmac.compare_digest(authorization.encode(), expected):
+    async def check(authorization: Annotated[str, Header()] = "") -> None:
+        if not hmac.compare_digest(authorization.encode("latin-1"), expected):  # as it was sent
             raise HTTPException(
                 401,
                 "missing or wrong API key: send 'Authorization: Bearer <key>'",

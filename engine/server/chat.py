@@ -3,6 +3,7 @@
 import time
 import uuid
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header
@@ -13,6 +14,7 @@ from engine.model.tokenizer import ChatTemplateError, Tokenizer
 from engine.request import Request
 from engine.server.answer import Answer
 from engine.server.dispatch import Dispatcher
+from engine.server.encoding import encode_aside
 from engine.server.errors import BadRequestError
 from engine.server.generation import Piece
 from engine.server.protocol import ChatCompletionRequest
@@ -105,7 +107,7 @@ def chat_router(
         traceparent: Annotated[str | None, Header()] = None,
     ) -> Response:
         factory.check_model(body.model)
-        prompt = _prompt(body, tokenizer)
+        prompt = await _prompt(body, tokenizer)
         wanted = (
             body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
         )
@@ -120,9 +122,10 @@ def chat_router(
     return router
 
 
-def _prompt(body: ChatCompletionRequest, tokenizer: Tokenizer) -> list[int]:
+async def _prompt(body: ChatCompletionRequest, tokenizer: Tokenizer) -> list[int]:
     messages = [{"role": message.role, "content": message.text} for message in body.messages]
+    size = sum(len(message["content"]) for message in messages)
     try:
-        return tokenizer.apply_chat_template(messages)
+        return await encode_aside(size, partial(tokenizer.apply_chat_template, messages))
     except ChatTemplateError as error:
         raise BadRequestError("messages", f"messages: {error}") from error

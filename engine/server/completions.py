@@ -3,6 +3,7 @@
 import time
 import uuid
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header
@@ -13,6 +14,7 @@ from engine.model.tokenizer import Tokenizer
 from engine.request import Request
 from engine.server.answer import Answer
 from engine.server.dispatch import Dispatcher
+from engine.server.encoding import encode_aside
 from engine.server.errors import BadRequestError
 from engine.server.generation import Piece
 from engine.server.protocol import MAX_CHOICES, CompletionRequest
@@ -31,7 +33,6 @@ class CompletionWording:
         self._body = body
         self._tokenizer = tokenizer
         self._requests = requests
-        self._lengths = [0] * len(requests)  # characters sent, for text_offset
         self._opened: set[int] = set()
         self._head = {
             "id": f"cmpl-{uuid.uuid4().hex}",
@@ -57,7 +58,7 @@ class CompletionWording:
         choice: dict[str, Any] = {
             "index": index,
             "text": piece.text,
-            "logprobs": self._logprobs(index, piece) if self._body.logprobs is not None else None,
+            "logprobs": self._logprobs(piece) if self._body.logprobs is not None else None,
             "finish_reason": piece.finish_reason,
         }
         if self._body.return_token_ids:
@@ -66,24 +67,18 @@ class CompletionWording:
                 request = self._requests[index]
                 choice["prompt_token_ids"] = request.tokens[: request.prompt_length]
         self._opened.add(index)
-        self._lengths[index] += len(piece.text)
         return choice
 
-    def _logprobs(self, index: int, piece: Piece) -> dict[str, Any]:
+    def _logprobs(self, piece: Piece) -> dict[str, Any]:
         name = self._tokenizer.decode_token
-        words = [name(token.token_id) for token in piece.tokens]
-        offsets, offset = [], self._lengths[index]
-        for word in words:
-            offsets.append(offset)
-            offset += len(word)
         return {
-            "tokens": words,
+            "tokens": [name(token.token_id) for token in piece.tokens],
             "token_logprobs": [token.logprob for token in piece.tokens],
             "top_logprobs": [
                 {name(token_id): logprob for token_id, logprob in token.alternatives or ()}
                 for token in piece.tokens
             ],
-            "text_offset": offsets,
+            "text_offset": piece.offsets,
         }
 
 
@@ -100,12 +95,7 @@ def completions_router(
         traceparent: Annotated[str | None, Header()] = None,
     ) -> Response:
         factory.check_model(body.model)
-        prompts = _prompts(body, tokenizer)
-        if len(prompts) * body.n > MAX_CHOICES:
-            raise BadRequestError(
-                "prompt" if len(prompts) > 1 else "n",
-                f"{len(prompts)} prompts with n={body.n}: at most {MAX_CHOICES} choices a call",
-            )
+        prompts = await _prompts(body, tokenizer)
         wanted = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
         trace = trace_id(traceparent)
         requests = []
@@ -119,12 +109,23 @@ def completions_router(
     return router
 
 
-def _prompts(body: CompletionRequest, tokenizer: Tokenizer) -> list[list[int]]:
-    prompt = body.prompt
-    if isinstance(prompt, str):
-        return [tokenizer.encode(prompt)]
+async def _prompts(body: CompletionRequest, tokenizer: Tokenizer) -> list[list[int]]:
+    """Each prompt's token ids. The number of choices is checked before any text is encoded."""
+    prompt = [body.prompt] if isinstance(body.prompt, str) else body.prompt
     if not prompt:
         raise BadRequestError("prompt", "prompt: must not be empty")
-    texts = [tokenizer.encode(item) for item in prompt if isinstance(item, str)]
-    lists = [item for item in prompt if isinstance(item, list)]
-    return texts or lists or [[item for item in prompt if isinstance(item, int)]]
+    token_ids = [item for item in prompt if isinstance(item, int)]
+    if token_ids:
+        return [token_ids]
+    if len(prompt) * body.n > MAX_CHOICES:
+        raise BadRequestError(
+            "prompt" if len(prompt) > 1 else "n",
+            f"{len(prompt)} prompts with n={body.n}: at most {MAX_CHOICES} choices a call",
+        )
+    return [
+        await encode_aside(len(item), partial(tokenizer.encode, item))
+        if isinstance(item, str)
+        else item
+        for item in prompt
+        if not isinstance(item, int)
+    ]

@@ -52,7 +52,11 @@ class Dispatcher:
     def sink(self, outputs: list[StepOutput]) -> None:
         """Called on the engine's thread after each step: one wake-up for all its outputs."""
         assert self._event_loop is not None, "bind to an event loop before the first request"
-        self._event_loop.call_soon_threadsafe(self._deliver, outputs)
+        try:
+            self._event_loop.call_soon_threadsafe(self._deliver, outputs)
+        except RuntimeError:  # closed: the server has ended before its last requests, nobody waits
+            if not self._event_loop.is_closed():
+                raise
 
     def submit(self, request: Request) -> None:
         """Start a request, to be ended with `close`.

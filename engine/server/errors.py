@@ -10,7 +10,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from engine.events import RejectReason
-from engine.server.protocol import UnsupportedFieldError
+from engine.server.protocol import FieldError
 from engine.step_loop import EngineUnavailableError, QueueFullError
 
 RETRY_AFTER_SECONDS = 1
@@ -47,18 +47,19 @@ def install(app: FastAPI, reject: Callable[[RejectReason], None]) -> None:
         reject("invalid")
         return JSONResponse(_validation_body(error), 400)
 
+    async def http(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, HTTPException)
+        if error.status_code in (400, 413):  # a body that could not be read, or not parsed
+            reject("invalid")
+        body = error_body(str(error.detail), "invalid_request_error", None, error.status_code)
+        return JSONResponse(body, error.status_code, error.headers)
+
     app.add_exception_handler(BadRequestError, bad_request)
     app.add_exception_handler(RequestValidationError, invalid)
-    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(HTTPException, http)
     app.add_exception_handler(QueueFullError, _queue_full)
     app.add_exception_handler(EngineUnavailableError, _unavailable)
     app.add_exception_handler(Exception, _internal)
-
-
-async def _http(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, HTTPException)
-    body = error_body(str(error.detail), "invalid_request_error", None, error.status_code)
-    return JSONResponse(body, error.status_code, error.headers)
 
 
 async def _queue_full(request: Request, error: Exception) -> JSONResponse:
@@ -82,14 +83,18 @@ def _validation_body(error: RequestValidationError) -> dict[str, Any]:
         message = f"the body is not valid JSON: {detail} (position {problem['loc'][-1]})"
         return error_body(message, "invalid_request_error", None, 400)
     context = problem.get("ctx", {}).get("error")
-    if isinstance(context, UnsupportedFieldError):
+    if isinstance(context, FieldError):
         return error_body(str(context), "invalid_request_error", context.field, 400)
-    param = _field(problem["loc"])
-    return error_body(f"{param}: {problem['msg']}", "invalid_request_error", param, 400)
+    path = _path(problem["loc"])
+    if not path:
+        message = "the body must be a JSON object, sent with Content-Type: application/json"
+        return error_body(message, "invalid_request_error", None, 400)
+    message = f"{'.'.join(path)}: {problem['msg']}"
+    while path[-1].isdecimal():  # the field is to be changed, not its n-th element
+        path.pop()
+    return error_body(message, "invalid_request_error", ".".join(path), 400)
 
 
-def _field(location: Sequence[Any]) -> str:
-    """('body', 'messages', 0, 'role') → `messages.0.role`, without the union members' names."""
-    parts = [str(part) for part in location[1:]]
-    named = [part for part in parts if part.isidentifier() or part.isdecimal()]
-    return ".".join(named) or "body"
+def _path(location: Sequence[Any]) -> list[str]:
+    """('body', 'messages', 0, 'content', '<text>') → messages, 0, content: tags are no fields."""
+    return [str(part) for part in location[1:] if not str(part).startswith("<")]

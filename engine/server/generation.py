@@ -20,11 +20,14 @@ class Piece:
 
     text: str = ""
     tokens: list[SampledToken] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+    """Where each token's text begins in the text of the whole choice, in characters."""
     finish_reason: FinishReason | None = None
 
     def add(self, other: "Piece") -> None:
         self.text += other.text
         self.tokens += other.tokens
+        self.offsets += other.offsets
         self.finish_reason = other.finish_reason
 
 
@@ -38,6 +41,7 @@ async def generate(
     """
     detokenizer = tokenizer.detokenizer()
     stop_strings = StopStrings(stops)
+    length = 0  # characters decoded, shown or held back
     async for outputs in dispatcher.outputs(request):
         piece = Piece()
         for _, token, finish_reason in outputs:
@@ -47,9 +51,12 @@ async def generate(
             if token is None:
                 continue
             piece.tokens.append(token)
+            piece.offsets.append(length)
             if finish_reason == "stop":
                 continue  # an end-of-sequence or stop token has no text
-            shown, stopped = stop_strings.add(detokenizer.add([token.token_id]))
+            text = detokenizer.add([token.token_id])
+            length += len(text)
+            shown, stopped = stop_strings.add(text)
             piece.text += shown
             if stopped:
                 dispatcher.engine.abort(request.request_id, "stop")

@@ -60,7 +60,7 @@ class RequestFactory:
         limit = self._scheduler.max_model_len
         room = limit - prompt_length
         if room <= 0:
-            param = "messages" if isinstance(body, ChatCompletionRequest) else "prompt"
+            param = _prompt_field(body)
             raise BadRequestError(
                 param,
                 f"{param}: {prompt_length} tokens, but the model's limit is {limit} "
@@ -68,9 +68,10 @@ class RequestFactory:
                 reason="prompt_too_long",
             )
         if max_tokens is not None and max_tokens > room:
+            param = _length_field(body)
             raise BadRequestError(
-                "max_tokens",
-                f"max_tokens: {max_tokens} after a prompt of {prompt_length} tokens is over the "
+                param,
+                f"{param}: {max_tokens} after a prompt of {prompt_length} tokens is over the "
                 f"model's limit of {limit}: at most {room} fit",
             )
         if body.priority and self._scheduler.policy != "priority":
@@ -98,7 +99,8 @@ class RequestFactory:
     ) -> Request:
         """One engine request. choice: number among the n of this prompt; shifts a given seed."""
         if not prompt:
-            raise BadRequestError("prompt", "prompt: must hold at least one token")
+            param = _prompt_field(body)
+            raise BadRequestError(param, f"{param}: must hold at least one token")
         highest = max(prompt)
         if highest >= self._model.vocab_size:
             raise BadRequestError(
@@ -119,3 +121,12 @@ class RequestFactory:
             tenant=body.user or "",
             trace_id=trace,
         )
+
+
+def _prompt_field(body: GenerationRequest) -> str:
+    return "messages" if isinstance(body, ChatCompletionRequest) else "prompt"
+
+
+def _length_field(body: GenerationRequest) -> str:
+    chat = isinstance(body, ChatCompletionRequest) and body.max_completion_tokens is not None
+    return "max_completion_tokens" if chat else "max_tokens"

@@ -1,25 +1,40 @@
-"""The command's tree."""
+"""The command's tree. Every option can be set by a variable as well: --port by KVSCOPE_PORT."""
 
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from exporter.cli.demo import demo
 from exporter.cli.load import load
 from exporter.cli.metrics import metrics
 from exporter.cli.serve import serve
 
+ENVIRONMENT_PREFIX = "KVSCOPE_"
+
+
+class Command(TyperCommand):
+    """Its options name their variables in --help and in error messages. A flag wins."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        for option in self.params:
+            if option.param_type_name == "option" and option.name is not None:
+                option.envvar = ENVIRONMENT_PREFIX + option.name.upper()
+
+
 app = typer.Typer(
     name="kvscope",
-    help="Observability for paged-KV LLM inference servers.",
+    help="Observability for paged-KV LLM inference servers. Every option can be set by an "
+    "environment variable as well: --max-num-seqs by KVSCOPE_MAX_NUM_SEQS. A flag wins.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (serve, demo, load, metrics):
-    app.command()(command)
+    app.command(cls=Command)(command)
 
 
 def _print_version(wanted: bool) -> None:

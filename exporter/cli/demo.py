@@ -1,5 +1,6 @@
 """`kvscope demo`: the demo model under a workload that comes and goes, in one command."""
 
+import os
 import subprocess
 import sys
 import threading
@@ -14,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from engine.config import CacheConfig, ModelConfig
 from exporter.catalogue import COMPAT_SETS
-from exporter.cli.server import ListenConfig, configure_logging, run
+from exporter.cli.server import ListenConfig, configure_logging, require_engine, run
 
 POOL_BLOCKS = 384
 """Small on purpose: with 24 sequences of up to 1,024 tokens it must evict and preempt."""
@@ -47,9 +48,10 @@ def demo(
 
     Example: kvscope demo --duration 60
     """
+    configure_logging()
+    require_engine()
     from engine.build import EngineConfig
 
-    configure_logging()
     config = EngineConfig(
         model=ModelConfig(seed=seed),
         cache=CacheConfig(num_gpu_blocks_override=POOL_BLOCKS),
@@ -65,6 +67,8 @@ def demo(
         on_ready=director.start,
     )
     director.finish()
+    if director.failed:
+        raise typer.Exit(1)
 
 
 class _Director:
@@ -75,6 +79,8 @@ class _Director:
         self._seed = seed
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
+        self.failed = False
+        """The load ended by itself: there was less to see than promised."""
 
     def start(self, url: str, server: uvicorn.Server) -> None:
         typer.echo(_BANNER.format(url=url))
@@ -105,21 +111,42 @@ class _Director:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
+                env=_without_our_settings(),
             ) as load,
             httpx.Client(timeout=5.0) as client,
         ):
             try:
-                while not self._over.wait(REPORT_SECONDS):
+                while not self._over.wait(_until_report(ends)):
                     typer.echo(_status(client, url))
                     if load.poll() is not None:
                         typer.echo(f"kvscope: the load ended with code {load.returncode}", err=True)
+                        self.failed = True
                         break
-                    if ends is not None and time.monotonic() + REPORT_SECONDS > ends:
-                        self._over.wait(max(0.0, ends - time.monotonic()))
+                    if ends is not None and time.monotonic() >= ends:
                         break
             finally:
                 load.terminate()
                 stop_serving()
+                _end(load)
+
+
+def _until_report(ends: float | None) -> float:
+    if ends is None:
+        return REPORT_SECONDS
+    return min(REPORT_SECONDS, max(0.0, ends - time.monotonic()))
+
+
+def _without_our_settings() -> dict[str, str]:
+    """The environment without what was meant for the demo itself, KVSCOPE_DURATION say."""
+    return {k: v for k, v in os.environ.items() if not k.startswith("KVSCOPE_")}
+
+
+def _end(load: subprocess.Popen[bytes]) -> None:
+    """Wait for the load that was told to end; one that does not is killed."""
+    try:
+        load.wait(STOP_SECONDS / 2)
+    except subprocess.TimeoutExpired:
+        load.kill()
 
 
 def _status(client: httpx.Client, url: str) -> str:

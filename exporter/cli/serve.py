@@ -12,7 +12,7 @@ from engine.config import (
     ModelConfig,
 )
 from exporter.catalogue import COMPAT_SETS
-from exporter.cli.server import ListenConfig, configure_logging, fail, run
+from exporter.cli.server import ListenConfig, configure_logging, fail, require_engine, run
 
 
 class Dtype(StrEnum):
@@ -70,7 +70,10 @@ def serve(
     seed: Annotated[
         int,
         typer.Option(
-            min=0, help="Of sampling without a seed, and of the demo model.", rich_help_panel=_MODEL
+            min=0,
+            max=2**63 - 1,
+            help="Of sampling without a seed, and of the demo model.",
+            rich_help_panel=_MODEL,
         ),
     ] = 0,
     max_model_len: Annotated[
@@ -181,9 +184,12 @@ def serve(
 
     Example: kvscope serve --model ./Qwen3-0.6B --port 8000
     """
+    configure_logging()
+    require_engine()
     from engine.build import EngineConfig
 
-    configure_logging()
+    if disable_log_stats and metrics_port is not None:
+        raise fail("--metrics-port has nothing to serve with --disable-log-stats: drop one")
     try:
         config = EngineConfig(
             model=ModelConfig(
@@ -207,16 +213,16 @@ def serve(
             max_num_queued_reqs=max_num_queued_reqs,
             stall_seconds=stall_seconds,
         )
+        listen = ListenConfig(
+            host=host,
+            port=port,
+            metrics_port=metrics_port,
+            metrics_host=metrics_host,
+            api_key=api_key,
+            drain_seconds=drain_seconds,
+        )
     except ValueError as error:
         raise fail(str(error)) from None
-    listen = ListenConfig(
-        host=host,
-        port=port,
-        metrics_port=metrics_port,
-        metrics_host=metrics_host,
-        api_key=api_key,
-        drain_seconds=drain_seconds,
-    )
     run(config, listen, compat=parse_compat(compat), collect=not disable_log_stats)
 
 

@@ -1,12 +1,15 @@
 """Runs the engine with its exporter in one process: HTTP in front, metrics beside, a clean end."""
 
 import logging
+import math
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 
 USAGE_ERROR = 2
 BACKLOG = 2048
+STALLED_CLIENT_SECONDS = 5
+"""After the drain: for clients to read what is left; then their connections are cut."""
 
 logger = logging.getLogger("kvscope")
 
@@ -41,11 +46,24 @@ class ListenConfig:
     drain_seconds: float = 30.0
     """How long SIGTERM waits for requests under way."""
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.drain_seconds < math.inf:  # also refuses NaN
+            raise ValueError(f"drain_seconds must be finite, got {self.drain_seconds}")
+        if self.api_key == "":
+            raise ValueError("api_key must not be empty: leave it out to serve without one")
+
 
 def fail(message: str) -> typer.Exit:
     """One line on stderr; raise the result to leave with exit code 2."""
     typer.echo(f"kvscope: {message}", err=True)
     return typer.Exit(USAGE_ERROR)
+
+
+def require_engine() -> None:
+    """Raises typer.Exit(2) where only the exporter is installed."""
+    missing = [name for name in ("torch", "transformers") if find_spec(name) is None]
+    if missing:
+        raise fail(f"the engine needs {missing[0]}: pip install 'kvscope[engine]'")
 
 
 def configure_logging() -> None:
@@ -85,14 +103,18 @@ def run(
         except (CheckpointError, PoolSizeError, ValueError) as error:
             raise fail(str(error)) from None
         routers = []
+        metrics_url = "none"
+        url = f"http://{_display(listen.host)}:{listener.getsockname()[1]}"
         if isinstance(bus, EventBus):
             exporter = Exporter(bus.subscribe(), _engine_info(config, engine), compat=compat)
             exporter.start()
             stack.callback(exporter.stop)
             routers.append(metrics_router(exporter))
+            metrics_url = f"{url}/metrics"
             if listen.metrics_port is not None:
                 metrics = _metrics_server(exporter, listen.metrics_host, listen.metrics_port)
                 stack.callback(metrics.stop)
+                metrics_url = f"http://{_display(listen.metrics_host)}:{metrics.port}/metrics"
         app = create_app(
             engine.dispatcher,
             engine.tokenizer,
@@ -101,23 +123,36 @@ def run(
             ApiConfig(api_key=listen.api_key),
             routers,
         )
-        server = uvicorn.Server(
+        server = _Server(
             uvicorn.Config(
                 app,
                 log_config=None,
                 access_log=False,
                 lifespan="on",
-                timeout_graceful_shutdown=int(listen.drain_seconds),
-            )
+                timeout_graceful_shutdown=math.ceil(listen.drain_seconds) + STALLED_CLIENT_SECONDS,
+            ),
+            lambda: engine.loop.shutdown(listen.drain_seconds),
         )
         engine.loop.start()
         stack.callback(engine.loop.shutdown, 0.0)
-        url = f"http://{_display(listen.host)}:{listener.getsockname()[1]}"
-        logger.info("serving %s at %s/v1, metrics at %s/metrics", engine.served.name, url, url)
+        logger.info("serving %s at %s/v1, metrics: %s", engine.served.name, url, metrics_url)
         if on_ready is not None:
             on_ready(url, server)
-        with _quiet_signals():
+        with _signals_end(server):
             server.run(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """Drains the engine while it waits for connections: what it cuts short ends with `abort`."""
+
+    def __init__(self, config: uvicorn.Config, drain: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._drain = drain
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # A thread of its own: asyncio waits for those of its executor, a second Ctrl-C does not.
+        threading.Thread(target=self._drain, name="drain", daemon=True).start()
+        await super().shutdown(sockets)
 
 
 def _build(config: "EngineConfig", bus: EventBus | NullBus) -> "Engine":
@@ -139,10 +174,10 @@ def _engine_info(config: "EngineConfig", engine: "Engine") -> EngineInfo:
 def _metrics_server(exporter: Exporter, host: str, port: int) -> MetricsServer:
     try:
         return serve_metrics(exporter, host, port)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         raise fail(
-            f"cannot listen on {host}:{port} for metrics ({error.strerror}): "
-            "choose another --metrics-port"
+            f"cannot listen on {host}:{port} for metrics ({_reason(error)}): "
+            "choose another --metrics-port or --metrics-host"
         ) from None
 
 
@@ -152,27 +187,35 @@ def _listen(host: str, port: int) -> Iterator[socket.socket]:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         raise fail(
-            f"cannot listen on {host}:{port} ({error.strerror}): choose another --port or --host"
+            f"cannot listen on {host}:{port} ({_reason(error)}): choose another --port or --host"
         ) from None
     with listener:
         yield listener
 
 
 @contextmanager
-def _quiet_signals() -> Iterator[None]:
-    """uvicorn raises the signal that ended it once more after its shutdown: ignore that."""
+def _signals_end(server: uvicorn.Server) -> Iterator[None]:
+    """Around uvicorn's own handlers: a signal before they are set counts too.
 
-    def ignore(number: int, frame: FrameType | None) -> None:
-        pass
+    uvicorn raises the signal that ended it once more after its shutdown; then this does nothing.
+    """
 
-    previous = {number: signal.signal(number, ignore) for number in (signal.SIGINT, signal.SIGTERM)}
+    def end(number: int, frame: FrameType | None) -> None:
+        server.should_exit = True
+
+    previous = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def _reason(error: OSError | UnicodeError) -> str:
+    """UnicodeError: a host that can be no name, `a..b` say."""
+    return str(getattr(error, "strerror", None) or "no such host")
 
 
 def _display(host: str) -> str:

@@ -12,6 +12,7 @@ from engine.hashing import PrefixHasher, chain_seed
 from engine.kv_manager import KVManager
 from engine.model.loader import load_model
 from engine.model.runner import ModelRunner
+from engine.model.threads import leave_a_core
 from engine.request import Request, SamplingParams
 from engine.scheduler import Scheduler
 from engine.step_loop import StepLoop, StepOutput
@@ -34,6 +35,7 @@ class OfflineEngine:
     def __post_init__(self) -> None:
         bus = EventBus() if self.observed else NullBus()
         loaded = load_model(ModelConfig(model=self.model))
+        leave_a_core()
         runner = ModelRunner(loaded.model, num_blocks=self.num_blocks, block_size=BLOCK_SIZE)
         pool = BlockPool(self.num_blocks, BLOCK_SIZE, bus)
         config = SchedulerConfig(

@@ -4,7 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
+import typer
 
+from engine.server.protocol import _NOT_SUPPORTED, ChatCompletionRequest, CompletionRequest
+from exporter.cli.app import app
 from exporter.document import markdown
 from tests.repo.checkout import ROOT, project_files, relative
 
@@ -20,6 +23,33 @@ def test_the_metrics_page_is_current() -> None:
     assert page == markdown(), "docs/metrics.md is out of date: run `make docs`"
 
 
+def test_the_engine_page_has_every_flag_of_serve() -> None:
+    group = typer.main.get_command(app)
+    assert isinstance(group, typer.core.TyperGroup)
+    params = group.commands["serve"].params
+    flags = {flag for param in params for flag in (*param.opts, *param.secondary_opts)}
+    table = (ROOT / "docs" / "engine.md").read_text().split("## Flags")[1].split("\n## ")[0]
+    first_cells = re.findall(r"^\| (.*?) \|", table, re.MULTILINE)
+    named = {flag for cell in first_cells for flag in re.findall(r"--[a-z][a-z-]*", cell)}
+    assert named == flags
+
+
+def test_the_engine_page_has_every_field_of_the_api() -> None:
+    page = (ROOT / "docs" / "engine.md").read_text().split("## API")[1].split("\n## ")[0]
+    table, refused = page.split("Refused by name", 1)
+    fields = CompletionRequest.model_fields.keys() | ChatCompletionRequest.model_fields.keys()
+    assert fields <= set(re.findall(r"`([a-z_]+)`", table))
+    refused = refused.split("A\nvalue that asks for nothing")[0]
+    assert set(re.findall(r"`([a-z_]+)`", refused)) == _NOT_SUPPORTED.keys()
+
+
+def test_the_readme_names_every_command() -> None:
+    group = typer.main.get_command(app)
+    assert isinstance(group, typer.core.TyperGroup)
+    page = (ROOT / "README.md").read_text()
+    assert set(re.findall(r"^\| `kvscope ([a-z]+)`", page, re.MULTILINE)) == group.commands.keys()
+
+
 @pytest.mark.parametrize("page", PAGES, ids=relative)
 def test_links_lead_to_files(page: Path) -> None:
     for link in _LINK.findall(page.read_text()):
@@ -32,6 +62,17 @@ def test_make_targets_in_the_documents_exist() -> None:
     for page in PAGES:
         named = set(re.findall(r"\bmake ([a-z]+)`", page.read_text()))
         assert named <= targets, f"{relative(page)}: {named - targets}"
+
+
+def test_every_benchmark_is_on_its_page_and_in_the_makefile() -> None:
+    folder = ROOT / "tests" / "benchmarks"
+    runnable = {
+        path.stem
+        for path in folder.glob("*.py")
+        if f"-m tests.benchmarks.{path.stem}" in path.read_text()
+    }
+    for page in (ROOT / "docs" / "benchmarks.md", ROOT / "Makefile"):
+        assert set(re.findall(r"-m tests\.benchmarks\.(\w+)", page.read_text())) == runnable
 
 
 def test_no_file_names_a_path_of_one_machine() -> None:

@@ -39,6 +39,7 @@ _CONFIGS: dict[str, tuple[type[PreTrainedConfig], dict[str, object]]] = {
         {
             "sliding_window": WINDOW,
             "query_pre_attn_scalar": 16,
+            "tie_word_embeddings": False,  # tied, these repeat their last token for ever
             "attn_logit_softcapping": 5.0,
             "final_logit_softcapping": 30.0,
         },
@@ -48,6 +49,7 @@ _CONFIGS: dict[str, tuple[type[PreTrainedConfig], dict[str, object]]] = {
         {
             "sliding_window": WINDOW,
             "query_pre_attn_scalar": 16,
+            "tie_word_embeddings": False,  # tied, these repeat their last token for ever
             "layer_types": ["sliding_attention", "full_attention"] * 2,
         },
     ),
