@@ -15,7 +15,7 @@ SHELL := /bin/bash
 
 PIP_INSTALL := $(VENV)/bin/pip install $(if $(CI),--quiet) -c $(VENV)/constraints.txt
 STAMP := $(VENV)/.installed
-export PATH := $(abspath $(VENV))/bin:$(PATH):$(abspath $(VENV))/debian/usr/bin
+export PATH := $(PATH):$(abspath $(VENV))/debian/usr/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
