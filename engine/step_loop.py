@@ -104,6 +104,7 @@ class StepLoop:
         return self._num_submitted - self._num_ended
 
     def start(self) -> None:
+        self._bus.flush()  # the pool exists: a scrape sees it from the start
         self._thread.start()
 
     def submit(self, request: Request) -> None:

@@ -74,8 +74,12 @@ class CompletionWording:
         return {
             "tokens": [name(token.token_id) for token in piece.tokens],
             "token_logprobs": [token.logprob for token in piece.tokens],
+            # Different tokens can read alike (halves of characters do): the likeliest stays.
             "top_logprobs": [
-                {name(token_id): logprob for token_id, logprob in token.alternatives or ()}
+                {
+                    name(token_id): logprob
+                    for token_id, logprob in reversed(token.alternatives or ())
+                }
                 for token in piece.tokens
             ],
             "text_offset": piece.offsets,
@@ -119,8 +123,8 @@ async def _prompts(body: CompletionRequest, tokenizer: Tokenizer) -> list[list[i
         return [token_ids]
     if len(prompt) * body.n > MAX_CHOICES:
         raise BadRequestError(
-            "prompt" if len(prompt) > 1 else "n",
-            f"{len(prompt)} prompts with n={body.n}: at most {MAX_CHOICES} choices a call",
+            "prompt",
+            f"prompt: {len(prompt)} with n={body.n}, but a call has at most {MAX_CHOICES} choices",
         )
     return [
         await encode_aside(len(item), partial(tokenizer.encode, item))

@@ -5,7 +5,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from typing import Annotated
 
 import httpx
@@ -22,6 +21,7 @@ POOL_BLOCKS = 384
 MAX_MODEL_LEN = 1024
 MAX_NUM_SEQS = 24
 REPORT_SECONDS = 5.0
+TICK_SECONDS = 0.1
 STOP_SECONDS = 10.0
 
 _BANNER = """
@@ -77,7 +77,6 @@ class _Director:
     def __init__(self, duration: float | None, seed: int) -> None:
         self._duration = duration
         self._seed = seed
-        self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self.failed = False
         """The load ended by itself: there was less to see than promised."""
@@ -85,21 +84,16 @@ class _Director:
     def start(self, url: str, server: uvicorn.Server) -> None:
         typer.echo(_BANNER.format(url=url))
 
-        def stop_serving() -> None:
-            server.should_exit = True
-
         self._thread = threading.Thread(
-            target=self._direct, args=(url, stop_serving), name="demo-director", daemon=True
+            target=self._direct, args=(url, server), name="demo-director", daemon=True
         )
         self._thread.start()
 
     def finish(self) -> None:
-        self._over.set()
         if self._thread is not None:
             self._thread.join(STOP_SECONDS)
 
-    def _direct(self, url: str, stop_serving: Callable[[], None]) -> None:
-        ends = None if self._duration is None else time.monotonic() + self._duration
+    def _direct(self, url: str, server: uvicorn.Server) -> None:
         command = [
             *(sys.executable, "-m", "exporter.cli", "load", "mix", "--url", url),
             *("--seed", str(self._seed), "--duration", "86400", "--concurrency", "48"),
@@ -116,37 +110,29 @@ class _Director:
             httpx.Client(timeout=5.0) as client,
         ):
             try:
-                while not self._over.wait(_until_report(ends)):
-                    typer.echo(_status(client, url))
-                    if load.poll() is not None:
-                        typer.echo(f"kvscope: the load ended with code {load.returncode}", err=True)
-                        self.failed = True
-                        break
-                    if ends is not None and time.monotonic() >= ends:
-                        break
+                self._watch(client, url, load, server)
             finally:
-                load.terminate()
-                stop_serving()
-                _end(load)
+                load.terminate()  # before the server drains: nothing new comes in meanwhile
+                server.should_exit = True
 
-
-def _until_report(ends: float | None) -> float:
-    if ends is None:
-        return REPORT_SECONDS
-    return min(REPORT_SECONDS, max(0.0, ends - time.monotonic()))
-
-
-def _without_our_settings() -> dict[str, str]:
-    """The environment without what was meant for the demo itself, KVSCOPE_DURATION say."""
-    return {k: v for k, v in os.environ.items() if not k.startswith("KVSCOPE_")}
-
-
-def _end(load: subprocess.Popen[bytes]) -> None:
-    """Wait for the load that was told to end; one that does not is killed."""
-    try:
-        load.wait(STOP_SECONDS / 2)
-    except subprocess.TimeoutExpired:
-        load.kill()
+    def _watch(
+        self, client: httpx.Client, url: str, load: subprocess.Popen[bytes], server: uvicorn.Server
+    ) -> None:
+        """Report until the time is over, the server is told to stop, or the load has ended."""
+        started = time.monotonic()
+        reports = 1
+        while not server.should_exit:
+            elapsed = time.monotonic() - started
+            if self._duration is not None and elapsed >= self._duration:
+                return
+            if load.poll() is not None:
+                typer.echo(f"kvscope: the load ended with code {load.returncode}", err=True)
+                self.failed = True
+                return
+            if elapsed >= reports * REPORT_SECONDS:
+                reports += 1
+                typer.echo(_status(client, url))
+            time.sleep(TICK_SECONDS)
 
 
 def _status(client: httpx.Client, url: str) -> str:
@@ -176,3 +162,8 @@ def _status(client: httpx.Client, url: str) -> str:
         f"hit rate {hit / queried if queried else 0.0:4.0%}  "
         f"evicted {evicted:6.0f}  preempted {preempted:4.0f}"
     )
+
+
+def _without_our_settings() -> dict[str, str]:
+    """The environment for the load: KVSCOPE_PORT and the like were meant for this command."""
+    return {name: text for name, text in os.environ.items() if not name.startswith("KVSCOPE_")}

@@ -1,5 +1,6 @@
 """Runs the engine with its exporter in one process: HTTP in front, metrics beside, a clean end."""
 
+import asyncio
 import logging
 import math
 import signal
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from engine.build import Engine, EngineConfig
 
 USAGE_ERROR = 2
+FORCED_SECONDS = 1.0
+"""After a second Ctrl-C: for aborted requests to say so."""
 BACKLOG = 2048
 STALLED_CLIENT_SECONDS = 5
 """After the drain: for clients to read what is left; then their connections are cut."""
@@ -131,7 +134,8 @@ def run(
                 lifespan="on",
                 timeout_graceful_shutdown=math.ceil(listen.drain_seconds) + STALLED_CLIENT_SECONDS,
             ),
-            lambda: engine.loop.shutdown(listen.drain_seconds),
+            engine.loop.shutdown,
+            listen.drain_seconds,
         )
         engine.loop.start()
         stack.callback(engine.loop.shutdown, 0.0)
@@ -143,16 +147,27 @@ def run(
 
 
 class _Server(uvicorn.Server):
-    """Drains the engine while it waits for connections: what it cuts short ends with `abort`."""
+    """Drains the engine while uvicorn waits for connections; what is cut short ends as `abort`."""
 
-    def __init__(self, config: uvicorn.Config, drain: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, drain: Callable[[float], None], drain_seconds: float
+    ) -> None:
         super().__init__(config)
         self._drain = drain
+        self._drain_seconds = drain_seconds
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        # A thread of its own: asyncio waits for those of its executor, a second Ctrl-C does not.
-        threading.Thread(target=self._drain, name="drain", daemon=True).start()
+        self._drain_aside(self._drain_seconds)
         await super().shutdown(sockets)
+        if self.force_exit:  # a second Ctrl-C; uvicorn would leave all that follows out
+            self._drain_aside(0.0)
+            if self.server_state.tasks:
+                await asyncio.wait(self.server_state.tasks, timeout=FORCED_SECONDS)
+            await self.lifespan.shutdown()
+
+    def _drain_aside(self, seconds: float) -> None:
+        """In a thread of its own: asyncio would wait for those of its executor."""
+        threading.Thread(target=self._drain, args=(seconds,), name="drain", daemon=True).start()
 
 
 def _build(config: "EngineConfig", bus: EventBus | NullBus) -> "Engine":

@@ -20,7 +20,7 @@ from tests.benchmarks.report import environment
 SEQUENCES = (1, 8, 32)
 PROMPT_TOKENS = 64
 OUTPUT_TOKENS = 128
-ROUNDS = 15
+ROUNDS = 30
 NUM_BLOCKS = 1024
 SCRAPE_SECONDS = 1.0
 

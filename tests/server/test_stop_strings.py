@@ -1,0 +1,47 @@
+"""Stop strings, however the text is cut into tokens."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.server.stop_strings import StopStrings
+
+_TEXT = st.text("ab", max_size=12)
+
+
+def cut(text: str, stops: list[str]) -> tuple[str, bool]:
+    """By hand: growing the text letter by letter, the first stop string to be complete wins."""
+    for end in range(len(text) + 1):
+        found = [at for stop in stops if (at := text[:end].find(stop)) >= 0]
+        if found:
+            return text[: min(found)], True
+    return text, False
+
+
+@given(_TEXT, st.lists(st.text("ab", min_size=1, max_size=4), max_size=3))
+def test_letters_one_by_one(text: str, stops: list[str]) -> None:
+    strings = StopStrings(stops)
+    shown = ""
+    for letter in text:
+        piece, stopped = strings.add(letter)
+        shown += piece
+        if stopped:
+            break
+    else:
+        shown += strings.flush()
+        stopped = False
+    assert (shown, stopped) == cut(text, stops)
+
+
+@given(st.lists(_TEXT, max_size=5), st.lists(st.text("ab", min_size=1, max_size=4), max_size=3))
+def test_nothing_shown_has_to_be_taken_back(pieces: list[str], stops: list[str]) -> None:
+    strings = StopStrings(stops)
+    shown, stopped = "", False
+    for piece in pieces:
+        new, stopped = strings.add(piece)
+        shown += new
+        if stopped:
+            break
+    if not stopped:
+        shown += strings.flush()
+        assert shown == "".join(pieces)
+    assert not any(stop in shown for stop in stops)

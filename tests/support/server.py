@@ -1,0 +1,192 @@
+"""The server in this process, as `kvscope serve` puts it together: real model, real HTTP.
+
+The runner can be held between two steps, told what to say, or made to fail.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import uvicorn
+
+from engine.block_pool import BlockPool
+from engine.build import Engine, EngineConfig, build_engine
+from engine.bus import EventBus
+from engine.config import CacheConfig, ModelConfig
+from engine.request import SampledToken, ScheduledSequence
+from engine.server.app import ApiConfig, create_app
+from engine.step_loop import Runner
+from exporter.engine_info import EngineInfo
+from exporter.exposition import Exporter
+from exporter.http import metrics_router
+
+MAX_MODEL_LEN = 512
+NUM_BLOCKS = 128
+WAIT_SECONDS = 20.0
+
+
+class Reins:
+    """Between the step loop and the model."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._go = threading.Event()
+        self._go.set()
+        self.failure: Exception | None = None
+        """Raised by the next step."""
+        self.says: bytes | None = None
+        """Replies instead of the model's; the demo model's token is a byte. Repeats."""
+        self.ends_after: int | None = None
+        """Tokens before an end-of-sequence token."""
+
+    def execute(self, rows: Sequence[ScheduledSequence]) -> list[SampledToken | None]:
+        self._go.wait()
+        if self.failure is not None:
+            raise self.failure
+        tokens = list(self._runner.execute(rows))
+        for index, row in enumerate(rows):
+            token = tokens[index]
+            if token is None:
+                continue
+            position = row.request.num_output_tokens
+            if self.says is not None:
+                tokens[index] = token._replace(token_id=self.says[position % len(self.says)])
+            if position == self.ends_after:
+                tokens[index] = token._replace(token_id=257)
+        return tokens
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """No step ends meanwhile; the one under way may already have begun."""
+        self._go.clear()
+        try:
+            yield
+        finally:
+            self._go.set()
+
+
+@dataclass
+class Server:
+    """A running server and its parts."""
+
+    url: str
+    client: httpx.Client
+    engine: Engine
+    exporter: Exporter
+    reins: Reins
+    pool: BlockPool
+
+    def post(self, path: str, body: dict[str, Any], **options: Any) -> httpx.Response:
+        return self.client.post(path, json=body, **options)
+
+    def complete(self, prompt: object, **body: Any) -> dict[str, Any]:
+        """A greedy completion with token ids; fails the test unless it is a 200."""
+        response = self.post("/v1/completions", greedy(prompt, **body))
+        assert response.status_code == 200, response.text
+        answer: dict[str, Any] = response.json()
+        return answer
+
+    def metric(self, name: str, **labels: str) -> float:
+        """Sum of the samples of that name with those labels."""
+        return sum(
+            sample.value
+            for family in self.exporter.registry.collect()
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        )
+
+    def wait_until_free(self) -> None:
+        """Until no block is referenced: within a step or two of the last request's end."""
+        wait_for(lambda: self.pool.num_active == 0, "all blocks free")
+        self.check_accounts()
+
+    def check_accounts(self) -> None:
+        """Nothing runs, nothing is lost, and the exporter's ledger agrees."""
+        self.pool.check()
+        wait_for(lambda: self.metric("kvscope_requests") == 0, "no request left in the metrics")
+        assert self.metric("kvscope_kv_ledger_imbalance_blocks") == 0
+        assert self.metric("kvscope_kv_blocks", state="active") == 0
+        assert self.metric("kvscope_kv_blocks", state="cached") == self.pool.num_cached
+        assert self.metric("kvscope_kv_blocks", state="free") == self.pool.num_free
+
+
+def greedy(prompt: object, **body: Any) -> dict[str, Any]:
+    """A completion request that gives the same tokens each time, and names them."""
+    return {
+        "prompt": prompt,
+        "temperature": 0,
+        "max_tokens": 16,
+        "ignore_eos": True,
+        "return_token_ids": True,
+    } | body
+
+
+def make_engine_config(**changes: Any) -> EngineConfig:
+    """The demo model with a pool of 128 blocks for sequences of up to 32."""
+    settings: dict[str, Any] = {
+        "model": ModelConfig(device="cpu"),
+        "cache": CacheConfig(num_gpu_blocks_override=NUM_BLOCKS),
+        "max_model_len": MAX_MODEL_LEN,
+        "max_num_seqs": 16,
+        "max_num_batched_tokens": 256,
+    }
+    return EngineConfig(**(settings | changes))
+
+
+@contextmanager
+def serving(config: EngineConfig | None = None, api: ApiConfig | None = None) -> Iterator[Server]:
+    """A server on a free loopback port, gone again afterwards."""
+    bus = EventBus()
+    engine = build_engine(config or make_engine_config(), bus)
+    loop: Any = engine.loop  # its private parts are what a test holds on to
+    reins = Reins(loop._runner)
+    loop._runner = reins
+    info = EngineInfo(model_name=engine.served.name, max_model_len=engine.scheduler.max_model_len)
+    exporter = Exporter(bus.subscribe(), info)
+    exporter.start()
+    app = create_app(
+        engine.dispatcher,
+        engine.tokenizer,
+        engine.served,
+        engine.scheduler,
+        api or ApiConfig(),
+        [metrics_router(exporter)],
+    )
+    server = uvicorn.Server(
+        uvicorn.Config(
+            app,
+            port=0,
+            log_config=None,
+            access_log=False,
+            lifespan="on",
+            timeout_graceful_shutdown=2,
+        )
+    )
+    thread = threading.Thread(target=server.run, name="uvicorn")
+    engine.loop.start()
+    thread.start()
+    try:
+        wait_for(lambda: server.started, "the server listens")
+        port = server.servers[0].sockets[0].getsockname()[1]
+        url = f"http://127.0.0.1:{port}"
+        with httpx.Client(base_url=url, timeout=WAIT_SECONDS) as client:
+            yield Server(url, client, engine, exporter, reins, loop._pool)
+    finally:
+        reins._go.set()
+        server.should_exit = True
+        thread.join(WAIT_SECONDS)
+        engine.loop.shutdown(0.0)
+        exporter.stop()
+    assert not thread.is_alive()
+
+
+def wait_for(condition: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS) -> None:
+    """Until the condition holds; fails the test with `what` if it never does."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds:g} s in vain: {what}"
+        time.sleep(0.005)
