@@ -77,7 +77,7 @@ def configure_logging() -> None:
         format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
         datefmt="%H:%M:%S",
     )
-    for chatty in ("httpx", "httpcore", "uvicorn.access"):
+    for chatty in ("httpx", "httpcore", "uvicorn.access", "uvicorn.error"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
@@ -144,6 +144,7 @@ def run(
             on_ready(url, server)
         with _signals_end(server):
             server.run(sockets=[listener])
+    logger.info("stopped")
 
 
 class _Server(uvicorn.Server):
@@ -157,6 +158,7 @@ class _Server(uvicorn.Server):
         self._drain_seconds = drain_seconds
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        logger.info("stopping: up to %g s for requests under way", self._drain_seconds)
         self._drain_aside(self._drain_seconds)
         await super().shutdown(sockets)
         if self.force_exit:  # a second Ctrl-C; uvicorn would leave all that follows out

@@ -58,7 +58,7 @@ def test_a_signal_drains(number: signal.Signals) -> None:
         assert httpx.get(f"{url}/metrics").status_code == 200
         stream = Stream(url, max_tokens=800)
         process.send(number)
-        process.find(r"(Shutting down)")
+        process.find(r"(stopping)")
         with pytest.raises(httpx.ConnectError):
             httpx.get(f"{url}/health")
         choice = stream.end()
@@ -84,7 +84,7 @@ def test_a_second_ctrl_c_does_not_wait() -> None:
     with kvscope("serve", "--port", "0", *SMALL) as process:
         stream = Stream(url_of(process), max_tokens=1000)
         process.send(signal.SIGINT)
-        process.find(r"(Shutting down)")
+        process.find(r"(stopping)")
         time.sleep(0.2)
         began = time.monotonic()
         process.send(signal.SIGINT)
