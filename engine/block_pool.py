@@ -203,14 +203,14 @@ class BlockPool:
         if not count:
             return []
         blocks = self._evictor.pop(count)
-        hash_of, block_of = self._hash_of, self._block_of
+        hash_of, block_of, copies = self._hash_of, self._block_of, self._copies
         hashes: list[BlockHash] = []
         for block in blocks:
             block_hash = hash_of[block]
             assert block_hash is not None, f"cached block {block} has no content"
             hash_of[block] = None
             hashes.append(block_hash)
-            if block_hash in self._copies:
+            if copies and block_hash in copies:
                 self._drop_copy(block, block_hash)
             else:
                 del block_of[block_hash]
