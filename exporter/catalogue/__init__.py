@@ -2,6 +2,9 @@
 
 from difflib import get_close_matches
 
+from exporter.catalogue.device_memory import DEVICE_MEMORY
+from exporter.catalogue.gpu import GPU
+from exporter.catalogue.host import HOST
 from exporter.catalogue.metric import Group, Kind, Labels, Metric
 from exporter.catalogue.own import FOLDS, SELF, SOURCES
 from exporter.catalogue.pool import POOL
@@ -27,13 +30,27 @@ __all__ = [
     "name",
 ]
 
-CATALOGUE = (*POOL, *PREFIX, *REQUESTS, *PREEMPTION, *SELF, *VLLM, *VLLM_LEGACY)
+CATALOGUE = (
+    *POOL,
+    *PREFIX,
+    *REQUESTS,
+    *PREEMPTION,
+    *DEVICE_MEMORY,
+    *GPU,
+    *HOST,
+    *SELF,
+    *VLLM,
+    *VLLM_LEGACY,
+)
 
 GROUPS: dict[Group, str] = {
     "pool": "Pool",
     "prefix": "Prefix cache",
     "requests": "Requests and steps",
     "preemption": "Preemption",
+    "device_memory": "Device memory",
+    "gpu": "GPU",
+    "host": "Host",
     "self": "Self",
     "vllm": "Compatibility: vLLM",
     "vllm-legacy": "Compatibility: vLLM, old names",

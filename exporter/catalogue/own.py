@@ -14,6 +14,7 @@ FOLDS = (
     "requests",
     "latency",
     "steps",
+    "device_memory",
     "census",
     "vllm",
 )

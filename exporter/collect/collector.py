@@ -7,6 +7,7 @@ from prometheus_client.core import Metric as Family
 
 from exporter.clock import Clock
 from exporter.collect.families import Families
+from exporter.collect.machine import machine_parts
 from exporter.collect.own import (
     build_version,
     collect_build,
@@ -37,6 +38,7 @@ from exporter.collect.vllm_legacy import (
 )
 from exporter.engine_info import EngineInfo
 from exporter.fold import Folds
+from exporter.machine import Machine
 from exporter.pipeline import Pipeline
 from exporter.sources import Source
 
@@ -53,6 +55,7 @@ class EngineCollector:
         source: Source,
         pipeline: Pipeline,
         folds: Folds,
+        machine: Machine,
         *,
         compat: frozenset[str],
         clock: Clock,
@@ -61,6 +64,8 @@ class EngineCollector:
         self._source = source
         self._pipeline = pipeline
         self._folds = folds
+        self._machine = machine
+        self._clock = clock
         self._compat = compat
         self._families = Families(
             {"model_name": engine.model_name, "engine": engine.engine}, clock.wall_seconds
@@ -87,6 +92,7 @@ class EngineCollector:
         yield "latency", collect_latency(families, folds.latency)
         yield "steps", collect_steps(families, folds.steps)
         yield "preemption", collect_preemption(families, folds.preemption)
+        yield from machine_parts(families, self._machine, folds.device_memory, self._clock)
         yield "", collect_source(families, self._source, self._pipeline.running)
         yield "census", collect_census(families, folds.census)
         yield "", collect_pipeline(families, self._pipeline)

@@ -2,6 +2,7 @@
 
 from exporter.fold.census import Census
 from exporter.fold.churn import Churn
+from exporter.fold.device_memory import DeviceMemory
 from exporter.fold.fold import Fold
 from exporter.fold.folds import Folds
 from exporter.fold.histogram import Bucket, Exemplar, Histogram
@@ -17,6 +18,7 @@ __all__ = [
     "Bucket",
     "Census",
     "Churn",
+    "DeviceMemory",
     "Exemplar",
     "Fold",
     "Folds",

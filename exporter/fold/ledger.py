@@ -12,6 +12,8 @@ from engine.events import (
     BlocksEvicted,
     BlocksReleased,
     BlocksShared,
+    DeviceMemorySampled,
+    DeviceOutOfMemory,
     FirstToken,
     PoolCreated,
     PoolSnapshot,
@@ -34,6 +36,8 @@ class Ledger(Fold):
     ignored = frozenset(
         {
             AllocationFailed,
+            DeviceMemorySampled,
+            DeviceOutOfMemory,
             FirstToken,
             PrefixLookup,
             RequestArrived,
