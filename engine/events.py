@@ -20,6 +20,18 @@ PreemptionMode = Literal["recompute"]
 PreemptionCause = Literal["out_of_blocks", "out_of_memory"]
 OutOfMemoryAction = Literal["retried", "gave_up"]
 FinishReason = Literal["stop", "length", "abort", "error"]
+SizingTerm = Literal[
+    "total",
+    "requested",
+    "in_use_at_start",
+    "weights",
+    "buffers",
+    "activation_peak",
+    "non_torch",
+    "kv_pool",
+    "unclaimed",
+]
+"""Of a sized pool: all but the first two add up to the first; a CPU knows no peak, no non_torch."""
 RejectReason = Literal["queue_full", "prompt_too_long", "invalid", "draining", "engine_dead"]
 
 
@@ -34,7 +46,7 @@ class PoolCreated(Event, frozen=True):
     block_size: int  # tokens
     bytes_per_block: int  # K and V of all layers; 0 where no tensors stand behind the pool
     reserved: int = 0
-    memory_terms: dict[str, int] = {}  # bytes by term of the sizing rule; empty: it was told
+    memory_terms: dict[str, int] = {}  # bytes by SizingTerm; empty: the size was told
 
 
 class PoolSnapshot(Event, frozen=True):

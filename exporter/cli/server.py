@@ -167,6 +167,9 @@ def _engine_info(config: "EngineConfig", engine: "Engine") -> EngineInfo:
         max_model_len=engine.scheduler.max_model_len,
         enable_prefix_caching=config.cache.enable_prefix_caching,
         cache_dtype=engine.kv_dtype,
+        gpu_memory_utilization=(
+            config.cache.gpu_memory_utilization if engine.pool_size.measured else None
+        ),
         prefix_caching_hash_algo="sha256",
     )
 
