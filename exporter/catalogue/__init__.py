@@ -3,6 +3,7 @@
 from difflib import get_close_matches
 
 from exporter.catalogue.device_memory import DEVICE_MEMORY
+from exporter.catalogue.exhaustion import EXHAUSTION
 from exporter.catalogue.gpu import GPU
 from exporter.catalogue.host import HOST
 from exporter.catalogue.metric import Group, Kind, Labels, Metric
@@ -35,6 +36,7 @@ CATALOGUE = (
     *PREFIX,
     *REQUESTS,
     *PREEMPTION,
+    *EXHAUSTION,
     *DEVICE_MEMORY,
     *GPU,
     *HOST,
@@ -48,6 +50,7 @@ GROUPS: dict[Group, str] = {
     "prefix": "Prefix cache",
     "requests": "Requests and steps",
     "preemption": "Preemption",
+    "exhaustion": "Exhaustion",
     "device_memory": "Device memory",
     "gpu": "GPU",
     "host": "Host",

@@ -9,6 +9,7 @@ Group = Literal[
     "prefix",
     "requests",
     "preemption",
+    "exhaustion",
     "device_memory",
     "gpu",
     "host",

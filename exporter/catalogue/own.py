@@ -14,6 +14,7 @@ FOLDS = (
     "requests",
     "latency",
     "steps",
+    "exhaustion",
     "device_memory",
     "census",
     "vllm",

@@ -6,6 +6,7 @@ from itertools import chain
 from prometheus_client.core import Metric as Family
 
 from exporter.clock import Clock
+from exporter.collect.exhaustion import collect_exhaustion
 from exporter.collect.families import Families
 from exporter.collect.machine import machine_parts
 from exporter.collect.own import (
@@ -92,6 +93,7 @@ class EngineCollector:
         yield "latency", collect_latency(families, folds.latency)
         yield "steps", collect_steps(families, folds.steps)
         yield "preemption", collect_preemption(families, folds.preemption)
+        yield "exhaustion", collect_exhaustion(families, folds.exhaustion)
         yield from machine_parts(families, self._machine, folds.device_memory, self._clock)
         yield "", collect_source(families, self._source, self._pipeline.running)
         yield "census", collect_census(families, folds.census)

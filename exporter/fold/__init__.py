@@ -3,6 +3,7 @@
 from exporter.fold.census import Census
 from exporter.fold.churn import Churn
 from exporter.fold.device_memory import DeviceMemory
+from exporter.fold.exhaustion import Exhaustion
 from exporter.fold.fold import Fold
 from exporter.fold.folds import Folds
 from exporter.fold.histogram import Bucket, Exemplar, Histogram
@@ -20,6 +21,7 @@ __all__ = [
     "Churn",
     "DeviceMemory",
     "Exemplar",
+    "Exhaustion",
     "Fold",
     "Folds",
     "Histogram",

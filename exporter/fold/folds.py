@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from exporter.fold.census import Census
 from exporter.fold.churn import Churn
 from exporter.fold.device_memory import DeviceMemory
+from exporter.fold.exhaustion import Exhaustion
 from exporter.fold.fold import Fold
 from exporter.fold.latency import Latency
 from exporter.fold.ledger import Ledger
@@ -27,6 +28,7 @@ class Folds:
     requests: Requests = field(default_factory=Requests)
     latency: Latency = field(default_factory=Latency)
     steps: Steps = field(default_factory=Steps)
+    exhaustion: Exhaustion = field(default_factory=Exhaustion)
     device_memory: DeviceMemory = field(default_factory=DeviceMemory)
     census: Census = field(default_factory=Census)
 
@@ -40,6 +42,7 @@ class Folds:
             self.requests,
             self.latency,
             self.steps,
+            self.exhaustion,
             self.device_memory,
             self.census,
         )
