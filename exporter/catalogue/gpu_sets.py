@@ -63,17 +63,16 @@ NVML_CODES = {
 """Return codes by number; any other one is `other`."""
 
 CLOCKS_EVENTS = {
-    "idle": 0x1,
-    "applications_clocks": 0x2,
     "sw_power_cap": 0x4,
     "hw_slowdown": 0x8,
-    "sync_boost": 0x10,
     "sw_thermal": 0x20,
     "hw_thermal": 0x40,
     "hw_power_brake": 0x80,
-    "display": 0x100,
 }
-"""Reason to bit of nvmlDeviceGetCurrentClocksEventReasons."""
+"""Reason to bit of nvmlDeviceGetCurrentClocksEventReasons: those that slow a busy device down.
+
+Left out: idle, applications clocks, sync boost and display, which are its state or somebody's wish.
+"""
 
 XIDS = (
     *("13", "31", "43", "45", "48", "62", "63", "64", "74", "79"),

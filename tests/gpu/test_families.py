@@ -44,14 +44,10 @@ MOVES: tuple[tuple[str, dict[str, str], State, float], ...] = (
     *(
         ("kvscope_gpu_clocks_event_active", {"reason": reason}, {"clocks_event_reasons": bit}, 1.0)
         for reason, bit in (
-            ("idle", 0x1),
-            ("applications_clocks", 0x2),
             ("hw_slowdown", 0x8),
-            ("sync_boost", 0x10),
             ("sw_thermal", 0x20),
             ("hw_thermal", 0x40),
             ("hw_power_brake", 0x80),
-            ("display", 0x100),
         )
     ),
     ("kvscope_gpu_clocks_event_active", {"reason": "sw_power_cap"}, {"clocks_event_reasons": 0}, 0),
