@@ -12,6 +12,7 @@ from exporter.catalogue.pool import POOL
 from exporter.catalogue.preemption import PREEMPTION
 from exporter.catalogue.prefix import MISS_CAUSES, PHASES, PREFIX
 from exporter.catalogue.requests import REQUESTS
+from exporter.catalogue.sizing import SIZING
 from exporter.catalogue.vllm import VLLM
 from exporter.catalogue.vllm_legacy import VLLM_LEGACY
 
@@ -33,6 +34,7 @@ __all__ = [
 
 CATALOGUE = (
     *POOL,
+    *SIZING,
     *PREFIX,
     *REQUESTS,
     *PREEMPTION,

@@ -24,6 +24,7 @@ from exporter.collect.requests import (
     collect_requests,
     collect_steps,
 )
+from exporter.collect.sizing import collect_sizing
 from exporter.collect.vllm import (
     collect_vllm,
     collect_vllm_latency,
@@ -86,6 +87,7 @@ class EngineCollector:
     def _own_names(self) -> Iterator[Part]:
         families, folds = self._families, self._folds
         yield "ledger", collect_ledger(families, folds.ledger)
+        yield "ledger", collect_sizing(families, folds.ledger, self._engine)
         yield "churn", collect_churn(families, folds.churn)
         if self._engine.enable_prefix_caching:
             yield "prefix", collect_prefix(families, folds.prefix)
