@@ -183,6 +183,14 @@ def serve(
             rich_help_panel=_METRICS,
         ),
     ] = ",".join(sorted(COMPAT_SETS)),
+    gpu: Annotated[
+        bool,
+        typer.Option(
+            help="Read NVIDIA GPUs through NVML. POST /api/gpu/release lets go of them for a "
+            "while.",
+            rich_help_panel=_METRICS,
+        ),
+    ] = True,
     disable_log_stats: Annotated[
         bool,
         typer.Option(
@@ -234,7 +242,7 @@ def serve(
         )
     except ValueError as error:
         raise fail(str(error)) from None
-    run(config, listen, compat=parse_compat(compat), collect=not disable_log_stats)
+    run(config, listen, compat=parse_compat(compat), collect=not disable_log_stats, gpu=gpu)
 
 
 def parse_compat(text: str) -> frozenset[str]:

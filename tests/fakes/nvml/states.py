@@ -62,7 +62,12 @@ def l40s() -> State:
     """Neither NVLink nor a sensor in its memory."""
     absent: State = {"field.82": None, "field.138": None, "field.139": None}
     busy: State = {"processes": f"4242:{20 * GIB},77:{2 * GIB}"}
-    return {**_card("NVIDIA L40S", 46068, 609, 22 * GIB + 20 * MIB), **_DATACENTER, **absent, **busy}
+    return {
+        **_card("NVIDIA L40S", 46068, 609, 22 * GIB + 20 * MIB),
+        **_DATACENTER,
+        **absent,
+        **busy,
+    }
 
 
 def desktop() -> State:
@@ -79,7 +84,12 @@ def desktop() -> State:
 
 def mig() -> State:
     """The parent keeps its memory to itself; two instances of 3g.71gb, one of them shared."""
-    parent: State = {"memory.total": "!4", "utilization.gpu": None, "mig_mode": 1, "processes": "!4"}
+    parent: State = {
+        "memory.total": "!4",
+        "utilization.gpu": None,
+        "mig_mode": 1,
+        "processes": "!4",
+    }
     state: State = {**_card("NVIDIA H200", 143771, 614, 0), **_DATACENTER, **parent}
     for number, instance in enumerate((1, 1, 2)):
         state |= {
