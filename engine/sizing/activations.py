@@ -4,7 +4,7 @@ For T tokens in a step and S rows that sample, with elements of e bytes:
 
     attention      T * (2 h + 2 (q + k + v)) * e     residual, normed; Q, K, V before and after RoPE
     feed-forward   T * (2 h + 3 w) * e               residual, normed; gate, up, their product
-    experts        T * n * (2 h + 3 w) * e           n copies of a token, one to each of its experts
+    experts        T * (2 h + n (2 h + 3 w)) * e   n copies of a token, one to each of its experts
     logits         (T * h + S * V) * e + S * V * 4   final hidden; logits, and the same in fp32
 
 and the peak is the largest of the four, since each is freed before the next one. Read off the order
