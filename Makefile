@@ -40,7 +40,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	grep -v '^torch==' constraints.txt > $(VENV)/constraints.txt
 	$(PIP_INSTALL) '$(TORCH)'
-	$(PIP_INSTALL) -e '.[engine,test]'
+	$(PIP_INSTALL) -e '.[engine,plot,test]'
 	@touch $@
 
 tools: | $(STAMP)

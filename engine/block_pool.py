@@ -47,6 +47,7 @@ class BlockPool:
         *,
         bytes_per_block: int = 0,
         reserved: int = 0,
+        memory_terms: dict[str, int] | None = None,
     ) -> None:
         if not 0 <= reserved < num_blocks:
             raise ValueError(f"reserved must be in [0, {num_blocks}), got {reserved}")
@@ -61,7 +62,9 @@ class BlockPool:
         self._copies: dict[BlockHash, list[int]] = {}  # further blocks with the same content
         self._free = list(range(num_blocks - 1, reserved - 1, -1))  # a stack, low ids on top
         self._evictor = LruEvictor(num_blocks)
-        self._emit(PoolCreated(num_blocks, block_size, bytes_per_block, reserved))
+        self._emit(
+            PoolCreated(num_blocks, block_size, bytes_per_block, reserved, memory_terms or {})
+        )
 
     @property
     def capacity(self) -> int:

@@ -16,16 +16,18 @@ from engine.config import (
     SchedulingPolicy,
 )
 from engine.kv_manager import KVManager
+from engine.model.device_memory import memory_of
 from engine.model.kv_cache import kv_layout
 from engine.model.limits import max_model_len
-from engine.model.loader import load_model
+from engine.model.loader import LoadedModel, device_of, load_model
+from engine.model.profile import activation_peak
 from engine.model.runner import ModelRunner
 from engine.model.threads import leave_a_core
 from engine.model.tokenizer import Tokenizer
 from engine.scheduler import Scheduler
 from engine.server.dispatch import Dispatcher
 from engine.server.requests import ServedModel
-from engine.sizing import pool_blocks
+from engine.sizing import DeviceMemory, Footprint, HostMemory, PoolSize, PoolSizer
 from engine.step_loop import StepLoop
 
 
@@ -56,30 +58,40 @@ class Engine:
     tokenizer: Tokenizer
     served: ServedModel
     scheduler: SchedulerConfig
-    num_blocks: int
-    bytes_per_block: int
+    pool_size: PoolSize
     kv_dtype: str
 
 
-def build_engine(config: EngineConfig, bus: Bus) -> Engine:
+def build_engine(
+    config: EngineConfig, bus: Bus, memory: DeviceMemory | HostMemory | None = None
+) -> Engine:
     """Load the model and put the engine together; nothing runs yet.
+
+    memory: measures in place of the device's own figures, for tests.
 
     Raises CheckpointError, PoolSizeError, or ValueError for settings that contradict each other or
     the checkpoint.
     """
     if config.model.device == "cuda" and not torch.cuda.is_available():
         raise ValueError("--device cuda: this torch sees no CUDA device; leave the flag out")
+    memory = memory or memory_of(device_of(config.model))
+    sizer = PoolSizer(config.cache, memory)
     loaded = load_model(config.model)
     if loaded.model.device.type == "cpu":
         leave_a_core()
     model, block_size = loaded.model, config.cache.block_size
     scheduler_config = _scheduler_config(config, max_model_len(model.config))
-    bytes_per_block = kv_layout(model.config, block_size, model.dtype).bytes_per_block
-    num_blocks = pool_blocks(config.cache, scheduler_config, bytes_per_block, model.device.type)
+    size = _size_pool(sizer, loaded, scheduler_config, block_size, memory)
     runner = ModelRunner(
-        model, num_blocks=num_blocks, block_size=block_size, seed=config.model.seed
+        model, num_blocks=size.num_blocks, block_size=block_size, seed=config.model.seed
     )
-    pool = BlockPool(num_blocks, block_size, bus, bytes_per_block=bytes_per_block)
+    pool = BlockPool(
+        size.num_blocks,
+        block_size,
+        bus,
+        bytes_per_block=size.bytes_per_block,
+        memory_terms={str(term): amount for term, amount in size.terms.items()},
+    )
     if isinstance(bus, EventBus):
         bus.provide_snapshot(pool.snapshot)
     kv = KVManager(pool, bus, enable_prefix_caching=config.cache.enable_prefix_caching)
@@ -107,10 +119,36 @@ def build_engine(config: EngineConfig, bus: Bus) -> Engine:
         tokenizer=loaded.tokenizer,
         served=served,
         scheduler=scheduler_config,
-        num_blocks=num_blocks,
-        bytes_per_block=bytes_per_block,
+        pool_size=size,
         kv_dtype=str(model.dtype).removeprefix("torch."),
     )
+
+
+def _size_pool(
+    sizer: PoolSizer,
+    loaded: LoadedModel,
+    scheduler: SchedulerConfig,
+    block_size: int,
+    memory: DeviceMemory | HostMemory,
+) -> PoolSize:
+    layout = kv_layout(loaded.model.config, block_size, loaded.model.dtype)
+
+    def measure() -> int:
+        assert not isinstance(memory, HostMemory), "a CPU's pool is not measured"
+        return activation_peak(
+            loaded.model,
+            memory,
+            scheduler,
+            block_size=block_size,
+            pool_tokens=memory.free() // layout.bytes_per_token,
+        )
+
+    footprint = Footprint(
+        weights=loaded.parameter_bytes,
+        buffers=loaded.buffer_bytes,
+        bytes_per_block=layout.bytes_per_block,
+    )
+    return sizer.size(scheduler, footprint, measure)
 
 
 def _scheduler_config(config: EngineConfig, model_limit: int) -> SchedulerConfig:

@@ -7,6 +7,8 @@ SchedulingPolicy = Literal["fcfs", "priority"]
 
 DEFAULT_MAX_NUM_SEQS = 64
 DEFAULT_MAX_NUM_BATCHED_TOKENS = 2048
+DEFAULT_GPU_MEMORY_UTILIZATION = 0.9
+"""vLLM's, up to its 0.19."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +33,7 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheConfig:
-    """The block pool. Its size: blocks, or bytes, or (neither) a share of the free memory."""
+    """The block pool. Its size: blocks, or bytes, or (neither) what the device's rule leaves."""
 
     block_size: int = 16
     """Tokens per block."""
@@ -39,11 +41,17 @@ class CacheConfig:
     """Blocks in the pool; wins over bytes."""
     kv_cache_memory_bytes: int | None = None
     """Bytes for the pool."""
+    gpu_memory_utilization: float = DEFAULT_GPU_MEMORY_UTILIZATION
+    """Share of the device's total memory for weights, activations and pool together."""
     enable_prefix_caching: bool = True
     """Keep full blocks findable by content after their last reference went."""
 
     def __post_init__(self) -> None:
         _require_positive(self, "block_size", "num_gpu_blocks_override", "kv_cache_memory_bytes")
+        if not 0 < self.gpu_memory_utilization <= 1:
+            raise ValueError(
+                f"gpu_memory_utilization must be in (0, 1], got {self.gpu_memory_utilization}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

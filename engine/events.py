@@ -17,8 +17,21 @@ SharingCause = Literal["prefix_hit"]
 EvictionCause = Literal["capacity", "reset"]
 ReleaseCause = Literal["finished", "aborted", "preempted"]
 PreemptionMode = Literal["recompute"]
-PreemptionCause = Literal["out_of_blocks"]
+PreemptionCause = Literal["out_of_blocks", "out_of_memory"]
+OutOfMemoryAction = Literal["retried", "gave_up"]
 FinishReason = Literal["stop", "length", "abort", "error"]
+SizingTerm = Literal[
+    "total",
+    "requested",
+    "in_use_at_start",
+    "weights",
+    "buffers",
+    "activation_peak",
+    "non_torch",
+    "kv_pool",
+    "unclaimed",
+]
+"""Of a sized pool: all but the first two add up to the first; a CPU knows no peak, no non_torch."""
 RejectReason = Literal["queue_full", "prompt_too_long", "invalid", "draining", "engine_dead"]
 
 
@@ -33,6 +46,7 @@ class PoolCreated(Event, frozen=True):
     block_size: int  # tokens
     bytes_per_block: int  # K and V of all layers; 0 where no tensors stand behind the pool
     reserved: int = 0
+    memory_terms: dict[str, int] = {}  # bytes by SizingTerm; empty: the size was told
 
 
 class PoolSnapshot(Event, frozen=True):
@@ -114,6 +128,39 @@ class BlocksReleased(Event, frozen=True):
     free: list[int]  # held nothing findable
     shared: list[int]  # still referenced by others
     cause: ReleaseCause
+
+
+class DeviceMemorySampled(Event, frozen=True):
+    """The engine's own view of its device memory, every second and after an out-of-memory error.
+
+    Bytes. None: the allocator does not say (no CUDA, or a backend without that statistic). The
+    figures of torch are those of one moment; weights and KV pool are constant.
+    """
+
+    pid: int
+    device_uuid: str | None  # as NVML spells it (GPU-…); None: no CUDA device
+    weights_bytes: int
+    kv_pool_bytes: int
+    allocated_bytes: int | None = None
+    active_bytes: int | None = None
+    reserved_bytes: int | None = None
+    requested_bytes: int | None = None
+    inactive_split_bytes: int | None = None
+    allocated_peak_bytes: int | None = None
+    reserved_peak_bytes: int | None = None
+    alloc_retries: int | None = None
+    ooms: int | None = None
+    activation_peak_bytes: int | None = None  # most that a step took beyond weights and KV pool
+    pinned_host_bytes: int | None = None
+
+
+class DeviceOutOfMemory(Event, frozen=True):
+    """A step ran out of device memory."""
+
+    wanted_bytes: int | None  # None: the error does not say
+    action: OutOfMemoryAction
+    step_tokens: int  # of the step that failed
+    retry_tokens: int = 0  # of the smaller step tried next
 
 
 class AllocationFailed(Event, frozen=True):
@@ -202,6 +249,8 @@ EngineEvent = (
     | BlocksCached
     | BlocksEvicted
     | BlocksReleased
+    | DeviceMemorySampled
+    | DeviceOutOfMemory
     | AllocationFailed
     | RequestPreempted
     | RequestResumed

@@ -15,6 +15,7 @@ from engine.config import SchedulerConfig
 from engine.events import (
     FinishReason,
     FirstToken,
+    PreemptionCause,
     RequestArrived,
     RequestFinished,
     RequestPreempted,
@@ -25,6 +26,9 @@ from engine.kv_manager import KVManager
 from engine.request import Request, RequestState, ScheduledSequence
 from engine.waiting_queue import WaitingQueue, rank
 
+RECOVERY_STEPS = 64
+"""Steps that must succeed before a budget cut by out-of-memory errors is doubled again."""
+
 
 @dataclass(slots=True)
 class StepPlan:
@@ -33,6 +37,10 @@ class StepPlan:
     rows: list[ScheduledSequence]
     prefill_tokens: int
     decode_tokens: int
+
+    @property
+    def num_tokens(self) -> int:
+        return self.prefill_tokens + self.decode_tokens
 
 
 class Scheduler:
@@ -47,6 +55,8 @@ class Scheduler:
         self._eos_token_ids = eos_token_ids
         self._waiting = WaitingQueue()
         self._running: list[Request] = []  # sorted by rank
+        self._budget = config.max_num_batched_tokens  # tokens in one step; less after an error
+        self._steps_since_cut = 0
 
     @property
     def num_running(self) -> int:
@@ -79,7 +89,10 @@ class Scheduler:
         )
 
     def schedule(self) -> StepPlan:
-        """Choose the next step's rows; every running request gets at least one token."""
+        """Choose the next step's rows; every running request gets at least one token.
+
+        Unless an out-of-memory error has cut the budget: then the worst-ranked ones skip a step.
+        """
         plan = StepPlan([], 0, 0)
         preempted = self._schedule_running(plan)
         if not preempted:  # what was just freed belongs to those that still run
@@ -89,6 +102,7 @@ class Scheduler:
     def update(self, plan: StepPlan, tokens: Sequence[int | None]) -> list[Request]:
         """Take the step's sampled tokens, one per row or None; returns the requests that ended."""
         now = time.monotonic_ns()
+        self._recover()
         finished = []
         for row, token in zip(plan.rows, tokens, strict=True):
             request = row.request
@@ -107,6 +121,20 @@ class Scheduler:
                 finished.append(request)
         return finished
 
+    def shrink(self, plan: StepPlan) -> int | None:
+        """After a step ran out of memory: preempt the worst-ranked request, halve the budget.
+
+        Returns the tokens that the next step may compute, or None if it cannot be made smaller.
+        The plan's requests are as they were before it.
+        """
+        if len(self._running) > 1:
+            self._preempt(self._running[-1], "out_of_memory")
+        elif plan.num_tokens == 1 or not self._config.enable_chunked_prefill:
+            return None
+        self._budget = max(1, plan.num_tokens // 2)
+        self._steps_since_cut = 0
+        return self._budget
+
     def finish(self, request: Request, reason: FinishReason) -> None:
         """End a waiting or running request: its blocks are free at once."""
         was_waiting = request.state is RequestState.WAITING
@@ -121,14 +149,14 @@ class Scheduler:
 
     def _schedule_running(self, plan: StepPlan) -> bool:
         """Rows for running requests, preempting from the end while the pool is short."""
-        budget = self._config.max_num_batched_tokens
+        budget = self._budget
         preempted = False
         position = 0
-        while position < len(self._running):
+        while position < len(self._running) and budget > 0:
             request = self._running[position]
             while not self._kv.grow(request):
                 victim = self._running[-1]
-                self._preempt(victim)
+                self._preempt(victim, "out_of_blocks")
                 preempted = True
                 if victim is request:
                     break
@@ -136,14 +164,14 @@ class Scheduler:
                 # One token is kept back for each one behind: a long prefill starves no decode.
                 behind = len(self._running) - position - 1
                 owed = len(request.tokens) - request.num_computed_tokens
-                count = min(owed, budget - behind)
+                count = min(owed, max(1, budget - behind))
                 budget -= count
                 _add_row(plan, request, count, owed)
                 position += 1
         return preempted
 
     def _admit_waiting(self, plan: StepPlan) -> None:
-        budget = self._config.max_num_batched_tokens - plan.prefill_tokens - plan.decode_tokens
+        budget = self._budget - plan.num_tokens
         while budget > 0 and len(self._running) < self._config.max_num_seqs:
             request = self._waiting.peek()
             if request is None:
@@ -152,13 +180,21 @@ class Scheduler:
             if not self._kv.can_admit(request, prefix):
                 return  # no overtaking: a large request would starve
             owed = len(request.tokens) - len(prefix) * self._kv.block_size
-            if owed > budget and not self._config.enable_chunked_prefill:
-                return
+            if owed > budget and not self._config.enable_chunked_prefill and self._running:
+                return  # alone it may run even over a budget that was cut
             self._waiting.pop()
             self._admit(request, prefix)
-            count = min(owed, budget)
+            count = min(owed, budget) if self._config.enable_chunked_prefill else owed
             budget -= count
             _add_row(plan, request, count, owed)
+
+    def _recover(self) -> None:
+        """Count a step that succeeded towards the full budget."""
+        if self._budget < self._config.max_num_batched_tokens:
+            self._steps_since_cut += 1
+            if self._steps_since_cut >= RECOVERY_STEPS:
+                self._budget = min(2 * self._budget, self._config.max_num_batched_tokens)
+                self._steps_since_cut = 0
 
     def _admit(self, request: Request, prefix: list[int]) -> None:
         now = time.monotonic_ns()
@@ -177,7 +213,7 @@ class Scheduler:
             stalled = now - request.preempted_ns
             self._emit(RequestResumed(request.request_id, recompute, found, stalled))
 
-    def _preempt(self, request: Request) -> None:
+    def _preempt(self, request: Request, cause: PreemptionCause) -> None:
         now = time.monotonic_ns()
         assert request.admitted_ns is not None
         self._running.remove(request)
@@ -189,11 +225,7 @@ class Scheduler:
         request.preempted_ns = now
         request.discarded_tokens = discarded
         self._waiting.push(request)
-        self._emit(
-            RequestPreempted(
-                request.request_id, "recompute", "out_of_blocks", discarded, blocks, age
-            )
-        )
+        self._emit(RequestPreempted(request.request_id, "recompute", cause, discarded, blocks, age))
 
     def _stop_reason(self, request: Request, token: int) -> FinishReason | None:
         sampling = request.sampling

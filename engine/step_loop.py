@@ -15,7 +15,15 @@ from typing import NamedTuple, Protocol
 
 from engine.block_pool import BlockPool
 from engine.bus import Bus
-from engine.events import FinishReason, RejectReason, RequestRejected, StepCompleted
+from engine.events import (
+    DeviceMemorySampled,
+    DeviceOutOfMemory,
+    FinishReason,
+    RejectReason,
+    RequestRejected,
+    StepCompleted,
+)
+from engine.oom import DeviceOutOfMemoryError
 from engine.request import Request, RequestState, SampledToken, ScheduledSequence
 from engine.scheduler import Scheduler, StepPlan
 
@@ -24,6 +32,9 @@ IDLE_TICK_SECONDS = 0.5
 STOP_SECONDS = 10.0
 """How long a stop waits for the step under way."""
 
+MEMORY_SAMPLE_NS = 1_000_000_000
+"""Between two samples of the device's memory."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -31,7 +42,18 @@ class Runner(Protocol):
     """What computes a step."""
 
     def execute(self, rows: Sequence[ScheduledSequence]) -> Sequence[SampledToken | None]:
-        """Compute KV for every row; one result a row, None where the row does not sample."""
+        """Compute KV for every row; one result a row, None where the row does not sample.
+
+        Raises DeviceOutOfMemoryError if the step is too large for the memory there is.
+        """
+        ...
+
+    def drop_caches(self) -> None:
+        """Give back memory that is held but not used."""
+        ...
+
+    def sample_memory(self) -> DeviceMemorySampled:
+        """Where the device's memory is now."""
         ...
 
 
@@ -93,6 +115,7 @@ class StepLoop:
         self._num_ended = 0  # written by the engine's thread
         self._outputs: list[StepOutput] = []
         self._progress_ns = time.monotonic_ns()
+        self._memory_due_ns = 0
         self._closing = False
         self._stop = False
         self._failure: str | None = None
@@ -177,6 +200,8 @@ class StepLoop:
                 self._take_commands(wait=not self._requests)
                 if self._requests and not self._step():
                     self._take_commands(wait=True)
+                if time.monotonic_ns() >= self._memory_due_ns:
+                    self._sample_memory()
                 self._bus.flush()
                 self._deliver()
         except Exception as error:
@@ -203,7 +228,11 @@ class StepLoop:
         plan = self._scheduler.schedule()
         if not plan.rows:
             return False
-        sampled = self._runner.execute(plan.rows)
+        try:
+            sampled = self._runner.execute(plan.rows)
+        except DeviceOutOfMemoryError as error:
+            self._survive(plan, error)
+            return True
         finished = self._scheduler.update(
             plan, [None if token is None else token.token_id for token in sampled]
         )
@@ -220,6 +249,29 @@ class StepLoop:
         self._progress_ns = time.monotonic_ns()
         self._bus.emit(self._completed(plan, self._progress_ns - start, emitted))
         return True
+
+    def _survive(self, plan: StepPlan, error: DeviceOutOfMemoryError) -> None:
+        """Make room and make the next step smaller; where that is impossible, end its request."""
+        self._runner.drop_caches()
+        retry_tokens = self._scheduler.shrink(plan)
+        if retry_tokens is None:
+            for row in plan.rows:
+                self._abort(row.request.request_id, "error")
+        self._bus.emit(
+            DeviceOutOfMemory(
+                error.wanted_bytes,
+                "gave_up" if retry_tokens is None else "retried",
+                plan.num_tokens,
+                retry_tokens or 0,
+            )
+        )
+        logger.warning("%s; next step: %s tokens", error, retry_tokens or "without its request")
+        self._sample_memory()
+        self._progress_ns = time.monotonic_ns()
+
+    def _sample_memory(self) -> None:
+        self._bus.emit(self._runner.sample_memory())
+        self._memory_due_ns = time.monotonic_ns() + MEMORY_SAMPLE_NS
 
     def _completed(self, plan: StepPlan, duration_ns: int, emitted: list[int]) -> StepCompleted:
         pool, scheduler = self._pool, self._scheduler

@@ -10,6 +10,7 @@ from exporter.clock import Clock
 from exporter.collect import EngineCollector
 from exporter.engine_info import EngineInfo
 from exporter.fold import Folds, Vllm
+from exporter.machine import Machine
 from exporter.negotiation import negotiate
 from exporter.pipeline import Pipeline
 from exporter.sources import InProcessSource
@@ -33,6 +34,7 @@ class Exporter:
         engine: EngineInfo,
         *,
         compat: Collection[str] = COMPAT_SETS,
+        machine: Machine | None = None,
         clock: Clock | None = None,
     ) -> None:
         unknown = set(compat) - COMPAT_SETS
@@ -46,7 +48,13 @@ class Exporter:
         folds = Folds(Vllm(engine.max_model_len) if "vllm" in compat else None)
         self.pipeline = Pipeline(source, folds.all, self._clock)
         self._collector = EngineCollector(
-            engine, source, self.pipeline, folds, compat=frozenset(compat), clock=self._clock
+            engine,
+            source,
+            self.pipeline,
+            folds,
+            machine or Machine(),
+            compat=frozenset(compat),
+            clock=self._clock,
         )
         self.registry = CollectorRegistry()
         self.registry.register(self._collector)

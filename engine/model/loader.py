@@ -37,6 +37,7 @@ from engine.model.errors import (
 from engine.model.limits import max_model_len
 from engine.model.probe import probe
 from engine.model.tokenizer import Tokenizer
+from engine.model.weights import buffer_bytes, parameter_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -54,8 +55,17 @@ class LoadedModel:
     @property
     def weight_bytes(self) -> int:
         """Parameters and buffers, tied ones once."""
-        parameters = {p.data_ptr(): p.nbytes for p in self.model.parameters()}
-        return sum(parameters.values()) + sum(b.nbytes for b in self.model.buffers())
+        return self.parameter_bytes + self.buffer_bytes
+
+    @property
+    def parameter_bytes(self) -> int:
+        """What the checkpoint brought; tied ones once."""
+        return parameter_bytes(self.model)
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Other tensors of the model: tables of rotary angles, mostly."""
+        return buffer_bytes(self.model)
 
 
 def load_model(config: ModelConfig) -> LoadedModel:
@@ -64,7 +74,7 @@ def load_model(config: ModelConfig) -> LoadedModel:
     Only a name that is no local path goes to the network.
     """
     started = time.monotonic()
-    device = _device(config.device)
+    device = device_of(config)
     with _quiet_transformers():
         if config.model == demo.NAME:
             loaded = _load_demo(config, device)
@@ -85,7 +95,9 @@ def load_model(config: ModelConfig) -> LoadedModel:
     return loaded
 
 
-def _device(name: str) -> torch.device:
+def device_of(config: ModelConfig) -> torch.device:
+    """Where the model is to live."""
+    name: str = config.device
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(name)

@@ -6,11 +6,15 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from engine.events import DeviceMemorySampled
 from engine.model.attention import PagedStep, paged_step
 from engine.model.kv_cache import KVCache, KVLayout, kv_layout
 from engine.model.limits import max_model_len
+from engine.model.memory_report import MemoryReporter
 from engine.model.metadata import StepBatch
+from engine.model.oom import out_of_memory_is_told
 from engine.model.sampler import Sampler
+from engine.model.weights import weight_bytes
 from engine.request import SampledToken, ScheduledSequence
 
 
@@ -28,6 +32,11 @@ class ModelRunner:
         self.layout: KVLayout = kv_layout(model.config, block_size, model.dtype)
         self.cache = KVCache(self.layout, num_blocks, model.device)
         self._sampler = Sampler(seed)
+        self._memory = MemoryReporter(
+            model.device,
+            weights_bytes=weight_bytes(model),
+            kv_pool_bytes=num_blocks * self.layout.bytes_per_block,
+        )
 
     @property
     def max_model_len(self) -> int:
@@ -48,10 +57,23 @@ class ModelRunner:
         """Write the rows' KV and return each row's next token, None where it does not sample.
 
         Every row's block table must cover its tokens, and no two rows may write the same slot.
+
+        Raises DeviceOutOfMemoryError; the step can then be tried again, smaller.
         """
-        logits = self.forward_logits(rows)
-        sampled = iter(self._sampler.sample(logits, [row.request for row in rows if row.samples]))
+        with out_of_memory_is_told():
+            logits = self.forward_logits(rows)
+            tokens = self._sampler.sample(logits, [row.request for row in rows if row.samples])
+        sampled = iter(tokens)
         return [next(sampled) if row.samples else None for row in rows]
+
+    def drop_caches(self) -> None:
+        """Give the memory that torch holds but does not use back to the device."""
+        if self.cache.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def sample_memory(self) -> DeviceMemorySampled:
+        """Where the device's memory is now, as far as this process knows."""
+        return self._memory.sample()
 
     def forward_logits(self, rows: Sequence[ScheduledSequence]) -> Tensor:
         """Write the rows' KV. Returns (S, vocab_size) float32: the S rows that sample, in order."""

@@ -2,12 +2,17 @@
 
 from difflib import get_close_matches
 
+from exporter.catalogue.device_memory import DEVICE_MEMORY
+from exporter.catalogue.exhaustion import EXHAUSTION
+from exporter.catalogue.gpu import GPU
+from exporter.catalogue.host import HOST
 from exporter.catalogue.metric import Group, Kind, Labels, Metric
 from exporter.catalogue.own import FOLDS, SELF, SOURCES
 from exporter.catalogue.pool import POOL
 from exporter.catalogue.preemption import PREEMPTION
 from exporter.catalogue.prefix import MISS_CAUSES, PHASES, PREFIX
 from exporter.catalogue.requests import REQUESTS
+from exporter.catalogue.sizing import SIZING
 from exporter.catalogue.vllm import VLLM
 from exporter.catalogue.vllm_legacy import VLLM_LEGACY
 
@@ -27,13 +32,30 @@ __all__ = [
     "name",
 ]
 
-CATALOGUE = (*POOL, *PREFIX, *REQUESTS, *PREEMPTION, *SELF, *VLLM, *VLLM_LEGACY)
+CATALOGUE = (
+    *POOL,
+    *SIZING,
+    *PREFIX,
+    *REQUESTS,
+    *PREEMPTION,
+    *EXHAUSTION,
+    *DEVICE_MEMORY,
+    *GPU,
+    *HOST,
+    *SELF,
+    *VLLM,
+    *VLLM_LEGACY,
+)
 
 GROUPS: dict[Group, str] = {
     "pool": "Pool",
     "prefix": "Prefix cache",
     "requests": "Requests and steps",
     "preemption": "Preemption",
+    "exhaustion": "Exhaustion",
+    "device_memory": "Device memory",
+    "gpu": "GPU",
+    "host": "Host",
     "self": "Self",
     "vllm": "Compatibility: vLLM",
     "vllm-legacy": "Compatibility: vLLM, old names",

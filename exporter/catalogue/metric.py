@@ -4,12 +4,26 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Kind = Literal["gauge", "counter", "histogram", "info"]
-Group = Literal["pool", "prefix", "requests", "preemption", "self", "vllm", "vllm-legacy"]
+Group = Literal[
+    "pool",
+    "prefix",
+    "requests",
+    "preemption",
+    "exhaustion",
+    "device_memory",
+    "gpu",
+    "host",
+    "self",
+    "vllm",
+    "vllm-legacy",
+]
 Labels = dict[str, tuple[str, ...] | None]
-"""Name to closed set of values; None: one value that is constant for the engine."""
+"""Name to closed set of values; None: constant for the engine, or fixed by the hardware."""
 
 ENGINE: Labels = {"model_name": None, "engine": None}
 """The labels of every engine-level family."""
+DEVICE: Labels = {"gpu": None, "uuid": None}
+"""The labels of every device-level family: NVML's index, and what stays when the index does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,8 @@ FOLDS = (
     "requests",
     "latency",
     "steps",
+    "exhaustion",
+    "device_memory",
     "census",
     "vllm",
 )

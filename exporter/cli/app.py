@@ -9,6 +9,7 @@ from typer.core import TyperCommand
 from exporter.cli.demo import demo
 from exporter.cli.load import load
 from exporter.cli.metrics import metrics
+from exporter.cli.plan import plan
 from exporter.cli.serve import serve
 
 ENVIRONMENT_PREFIX = "KVSCOPE_"
@@ -33,7 +34,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (serve, demo, load, metrics):
+for command in (serve, demo, load, plan, metrics):
     app.command(cls=Command)(command)
 
 

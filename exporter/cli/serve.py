@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from engine.config import (
+    DEFAULT_GPU_MEMORY_UTILIZATION,
     DEFAULT_MAX_NUM_BATCHED_TOKENS,
     DEFAULT_MAX_NUM_SEQS,
     CacheConfig,
@@ -95,11 +96,20 @@ def serve(
         int | None,
         typer.Option(
             min=1,
-            help="Bytes for the pool. Default on a CPU: a quarter of the free memory, at most "
-            "what --max-num-seqs full sequences need.",
+            help="Bytes for the pool. Default on CUDA: measured; on a CPU: a quarter of the free "
+            "memory, at most what --max-num-seqs full sequences need.",
             rich_help_panel=_POOL,
         ),
     ] = None,
+    gpu_memory_utilization: Annotated[
+        float,
+        typer.Option(
+            min=0.01,
+            max=1.0,
+            help="On CUDA: share of the device's total memory for weights, activations and pool.",
+            rich_help_panel=_POOL,
+        ),
+    ] = DEFAULT_GPU_MEMORY_UTILIZATION,
     enable_prefix_caching: Annotated[
         bool, typer.Option(help="Keep finished prefixes findable.", rich_help_panel=_POOL)
     ] = True,
@@ -173,6 +183,14 @@ def serve(
             rich_help_panel=_METRICS,
         ),
     ] = ",".join(sorted(COMPAT_SETS)),
+    gpu: Annotated[
+        bool,
+        typer.Option(
+            help="Read NVIDIA GPUs through NVML. POST /api/gpu/release lets go of them for a "
+            "while.",
+            rich_help_panel=_METRICS,
+        ),
+    ] = True,
     disable_log_stats: Annotated[
         bool,
         typer.Option(
@@ -203,6 +221,7 @@ def serve(
                 block_size=block_size,
                 num_gpu_blocks_override=num_gpu_blocks_override,
                 kv_cache_memory_bytes=kv_cache_memory_bytes,
+                gpu_memory_utilization=gpu_memory_utilization,
                 enable_prefix_caching=enable_prefix_caching,
             ),
             max_model_len=max_model_len,
@@ -223,7 +242,7 @@ def serve(
         )
     except ValueError as error:
         raise fail(str(error)) from None
-    run(config, listen, compat=parse_compat(compat), collect=not disable_log_stats)
+    run(config, listen, compat=parse_compat(compat), collect=not disable_log_stats, gpu=gpu)
 
 
 def parse_compat(text: str) -> frozenset[str]:

@@ -20,7 +20,9 @@ import uvicorn
 from engine.bus import EventBus, NullBus
 from exporter.engine_info import EngineInfo
 from exporter.exposition import Exporter
+from exporter.gpu import GpuPoller, gpu_router
 from exporter.http import MetricsServer, metrics_router, serve_metrics
+from exporter.machine import Machine
 
 if TYPE_CHECKING:
     from engine.build import Engine, EngineConfig
@@ -87,12 +89,14 @@ def run(
     *,
     compat: frozenset[str],
     collect: bool = True,
+    gpu: bool = True,
     on_ready: Callable[[str, uvicorn.Server], None] | None = None,
 ) -> None:
     """Build, serve until a signal, drain, stop. `on_ready` gets the base URL just before.
 
-    collect False: the null bus and no /metrics. Raises typer.Exit(2) after one clear line for
-    whatever is wrong with the settings, the checkpoint or the ports.
+    collect False: the null bus and no /metrics; gpu False: NVML is never touched. Raises
+    typer.Exit(2) after one clear line for whatever is wrong with the settings, the checkpoint or
+    the ports.
     """
     from engine.model.errors import CheckpointError
     from engine.server.app import ApiConfig, create_app
@@ -109,10 +113,20 @@ def run(
         metrics_url = "none"
         url = f"http://{_display(listen.host)}:{listener.getsockname()[1]}"
         if isinstance(bus, EventBus):
-            exporter = Exporter(bus.subscribe(), _engine_info(config, engine), compat=compat)
+            poller = GpuPoller() if gpu else None
+            exporter = Exporter(
+                bus.subscribe(),
+                _engine_info(config, engine),
+                compat=compat,
+                machine=Machine(gpu=poller),
+            )
             exporter.start()
             stack.callback(exporter.stop)
             routers.append(metrics_router(exporter))
+            if poller is not None:
+                poller.start()
+                stack.callback(poller.stop)
+                routers.append(gpu_router(poller, listen.api_key))
             metrics_url = f"{url}/metrics"
             if listen.metrics_port is not None:
                 metrics = _metrics_server(exporter, listen.metrics_host, listen.metrics_port)
@@ -184,6 +198,9 @@ def _engine_info(config: "EngineConfig", engine: "Engine") -> EngineInfo:
         max_model_len=engine.scheduler.max_model_len,
         enable_prefix_caching=config.cache.enable_prefix_caching,
         cache_dtype=engine.kv_dtype,
+        gpu_memory_utilization=(
+            config.cache.gpu_memory_utilization if engine.pool_size.measured else None
+        ),
         prefix_caching_hash_algo="sha256",
     )
 

@@ -6,7 +6,9 @@ from itertools import chain
 from prometheus_client.core import Metric as Family
 
 from exporter.clock import Clock
+from exporter.collect.exhaustion import collect_exhaustion
 from exporter.collect.families import Families
+from exporter.collect.machine import machine_parts
 from exporter.collect.own import (
     build_version,
     collect_build,
@@ -22,6 +24,7 @@ from exporter.collect.requests import (
     collect_requests,
     collect_steps,
 )
+from exporter.collect.sizing import collect_sizing
 from exporter.collect.vllm import (
     collect_vllm,
     collect_vllm_latency,
@@ -37,6 +40,7 @@ from exporter.collect.vllm_legacy import (
 )
 from exporter.engine_info import EngineInfo
 from exporter.fold import Folds
+from exporter.machine import Machine
 from exporter.pipeline import Pipeline
 from exporter.sources import Source
 
@@ -53,6 +57,7 @@ class EngineCollector:
         source: Source,
         pipeline: Pipeline,
         folds: Folds,
+        machine: Machine,
         *,
         compat: frozenset[str],
         clock: Clock,
@@ -61,6 +66,8 @@ class EngineCollector:
         self._source = source
         self._pipeline = pipeline
         self._folds = folds
+        self._machine = machine
+        self._clock = clock
         self._compat = compat
         self._families = Families(
             {"model_name": engine.model_name, "engine": engine.engine}, clock.wall_seconds
@@ -80,6 +87,7 @@ class EngineCollector:
     def _own_names(self) -> Iterator[Part]:
         families, folds = self._families, self._folds
         yield "ledger", collect_ledger(families, folds.ledger)
+        yield "ledger", collect_sizing(families, folds.ledger, self._engine)
         yield "churn", collect_churn(families, folds.churn)
         if self._engine.enable_prefix_caching:
             yield "prefix", collect_prefix(families, folds.prefix)
@@ -87,6 +95,8 @@ class EngineCollector:
         yield "latency", collect_latency(families, folds.latency)
         yield "steps", collect_steps(families, folds.steps)
         yield "preemption", collect_preemption(families, folds.preemption)
+        yield "exhaustion", collect_exhaustion(families, folds.exhaustion)
+        yield from machine_parts(families, self._machine, folds.device_memory, self._clock)
         yield "", collect_source(families, self._source, self._pipeline.running)
         yield "census", collect_census(families, folds.census)
         yield "", collect_pipeline(families, self._pipeline)

@@ -30,21 +30,25 @@ class Families:
         return self.table(name, {(value,): number for value, number in values.items()})
 
     def table(self, name: str, values: Values) -> Family:
-        """A family by the values of its closed labels, in the catalogue's order."""
+        """A family by the values of its labels that are no constants, in the catalogue's order.
+
+        An empty value leaves the label out.
+        """
         row = metric(name)
         family = _empty(row)
         for key, number in values.items():
             family.samples.append(Sample(row.name, self._labels_of(row, key), number))
         return family
 
-    def fact(self, name: str, labels: Mapping[str, str]) -> Family:
-        """A 1 whose labels are what it says; labels without a value are left out."""
+    def fact(self, name: str, *facts: Mapping[str, str]) -> Family:
+        """A 1 for each fact, whose labels are what it says; those without a value are left out."""
         row = metric(name)
-        unknown = labels.keys() - row.labels.keys()
-        assert not unknown, f"{name} has no labels {sorted(unknown)}"
         family = _empty(row)
         constants = {k: v for k, v in self._constants.items() if k in row.labels}
-        family.samples.append(Sample(row.name, {**constants, **labels}, 1))
+        for labels in facts:
+            unknown = labels.keys() - row.labels.keys()
+            assert not unknown, f"{name} has no labels {sorted(unknown)}"
+            family.samples.append(Sample(row.name, {**constants, **labels}, 1))
         return family
 
     def histogram(
@@ -80,9 +84,13 @@ class Families:
             if key[:1] == ("le",):
                 labels["le"] = key[1]
             else:
-                for (label, closed), value in zip(row.closed_labels.items(), key, strict=True):
-                    assert value in closed, f"{row.name}: {label}={value!r} is not declared"
-                    labels[label] = value
+                others = (label for label in row.labels if label not in self._constants)
+                for label, value in zip(others, key, strict=True):
+                    closed = row.labels[label]
+                    known = closed is None or value in closed
+                    assert known, f"{row.name}: {label}={value!r} is not declared"
+                    if value:
+                        labels[label] = value
             self._labels[row.name, key] = labels
         return labels
 

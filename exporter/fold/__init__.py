@@ -2,6 +2,8 @@
 
 from exporter.fold.census import Census
 from exporter.fold.churn import Churn
+from exporter.fold.device_memory import DeviceMemory
+from exporter.fold.exhaustion import Exhaustion
 from exporter.fold.fold import Fold
 from exporter.fold.folds import Folds
 from exporter.fold.histogram import Bucket, Exemplar, Histogram
@@ -17,7 +19,9 @@ __all__ = [
     "Bucket",
     "Census",
     "Churn",
+    "DeviceMemory",
     "Exemplar",
+    "Exhaustion",
     "Fold",
     "Folds",
     "Histogram",

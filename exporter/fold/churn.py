@@ -10,6 +10,8 @@ from engine.events import (
     BlocksEvicted,
     BlocksReleased,
     BlocksShared,
+    DeviceMemorySampled,
+    DeviceOutOfMemory,
     EvictionCause,
     FirstToken,
     PoolCreated,
@@ -35,6 +37,8 @@ class Churn(Fold):
         {
             BlocksCached,
             BlocksShared,
+            DeviceMemorySampled,
+            DeviceOutOfMemory,
             FirstToken,
             PoolCreated,
             PoolSnapshot,

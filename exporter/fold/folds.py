@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 
 from exporter.fold.census import Census
 from exporter.fold.churn import Churn
+from exporter.fold.device_memory import DeviceMemory
+from exporter.fold.exhaustion import Exhaustion
 from exporter.fold.fold import Fold
 from exporter.fold.latency import Latency
 from exporter.fold.ledger import Ledger
@@ -26,6 +28,8 @@ class Folds:
     requests: Requests = field(default_factory=Requests)
     latency: Latency = field(default_factory=Latency)
     steps: Steps = field(default_factory=Steps)
+    exhaustion: Exhaustion = field(default_factory=Exhaustion)
+    device_memory: DeviceMemory = field(default_factory=DeviceMemory)
     census: Census = field(default_factory=Census)
 
     @property
@@ -38,6 +42,8 @@ class Folds:
             self.requests,
             self.latency,
             self.steps,
+            self.exhaustion,
+            self.device_memory,
             self.census,
         )
         return folds if self.vllm is None else (*folds, self.vllm)

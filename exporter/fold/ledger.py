@@ -12,6 +12,8 @@ from engine.events import (
     BlocksEvicted,
     BlocksReleased,
     BlocksShared,
+    DeviceMemorySampled,
+    DeviceOutOfMemory,
     FirstToken,
     PoolCreated,
     PoolSnapshot,
@@ -34,6 +36,8 @@ class Ledger(Fold):
     ignored = frozenset(
         {
             AllocationFailed,
+            DeviceMemorySampled,
+            DeviceOutOfMemory,
             FirstToken,
             PrefixLookup,
             RequestArrived,
@@ -63,6 +67,8 @@ class Ledger(Fold):
         self.block_size = 0
         self.bytes_per_block = 0
         self.reserved = 0
+        self.memory_terms: dict[str, int] = {}
+        """Bytes by term of the pool's sizing; empty: its size was told, or we came too late."""
         self.num_active = 0
         self.num_shared = 0
         """Blocks with more than one reference."""
@@ -144,10 +150,13 @@ class Ledger(Fold):
             hashes=[None] * event.num_blocks,
             lru=[],
         )
+        self.memory_terms = event.memory_terms
         self._unfilled_slots = 0
 
     def _synchronised(self, event: PoolSnapshot) -> None:
         same_pool = self.known
+        if event.num_blocks != self.num_blocks or event.bytes_per_block != self.bytes_per_block:
+            self.memory_terms = {}
         self._replace(
             event,
             ref_counts=event.ref_counts.copy(),

@@ -10,9 +10,18 @@ import pytest
 from engine.block_pool import BlockPool
 from engine.bus import EventBus, Subscription
 from engine.config import SchedulerConfig
-from engine.events import EngineEvent, PoolSnapshot, RequestFinished, RequestRejected, StepCompleted
+from engine.events import (
+    DeviceMemorySampled,
+    DeviceOutOfMemory,
+    EngineEvent,
+    PoolSnapshot,
+    RequestFinished,
+    RequestRejected,
+    StepCompleted,
+)
 from engine.hashing import PrefixHasher, chain_seed
 from engine.kv_manager import KVManager
+from engine.oom import DeviceOutOfMemoryError
 from engine.request import Request, SampledToken, SamplingParams, ScheduledSequence
 from engine.scheduler import Scheduler
 from engine.step_loop import EngineUnavailableError, QueueFullError, StepLoop, StepOutput
@@ -34,6 +43,8 @@ class Gate(ContentRunner):
         self.open = threading.Event()
         self.open.set()
         self.broken = False
+        self.memory_tokens: int | None = None
+        """Tokens of a step that the memory is enough for; None: any number."""
         self.steps_until_hold: int | None = None
 
     def execute(self, rows: Sequence[ScheduledSequence]) -> list[SampledToken | None]:
@@ -45,6 +56,9 @@ class Gate(ContentRunner):
         assert self.open.wait(PATIENCE_SECONDS)
         if self.broken:
             raise BrokenDeviceError("device lost")
+        tokens = sum(row.count for row in rows)
+        if self.memory_tokens is not None and tokens > self.memory_tokens:
+            raise DeviceOutOfMemoryError(tokens * 1024)
         return super().execute(rows)
 
 
@@ -237,3 +251,38 @@ def test_reset_forgets_what_nobody_uses(running: Running) -> None:
     wait_for(lambda: running.pool.num_cached)
     running.loop.reset_prefix_cache()
     wait_for(lambda: not running.pool.num_cached)
+
+
+def test_a_step_without_memory_is_retried_smaller_and_nobody_loses_a_token(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.CRITICAL, logger="engine.step_loop"):
+        running.runner.memory_tokens = 3
+        requests = [running.submit([i, i, i, i, i], 12) for i in range(4)]
+        wait_for(lambda: all(running.reason(r) for r in requests))
+    for number, request in enumerate(requests):
+        assert running.tokens(request) == continuation([number] * 5, 12)
+    assert running.loop.health().ok
+    events = running.all_events()
+    failures = [e for e in events if isinstance(e, DeviceOutOfMemory)]
+    assert failures
+    assert failures[0].action == "retried"
+    assert failures[0].retry_tokens == failures[0].step_tokens // 2
+    after = [type(e) for e in events[events.index(failures[0]) :]]
+    assert after[1] is DeviceMemorySampled, "a sample follows every out-of-memory error"
+
+
+def test_a_request_that_no_memory_is_enough_for_ends_alone(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.CRITICAL, logger="engine.step_loop"):
+        running.runner.memory_tokens = 0
+        doomed = running.submit([1, 2, 3], 5)
+        wait_for(lambda: running.reason(doomed))
+    assert running.reason(doomed) == "error"
+    running.runner.memory_tokens = None
+    request = running.submit([1, 2], 3)
+    wait_for(lambda: running.reason(request))
+    assert running.tokens(request) == continuation([1, 2], 3)
+    assert running.loop.health().ok
+    assert "gave_up" in [e.action for e in running.all_events() if isinstance(e, DeviceOutOfMemory)]

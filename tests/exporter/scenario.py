@@ -8,6 +8,8 @@ from engine.events import (
     BlocksEvicted,
     BlocksReleased,
     BlocksShared,
+    DeviceMemorySampled,
+    DeviceOutOfMemory,
     EngineEvent,
     FirstToken,
     PoolCreated,
@@ -18,15 +20,34 @@ from engine.events import (
     RequestResumed,
     RequestScheduled,
 )
-from tests.exporter.support import NOW_NS, block_hash, finished, put, step
+from tests.exporter.machine import GIB, NOW_NS, SERVER_PID, UUID
+from tests.exporter.support import block_hash, finished, put, step
 
 MS = 1_000_000
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 A, B, C = block_hash(1), block_hash(2), block_hash(3)
 
+MEMORY = DeviceMemorySampled(
+    pid=SERVER_PID,
+    device_uuid=UUID,
+    weights_bytes=16 * GIB,
+    kv_pool_bytes=24 * GIB,
+    allocated_bytes=41 * GIB,
+    active_bytes=42 * GIB,
+    reserved_bytes=46 * GIB,
+    requested_bytes=41 * GIB - 512,
+    inactive_split_bytes=GIB,
+    allocated_peak_bytes=44 * GIB,
+    reserved_peak_bytes=47 * GIB,
+    alloc_retries=1,
+    ooms=1,
+    activation_peak_bytes=4 * GIB,
+    pinned_host_bytes=GIB,
+)
+
 STEPS: tuple[list[EngineEvent], ...] = (
     [
-        PoolCreated(10, 4, 4096, 1),
+        PoolCreated(10, 4, 4096, 1, {"total": 65_536, "kv_pool": 40_960, "unclaimed": 24_576}),
         RequestRejected("queue_full"),
         RequestArrived(0, 9, 8, "tenant", TRACE),
         PrefixLookup(0, 9, [A, B], 0),
@@ -63,6 +84,8 @@ STEPS: tuple[list[EngineEvent], ...] = (
         ),
     ],
     [
+        DeviceOutOfMemory(GIB, "retried", 8, 4),
+        MEMORY,
         AllocationFailed(0, 1, 0),
         BlocksReleased(1, [4], [5], [1], "preempted"),
         RequestPreempted(1, "recompute", "out_of_blocks", 9, 3, 40 * MS),

@@ -24,9 +24,8 @@ from exporter.catalogue import COMPAT_SETS
 from exporter.clock import Clock
 from exporter.engine_info import EngineInfo
 from exporter.exposition import Exporter
+from tests.exporter.machine import MACHINE, NOW_NS
 
-NOW_NS = 10**18
-"""Monotonic and wall clock of the fixed clock; later than any batch of a test."""
 FIXED_CLOCK = Clock(monotonic_ns=lambda: NOW_NS, wall_ns=lambda: NOW_NS)
 ENGINE = EngineInfo(model_name="demo", max_model_len=131_072, gpu_memory_utilization=0.9)
 
@@ -81,9 +80,10 @@ def put(subscription: Subscription, seq: int, time_ns: int, *events: EngineEvent
 def make_exporter(
     *, compat: Collection[str] = COMPAT_SETS, queue_batches: int = 64
 ) -> tuple[Exporter, Subscription]:
-    """An exporter with a fixed clock; nothing runs, `families` drains."""
+    """An exporter with a fixed clock on a fixed machine; nothing runs, `families` drains."""
     subscription = Subscription(queue_batches)
-    return Exporter(subscription, ENGINE, compat=compat, clock=FIXED_CLOCK), subscription
+    exporter = Exporter(subscription, ENGINE, compat=compat, machine=MACHINE, clock=FIXED_CLOCK)
+    return exporter, subscription
 
 
 def families(exporter: Exporter) -> dict[str, Family]:

@@ -35,12 +35,16 @@ def test_every_row_is_complete(row: Metric) -> None:
 def test_our_names_follow_the_style(row: Metric) -> None:
     assert re.fullmatch(r"kvscope(_[a-z]+)+", row.name)
     assert row.otel_name or row.kind == "info"
-    if row.group == "self":
+    first_labels = list(row.labels)[:2]
+    if row.group in ("self", "gpu"):
         assert "engine" not in row.labels
+        assert not row.source
     else:
-        assert list(row.labels)[:2] == ["model_name", "engine"]
+        assert first_labels in (["model_name", "engine"], ["gpu", "uuid"])
         assert row.source
-    if row.unit in {"seconds", "bytes", "ratio"}:
+    if row.group == "gpu":
+        assert first_labels == ["gpu", "uuid"] or "_nvml_" in row.name or "_sample_" in row.name
+    if row.unit in {"seconds", "bytes", "ratio", "celsius", "watts", "joules", "hertz"}:
         assert row.family.endswith(f"_{row.unit}")
 
 

@@ -9,6 +9,8 @@ from engine.events import (
     BlocksAllocated,
     BlocksEvicted,
     BlocksReleased,
+    DeviceMemorySampled,
+    DeviceOutOfMemory,
     EngineEvent,
     PoolCreated,
     RequestArrived,
@@ -18,7 +20,17 @@ from engine.events import (
     RequestScheduled,
 )
 from exporter.catalogue import FOLDS
-from exporter.fold import Census, Churn, Fold, Folds, Preemption, Requests, Steps, Vllm
+from exporter.fold import (
+    Census,
+    Churn,
+    DeviceMemory,
+    Fold,
+    Folds,
+    Preemption,
+    Requests,
+    Steps,
+    Vllm,
+)
 from tests.exporter.support import batch_of, block_hash, finished, step
 
 ALL = Folds(Vllm(2048)).all
@@ -60,7 +72,10 @@ def test_the_bill_of_preemption() -> None:
             RequestPreempted(1, "recompute", "out_of_blocks", 10, 1, 5),
         )
     )
-    assert preemption.preemptions == {("recompute", "out_of_blocks"): 2}
+    assert preemption.preemptions == {
+        ("recompute", "out_of_blocks"): 2,
+        ("recompute", "out_of_memory"): 0,
+    }
     assert preemption.discarded_tokens == 110
     assert preemption.recomputed_tokens == 40
     assert preemption.stalled_ns == 2_000_000_000
@@ -106,6 +121,45 @@ def test_steps_add_up() -> None:
     assert (steps.prefill_tokens, steps.decode_tokens) == (30, 5)
     assert steps.last_step_ns == 9
     assert steps.duration.total == pytest.approx(0.011)
+
+
+def test_device_memory_keeps_the_newest_sample_of_each_device_and_the_largest_peak() -> None:
+    memory = DeviceMemory()
+    second = 1_000_000_000
+    for time, peak, retries in ((1, 5, 0), (2, 9, 1), (3, 7, 1)):
+        event = DeviceMemorySampled(
+            pid=1,
+            device_uuid="GPU-0",
+            weights_bytes=1,
+            kv_pool_bytes=1,
+            activation_peak_bytes=peak,
+            alloc_retries=retries,
+        )
+        memory.on_batch(batch_of(event, time_ns=time * second))
+    memory.on_batch(batch_of(DeviceMemorySampled(2, None, 1, 1), time_ns=2 * second))
+    assert {uuid: event.pid for uuid, event in memory.fresh(4 * second).items()} == {
+        "GPU-0": 1,
+        None: 2,
+    }
+    assert memory.activation_peaks == {"GPU-0": 9}
+    nearest = memory.nearest("GPU-0", second + 1)
+    assert nearest is not None
+    assert nearest.alloc_retries == 0
+    assert memory.nearest("GPU-0", 14 * second) is None
+    assert memory.nearest("GPU-1", second) is None
+    assert set(memory.fresh(13 * second)) == {"GPU-0"}, "the silent one is forgotten"
+
+
+def test_out_of_memory_is_counted_by_what_was_done() -> None:
+    memory = DeviceMemory()
+    memory.on_batch(
+        batch_of(
+            DeviceOutOfMemory(None, "retried", 64, 32),
+            DeviceOutOfMemory(1024, "retried", 32, 16),
+            DeviceOutOfMemory(1024, "gave_up", 1),
+        )
+    )
+    assert memory.oom_events == {"retried": 2, "gave_up": 1}
 
 
 def test_the_census_counts_types_alike_by_batch_and_one_by_one() -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.repo.checkout import ROOT, python_files, relative
 
 CONTRACT = {"engine.events", "engine.bus"}
-LOADED_BY_COMMANDS = CONTRACT | {"engine.config", "engine.workload"}
+LOADED_BY_COMMANDS = CONTRACT | {"engine.config", "engine.sizing", "engine.workload"}
 """What the composition root may import at module level: all of it without torch."""
 WITHOUT_TORCH = "import sys; sys.modules['torch'] = None; sys.modules['transformers'] = None; "
 
@@ -88,6 +88,7 @@ def test_every_exporter_module_imports_without_torch() -> None:
         (["load", "--help"], "--concurrency"),
         (["serve", "--help"], "--model"),
         (["demo", "--help"], "--duration"),
+        (["plan", "--layers", "48", "--kv-heads", "4", "--head-dim", "128"], "96 KiB"),
         (["--version"], "kvscope "),
     ],
     ids=" ".join,

@@ -6,13 +6,14 @@ early, shared wrongly or found under a wrong name shows at once. The next token 
 digest, so a sequence has one right continuation, whatever was preempted or cached on the way.
 """
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 
 from engine.block_pool import BlockPool
 from engine.bus import EventBus
 from engine.config import SchedulerConfig, SchedulingPolicy
-from engine.events import EngineEvent
+from engine.events import DeviceMemorySampled, EngineEvent
 from engine.hashing import PrefixHasher, chain_seed
 from engine.kv_manager import KVManager
 from engine.request import Request, RequestState, SampledToken, SamplingParams, ScheduledSequence
@@ -61,6 +62,12 @@ class ContentRunner:
             SampledToken(next_token(expected[-1])) if row.samples else None
             for row, expected in zip(rows, digests, strict=True)
         ]
+
+    def drop_caches(self) -> None:
+        """Nothing is held."""
+
+    def sample_memory(self) -> DeviceMemorySampled:
+        return DeviceMemorySampled(os.getpid(), None, 0, 0)
 
     def _write(self, row: ScheduledSequence) -> list[int]:
         """Write the row's tokens; returns the digests that all its slots must hold."""

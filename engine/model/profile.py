@@ -1,0 +1,96 @@
+"""The most that a step takes beyond weights and KV: its largest batches, run once on dummy tokens.
+
+    chunk    sequences of full length, as many of their last tokens as one step may compute
+    prompts  as many short prompts as may run at once, sharing the step's budget
+    decode   one token for every sequence that may run, over contexts as long as a pool can hold
+
+The temporary cache holds only the tokens that a batch writes: what a sequence read before is block
+0, over and over.
+"""
+
+import torch
+from transformers import PreTrainedModel
+
+from engine.config import SchedulerConfig
+from engine.hashing import PrefixHasher
+from engine.model.runner import ModelRunner
+from engine.oom import DeviceOutOfMemoryError
+from engine.request import Request, SamplingParams, ScheduledSequence
+from engine.sizing import DeviceMemory, PoolSizeError, format_bytes
+
+Spans = list[tuple[int, int]]
+"""Start and count of each row of a batch."""
+
+_SAMPLING = SamplingParams(max_tokens=1, temperature=1.0, top_p=0.9)
+"""Sorts every row of logits: what takes most."""
+
+
+def activation_peak(
+    model: PreTrainedModel,
+    memory: DeviceMemory,
+    scheduler: SchedulerConfig,
+    *,
+    block_size: int,
+    pool_tokens: int,
+) -> int:
+    """Bytes beyond what is allocated now that the worst batch took; leaves nothing allocated.
+
+    pool_tokens: at least what the pool will hold. Raises PoolSizeError where a batch does not fit.
+    """
+    peaks = {}
+    for name, spans in _batches(scheduler, pool_tokens).items():
+        try:
+            peaks[name] = _peak(model, memory, spans, block_size)
+        except (torch.OutOfMemoryError, DeviceOutOfMemoryError) as error:
+            memory.trim()
+            raise PoolSizeError(
+                f"the device has no room for its largest step ({name}: {len(spans)} sequences, "
+                f"{sum(count for _, count in spans)} tokens; {format_bytes(memory.free())} are "
+                "free): lower --max-num-batched-tokens, --max-num-seqs or --max-model-len"
+            ) from error
+    return max(peaks.values())
+
+
+def _batches(scheduler: SchedulerConfig, pool_tokens: int) -> dict[str, Spans]:
+    length, budget = scheduler.max_model_len, scheduler.max_num_batched_tokens
+    num_seqs = scheduler.max_num_seqs
+    chunks: Spans = []
+    while budget and len(chunks) < num_seqs:
+        count = min(budget, length)
+        chunks.append((length - count, count))
+        budget -= count
+    prompt = min(length, scheduler.max_num_batched_tokens // num_seqs)
+    context = max(1, min(length, pool_tokens // num_seqs))
+    return {
+        "chunk": chunks,
+        "prompts": [(0, prompt)] * num_seqs,
+        "decode": [(context - 1, 1)] * num_seqs,
+    }
+
+
+def _peak(model: PreTrainedModel, memory: DeviceMemory, spans: Spans, block_size: int) -> int:
+    rows: list[ScheduledSequence] = []
+    num_blocks = 1
+    for start, count in spans:
+        read = start // block_size
+        written = -(-(start + count) // block_size) - read
+        table = [0] * read + list(range(num_blocks, num_blocks + written))
+        num_blocks += written
+        rows.append(ScheduledSequence(_request(start + count, table, block_size), start, count))
+    runner = ModelRunner(model, num_blocks=num_blocks, block_size=block_size)
+    before = memory.allocated()
+    memory.reset_peak()
+    runner.execute(rows)
+    return memory.peak() - before
+
+
+def _request(length: int, table: list[int], block_size: int) -> Request:
+    return Request(
+        request_id=0,
+        tokens=[0] * length,
+        prompt_length=length,
+        sampling=_SAMPLING,
+        hasher=PrefixHasher(b"", block_size),
+        arrival_ns=0,
+        block_table=table,
+    )

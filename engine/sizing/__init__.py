@@ -1,0 +1,38 @@
+"""How many bytes a model takes and how many blocks fit: plain arithmetic, no torch."""
+
+from engine.sizing.config_json import ConfigError, read_config
+from engine.sizing.dtypes import Dtype, parse_dtype
+from engine.sizing.errors import PoolSizeError
+from engine.sizing.gpus import GPUS, gpu
+from engine.sizing.memory import DeviceMemory, HostMemory
+from engine.sizing.plan import Budget, Memory, Plan, Prefill, Settings
+from engine.sizing.pool import Footprint, PoolSize, PoolSizer
+from engine.sizing.shape import ModelShape, shape_from_config, shape_from_numbers
+from engine.sizing.units import format_bytes, parse_bytes
+from engine.sizing.weights import Parameters
+
+__all__ = [
+    "GPUS",
+    "Budget",
+    "ConfigError",
+    "DeviceMemory",
+    "Dtype",
+    "Footprint",
+    "HostMemory",
+    "Memory",
+    "ModelShape",
+    "Parameters",
+    "Plan",
+    "PoolSize",
+    "PoolSizeError",
+    "PoolSizer",
+    "Prefill",
+    "Settings",
+    "format_bytes",
+    "gpu",
+    "parse_bytes",
+    "parse_dtype",
+    "read_config",
+    "shape_from_config",
+    "shape_from_numbers",
+]

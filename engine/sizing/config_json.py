@@ -1,0 +1,93 @@
+"""A checkpoint's config.json, read without transformers: its fields, and their errors."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+Config = Mapping[str, object]
+
+_NESTED = ("text_config", "language_config", "llm_config")
+"""Where multimodal checkpoints keep the configuration of their decoder."""
+
+
+class ConfigError(Exception):
+    """The configuration does not say what is needed; the text names the field."""
+
+
+def read_config(path: Path) -> Config:
+    """config.json itself, or the folder that holds it. Raises ConfigError."""
+    file = path / "config.json" if path.is_dir() else path
+    try:
+        config = json.loads(file.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"{file} is not JSON ({error})") from error
+    if not isinstance(config, dict):
+        raise ConfigError(f"{file} is not a JSON object")
+    return config
+
+
+def decoder_config(config: Config) -> Config:
+    """The part about the text decoder; of the outer one what it leaves out but needs."""
+    for key in _NESTED:
+        inner = config.get(key)
+        if isinstance(inner, Mapping):
+            outer = {k: config[k] for k in ("torch_dtype", "dtype") if k in config}
+            return {**outer, **inner}
+    return config
+
+
+class Fields:
+    """Typed access; a field that is absent or null is looked for under its other names."""
+
+    def __init__(self, config: Config, defaults: Config) -> None:
+        self._config = config
+        self._defaults = defaults
+        model_type = config.get("model_type")
+        self.model_type = model_type if isinstance(model_type, str) else ""
+
+    def integer(self, *names: str) -> int:
+        """Raises ConfigError if none of the names has a positive number."""
+        number = self.optional_integer(*names)
+        if not number or number < 0:
+            raise ConfigError(f"config.json has no positive {names[0]}")
+        return number
+
+    def optional_integer(self, *names: str) -> int | None:
+        """None where it is absent or null. Raises ConfigError for anything but an integer."""
+        for name in names:
+            value = self._get(name)
+            if value is None:
+                continue
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise ConfigError(f"config.json: {name} must be an integer, got {value!r}")
+            return value
+        return None
+
+    def flag(self, name: str) -> bool:
+        """Absent and null are False."""
+        return bool(self._get(name))
+
+    def is_off(self, name: str) -> bool:
+        """Said to be false, which absence is not."""
+        return self._get(name) is False
+
+    def text(self, *names: str) -> str | None:
+        for name in names:
+            value = self._get(name)
+            if isinstance(value, str):
+                return value
+        return None
+
+    def items(self, name: str) -> list[object] | None:
+        """A list, or None where there is none."""
+        value = self._get(name)
+        return value if isinstance(value, list) else None
+
+    def has(self, name: str) -> bool:
+        return self._get(name) is not None
+
+    def _get(self, name: str) -> object:
+        value = self._config.get(name)
+        return self._defaults.get(name) if value is None else value

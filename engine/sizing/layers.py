@@ -1,0 +1,153 @@
+"""What each layer remembers of a sequence: KV for every token, for a window, latent, or a state."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from engine.sizing.config_json import ConfigError, Fields
+from engine.sizing.dtypes import Dtype
+from engine.sizing.families import Family
+
+LayerKind = Literal["full", "sliding", "latent", "state"]
+
+_KINDS: dict[object, tuple[LayerKind, ...]] = {
+    "full_attention": ("full",),
+    "attention": ("full",),
+    "sliding_attention": ("sliding",),
+    "chunked_attention": ("sliding",),
+    "linear_attention": ("state",),
+    "mamba": ("state",),
+    "hybrid": ("full", "state"),
+}
+"""transformers' layer types; a hybrid layer has heads and a state side by side."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KVLayer:
+    """One layer's memory of one sequence."""
+
+    kind: LayerKind
+    elements: int = 0
+    """For each token: K and V of all KV heads, or the compressed vector of latent attention."""
+    window: int | None = None
+    """Tokens that a sliding layer sees."""
+    conv_elements: int = 0
+    """Of the state: last inputs of the convolution, in the model's dtype."""
+    recurrent_elements: int = 0
+    """Of the state: the recurrence, kept in fp32."""
+
+    def state_bytes(self, dtype: Dtype) -> int:
+        """Of one sequence, however long it is. dtype: the model's."""
+        conv = Dtype.BF16 if dtype.quantized else dtype
+        return conv.nbytes(self.conv_elements) + Dtype.FP32.nbytes(self.recurrent_elements)
+
+
+def head_dim(fields: Fields) -> int:
+    """As configured, else the hidden size shared among the heads."""
+    given = fields.optional_integer("head_dim")
+    return given or fields.integer("hidden_size", "n_embd") // num_heads(fields)
+
+
+def num_heads(fields: Fields) -> int:
+    return fields.integer("num_attention_heads", "n_head")
+
+
+def num_kv_heads(fields: Fields) -> int:
+    """As configured; one for multi-query models that say it by a flag; else one per head."""
+    given = fields.optional_integer("num_key_value_heads", "num_kv_heads", "n_head_kv")
+    new_falcon = fields.flag("new_decoder_architecture")
+    if fields.flag("multi_query") and not new_falcon:
+        return 1
+    return given or num_heads(fields)
+
+
+def num_layers(fields: Fields) -> int:
+    return fields.integer("num_hidden_layers", "n_layer", "num_layers")
+
+
+def kv_layers(fields: Fields, family: Family) -> tuple[KVLayer, ...]:
+    """Every layer's memory, in order. Raises ConfigError for what the fields do not tell."""
+    rank = fields.optional_integer("kv_lora_rank")
+    if rank:
+        elements = rank + fields.integer("qk_rope_head_dim")
+        return (KVLayer(kind="latent", elements=elements),) * num_layers(fields)
+    layers: list[KVLayer] = []
+    for kind in (kind for kinds in _layer_kinds(fields, family) for kind in kinds):
+        if kind == "state":
+            layers.append(_state_layer(fields))
+            continue
+        window = None
+        if kind == "sliding":
+            window = fields.integer("sliding_window", "attention_chunk_size")
+        elements = 2 * num_kv_heads(fields) * head_dim(fields)
+        layers.append(KVLayer(kind=kind, elements=elements, window=window))
+    return tuple(layers)
+
+
+def is_linear(fields: Fields, family: Family) -> list[bool]:
+    """For each layer, whether it has a state only and no heads."""
+    return [kinds == ("state",) for kinds in _layer_kinds(fields, family)]
+
+
+def _layer_kinds(fields: Fields, family: Family) -> list[tuple[LayerKind, ...]]:
+    count = num_layers(fields)
+    types = fields.items("layer_types") or fields.items("layers_block_type")
+    if types is None:
+        return [_kind_by_rule(fields, family, layer, count) for layer in range(count)]
+    unknown = sorted({str(name) for name in types if name not in _KINDS})
+    if unknown:
+        raise ConfigError(f"config.json has layers of unknown type: {', '.join(unknown)}")
+    if len(types) != count:
+        raise ConfigError(f"config.json has {len(types)} layer_types for {count} layers")
+    return [_KINDS[name] for name in types]
+
+
+def _kind_by_rule(fields: Fields, family: Family, layer: int, count: int) -> tuple[LayerKind, ...]:
+    """Layer `layer` of `count`, by whichever way the configuration tells it."""
+    period = fields.optional_integer("attn_layer_period")
+    if period:  # Jamba
+        offset = fields.optional_integer("attn_layer_offset") or 0
+        return ("full",) if layer % period == offset else ("state",)
+    attention_layers = fields.items("attn_layer_indices")
+    if attention_layers is not None:  # Bamba
+        return ("full",) if layer in attention_layers else ("state",)
+    interval = fields.optional_integer("full_attention_interval")
+    if interval:  # Qwen3-Next
+        return ("full",) if (layer + 1) % interval == 0 else ("state",)
+    if not fields.optional_integer("sliding_window") or fields.is_off("use_sliding_window"):
+        return ("full",)
+    pattern = fields.optional_integer("sliding_window_pattern", "_sliding_window_pattern")
+    slides = {
+        "all": True,
+        "none": False,
+        "alternate": layer % 2 == 0,
+        "pattern": bool(pattern and (layer + 1) % pattern),
+        "late": layer >= (fields.optional_integer("max_window_layers") or 0)
+        and fields.flag("use_sliding_window"),
+    }
+    return ("sliding",) if slides[family.windows] else ("full",)
+
+
+def _state_layer(fields: Fields) -> KVLayer:
+    """Gated delta net, Mamba 2 or Mamba 1, by the fields that each of them has."""
+    if fields.has("linear_num_value_heads"):
+        keys = fields.integer("linear_num_key_heads") * fields.integer("linear_key_head_dim")
+        heads = fields.integer("linear_num_value_heads")
+        value_dim = fields.integer("linear_value_head_dim")
+        return KVLayer(
+            kind="state",
+            conv_elements=(2 * keys + heads * value_dim)
+            * (fields.integer("linear_conv_kernel_dim") - 1),
+            recurrent_elements=heads * fields.integer("linear_key_head_dim") * value_dim,
+        )
+    if not fields.has("mamba_d_state"):
+        raise ConfigError("config.json does not say how large the state of its layers is")
+    width = fields.integer("mamba_d_state")
+    kernel = fields.integer("mamba_d_conv")
+    if fields.has("mamba_n_heads"):
+        inner = fields.integer("mamba_n_heads") * fields.integer("mamba_d_head")
+        conv = inner + 2 * fields.integer("mamba_n_groups") * width
+    else:
+        inner = conv = fields.integer("mamba_expand") * fields.integer("hidden_size")
+    return KVLayer(
+        kind="state", conv_elements=conv * (kernel - 1), recurrent_elements=inner * width
+    )

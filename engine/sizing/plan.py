@@ -1,0 +1,175 @@
+"""What fits where, calculated and not measured: the figures behind `kvscope plan`."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from engine.config import DEFAULT_GPU_MEMORY_UTILIZATION
+from engine.sizing.config_json import ConfigError
+from engine.sizing.dtypes import Dtype
+from engine.sizing.rule import cpu_pool_blocks, kv_budget, requested_bytes
+from engine.sizing.shape import ModelShape
+
+Prefill = Literal["chunked", "whole"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Where the pool is to live; exactly one of the three, or none: then nothing is said to fit."""
+
+    total: int | None = None
+    """Bytes of a GPU: vLLM's rule."""
+    told: int | None = None
+    """Bytes of the pool itself."""
+    free_host: int | None = None
+    """Bytes free on a machine without GPU: the CPU's rule."""
+    utilization: float = DEFAULT_GPU_MEMORY_UTILIZATION
+    other: int = 0
+    """Context, libraries, graphs: non-torch memory of the engine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How the model would be served."""
+
+    weight_dtype: Dtype
+    kv_dtype: Dtype
+    block_size: int
+    max_model_len: int
+    concurrency: int
+    """Sequences at once."""
+    max_num_batched_tokens: int
+    """Tokens of a step with chunked prefill."""
+    window_aware: bool = False
+    """Sliding layers keep what they can still see, as in vLLM's hybrid cache manager."""
+    activations: int | None = None
+    """Measured elsewhere; None: estimated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """A GPU's memory divided; the parts add up to `total`."""
+
+    prefill: Prefill
+    total: int
+    requested: int
+    weights: int
+    activations: int
+    other: int
+    kv_pool: int
+    """Whole blocks; 0 where nothing is left."""
+    missing: int
+    """Bytes by which the budget is too small for the rest alone; 0: it is not."""
+
+    @property
+    def outside(self) -> int:
+        """Not the engine's: the share left out, and less than a block. `missing` is taken of it."""
+        used = self.weights + self.activations + self.other + self.kv_pool
+        return self.total - used
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Raises ConfigError when it is made of a model without a KV cache."""
+
+    shape: ModelShape
+    settings: Settings
+    memory: Memory
+
+    def __post_init__(self) -> None:
+        if not self.bytes_per_token:
+            raise ConfigError("no layer of this model keeps K and V: there is nothing to page")
+
+    @property
+    def bytes_per_token(self) -> int:
+        """K and V of all layers, whatever their window."""
+        elements = sum(layer.elements for layer in self.shape.layers)
+        return self.settings.kv_dtype.nbytes(elements)
+
+    @property
+    def bytes_per_block(self) -> int:
+        elements = sum(layer.elements for layer in self.shape.layers)
+        return self.settings.kv_dtype.nbytes(elements * self.settings.block_size)
+
+    @property
+    def state_bytes(self) -> int:
+        """Of one sequence, in layers that keep a state instead of KV."""
+        dtype = self.settings.weight_dtype
+        return sum(layer.state_bytes(dtype) for layer in self.shape.layers)
+
+    @property
+    def weight_bytes(self) -> int | None:
+        """None where the number of weights is not known."""
+        parameters = self.shape.parameters
+        return None if parameters is None else parameters.nbytes(self.settings.weight_dtype)
+
+    def blocks(self, tokens: int) -> int:
+        return -(-tokens // self.settings.block_size)
+
+    def sequence_bytes(self, tokens: int) -> int:
+        """Blocks of one sequence, all layers, and its states."""
+        if not self.settings.window_aware:
+            return self.blocks(tokens) * self.bytes_per_block + self.state_bytes
+        elements = sum(
+            layer.elements
+            * self.blocks(tokens if layer.window is None else self._kept(tokens, layer.window))
+            for layer in self.shape.layers
+        )
+        held = self.settings.kv_dtype.nbytes(elements * self.settings.block_size)
+        return held + self.state_bytes
+
+    def activation_bytes(self, prefill: Prefill) -> int | None:
+        """None where the widths of the model are not known, and nothing was told."""
+        settings, widths = self.settings, self.shape.widths
+        if settings.activations is not None:
+            return settings.activations
+        if widths is None:
+            return None
+        tokens = settings.max_num_batched_tokens
+        if prefill == "whole":
+            tokens = max(tokens, settings.max_model_len)
+        return widths.activation_bytes(
+            tokens, min(settings.concurrency, tokens), settings.weight_dtype
+        )
+
+    def budget(self, prefill: Prefill) -> Budget | None:
+        """By vLLM's rule; None without a GPU, or where the weights are not known."""
+        memory, weights = self.memory, self.weight_bytes
+        if memory.total is None or weights is None:
+            return None
+        activations = self.activation_bytes(prefill) or 0
+        requested = requested_bytes(memory.total, memory.utilization)
+        left = kv_budget(requested, weights, activations, memory.other)
+        return Budget(
+            prefill=prefill,
+            total=memory.total,
+            requested=requested,
+            weights=weights,
+            activations=activations,
+            other=memory.other,
+            kv_pool=max(0, left) // self.bytes_per_block * self.bytes_per_block,
+            missing=max(0, -left),
+        )
+
+    def pool_bytes(self, prefill: Prefill = "chunked") -> int | None:
+        """Whole blocks of the pool; None where nothing tells its size."""
+        if self.memory.told is not None:
+            return self.memory.told // self.bytes_per_block * self.bytes_per_block
+        if self.memory.free_host is not None:
+            useful = self.settings.concurrency * self.blocks(self.settings.max_model_len)
+            blocks = cpu_pool_blocks(self.memory.free_host, self.bytes_per_block, useful)
+            return blocks * self.bytes_per_block
+        budget = self.budget(prefill)
+        return None if budget is None else budget.kv_pool
+
+    def sequences(self, tokens: int, prefill: Prefill = "chunked") -> int | None:
+        """How many of this length fit at once; None where nothing tells the pool's size."""
+        pool = self.pool_bytes(prefill)
+        return None if pool is None else pool // self.sequence_bytes(tokens)
+
+    def _kept(self, tokens: int, window: int) -> int:
+        """Tokens of a sliding layer: the window before a chunk, the chunk, a block to align.
+
+        Source: vLLM's SlidingWindowSpec.max_memory_usage_bytes.
+        """
+        chunk = self.settings.max_num_batched_tokens
+        return min(tokens, window - 1 + chunk + self.settings.block_size)

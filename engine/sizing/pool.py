@@ -1,0 +1,200 @@
+"""The pool's size at start-up: as told, by measurement on a device, by a stated share on a CPU.
+
+The terms of a measured pool add up to the device's total:
+
+    total = in_use_at_start + weights + buffers + activation_peak + non_torch + kv_pool + unclaimed
+
+and `requested` is the budget that all of them but the first and the last must fit into.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from engine.config import CacheConfig, SchedulerConfig
+from engine.events import SizingTerm
+from engine.sizing.errors import PoolSizeError
+from engine.sizing.memory import DeviceMemory, HostMemory
+from engine.sizing.rule import CPU_MEMORY_SHARE, cpu_pool_blocks, kv_budget, requested_bytes
+from engine.sizing.units import format_bytes
+
+logger = logging.getLogger(__name__)
+
+Terms = dict[SizingTerm, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Footprint:
+    """What the loaded model takes, and what a block of it will."""
+
+    weights: int
+    """Bytes of its parameters, tied ones once."""
+    buffers: int
+    """Bytes of its other tensors: tables of rotary angles, mostly."""
+    bytes_per_block: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolSize:
+    """The outcome, and how it came about."""
+
+    num_blocks: int
+    block_size: int
+    bytes_per_block: int
+    max_model_len: int
+    rule: str
+    """In words."""
+    terms: Terms = field(default_factory=dict)
+    """Bytes; empty: the size was told."""
+
+    @property
+    def tokens(self) -> int:
+        return self.num_blocks * self.block_size
+
+    @property
+    def measured(self) -> bool:
+        """By a run on the device, as a share of its memory."""
+        return "activation_peak" in self.terms
+
+    @property
+    def full_sequences(self) -> float:
+        """Sequences of max_model_len tokens that fit at once."""
+        return self.num_blocks / -(-self.max_model_len // self.block_size)
+
+    def table(self) -> str:
+        """Every term on a line of its own, then what they come to."""
+        rows = [
+            f"  {term:<16}{size:>18,} B  {format_bytes(size)}" for term, size in self.terms.items()
+        ]
+        summary = (
+            f"KV pool: {self.num_blocks} blocks of {self.block_size} tokens, "
+            f"{format_bytes(self.num_blocks * self.bytes_per_block)} ({self.rule}); {self.tokens} "
+            f"tokens, {self.full_sequences:.1f} sequences of {self.max_model_len}"
+        )
+        return "\n".join([summary, *rows])
+
+
+class PoolSizer:
+    """Made before the model is loaded, asked when it is: what was in use before is not ours."""
+
+    def __init__(self, cache: CacheConfig, memory: DeviceMemory | HostMemory) -> None:
+        """Raises PoolSizeError if a device has less free than the share asks for."""
+        self._cache = cache
+        self._memory = memory
+        self._total = memory.total()
+        self._free_at_start = memory.free()
+        self._requested = requested_bytes(self._total, cache.gpu_memory_utilization)
+        told = cache.num_gpu_blocks_override or cache.kv_cache_memory_bytes
+        if isinstance(memory, HostMemory) or told or self._free_at_start >= self._requested:
+            return
+        raise PoolSizeError(
+            f"--gpu-memory-utilization {cache.gpu_memory_utilization} asks for "
+            f"{format_bytes(self._requested)} of the device's {format_bytes(self._total)}, but "
+            f"{format_bytes(self._free_at_start)} are free: end what else runs there, or ask for "
+            f"at most {int(self._free_at_start / self._total * 100) / 100}"
+        )
+
+    def size(
+        self, scheduler: SchedulerConfig, footprint: Footprint, measure: Callable[[], int]
+    ) -> PoolSize:
+        """Size the pool and log every term.
+
+        measure: runs the largest batch, leaves nothing behind, and returns the bytes that it took
+        at its peak beyond what was allocated before; called on a device only.
+
+        Raises PoolSizeError if there is no room, or not for one sequence of max_model_len tokens.
+        """
+        cache, bytes_per_block = self._cache, footprint.bytes_per_block
+        needed = -(-scheduler.max_model_len // cache.block_size)
+        terms: Terms = {}
+        if cache.num_gpu_blocks_override is not None:
+            blocks = cache.num_gpu_blocks_override
+            rule = "--num-gpu-blocks-override"
+        elif cache.kv_cache_memory_bytes is not None:
+            blocks = cache.kv_cache_memory_bytes // bytes_per_block
+            rule = f"--kv-cache-memory-bytes {cache.kv_cache_memory_bytes}"
+        elif isinstance(self._memory, HostMemory):
+            useful = scheduler.max_num_seqs * needed
+            free = self._memory.free()
+            blocks = cpu_pool_blocks(free, bytes_per_block, useful)
+            rule = f"{CPU_MEMORY_SHARE:.0%} of {format_bytes(free)} free, at most {useful} of use"
+            terms = self._host_terms(footprint, free, blocks)
+        else:
+            terms = self._device_terms(footprint, self._memory, measure())
+            blocks = terms["kv_pool"] // bytes_per_block
+            rule = f"measured, {cache.gpu_memory_utilization} of {format_bytes(self._total)}"
+        size = PoolSize(
+            num_blocks=blocks,
+            block_size=cache.block_size,
+            bytes_per_block=bytes_per_block,
+            max_model_len=scheduler.max_model_len,
+            rule=rule,
+            terms=terms,
+        )
+        self._check(size, needed)
+        logger.info("%s", size.table())
+        return size
+
+    def _host_terms(self, footprint: Footprint, free: int, blocks: int) -> Terms:
+        pool = blocks * footprint.bytes_per_block
+        in_use = self._total - self._free_at_start
+        return {
+            "total": self._total,
+            "requested": int(free * CPU_MEMORY_SHARE),
+            "in_use_at_start": in_use,
+            "weights": footprint.weights,
+            "buffers": footprint.buffers,
+            "kv_pool": pool,
+            "unclaimed": self._total - in_use - footprint.weights - footprint.buffers - pool,
+        }
+
+    def _device_terms(self, footprint: Footprint, memory: DeviceMemory, peak: int) -> Terms:
+        memory.trim()
+        weights, buffers = footprint.weights, footprint.buffers
+        taken = self._free_at_start - memory.free()
+        non_torch = taken - weights - buffers
+        if non_torch < 0:
+            raise PoolSizeError(
+                f"loading {format_bytes(weights + buffers)} took {format_bytes(taken)} of the free "
+                "memory: something else gave memory back meanwhile; start again when it has ended"
+            )
+        left = kv_budget(self._requested, weights + buffers, peak, non_torch)
+        pool = max(0, left) // footprint.bytes_per_block * footprint.bytes_per_block
+        in_use = self._total - self._free_at_start
+        claimed = in_use + weights + buffers + peak + non_torch + pool
+        return {
+            "total": self._total,
+            "requested": self._requested,
+            "in_use_at_start": in_use,
+            "weights": weights,
+            "buffers": buffers,
+            "activation_peak": peak,
+            "non_torch": non_torch,
+            "kv_pool": pool,
+            "unclaimed": self._total - claimed,
+        }
+
+    def _check(self, size: PoolSize, needed: int) -> None:
+        free = self._memory.free()
+        wanted = size.num_blocks * size.bytes_per_block
+        if wanted > free:
+            raise PoolSizeError(
+                f"a pool of {size.num_blocks} blocks ({size.rule}; {size.bytes_per_block} bytes "
+                f"each) takes {format_bytes(wanted)}, but {format_bytes(free)} are free: "
+                "give it less"
+            )
+        if size.num_blocks >= needed:
+            return
+        remedy = f"give the pool {needed * size.bytes_per_block} bytes or lower --max-model-len"
+        raise PoolSizeError(
+            f"a pool of {size.num_blocks} blocks ({size.rule}; {size.bytes_per_block} bytes each) "
+            f"holds {size.tokens} tokens, but one sequence of max_model_len {size.max_model_len} "
+            f"needs {needed} blocks: {remedy}" + _in_words(size.terms)
+        )
+
+
+def _in_words(terms: Terms) -> str:
+    """The terms after a refusal; nothing where the size was told."""
+    if not terms:
+        return ""
+    return "; " + ", ".join(f"{term} {format_bytes(size)}" for term, size in terms.items())

@@ -1,0 +1,44 @@
+"""Bytes as people write them: GB is 10^9, GiB is 2^30, and nothing is guessed."""
+
+import re
+
+GIB = 2**30
+
+_UNITS = {
+    "B": 1,
+    "kB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "TB": 10**12,
+    "KiB": 2**10,
+    "MiB": 2**20,
+    "GiB": GIB,
+    "TiB": 2**40,
+}
+_BINARY = ("TiB", "GiB", "MiB", "KiB")
+_QUANTITY = re.compile(r"(\d+(?:\.\d+)?) ?([A-Za-z]*)")
+
+
+def parse_bytes(text: str) -> int:
+    """`141GB`, `139.8 GiB`, or plain bytes. Raises ValueError for any other unit, `80G` too."""
+    match = _QUANTITY.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is no amount of memory: write 141GB, 139.8GiB, or plain bytes")
+    number, unit = match.groups()
+    if unit and unit not in _UNITS:
+        raise ValueError(f"{text!r}: unknown unit {unit!r}, expected one of {', '.join(_UNITS)}")
+    if not unit and "." in number:
+        raise ValueError(f"{text!r}: a fraction needs a unit, {number}GiB or {number}GB")
+    amount = round(float(number) * _UNITS[unit]) if unit else int(number)
+    if amount <= 0:
+        raise ValueError(f"{text!r}: memory must be positive")
+    return amount
+
+
+def format_bytes(amount: int) -> str:
+    """In the largest binary unit that leaves at least 1; two decimals, none where it is whole."""
+    for unit in _BINARY:
+        if abs(amount) >= _UNITS[unit]:
+            number = f"{amount / _UNITS[unit]:,.2f}".rstrip("0").rstrip(".")
+            return f"{number} {unit}"
+    return f"{amount:,} B"

@@ -1,0 +1,29 @@
+"""Where a plan's config.json comes from: a file, a folder, or (asked for by name) the hub."""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from engine.sizing import ConfigError, read_config
+from engine.sizing.config_json import Config
+
+
+def find_config(model: str) -> Config:
+    """The network is asked only for a name that is nothing local. Raises ConfigError."""
+    path = Path(model).expanduser()
+    if path.exists() or model.startswith(("/", ".", "~")) or model.count("/") != 1:
+        return read_config(path)
+    if find_spec("huggingface_hub") is None:
+        raise ConfigError(
+            f"{model} is no file or folder here, and asking the hub needs huggingface_hub: "
+            "pip install 'kvscope[engine]', or download its config.json"
+        )
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        return read_config(Path(hf_hub_download(model, "config.json")))
+    except (OSError, HFValidationError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ConfigError(
+            f"{model} is no file or folder here, and the hub did not deliver it ({reason})"
+        ) from error

@@ -1,0 +1,17 @@
+"""Families of the KV pool's forecast."""
+
+from collections.abc import Iterator
+
+from prometheus_client.core import Metric as Family
+
+from exporter.collect.families import Families
+from exporter.fold import Exhaustion
+
+
+def collect_exhaustion(families: Families, exhaustion: Exhaustion) -> Iterator[Family]:
+    committed = exhaustion.committed_blocks
+    if committed is not None:
+        yield families.single("kvscope_kv_committed_blocks", committed)
+    seconds = exhaustion.seconds_to_exhaustion
+    if seconds is not None:
+        yield families.single("kvscope_kv_time_to_exhaustion_seconds", seconds)

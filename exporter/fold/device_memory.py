@@ -1,0 +1,113 @@
+"""What the engine says of its own device memory: the last samples, and out-of-memory errors.
+
+A sample states a moment whole, so a gap makes none of it wrong; a reader asks how old it is.
+"""
+
+from collections import deque
+from typing import NamedTuple, get_args
+
+from engine.events import (
+    AllocationFailed,
+    Batch,
+    BlocksAllocated,
+    BlocksCached,
+    BlocksEvicted,
+    BlocksReleased,
+    BlocksShared,
+    DeviceMemorySampled,
+    DeviceOutOfMemory,
+    FirstToken,
+    OutOfMemoryAction,
+    PoolCreated,
+    PoolSnapshot,
+    PrefixLookup,
+    RequestArrived,
+    RequestFinished,
+    RequestPreempted,
+    RequestRejected,
+    RequestResumed,
+    RequestScheduled,
+    StepCompleted,
+)
+from exporter.fold.fold import Fold
+
+HISTORY = 16
+"""Samples kept per device: longer than NVML's process list is old."""
+FRESH_NS = 10_000_000_000
+"""A sample further away than this, of ten that should have come since, says nothing."""
+
+
+class TimedSample(NamedTuple):
+    """A sample and when its batch was sent, on the engine's monotonic clock."""
+
+    time_ns: int
+    event: DeviceMemorySampled
+
+
+class DeviceMemory(Fold):
+    """By device; None is an engine without one."""
+
+    name = "device_memory"
+    ignored = frozenset(
+        {
+            AllocationFailed,
+            BlocksAllocated,
+            BlocksCached,
+            BlocksEvicted,
+            BlocksReleased,
+            BlocksShared,
+            FirstToken,
+            PoolCreated,
+            PoolSnapshot,
+            PrefixLookup,
+            RequestArrived,
+            RequestFinished,
+            RequestPreempted,
+            RequestRejected,
+            RequestResumed,
+            RequestScheduled,
+            StepCompleted,
+        }
+    )
+
+    def __init__(self) -> None:
+        super().__init__(
+            {DeviceMemorySampled: self._sampled, DeviceOutOfMemory: self._out_of_memory}
+        )
+        self.oom_events: dict[str, int] = dict.fromkeys(get_args(OutOfMemoryAction), 0)
+        """By what the engine did."""
+        self.activation_peaks: dict[str, int] = {}
+        """Largest ever seen, by device."""
+        self._history: dict[str | None, deque[TimedSample]] = {}
+        self._now_ns = 0
+
+    def on_batch(self, batch: Batch) -> None:
+        self._now_ns = batch.time_ns
+        super().on_batch(batch)
+
+    def nearest(self, device_uuid: str | None, time_ns: int) -> DeviceMemorySampled | None:
+        """The sample nearest to a moment; None: none is near."""
+        history = self._history.get(device_uuid)
+        if not history:
+            return None
+        sample = min(history, key=lambda sample: abs(sample.time_ns - time_ns))
+        return sample.event if abs(sample.time_ns - time_ns) <= FRESH_NS else None
+
+    def fresh(self, now_ns: int) -> dict[str | None, DeviceMemorySampled]:
+        """The last sample of each device, but for those that fell silent."""
+        return {
+            uuid: history[-1].event
+            for uuid, history in self._history.items()
+            if now_ns - history[-1].time_ns <= FRESH_NS
+        }
+
+    def _sampled(self, event: DeviceMemorySampled) -> None:
+        uuid = event.device_uuid
+        history = self._history.setdefault(uuid, deque(maxlen=HISTORY))
+        history.append(TimedSample(self._now_ns, event))
+        if uuid is not None and event.activation_peak_bytes is not None:
+            peak = self.activation_peaks.get(uuid, 0)
+            self.activation_peaks[uuid] = max(peak, event.activation_peak_bytes)
+
+    def _out_of_memory(self, event: DeviceOutOfMemory) -> None:
+        self.oom_events[event.action] += 1

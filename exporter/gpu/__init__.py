@@ -1,0 +1,41 @@
+"""GPUs of NVIDIA through NVML: polled by one thread, read by anybody. Others are absent."""
+
+from exporter.gpu.ledger import Owners, components, headroom, owners
+from exporter.gpu.poller import Cadence, GpuPoller, GpuSource, Reading, State
+from exporter.gpu.routes import gpu_router
+from exporter.gpu.sample import (
+    DeviceSample,
+    GpuSample,
+    Identity,
+    Memory,
+    MigMemory,
+    ProcessList,
+    ProcessUse,
+    RemappedRows,
+    Sensors,
+)
+from exporter.gpu.xids import XidCount, XidKey
+
+__all__ = [
+    "Cadence",
+    "DeviceSample",
+    "GpuPoller",
+    "GpuSample",
+    "GpuSource",
+    "Identity",
+    "Memory",
+    "MigMemory",
+    "Owners",
+    "ProcessList",
+    "ProcessUse",
+    "Reading",
+    "RemappedRows",
+    "Sensors",
+    "State",
+    "XidCount",
+    "XidKey",
+    "components",
+    "gpu_router",
+    "headroom",
+    "owners",
+]

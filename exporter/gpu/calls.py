@@ -1,0 +1,125 @@
+"""The only door to NVML: every call by name, its failures told apart, counted, remembered."""
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+import pynvml
+
+from exporter.catalogue.gpu_sets import NVML_CODES
+
+_LOGGER = logging.getLogger(__name__)
+
+NOT_SUPPORTED = 3
+NO_PERMISSION = 4
+NOT_FOUND = 6
+TIMEOUT = 10
+LIBRARY_NOT_FOUND = 12
+FUNCTION_NOT_FOUND = 13
+DRIVER_REPLACED = 18
+NO_DEVICES = 28
+"""NVML's GPU_NOT_FOUND, and ours for a count of zero."""
+
+REFUSALS = frozenset({NOT_SUPPORTED, NO_PERMISSION, FUNCTION_NOT_FOUND, 21, 25, 26})
+"""What will not be answered, however often it is asked: absent, and no error."""
+OLDER_DRIVER = frozenset({FUNCTION_NOT_FOUND, 25})
+"""The call, or this version of its struct, came later than the driver."""
+LOST = frozenset({15, 16})
+"""The GPU is gone, or waits for a reset."""
+DOWN = frozenset({1, 9, LIBRARY_NOT_FOUND, DRIVER_REPLACED, NO_DEVICES})
+"""The library has to be initialised anew."""
+
+Nvml = Any
+"""A handle of pynvml's: a device or an event set."""
+Place = int | tuple[int, int] | None
+"""Who is asked: a GPU by index, one of its MIG devices, or the library."""
+
+
+class NvmlCallError(Exception):
+    """A call failed."""
+
+    def __init__(self, call: str, code: int) -> None:
+        super().__init__(f"nvml{call}: {code_name(code)} ({code})")
+        self.call = call
+        self.code = code
+
+
+class DeviceLostError(NvmlCallError):
+    """This GPU does not answer; the others may."""
+
+
+class NvmlDownError(NvmlCallError):
+    """Nothing answers until the library is initialised again."""
+
+
+class Calls:
+    """Calls of one initialisation. What is refused at a place is asked there once."""
+
+    def __init__(self, count_error: Callable[[str, int], None]) -> None:
+        self._count_error = count_error
+        self.refused: dict[tuple[Place, str], int] = {}
+        """Code by place and call."""
+
+    def call(
+        self,
+        name: str,
+        *arguments: Any,
+        place: Place = None,
+        expected: int | None = None,
+        **named: Any,
+    ) -> Any:
+        """The answer. Raises NvmlCallError, more narrowly where the failure has a meaning.
+
+        A failure with the code `expected` is an answer, too: not counted, not remembered.
+        """
+        key = (place, name)
+        if key in self.refused:
+            raise NvmlCallError(name, self.refused[key])
+        try:
+            return getattr(pynvml, _FUNCTIONS.get(name, f"nvml{name}"))(*arguments, **named)
+        except pynvml.NVMLError as error:
+            code = int(cast(Any, error).value)
+        except (pynvml.NVMLLibraryMismatchError, AttributeError):
+            code = FUNCTION_NOT_FOUND  # the driver, or the binding, is older than the call
+        if code == expected:
+            raise NvmlCallError(name, code)
+        if code in REFUSALS:
+            self.refused[key] = code
+            level = logging.INFO if code == NO_PERMISSION else logging.DEBUG
+            _LOGGER.log(level, "GPU %s: nvml%s: %s", place, name, code_name(code))
+            raise NvmlCallError(name, code)
+        self._count_error(name, code)
+        if code in LOST:
+            raise DeviceLostError(name, code)
+        if code in DOWN:
+            raise NvmlDownError(name, code)
+        raise NvmlCallError(name, code)
+
+    def ask(self, name: str, *arguments: Any, **named: Any) -> Any:
+        """The answer, or None where there is none; a loss still raises."""
+        try:
+            return self.call(name, *arguments, **named)
+        except (DeviceLostError, NvmlDownError):
+            raise
+        except NvmlCallError:
+            return None
+
+    def ask_first(self, names: Iterable[str], *arguments: Any, place: Place) -> Any:
+        """The answer of the first of several versions of a call that the driver has."""
+        for name in names:
+            answer = self.ask(name, *arguments, place=place)
+            if answer is not None or self.refused.get((place, name)) not in OLDER_DRIVER:
+                return answer
+        return None
+
+
+def code_name(code: int) -> str:
+    """As in the label `code`."""
+    return NVML_CODES.get(code, "other")
+
+
+_FUNCTIONS = {
+    "InitWithFlags": "nvmlInit",
+    "DeviceGetMemoryInfo_v2": "nvmlDeviceGetMemoryInfo",
+}
+"""Where pynvml names a call otherwise than the library does."""

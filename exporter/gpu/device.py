@@ -1,0 +1,191 @@
+"""Reads one GPU. Every reading is a value in base units, or None where the card has none."""
+
+import ctypes
+from typing import Any
+
+import pynvml
+
+from exporter.clock import Clock
+from exporter.gpu.calls import (
+    NOT_FOUND,
+    OLDER_DRIVER,
+    REFUSALS,
+    Calls,
+    Nvml,
+    NvmlCallError,
+    Place,
+)
+from exporter.gpu.sample import (
+    Identity,
+    Memory,
+    MigMemory,
+    ProcessList,
+    ProcessUse,
+    RemappedRows,
+    Sensors,
+)
+
+MAX_MIG_DEVICES = 7
+_CORRECTED, _UNCORRECTED, _SINCE_DRIVER_LOAD = 0, 1, 0
+_GPU_SENSOR = 0
+_MEMORY_TEMPERATURE, _RECOVERY_ACTION = 82, 230
+_PCIE_SENT, _PCIE_RECEIVED = 197, 198
+_NVLINK_SENT, _NVLINK_RECEIVED, _ALL_LINKS = 138, 139, 0xFFFFFFFF
+_FIELDS = (
+    _MEMORY_TEMPERATURE,
+    _PCIE_SENT,
+    _PCIE_RECEIVED,
+    _RECOVERY_ACTION,
+    (_NVLINK_SENT, _ALL_LINKS),
+    (_NVLINK_RECEIVED, _ALL_LINKS),
+)
+_INTEGER_MEMBERS = {1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
+"""Value type of a field to the member of its union."""
+
+
+class Device:
+    """One handle; its methods raise DeviceLostError or NvmlDownError, nothing else."""
+
+    def __init__(self, calls: Calls, handle: Nvml, identity: Identity, clock: Clock) -> None:
+        self._calls = calls
+        self._clock = clock
+        self.handle = handle
+        self.identity = identity
+
+    @property
+    def key(self) -> int:
+        """Handles of one GPU are unequal; what they point to is the same."""
+        return handle_key(self.handle)
+
+    def memory(self) -> Memory | None:
+        """None: it refuses to say, as the parent of MIG instances. Raises NvmlCallError if the
+        call fails otherwise: a GPU that does not tell its memory is not up."""
+        return self._memory_of(self.handle, self.identity.index)
+
+    def utilization(self) -> tuple[float, float] | None:
+        """Share of time with a kernel running, and share of time that memory was accessed."""
+        rates = self._ask("DeviceGetUtilizationRates")
+        return None if rates is None else (rates.gpu / 100, rates.memory / 100)
+
+    def processes(self) -> ProcessList | None:
+        """None too where the list contradicts itself: drivers 535.43 to 535.86 shuffle it."""
+        before = self._clock.monotonic_ns()
+        memory = self.memory()
+        listed = self._calls.ask_first(
+            ("DeviceGetComputeRunningProcesses_v3", "DeviceGetComputeRunningProcesses_v2"),
+            self.handle,
+            place=self.identity.index,
+        )
+        if listed is None or memory is None:
+            return None
+        processes = tuple(ProcessUse(entry.pid, entry.usedGpuMemory) for entry in listed)
+        if sum(process.used_bytes or 0 for process in processes) > memory.total:
+            return None
+        return ProcessList(processes, memory, before)
+
+    def mig(self) -> tuple[MigMemory, ...]:
+        """The GPU instances of a GPU in MIG mode."""
+        mode = self._ask("DeviceGetMigMode")
+        if mode is None or not mode[0]:
+            return ()
+        found: dict[int, MigMemory] = {}
+        for number in range(MAX_MIG_DEVICES):
+            handle = self._ask("DeviceGetMigDeviceHandleByIndex", number, expected=NOT_FOUND)
+            if handle is None:
+                break
+            place = (self.identity.index, number)
+            instance = self._calls.ask("DeviceGetGpuInstanceId", handle, place=place)
+            if instance is None or instance in found:
+                continue
+            memory = self._memory_of(handle, place)
+            if memory is not None:
+                uuid = self._calls.ask("DeviceGetUUID", handle, place=place)
+                found[instance] = MigMemory(instance, uuid or "", memory)
+        return tuple(found.values())
+
+    def sensors(self) -> Sensors:
+        """About a dozen calls; some of them talk to the firmware."""
+        fields = self._fields()
+        milliwatts = self._ask("DeviceGetPowerUsage")
+        limit_milliwatts = self._ask("DeviceGetEnforcedPowerLimit")
+        millijoules = self._ask("DeviceGetTotalEnergyConsumption")
+        return Sensors(
+            temperature_celsius=self._ask_first(
+                ("DeviceGetTemperatureV", "DeviceGetTemperature"), _GPU_SENSOR
+            ),
+            memory_temperature_celsius=fields.get(_MEMORY_TEMPERATURE),
+            power_watts=_thousandth(milliwatts),
+            power_limit_watts=_thousandth(limit_milliwatts),
+            energy_joules=_thousandth(millijoules),
+            sm_clock_hertz=_times(self._ask("DeviceGetClockInfo", pynvml.NVML_CLOCK_SM), 10**6),
+            memory_clock_hertz=_times(
+                self._ask("DeviceGetClockInfo", pynvml.NVML_CLOCK_MEM), 10**6
+            ),
+            clocks_events=self._ask_first(
+                ("DeviceGetCurrentClocksEventReasons", "DeviceGetCurrentClocksThrottleReasons")
+            ),
+            ecc_corrected=self._ask("DeviceGetTotalEccErrors", _CORRECTED, _SINCE_DRIVER_LOAD),
+            ecc_uncorrected=self._ask("DeviceGetTotalEccErrors", _UNCORRECTED, _SINCE_DRIVER_LOAD),
+            remapped_rows=self._remapped_rows(),
+            recovery_action=fields.get(_RECOVERY_ACTION),
+            pcie_sent_bytes=fields.get(_PCIE_SENT),
+            pcie_received_bytes=fields.get(_PCIE_RECEIVED),
+            nvlink_sent_bytes=_times(fields.get(_NVLINK_SENT), 1024),
+            nvlink_received_bytes=_times(fields.get(_NVLINK_RECEIVED), 1024),
+        )
+
+    def _memory_of(self, handle: Nvml, place: Place) -> Memory | None:
+        """By the second version of the call where the driver has it."""
+        try:
+            v2 = self._calls.call(
+                "DeviceGetMemoryInfo_v2", handle, place=place, version=pynvml.nvmlMemory_v2
+            )
+            return Memory(total=v2.total, free=v2.free, used=v2.used, reserved=v2.reserved)
+        except NvmlCallError as error:
+            if error.code not in REFUSALS:
+                raise
+            if error.code not in OLDER_DRIVER:
+                return None
+        v1 = self._calls.ask("DeviceGetMemoryInfo", handle, place=place)
+        return None if v1 is None else Memory(total=v1.total, free=v1.free)
+
+    def _remapped_rows(self) -> RemappedRows | None:
+        rows = self._ask("DeviceGetRemappedRows")
+        if rows is None:
+            return None
+        correctable, uncorrectable, pending, failed = rows
+        return RemappedRows(
+            correctable=correctable,
+            uncorrectable=uncorrectable,
+            pending=bool(pending),
+            failed=bool(failed),
+        )
+
+    def _fields(self) -> dict[int, int]:
+        """The call succeeds as a whole; each field says for itself whether it has a value."""
+        values = self._ask("DeviceGetFieldValues", _FIELDS)
+        return {
+            value.fieldId: int(getattr(value.value, _INTEGER_MEMBERS[value.valueType]))
+            for value in values or ()
+            if value.nvmlReturn == 0 and value.valueType in _INTEGER_MEMBERS
+        }
+
+    def _ask(self, name: str, *arguments: Any, expected: int | None = None) -> Any:
+        place = self.identity.index
+        return self._calls.ask(name, self.handle, *arguments, place=place, expected=expected)
+
+    def _ask_first(self, names: tuple[str, ...], *arguments: Any) -> Any:
+        return self._calls.ask_first(names, self.handle, *arguments, place=self.identity.index)
+
+
+def handle_key(handle: Nvml) -> int:
+    """What identifies the GPU behind a handle within one initialisation."""
+    return ctypes.cast(handle, ctypes.c_void_p).value or 0
+
+
+def _thousandth(value: int | None) -> float | None:
+    return None if value is None else value / 1000
+
+
+def _times(value: int | None, factor: int) -> int | None:
+    return None if value is None else value * factor

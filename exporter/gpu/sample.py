@@ -1,0 +1,113 @@
+"""What one poll of NVML found: immutable, in base units. None is what could not be read."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """Bytes of one moment. Of a driver without the second version only total and free are known:
+    its `used` contains the reserve."""
+
+    total: int
+    free: int
+    used: int | None = None
+    """Without the driver's reserve; total = reserved + used + free."""
+    reserved: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessUse:
+    """A process with a context on the device."""
+
+    pid: int
+    used_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessList:
+    """All processes with a context, and the device's memory just before they were listed."""
+
+    processes: tuple[ProcessUse, ...]
+    memory: Memory
+    taken_ns: int
+    """Monotonic."""
+
+
+@dataclass(frozen=True, slots=True)
+class MigMemory:
+    """A GPU instance; compute instances share its memory."""
+
+    instance: int
+    uuid: str
+    memory: Memory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemappedRows:
+    """Since the card was made."""
+
+    correctable: int
+    uncorrectable: int
+    pending: bool
+    failed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sensors:
+    """What changes slowly or costs a call to the firmware."""
+
+    temperature_celsius: float | None = None
+    memory_temperature_celsius: float | None = None
+    power_watts: float | None = None
+    power_limit_watts: float | None = None
+    energy_joules: float | None = None
+    """Since the driver was loaded."""
+    sm_clock_hertz: float | None = None
+    memory_clock_hertz: float | None = None
+    clocks_events: int | None = None
+    """Bits of CLOCKS_EVENTS."""
+    ecc_corrected: int | None = None
+    ecc_uncorrected: int | None = None
+    remapped_rows: RemappedRows | None = None
+    recovery_action: int | None = None
+    pcie_sent_bytes: int | None = None
+    pcie_received_bytes: int | None = None
+    nvlink_sent_bytes: int | None = None
+    nvlink_received_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What does not change while the driver is loaded."""
+
+    index: int
+    uuid: str
+    """Empty: the GPU was lost before it could say."""
+    name: str | None = None
+    pci_bus_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceSample:
+    """One GPU. While it is not up, nothing but its identity is known."""
+
+    identity: Identity
+    up: bool
+    memory: Memory | None = None
+    utilization_ratio: float | None = None
+    memory_activity_ratio: float | None = None
+    mig: tuple[MigMemory, ...] = ()
+    processes: ProcessList | None = None
+    sensors: Sensors = Sensors()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSample:
+    """All GPUs after one cycle of the poller."""
+
+    taken_ns: int
+    """Monotonic, at its end."""
+    duration_seconds: float
+    driver_version: str | None
+    cuda_version: str | None
+    devices: tuple[DeviceSample, ...]

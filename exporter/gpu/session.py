@@ -1,0 +1,162 @@
+"""One initialisation of NVML: its devices, what each of them last said, its watcher of XIDs."""
+
+import logging
+from dataclasses import dataclass
+
+from exporter.clock import Clock
+from exporter.gpu.calls import (
+    NO_DEVICES,
+    Calls,
+    DeviceLostError,
+    NvmlCallError,
+    NvmlDownError,
+)
+from exporter.gpu.device import Device
+from exporter.gpu.sample import DeviceSample, GpuSample, Identity, Sensors
+from exporter.gpu.xids import Xids, XidWatcher
+
+_LOGGER = logging.getLogger(__name__)
+
+WATCHER_SECONDS = 2.0
+"""How long a close waits for the watcher; longer means that the driver holds it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """What a cycle reads beside memory and utilization."""
+
+    processes: bool
+    sensors: bool
+
+
+class Session:
+    """From `open` to `close`. One thread polls."""
+
+    def __init__(
+        self, calls: Calls, xids: Xids, identities: dict[int, Identity], clock: Clock
+    ) -> None:
+        """Initialises. Raises NvmlDownError; NVML is then shut down again.
+
+        identities: of GPUs by index, kept over sessions for one that is lost when this begins.
+        """
+        self._calls = calls
+        self._identities = identities
+        self._clock = clock
+        self._last: dict[int, DeviceSample] = {}
+        calls.call("InitWithFlags")
+        try:
+            self._driver_version: str | None = calls.ask("SystemGetDriverVersion")
+            self._cuda_version = _cuda_version(calls.ask("SystemGetCudaDriverVersion"))
+            count = self._count()
+            self._devices: dict[int, Device | None] = {n: self._open(n) for n in range(count)}
+            opened = [device for device in self._devices.values() if device is not None]
+            self._watcher = XidWatcher(calls, opened, xids)
+        except BaseException:
+            _shut_down(calls)
+            raise
+
+    def poll(self, due: Due) -> GpuSample:
+        """One cycle over all devices. Raises NvmlDownError, and so if their number changed."""
+        began_ns = self._clock.monotonic_ns()
+        if self._count() != len(self._devices):
+            raise NvmlDownError("DeviceGetCount", NO_DEVICES)
+        devices = tuple(self._poll(index, due) for index in self._devices)
+        ended_ns = self._clock.monotonic_ns()
+        return GpuSample(
+            taken_ns=ended_ns,
+            duration_seconds=(ended_ns - began_ns) / 1e9,
+            driver_version=self._driver_version,
+            cuda_version=self._cuda_version,
+            devices=devices,
+        )
+
+    def close(self) -> bool:
+        """Shut NVML down. False: the driver holds a call of ours, try again later."""
+        if not self._watcher.stop(WATCHER_SECONDS):
+            return False
+        _shut_down(self._calls)
+        return True
+
+    def _count(self) -> int:
+        """A count of zero is a failure: a container that lost its devices is no idle machine."""
+        count: int = self._calls.call("DeviceGetCount")
+        if count == 0:
+            raise NvmlDownError("DeviceGetCount", NO_DEVICES)
+        return count
+
+    def _open(self, index: int) -> Device | None:
+        """None while it is lost."""
+        try:
+            handle = self._calls.call("DeviceGetHandleByIndex", index, place=index)
+            uuid = self._calls.ask("DeviceGetUUID", handle, place=index)
+            pci = self._calls.ask("DeviceGetPciInfo", handle, place=index)
+            name = self._calls.ask("DeviceGetName", handle, place=index)
+        except NvmlDownError:
+            raise
+        except NvmlCallError:
+            return None
+        identity = Identity(
+            index=index,
+            uuid=uuid or "",
+            name=name,
+            pci_bus_id=None if pci is None else _text(pci.busId),
+        )
+        self._identities[index] = identity
+        return Device(self._calls, handle, identity, self._clock)
+
+    def _poll(self, index: int, due: Due) -> DeviceSample:
+        device = self._devices[index] or self._open(index)
+        self._devices[index] = device
+        try:
+            if device is None:
+                return self._down(index)
+            sample = self._read(device, due)
+        except NvmlDownError:
+            raise
+        except NvmlCallError as error:
+            if isinstance(error, DeviceLostError):
+                self._devices[index] = None  # its handle is void when it comes back
+            if self._last.get(index) is None or self._last[index].up:
+                _LOGGER.warning("GPU %d does not answer: %s", index, error)
+            return self._down(index)
+        self._last[index] = sample
+        return sample
+
+    def _read(self, device: Device, due: Due) -> DeviceSample:
+        last = self._last.get(device.identity.index)
+        if last is not None and not last.up:
+            last = None  # it was lost: nothing from before holds
+        memory = device.memory()
+        utilization = device.utilization()
+        return DeviceSample(
+            identity=device.identity,
+            up=True,
+            memory=memory,
+            utilization_ratio=None if utilization is None else utilization[0],
+            memory_activity_ratio=None if utilization is None else utilization[1],
+            mig=device.mig(),
+            processes=device.processes() if due.processes or last is None else last.processes,
+            sensors=device.sensors() if due.sensors or last is None else last.sensors,
+        )
+
+    def _down(self, index: int) -> DeviceSample:
+        identity = self._identities.get(index, Identity(index=index, uuid=""))
+        sample = DeviceSample(identity=identity, up=False, sensors=Sensors())
+        self._last[index] = sample
+        return sample
+
+
+def _shut_down(calls: Calls) -> None:
+    try:
+        calls.ask("Shutdown")
+    except NvmlCallError as error:  # it was gone already
+        _LOGGER.debug("shutdown: %s", error)
+
+
+def _cuda_version(number: int | None) -> str | None:
+    """13010 → 13.1"""
+    return None if number is None else f"{number // 1000}.{number % 1000 // 10}"
+
+
+def _text(value: bytes | str) -> str:
+    return value.decode() if isinstance(value, bytes) else value

@@ -1,0 +1,99 @@
+"""A step that runs out of device memory costs one request a wait, and nobody a token."""
+
+import pytest
+import torch
+
+from engine.events import RequestPreempted
+from engine.model.oom import out_of_memory_is_told
+from engine.oom import DeviceOutOfMemoryError
+from engine.scheduler import RECOVERY_STEPS
+from tests.support.accounting import Accounting, continuation
+
+
+def fail_once_over(engine: Accounting, tokens: int) -> int:
+    """Schedule a step; if it has more tokens than the device stands, shrink. Steps that failed."""
+    failures = 0
+    while True:
+        plan = engine.scheduler.schedule()
+        assert plan.rows, "work, but nothing was scheduled"
+        if plan.num_tokens <= tokens:
+            sampled = engine.runner.execute(plan.rows)
+            engine.scheduler.update(plan, [None if s is None else s.token_id for s in sampled])
+            engine.flush()
+            return failures
+        failures += 1
+        assert engine.scheduler.shrink(plan) is not None
+        engine.flush()
+        engine.check()
+
+
+def test_every_request_gets_its_tokens_on_a_device_that_stands_few() -> None:
+    engine = Accounting(num_blocks=24, max_num_batched_tokens=32)
+    requests = [engine.add([i] * 12, 12) for i in range(4)]
+    failures = 0
+    while engine.live:
+        failures += fail_once_over(engine, tokens=3)
+        engine.check()
+    assert failures > 3
+    for request in requests:
+        prompt = request.tokens[: request.prompt_length]
+        assert request.tokens[request.prompt_length :] == continuation(prompt, 12)
+    causes = [e.cause for e in engine.events if isinstance(e, RequestPreempted)]
+    assert "out_of_memory" in causes
+
+
+def test_the_newest_request_makes_room() -> None:
+    engine = Accounting(num_blocks=24, max_num_batched_tokens=32)
+    requests = [engine.add([i] * 4, 12) for i in range(3)]
+    engine.step()
+    plan = engine.scheduler.schedule()
+    assert engine.scheduler.shrink(plan) == plan.num_tokens // 2
+    assert [r.num_preemptions for r in requests] == [0, 0, 1]
+
+
+def test_one_request_with_one_token_cannot_be_made_smaller() -> None:
+    engine = Accounting()
+    engine.add([1, 2, 3], 5)
+    plan = engine.scheduler.schedule()
+    assert engine.scheduler.shrink(plan) == 1
+    plan = engine.scheduler.schedule()
+    assert plan.num_tokens == 1
+    assert engine.scheduler.shrink(plan) is None
+
+
+def test_a_prompt_that_may_not_be_split_cannot_be_made_smaller() -> None:
+    engine = Accounting(enable_chunked_prefill=False, max_num_batched_tokens=40)
+    engine.add([1] * 20, 5)
+    assert engine.scheduler.shrink(engine.scheduler.schedule()) is None
+
+
+def test_a_whole_prompt_runs_alone_though_the_budget_was_cut() -> None:
+    engine = Accounting(enable_chunked_prefill=False, max_num_batched_tokens=40, num_blocks=20)
+    requests = [engine.add([i] * 15, 3) for i in range(2)]
+    plan = engine.scheduler.schedule()
+    assert plan.num_tokens == 30
+    assert engine.scheduler.shrink(plan) == 15
+    engine.run()
+    assert [len(r.tokens) for r in requests] == [18, 18]
+
+
+def test_the_budget_grows_back() -> None:
+    engine = Accounting(num_blocks=40, max_model_len=160, max_num_batched_tokens=16)
+    engine.add([1] * 16, 140)
+    assert engine.scheduler.shrink(engine.scheduler.schedule()) == 8
+    for _ in range(RECOVERY_STEPS):
+        engine.step()
+    late = engine.add([2] * 15, 1)
+    engine.step()
+    assert late.num_computed_tokens == 15 or late.num_output_tokens == 1
+
+
+def test_torch_tells_its_out_of_memory_errors_apart() -> None:
+    with pytest.raises(DeviceOutOfMemoryError) as caught, out_of_memory_is_told():
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has")
+    assert caught.value.wanted_bytes == 2_684_354_560
+    with pytest.raises(DeviceOutOfMemoryError) as caught, out_of_memory_is_told():
+        torch.empty(2**60, dtype=torch.uint8)
+    assert caught.value.wanted_bytes == 2**60
+    with pytest.raises(RuntimeError, match="shape"), out_of_memory_is_told():
+        torch.zeros(2) @ torch.zeros(3, 3)

@@ -1,0 +1,33 @@
+"""A simulated NVIDIA driver: our own libnvidia-ml, whose hardware a test rewrites as it runs."""
+
+from tests.fakes.nvml.library import build_library, compiler
+from tests.fakes.nvml.simulated import Simulated, State
+from tests.fakes.nvml.states import (
+    GIB,
+    MIB,
+    STATES,
+    desktop,
+    h100,
+    h200,
+    l40s,
+    machine,
+    mig,
+    not_available,
+)
+
+__all__ = [
+    "GIB",
+    "MIB",
+    "STATES",
+    "Simulated",
+    "State",
+    "build_library",
+    "compiler",
+    "desktop",
+    "h100",
+    "h200",
+    "l40s",
+    "machine",
+    "mig",
+    "not_available",
+]

@@ -1,0 +1,97 @@
+"""What the GPU's tests share."""
+
+import time
+from collections.abc import Callable
+
+from engine.bus import Subscription
+from engine.events import Batch, DeviceMemorySampled, EngineEvent
+from exporter.engine_info import EngineInfo
+from exporter.exposition import Exporter
+from exporter.gpu import Cadence, GpuSource
+from exporter.host_memory import HostMemory
+from exporter.machine import Machine
+from tests.fakes.nvml import GIB
+from tests.fakes.nvml.states import UUID
+
+FAST = Cadence(
+    memory=0.01,
+    processes=0.02,
+    sensors=0.02,
+    first_retry=0.01,
+    last_retry=0.05,
+    stale_intervals=100,
+)
+"""A hundred times faster than in earnest; stale after a second."""
+SERVER_PID = 4242
+NO_HOST = HostMemory(resident=None, limit=None, usage=None, working_set=None)
+ENGINE = EngineInfo(model_name="demo", max_model_len=131_072)
+
+
+class Scrapes:
+    """An exporter on a GPU source, fed by hand."""
+
+    def __init__(self, gpu: GpuSource | None, server_pid: int = SERVER_PID) -> None:
+        self._subscription = Subscription(1024)
+        self._seq = 0
+        machine = Machine(gpu=gpu, server_pid=server_pid, host=lambda pid: NO_HOST)
+        self.exporter = Exporter(self._subscription, ENGINE, machine=machine)
+
+    def tell(self, *events: EngineEvent, age_seconds: float = 0.0) -> None:
+        """A batch of the engine's."""
+        time_ns = time.monotonic_ns() - round(age_seconds * 1e9)
+        self._subscription.put(Batch(self._seq, time_ns, list(events)))
+        self._seq += 1
+
+    def value(self, name: str, **labels: str) -> float | None:
+        """Of the one series that has these labels; None where there is none."""
+        found = self.series(name, **labels)
+        assert len(found) <= 1, found
+        return next(iter(found.values()), None)
+
+    def series(self, name: str, **labels: str) -> dict[tuple[str, ...], float]:
+        """By the values of the labels that were not asked for."""
+        return {
+            tuple(v for k, v in sample.labels.items() if k not in labels): sample.value
+            for family in self.exporter.registry.collect()
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        }
+
+    def names(self, prefix: str) -> set[str]:
+        """Of the families that are there."""
+        collected = self.exporter.registry.collect()
+        return {family.name for family in collected if family.name.startswith(prefix)}
+
+    def components(self, uuid: str = UUID.format(0)) -> dict[str, float]:
+        """Of the ledger, by name; empty where there is none."""
+        name = "kvscope_gpu_memory_component_bytes"
+        return {key[-1]: value for key, value in self.series(name, uuid=uuid).items()}
+
+
+def eventually(holds: Callable[[], object], seconds: float = 10.0) -> None:
+    """Wait until it does."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it never happened"
+        time.sleep(0.002)
+
+
+def torch_sample(**changes: object) -> DeviceMemorySampled:
+    """A server of 16 GiB of weights and 8 GiB of KV pool on GPU 0, a step under way."""
+    fields: dict[str, object] = {
+        "pid": SERVER_PID,
+        "device_uuid": UUID.format(0),
+        "weights_bytes": 16 * GIB,
+        "kv_pool_bytes": 8 * GIB,
+        "allocated_bytes": 25 * GIB,
+        "active_bytes": 25 * GIB + 4096,
+        "reserved_bytes": 27 * GIB,
+        "requested_bytes": 25 * GIB - 512,
+        "inactive_split_bytes": GIB // 2,
+        "allocated_peak_bytes": 26 * GIB,
+        "reserved_peak_bytes": 28 * GIB,
+        "alloc_retries": 0,
+        "ooms": 0,
+        "activation_peak_bytes": 2 * GIB,
+    }
+    return DeviceMemorySampled(**{**fields, **changes})  # type: ignore[arg-type]

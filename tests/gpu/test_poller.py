@@ -1,0 +1,183 @@
+"""The poller as a tenant of the driver: few calls, nothing leaked, lets go when told to."""
+
+import gc
+import os
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from exporter.clock import Clock
+from exporter.gpu import Cadence, GpuPoller, gpu_router
+from exporter.gpu.calls import Calls
+from exporter.gpu.session import Due, Session
+from exporter.gpu.xids import Xids
+from tests.fakes.nvml import STATES, Simulated, h200, machine
+from tests.gpu.support import Scrapes, eventually
+
+Start = Callable[..., GpuPoller]
+POLLS = 10_000
+PAGE_BYTES = 4096
+MAX_GROWTH_BYTES = 2**20
+
+
+def open_session() -> Session:
+    return Session(Calls(lambda call, code: None), Xids(Clock()), {}, Clock())
+
+
+def resident_bytes() -> int:
+    gc.collect()
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * PAGE_BYTES
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_ten_thousand_polls_leak_nothing(hardware: Simulated) -> None:
+    session = open_session()
+    everything = Due(processes=True, sensors=True)
+    for _ in range(1000):
+        session.poll(everything)
+    before = (open_files(), threading.active_count(), resident_bytes())
+    for _ in range(POLLS):
+        session.poll(everything)
+    after = (open_files(), threading.active_count(), resident_bytes())
+    assert session.close()
+    assert after[:2] == before[:2]
+    assert after[2] - before[2] < MAX_GROWTH_BYTES
+
+
+def test_a_hundred_initialisations_leak_nothing(
+    hardware: Simulated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cycle() -> None:
+        session = open_session()
+        session.poll(Due(processes=True, sensors=True))
+        assert session.close()
+
+    hardware.change({"gpu.0.events": "!3"})  # no watcher to wait for
+    cycle()
+    before = (open_files(), threading.active_count())
+    for _ in range(100):
+        cycle()
+    assert (open_files(), threading.active_count()) == before
+    assert hardware.references == 0
+
+
+def test_processes_and_sensors_are_not_asked_at_every_cycle(
+    hardware: Simulated, start: Start
+) -> None:
+    names = (
+        *("nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetComputeRunningProcesses_v3"),
+        *("nvmlDeviceGetPowerUsage", "nvmlDeviceGetPcieThroughput"),
+    )
+    before = {name: hardware.calls(name) for name in names}
+    poller = start(Cadence(memory=0.01, processes=0.2, sensors=0.4))
+    began = time.monotonic()
+    time.sleep(0.6)
+    poller.stop(timeout=5)
+    cycles = (time.monotonic() - began) / 0.01
+    memory, processes, power, pcie = (hardware.calls(n) - before[n] for n in names)
+    assert cycles / 4 < memory <= cycles + 10
+    assert processes <= 2 * 4, "two calls a list: its size, then itself"
+    assert power <= 2
+    assert pcie == 0, "it samples for 20 ms per direction"
+
+
+def test_release_lets_nvml_go_and_resume_takes_it_up(hardware: Simulated, start: Start) -> None:
+    poller = start()
+    scrapes = Scrapes(poller)
+    assert hardware.references == 1
+    assert poller.release() == "released"
+    assert hardware.references == 0
+    assert scrapes.names("kvscope_gpu") == {"kvscope_gpu_nvml_up"}
+    assert scrapes.value("kvscope_gpu_nvml_up") == 0
+    calls = hardware.calls()
+    time.sleep(0.05)
+    assert hardware.calls() == calls, "not one call while released"
+    assert poller.release() == "released"
+    assert poller.resume() == "starting"
+    eventually(lambda: scrapes.value("kvscope_gpu_nvml_up") == 1)
+    assert poller.state == "polling"
+
+
+def test_release_of_a_poller_that_is_down_or_stopped(hardware: Simulated, start: Start) -> None:
+    hardware.unload()
+    poller = start(wait=False)
+    eventually(lambda: poller.state == "down")
+    assert poller.release() == "released"
+    poller.stop(timeout=5)
+    assert poller.state == "off"
+    assert poller.release() == "off"
+    assert poller.resume() == "off"
+
+
+def test_a_release_during_a_wedged_call_says_so_and_happens_later(
+    hardware: Simulated, start: Start
+) -> None:
+    poller = start()
+    hardware.change({"call.nvmlDeviceGetMemoryInfo_v2.delay_ms": 300})
+    time.sleep(0.05)
+    assert poller.release(timeout=0.05) == "releasing"
+    eventually(lambda: poller.state == "released")
+    assert hardware.references == 0
+
+
+def test_the_routes_release_and_resume(hardware: Simulated, start: Start) -> None:
+    poller = start()
+    app = FastAPI()
+    app.include_router(gpu_router(poller))
+    client = TestClient(app)
+    assert client.post("/api/gpu/release").json() == {"state": "released"}
+    assert hardware.references == 0
+    assert client.post("/api/gpu/resume").json() == {"state": "starting"}
+    eventually(lambda: poller.state == "polling")
+    hardware.change({"call.nvmlDeviceGetMemoryInfo_v2.delay_ms": 3000})
+    time.sleep(0.05)
+    held = client.post("/api/gpu/release")
+    assert (held.status_code, held.json()) == (202, {"state": "releasing"})
+
+
+def test_the_routes_ask_for_the_key(start: Start) -> None:
+    poller = start()
+    app = FastAPI()
+    app.include_router(gpu_router(poller, "secret"))
+    client = TestClient(app)
+    for path in ("release", "resume"):
+        assert client.post(f"/api/gpu/{path}").status_code == 401
+    assert poller.state == "polling"
+    headers = {"Authorization": "Bearer secret"}
+    assert client.post("/api/gpu/release", headers=headers).status_code == 200
+
+
+def test_a_poller_starts_once_and_its_cadence_is_positive(start: Start) -> None:
+    poller = start()
+    with pytest.raises(RuntimeError, match="started before"):
+        poller.start()
+    with pytest.raises(ValueError, match="memory must be positive, got 0"):
+        Cadence(memory=0)
+
+
+def test_a_scrape_makes_no_call(hardware: Simulated, start: Start) -> None:
+    hardware.become(machine(*([h200()] * 8)))
+    poller = start(Cadence(memory=60, processes=60, sensors=60))
+    scrapes = Scrapes(poller)
+    calls = hardware.calls("nvmlDeviceGetMemoryInfo_v2")
+    for _ in range(5):
+        scrapes.exporter.render()
+    assert hardware.calls("nvmlDeviceGetMemoryInfo_v2") == calls
+    assert len(scrapes.series("kvscope_gpu_up")) == 8
+
+
+def test_every_machine_of_the_double_is_polled_without_an_error(
+    hardware: Simulated, start: Start
+) -> None:
+    for name in STATES:
+        hardware.become(STATES[name]())
+        scrapes = Scrapes(start())
+        assert scrapes.value("kvscope_gpu_nvml_up") == 1, name

@@ -1,0 +1,242 @@
+"""The arithmetic against the worked numbers of the field, and against itself."""
+
+import pytest
+
+from engine.sizing import (
+    ConfigError,
+    Dtype,
+    Memory,
+    Plan,
+    Settings,
+    gpu,
+    shape_from_config,
+    shape_from_numbers,
+)
+from engine.sizing.config_json import Config
+from engine.sizing.report import grid, reservations
+from tests.planning.configs import (
+    DEEPSEEK_V2_LITE,
+    GEMMA_3_4B,
+    GPT_OSS_20B,
+    LLAMA_2_7B,
+    LLAMA_3_8B,
+    QWEN3_8B,
+    QWEN3_30B_A3B,
+    QWEN3_NEXT_80B,
+)
+
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+
+
+def make_plan(
+    config: Config,
+    *,
+    kv_dtype: Dtype = Dtype.BF16,
+    weight_dtype: Dtype = Dtype.BF16,
+    memory: Memory | None = None,
+    changes: dict[str, int] | None = None,
+    max_model_len: int = 8192,
+    concurrency: int = 32,
+    window_aware: bool = False,
+    activations: int | None = None,
+) -> Plan:
+    settings = Settings(
+        weight_dtype=weight_dtype,
+        kv_dtype=kv_dtype,
+        block_size=16,
+        max_model_len=max_model_len,
+        concurrency=concurrency,
+        max_num_batched_tokens=2048,
+        window_aware=window_aware,
+        activations=activations,
+    )
+    shape = shape_from_config(config, "test", changes)
+    return Plan(shape=shape, settings=settings, memory=memory or Memory())
+
+
+def test_qwen3_30b_a3b() -> None:
+    plan = make_plan(QWEN3_30B_A3B)
+    assert plan.bytes_per_token == 96 * KIB
+    assert plan.sequence_bytes(16_384) == 1.5 * GIB
+    assert 32 * plan.sequence_bytes(16_384) == 48 * GIB
+
+
+def test_llama_3_8b() -> None:
+    plan = make_plan(LLAMA_3_8B)
+    assert plan.bytes_per_block == 2 * MIB
+    assert plan.sequence_bytes(2_048) == 256 * MIB
+
+
+def test_llama_2_7b() -> None:
+    assert make_plan(LLAMA_2_7B).sequence_bytes(2_048) == GIB
+
+
+def test_qwen3_8b_without_grouped_heads_is_45_gib_and_not_46_08_gb() -> None:
+    plan = make_plan(QWEN3_8B, kv_dtype=Dtype.FP32, changes={"kv_heads": 32})
+    nbytes = plan.sequence_bytes(40_960)
+    assert nbytes == 45 * GIB
+    assert nbytes / 1e9 == pytest.approx(48.32, abs=0.01)  # what it is in GB
+    assert nbytes / MIB / 1000 == 46.08  # what is printed: MiB over a thousand
+    assert any("kv_heads" in note for note in plan.shape.notes)
+
+
+def test_numbers_alone_are_enough_for_the_cache() -> None:
+    shape = shape_from_numbers(layers=48, kv_heads=4, head_dim=128)
+    plan = Plan(shape=shape, settings=make_plan(LLAMA_3_8B).settings, memory=Memory())
+    assert plan.bytes_per_token == make_plan(QWEN3_30B_A3B).bytes_per_token
+    assert plan.weight_bytes is None
+    assert plan.activation_bytes("whole") is None
+
+
+@pytest.mark.parametrize(
+    ("dtype", "share"),
+    [(Dtype.FP32, 2), (Dtype.FP16, 1), (Dtype.FP8, 0.5), (Dtype.INT8, 0.5), (Dtype.INT4, 0.25)],
+)
+def test_kv_dtypes(dtype: Dtype, share: float) -> None:
+    bf16 = make_plan(LLAMA_3_8B).bytes_per_token
+    assert make_plan(LLAMA_3_8B, kv_dtype=dtype).bytes_per_token == share * bf16
+
+
+@pytest.mark.parametrize(
+    ("changes", "heads"),
+    [
+        ({"num_key_value_heads": 1}, "multi-query"),
+        ({"num_key_value_heads": 8}, "grouped-query"),
+        ({"num_key_value_heads": 32}, "full heads"),
+        ({"num_key_value_heads": None}, "full heads"),
+        ({"num_key_value_heads": None, "multi_query": True}, "multi-query"),
+    ],
+)
+def test_kinds_of_heads(changes: dict[str, object], heads: str) -> None:
+    plan = make_plan({**LLAMA_3_8B, **changes})
+    kv_heads = {"multi-query": 1, "grouped-query": 8, "full heads": 32}[heads]
+    assert plan.bytes_per_token == 2 * 2 * 32 * kv_heads * 128
+    assert heads in plan.shape.attention
+
+
+def test_latent_attention_caches_one_vector_for_each_layer() -> None:
+    assert make_plan(DEEPSEEK_V2_LITE).bytes_per_token == 2 * 27 * (512 + 64)
+
+
+def test_sliding_layers_count_whole_or_up_to_their_window() -> None:
+    whole, aware = make_plan(GEMMA_3_4B), make_plan(GEMMA_3_4B, window_aware=True)
+    windows = [layer.window for layer in whole.shape.layers]
+    assert windows.count(1024) == 29
+    assert windows.count(None) == 5  # every sixth of 34 layers
+    assert whole.sequence_bytes(131_072) == 131_072 * 34 * 2 * 2 * 4 * 256
+    kept = (1024 - 1 + 2048 + 16) // 16 * 16 + 16  # window, chunk, a block to align; rounded up
+    assert aware.sequence_bytes(131_072) == (131_072 * 5 + kept * 29) * 2 * 2 * 4 * 256
+    assert aware.sequence_bytes(512) == whole.sequence_bytes(512)
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_alternating_layers_with_and_without_layer_types(given: bool) -> None:
+    config = dict(GPT_OSS_20B)
+    if not given:
+        del config["layer_types"]
+    kinds = [layer.kind for layer in make_plan(config).shape.layers]
+    assert kinds == ["sliding", "full"] * 12
+
+
+def test_linear_layers_hold_a_state_of_constant_size() -> None:
+    plan = make_plan(QWEN3_NEXT_80B)
+    assert plan.bytes_per_token == 2 * 2 * 12 * 2 * 256
+    convolution = (2 * 16 * 128 + 32 * 128) * 3 * 2
+    recurrence = 32 * 128 * 128 * 4
+    assert plan.state_bytes == 36 * (convolution + recurrence)
+    assert plan.sequence_bytes(16) == plan.bytes_per_block + plan.state_bytes
+    assert any("constant state" in note for note in plan.shape.notes)
+
+
+def test_mamba_layers_hold_a_state_too() -> None:
+    jamba = {
+        **LLAMA_3_8B,
+        "model_type": "jamba",
+        "attn_layer_period": 8,
+        "attn_layer_offset": 4,
+        "mamba_d_state": 16,
+        "mamba_d_conv": 4,
+        "mamba_expand": 2,
+    }
+    plan = make_plan(jamba)
+    assert plan.bytes_per_token == 4 * 2 * 2 * 8 * 128
+    assert plan.state_bytes == 28 * (8192 * 3 * 2 + 8192 * 16 * 4)
+
+
+def test_a_model_without_a_cache_is_refused() -> None:
+    mamba = {"model_type": "x", "num_hidden_layers": 1, "layer_types": ["mamba"]}
+    sizes = {"mamba_d_state": 16, "mamba_d_conv": 4, "mamba_expand": 2, "hidden_size": 64}
+    with pytest.raises(ConfigError, match="nothing to page"):
+        make_plan({**mamba, **sizes, "num_attention_heads": 1})
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"num_hidden_layers": None}, "no positive num_hidden_layers"),
+        ({"num_hidden_layers": "32"}, "must be an integer"),
+        ({"layer_types": ["full_attention"]}, "1 layer_types for 32 layers"),
+        ({"layer_types": ["dreaming"] * 32}, "unknown type: dreaming"),
+        ({"layer_types": ["mamba"] * 32}, "how large the state"),
+        ({"torch_dtype": "float7"}, "unknown dtype 'float7'"),
+    ],
+)
+def test_a_configuration_that_does_not_say_enough(changes: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        make_plan({**LLAMA_3_8B, **changes})
+
+
+def test_the_rule_is_a_share_of_all_memory() -> None:
+    """Not of what the weights leave: 141 GiB, 60 GiB of weights, 10 GiB of activations, 0.9."""
+    shape = make_plan(LLAMA_3_8B)
+    plan = Plan(
+        shape=shape.shape,
+        settings=make_plan(LLAMA_3_8B, activations=10 * GIB).settings,
+        memory=Memory(total=141 * GIB),
+    )
+    budget = plan.budget("chunked")
+    assert budget is not None
+    assert plan.weight_bytes is not None
+    expected = 141 * GIB * 0.9 - plan.weight_bytes - 10 * GIB
+    assert 0 <= expected - budget.kv_pool < plan.bytes_per_block
+    whole = budget.weights + budget.activations + budget.other + budget.kv_pool + budget.outside
+    assert whole == budget.total == 141 * GIB
+    assert budget.outside >= 14.1 * GIB
+
+
+def test_a_gpu_that_is_too_small_says_by_how_much() -> None:
+    plan = make_plan(LLAMA_3_8B, memory=Memory(total=gpu("T4").total_bytes))
+    budget = plan.budget("chunked")
+    assert budget is not None
+    assert budget.kv_pool == 0
+    assert budget.missing == budget.weights + budget.activations - budget.requested
+    assert plan.sequences(16) == 0
+
+
+def test_whole_prompts_take_more_activations_and_leave_less_pool() -> None:
+    plan = make_plan(LLAMA_3_8B, memory=Memory(total=gpu("L4").total_bytes))
+    chunked, whole = plan.activation_bytes("chunked"), plan.activation_bytes("whole")
+    assert chunked == 2048 * (2 * 4096 + 3 * 14336) * 2
+    assert whole == 8192 * (2 * 4096 + 3 * 14336) * 2
+    assert (plan.pool_bytes("chunked") or 0) > (plan.pool_bytes("whole") or 0)
+
+
+def test_many_rows_of_logits_can_be_the_peak() -> None:
+    plan = make_plan(LLAMA_3_8B, concurrency=2048)
+    assert plan.activation_bytes("chunked") == 2048 * 4096 * 2 + 2048 * 128_256 * (2 + 4)
+
+
+def test_the_grid_says_what_fits() -> None:
+    plan = make_plan(QWEN3_30B_A3B, memory=Memory(told=40 * GIB), max_model_len=16_384)
+    cells = {(cell.context, cell.batch): cell for cell in grid(plan)}
+    assert cells[16_384, 32].nbytes == 48 * GIB
+    assert cells[16_384, 32].fits is False
+    assert cells[16_384, 16].fits is True
+    assert all(cell.fits is None for cell in grid(make_plan(QWEN3_30B_A3B)))
+
+
+def test_paging_beats_reservation_by_what_sequences_do_not_use() -> None:
+    plan = make_plan(LLAMA_3_8B, memory=Memory(told=64 * GIB), max_model_len=8192)
+    assert [row.naive for row in reservations(plan)] == [64] * 4
+    assert [row.paged for row in reservations(plan)] == [512, 256, 128, 64]
+    assert reservations(make_plan(LLAMA_3_8B)) == []

@@ -1,0 +1,209 @@
+"""The engine at start-up and `kvscope plan` agree, on a CPU and on a simulated CUDA device."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from engine.build import Engine, EngineConfig, build_engine
+from engine.bus import EventBus
+from engine.config import CacheConfig, ModelConfig
+from engine.events import PoolCreated
+from engine.model.runner import ModelRunner
+from engine.oom import DeviceOutOfMemoryError
+from engine.sizing import DeviceMemory, HostMemory, PoolSizeError
+from exporter.cli.app import app
+from exporter.engine_info import EngineInfo
+from exporter.exposition import Exporter
+from tests.support.checkpoints import ARCHITECTURES, make_checkpoint
+
+MIB = 2**20
+PEAK = 7 * MIB
+CONTEXT = 20 * MIB
+
+
+class SimulatedCuda:
+    """A card with a neighbour; the engine's context and weights appear once it has loaded."""
+
+    def __init__(self, total: int, neighbour: int = 0, taken: int = 0) -> None:
+        self._total = total
+        self._free = [total - neighbour, total - neighbour - taken]
+        self.resets = 0
+
+    def total(self) -> int:
+        return self._total
+
+    def free(self) -> int:
+        return self._free.pop(0) if len(self._free) > 1 else self._free[0]
+
+    def allocated(self) -> int:
+        return MIB
+
+    def peak(self) -> int:
+        return MIB + PEAK
+
+    def reset_peak(self) -> None:
+        self.resets += 1
+
+    def trim(self) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_checkpoint(tmp_path_factory.mktemp("llama"), "llama")
+
+
+def build(
+    folder: Path, memory: DeviceMemory | HostMemory, bus: EventBus | None = None, **cache: Any
+) -> Engine:
+    config = EngineConfig(
+        model=ModelConfig(model=str(folder), device="cpu"),
+        cache=CacheConfig(**cache),
+        max_model_len=256,
+        max_num_seqs=8,
+        max_num_batched_tokens=128,
+    )
+    return build_engine(config, bus or EventBus(), memory)
+
+
+def plan(folder: Path, *arguments: str) -> dict[str, Any]:
+    common = ("--max-model-len", "256", "--concurrency", "8", "--max-num-batched-tokens", "128")
+    result = CliRunner().invoke(app, ["plan", str(folder), *common, *arguments, "--json"])
+    assert result.exit_code == 0, result.output
+    parsed: dict[str, Any] = json.loads(result.stdout)
+    return parsed
+
+
+def meminfo(folder: Path, total: int, available: int) -> HostMemory:
+    file = folder / "meminfo"
+    file.write_text(f"MemTotal: {total // 1024} kB\nMemAvailable: {available // 1024} kB\n")
+    return HostMemory(file)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_weights_and_blocks_agree_to_the_byte(architecture: str, tmp_path: Path) -> None:
+    folder = make_checkpoint(tmp_path / "model", architecture)
+    engine = build(folder, meminfo(tmp_path, 1024 * MIB, 512 * MIB))
+    planned = plan(folder, "--host-memory", "512MiB")
+    assert engine.pool_size.terms["weights"] == planned["bytes"]["weights"]
+    assert engine.pool_size.bytes_per_block == planned["bytes"]["per_block"]
+    assert engine.pool_size.num_blocks == planned["pool"]["blocks"]
+
+
+def test_a_cpu_takes_a_quarter_of_what_is_free(checkpoint: Path, tmp_path: Path) -> None:
+    engine = build(checkpoint, meminfo(tmp_path, 64 * MIB, 4 * MIB))
+    size = engine.pool_size
+    assert size.num_blocks == MIB // size.bytes_per_block
+    assert size.num_blocks == plan(checkpoint, "--host-memory", "4MiB")["pool"]["blocks"]
+    assert size.terms.keys() & {"activation_peak", "non_torch"} == set()
+    parts = {**size.terms}
+    total = parts.pop("total")
+    del parts["requested"]
+    assert sum(parts.values()) == total
+
+
+def test_a_simulated_cuda_device_agrees_with_the_plan(checkpoint: Path) -> None:
+    weights = plan(checkpoint)["bytes"]["weights"]
+    memory = SimulatedCuda(64 * MIB, neighbour=4 * MIB, taken=weights + CONTEXT)
+    size = build(checkpoint, memory).pool_size
+    assert memory.resets == 3  # the chunk, the prompts, the decode step
+    terms = size.terms
+    assert terms["weights"] == weights
+    assert terms["activation_peak"] == PEAK
+    assert terms["in_use_at_start"] == 4 * MIB
+    assert terms["non_torch"] + terms["buffers"] == CONTEXT
+    planned = plan(
+        checkpoint,
+        *("--gpu-memory", "64MiB", "--activation-memory", "7MiB", "--other-memory", "20MiB"),
+    )
+    assert planned["activations"]["source"] == "told"
+    assert size.num_blocks == planned["pool"]["blocks"]
+    assert size.bytes_per_block == planned["bytes"]["per_block"]
+    assert terms["kv_pool"] == planned["budget"]["chunked"]["kv_pool"]
+    assert terms["requested"] == planned["budget"]["chunked"]["requested"]
+    parts = {name: amount for name, amount in terms.items() if name not in ("total", "requested")}
+    assert sum(parts.values()) == terms["total"] == 64 * MIB
+
+
+def test_the_share_moves_the_pool_with_all_memory(checkpoint: Path) -> None:
+    full = build(checkpoint, SimulatedCuda(64 * MIB, taken=30 * MIB), gpu_memory_utilization=0.9)
+    less = build(checkpoint, SimulatedCuda(64 * MIB, taken=30 * MIB), gpu_memory_utilization=0.8)
+    lost = full.pool_size.terms["kv_pool"] - less.pool_size.terms["kv_pool"]
+    assert abs(lost - 6.4 * MIB) <= full.pool_size.bytes_per_block
+
+
+def test_every_term_is_logged_and_published(
+    checkpoint: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bus = EventBus()
+    subscription = bus.subscribe()
+    with caplog.at_level(logging.INFO, logger="engine.sizing.pool"):
+        engine = build(checkpoint, SimulatedCuda(64 * MIB, taken=30 * MIB), bus)
+    for term in engine.pool_size.terms:
+        assert f"  {term} " in caplog.text
+    assert f"{engine.pool_size.tokens} tokens" in caplog.text
+    exporter = Exporter(subscription, EngineInfo(model_name="m", max_model_len=256))
+    bus.flush()
+    page = exporter.render()[0].decode()
+    for term, amount in engine.pool_size.terms.items():
+        line = f'kvscope_kv_pool_sizing_bytes{{engine="0",model_name="m",term="{term}"}} '
+        (sample,) = [text for text in page.splitlines() if text.startswith(line)]
+        assert float(sample.removeprefix(line)) == amount
+    fit = 'kvscope_kv_full_length_sequences{engine="0",model_name="m"} '
+    assert f"{fit}{engine.pool_size.full_sequences}" in page
+
+
+def test_a_told_size_has_no_terms_and_measures_nothing(checkpoint: Path) -> None:
+    bus = EventBus()
+    subscription = bus.subscribe()
+    memory = SimulatedCuda(64 * MIB, neighbour=40 * MIB)  # less free than the share asks for
+    engine = build(checkpoint, memory, bus, num_gpu_blocks_override=32)
+    assert memory.resets == 0
+    assert engine.pool_size.terms == {}
+    bus.flush()
+    batch = subscription.take()
+    assert batch is not None
+    (created,) = [event for event in batch.events if isinstance(event, PoolCreated)]
+    assert created.memory_terms == {}
+
+
+def test_less_free_than_the_share_is_refused_before_loading(tmp_path: Path) -> None:
+    memory = SimulatedCuda(64 * MIB, neighbour=16 * MIB)
+    with pytest.raises(PoolSizeError, match=r"57\.6 MiB of the device's 64 MiB, but 48 MiB.*0\.75"):
+        build(tmp_path / "no-checkpoint-here", memory)
+
+
+def test_a_pool_too_small_for_one_sequence_is_refused_with_its_terms(checkpoint: Path) -> None:
+    with pytest.raises(PoolSizeError, match=r"lower --max-model-len; total 64 MiB, .*kv_pool 0 B"):
+        build(checkpoint, SimulatedCuda(64 * MIB, taken=60 * MIB))
+
+
+def test_memory_given_back_meanwhile_is_refused(checkpoint: Path) -> None:
+    with pytest.raises(PoolSizeError, match="gave memory back"):
+        build(checkpoint, SimulatedCuda(64 * MIB))
+
+
+def test_a_pool_larger_than_free_memory_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+    with pytest.raises(PoolSizeError, match="give it less"):
+        build(checkpoint, meminfo(tmp_path, 64 * MIB, MIB), kv_cache_memory_bytes=2 * MIB)
+
+
+@pytest.mark.parametrize("share", [0.0, -0.1, 1.1])
+def test_a_share_is_between_0_and_1(share: float) -> None:
+    with pytest.raises(ValueError, match="gpu_memory_utilization"):
+        CacheConfig(gpu_memory_utilization=share)
+
+
+def test_a_step_that_does_not_fit_names_the_flags(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_large(runner: ModelRunner, rows: object) -> None:
+        raise DeviceOutOfMemoryError(None)
+
+    monkeypatch.setattr(ModelRunner, "execute", too_large)
+    with pytest.raises(PoolSizeError, match=r"chunk: 1 sequences, 128 tokens.*--max-num-batched"):
+        build(checkpoint, SimulatedCuda(64 * MIB, taken=30 * MIB))
