@@ -15,7 +15,7 @@ from random import Random
 
 import pynvml
 import torch
-from prometheus_client.openmetrics.parser import text_string_to_metric_families
+from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
 from rich.table import Table
 
@@ -36,7 +36,7 @@ def device_uuid() -> str:
 
 
 def ledger(engine: OfflineEngine, uuid: str) -> tuple[dict[str, int], int] | None:
-    """(bytes by component, total bytes) of the engine's device; None: not all of it is known yet."""
+    """(bytes by component, total bytes) of the device; None: not all is known yet."""
     components: dict[str, int] = {}
     total = None
     for family in text_string_to_metric_families(engine.render().decode()):
