@@ -1,9 +1,10 @@
 """Host memory of a process and of its control group, from /proc and /sys. None: not known."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
-_PAGE_BYTES = 4096
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _UNLIMITED = 2**60
 """Version 1 says "no limit" with a number near 2**63."""
 

@@ -3,7 +3,7 @@
 from engine.sizing.config_json import ConfigError, read_config
 from engine.sizing.dtypes import Dtype, parse_dtype
 from engine.sizing.errors import PoolSizeError
-from engine.sizing.gpus import GPUS, gpu
+from engine.sizing.gpus import GPUS, find_gpu
 from engine.sizing.memory import DeviceMemory, HostMemory
 from engine.sizing.plan import Budget, Memory, Plan, Prefill, Settings
 from engine.sizing.pool import Footprint, PoolSize, PoolSizer
@@ -28,8 +28,8 @@ __all__ = [
     "PoolSizer",
     "Prefill",
     "Settings",
+    "find_gpu",
     "format_bytes",
-    "gpu",
     "parse_bytes",
     "parse_dtype",
     "read_config",

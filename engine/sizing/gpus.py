@@ -43,7 +43,7 @@ GPUS = (
 _ALIASES = {"A100": "A100-80GB", "H100": "H100-80GB", "A10G": "A10"}
 
 
-def gpu(name: str) -> Gpu:
+def find_gpu(name: str) -> Gpu:
     """Upper or lower case, spaces or hyphens: `h200`, `RTX 4090`, `NVIDIA H100 80GB`.
 
     Raises ValueError with the names that there are.

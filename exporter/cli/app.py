@@ -7,6 +7,7 @@ import typer
 from typer.core import TyperCommand
 
 from exporter.cli.demo import demo
+from exporter.cli.doctor import doctor
 from exporter.cli.load import load
 from exporter.cli.metrics import metrics
 from exporter.cli.plan import plan
@@ -34,7 +35,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (serve, demo, load, plan, metrics):
+for command in (serve, demo, load, plan, doctor, metrics):
     app.command(cls=Command)(command)
 
 

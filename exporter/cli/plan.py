@@ -23,7 +23,7 @@ from engine.sizing import (
     Parameters,
     Plan,
     Settings,
-    gpu,
+    find_gpu,
     parse_bytes,
     parse_dtype,
     shape_from_config,
@@ -85,9 +85,9 @@ def plan(
             rich_help_panel=_MODEL,
         ),
     ] = "auto",
-    gpu_name: Annotated[
+    gpu: Annotated[
         str | None,
-        typer.Option("--gpu", help="By name: H200, A100-80GB, L40S ...", rich_help_panel=_DEVICE),
+        typer.Option(help="By name: H200, A100-80GB, L40S ...", rich_help_panel=_DEVICE),
     ] = None,
     gpu_memory: Annotated[
         str | None,
@@ -184,7 +184,7 @@ def plan(
             activations=None if activation_memory is None else parse_bytes(activation_memory),
         )
         memory = Memory(
-            total=_total(gpu_name, gpu_memory),
+            total=_total(gpu, gpu_memory),
             told=None if kv_cache_memory_bytes is None else parse_bytes(kv_cache_memory_bytes),
             free_host=None if host_memory is None else parse_bytes(host_memory),
             utilization=gpu_memory_utilization,
@@ -220,7 +220,7 @@ def _total(name: str | None, amount: str | None) -> int | None:
         raise ValueError("--gpu and --gpu-memory say the same: give one")
     if amount is not None:
         return parse_bytes(amount)
-    return None if name is None else gpu(name).total_bytes
+    return None if name is None else find_gpu(name).total_bytes
 
 
 def _plot(result: Plan, file: Path) -> None:

@@ -1,5 +1,6 @@
 """GPUs of NVIDIA through NVML: polled by one thread, read by anybody. Others are absent."""
 
+from exporter.gpu.calls import Place, binding_problem
 from exporter.gpu.ledger import Owners, components, headroom, owners
 from exporter.gpu.poller import Cadence, GpuPoller, GpuSource, Reading, State
 from exporter.gpu.routes import gpu_router
@@ -26,6 +27,7 @@ __all__ = [
     "Memory",
     "MigMemory",
     "Owners",
+    "Place",
     "ProcessList",
     "ProcessUse",
     "Reading",
@@ -34,6 +36,7 @@ __all__ = [
     "State",
     "XidCount",
     "XidKey",
+    "binding_problem",
     "components",
     "gpu_router",
     "headroom",

@@ -113,6 +113,16 @@ class Calls:
         return None
 
 
+def binding_problem() -> str | None:
+    """What is wrong with the Python binding; None: it is NVIDIA's own."""
+    if hasattr(pynvml, "_nvmlGetFunctionPointer"):
+        return None
+    return (
+        f"{pynvml.__file__} is not nvidia-ml-py: a package named pynvml hides it; "
+        "pip uninstall pynvml, then pip install --force-reinstall nvidia-ml-py"
+    )
+
+
 def code_name(code: int) -> str:
     """As in the label `code`."""
     return NVML_CODES.get(code, "other")

@@ -17,6 +17,7 @@ from exporter.gpu.calls import (
     Calls,
     NvmlCallError,
     Place,
+    binding_problem,
     code_name,
 )
 from exporter.gpu.sample import GpuSample, Identity
@@ -140,6 +141,11 @@ class GpuPoller:
             return self.state
 
     def _run(self) -> None:
+        hidden = binding_problem()
+        if hidden is not None:
+            _LOGGER.warning("no GPU metrics: %s", hidden)
+            self._settle("off", hidden)
+            return
         session: Session | None = None
         retry = self._cadence.first_retry
         next_processes = next_sensors = 0.0

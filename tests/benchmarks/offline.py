@@ -18,6 +18,7 @@ from engine.scheduler import Scheduler
 from engine.step_loop import StepLoop, StepOutput
 from exporter.engine_info import EngineInfo
 from exporter.exposition import Exporter
+from exporter.machine import Machine
 
 BLOCK_SIZE = 16
 MAX_MODEL_LEN = 1024
@@ -31,6 +32,8 @@ class OfflineEngine:
     num_blocks: int
     max_num_seqs: int
     observed: bool
+    machine: Machine | None = None
+    """What the exporter reads besides the engine."""
 
     def __post_init__(self) -> None:
         bus = EventBus() if self.observed else NullBus()
@@ -55,7 +58,7 @@ class OfflineEngine:
         if isinstance(bus, EventBus):
             bus.provide_snapshot(pool.snapshot)
             info = EngineInfo(model_name="bench", max_model_len=MAX_MODEL_LEN)
-            self._exporter = Exporter(bus.subscribe(), info)
+            self._exporter = Exporter(bus.subscribe(), info, machine=self.machine)
             self._exporter.start()
         self.loop.start()
 

@@ -8,7 +8,7 @@ from engine.sizing import (
     Memory,
     Plan,
     Settings,
-    gpu,
+    find_gpu,
     shape_from_config,
     shape_from_numbers,
 )
@@ -205,7 +205,7 @@ def test_the_rule_is_a_share_of_all_memory() -> None:
 
 
 def test_a_gpu_that_is_too_small_says_by_how_much() -> None:
-    plan = make_plan(LLAMA_3_8B, memory=Memory(total=gpu("T4").total_bytes))
+    plan = make_plan(LLAMA_3_8B, memory=Memory(total=find_gpu("T4").total_bytes))
     budget = plan.budget("chunked")
     assert budget is not None
     assert budget.kv_pool == 0
@@ -214,7 +214,7 @@ def test_a_gpu_that_is_too_small_says_by_how_much() -> None:
 
 
 def test_whole_prompts_take_more_activations_and_leave_less_pool() -> None:
-    plan = make_plan(LLAMA_3_8B, memory=Memory(total=gpu("L4").total_bytes))
+    plan = make_plan(LLAMA_3_8B, memory=Memory(total=find_gpu("L4").total_bytes))
     chunked, whole = plan.activation_bytes("chunked"), plan.activation_bytes("whole")
     assert chunked == 2048 * (2 * 4096 + 3 * 14336) * 2
     assert whole == 8192 * (2 * 4096 + 3 * 14336) * 2

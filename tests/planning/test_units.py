@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.sizing import GPUS, Dtype, format_bytes, gpu, parse_bytes, parse_dtype
+from engine.sizing import GPUS, Dtype, find_gpu, format_bytes, parse_bytes, parse_dtype
 
 
 @pytest.mark.parametrize(
@@ -37,8 +37,8 @@ def test_amounts_as_text(amount: int, text: str) -> None:
 
 @pytest.mark.parametrize("name", ["H200", "h200", "NVIDIA H200"])
 def test_the_h200_of_141_gb_has_what_cuda_says(name: str) -> None:
-    assert gpu(name).datasheet_gb == 141
-    assert gpu(name).total_bytes / 2**30 == pytest.approx(139.80, abs=0.005)
+    assert find_gpu(name).datasheet_gb == 141
+    assert find_gpu(name).total_bytes / 2**30 == pytest.approx(139.80, abs=0.005)
 
 
 @pytest.mark.parametrize(
@@ -51,12 +51,12 @@ def test_the_h200_of_141_gb_has_what_cuda_says(name: str) -> None:
     ],
 )
 def test_gpus_by_their_usual_names(name: str, known: str) -> None:
-    assert gpu(name).name == known
+    assert find_gpu(name).name == known
 
 
 def test_an_unknown_gpu_is_named_with_the_nearest() -> None:
     with pytest.raises(ValueError, match="did you mean"):
-        gpu("H20")
+        find_gpu("H20")
 
 
 @pytest.mark.parametrize("known", GPUS, ids=lambda known: known.name)
