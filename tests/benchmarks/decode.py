@@ -3,8 +3,8 @@
     python -m tests.benchmarks.decode [--vllm-python PYTHON]
 
 The same checkpoint, prompts and lengths, greedy, ignoring end of sequence. Ours runs with bus and
-exporter on; vLLM through its `LLM` class with default settings. Rounds alternate: both are loaded
-at the same time and only one works. Tokens per second are output tokens over the whole wall time.
+exporter on; vLLM through its `LLM` class with default settings. Never both at once: an idle vLLM
+keeps a fifth of a core busy. Tokens per second are output tokens over the whole wall time.
 """
 
 import argparse
@@ -12,6 +12,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -66,24 +67,54 @@ class VllmPeer:
         raise SystemExit("the vLLM process ended: is --vllm-python an interpreter with vLLM?")
 
 
-def measure(ours: OfflineEngine, peer: VllmPeer | None) -> dict[str, dict[str, float]]:
+Run = Callable[[list[list[int]]], float]
+
+
+def seconds_per_round(run: Run) -> dict[int, list[float]]:
+    """By number of sequences, without the first round, which warms up."""
+    times = {}
+    for count in SEQUENCES:
+        batches = [prompts(count, 1000 * count + number) for number in range(ROUNDS + 1)]
+        times[count] = [run(batch) for batch in batches][1:]
+    return times
+
+
+def ours(model: Path) -> dict[int, list[float]]:
+    engine = OfflineEngine(str(model), NUM_BLOCKS, max(SEQUENCES), observed=True)
+    try:
+        return seconds_per_round(lambda batch: engine.run(batch, OUTPUT_TOKENS))
+    finally:
+        engine.close()
+
+
+def compare(model: Path, vllm_python: str | None) -> tuple[dict[str, dict[str, float]], str]:
+    """Ours, vLLM, ours again, so that drift shows; never both. And vLLM's version."""
+    before = ours(model)
+    theirs: dict[int, list[float]] = {}
+    version = ""
+    if vllm_python is not None:
+        peer = VllmPeer(vllm_python, model)
+        version = peer.version
+        theirs = seconds_per_round(peer.run)
+        peer.close()
+    after = ours(model)
     rows = {}
     for count in SEQUENCES:
-        times: dict[str, list[float]] = {"kvscope": [], "vllm": []}
-        for round_number in range(ROUNDS + 1):  # the first is warm-up
-            batch = prompts(count, 1000 * count + round_number)
-            times["kvscope"].append(ours.run(batch, OUTPUT_TOKENS))
-            if peer is not None:
-                times["vllm"].append(peer.run(batch))
         tokens = count * OUTPUT_TOKENS
-        row = {name: tokens / median(seconds[1:]) for name, seconds in times.items() if seconds}
-        row["ms_per_step"] = median(times["kvscope"][1:]) / OUTPUT_TOKENS * 1e3
-        if peer is not None:
+        seconds = median(before[count] + after[count])
+        row = {
+            "kvscope": tokens / seconds,
+            "first": tokens / median(before[count]),
+            "second": tokens / median(after[count]),
+            "ms_per_step": seconds / OUTPUT_TOKENS * 1e3,
+        }
+        if theirs:
+            row["vllm"] = tokens / median(theirs[count])
             row["ratio"] = row["kvscope"] / row["vllm"]
         rows[str(count)] = row
         cells = "  ".join(f"{key} {value:9.2f}" for key, value in row.items())
         print(f"{count:3d} sequences  {cells}", file=sys.stderr)
-    return rows
+    return rows, version
 
 
 def main() -> None:
@@ -104,13 +135,8 @@ def main() -> None:
         model = make_checkpoint(
             Path(folder) / "tiny", "llama", dtype=getattr(torch, arguments.dtype), **changes
         )
-        peer = VllmPeer(arguments.vllm_python, model) if arguments.vllm_python else None
-        ours = OfflineEngine(str(model), NUM_BLOCKS, max(SEQUENCES), observed=True)
-        rows = measure(ours, peer)
-        ours.close()
-        if peer is not None:
-            peer.close()
-    facts = environment() | ({"vllm": peer.version} if peer else {})
+        rows, version = compare(model, arguments.vllm_python)
+    facts = environment() | ({"vllm": version} if version else {})
     print(
         json.dumps(
             {
