@@ -134,7 +134,7 @@ class Session:
             memory=memory,
             utilization_ratio=None if utilization is None else utilization[0],
             memory_activity_ratio=None if utilization is None else utilization[1],
-            mig=device.mig(),
+            mig=device.mig() if due.sensors or last is None or last.mig else (),
             processes=device.processes() if due.processes or last is None else last.processes,
             sensors=device.sensors() if due.sensors or last is None else last.sensors,
         )
