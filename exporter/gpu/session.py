@@ -59,7 +59,7 @@ class Session:
         """One cycle over all devices. Raises NvmlDownError, and so if their number changed."""
         began_ns = self._clock.monotonic_ns()
         if self._count() != len(self._devices):
-            raise NvmlDownError("DeviceGetCount", NO_DEVICES)
+            raise self._calls.failure("DeviceGetCount", NO_DEVICES)
         devices = tuple(self._poll(index, due) for index in self._devices)
         ended_ns = self._clock.monotonic_ns()
         return GpuSample(
@@ -81,7 +81,7 @@ class Session:
         """A count of zero is a failure: a container that lost its devices is no idle machine."""
         count: int = self._calls.call("DeviceGetCount")
         if count == 0:
-            raise NvmlDownError("DeviceGetCount", NO_DEVICES)
+            raise self._calls.failure("DeviceGetCount", NO_DEVICES)
         return count
 
     def _open(self, index: int) -> Device | None:

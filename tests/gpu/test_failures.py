@@ -8,7 +8,7 @@ import pytest
 from exporter.gpu import GpuPoller
 from tests.fakes.nvml import STATES, Simulated, h200, machine
 from tests.fakes.nvml.states import UUID
-from tests.gpu.support import Scrapes, eventually, torch_sample
+from tests.gpu.support import OWN_FAMILIES, Scrapes, eventually, torch_sample
 
 Start = Callable[..., GpuPoller]
 
@@ -78,8 +78,7 @@ def test_a_failure_of_the_library_takes_all_devices_and_ends(
     scrapes = Scrapes(start())
     hardware.change(changes)
     eventually(lambda: up(scrapes) == 0)
-    families = scrapes.names("kvscope_gpu") - {"kvscope_gpu_nvml_errors"}
-    assert families == {"kvscope_gpu_nvml_up"}
+    assert scrapes.names("kvscope_gpu") == {*OWN_FAMILIES, "kvscope_gpu_nvml_errors"}
     hardware.change(repair)
     eventually(lambda: up(scrapes) == 1 and scrapes.value("kvscope_gpu_up") == 1)
     lines = [record.message for record in caplog.records]

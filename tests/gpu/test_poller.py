@@ -16,7 +16,7 @@ from exporter.gpu.calls import Calls
 from exporter.gpu.session import Due, Session
 from exporter.gpu.xids import Xids
 from tests.fakes.nvml import STATES, Simulated, h200, machine
-from tests.gpu.support import Scrapes, eventually
+from tests.gpu.support import OWN_FAMILIES, Scrapes, eventually
 
 Start = Callable[..., GpuPoller]
 POLLS = 10_000
@@ -95,7 +95,7 @@ def test_release_lets_nvml_go_and_resume_takes_it_up(hardware: Simulated, start:
     assert hardware.references == 1
     assert poller.release() == "released"
     assert hardware.references == 0
-    assert scrapes.names("kvscope_gpu") == {"kvscope_gpu_nvml_up"}
+    assert scrapes.names("kvscope_gpu") == OWN_FAMILIES
     assert scrapes.value("kvscope_gpu_nvml_up") == 0
     calls = hardware.calls()
     time.sleep(0.05)
