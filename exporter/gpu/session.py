@@ -40,6 +40,8 @@ class Session:
         identities: of GPUs by index, kept over sessions for one that is lost when this begins.
         """
         self._calls = calls
+        self._xids = xids
+        self._unwatched = False
         self._identities = identities
         self._clock = clock
         self._last: dict[int, DeviceSample] = {}
@@ -49,8 +51,7 @@ class Session:
             self._cuda_version = _cuda_version(calls.ask("SystemGetCudaDriverVersion"))
             count = self._count()
             self._devices: dict[int, Device | None] = {n: self._open(n) for n in range(count)}
-            opened = [device for device in self._devices.values() if device is not None]
-            self._watcher = XidWatcher(calls, opened, xids)
+            self._watcher = XidWatcher(calls, self._opened, xids)
         except BaseException:
             _shut_down(calls)
             raise
@@ -61,6 +62,9 @@ class Session:
         if self._count() != len(self._devices):
             raise self._calls.failure("DeviceGetCount", NO_DEVICES)
         devices = tuple(self._poll(index, due) for index in self._devices)
+        if self._unwatched and self._watcher.stop(WATCHER_SECONDS):
+            self._watcher = XidWatcher(self._calls, self._opened, self._xids)
+            self._unwatched = False
         ended_ns = self._clock.monotonic_ns()
         return GpuSample(
             taken_ns=ended_ns,
@@ -76,6 +80,10 @@ class Session:
             return False
         _shut_down(self._calls)
         return True
+
+    @property
+    def _opened(self) -> list[Device]:
+        return [device for device in self._devices.values() if device is not None]
 
     def _count(self) -> int:
         """A count of zero is a failure: a container that lost its devices is no idle machine."""
@@ -105,8 +113,10 @@ class Session:
         return Device(self._calls, handle, identity, self._clock)
 
     def _poll(self, index: int, due: Due) -> DeviceSample:
-        device = self._devices[index] or self._open(index)
-        self._devices[index] = device
+        device = self._devices[index]
+        if device is None:
+            device = self._devices[index] = self._open(index)
+            self._unwatched |= device is not None  # it is back: register its events anew
         try:
             if device is None:
                 return self._down(index)

@@ -42,6 +42,8 @@ def test_a_gpu_that_is_lost_from_the_start_is_found(hardware: Simulated, start: 
     assert scrapes.value("kvscope_gpu_up", gpu="1") == 0
     hardware.change({"gpu.1.error": None})
     eventually(lambda: scrapes.value("kvscope_gpu_up", gpu="1", uuid=UUID.format(1)) == 1)
+    hardware.raise_xid(1, 95)
+    eventually(lambda: scrapes.value("kvscope_gpu_xid_events_total", gpu="1", xid="95") == 1)
 
 
 def test_a_gpu_whose_memory_call_fails_is_not_up(hardware: Simulated, start: Start) -> None:
