@@ -52,7 +52,7 @@ GPU = (
     _gpu("nvml_up", "Whether NVML answers; 0: the last sample is missing or old.", labels={}),
     _gpu(
         "sample_timestamp_seconds",
-        "Unix time of the sample that this page shows.",
+        "Unix time of the last sample; with kvscope_gpu_nvml_up at 0 nothing else of it is shown.",
         unit="seconds",
         labels={},
         otel="kvscope.gpu.sample.timestamp",

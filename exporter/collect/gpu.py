@@ -15,13 +15,11 @@ Values = dict[Key, float]
 
 def collect_nvml(families: Families, reading: Reading) -> Iterator[Family]:
     """Of the poller itself: there whatever NVML does."""
-    sample = reading.sample
-    yield families.single("kvscope_gpu_nvml_up", sample is not None)
-    if sample is not None:
-        yield families.single(
-            "kvscope_gpu_sample_timestamp_seconds", families.wall(sample.taken_ns)
-        )
-        yield families.single("kvscope_gpu_sample_duration_seconds", sample.duration_seconds)
+    last = reading.last
+    yield families.single("kvscope_gpu_nvml_up", reading.sample is not None)
+    if last is not None:
+        yield families.single("kvscope_gpu_sample_timestamp_seconds", families.wall(last.taken_ns))
+        yield families.single("kvscope_gpu_sample_duration_seconds", last.duration_seconds)
     if reading.errors:
         yield families.table(
             "kvscope_gpu_nvml_errors_total",

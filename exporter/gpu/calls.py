@@ -88,12 +88,14 @@ class Calls:
             level = logging.INFO if code == NO_PERMISSION else logging.DEBUG
             _LOGGER.log(level, "GPU %s: nvml%s: %s", place, name, code_name(code))
             raise NvmlCallError(name, code)
+        raise self.failure(name, code)
+
+    def failure(self, name: str, code: int) -> NvmlCallError:
+        """Counted, and as narrow as the code says."""
         self._count_error(name, code)
         if code in LOST:
-            raise DeviceLostError(name, code)
-        if code in DOWN:
-            raise NvmlDownError(name, code)
-        raise NvmlCallError(name, code)
+            return DeviceLostError(name, code)
+        return NvmlDownError(name, code) if code in DOWN else NvmlCallError(name, code)
 
     def ask(self, name: str, *arguments: Any, **named: Any) -> Any:
         """The answer, or None where there is none; a loss still raises."""

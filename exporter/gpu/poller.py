@@ -58,6 +58,8 @@ class Reading:
 
     sample: GpuSample | None
     """None: there is no fresh one, and NVML counts as down."""
+    last: GpuSample | None
+    """However old; its devices say nothing any more, its age does."""
     errors: dict[tuple[str, str], int]
     """By call and code, since the exporter began."""
     xids: dict[XidKey, XidCount]
@@ -78,6 +80,7 @@ class GpuPoller:
         self._cadence = cadence or Cadence()
         self._clock = clock or Clock()
         self._sample: GpuSample | None = None
+        self._last: GpuSample | None = None
         self._errors: Counter[tuple[str, str]] = Counter()
         self._xids = Xids(self._clock)
         self._identities: dict[int, Identity] = {}
@@ -111,7 +114,9 @@ class GpuPoller:
         limit_ns = self._cadence.stale_intervals * self._cadence.memory * 1e9
         if sample is not None and self._clock.monotonic_ns() - sample.taken_ns > limit_ns:
             sample = None
-        return Reading(sample=sample, errors=dict(self._errors), xids=self._xids.counts)
+        return Reading(
+            sample=sample, last=self._last, errors=dict(self._errors), xids=self._xids.counts
+        )
 
     @property
     def refused(self) -> dict[tuple[Place, str], str]:
@@ -161,7 +166,7 @@ class GpuPoller:
                     session = Session(self._calls, self._xids, self._identities, self._clock)
                 now = self._clock.monotonic_ns() / 1e9
                 due = Due(processes=now >= next_processes, sensors=now >= next_sensors)
-                self._sample = session.poll(due)
+                self._sample = self._last = session.poll(due)
             except NvmlCallError as error:
                 self._went_down(error)
                 if error.code == LIBRARY_NOT_FOUND:

@@ -40,6 +40,8 @@ class Session:
         identities: of GPUs by index, kept over sessions for one that is lost when this begins.
         """
         self._calls = calls
+        self._xids = xids
+        self._unwatched = False
         self._identities = identities
         self._clock = clock
         self._last: dict[int, DeviceSample] = {}
@@ -49,8 +51,7 @@ class Session:
             self._cuda_version = _cuda_version(calls.ask("SystemGetCudaDriverVersion"))
             count = self._count()
             self._devices: dict[int, Device | None] = {n: self._open(n) for n in range(count)}
-            opened = [device for device in self._devices.values() if device is not None]
-            self._watcher = XidWatcher(calls, opened, xids)
+            self._watcher = XidWatcher(calls, self._opened, xids)
         except BaseException:
             _shut_down(calls)
             raise
@@ -59,8 +60,11 @@ class Session:
         """One cycle over all devices. Raises NvmlDownError, and so if their number changed."""
         began_ns = self._clock.monotonic_ns()
         if self._count() != len(self._devices):
-            raise NvmlDownError("DeviceGetCount", NO_DEVICES)
+            raise self._calls.failure("DeviceGetCount", NO_DEVICES)
         devices = tuple(self._poll(index, due) for index in self._devices)
+        if self._unwatched and self._watcher.stop(WATCHER_SECONDS):
+            self._watcher = XidWatcher(self._calls, self._opened, self._xids)
+            self._unwatched = False
         ended_ns = self._clock.monotonic_ns()
         return GpuSample(
             taken_ns=ended_ns,
@@ -77,11 +81,15 @@ class Session:
         _shut_down(self._calls)
         return True
 
+    @property
+    def _opened(self) -> list[Device]:
+        return [device for device in self._devices.values() if device is not None]
+
     def _count(self) -> int:
         """A count of zero is a failure: a container that lost its devices is no idle machine."""
         count: int = self._calls.call("DeviceGetCount")
         if count == 0:
-            raise NvmlDownError("DeviceGetCount", NO_DEVICES)
+            raise self._calls.failure("DeviceGetCount", NO_DEVICES)
         return count
 
     def _open(self, index: int) -> Device | None:
@@ -105,8 +113,10 @@ class Session:
         return Device(self._calls, handle, identity, self._clock)
 
     def _poll(self, index: int, due: Due) -> DeviceSample:
-        device = self._devices[index] or self._open(index)
-        self._devices[index] = device
+        device = self._devices[index]
+        if device is None:
+            device = self._devices[index] = self._open(index)
+            self._unwatched |= device is not None  # it is back: register its events anew
         try:
             if device is None:
                 return self._down(index)
@@ -134,7 +144,7 @@ class Session:
             memory=memory,
             utilization_ratio=None if utilization is None else utilization[0],
             memory_activity_ratio=None if utilization is None else utilization[1],
-            mig=device.mig(),
+            mig=device.mig() if due.sensors or last is None or last.mig else (),
             processes=device.processes() if due.processes or last is None else last.processes,
             sensors=device.sensors() if due.sensors or last is None else last.sensors,
         )

@@ -15,7 +15,7 @@ from exporter.gpu.sample import Identity
 
 _LOGGER = logging.getLogger(__name__)
 
-WAIT_MILLISECONDS = 250
+WAIT_MILLISECONDS = 500
 """One wait; the longest that a shutdown has to wait for."""
 PAUSE_SECONDS = 1.0
 """After a wait that failed, as it does at once while a GPU is lost."""

@@ -60,14 +60,16 @@ class Still:
     """Always the same reading."""
 
     def read(self) -> Reading:
+        sample = GpuSample(
+            taken_ns=NOW_NS - 500_000_000,
+            duration_seconds=0.002,
+            driver_version="590.48.01",
+            cuda_version="13.1",
+            devices=(_GPU,),
+        )
         return Reading(
-            sample=GpuSample(
-                taken_ns=NOW_NS - 500_000_000,
-                duration_seconds=0.002,
-                driver_version="590.48.01",
-                cuda_version="13.1",
-                devices=(_GPU,),
-            ),
+            sample=sample,
+            last=sample,
             errors={("DeviceGetPowerUsage", "timeout"): 2},
             xids={XidKey("0", UUID, "94"): XidCount(2, NOW_NS - 10**9)},
         )

@@ -23,6 +23,12 @@ FAST = Cadence(
 )
 """A hundred times faster than in earnest; stale after a second."""
 SERVER_PID = 4242
+OWN_FAMILIES = {
+    "kvscope_gpu_nvml_up",
+    "kvscope_gpu_sample_timestamp_seconds",
+    "kvscope_gpu_sample_duration_seconds",
+}
+"""What stays while NVML is down, of a poller that ever had a sample."""
 NO_HOST = HostMemory(resident=None, limit=None, usage=None, working_set=None)
 ENGINE = EngineInfo(model_name="demo", max_model_len=131_072)
 

@@ -118,7 +118,7 @@ def test_a_driver_that_is_down_is_a_problem(
 
 
 def test_a_driver_that_hangs_is_a_problem_and_holds_nobody(hardware: Simulated) -> None:
-    hardware.change({"call.nvmlDeviceGetMemoryInfo_v2.delay_ms": 1500})
+    hardware.change({"call.nvmlDeviceGetMemoryInfo_v2.delay_ms": 600})
     result = doctor("--timeout", "0.2")
     assert result.exit_code == 1
     assert "NVML did not answer within 0.2 s: the driver hangs" in result.output

@@ -8,7 +8,7 @@ import pytest
 from exporter.gpu import GpuPoller
 from tests.fakes.nvml import STATES, Simulated, h200, machine
 from tests.fakes.nvml.states import UUID
-from tests.gpu.support import Scrapes, eventually, torch_sample
+from tests.gpu.support import OWN_FAMILIES, Scrapes, eventually, torch_sample
 
 Start = Callable[..., GpuPoller]
 
@@ -42,6 +42,8 @@ def test_a_gpu_that_is_lost_from_the_start_is_found(hardware: Simulated, start: 
     assert scrapes.value("kvscope_gpu_up", gpu="1") == 0
     hardware.change({"gpu.1.error": None})
     eventually(lambda: scrapes.value("kvscope_gpu_up", gpu="1", uuid=UUID.format(1)) == 1)
+    hardware.raise_xid(1, 95)
+    eventually(lambda: scrapes.value("kvscope_gpu_xid_events_total", gpu="1", xid="95") == 1)
 
 
 def test_a_gpu_whose_memory_call_fails_is_not_up(hardware: Simulated, start: Start) -> None:
@@ -78,8 +80,7 @@ def test_a_failure_of_the_library_takes_all_devices_and_ends(
     scrapes = Scrapes(start())
     hardware.change(changes)
     eventually(lambda: up(scrapes) == 0)
-    families = scrapes.names("kvscope_gpu") - {"kvscope_gpu_nvml_errors"}
-    assert families == {"kvscope_gpu_nvml_up"}
+    assert scrapes.names("kvscope_gpu") == {*OWN_FAMILIES, "kvscope_gpu_nvml_errors"}
     hardware.change(repair)
     eventually(lambda: up(scrapes) == 1 and scrapes.value("kvscope_gpu_up") == 1)
     lines = [record.message for record in caplog.records]

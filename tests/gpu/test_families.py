@@ -166,3 +166,30 @@ def test_readings_that_a_card_refuses_are_absent_never_zero(
         *("kvscope_gpu_memory_reserved_bytes", "kvscope_gpu_memory_free_bytes"),
         *("kvscope_gpu_memory_used_ratio", "kvscope_gpu_memory_component_bytes"),
     }
+
+
+def test_an_engine_on_a_mig_instance_has_its_figures_at_the_parents_index(
+    hardware: Simulated, start: Start
+) -> None:
+    hardware.become(machine(h200(), mig()))
+    scrapes = Scrapes(start())
+    uuid = "MIG-00000002-0000-0000-0000-000000000001"
+    scrapes.tell(torch_sample(device_uuid=uuid))
+    assert scrapes.value("kvscope_gpu_torch_ooms_total", gpu="1", uuid=uuid) == 0
+
+
+def test_a_binding_older_than_a_call_does_with_the_earlier_one(
+    hardware: Simulated, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("pynvml.nvmlDeviceGetTemperatureV")
+    scrapes = Scrapes(start())
+    assert scrapes.value("kvscope_gpu_temperature_celsius") == 52
+    assert not scrapes.series("kvscope_gpu_nvml_errors_total")
+
+
+def test_a_gpu_that_enters_mig_mode_shows_its_instances(hardware: Simulated, start: Start) -> None:
+    scrapes = Scrapes(start())
+    assert not scrapes.series("kvscope_gpu_mig_memory_bytes")
+    hardware.become(machine(mig()))
+    eventually(lambda: len(scrapes.series("kvscope_gpu_mig_memory_bytes")) == 6)
+    assert not scrapes.series("kvscope_gpu_memory_total_bytes")

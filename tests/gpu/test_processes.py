@@ -19,9 +19,10 @@ import typer
 from exporter.cli.app import app
 from tests.fakes.nvml import GIB, MIB, Simulated, build_library, h200, machine
 from tests.fakes.nvml.library import SONAME
+from tests.gpu.support import OWN_FAMILIES
 from tests.repo.checkout import ROOT
 
-MAX_SCRAPE_SECONDS = 0.1
+MAX_SCRAPE_SECONDS = 0.5
 MAX_EXIT_SECONDS = 2.0
 _COMMON = """
 import json, sys, time
@@ -112,7 +113,7 @@ def test_a_call_that_hangs_for_a_minute_holds_neither_scrapes_nor_the_exit(
         assert child.wait(30) == 0
         exit_seconds = time.time() - answer["now"]
     assert answer["slowest"] < MAX_SCRAPE_SECONDS
-    assert answer["families"] == ["kvscope_gpu_nvml_up"]
+    assert set(answer["families"]) == OWN_FAMILIES
     assert answer["release"] == "releasing"
     assert exit_seconds < MAX_EXIT_SECONDS
 

@@ -12,12 +12,15 @@
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
+#include <libgen.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -30,7 +33,7 @@ enum {
     OK = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6,
     INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, TIMEOUT = 10, VERSION_MISMATCH = 25
 };
-enum { MAX_GPUS = 16, MAX_MIG = 7, MAX_CALLS = 128, EVENT_POLL_US = 10000, XID_EVENT = 8 };
+enum { MAX_GPUS = 16, MAX_MIG = 7, MAX_CALLS = 128, XID_EVENT = 8 };
 
 typedef struct { int gpu, mig; } device_t;            /* mig -1: the GPU itself */
 static device_t devices[MAX_GPUS][MAX_MIG + 1];       /* [gpu][0] the GPU, [gpu][1 + i] MIG i */
@@ -445,17 +448,22 @@ NUMBER(nvmlDeviceGetGpuInstanceId, u32, "instance")
 
 /* ---- events: event.SEQ=GPU:XID, SEQ from 1; those there at registration are lost ------------- */
 
-typedef struct { u64 gpus, next; } event_set_t;
+typedef struct { u64 gpus, next; int changes; } event_set_t;   /* changes: inotify of the folder */
 typedef struct { device_t *device; u64 type, data; u32 gpu_instance, compute_instance; } event_t;
 
 API code_t nvmlEventSetCreate(event_set_t **out) {
+    char path[4096];
     ENTER;
+    snprintf(path, sizeof path, "%s", getenv("FAKE_NVML_STATE"));
     *out = calloc(1, sizeof **out);
+    (*out)->changes = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    inotify_add_watch((*out)->changes, dirname(path), IN_MOVED_TO);
     return OK;
 }
 
 API code_t nvmlEventSetFree(event_set_t *set) {
     ENTER;
+    close(set->changes);
     free(set);
     return OK;
 }
@@ -471,10 +479,27 @@ API code_t nvmlDeviceRegisterEvents(device_t *device, u64 types, event_set_t *se
     return OK;
 }
 
+static long now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+/* Sleeps in the kernel like the real one; the lock is free meanwhile. */
+static void wait_for_change(int changes, long ms) {
+    char events[4096];
+    struct pollfd readable = {changes, POLLIN, 0};
+    pthread_mutex_unlock(&lock);
+    if (poll(&readable, 1, (int)ms) > 0)
+        while (read(changes, events, sizeof events) > 0) { }
+    pthread_mutex_lock(&lock);
+}
+
 API code_t nvmlEventSetWait_v2(event_set_t *set, event_t *out, u32 timeout_ms) {
     char value[64];
+    long end = now_ms() + timeout_ms, left;
     ENTER;
-    for (u32 waited_us = 0;; waited_us += EVENT_POLL_US) {
+    for (;;) {
         while (set->next && lookup(value, sizeof value, "event.%llu", set->next)) {
             int gpu = atoi(value);
             set->next++;
@@ -483,10 +508,8 @@ API code_t nvmlEventSetWait_v2(event_set_t *set, event_t *out, u32 timeout_ms) {
                              strtoull(strchr(value, ':') + 1, NULL, 0), ~0u, ~0u};
             return OK;
         }
-        if (waited_us >= timeout_ms * 1000) return TIMEOUT;
-        pthread_mutex_unlock(&lock);
-        usleep(EVENT_POLL_US);
-        pthread_mutex_lock(&lock);
+        if ((left = end - now_ms()) <= 0) return TIMEOUT;
+        wait_for_change(set->changes, left);
         refresh();
     }
 }
