@@ -5,14 +5,16 @@ from typing import Any
 import pytest
 
 from engine.config import CacheConfig, SchedulerConfig
-from engine.sizing import PoolSizeError, pool_blocks
+from engine.sizing import Footprint, HostMemory, PoolSizeError, PoolSizer
 
 SCHEDULER = SchedulerConfig(max_model_len=100, max_num_seqs=4)
 """One sequence needs 7 blocks of 16 tokens."""
 
 
-def blocks(device: str = "cpu", *, bytes_per_block: int = 1000, **cache: Any) -> int:
-    return pool_blocks(CacheConfig(**cache), SCHEDULER, bytes_per_block, device)
+def blocks(*, bytes_per_block: int = 1000, **cache: Any) -> int:
+    footprint = Footprint(weights=0, buffers=0, bytes_per_block=bytes_per_block)
+    sizer = PoolSizer(CacheConfig(**cache), HostMemory())
+    return sizer.size(SCHEDULER, footprint, lambda: pytest.fail("a CPU is not measured")).num_blocks
 
 
 def test_as_told_in_blocks_or_bytes() -> None:
@@ -40,10 +42,5 @@ def test_too_small_is_refused(cache: dict[str, Any], numbers: tuple[str, ...]) -
 
 
 def test_more_than_is_free_is_refused() -> None:
-    with pytest.raises(PoolSizeError, match=r"takes 953\.7 GiB, but .* GiB are free"):
+    with pytest.raises(PoolSizeError, match=r"takes 953\.67 GiB, but .* GiB are free"):
         blocks(num_gpu_blocks_override=1024, bytes_per_block=10**9)
-
-
-def test_untold_on_another_device_is_refused() -> None:
-    with pytest.raises(PoolSizeError, match="kv-cache-memory-bytes"):
-        blocks("cuda")
