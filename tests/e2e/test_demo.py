@@ -1,5 +1,6 @@
 """`kvscope demo`: usage that rises and falls, hits, evictions and preemptions, by itself."""
 
+import signal
 import time
 
 import httpx
@@ -7,6 +8,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.process import kvscope
+
+PATIENCE_SECONDS = 120.0
+"""The workload swings every 20 s; a machine that others use as well is slower to follow."""
 
 
 def scrape(url: str) -> dict[str, float]:
@@ -20,28 +24,42 @@ def scrape(url: str) -> dict[str, float]:
     return sums
 
 
+def rose_and_fell(usages: list[float]) -> bool:
+    """From below half to nearly full, and a fifth of the pool down again."""
+    peak = usages.index(max(usages))
+    return (
+        usages[peak] > 0.9
+        and min(usages[:peak], default=1) < 0.5
+        and (min(usages[peak:]) < usages[peak] - 0.2)
+    )
+
+
 @pytest.mark.slow
-def test_demo_shows_pressure_and_ends_by_itself() -> None:
-    with kvscope("demo", "--port", "0", "--duration", "23") as process:
+def test_demo_shows_pressure_that_comes_and_goes() -> None:
+    with kvscope("demo", "--port", "0") as process:
         url = process.find(r"metrics +(\S+)/metrics")
         usages: list[float] = []
         last: dict[str, float] = {}
-        while process.popen.poll() is None:
-            try:
-                last = scrape(url)
-            except httpx.TransportError:
-                break  # it ends
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not (len(usages) > 10 and rose_and_fell(usages)):
+            assert time.monotonic() < deadline, f"usage did not rise and fall: {usages}"
+            last = scrape(url)
             usages.append(last.get("kvscope_kv_usage_ratio/active", 0.0))
             time.sleep(0.3)
+        process.send(signal.SIGINT)
         assert process.wait() == 0
-    assert max(usages) > 0.9
-    peak = usages.index(max(usages))
-    assert min(usages[:peak]) < 0.5
-    assert min(usages[peak:]) < max(usages) - 0.2
     assert last["kvscope_prefix_cache_hit_tokens_total"] > 0
     assert last["kvscope_kv_block_evictions_total"] > 0
     assert last["kvscope_preemptions_total"] > 0
     assert last["kvscope_kv_ledger_imbalance_blocks"] == 0
     assert f"{url}/v1/completions" in process.text
     assert "preempted" in process.text
+    assert "Traceback" not in process.text
+
+
+def test_demo_ends_by_itself() -> None:
+    began = time.monotonic()
+    with kvscope("demo", "--port", "0", "--duration", "2") as process:
+        assert process.wait() == 0
+    assert time.monotonic() - began < PATIENCE_SECONDS
     assert "Traceback" not in process.text

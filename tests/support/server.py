@@ -17,6 +17,7 @@ from engine.block_pool import BlockPool
 from engine.build import Engine, EngineConfig, build_engine
 from engine.bus import EventBus
 from engine.config import CacheConfig, ModelConfig
+from engine.events import DeviceMemorySampled
 from engine.request import SampledToken, ScheduledSequence
 from engine.server.app import ApiConfig, create_app
 from engine.step_loop import Runner
@@ -42,6 +43,12 @@ class Reins:
         """Replies instead of the model's; the demo model's token is a byte. Repeats."""
         self.ends_after: int | None = None
         """Tokens before an end-of-sequence token."""
+
+    def drop_caches(self) -> None:
+        self._runner.drop_caches()
+
+    def sample_memory(self) -> DeviceMemorySampled:
+        return self._runner.sample_memory()
 
     def execute(self, rows: Sequence[ScheduledSequence]) -> list[SampledToken | None]:
         self._go.wait()
