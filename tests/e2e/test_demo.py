@@ -47,7 +47,7 @@ def test_demo_shows_pressure_that_comes_and_goes() -> None:
             usages.append(last.get("kvscope_kv_usage_ratio/active", 0.0))
             time.sleep(0.3)
         process.send(signal.SIGINT)
-        assert process.wait() == 0
+        assert process.wait(PATIENCE_SECONDS) == 0
     assert last["kvscope_prefix_cache_hit_tokens_total"] > 0
     assert last["kvscope_kv_block_evictions_total"] > 0
     assert last["kvscope_preemptions_total"] > 0
@@ -60,6 +60,6 @@ def test_demo_shows_pressure_that_comes_and_goes() -> None:
 def test_demo_ends_by_itself() -> None:
     began = time.monotonic()
     with kvscope("demo", "--port", "0", "--duration", "2") as process:
-        assert process.wait() == 0
+        assert process.wait(PATIENCE_SECONDS) == 0
     assert time.monotonic() - began < PATIENCE_SECONDS
     assert "Traceback" not in process.text
