@@ -119,6 +119,8 @@ class Exhaustion(Fold):
     def _sized(self, event: PoolCreated | PoolSnapshot) -> None:
         self._usable = event.num_blocks - event.reserved
         self._block_size = event.block_size
+        if isinstance(event, PoolCreated):
+            self._active = 0
 
     def _arrived(self, event: RequestArrived) -> None:
         if self._block_size:
@@ -127,6 +129,7 @@ class Exhaustion(Fold):
             self._most[event.request] = -(-tokens // self._block_size)
 
     def _admitted(self, event: RequestScheduled | RequestResumed) -> None:
+        self._num_running += 1
         if event.request in self._most:
             self._running.add(event.request)
             self._owed += self._remaining(event.request)
@@ -150,6 +153,9 @@ class Exhaustion(Fold):
             self._owed += self._remaining(event.request)
 
     def _gave_back(self, event: BlocksReleased) -> None:
+        self._num_running = max(0, self._num_running - 1)
+        if not self._num_running:  # no step may follow to say so
+            self._active = 0
         if event.request in self._running:
             self._owed -= self._remaining(event.request)
             self._running.discard(event.request)

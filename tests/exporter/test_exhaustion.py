@@ -62,6 +62,30 @@ def test_after_a_gap_nothing_is_known_until_the_requests_of_before_have_ended() 
     assert fold.committed_blocks == 0
 
 
+def test_when_all_clients_have_gone_nothing_is_committed_though_no_step_follows() -> None:
+    engine = Accounting(num_blocks=10, max_num_batched_tokens=40)
+    fold = Exhaustion()
+    requests = [engine.add([number] * 16, 10) for number in range(2)]
+    while engine.pool.num_available:
+        engine.step()
+    assert engine.scheduler.num_running == 2
+    fold.on_batch(batch(0, *engine.events, step(engine.pool.num_active, running=2)))
+    assert fold.seconds_to_exhaustion == 0.0
+    before = len(engine.events)
+    for request in requests:
+        engine.scheduler.finish(request, "abort")
+    engine.flush()
+    fold.on_batch(batch(1, *engine.events[before:]))
+    assert fold.committed_blocks == 0
+    assert fold.seconds_to_exhaustion is None
+
+
+def test_a_new_pool_has_nothing_committed() -> None:
+    fold = Exhaustion()
+    fold.on_batch(batch(0, PoolCreated(100, 16, 0)))
+    assert fold.committed_blocks == 0
+
+
 def test_a_steady_growth_meets_the_end_when_it_should() -> None:
     fold = grown(10.0)
     assert fold.seconds_to_exhaustion == pytest.approx((1_000 - 195) / 10, rel=0.02)
