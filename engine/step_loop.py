@@ -228,10 +228,14 @@ class StepLoop:
         plan = self._scheduler.schedule()
         if not plan.rows:
             return False
+        wanted: DeviceOutOfMemoryError | None = None
         try:
             sampled = self._runner.execute(plan.rows)
         except DeviceOutOfMemoryError as error:
-            self._survive(plan, error)
+            # A copy: the frames of the one that was raised keep the step's tensors alive.
+            wanted = DeviceOutOfMemoryError(error.wanted_bytes)
+        if wanted is not None:
+            self._survive(plan, wanted)
             return True
         finished = self._scheduler.update(
             plan, [None if token is None else token.token_id for token in sampled]

@@ -1,5 +1,6 @@
 """KV tensors of all layers: their layout, their bytes, writing and gathering."""
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -66,18 +67,25 @@ def _layer_shape(config: PreTrainedConfig) -> LayerShape:
 class KVCache:
     """Paged K and V of every layer on one device.
 
-    `layers[i]` is (2, num_blocks, block_size, H_kv, D), K before V. Starts at zero: slots that
-    a mask hides must still be finite.
+    `layers[i]` is (2, num_blocks, block_size, H_kv, D), K before V. Slots that a mask hides must
+    still be finite: it starts at zero, and `clear` wipes what an earlier owner left.
     """
 
     def __init__(self, layout: KVLayout, num_blocks: int, device: torch.device) -> None:
         self.layout = layout
         self.num_blocks = num_blocks
         self.device = device
-        self.layers = [
-            torch.zeros(2, num_blocks, layout.block_size, *shape, dtype=layout.dtype, device=device)
-            for shape in layout.layers
-        ]
+        # Layers of one shape share a tensor (layers, 2, num_blocks, …): one call clears a block.
+        self._stacks = {
+            shape: torch.zeros(
+                *(count, 2, num_blocks, layout.block_size, *shape),
+                dtype=layout.dtype,
+                device=device,
+            )
+            for shape, count in Counter(layout.layers).items()
+        }
+        unbound = {shape: iter(stack.unbind()) for shape, stack in self._stacks.items()}
+        self.layers = [next(unbound[shape]) for shape in layout.layers]
         # Per layer: K and V by block (num_blocks, block_size, H_kv, D), then by slot (…, H_kv, D).
         self._blocks = [(layer[0], layer[1]) for layer in self.layers]
         self._slots = [(layer[0].flatten(0, 1), layer[1].flatten(0, 1)) for layer in self.layers]
@@ -90,6 +98,11 @@ class KVCache:
         key_slots, value_slots = self._slots[layer]
         key_slots.index_copy_(0, slots, key)
         value_slots.index_copy_(0, slots, value)
+
+    def clear(self, block: int) -> None:
+        """Zero a block in every layer, before its first token is written."""
+        for stack in self._stacks.values():
+            stack.select(2, block).zero_()
 
     def gather(self, layer: int, blocks: Tensor) -> tuple[Tensor, Tensor]:
         """Copies of K and V of n blocks in the order given.

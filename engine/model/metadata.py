@@ -78,6 +78,8 @@ class StepBatch:
 
     token_ids, positions, slots: (T,) int64 on `device`. sample_positions: (S,) int64, the index
     in the flattened batch of the last token of every row that samples, in the rows' order.
+    opened: blocks that get their first tokens and stay in part unwritten. Those slots are read, and
+    hidden by a mask; but NaN or infinity of an earlier owner would pass through it.
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class StepBatch:
         positions: list[int] = []
         slots: list[int] = []
         last_token = [0] * len(rows)
+        self.opened: list[int] = []
         self.spans: list[PrefillSpan] = []
         for index in chain(decodes, others):
             row = rows[index]
@@ -104,6 +107,8 @@ class StepBatch:
                 for position in range(start, end)
             ]
             last_token[index] = len(token_ids) - 1
+            if start <= end - end % block_size < end:
+                self.opened.append(table[end // block_size])
             if row.count > 1:
                 self.spans.append(PrefillSpan(begin, len(token_ids), start, table))
 

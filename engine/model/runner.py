@@ -85,6 +85,8 @@ class ModelRunner:
 def step_logits(model: PreTrainedModel, step: PagedStep) -> Tensor:
     """(S, V) float32, one row per sampling row of the batch. Writes the cache."""
     batch = step.batch
+    for block in batch.opened:
+        step.cache.clear(block)
     with paged_step(step):
         output = model(
             input_ids=batch.token_ids[None],

@@ -63,11 +63,9 @@ def _mix(number: int) -> int:
 
 def _probabilities(logits: Tensor, requests: Sequence[Request]) -> Tensor:
     """(N, V) float64, scaled by temperature. Shifted first: tiny temperatures must not overflow."""
-    temperatures = torch.tensor(
-        [request.sampling.temperature for request in requests], device=logits.device
-    )
+    temperatures = _column([request.sampling.temperature for request in requests], logits)
     shifted = logits - logits.amax(dim=-1, keepdim=True)
-    return (shifted / temperatures[:, None]).softmax(dim=-1, dtype=torch.float64)
+    return (shifted / temperatures).softmax(dim=-1)
 
 
 def _draw(logits: Tensor, requests: Sequence[Request], uniforms: list[float]) -> list[int]:

@@ -25,6 +25,6 @@ EXHAUSTION = (
         unit="seconds",
         group="exhaustion",
         otel_name="kvscope.kv.time_to_exhaustion",
-        source=("PoolCreated", "PoolSnapshot", "StepCompleted"),
+        source=("PoolCreated", "PoolSnapshot", "BlocksReleased", "StepCompleted"),
     ),
 )

@@ -109,6 +109,11 @@ class Exhaustion(Fold):
     def on_batch(self, batch: Batch) -> None:
         self._now_ns = batch.time_ns
         super().on_batch(batch)
+        seconds = self._now_ns / 1e9
+        if self._active is not None and (
+            not self._samples or seconds - self._samples[-1][0] >= SAMPLE_SECONDS
+        ):
+            self._samples.append((seconds, self._active))  # an idle engine too: its trend is flat
 
     def on_gap(self) -> None:
         self._most.clear()
@@ -153,13 +158,14 @@ class Exhaustion(Fold):
             self._owed += self._remaining(event.request)
 
     def _gave_back(self, event: BlocksReleased) -> None:
-        self._num_running = max(0, self._num_running - 1)
-        if not self._num_running:  # no step may follow to say so
-            self._active = 0
         if event.request in self._running:
             self._owed -= self._remaining(event.request)
             self._running.discard(event.request)
         self._held.pop(event.request, None)
+        # The next heartbeat states both; but a request that ends while the engine idles has none.
+        self._num_running = max(0, self._num_running - 1)
+        if self._active is not None:
+            self._active = max(0, self._active - len(event.cached) - len(event.free))
 
     def _remaining(self, request: int) -> int:
         return max(0, self._most[request] - self._held.get(request, 0))
@@ -167,9 +173,6 @@ class Exhaustion(Fold):
     def _stepped(self, event: StepCompleted) -> None:
         self._active = event.active_blocks
         self._num_running = event.running
-        seconds = self._now_ns / 1e9
-        if not self._samples or seconds - self._samples[-1][0] >= SAMPLE_SECONDS:
-            self._samples.append((seconds, event.active_blocks))
 
     def _slope(self) -> float | None:
         """Blocks a second, by least squares over the window."""

@@ -86,6 +86,14 @@ class EngineMachine(RuleBasedStateMachine):
             self.engine.scheduler.finish(live[choice % len(live)], "abort")
 
     @rule()
+    def run_out_of_memory(self) -> None:
+        """A step that was scheduled and failed: nothing of it was computed."""
+        plan = self.engine.scheduler.schedule()
+        if plan.rows and self.engine.scheduler.shrink(plan) is None:
+            for row in plan.rows:
+                self.engine.scheduler.finish(row.request, "error")
+
+    @rule()
     def reset(self) -> None:
         self.engine.pool.reset()
 
@@ -113,8 +121,8 @@ class EngineMachine(RuleBasedStateMachine):
             for e in self.engine.events
             if isinstance(e, RequestResumed)
         )
-        aborted = any(r.finish_reason == "abort" for r in self.engine.requests)
-        assert aborted or discarded == recovered
+        cut_short = any(r.finish_reason in ("abort", "error") for r in self.engine.requests)
+        assert cut_short or discarded == recovered
 
 
 TestEngineMachine = EngineMachine.TestCase

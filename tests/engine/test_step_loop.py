@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 
 import pytest
@@ -65,14 +66,16 @@ class Gate(ContentRunner):
 class Running:
     """A started loop and all that came out of it."""
 
-    def __init__(self, *, queue_limit: int = 100, stall_seconds: float = 60.0) -> None:
+    def __init__(
+        self, *, queue_limit: int = 100, stall_seconds: float = 60.0, runner: Gate | None = None
+    ) -> None:
         self.bus = EventBus()
         self.events: Subscription = self.bus.subscribe()
         self.pool = BlockPool(16, BLOCK_SIZE, self.bus)
         self.bus.provide_snapshot(self.pool.snapshot)
         config = SchedulerConfig(max_model_len=40, max_num_seqs=4)
         scheduler = Scheduler(config, KVManager(self.pool, self.bus), self.bus, frozenset())
-        self.runner = Gate()
+        self.runner = runner or Gate()
         self.outputs: list[StepOutput] = []
         self.loop = StepLoop(
             scheduler,
@@ -270,6 +273,44 @@ def test_a_step_without_memory_is_retried_smaller_and_nobody_loses_a_token(
     assert failures[0].retry_tokens == failures[0].step_tokens // 2
     after = [type(e) for e in events[events.index(failures[0]) :]]
     assert after[1] is DeviceMemorySampled, "a sample follows every out-of-memory error"
+
+
+class Activations:
+    """What a step holds while it runs."""
+
+
+class LeavesActivations(Gate):
+    """A runner whose failed step leaves what it held in the frames of its exception."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: weakref.ref[Activations] | None = None
+        self.freed: list[bool] = []
+        """At each dropping of caches, whether what the failed step held was gone."""
+
+    def execute(self, rows: Sequence[ScheduledSequence]) -> list[SampledToken | None]:
+        activations = Activations()
+        self.held = weakref.ref(activations)
+        return super().execute(rows)
+
+    def drop_caches(self) -> None:
+        assert self.held is not None
+        self.freed.append(self.held() is None)
+
+
+def test_what_a_failed_step_held_is_free_before_caches_are_dropped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    runner = LeavesActivations()
+    runner.memory_tokens = 3
+    running = Running(runner=runner)
+    running.loop.start()
+    with caplog.at_level(logging.CRITICAL, logger="engine.step_loop"):
+        request = running.submit([1] * 8, 2)
+        wait_for(lambda: running.reason(request))
+    running.loop.shutdown(0)
+    assert runner.freed
+    assert all(runner.freed)
 
 
 def test_a_request_that_no_memory_is_enough_for_ends_alone(

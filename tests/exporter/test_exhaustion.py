@@ -2,7 +2,14 @@
 
 import pytest
 
-from engine.events import Batch, EngineEvent, PoolCreated, RequestPreempted, StepCompleted
+from engine.events import (
+    Batch,
+    DeviceMemorySampled,
+    EngineEvent,
+    PoolCreated,
+    RequestPreempted,
+    StepCompleted,
+)
 from exporter.fold import Exhaustion
 from tests.support.accounting import Accounting
 
@@ -113,4 +120,27 @@ def test_a_second_of_history_is_no_trend() -> None:
     fold.on_batch(batch(0, PoolCreated(100, 16, 0)))
     for at in range(4):
         fold.on_batch(batch(at / 2, step(10 * at)))
+    assert fold.seconds_to_exhaustion is None
+
+
+def test_requests_that_end_while_the_engine_idles_leave_nothing_committed() -> None:
+    engine = Accounting(num_blocks=14, max_num_batched_tokens=40)
+    fold = Exhaustion()
+    requests = [engine.add([number] * 8, 20) for number in range(2)]
+    engine.step()
+    fold.on_batch(batch(0, *engine.events, step(engine.pool.num_active, running=2)))
+    before = len(engine.events)
+    for request in requests:  # both clients go away: no step follows
+        engine.scheduler.finish(request, "abort")
+    engine.flush()
+    fold.on_batch(batch(1, *engine.events[before:]))
+    assert fold.committed_blocks == 0
+
+
+def test_an_idle_engine_does_not_approach_the_end() -> None:
+    fold = grown(10.0)
+    assert fold.seconds_to_exhaustion is not None
+    fold.on_batch(batch(20, step(0)))
+    for at in range(30):  # all that an idle engine says
+        fold.on_batch(batch(21 + at, DeviceMemorySampled(1, None, 0, 0)))
     assert fold.seconds_to_exhaustion is None

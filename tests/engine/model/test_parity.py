@@ -143,6 +143,24 @@ def test_only_the_rows_own_slots_are_written(paged_model: PreTrainedModel) -> No
             assert set(changed[kind].nonzero().flatten().tolist()) == owned
 
 
+@pytest.mark.parametrize("left_behind", [float("nan"), float("inf")])
+def test_what_an_earlier_owner_left_in_a_block_does_not_reach_a_later_one(
+    paged_model: PreTrainedModel, left_behind: float
+) -> None:
+    clean, dirty = (ModelRunner(paged_model, num_blocks=NUM_BLOCKS, block_size=4) for _ in range(2))
+    for cuts in ((0, 22), (0, 3, 9, 22), tuple(range(23))):  # whole, in chunks, token by token
+        for layer in dirty.cache.layers:
+            layer.fill_(left_behind)
+        logits = []
+        for runner in (clean, dirty):
+            pool = Sequences(runner, 4, seed=7)
+            request = pool.make(22)
+            for start, end in pairwise(cuts):
+                last = pool.run((request, start, end - start))
+            logits.append(last)
+        torch.testing.assert_close(logits[1], logits[0], atol=0, rtol=0)
+
+
 def test_results_come_in_the_order_of_the_rows(paged_model: PreTrainedModel) -> None:
     runner = ModelRunner(paged_model, num_blocks=NUM_BLOCKS, block_size=4)
     pool = Sequences(runner, 4, seed=6)

@@ -47,6 +47,7 @@ def test_greedy_is_the_likeliest() -> None:
         {"temperature": 5.0, "top_p": 1e-9},
         {"temperature": 1e-30},
         {"temperature": 1e-30, "top_k": 3, "top_p": 0.9},
+        {"temperature": 1e-300},  # 0 in single precision
     ],
 )
 def test_narrowest_settings_equal_greedy(sampling: dict[str, float]) -> None:
