@@ -173,3 +173,16 @@ def test_a_long_prompt_ahead_of_a_decoding_request_does_not_starve_it() -> None:
         before = decoding.num_output_tokens
         engine.step()
         assert decoding.num_output_tokens == before + 1
+
+
+def test_a_resumed_request_that_finds_more_than_it_lost_recomputes_nothing() -> None:
+    engine = Accounting(num_blocks=10, policy="priority", max_num_batched_tokens=12)
+    victim = engine.add([1] * 18, 2, priority=1)
+    engine.step()
+    engine.add([1] * 24, 2)  # shares what the victim has computed, and goes on
+    assert engine.scheduler.shrink(engine.scheduler.schedule()) is not None
+    assert (victim.num_preemptions, victim.discarded_tokens) == (1, 12)
+    engine.add([2] * 12, 1)  # keeps the victim waiting until the other's prompt is there
+    engine.run()
+    (resumed,) = of_type(engine, RequestResumed)
+    assert (resumed.recompute_tokens, resumed.cached_tokens) == (0, 12)
