@@ -1,6 +1,7 @@
 """The bus: nothing lost without a count, nothing that blocks the step, snapshots on demand."""
 
 import threading
+from typing import Any
 
 import pytest
 
@@ -99,6 +100,23 @@ def test_a_snapshot_is_served_though_nothing_happens() -> None:
     batch = subscription.take()
     assert batch is not None
     assert batch.events == [SNAPSHOT]
+
+
+def test_what_is_emitted_while_a_flush_takes_the_events_is_not_lost() -> None:
+    class Busy(list[Any]):
+        """Events of a step, to which another thread adds one just after they were copied."""
+
+        def __getitem__(self, index: Any) -> Any:
+            copied = super().__getitem__(index)
+            self.append(event(2))
+            return copied
+
+    bus = EventBus()
+    subscription = bus.subscribe()
+    bus._events = Busy([event(1)])
+    bus.flush()
+    assert numbers(subscription.take()) == [1]
+    assert bus._events == [event(2)], "it travels with the next step"
 
 
 def test_what_other_threads_emit_is_never_lost() -> None:

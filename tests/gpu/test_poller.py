@@ -188,3 +188,17 @@ def test_every_machine_of_the_double_is_polled_without_an_error(
         hardware.become(STATES[name]())
         scrapes = Scrapes(start())
         assert scrapes.value("kvscope_gpu_nvml_up") == 1, name
+
+
+def test_a_sample_older_than_three_intervals_is_none(hardware: Simulated) -> None:
+    ahead_ns = 0
+    clock = Clock(monotonic_ns=lambda: time.monotonic_ns() + ahead_ns)
+    poller = GpuPoller(Cadence(memory=60.0), clock)  # reads once, then sleeps through this test
+    poller.start()
+    eventually(lambda: poller.read().sample is not None)
+    ahead_ns = 175 * 10**9
+    assert poller.read().sample is not None
+    ahead_ns = 181 * 10**9
+    assert poller.read().sample is None
+    assert poller.read().last is not None, "its age is still told"
+    poller.stop()
