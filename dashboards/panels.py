@@ -59,7 +59,6 @@ def numbers(
 
     over_range: the queries look at the whole time range, so they are asked once, for now.
     """
-    colouring = common.BigValueColorMode
     panel = (
         stat.Panel()
         .id(id)

@@ -285,7 +285,7 @@ otherwise nothing helps |
 | evicted, unreachable | they were here, and had to go | more KV memory, fewer sequences at once, \
 prefix-aware routing over replicas |
 | partial | prompts are short against a block | smaller `--block-size` |
-| *low after a preemption* | active requests take the cache's room | treat the pool's pressure first |
+| *low after a preemption* | active requests take the cache's room | relieve the pool first |
 """
 
 
