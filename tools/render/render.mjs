@@ -75,7 +75,9 @@ async function draw(job) {
 async function shoot(page, { width }, url) {
   const said = [];
   page.on('pageerror', (error) => said.push(`page: ${error.stack ?? error}`));
-  page.on('console', (line) => line.type() === 'error' && said.push(`console: ${line.text()}`));
+  page.on('console', (line) => {
+    if (line.type() === 'error') said.push(`console: ${line.text()} ${line.location().url ?? ''}`);
+  });
   await page.setViewport({ width, height: 1000 });
   await page.goto(url);
   const timeout = Number(options.timeout) * 1000;

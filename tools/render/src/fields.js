@@ -3,6 +3,7 @@ import {
   applyFieldOverrides,
   cacheFieldDisplayNames,
   FieldConfigOptionsRegistry,
+  FieldType,
   standardTransformers,
   standardTransformersRegistry,
   transformDataFrame,
@@ -78,13 +79,15 @@ function registryOf(panel) {
       .filter(({ id }) => id.startsWith('custom.'))
       .map(({ id }) => id.slice('custom.'.length)),
   ]);
+  // Drawing options are none of the time axis'; a table's column of times has some.
+  const drawn = (field) => panel.type === 'table' || field.type !== FieldType.time;
   const item = (id, path, isCustom) => ({
     id,
     path,
     name: id,
     isCustom,
     process: (value) => value,
-    shouldApply: () => true,
+    shouldApply: isCustom ? drawn : () => true,
     getItemsCount: () => 1,
     editor: () => null,
     override: () => null,

@@ -1,7 +1,7 @@
 // The page: reads its job, asks Prometheus, draws the dashboard, leaves a report on `window`.
-import { dateMath } from '@grafana/data';
+import { dateMath, dateTime } from '@grafana/data';
 import { initPluginTranslations } from '@grafana/i18n';
-import { ThemeContext } from '@grafana/ui';
+import { GlobalStyles, ThemeContext } from '@grafana/ui';
 import { createRoot } from 'react-dom/client';
 
 import { loadAnnotations } from './annotations.js';
@@ -34,6 +34,7 @@ async function main() {
   );
   createRoot(document.getElementById('root')).render(
     <ThemeContext.Provider value={theme}>
+      <GlobalStyles />
       <Page {...{ dashboard, range, variables, items, spans, width }} />
     </ThemeContext.Provider>,
   );
@@ -43,11 +44,13 @@ async function main() {
 }
 
 function rangeOf(from = 'now-1h', to = 'now') {
-  return {
-    from: dateMath.toDateTime(from, {}),
-    to: dateMath.toDateTime(to, { roundUp: true }),
-    raw: { from, to },
-  };
+  return { from: momentOf(from), to: momentOf(to, { roundUp: true }), raw: { from, to } };
+}
+
+function momentOf(text, options = {}) {
+  const moment = /^\d+$/.test(text) ? dateTime(Number(text)) : dateMath.toDateTime(text, options);
+  if (!moment?.isValid()) throw new Error(`${text} is no time: expected now-15m, or milliseconds`);
+  return moment;
 }
 
 async function dataOf({ panel, scoped, w: width }, range, variables) {

@@ -59,7 +59,7 @@ function Content({ panel, data, ...rest }) {
 
 function Text({ options = {} }) {
   const html = options.mode === 'html' ? options.content : renderMarkdown(options.content ?? '');
-  return <div className="markdown" dangerouslySetInnerHTML={{ __html: html }} />;
+  return <div className="markdown-html" dangerouslySetInnerHTML={{ __html: html }} />;
 }
 
 function Note({ width, height, children }) {

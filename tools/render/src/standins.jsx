@@ -106,7 +106,7 @@ export function StateTimeline({ frames, panel, range, width, height }) {
       height={height}
       draw={(pen) => {
         const longest = Math.max(...rows.map((row) => pen.measureText(row.name).width));
-        const [left, right] = [Math.min(200, longest + 14), width - 8];
+        const [left, right] = [Math.min(width * 0.45, longest + 14), width - 8];
         const x = timeScale(range, left, right);
         const states = new Map();
         rows.forEach((row, index) => {
