@@ -266,7 +266,7 @@ def hardware() -> Row:
                     total(rate("kvscope_gpu_nvlink_bytes_total", GPU), "direction"),
                     "NVLink {{direction}}",
                 ),
-                span=6,
+                span=8,
                 when_absent=_NO_GPU,
             ),
             graph(
@@ -277,7 +277,7 @@ def hardware() -> Row:
                 "hertz",
                 Q(worst(_gpu("sm_clock_hertz"), _BY_GPU), GPU_LEGEND),
                 Q(worst(_gpu("memory_clock_hertz"), _BY_GPU), f"memory, {GPU_LEGEND}"),
-                span=6,
+                span=8,
                 when_absent=_NO_GPU,
             ),
             graph(
@@ -297,7 +297,7 @@ def hardware() -> Row:
                     "duration, {{instance}}",
                 ),
                 steps=limits.LAG_SECONDS,
-                span=6,
+                span=8,
                 when_absent=_NO_GPU,
             ),
             rows(
@@ -318,8 +318,8 @@ def hardware() -> Row:
                     "correctable": Column("Rows replaced", COUNT),
                     "uncorrectable": Column("of these uncorrectable", COUNT, limits.NONE_IS_GOOD),
                 },
-                span=12,
-                height=8,
+                span=24,
+                height=5,
                 when_absent=_NO_GPU,
             ),
         ],
