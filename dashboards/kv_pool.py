@@ -98,7 +98,7 @@ def _verdict() -> Row:
             ),
             numbers(
                 105,
-                "Bill: tokens computed twice",
+                "Tokens done twice",
                 "In the time range on screen: tokens that preemptions threw away and that had to "
                 "be computed again. Divide by tokens per second for the GPU time they took.",
                 TOKENS,
@@ -108,7 +108,7 @@ def _verdict() -> Row:
             ),
             numbers(
                 106,
-                "Bill: seconds of waiting",
+                "Seconds stalled",
                 "In the time range on screen: time that preempted requests stood still, all "
                 "together, counted when they resume. Users see it as a reply that stops midway.",
                 SECONDS,
@@ -140,7 +140,10 @@ def _holders() -> Row:
                 lines=("capacity", "committed"),
                 colours=limits.BLOCK_COLOURS,
                 axis="blocks",
-                height=10,
+                height=9,
+                span=14,
+                right=True,
+                calcs=("lastNotNull",),
             ),
             graph(
                 202,
@@ -154,7 +157,8 @@ def _holders() -> Row:
                 ),
                 high=1,
                 steps=limits.POOL_USAGE,
-                height=10,
+                height=9,
+                span=10,
             ),
             graph(
                 203,

@@ -149,7 +149,7 @@ def steps() -> Row:
                 stacked=True,
                 colours={"running": "blue", "waiting": "orange"},
                 axis="requests",
-                span=6,
+                span=8,
             ),
             graph(
                 602,
@@ -160,7 +160,7 @@ def steps() -> Row:
                 Q(total(rate("kvscope_step_tokens_total"), "phase"), "{{phase}}"),
                 stacked=True,
                 colours={"prefill": "light-blue", "decode": "blue"},
-                span=6,
+                span=8,
             ),
             quantiles(
                 603,
@@ -171,20 +171,29 @@ def steps() -> Row:
                     Q(quantile(q, "kvscope_step_duration_seconds"), f"p{q * 100:g}")
                     for q in (0.5, 0.99)
                 ),
-                span=6,
+                span=8,
             ),
             graph(
                 604,
-                "Ends and refusals",
-                "How requests ended, and why they were refused. error: see the log. queue_full: "
-                "more arrive than can be served. abort: clients gave up.",
+                "Ends",
+                "How requests ended. error: see the log. abort: clients gave up, often because "
+                "they waited. length: max_tokens was the limit.",
                 REQUESTS_PER_SECOND,
                 Q(total(rate("kvscope_requests_finished_total"), "reason"), "{{reason}}"),
-                Q(total(rate("kvscope_requests_rejected_total"), "reason"), "refused: {{reason}}"),
-                colours={"error": "red", "abort": "orange", "stop": "blue", "length": "light-blue"},
-                calcs=("lastNotNull",),
-                right=True,
-                span=6,
+                stacked=True,
+                colours=limits.END_COLOURS,
+                listed=True,
+            ),
+            graph(
+                605,
+                "Refusals",
+                "Requests turned away, by why. queue_full: more arrive than can be served; add "
+                "replicas. prompt_too_long, invalid: the client's mistake. engine_dead: restart.",
+                REQUESTS_PER_SECOND,
+                Q(total(rate("kvscope_requests_rejected_total"), "reason"), "{{reason}}"),
+                stacked=True,
+                colours={"queue_full": "orange", "engine_dead": "red"},
+                listed=True,
             ),
         ],
     )

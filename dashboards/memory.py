@@ -22,10 +22,23 @@ from dashboards.queries import (
 )
 
 BY_GPU = "instance, gpu, uuid"
-_COMPONENT = series("kvscope_gpu_memory_component_bytes", GPU)
+_FROM_BELOW = (
+    "weights",
+    "kv_pool",
+    "torch_live_other|torch_pending|torch_cached",
+    "non_torch|server_process",
+    "other_processes|unattributed|unsplit",
+    "driver_reserved",
+    "free",
+)
+"""Components in the order of the stack: a query each, because the stack follows the queries."""
 _HEADROOM = series("kvscope_gpu_memory_headroom_bytes", GPU)
 _OTHERS = series("kvscope_gpu_memory_component_bytes", GPU, component="other_processes")
 _NO_GPU = "No GPU is read here: `kvscope doctor` says why."
+
+
+def _parts(components: str) -> str:
+    return series("kvscope_gpu_memory_component_bytes", f'{GPU},component=~"{components}"')
 
 
 def _host(kind: str) -> str:
@@ -57,7 +70,7 @@ def _verdict() -> Row:
         [
             numbers(
                 101,
-                "GPU: room after the largest step",
+                "GPU: room left",
                 "Memory that the next allocation can get, less the largest step so far, on the GPU "
                 "where that is least. Red: the next step as large fails. Lower "
                 "--gpu-memory-utilization, or find who grew below.",
@@ -137,33 +150,33 @@ def _where() -> Row:
                 "Red: other processes. Orange: nobody's that we can name. Grey: free. What grew "
                 "before the trouble is the culprit. Several cards: their sum; choose a GPU above.",
                 BYTES,
-                Q(total(_COMPONENT, "component"), "{{component}}"),
+                *(Q(total(_parts(parts), "component"), "{{component}}") for parts in _FROM_BELOW),
                 Q(total(series("kvscope_gpu_memory_total_bytes", GPU)), "total"),
                 stacked=True,
                 lines=("total",),
                 colours=limits.MEMORY_COLOURS,
                 low=None,
-                height=11,
+                height=12,
                 span=16,
                 right=True,
                 calcs=("lastNotNull",),
                 when_absent=_NO_GPU,
             ),
-            note(202, "What is what?", _COMPONENTS, span=8, height=11),
+            note(202, "What is what?", _COMPONENTS, span=8, height=12),
             rows(
                 203,
                 "Cards",
                 "One line a card and server. Room is what a step can still take beyond the largest "
                 "so far: a red cell is where to begin.",
-                Q(series("kvscope_gpu_memory_total_bytes", GPU), "total"),
-                Q(series("kvscope_gpu_memory_used_ratio", GPU), "used"),
-                Q(_HEADROOM, "headroom"),
-                Q(series("kvscope_gpu_activation_peak_bytes", GPU), "peak"),
-                Q(gpu_room(), "room"),
-                Q(_OTHERS, "others"),
+                Q(worst(series("kvscope_gpu_memory_total_bytes", GPU), BY_GPU), "total"),
+                Q(worst(series("kvscope_gpu_memory_used_ratio", GPU), BY_GPU), "used"),
+                Q(worst(_HEADROOM, BY_GPU), "headroom"),
+                Q(worst(series("kvscope_gpu_activation_peak_bytes", GPU), BY_GPU), "peak"),
+                Q(worst(gpu_room(), BY_GPU), "room"),
+                Q(worst(_OTHERS, BY_GPU), "others"),
                 columns={
                     "gpu": Column("GPU", width=60),
-                    "uuid": Column("UUID", width=330),
+                    "uuid": Column("UUID", width=340),
                     "instance": Column("Server", width=160),
                     "total": Column("Memory", BYTES),
                     "used": Column("In use", RATIO),
@@ -182,16 +195,16 @@ def _where() -> Row:
 _COMPONENTS = """
 | part | is |
 |---|---|
-| weights, kv_pool | what the server took at its start; constant |
-| torch_live_other | activations and buffers in use now |
+| weights, kv_pool | what the server took at its start |
+| torch_live_other | activations and buffers in use |
 | torch_pending, torch_cached | freed, not yet given back |
 | non_torch | CUDA context, kernels, NCCL, graphs |
-| server_process | all of these, of a server that does not split them |
+| server_process | all of these, where not split |
 | other_processes | somebody else on your card |
-| unattributed | nobody's: drivers, displays, hidden processes |
-| unsplit | non_torch, others and unattributed, where processes do not tell |
+| unattributed | nobody's: displays, hidden processes |
+| unsplit | what processes do not tell |
 | driver_reserved | firmware, page tables, ECC |
-| free | can be taken by anyone, others too |
+| free | anyone may take it, others too |
 """
 
 

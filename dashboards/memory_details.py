@@ -112,8 +112,7 @@ def allocator() -> Row:
                     "peak {{kind}}",
                 ),
                 span=8,
-                right=True,
-                calcs=("lastNotNull",),
+                listed=True,
                 when_absent=_NO_TORCH,
             ),
             graph(
@@ -176,7 +175,7 @@ def hardware() -> Row:
                 Q(or_zero(total(_gpu("row_remap_failed"))), "remap failed"),
                 Q(f"sum(1 - {series('kvscope_gpu_nvml_up', SERVER)})", "driver silent"),
                 steps=limits.NONE_IS_GOOD,
-                span=6,
+                span=8,
                 height=7,
                 when_absent="no GPU",
             ),
@@ -201,7 +200,7 @@ def hardware() -> Row:
                     "{{reason}}, GPU {{gpu}}",
                 ),
                 meanings={0: ("no", "green"), 1: ("yes", "orange")},
-                span=12,
+                span=10,
                 height=7,
                 when_absent=_NO_GPU,
             ),
@@ -305,9 +304,21 @@ def hardware() -> Row:
                 "Devices",
                 "What is built in, and what wore out: rows of memory replaced in its life. "
                 "Uncorrectable ones that increase: plan a replacement.",
-                Q(_gpu("info"), "present"),
-                Q(_gpu("remapped_rows_total", cause="correctable"), "correctable"),
-                Q(_gpu("remapped_rows_total", cause="uncorrectable"), "uncorrectable"),
+                Q(
+                    worst(
+                        _gpu("info"),
+                        f"{_BY_GPU}, name, driver_version, cuda_version, pci_bus_id",
+                    ),
+                    "present",
+                ),
+                Q(
+                    worst(_gpu("remapped_rows_total", cause="correctable"), _BY_GPU),
+                    "correctable",
+                ),
+                Q(
+                    worst(_gpu("remapped_rows_total", cause="uncorrectable"), _BY_GPU),
+                    "uncorrectable",
+                ),
                 columns={
                     "gpu": Column("GPU", width=60),
                     "name": Column("Model"),

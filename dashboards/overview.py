@@ -102,20 +102,20 @@ def _verdict() -> Row:
             ),
             numbers(
                 103,
-                "Longest wait for a step",
+                "Hanging since",
                 "Time since the last step of an engine that has work. Red: the engine hangs; look "
                 "at /health and the log, then restart it.",
                 SECONDS,
-                Q(or_zero(worst(STEP_AGE)), ""),
+                Q(f"clamp_min({worst(STEP_AGE)}, 0) or vector(0)", ""),
                 steps=limits.STEP_AGE_SECONDS,
                 span=3,
                 link=pool,
             ),
             numbers(
                 104,
-                "Errors and refusals",
+                "Error ratio",
                 "Share of requests that ended in an error or were refused at the door. Red: the "
-                "KV pool dashboard says by which reason; 'none' means no request ended.",
+                "KV pool dashboard says by which reason; 'idle' means that no request ended.",
                 RATIO,
                 Q(_ERRORS, ""),
                 steps=limits.ERROR_SHARE,
@@ -125,7 +125,7 @@ def _verdict() -> Row:
             ),
             numbers(
                 105,
-                "First token, p95",
+                "First token p95",
                 "95 of 100 requests have their first token within this time. Red: compare with "
                 "queueing below. Queue long: pool or batch is full. Queue short: prompts are long.",
                 SECONDS,
@@ -136,7 +136,7 @@ def _verdict() -> Row:
             ),
             numbers(
                 106,
-                "Fullest KV pool",
+                "Fullest pool",
                 "Blocks that requests reference, of those that can be handed out, in the engine "
                 "where that is highest. Red: the next burst preempts. Open the KV pool.",
                 RATIO,
@@ -147,7 +147,7 @@ def _verdict() -> Row:
             ),
             numbers(
                 107,
-                "Computed twice",
+                "Done twice",
                 "Share of all computed tokens that had been computed before and were thrown away "
                 "by a preemption. Orange: the pool is too small for this load, or too many "
                 "sequences run at once.",
@@ -160,7 +160,7 @@ def _verdict() -> Row:
             ),
             numbers(
                 108,
-                "Least GPU room",
+                "GPU room",
                 "Memory that the next allocation can get, less the largest step so far, on the GPU "
                 "where that is least. Red: the next step as large runs out of memory. Open Memory.",
                 BYTES,
@@ -198,7 +198,8 @@ def _what() -> Row:
                     "gpu": Column("GPU", width=60),
                     "since": Column("Since", unit=units.DateTimeFromNow, width=130),
                 },
-                span=9,
+                span=24,
+                height=5,
                 when_absent="No alert fires.",
             ),
             rows(
@@ -224,10 +225,11 @@ def _what() -> Row:
                     "hits": Column(
                         "Hit ratio", RATIO, link=to_engine_of_row("Prefix cache", PREFIX_CACHE)
                     ),
-                    "twice": Column("Computed twice", TOKENS_PER_SECOND),
+                    "twice": Column("Done twice", TOKENS_PER_SECOND, width=100),
                     "exhaustion": Column("Full in", SECONDS, limits.TIME_TO_EXHAUSTION),
                 },
-                span=15,
+                span=24,
+                height=6,
             ),
         ],
     )

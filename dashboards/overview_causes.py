@@ -6,6 +6,7 @@ from dashboards.links import KV_POOL, MEMORY, PREFIX_CACHE, to_dashboard
 from dashboards.panels import (
     BYTES,
     COUNT,
+    PER_SECOND,
     RATIO,
     REQUESTS_PER_SECOND,
     SECONDS,
@@ -146,16 +147,15 @@ def why() -> Row:
             graph(
                 404,
                 "Ends and refusals",
-                "Requests by how they ended. error: see the log. queue_full: more arrive than can "
+                "Requests by how they ended. error: see the log. refused: more arrive than can "
                 "be served. abort: clients gave up, often because of waiting.",
                 REQUESTS_PER_SECOND,
                 Q(total(rate("kvscope_requests_finished_total"), "reason"), "{{reason}}"),
-                Q(total(rate("kvscope_requests_rejected_total"), "reason"), "refused: {{reason}}"),
+                Q(total(rate("kvscope_requests_rejected_total")), "refused"),
                 stacked=True,
-                colours={"error": "red", "abort": "orange", "stop": "blue", "length": "light-blue"},
+                colours=limits.END_COLOURS,
                 span=8,
-                right=True,
-                calcs=("lastNotNull",),
+                listed=True,
             ),
             graph(
                 405,
@@ -214,7 +214,7 @@ def trust() -> Row:
                 "Events lost",
                 "Batches dropped because the exporter was too slow, gaps that it saw, and folds "
                 "that failed. Anything but 0: give the process more CPU, or report the error.",
-                "si: /s",
+                PER_SECOND,
                 Q(total(rate("kvscope_event_batches_dropped_total", SERVER)), "batches dropped"),
                 Q(total(rate("kvscope_event_gaps_total", SERVER)), "gaps"),
                 Q(total(rate("kvscope_fold_errors_total", SERVER)), "failed folds"),
@@ -242,15 +242,14 @@ def trust() -> Row:
             graph(
                 606,
                 "What the exporter costs",
-                "CPU spent on events, by fold, in cores. Above a tenth of a core in the engine's "
-                "process it competes with the engine: report it.",
-                "si: cores",
+                "CPU spent on events, by fold, as a share of one core. Above a tenth in the "
+                "engine's process it competes with the engine: report it.",
+                RATIO,
                 Q(total(rate("kvscope_fold_seconds_total", SERVER), "fold"), "{{fold}}"),
                 stacked=True,
                 span=6,
                 height=7,
-                right=True,
-                calcs=("lastNotNull",),
+                listed=True,
             ),
         ],
     )

@@ -25,10 +25,10 @@ COUNT = units.Short
 RATIO = units.PercentUnit
 SECONDS = units.Seconds
 TOKENS = units.Short
-TOKENS_PER_SECOND = "si: tok/s"
-BLOCKS_PER_SECOND = "si: blocks/s"
+TOKENS_PER_SECOND = "si:tok/s"
+BLOCKS_PER_SECOND = "suffix: blocks/s"
 REQUESTS_PER_SECOND = units.RequestsPerSecond
-PER_SECOND = "si: /s"
+PER_SECOND = "suffix: /s"
 
 Panel = Builder[dm.Panel]
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -112,12 +112,13 @@ def graph(
     height: int = 8,
     calcs: tuple[str, ...] = ("lastNotNull", "max"),
     right: bool = False,
+    listed: bool = False,
     link: Link | None = None,
     when_absent: str = "",
 ) -> Panel:
     """Lines, or a stack. `lines`: series drawn over the stack, as what it must not pass.
 
-    right: the legend stands beside the picture, for many series.
+    right: the legend stands beside the picture. listed: it is names only, for many series.
     """
     panel = (
         timeseries.Panel()
@@ -133,9 +134,11 @@ def graph(
         .legend(
             cb.VizLegendOptions()
             .show_legend(True)
-            .display_mode(common.LegendDisplayMode.TABLE)
+            .display_mode(
+                common.LegendDisplayMode.LIST if listed else common.LegendDisplayMode.TABLE
+            )
             .placement(common.LegendPlacement.RIGHT if right else common.LegendPlacement.BOTTOM)
-            .calcs(list(calcs))
+            .calcs([] if listed else list(calcs))
         )
         .tooltip(
             cb.VizTooltipOptions()
@@ -295,8 +298,7 @@ def rows(
         )
     )
     for column in columns.values():
-        if properties := list(_column_properties(column)):
-            panel.override_by_name(column.title, properties)
+        panel.override_by_name(column.title, list(_column_properties(column)))
     return panel
 
 
@@ -326,6 +328,7 @@ def _value(key: str, value: object) -> dm.DynamicConfigValue:
 
 
 def _column_properties(column: Column) -> Iterable[dm.DynamicConfigValue]:
+    yield _value("noValue", "-")  # or a missing cell says what the whole table says when empty
     if column.unit:
         yield _value("unit", column.unit)
     if column.width is not None:

@@ -82,7 +82,7 @@ def _verdict() -> Row:
             ),
             numbers(
                 103,
-                "Missed, but had been here",
+                "Missed: evicted",
                 "Share of the asked blocks that were missed because they had been evicted, or "
                 "because an ancestor had: what a larger pool could have found. Above some percent: "
                 "more KV memory, or route equal prefixes to the same engine.",

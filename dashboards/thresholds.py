@@ -122,4 +122,13 @@ MISS_COLOURS = {
 }
 """Blocks that were asked for: only `evicted` and `unreachable` could have been hits."""
 
+END_COLOURS = {
+    "stop": "blue",
+    "length": "light-blue",
+    "abort": "orange",
+    "error": "red",
+    "refused": "dark-red",
+}
+"""How requests ended: blue as they should, the others not."""
+
 SEVERITY_COLOURS = {"critical": "red", "warning": "orange", "info": "blue"}

@@ -103,7 +103,7 @@ def _verdict() -> Row:
             ),
             numbers(
                 104,
-                "First token, p95",
+                "First token p95",
                 "95 of 100 requests have their first token within this time. Red: compare with the "
                 "queue below.",
                 SECONDS,
@@ -163,8 +163,7 @@ def _where() -> Row:
                     "hits": Column("Hit ratio", RATIO),
                     "preemptions": Column("Preemptions", PER_SECOND),
                 },
-                span=16,
-                height=7,
+                height=6,
             ),
             rows(
                 202,
@@ -179,8 +178,7 @@ def _where() -> Row:
                     "enable_prefix_caching": Column("Prefix caching"),
                     "cache_dtype": Column("KV type"),
                 },
-                span=8,
-                height=7,
+                height=5,
             ),
         ],
     )
@@ -307,7 +305,7 @@ def _work() -> Row:
                     "{{finished_reason}}",
                 ),
                 stacked=True,
-                colours={"error": "red", "abort": "orange", "stop": "blue", "length": "light-blue"},
+                colours=limits.END_COLOURS,
                 span=8,
             ),
         ],
