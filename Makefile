@@ -11,7 +11,7 @@ VLLM_PYTHON ?=
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv tools demo test lint types bench docs dashboards clean
+.PHONY: help venv tools demo test lint types bench docs dashboards screenshots clean
 
 PIP_INSTALL := $(VENV)/bin/pip install $(if $(CI),--quiet) -c $(VENV)/constraints.txt
 STAMP := $(VENV)/.installed
@@ -73,6 +73,10 @@ docs: venv ## Write docs/metrics.md anew
 
 dashboards: venv ## Write dashboards/*.json anew
 	$(VENV)/bin/python -m dashboards
+
+screenshots: venv tools ## Draw docs/images anew (needs node 20, npm, Chromium and a C compiler)
+	cd tools/render && npm install --no-package-lock --no-audit --no-fund && npm run build
+	$(VENV)/bin/python -m tests.stack.screenshots
 
 clean: ## Remove what make and the tools left
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

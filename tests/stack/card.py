@@ -32,8 +32,9 @@ NOTEBOOK_PID = 77
 class Card:
     """Torch's allocator on it, and the file that the driver's double reads.
 
-    `orders` names a JSON file of what befalls the card from outside: `foreign_bytes`, `xids`, and
-    `gpu`, readings of the double.
+    `orders` names a JSON file of what befalls the card: `foreign_bytes` another process asks for,
+    `workspace_bytes` a library in the engine's own process does, `xids`, and `gpu`, readings of the
+    double. Whoever asks gets what is free; for the workspace torch returns what it caches.
     """
 
     state: Path
@@ -44,6 +45,7 @@ class Card:
     retries: int = 0
     ooms: int = 0
     foreign: int = 0
+    workspace: int = 0
     _tokens: int = 0
     _xids: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -74,8 +76,13 @@ class Card:
         return WEIGHTS + self.kv_pool + self.cached
 
     @property
+    def held(self) -> int:
+        """By the engine's process."""
+        return NON_TORCH + self.workspace + self.reserved
+
+    @property
     def free(self) -> int:
-        return max(0, TOTAL - DRIVER_RESERVED - NON_TORCH - self.reserved - self.foreign)
+        return max(0, TOTAL - DRIVER_RESERVED - self.held - self.foreign)
 
     def sample(self) -> DeviceMemorySampled:
         with self._lock:
@@ -106,23 +113,29 @@ class Card:
         while not stop.wait(WRITE_SECONDS):
             with self._lock:
                 tokens, self._tokens = self._tokens, 0
-                wanted = int(self._ordered().get("foreign_bytes", 0))
-                self.foreign = min(wanted, self.foreign + self.free)
+                self._hand_out(self._ordered())
             busy += 0.2 * (min(1.0, tokens / 40) - busy)
             driver.change(self._hardware(busy))
             for xid in self._ordered().get("xids", [])[self._xids :]:
                 self._xids += 1
                 driver.raise_xid(0, xid)
 
+    def _hand_out(self, orders: dict[str, Any]) -> None:
+        self.foreign = min(int(orders.get("foreign_bytes", 0)), self.foreign + self.free)
+        workspace = int(orders.get("workspace_bytes", 0))
+        if workspace > self.workspace + self.free:
+            self.retries += 1
+            self.cached = 0
+        self.workspace = min(workspace, self.workspace + self.free)
+
     def _hardware(self, busy: float) -> dict[str, object]:
-        used = NON_TORCH + self.reserved + self.foreign
         foreign = f",{NOTEBOOK_PID}:{self.foreign}" if self.foreign else ""
         readings: dict[str, object] = {
             "name": "NVIDIA L4",
             "memory.total": TOTAL,
             "memory.reserved": DRIVER_RESERVED,
-            "memory.used": used,
-            "processes": f"{os.getpid()}:{NON_TORCH + self.reserved}{foreign}",
+            "memory.used": self.held + self.foreign,
+            "processes": f"{os.getpid()}:{self.held}{foreign}",
             "utilization.gpu": round(98 * busy),
             "utilization.memory": round(60 * busy),
             "temperature": round(44 + 24 * busy),

@@ -190,13 +190,12 @@ def play(on: Stage, seconds: float) -> list[Window]:
 
 def _misfortunes(share: float) -> dict[str, Any]:
     """By how much of the incident is over."""
-    foreign = 0
-    if 0.15 <= share < 0.85:
-        foreign = min(5 * GIB, round((share - 0.1) / 0.3 * 5 * GIB)) // MIB * MIB
+    taken = max(0.0, min(1.0, (share - 0.15) / 0.3))
     hot = {"temperature": 91, "clocks_event_reasons": "0x48", "clock.sm": 870}
     worn = {"remapped.uncorrectable": 1, "remapped.pending": 1, "ecc.uncorrected": 1}
     return {
-        "foreign_bytes": foreign,
+        "foreign_bytes": round(taken * 5 * GIB) // MIB * MIB,
+        "workspace_bytes": GIB if share >= 0.6 else 0,
         "xids": [63, 94] if share >= 0.5 else [],
         "gpu": {**(worn if share >= 0.5 else {}), **(hot if share >= 0.6 else {})},
     }

@@ -1,4 +1,4 @@
-// What the page needs from a server: itself, its job, Grafana's icons, and Prometheus.
+// What the page needs from a server: itself, its job, Grafana's icons and font, and Prometheus.
 import fs from 'node:fs/promises';
 import http from 'node:http';
 import path from 'node:path';
@@ -8,11 +8,18 @@ const HERE = path.dirname(fileURLToPath(import.meta.url));
 const PAGE = path.join(HERE, 'dist');
 const ICONS = path.join(HERE, 'node_modules/@grafana/ui/dist/public/img/icons');
 const ICONS_URL = '/public/build/img/icons/';
+const FONT = path.join(HERE, 'node_modules/@fontsource/inter/files');
+const FONT_FILES = {
+  '/public/fonts/inter/Inter-Regular.woff2': 'inter-latin-400-normal.woff2',
+  '/public/fonts/inter/Inter-Medium.woff2': 'inter-latin-500-normal.woff2',
+  '/public/fonts/inter/Inter-Italic.woff2': 'inter-latin-400-italic.woff2',
+};
 const TYPES = {
   '.css': 'text/css',
   '.html': 'text/html',
   '.js': 'text/javascript',
   '.svg': 'image/svg+xml',
+  '.woff2': 'font/woff2',
 };
 
 /** On a free loopback port. Returns {url, close}. */
@@ -37,6 +44,8 @@ async function answer(request, response, job, prometheus) {
     const upstream = await fetch(asked);
     return send(response, upstream.status, 'application/json', Buffer.from(await upstream.arrayBuffer()));
   }
+  if (pathname in FONT_FILES) return file(response, FONT, FONT_FILES[pathname]);
+  if (pathname === '/favicon.ico') return send(response, 204, 'image/x-icon', '');
   const icon = pathname.startsWith(ICONS_URL);
   const inside = icon ? pathname.slice(ICONS_URL.length) : pathname === '/' ? 'index.html' : pathname;
   return file(response, icon ? ICONS : PAGE, inside);
