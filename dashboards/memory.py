@@ -178,12 +178,12 @@ def _where() -> Row:
                     "gpu": Column("GPU", width=60),
                     "uuid": Column("UUID", width=340),
                     "instance": Column("Server", width=160),
-                    "total": Column("Memory", BYTES),
-                    "used": Column("In use", RATIO),
-                    "headroom": Column("Headroom", BYTES, limits.HEADROOM_BYTES),
-                    "peak": Column("Largest step", BYTES),
-                    "room": Column("Room", BYTES, limits.ROOM_AFTER_PEAK_BYTES),
-                    "others": Column("Others", BYTES),
+                    "total": Column("Memory", BYTES, width=115),
+                    "used": Column("In use", RATIO, width=115),
+                    "headroom": Column("Headroom", BYTES, limits.HEADROOM_BYTES, width=115),
+                    "peak": Column("Largest step", BYTES, width=115),
+                    "room": Column("Room", BYTES, limits.ROOM_AFTER_PEAK_BYTES, width=115),
+                    "others": Column("Others", BYTES, width=115),
                 },
                 height=5,
                 when_absent=_NO_GPU,
@@ -199,10 +199,9 @@ _COMPONENTS = """
 | torch_live_other | activations and buffers in use |
 | torch_pending, torch_cached | freed, not yet given back |
 | non_torch | CUDA context, kernels, NCCL, graphs |
-| server_process | all of these, where not split |
 | other_processes | somebody else on your card |
 | unattributed | nobody's: displays, hidden processes |
-| unsplit | what processes do not tell |
+| server_process, unsplit | where it is not told apart |
 | driver_reserved | firmware, page tables, ECC |
 | free | anyone may take it, others too |
 """

@@ -125,7 +125,7 @@ def _verdict() -> Row:
             ),
             numbers(
                 105,
-                "First token p95",
+                "First token",
                 "95 of 100 requests have their first token within this time. Red: compare with "
                 "queueing below. Queue long: pool or batch is full. Queue short: prompts are long.",
                 SECONDS,

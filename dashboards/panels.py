@@ -67,6 +67,7 @@ def numbers(
         .datasource(SOURCE)
         .unit(unit)
         .no_value(when_absent)
+        .mappings([_not_a_number(when_absent)])
         .thresholds(_thresholds(steps))
         .reduce_options(cb.ReduceDataOptions().calcs(["lastNotNull"]))
         .color_mode(
@@ -336,6 +337,8 @@ def _column_properties(column: Column) -> Iterable[dm.DynamicConfigValue]:
     if column.link is not None:
         yield _value("links", [column.link.model()])
     if column.steps is not None:
+        nothing = {"match": "null+nan", "result": {"text": "-", "color": "transparent"}}
+        yield _value("mappings", [{"type": "special", "options": nothing}])
         steps = [{"value": value, "color": colour} for value, colour in column.steps]
         yield _value("thresholds", {"mode": "absolute", "steps": steps})
     if column.colours is not None:
@@ -346,6 +349,16 @@ def _column_properties(column: Column) -> Iterable[dm.DynamicConfigValue]:
         yield _value("mappings", [{"type": "value", "options": options}])
     if column.steps is not None or column.colours is not None:
         yield _value("custom.cellOptions", {"type": "color-background", "mode": "basic"})
+
+
+def _not_a_number(text: str) -> dm.SpecialValueMap:
+    """A quantile of nothing is NaN."""
+    return dm.SpecialValueMap(
+        options=dm.DashboardSpecialValueMapOptions(
+            match=dm.SpecialValueMatch.NA_N,
+            result=dm.ValueMappingResult(text=text, color="transparent"),
+        )
+    )
 
 
 def _thresholds(steps: Steps) -> db.ThresholdsConfig:
