@@ -112,7 +112,7 @@ def assemble(
             .current(dm.VariableOption(text="default", value="default", selected=True))
         )
         .annotation(_alerts("Critical alerts", "critical", "red"))
-        .annotation(_alerts("Other alerts", "warning|info", "orange"))
+        .annotation(_alerts("Other alerts", "warning|info", "orange").enable(False))
     )
     for each in variables:
         board.with_variable(each)
@@ -124,7 +124,11 @@ def assemble(
 
 
 def _alerts(name: str, severities: str, colour: str) -> db.AnnotationQuery:
-    """A bar over every time that one of our alerts fired."""
+    """A bar over every time that one of our alerts fired.
+
+    Only critical ones are shown until somebody ticks the others: under pressure there are so many
+    that they would tint every graph.
+    """
     return (
         db.AnnotationQuery()
         .name(name)

@@ -5,7 +5,6 @@ from dashboards.frame import Row
 from dashboards.panels import (
     BYTES,
     COUNT,
-    PER_SECOND,
     RATIO,
     SECONDS,
     Column,
@@ -20,6 +19,7 @@ from dashboards.queries import (
     GPU,
     GPU_LEGEND,
     SERVER,
+    added,
     or_zero,
     rate,
     series,
@@ -210,10 +210,10 @@ def hardware() -> Row:
                 "XID: the driver's critical events; the runbook says which are the program's fault "
                 "(13, 31, 43, 45) and which the card's. Uncorrected ECC errors: replace the card "
                 "if they repeat. Failed calls: the driver is in trouble, or rights are missing.",
-                PER_SECOND,
-                Q(total(rate("kvscope_gpu_xid_events_total", GPU), "xid"), "XID {{xid}}"),
-                Q(total(rate("kvscope_gpu_ecc_errors_total", GPU), "type"), "ECC {{type}}"),
-                Q(total(rate("kvscope_gpu_nvml_errors_total", SERVER), "call"), "{{call}}"),
+                COUNT,
+                Q(total(added("kvscope_gpu_xid_events_total", GPU), "xid"), "XID {{xid}}"),
+                Q(total(added("kvscope_gpu_ecc_errors_total", GPU), "type"), "ECC {{type}}"),
+                Q(total(added("kvscope_gpu_nvml_errors_total", SERVER), "call"), "{{call}}"),
                 span=6,
             ),
             graph(

@@ -199,7 +199,7 @@ def _what() -> Row:
                     "since": Column("Since", unit=units.DateTimeFromNow, width=130),
                 },
                 span=24,
-                height=5,
+                height=8,
                 when_absent="No alert fires.",
             ),
             rows(
@@ -229,7 +229,7 @@ def _what() -> Row:
                     "exhaustion": Column("Full in", SECONDS, limits.TIME_TO_EXHAUSTION),
                 },
                 span=24,
-                height=6,
+                height=5,
             ),
         ],
     )

@@ -152,6 +152,7 @@ def graph(
     )
     if stacked:
         panel.stacking(cb.StackingConfig().mode(common.StackingMode.NORMAL).group("A"))
+        panel.axis_soft_min(0)  # a part can be negative; without this the axis begins at the lowest
     for name, colour in (colours or {}).items():
         panel.override_by_name(name, [_value("color", {"mode": "fixed", "fixedColor": colour})])
     for name in lines:

@@ -45,6 +45,11 @@ def over_range(name: str, selector: str = ENGINE, **labels: str) -> str:
     return f"increase({series(name, selector, **labels)}[{WHOLE_RANGE}])"
 
 
+def added(name: str, selector: str = ENGINE, **labels: str) -> str:
+    """How much a counter grew in the rate window: for events so rare that a rate says little."""
+    return f"increase({series(name, selector, **labels)}[{RATE_WINDOW}])"
+
+
 def total(expr: str, by: str = "") -> str:
     return f"sum by ({by}) ({expr})" if by else f"sum({expr})"
 
