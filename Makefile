@@ -11,7 +11,7 @@ VLLM_PYTHON ?=
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv tools demo test lint types bench docs dashboards screenshots clean
+.PHONY: help venv tools demo test lint types bench docs dashboards alerts screenshots clean
 
 PIP_INSTALL := $(VENV)/bin/pip install $(if $(CI),--quiet) -c $(VENV)/constraints.txt
 STAMP := $(VENV)/.installed
@@ -73,6 +73,10 @@ docs: venv ## Write docs/metrics.md anew
 
 dashboards: venv ## Write dashboards/*.json anew
 	$(VENV)/bin/python -m dashboards
+	$(VENV)/bin/python -m alerts
+
+alerts: venv ## Write the rules and deploy/kubernetes/ anew
+	$(VENV)/bin/python -m alerts
 
 screenshots: venv tools ## Draw docs/images anew (needs node 20, npm, Chromium and a C compiler)
 	cd tools/render && npm install --no-package-lock --no-audit --no-fund && npm run build

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
+from alerts import thresholds
 from alerts.rules import groups, mapping, rule_file
 from alerts.thresholds import JOB, TTFT_SECONDS, XIDS
 from alerts.timing import Timing, seconds_of
@@ -144,3 +145,22 @@ def test_promtool_accepts_the_rules(tool: str) -> None:
 @pytest.mark.parametrize("path", CASE_FILES, ids=relative)
 def test_promtool_sees_the_cases_pass(path: Any, tool: str) -> None:
     run(tool, "test", "rules", str(path))
+
+
+def test_the_document_has_a_row_for_every_alert_with_its_severity() -> None:
+    page = (ROOT / "docs" / "alerts.md").read_text()
+    rows = re.findall(r"^\| \[`(Kvscope\w+)`\]\(\S+\) \| (\w+) \|", page, re.MULTILINE)
+    assert rows == list(
+        dict.fromkeys((rule["alert"], rule["labels"]["severity"]) for rule in ALERT_RULES)
+    )
+
+
+def test_panels_and_alerts_draw_the_same_lines() -> None:
+    """Where a panel shows what an alert compares; `warning` is orange, `critical` red."""
+    panels = pytest.importorskip("dashboards.thresholds")
+    assert panels.POOL_USAGE[1][0] == thresholds.POOL_SATURATED
+    assert panels.RECOMPUTED_SHARE[2][0] == thresholds.RECOMPUTED_SHARE
+    assert panels.HOST_USED_SHARE[2][0] == thresholds.HOST_USED_SHARE
+    assert panels.STEP_AGE_SECONDS[2][0] == thresholds.STEP_AGE_SECONDS
+    long, short = thresholds.EXHAUSTION_SECONDS
+    assert [bound for bound, _ in panels.TIME_TO_EXHAUSTION[1:]] == [short, long]
