@@ -53,3 +53,4 @@ def to_engine_of_row(title: str, uid: str) -> Link:
 
 RUNBOOK_OF_ROW = Link("Runbook", f"{RUNBOOKS}/${{__value.raw}}.md")
 """From a cell that holds an alert's name."""
+RUNBOOK_OF_XIDS = Link("Runbook", f"{RUNBOOKS}/KvscopeXidCritical.md")

@@ -1,10 +1,14 @@
 """Memory, the details: how the pool got its size, torch's allocator, the state of the hardware."""
 
+from grafana_foundation_sdk.models import units
+
 from dashboards import thresholds as limits
 from dashboards.frame import Row
+from dashboards.links import RUNBOOK_OF_XIDS
 from dashboards.panels import (
     BYTES,
     COUNT,
+    PER_SECOND,
     RATIO,
     SECONDS,
     Column,
@@ -19,7 +23,6 @@ from dashboards.queries import (
     GPU,
     GPU_LEGEND,
     SERVER,
-    added,
     or_zero,
     rate,
     series,
@@ -206,14 +209,13 @@ def hardware() -> Row:
             ),
             graph(
                 604,
-                "XIDs, ECC errors, failed calls",
-                "XID: the driver's critical events; the runbook says which are the program's fault "
-                "(13, 31, 43, 45) and which the card's. Uncorrected ECC errors: replace the card "
-                "if they repeat. Failed calls: the driver is in trouble, or rights are missing.",
-                COUNT,
-                Q(total(added("kvscope_gpu_xid_events_total", GPU), "xid"), "XID {{xid}}"),
-                Q(total(added("kvscope_gpu_ecc_errors_total", GPU), "type"), "ECC {{type}}"),
-                Q(total(added("kvscope_gpu_nvml_errors_total", SERVER), "call"), "{{call}}"),
+                "ECC errors, failed calls",
+                "Uncorrected ECC errors: the card loses data; drain it, and replace it if they "
+                "come again. Failed calls of the driver's library: it is in trouble, or rights are "
+                "missing; `kvscope doctor` says which.",
+                PER_SECOND,
+                Q(total(rate("kvscope_gpu_ecc_errors_total", GPU), "type"), "ECC {{type}}"),
+                Q(total(rate("kvscope_gpu_nvml_errors_total", SERVER), "call"), "{{call}}"),
                 span=6,
             ),
             graph(
@@ -329,9 +331,28 @@ def hardware() -> Row:
                     "correctable": Column("Rows replaced", COUNT),
                     "uncorrectable": Column("of these uncorrectable", COUNT, limits.NONE_IS_GOOD),
                 },
-                span=24,
+                span=15,
                 height=5,
                 when_absent=_NO_GPU,
+            ),
+            rows(
+                612,
+                "XIDs: the driver's critical events",
+                "By number, since the exporter began. 13, 31, 43, 45: the program's fault, look at "
+                "its log. 48, 63, 64, 94, 95: memory. 74: NVLink. 79: the card fell off the bus, "
+                "drain and reboot. Click a number for the runbook.",
+                Q(worst(_gpu("xid_events_total"), f"{_BY_GPU}, xid"), "events"),
+                Q(f"1000 * max by ({_BY_GPU}, xid) ({_gpu('xid_last_timestamp_seconds')})", "last"),
+                columns={
+                    "xid": Column("XID", width=60, link=RUNBOOK_OF_XIDS),
+                    "gpu": Column("GPU", width=60),
+                    "instance": Column("Server"),
+                    "events": Column("Events", COUNT, width=70),
+                    "last": Column("Last", units.DateTimeFromNow, width=140),
+                },
+                span=9,
+                height=5,
+                when_absent="None since the exporter began.",
             ),
         ],
     )

@@ -199,8 +199,9 @@ def _what() -> Row:
                     "since": Column("Since", unit=units.DateTimeFromNow, width=130),
                 },
                 span=24,
-                height=8,
+                height=6,
                 when_absent="No alert fires.",
+                sort="Severity",
             ),
             rows(
                 202,

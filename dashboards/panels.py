@@ -28,7 +28,7 @@ TOKENS = units.Short
 TOKENS_PER_SECOND = "si:tok/s"
 BLOCKS_PER_SECOND = "suffix: blocks/s"
 REQUESTS_PER_SECOND = units.RequestsPerSecond
-PER_SECOND = "suffix: /s"
+PER_SECOND = "suffix:/s"
 
 Panel = Builder[dm.Panel]
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -264,6 +264,7 @@ def rows(
     span: int = 24,
     height: int = 8,
     when_absent: str = "",
+    sort: str = "",
 ) -> Panel:
     """A table of what is now: one query a value column (its legend says which), joined by labels.
 
@@ -299,6 +300,8 @@ def rows(
             )
         )
     )
+    if sort:
+        panel.sort_by([cb.TableSortByFieldState().display_name(sort).desc(False)])
     for column in columns.values():
         panel.override_by_name(column.title, list(_column_properties(column)))
     return panel

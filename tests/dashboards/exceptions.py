@@ -8,7 +8,6 @@ NOT_SHOWN = {
     "kvscope_gpu_memory_reserved_bytes": "is the component `driver_reserved`",
     "kvscope_gpu_processes": "the bytes of the processes are shown by the same owners",
     "kvscope_gpu_energy_joules_total": "its rate is the power; for accounting, not for operating",
-    "kvscope_gpu_xid_last_timestamp_seconds": "the XIDs are drawn when they happen; for alerts",
     "vllm:iteration_tokens_total": "the step's tokens are shown by phase",
     "vllm:request_prompt_tokens": "describes the workload; vLLM's own dashboard draws it",
     "vllm:request_generation_tokens": "describes the workload; vLLM's own dashboard draws it",
@@ -30,8 +29,9 @@ Query = tuple[str, int, str]
 ONLY_AFTER_A_FAULT: dict[Query, str] = {
     ("kvscope-overview", 201, "A"): "an alert fires",
     ("kvscope-overview", 301, "A"): "an alert fires",
-    ("kvscope-memory", 604, "A"): "an XID: its series begins with the first",
-    ("kvscope-memory", 604, "C"): "a call of NVML fails: its series begins with the first",
+    ("kvscope-memory", 604, "B"): "a call of NVML fails: its series begins with the first",
+    ("kvscope-memory", 612, "A"): "an XID: its series begins with the first",
+    ("kvscope-memory", 612, "B"): "an XID: its series begins with the first",
 }
 """Empty in a healthy fleet; test_live provokes each fault and sees them filled."""
 

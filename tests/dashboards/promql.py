@@ -25,8 +25,9 @@ VARIABLE = re.compile(r"\$(\w+)|\$\{(\w+)(?::\w+)?\}")
 OF_PROMETHEUS = {"up", "ALERTS", "ALERTS_FOR_STATE"}
 OF_THE_TARGET = {"job", "instance"}
 RATES = {"rate", "increase"}
-LEVEL_COUNTERS = {"kvscope_gpu_remapped_rows_total"}
-"""Counters whose level says something: rows replaced in the life of a card."""
+LEVEL_COUNTERS = {"kvscope_gpu_remapped_rows_total", "kvscope_gpu_xid_events_total"}
+"""Rows replaced in the life of a card; and events of which a rate would miss the first, with which
+the series begins."""
 
 
 class Exposed(NamedTuple):

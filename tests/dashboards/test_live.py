@@ -143,3 +143,4 @@ def test_a_fault_fills_what_was_empty(stage: Stage, scraping: Prometheus) -> Non
         f"all of {[key for key, _ in faulty]} show something",
         SECONDS_TO_SHOW,
     )
+    hardware.change({"gpu.0.temperature": 52})
