@@ -18,9 +18,7 @@ from tests.stack.situations import ROOT, SCRAPE_SECONDS, Window, play, stage
 RENDERER = ROOT / "tools" / "render"
 EVERYTHING = ROOT / "build" / "screenshots"
 IMAGES = ROOT / "docs" / "images"
-COLOURS = 128
-BEFORE_SECONDS = 20
-"""Of what came before a situation, to see it begin."""
+COLOURS = 256
 WIDTH = 1600
 
 
@@ -51,7 +49,7 @@ def draw(url: str, window: Window, picture: Picture, out: Path) -> bool:
     command = [
         *("node", "render.mjs", str(ROOT / "dashboards" / f"kvscope-{picture.dashboard}.json")),
         *("--prometheus", url, "--scrape-interval", f"{SCRAPE_SECONDS}s", "--out", str(out)),
-        *("--from", str(round((window.began - BEFORE_SECONDS) * 1000))),
+        *("--from", str(round(window.began * 1000))),
         *("--to", str(round(window.ended * 1000)), "--width", str(WIDTH)),
         *(f"--panel={panel}" for panel in picture.panels),
     ]
@@ -66,9 +64,9 @@ def draw(url: str, window: Window, picture: Picture, out: Path) -> bool:
 
 
 def shrink(path: Path) -> None:
-    """To a palette: a dashboard has few colours."""
+    """To a palette: a dashboard has few colours. k-means keeps the rare ones, those of lines."""
     with Image.open(path) as image:
-        small = image.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE)
+        small = image.convert("RGB").quantize(COLOURS, kmeans=4, dither=Image.Dither.NONE)
     small.save(path, optimize=True)
 
 

@@ -33,6 +33,8 @@ SCRAPE_SECONDS = 2
 FASTER = 10
 """Alerts wait a tenth of their time."""
 START_SECONDS = 120.0
+SETTLE_SECONDS = 15.0
+BEFORE_SECONDS = 20.0
 POOL_BLOCKS = 512
 
 _ENGINE = (
@@ -44,10 +46,11 @@ _ENGINE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """When a situation was on, in seconds since the epoch."""
+    """When a situation is to be seen, in seconds since the epoch."""
 
     name: str
     began: float
+    """Of the first, when its load was under way; of the others, a little before they came."""
     ended: float
 
 
@@ -98,20 +101,18 @@ def stage(folder: Path) -> Iterator[Stage]:
             f"--web.listen-address=127.0.0.1:{prometheus_port}",
         ),
     ]
+    url = f"http://127.0.0.1:{engine_port}"
+    running = Prometheus(f"http://127.0.0.1:{prometheus_port}")
+    steps = (  # the engine first, or its absence is the first alert of the picture
+        ("engine", [*engine, "--port", str(engine_port)], lambda: _answers(f"{url}/health")),
+        ("prometheus", server, running.ready),
+    )
     with ExitStack() as stack:
-        for name, command in (
-            ("engine", [*engine, "--port", str(engine_port)]),
-            ("prometheus", server),
-        ):
+        for name, command, up in steps:
             log = stack.enter_context((folder / f"{name}.log").open("w"))
             child = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
             stack.enter_context(_ended(child))
-        running = Prometheus(f"http://127.0.0.1:{prometheus_port}")
-        url = f"http://127.0.0.1:{engine_port}"
-        wait_for(running.ready, f"Prometheus starts, see {folder}", START_SECONDS)
-        wait_for(
-            lambda: _answers(f"{url}/health"), f"the engine starts, see {folder}", START_SECONDS
-        )
+            wait_for(up, f"{name} starts, see its log in {folder}", START_SECONDS)
         running.wait_for('up{job="kvscope"}')
         yield Stage(url=url, prometheus=running, orders=orders, folder=folder)
 
@@ -179,10 +180,10 @@ SITUATIONS: dict[str, Callable[[Stage, float], None]] = {
 
 def play(on: Stage, seconds: float) -> list[Window]:
     """All of them, `seconds` each."""
-    windows = []
+    windows: list[Window] = []
     for name, happen in SITUATIONS.items():
         print(f"situation: {name}, {seconds:.0f} s", flush=True)
-        began = time.time()
+        began = time.time() + (-BEFORE_SECONDS if windows else SETTLE_SECONDS)
         happen(on, seconds)
         windows.append(Window(name=name, began=began, ended=time.time()))
     return windows

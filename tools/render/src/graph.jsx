@@ -41,7 +41,9 @@ export function Graph({ frames, panel, range, width, height, spans }) {
 function drawable(frame) {
   const fields = frame.fields.map((field) => {
     if (field.type === FieldType.time) return field;
-    return { ...field, config: { ...field.config, custom: { ...DRAWING, ...field.config.custom } } };
+    const config = { ...field.config, custom: { ...DRAWING, ...field.config.custom } };
+    // As Grafana's panel does: a NaN is a hole, and would leave the axis without a range.
+    return { ...field, config, values: field.values.map((v) => (Number.isFinite(v) ? v : null)) };
   });
   return { ...frame, fields };
 }
