@@ -11,7 +11,7 @@ VLLM_PYTHON ?=
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv tools demo test lint types bench docs clean
+.PHONY: help venv tools demo test lint types bench docs dashboards alerts screenshots clean
 
 PIP_INSTALL := $(VENV)/bin/pip install $(if $(CI),--quiet) -c $(VENV)/constraints.txt
 STAMP := $(VENV)/.installed
@@ -20,7 +20,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-6s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 
 venv: $(STAMP) ## Make .venv with everything in it (TORCH=torch==X for another torch)
 
@@ -40,7 +40,7 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	grep -v '^torch==' constraints.txt > $(VENV)/constraints.txt
 	$(PIP_INSTALL) '$(TORCH)'
-	$(PIP_INSTALL) -e '.[engine,plot,test]'
+	$(PIP_INSTALL) -e '.[dashboards,engine,plot,test]'
 	@touch $@
 
 tools: | $(STAMP)
@@ -71,6 +71,17 @@ bench: venv ## The benchmarks (VLLM_PYTHON=... to compare with the vLLM of that 
 docs: venv ## Write docs/metrics.md anew
 	$(VENV)/bin/kvscope metrics > $(VENV)/metrics.md
 	mv $(VENV)/metrics.md docs/metrics.md
+
+dashboards: venv ## Write dashboards/*.json anew
+	$(VENV)/bin/python -m dashboards
+	$(VENV)/bin/python -m alerts
+
+alerts: venv ## Write the rules and deploy/kubernetes/ anew
+	$(VENV)/bin/python -m alerts
+
+screenshots: venv tools ## Draw docs/images anew (needs node 20, npm, Chromium and a C compiler)
+	cd tools/render && npm install --no-package-lock --no-audit --no-fund && npm run build
+	$(VENV)/bin/python -m tests.stack.screenshots
 
 clean: ## Remove what make and the tools left
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

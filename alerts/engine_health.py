@@ -1,0 +1,125 @@
+"""Alerts about the engine, the target and the exporter itself."""
+
+from alerts.promql import name, series
+from alerts.rule import COUNT, ENGINE, Alert, Group
+from alerts.thresholds import JOB, STEP_AGE_SECONDS
+from alerts.timing import Timing
+
+
+def engine_groups(timing: Timing) -> list[Group]:
+    return [
+        Group(name="kvscope-targets", rules=[_down(), _absent()]),
+        Group(name="kvscope-engine", rules=[_stalled(timing), _dead(timing)]),
+        Group(name="kvscope-exporter", rules=[_dropped(timing), _folds(), _imbalance()]),
+    ]
+
+
+def _down() -> Alert:
+    return Alert(
+        name="KvscopeTargetDown",
+        severity="critical",
+        topic="target",
+        expr=f'up{{job="{JOB}"}} == 0',
+        wait="2m",
+        summary="An inference server does not answer scrapes.",
+        description="Prometheus has had no answer from {{ $labels.instance }} (job "
+        "{{ $labels.job }}) for two minutes. Engine and exporter are one process: requests "
+        "probably fail as well.",
+        board="kvscope-overview",
+        by=("instance",),
+    )
+
+
+def _absent() -> Alert:
+    return Alert(
+        name="KvscopeTargetAbsent",
+        severity="warning",
+        topic="target",
+        expr=f'absent(up{{job="{JOB}"}})',
+        wait="5m",
+        summary="Prometheus has no kvscope target to scrape.",
+        description="There has been no target of job {{ $labels.job }} for five minutes: nothing "
+        "watches the inference servers, and no other alert about them can fire.",
+        board="kvscope-overview",
+        by=(),
+    )
+
+
+def _stalled(timing: Timing) -> Alert:
+    seconds = timing.seconds(f"{STEP_AGE_SECONDS}s")
+    return Alert(
+        name="KvscopeEngineStalled",
+        severity="critical",
+        topic="engine",
+        expr=f"time() - {name('kvscope_last_step_timestamp_seconds')} > {seconds:g}\n"
+        f"and sum without (state) ({name('kvscope_requests')}) > 0",
+        wait="15s",
+        summary="An engine has requests and makes no steps.",
+        description=f"{ENGINE} has requests but has completed no step for "
+        "{{ $value | humanizeDuration }}: they hang.",
+        board="kvscope-overview",
+    )
+
+
+def _dead(timing: Timing) -> Alert:
+    refused = series("kvscope_requests_rejected_total", reason="engine_dead")
+    return Alert(
+        name="KvscopeEngineDead",
+        severity="critical",
+        topic="engine",
+        expr=f"sum without (reason) (increase({refused}[{timing.range('5m')}])) > 0",
+        wait="10s",
+        summary="An engine has failed and refuses every request.",
+        description=f"The step loop of {ENGINE} has ended with an exception: about "
+        f"{COUNT} requests were refused in the last five minutes, and no other "
+        "will be served until the process is started anew.",
+        board="kvscope-overview",
+    )
+
+
+def _dropped(timing: Timing) -> Alert:
+    dropped = name("kvscope_event_batches_dropped_total")
+    return Alert(
+        name="KvscopeEventsDropped",
+        severity="warning",
+        topic="exporter",
+        expr=f"increase({dropped}[{timing.range('5m')}]) > 0",
+        wait="10s",
+        summary="The exporter cannot keep up and loses the engine's events.",
+        description="The exporter of {{ $labels.instance }} lost about "
+        f"{COUNT} "
+        "batches from {{ $labels.source }} in the last five minutes: counters are too low, and "
+        "the pool's gauges are absent until its state is known again.",
+        board="kvscope-overview",
+        by=("instance",),
+    )
+
+
+def _folds() -> Alert:
+    return Alert(
+        name="KvscopeFoldFailed",
+        severity="warning",
+        topic="exporter",
+        expr=f"{name('kvscope_fold_errors_total')} > 0",
+        wait="10s",
+        summary="A part of the exporter has failed, and its metrics are gone.",
+        description="Fold {{ $labels.fold }} of {{ $labels.instance }} raised and was given up: "
+        "its families are absent until a restart, and alerts on them cannot fire. This is a bug.",
+        board="kvscope-overview",
+        by=("instance",),
+    )
+
+
+def _imbalance() -> Alert:
+    return Alert(
+        name="KvscopeLedgerImbalance",
+        severity="warning",
+        topic="exporter",
+        expr=f"{name('kvscope_kv_ledger_imbalance_blocks')} != 0",
+        wait="1m",
+        summary="Block counts of the exporter and the engine differ.",
+        description="The events of "
+        f"{ENGINE} account for {COUNT} blocks differently than its own "
+        "counts. This is a bug of the engine or the exporter: do not trust the pool's figures.",
+        board="kvscope-kv-pool",
+    )

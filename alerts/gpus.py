@@ -1,0 +1,164 @@
+"""Alerts about GPUs: XIDs, ECC, lost devices, slowed clocks, NVML."""
+
+from alerts.promql import matching, name, series
+from alerts.rule import COUNT, GPU, Alert, Group, Severity
+from alerts.thresholds import XIDS
+from alerts.timing import Timing
+
+_DEVICE = ("instance", "uuid")
+
+
+def gpu_groups(timing: Timing) -> list[Group]:
+    return [
+        Group(
+            name="kvscope-gpu",
+            rules=[*_xids(timing), *_ecc(), _slowdown(), _lost(), _recovery(), _nvml(timing)],
+        )
+    ]
+
+
+def _xids(timing: Timing) -> list[Alert]:
+    """By the time of the last one: increase() misses the first event of a series."""
+    texts: dict[Severity, tuple[str, str, str]] = {
+        "critical": (
+            "KvscopeXidCritical",
+            "The driver reported an error after which a GPU needs a reset.",
+            "The GPU needs a reset or its machine a restart before results can be trusted.",
+        ),
+        "warning": (
+            "KvscopeXidWarning",
+            "The driver reported an error after which the server needs a restart.",
+            "The process that caused it is gone or wrong: look at it, restart it.",
+        ),
+        "info": (
+            "KvscopeXidInfo",
+            "The driver reported an error of an application on a GPU.",
+            "Nothing has to be done for the GPU itself.",
+        ),
+    }
+    family = "kvscope_gpu_xid_last_timestamp_seconds"
+    return [
+        Alert(
+            name=alert,
+            severity=severity,
+            topic="gpu",
+            expr=f"time() - {matching(family, 'xid', XIDS[severity])} < {timing.seconds('10m'):g}",
+            wait="10s",
+            summary=summary,
+            description=f"XID {{{{ $labels.xid }}}} on {GPU}, {{{{ $value | humanizeDuration }}}} "
+            f"ago. {advice}",
+            board="kvscope-memory",
+            by=_DEVICE,
+        )
+        for severity, (alert, summary, advice) in texts.items()
+    ]
+
+
+def _ecc() -> list[Alert]:
+    """Levels, not increases: errors may have been there at the first scrape."""
+    uncorrected = series("kvscope_gpu_ecc_errors_total", type="uncorrected")
+    return [
+        Alert(
+            name="KvscopeEccUncorrected",
+            severity="warning",
+            topic="gpu",
+            expr=f"max without (type) ({uncorrected}) > 0",
+            wait="10s",
+            summary="A GPU has had memory errors that could not be corrected.",
+            description=f"{GPU} has had {COUNT} uncorrected ECC errors since "
+            "its driver was loaded.",
+            board="kvscope-memory",
+            by=_DEVICE,
+        ),
+        Alert(
+            name="KvscopeRowRemapPending",
+            severity="warning",
+            topic="gpu",
+            expr=f"{name('kvscope_gpu_row_remap_pending')} == 1",
+            wait="10s",
+            summary="A GPU needs a reset to replace a faulty row of memory.",
+            description=f"A row of the memory of {GPU} is to be replaced; until a reset the "
+            "faulty one stays in use or its page is taken out.",
+            board="kvscope-memory",
+            by=_DEVICE,
+        ),
+        Alert(
+            name="KvscopeRowRemapFailed",
+            severity="critical",
+            topic="gpu",
+            expr=f"{name('kvscope_gpu_row_remap_failed')} == 1",
+            wait="10s",
+            summary="A GPU has no spare rows left for faulty memory.",
+            description=f"A faulty row of the memory of {GPU} could not be replaced. The card has "
+            "to go back to its vendor.",
+            board="kvscope-memory",
+            by=_DEVICE,
+        ),
+    ]
+
+
+def _slowdown() -> Alert:
+    reasons = ("sw_thermal", "hw_thermal", "hw_power_brake")
+    return Alert(
+        name="KvscopeGpuSlowedDown",
+        severity="warning",
+        topic="gpu",
+        expr=f"{matching('kvscope_gpu_clocks_event_active', 'reason', reasons)} == 1",
+        wait="2m",
+        keep="2m",
+        summary="A GPU runs slower because of heat or its power supply.",
+        description=f"{GPU} has lowered its clocks ({{{{ $labels.reason }}}}) for more than two "
+        "minutes: tokens come slower.",
+        board="kvscope-memory",
+        by=_DEVICE,
+    )
+
+
+def _lost() -> Alert:
+    return Alert(
+        name="KvscopeGpuLost",
+        severity="critical",
+        topic="gpu",
+        expr=f"{name('kvscope_gpu_up')} == 0",
+        wait="30s",
+        summary="A GPU does not answer.",
+        description=f"NVML gets no answer from {GPU}: it is lost or needs a reset.",
+        board="kvscope-memory",
+        by=_DEVICE,
+    )
+
+
+def _recovery() -> Alert:
+    return Alert(
+        name="KvscopeGpuNeedsRecovery",
+        severity="critical",
+        topic="gpu",
+        expr=f"{name('kvscope_gpu_recovery_action')} > 0",
+        wait="30s",
+        summary="The driver asks for a recovery action on a GPU.",
+        description=f"{GPU} asks for recovery action {{{{ $value }}}} (1 GPU reset, 2 node "
+        "reboot, 3 drain of peers, 4 drain and reset, 5 IMEX recovery, 6 bus reset, 7 system "
+        "reboot).",
+        board="kvscope-memory",
+        by=_DEVICE,
+    )
+
+
+def _nvml(timing: Timing) -> Alert:
+    """Only where NVML worked before, or an engine on a GPU says that there is one: a machine
+    without GPUs has no NVML, and that is no fault."""
+    up = name("kvscope_gpu_nvml_up")
+    torch = series("kvscope_gpu_torch_memory_bytes", kind="reserved")
+    return Alert(
+        name="KvscopeNvmlDown",
+        severity="warning",
+        topic="gpu",
+        expr=f"{up} == 0\nand on (job, instance) (\n"
+        f"  max_over_time({up}[{timing.range('6h')}]) == 1 or {torch} > 0\n)",
+        wait="1m",
+        summary="NVML does not answer: nothing is known of a server's GPUs.",
+        description="The exporter of {{ $labels.instance }} gets no sample from NVML. Memory, "
+        "health and processes of its GPUs are unknown, and alerts on them cannot fire.",
+        board="kvscope-memory",
+        by=("instance",),
+    )

@@ -1,0 +1,120 @@
+"""Alerts about device memory and host memory."""
+
+from alerts.promql import name, series
+from alerts.rule import COUNT, ENGINE, GPU, Alert, Group
+from alerts.thresholds import HOST_USED_SHARE, NEIGHBOUR_GREW_BYTES
+from alerts.timing import Timing
+
+_DEVICE = ("instance", "uuid")
+
+
+def memory_groups(timing: Timing) -> list[Group]:
+    return [
+        Group(
+            name="kvscope-device-memory",
+            rules=[_headroom(), _retries(timing), *_happened(timing), _neighbour(timing)],
+        ),
+        Group(name="kvscope-host-memory", rules=[_host()]),
+    ]
+
+
+def _headroom() -> Alert:
+    return Alert(
+        name="KvscopeDeviceOomRisk",
+        severity="warning",
+        topic="device-memory",
+        expr=f"{name('kvscope_gpu_memory_headroom_bytes')}"
+        f" < {name('kvscope_gpu_activation_peak_bytes')}",
+        wait="1m",
+        keep="2m",
+        summary="A GPU has less memory left than a step has needed before.",
+        description=f"The next allocation on {GPU} can get {{{{ $value | humanize1024 }}}}B, less "
+        "than the largest step took beyond weights and KV pool: the next one as large runs out "
+        "of device memory.",
+        board="kvscope-memory",
+        by=_DEVICE,
+    )
+
+
+def _retries(timing: Timing) -> Alert:
+    retries = name("kvscope_gpu_torch_alloc_retries_total")
+    return Alert(
+        name="KvscopeDeviceAllocationRetries",
+        severity="warning",
+        topic="device-memory",
+        expr=f"increase({retries}[{timing.range('5m')}]) > 0",
+        wait="10s",
+        summary="Allocations on a GPU succeed only after torch has emptied its cache.",
+        description=f"About {COUNT} allocations on {GPU} failed at first in "
+        "the last five minutes and succeeded after torch had returned its cache: the device is "
+        "full.",
+        board="kvscope-memory",
+        by=_DEVICE,
+    )
+
+
+def _happened(timing: Timing) -> tuple[Alert, Alert]:
+    family = "kvscope_engine_oom_events_total"
+    window = timing.range("5m")
+    retried = f"increase({series(family, action='retried')}[{window}])"
+    gave_up = f"increase({series(family, action='gave_up')}[{window}])"
+    return (
+        Alert(
+            name="KvscopeDeviceOomRetried",
+            severity="warning",
+            topic="device-memory",
+            expr=f"sum without (action) ({retried}) > 0",
+            wait="10s",
+            summary="Steps ran out of device memory and were tried again, smaller.",
+            description=f"About {COUNT} steps of {ENGINE} ran out of device "
+            "memory in the last five minutes. No request was lost, but the engine works in "
+            "smaller steps.",
+            board="kvscope-memory",
+        ),
+        Alert(
+            name="KvscopeDeviceOom",
+            severity="critical",
+            topic="device-memory",
+            expr=f"sum without (action) ({gave_up}) > 0",
+            wait="10s",
+            summary="Requests failed because the device ran out of memory.",
+            description=f"{ENGINE} ran out of device memory about {COUNT} "
+            "times in the last five minutes with a step that could not be made smaller: its "
+            "requests ended with an error.",
+            board="kvscope-memory",
+        ),
+    )
+
+
+def _neighbour(timing: Timing) -> Alert:
+    others = series("kvscope_gpu_process_memory_bytes", owner="other")
+    grown = f"{others} - min_over_time({others}[{timing.range('30m')}])"
+    return Alert(
+        name="KvscopeForeignProcessGrew",
+        severity="warning",
+        topic="device-memory",
+        expr=f"max without (owner) ({grown}) > {NEIGHBOUR_GREW_BYTES}",
+        wait="1m",
+        summary="Another process takes memory of a GPU that serves a model.",
+        description=f"Processes on {GPU} that are not the server's have grown by "
+        "{{ $value | humanize1024 }}B within half an hour. The server's next allocation may fail.",
+        board="kvscope-memory",
+        by=_DEVICE,
+    )
+
+
+def _host() -> Alert:
+    used = series("kvscope_host_memory_bytes", kind="working_set")
+    limit = series("kvscope_host_memory_bytes", kind="limit")
+    return Alert(
+        name="KvscopeHostOomRisk",
+        severity="critical",
+        topic="host-memory",
+        expr=f"max without (kind) ({used})\n/ max without (kind) ({limit}) > {HOST_USED_SHARE}",
+        wait="30s",
+        keep="2m",
+        summary="A server is close to the memory limit at which the kernel kills it.",
+        description=f"{ENGINE} uses {{{{ $value | humanizePercentage }}}} of the host memory "
+        "that its control group allows. At the limit the kernel kills the process.",
+        board="kvscope-memory",
+    )

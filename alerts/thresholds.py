@@ -1,0 +1,63 @@
+"""Every number that an alert compares with, and why it is that number.
+
+Those that a panel shows as well are the panel's (`dashboards/thresholds.py`); a test compares.
+"""
+
+JOB = "kvscope"
+"""Name of the scrape job; also in deploy/prometheus/prometheus.yml and in the ServiceMonitor."""
+
+# KV pool
+
+POOL_SATURATED = 0.90
+"""Share of blocks referenced by requests. A pool that preempts breathes between 0.9 and 1: each
+preemption gives a whole request's blocks back."""
+EXHAUSTION_LEVELS = (0.70, 0.85)
+"""Warning, critical. A forecast alone flaps: below 0.7 the trend of one long prompt predicts
+exhaustion every minute; above 0.85 one more burst is enough."""
+EXHAUSTION_SECONDS = (300, 60)
+"""Warning: an autoscaler adds a replica within five minutes. Critical: in one, nobody does."""
+RECOMPUTED_SHARE = 0.10
+"""Of the tokens that steps compute. A tenth of the device works for nothing; by experience batches
+that preempt each other do not stop by themselves."""
+
+# Prefix cache
+
+HIT_RATIO_LEFT = 0.5
+"""Half of what it was: ratios of a mixed workload move by a quarter in a day, not by half."""
+HIT_RATIO_WORTH = 0.2
+"""Where less than a fifth of the tokens hit, losing them changes little."""
+PREFIX_TOKENS_PER_SECOND = 10
+"""Queried: below it a handful of requests makes the ratio."""
+
+# Memory
+
+NEIGHBOUR_GREW_BYTES = 2**30
+"""Of other processes in half an hour. Opening a context takes about half a GiB; more than one is a
+process that does something."""
+HOST_USED_SHARE = 0.95
+"""Of the control group's limit, without file cache that can be dropped. The kernel kills at 1."""
+
+# Engine
+
+STEP_AGE_SECONDS = 60
+"""The longest real step of a large prefill takes a few seconds; /health gives up at 60, too."""
+
+# Service levels
+
+TTFT_SECONDS = 2.5
+"""A bucket's bound, and not a whole number: `le="1"` is spelled differently by Prometheus 2 and 3.
+A person notices one second and reloads after five."""
+TTFT_OBJECTIVE = 0.99
+"""Share of the requests with a first token within that time."""
+ERROR_OBJECTIVE = 0.99
+"""Share of the requests that the server neither failed nor refused for want of room."""
+BURN_MIN_BAD = 5
+"""Bad requests in the long window: fewer are an incident of one user, whatever the ratio."""
+
+XIDS = {
+    "critical": ("48", "62", "64", "74", "79", "95", "119", "120", "140"),
+    "warning": ("31", "94", "other"),
+    "info": ("13", "43", "45", "63", "92"),
+}
+"""By what NVIDIA asks for: reset or restart of the machine, restart of the application, nothing.
+154 announces a recovery action, which has its own metric."""

@@ -1,0 +1,48 @@
+"""Durations in rules. Tests shorten them all, so that the shipped files stay as they are."""
+
+import re
+from dataclasses import dataclass
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_DURATION = re.compile(r"(\d+)([smhd])")
+
+
+def seconds_of(duration: str) -> int:
+    """Of one number and unit, as rules use them: 90s, 5m, 1h, 3d."""
+    match = _DURATION.fullmatch(duration)
+    if match is None:
+        raise ValueError(f"{duration!r} is no duration: expected a number and one of s, m, h, d")
+    return int(match[1]) * _UNITS[match[2]]
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """`Timing()` changes nothing."""
+
+    divisor: float = 1.0
+    """Every duration is divided by it."""
+    shortest_range: int = 5
+    """Seconds: a range needs two scrapes and more. Only where something is divided."""
+    longest: int = 20
+    """Seconds: a window of days is not waited for. Only where something is divided."""
+
+    def __post_init__(self) -> None:
+        if self.divisor < 1:
+            raise ValueError(f"divisor must be at least 1, got {self.divisor}")
+
+    def range(self, duration: str) -> str:
+        """Of a range selector, an offset or an evaluation interval."""
+        return duration if self.divisor == 1 else f"{self.seconds(duration):g}s"
+
+    def wait(self, duration: str) -> str:
+        """Of `for` and `keep_firing_for`: at least a second, so that there is a pending state."""
+        if self.divisor == 1:
+            return duration
+        return f"{max(1, min(self.longest, round(seconds_of(duration) / self.divisor)))}s"
+
+    def seconds(self, duration: str) -> float:
+        """As a number, for comparisons with ages."""
+        if self.divisor == 1:
+            return seconds_of(duration)
+        shortened = round(seconds_of(duration) / self.divisor)
+        return max(self.shortest_range, min(self.longest, shortened))

@@ -1,0 +1,358 @@
+"""Memory, the details: how the pool got its size, torch's allocator, the state of the hardware."""
+
+from grafana_foundation_sdk.models import units
+
+from dashboards import thresholds as limits
+from dashboards.frame import Row
+from dashboards.links import RUNBOOK_OF_XIDS
+from dashboards.panels import (
+    BYTES,
+    COUNT,
+    PER_SECOND,
+    RATIO,
+    SECONDS,
+    Column,
+    Q,
+    graph,
+    numbers,
+    rows,
+    timeline,
+)
+from dashboards.queries import (
+    ENGINE,
+    GPU,
+    GPU_LEGEND,
+    SERVER,
+    or_zero,
+    rate,
+    series,
+    share,
+    total,
+    worst,
+)
+
+_BY_GPU = "instance, gpu, uuid"
+_TERMS = f'{ENGINE},term!~"total|requested"'
+_NO_TORCH = "No torch allocator on a GPU tells of itself."
+_NO_GPU = "No GPU is read here: `kvscope doctor` says why."
+
+
+def _torch(kind: str) -> str:
+    return series("kvscope_gpu_torch_memory_bytes", GPU, kind=kind)
+
+
+def _gpu(name: str, **labels: str) -> str:
+    return series(f"kvscope_gpu_{name}", GPU, **labels)
+
+
+def _traffic(name: str) -> str:
+    return total(rate(name, GPU), "direction")
+
+
+def sizing() -> Row:
+    return Row(
+        400,
+        "How did the pool get its size?  (at start-up; it never changes while the server runs)",
+        [
+            graph(
+                401,
+                "Terms of the rule",
+                "The terms add up to the device's memory; what is left of the budget (requested) "
+                "is the pool's. Empty: the size was told, not measured. A pool smaller than "
+                "expected: which term is large? in_use_at_start is others' memory.",
+                BYTES,
+                Q(total(series("kvscope_kv_pool_sizing_bytes", _TERMS), "term"), "{{term}}"),
+                Q(total(series("kvscope_kv_pool_sizing_bytes", term="total")), "total"),
+                Q(total(series("kvscope_kv_pool_sizing_bytes", term="requested")), "requested"),
+                stacked=True,
+                lines=("total", "requested"),
+                colours={
+                    "weights": "dark-blue",
+                    "kv_pool": "blue",
+                    "activation_peak": "light-blue",
+                    "buffers": "super-light-blue",
+                    "non_torch": "purple",
+                    "in_use_at_start": "red",
+                    "unclaimed": "#55606e",
+                    "total": "text",
+                    "requested": "orange",
+                },
+                span=16,
+                right=True,
+                calcs=("lastNotNull",),
+                when_absent="The pool's size was told at the start (a number of blocks or bytes).",
+            ),
+            numbers(
+                402,
+                "What it comes to",
+                "Tokens that the pool holds, and sequences of the longest length allowed. Fewer "
+                "than --max-num-seqs is normal: few sequences are that long.",
+                COUNT,
+                Q(total(series("kvscope_kv_capacity_tokens")), "tokens"),
+                Q(total(series("kvscope_kv_full_length_sequences")), "full sequences"),
+                span=8,
+                height=8,
+            ),
+        ],
+    )
+
+
+def allocator() -> Row:
+    return Row(
+        500,
+        "What does torch's allocator do?",
+        [
+            graph(
+                501,
+                "Torch's memory",
+                "reserved: taken from the driver. active: in use or waiting for a stream. "
+                "allocated: of tensors. requested: before rounding. The distance from active to "
+                "reserved is cache that torch can give back, except what is not returnable.",
+                BYTES,
+                Q(total(_gpu("torch_memory_bytes"), "kind"), "{{kind}}"),
+                Q(
+                    total(series("kvscope_gpu_torch_memory_peak_bytes", GPU), "kind"),
+                    "peak {{kind}}",
+                ),
+                span=8,
+                listed=True,
+                when_absent=_NO_TORCH,
+            ),
+            graph(
+                502,
+                "Fragmentation",
+                "not returnable: free pieces inside segments that are in use, as a share of what "
+                "torch reserved. Above a tenth: set expandable_segments:True in "
+                "PYTORCH_CUDA_ALLOC_CONF.",
+                RATIO,
+                Q(
+                    share(
+                        total(_torch("inactive_split"), _BY_GPU), total(_torch("reserved"), _BY_GPU)
+                    ),
+                    GPU_LEGEND,
+                ),
+                span=8,
+                when_absent=_NO_TORCH,
+            ),
+            graph(
+                503,
+                "Who has memory on the card?",
+                "By the driver's list of processes: this server, and all others. Others that grow "
+                "take what your next step needs: `nvidia-smi` names them.",
+                BYTES,
+                Q(total(_gpu("process_memory_bytes"), "owner"), "{{owner}}"),
+                Q(
+                    total(_gpu("mig_memory_bytes"), "gpu_instance_id, state"),
+                    "MIG {{gpu_instance_id}} {{state}}",
+                ),
+                stacked=True,
+                colours={"server": "blue", "other": "red"},
+                span=8,
+                when_absent="Processes are not visible, or do not tell their bytes.",
+            ),
+        ],
+    )
+
+
+def hardware() -> Row:
+    recovery = {0: ("nothing", "green"), 1: ("reset the GPU", "red"), 2: ("reboot", "red")} | {
+        3: ("drain peers", "orange"),
+        4: ("drain and reset", "red"),
+        5: ("IMEX recovery", "red"),
+        6: ("bus reset", "red"),
+        7: ("reboot the system", "red"),
+    }
+    return Row(
+        600,
+        "Is the hardware well?",
+        [
+            numbers(
+                601,
+                "Lost, broken, unread",
+                "GPUs that do not answer (lost), rows of memory that wait for a reset or could not "
+                "be replaced, machines whose driver does not answer. Not 0: drain the server, then "
+                "follow what 'The device asks for' says.",
+                COUNT,
+                Q(f"sum(1 - {_gpu('up')})", "lost"),
+                Q(or_zero(total(_gpu("row_remap_pending"))), "remap pending"),
+                Q(or_zero(total(_gpu("row_remap_failed"))), "remap failed"),
+                Q(f"sum(1 - {series('kvscope_gpu_nvml_up', SERVER)})", "driver silent"),
+                steps=limits.NONE_IS_GOOD,
+                span=8,
+                height=7,
+                when_absent="no GPU",
+            ),
+            timeline(
+                602,
+                "The device asks for",
+                "What the driver says the device needs. Anything but nothing: drain the server "
+                "first, then do it.",
+                Q(worst(_gpu("recovery_action"), _BY_GPU), GPU_LEGEND),
+                meanings=recovery,
+                span=6,
+                height=7,
+                when_absent="The driver does not tell (before 570).",
+            ),
+            timeline(
+                603,
+                "Clocks are held back by",
+                "hw_* and sw_thermal: too hot, or the power supply brakes; tell who runs the "
+                "machine. sw_power_cap: at its power limit, normal under full load.",
+                Q(
+                    worst(_gpu("clocks_event_active"), "gpu, instance, reason"),
+                    "{{reason}}, GPU {{gpu}}",
+                ),
+                meanings={0: ("no", "green"), 1: ("yes", "orange")},
+                span=10,
+                height=7,
+                when_absent=_NO_GPU,
+            ),
+            graph(
+                604,
+                "ECC errors, failed calls",
+                "Uncorrected ECC errors: the card loses data; drain it, and replace it if they "
+                "come again. Failed calls of the driver's library: it is in trouble, or rights are "
+                "missing; `kvscope doctor` says which.",
+                PER_SECOND,
+                Q(total(rate("kvscope_gpu_ecc_errors_total", GPU), "type"), "ECC {{type}}"),
+                Q(total(rate("kvscope_gpu_nvml_errors_total", SERVER), "call"), "{{call}}"),
+                span=6,
+            ),
+            graph(
+                605,
+                "Temperature",
+                "Of the GPU and of its memory. Above the line clocks go down and every step gets "
+                "slower: check cooling and neighbours.",
+                "celsius",
+                Q(worst(_gpu("temperature_celsius"), _BY_GPU), GPU_LEGEND),
+                Q(worst(_gpu("memory_temperature_celsius"), _BY_GPU), f"memory, {GPU_LEGEND}"),
+                steps=limits.GPU_CELSIUS,
+                span=6,
+                when_absent=_NO_GPU,
+            ),
+            graph(
+                606,
+                "Power, of the limit",
+                "Near 100 % under load is normal. Low under load: the GPU waits for something "
+                "else, or somebody lowered its clocks.",
+                RATIO,
+                Q(f"{_gpu('power_watts')} / {_gpu('power_limit_watts')}", GPU_LEGEND),
+                steps=limits.POWER_SHARE,
+                span=6,
+                when_absent=_NO_GPU,
+            ),
+            graph(
+                607,
+                "How busy?",
+                "Share of time with a kernel running, and with memory read or written. 100 % "
+                "busy with little memory activity: many small kernels; raise the batch.",
+                RATIO,
+                Q(worst(_gpu("utilization_ratio"), _BY_GPU), GPU_LEGEND),
+                Q(worst(_gpu("memory_activity_ratio"), _BY_GPU), f"memory, {GPU_LEGEND}"),
+                high=1,
+                span=6,
+                when_absent=_NO_GPU,
+            ),
+            graph(
+                608,
+                "Traffic",
+                "Over PCIe and NVLink. PCIe busy during decode: something swaps or copies through "
+                "the host.",
+                "binBps",
+                Q(
+                    total(rate("kvscope_gpu_pcie_bytes_total", GPU), "direction"),
+                    "PCIe {{direction}}",
+                ),
+                Q(
+                    total(rate("kvscope_gpu_nvlink_bytes_total", GPU), "direction"),
+                    "NVLink {{direction}}",
+                ),
+                span=8,
+                when_absent=_NO_GPU,
+            ),
+            graph(
+                609,
+                "Clocks",
+                "Of the multiprocessors and the memory. A fall under load: see what holds them "
+                "back above.",
+                "hertz",
+                Q(worst(_gpu("sm_clock_hertz"), _BY_GPU), GPU_LEGEND),
+                Q(worst(_gpu("memory_clock_hertz"), _BY_GPU), f"memory, {GPU_LEGEND}"),
+                span=8,
+                when_absent=_NO_GPU,
+            ),
+            graph(
+                610,
+                "How old is what you see?",
+                "Age of the last sample of the GPUs, and the time that it took. Seconds of it: the "
+                "driver hangs; `nvidia-smi` will hang as well.",
+                SECONDS,
+                Q(
+                    "max by (instance) (timestamp({0}) - {0})".format(
+                        series("kvscope_gpu_sample_timestamp_seconds", SERVER)
+                    ),
+                    "age, {{instance}}",
+                ),
+                Q(
+                    worst(series("kvscope_gpu_sample_duration_seconds", SERVER), "instance"),
+                    "duration, {{instance}}",
+                ),
+                steps=limits.LAG_SECONDS,
+                span=8,
+                when_absent=_NO_GPU,
+            ),
+            rows(
+                611,
+                "Devices",
+                "What is built in, and what wore out: rows of memory replaced in its life. "
+                "Uncorrectable ones that increase: plan a replacement.",
+                Q(
+                    worst(
+                        _gpu("info"),
+                        f"{_BY_GPU}, name, driver_version, cuda_version, pci_bus_id",
+                    ),
+                    "present",
+                ),
+                Q(
+                    worst(_gpu("remapped_rows_total", cause="correctable"), _BY_GPU),
+                    "correctable",
+                ),
+                Q(
+                    worst(_gpu("remapped_rows_total", cause="uncorrectable"), _BY_GPU),
+                    "uncorrectable",
+                ),
+                columns={
+                    "gpu": Column("GPU", width=60),
+                    "name": Column("Model"),
+                    "instance": Column("Server"),
+                    "driver_version": Column("Driver"),
+                    "cuda_version": Column("CUDA"),
+                    "pci_bus_id": Column("PCI"),
+                    "correctable": Column("Rows replaced", COUNT),
+                    "uncorrectable": Column("of these uncorrectable", COUNT, limits.NONE_IS_GOOD),
+                },
+                span=15,
+                height=5,
+                when_absent=_NO_GPU,
+            ),
+            rows(
+                612,
+                "XIDs: the driver's critical events",
+                "By number, since the exporter began. 13, 31, 43, 45: the program's fault, look at "
+                "its log. 48, 63, 64, 94, 95: memory. 74: NVLink. 79: the card fell off the bus, "
+                "drain and reboot. Click a number for the runbook.",
+                Q(worst(_gpu("xid_events_total"), f"{_BY_GPU}, xid"), "events"),
+                Q(f"1000 * max by ({_BY_GPU}, xid) ({_gpu('xid_last_timestamp_seconds')})", "last"),
+                columns={
+                    "xid": Column("XID", width=60, link=RUNBOOK_OF_XIDS),
+                    "gpu": Column("GPU", width=60),
+                    "instance": Column("Server"),
+                    "events": Column("Events", COUNT, width=70),
+                    "last": Column("Last", units.DateTimeFromNow, width=140),
+                },
+                span=9,
+                height=5,
+                when_absent="None since the exporter began.",
+            ),
+        ],
+    )

@@ -1,0 +1,257 @@
+"""Overview: the fleet. Is anything wrong, what, since when, why, and what to do about it."""
+
+from grafana_foundation_sdk.builders import dashboard as db
+from grafana_foundation_sdk.models import units
+
+from dashboards import thresholds as limits
+from dashboards.frame import Row, assemble, engine_variables, gpu_variable
+from dashboards.links import (
+    KV_POOL,
+    MEMORY,
+    OVERVIEW,
+    PREFIX_CACHE,
+    RUNBOOK_OF_ROW,
+    to_dashboard,
+    to_engine_of_row,
+)
+from dashboards.overview_causes import since_when, trust, why
+from dashboards.panels import (
+    BYTES,
+    COUNT,
+    RATIO,
+    SECONDS,
+    TOKENS_PER_SECOND,
+    Column,
+    Q,
+    note,
+    numbers,
+    rows,
+)
+from dashboards.queries import (
+    ALERT,
+    BY_ENGINE,
+    GPU,
+    WHOLE_RANGE,
+    gpu_room,
+    or_zero,
+    quantile,
+    rate,
+    series,
+    share,
+    total,
+    worst,
+)
+
+_FIRING = f'ALERTS{{alertstate="firing",{ALERT}}}'
+_KNOWN_SERVERS = (
+    f"group by (job, instance) (last_over_time({series('kvscope_kv_capacity_blocks')}"
+    f"[{WHOLE_RANGE}]))"
+)
+"""Those that told of an engine in the time range, so that one that is gone still counts."""
+_HAS_WORK = f"sum by (job, {BY_ENGINE}) ({series('kvscope_requests')}) > 0"
+_LAST_STEP = series("kvscope_last_step_timestamp_seconds")
+STEP_AGE = f"(timestamp({_LAST_STEP}) - {_LAST_STEP}) and on (job, {BY_ENGINE}) ({_HAS_WORK})"
+"""Of engines that have something to do; idle ones do not step."""
+_REFUSED = or_zero(total(rate("kvscope_requests_rejected_total")))
+_FAILED = or_zero(total(rate("kvscope_requests_finished_total", reason="error")))
+_ENDED = or_zero(total(rate("kvscope_requests_finished_total")))
+_ERRORS = f"(({_REFUSED}) + ({_FAILED})) / ((({_REFUSED}) + ({_ENDED})) > 0)"
+_HEADROOM = series("kvscope_gpu_memory_headroom_bytes", GPU)
+RECOMPUTED = share(
+    total(rate("kvscope_preemption_recomputed_tokens_total")),
+    total(rate("kvscope_step_tokens_total")),
+)
+
+
+def build() -> db.Dashboard:
+    """The home dashboard."""
+    return assemble(
+        "Overview",
+        OVERVIEW,
+        "All engines at a glance: is anything wrong, what, since when, why, and what to do.",
+        [*engine_variables("kvscope_kv_capacity_blocks"), gpu_variable("kvscope_gpu_up")],
+        [_verdict(), _what(), since_when(), why(), _advice(), trust()],
+    )
+
+
+def _verdict() -> Row:
+    pool, memory = to_dashboard("KV pool", KV_POOL), to_dashboard("Memory", MEMORY)
+    return Row(
+        100,
+        "Is anything wrong?  Green: no. Orange: look. Red: users are hurt",
+        [
+            numbers(
+                101,
+                "Critical alerts",
+                "Critical kvscope alerts that fire now, in the whole fleet whatever is selected. "
+                "Not 0: open its runbook from the table below.",
+                COUNT,
+                Q(or_zero(f'count(ALERTS{{alertstate="firing",{ALERT},severity="critical"}})'), ""),
+                steps=limits.NONE_IS_GOOD,
+                span=3,
+            ),
+            numbers(
+                102,
+                "Servers silent",
+                "Servers that told of an engine in this time range and do not answer Prometheus "
+                "now. Not 0: is the process alive? See the runbook KvscopeTargetDown.",
+                COUNT,
+                Q(or_zero(f"sum((1 - up) * on (job, instance) {_KNOWN_SERVERS})"), ""),
+                steps=limits.NONE_IS_GOOD,
+                span=3,
+            ),
+            numbers(
+                103,
+                "Hanging since",
+                "Time since the last step of an engine that has work. Red: the engine hangs; look "
+                "at /health and the log, then restart it.",
+                SECONDS,
+                Q(f"clamp_min({worst(STEP_AGE)}, 0) or vector(0)", ""),
+                steps=limits.STEP_AGE_SECONDS,
+                span=3,
+                link=pool,
+            ),
+            numbers(
+                104,
+                "Error ratio",
+                "Share of requests that ended in an error or were refused at the door. Red: the "
+                "KV pool dashboard says by which reason; 'idle' means that no request ended.",
+                RATIO,
+                Q(_ERRORS, ""),
+                steps=limits.ERROR_SHARE,
+                span=3,
+                when_absent="idle",
+                link=to_dashboard("Reasons", KV_POOL),
+            ),
+            numbers(
+                105,
+                "First token",
+                "95 of 100 requests have their first token within this time. Red: compare with "
+                "queueing below. Queue long: pool or batch is full. Queue short: prompts are long.",
+                SECONDS,
+                Q(quantile(0.95, "kvscope_time_to_first_token_seconds"), ""),
+                steps=limits.FIRST_TOKEN_SECONDS,
+                span=3,
+                when_absent="idle",
+            ),
+            numbers(
+                106,
+                "Fullest pool",
+                "Blocks that requests reference, of those that can be handed out, in the engine "
+                "where that is highest. Red: the next burst preempts. Open the KV pool.",
+                RATIO,
+                Q(worst(series("kvscope_kv_usage_ratio", basis="active")), ""),
+                steps=limits.POOL_USAGE,
+                span=3,
+                link=pool,
+            ),
+            numbers(
+                107,
+                "Done twice",
+                "Share of all computed tokens that had been computed before and were thrown away "
+                "by a preemption. Orange: the pool is too small for this load, or too many "
+                "sequences run at once.",
+                RATIO,
+                Q(RECOMPUTED, ""),
+                steps=limits.RECOMPUTED_SHARE,
+                span=3,
+                when_absent="idle",
+                link=to_dashboard("Bill", KV_POOL),
+            ),
+            numbers(
+                108,
+                "GPU room",
+                "Memory that the next allocation can get, less the largest step so far, on the GPU "
+                "where that is least. Red: the next step as large runs out of memory. Open Memory.",
+                BYTES,
+                Q(f"min({gpu_room()}) or min({_HEADROOM})", ""),
+                steps=limits.ROOM_AFTER_PEAK_BYTES,
+                span=3,
+                when_absent="no GPU",
+                link=memory,
+            ),
+        ],
+    )
+
+
+def _what() -> Row:
+    by = f"job, {BY_ENGINE}"
+    hits = share(
+        total(rate("kvscope_prefix_cache_hit_tokens_total", phase="first"), by),
+        total(rate("kvscope_prefix_cache_queried_tokens_total", phase="first"), by),
+    )
+    return Row(
+        200,
+        "What is wrong, and where?",
+        [
+            rows(
+                201,
+                "Alerts firing, and since when",
+                "Every kvscope alert that fires now. Click its name for the runbook: meaning, "
+                "diagnosis and the right mitigation.",
+                Q(f"1000 * ({_FIRING} * ignoring (alertstate) ALERTS_FOR_STATE)", "since"),
+                columns={
+                    "severity": Column("Severity", colours=limits.SEVERITY_COLOURS, width=90),
+                    "alertname": Column("Alert", link=RUNBOOK_OF_ROW),
+                    "instance": Column("Server"),
+                    "model_name": Column("Model"),
+                    "gpu": Column("GPU", width=60),
+                    "since": Column("Since", unit=units.DateTimeFromNow, width=130),
+                },
+                span=24,
+                height=6,
+                when_absent="No alert fires.",
+                sort="Severity",
+            ),
+            rows(
+                202,
+                "Engines",
+                "One line an engine; click a model for its KV pool, a hit ratio for its prefix "
+                "cache. A coloured cell is where to begin.",
+                Q(worst(series("kvscope_kv_usage_ratio", basis="active"), by), "pool"),
+                Q(worst(series("kvscope_requests", state="running"), by), "running"),
+                Q(worst(series("kvscope_requests", state="waiting"), by), "waiting"),
+                Q(quantile(0.95, "kvscope_time_to_first_token_seconds", by), "ttft"),
+                Q(hits, "hits"),
+                Q(total(rate("kvscope_preemption_recomputed_tokens_total"), by), "twice"),
+                Q(worst(series("kvscope_kv_time_to_exhaustion_seconds"), by), "exhaustion"),
+                columns={
+                    "model_name": Column("Model", link=to_engine_of_row("KV pool", KV_POOL)),
+                    "instance": Column("Server", width=150),
+                    "engine": Column("Engine", width=65),
+                    "pool": Column("Pool", RATIO, limits.POOL_USAGE),
+                    "running": Column("Running", COUNT),
+                    "waiting": Column("Waiting", COUNT, limits.SOME_ARE_WORTH_A_LOOK),
+                    "ttft": Column("First token p95", SECONDS, limits.FIRST_TOKEN_SECONDS),
+                    "hits": Column(
+                        "Hit ratio", RATIO, link=to_engine_of_row("Prefix cache", PREFIX_CACHE)
+                    ),
+                    "twice": Column("Done twice", TOKENS_PER_SECOND, width=100),
+                    "exhaustion": Column("Full in", SECONDS, limits.TIME_TO_EXHAUSTION),
+                },
+                span=24,
+                height=5,
+            ),
+        ],
+    )
+
+
+_ADVICE = """
+| you see | it means | do |
+|---|---|---|
+| pool red, **computed twice** rising | running sequences need more blocks than there are | add \
+replicas; more KV memory (`--kv-cache-memory-bytes`, `--gpu-memory-utilization`); lower \
+`--max-num-seqs` |
+| pool low, requests waiting | the batch is full, not the pool | raise `--max-num-seqs` or \
+`--max-num-batched-tokens` |
+| pool *resident* full, *active* low | the cache fills idle memory: as it should be | nothing |
+| hit ratio fell | prompts changed, or the cache became too small | **Prefix cache**, misses by \
+cause |
+| GPU room red | the next large step runs out of memory | **Memory**: who grew? Lower \
+`--gpu-memory-utilization`, or move the other process |
+| work, but no step | the engine hangs | `/health`, the log, restart |
+"""
+
+
+def _advice() -> Row:
+    return Row(500, "What to do?", [note(501, "From symptom to remedy", _ADVICE, height=8)])

@@ -1,0 +1,105 @@
+"""PromQL from the catalogue's names: selectors, rates, shares. A typo raises KeyError."""
+
+from exporter.catalogue import metric
+
+ENGINE = 'model_name=~"$model",instance=~"$instance",engine=~"$engine"'
+"""The one selector of engine-level families."""
+GPU = 'instance=~"$instance",uuid=~"$gpu"'
+"""The one selector of device-level families: they belong to a server, not to a model."""
+SERVER = 'instance=~"$instance"'
+"""The one selector of what the exporter says of itself."""
+
+BY_ENGINE = "model_name, instance, engine"
+"""What tells engines apart: `engine` is 0 in every server with one."""
+ENGINE_LEGEND = "{{model_name}} on {{instance}} ({{engine}})"
+GPU_LEGEND = "GPU {{gpu}} of {{instance}}"
+
+RATE_WINDOW = "$__rate_interval"
+WHOLE_RANGE = "$__range"
+"""The dashboard's time range: only in instant queries."""
+ALERT = 'alertname=~"Kvscope.+"'
+"""Ours among all alerts."""
+
+
+def series(name: str, selector: str = ENGINE, **labels: str) -> str:
+    """A selector. labels: exact values, which the catalogue must have.
+
+    Histograms are named with their suffix: `kvscope_step_duration_seconds_bucket`.
+    """
+    row = metric(_family(name))
+    for label, value in labels.items():
+        closed = row.closed_labels.get(label)
+        if label not in row.labels or (closed is not None and value not in closed):
+            raise KeyError(f"{name} has no {label}={value!r}")
+    parts = [*(f'{key}="{value}"' for key, value in labels.items()), selector]
+    return f"{name}{{{','.join(part for part in parts if part)}}}"
+
+
+def rate(name: str, selector: str = ENGINE, **labels: str) -> str:
+    """Per second."""
+    return f"rate({series(name, selector, **labels)}[{RATE_WINDOW}])"
+
+
+def over_range(name: str, selector: str = ENGINE, **labels: str) -> str:
+    """How much a counter grew in the time range on screen."""
+    return f"increase({series(name, selector, **labels)}[{WHOLE_RANGE}])"
+
+
+def added(name: str, selector: str = ENGINE, **labels: str) -> str:
+    """How much a counter grew in the rate window: for events so rare that a rate says little."""
+    return f"increase({series(name, selector, **labels)}[{RATE_WINDOW}])"
+
+
+def total(expr: str, by: str = "") -> str:
+    return f"sum by ({by}) ({expr})" if by else f"sum({expr})"
+
+
+def worst(expr: str, by: str = "") -> str:
+    return f"max by ({by}) ({expr})" if by else f"max({expr})"
+
+
+def share(part: str, whole: str) -> str:
+    """Nothing, not NaN, while there is no whole."""
+    return f"{part} / ({whole} > 0)"
+
+
+def or_zero(expr: str) -> str:
+    """0 where nothing is there: for counts, of which none is none."""
+    return f"{expr} or vector(0)"
+
+
+def quantile(q: float, name: str, by: str = "", selector: str = ENGINE) -> str:
+    """Of a histogram, over the rate window."""
+    buckets = rate(f"{name}_bucket", selector)
+    return f"histogram_quantile({q}, {total(buckets, f'le, {by}' if by else 'le')})"
+
+
+def mean(name: str, by: str = "") -> str:
+    """Of a histogram's observations, over the rate window."""
+    return share(total(rate(f"{name}_sum"), by), total(rate(f"{name}_count"), by))
+
+
+def buckets(name: str, selector: str = ENGINE) -> str:
+    """For a heatmap."""
+    bucket = series(f"{name}_bucket", selector)
+    return f"sum by (le) (increase({bucket}[{RATE_WINDOW}]))"
+
+
+def gpu_room() -> str:
+    """What the next allocation can get less the largest step so far, by GPU."""
+    headroom = series("kvscope_gpu_memory_headroom_bytes", GPU)
+    return f"({headroom} - {series('kvscope_gpu_activation_peak_bytes', GPU)})"
+
+
+def _family(name: str) -> str:
+    """The catalogue's name of a histogram's sample, else the name itself."""
+    for suffix in ("_bucket", "_sum", "_count"):
+        base = name.removesuffix(suffix)
+        if base != name:
+            try:
+                row = metric(base)
+            except KeyError:
+                continue
+            if row.kind == "histogram":
+                return base
+    return name

@@ -1,0 +1,134 @@
+"""Every threshold and colour of the dashboards, with the reason for each.
+
+A panel turns orange where someone should look and red where users are hurt. Panels whose good
+value depends on the workload (hit ratio, throughput) have no thresholds: a colour would be a guess.
+"""
+
+GREEN, ORANGE, RED, NEUTRAL = "green", "orange", "red", "blue"
+
+Steps = tuple[tuple[float | None, str], ...]
+"""From the lowest; the first has no lower bound."""
+
+
+def rising(orange: float, red: float) -> Steps:
+    """The larger, the worse."""
+    return ((None, GREEN), (orange, ORANGE), (red, RED))
+
+
+def falling(red: float, orange: float) -> Steps:
+    """The smaller, the worse."""
+    return ((None, RED), (red, ORANGE), (orange, GREEN))
+
+
+PLAIN: Steps = ((None, NEUTRAL),)
+"""No judgement."""
+
+NONE_IS_GOOD: Steps = ((None, GREEN), (0.5, RED))
+"""Of counts: one is too many. Below one, because increase() extrapolates."""
+
+SOME_ARE_WORTH_A_LOOK: Steps = ((None, GREEN), (0.5, ORANGE))
+"""Of counts that hurt nobody by themselves: a preemption, a firing warning, a waiting request."""
+
+POOL_USAGE = rising(0.90, 0.98)
+"""Of referenced blocks. At 90 % a burst of one long prompt can fill the pool; at 98 % the next
+decode step of a full batch does (one block for each sixteenth sequence, at blocks of 16)."""
+
+TIME_TO_EXHAUSTION = falling(60, 300)
+"""Seconds. In one minute nobody adds a replica; in five, an autoscaler can."""
+
+COMMITTED_SHARE = rising(1.0, 1.5)
+"""Of the capacity, if every request runs to its max_tokens. Above 1, preemption is possible; at 1.5
+it is likely, because requests end at about two thirds of their limit in chat workloads."""
+
+RECOMPUTED_SHARE = rising(0.01, 0.10)
+"""Of computed tokens. 1 % is the noise of a pool that is well sized; at 10 % a tenth of the GPU
+works for nothing, and batches that preempt each other tend to go on doing so."""
+
+STALLED_REQUESTS = rising(0.1, 1.0)
+"""Seconds of waiting per second, that is requests stalled on average."""
+
+FIRST_TOKEN_SECONDS = rising(1.0, 5.0)
+"""At one second a person notices the wait, at five they reload."""
+
+QUEUE_SECONDS = rising(0.5, 4.0)
+"""What of that is queueing: beyond it the queue, not the model, is the reason."""
+
+TOKEN_GAP_SECONDS = rising(0.1, 0.5)
+"""Between tokens: ten a second is a brisk reader's pace, two a second is visibly halting."""
+
+ERROR_SHARE = rising(0.01, 0.05)
+"""Of requests that ended in an error or were refused: a 99 % objective, and five times its
+budget."""
+
+STEP_AGE_SECONDS = rising(10, 60)
+"""Work, but no step: the longest real step of a large prefill is a few seconds, and at
+--stall-seconds (60 by default) /health answers 503."""
+
+ROOM_AFTER_PEAK_BYTES = falling(0, 2**30)
+"""Headroom less the largest step so far. Below 0, the next step as large fails. 1 GiB is about what
+another process takes when it merely opens a context and loads its kernels."""
+
+HEADROOM_BYTES = falling(2**29, 2 * 2**30)
+"""Where no peak is known: half a GiB is less than most activations."""
+
+HOST_USED_SHARE = rising(0.80, 0.95)
+"""Of the control group's limit, without file cache that can be dropped: the kernel kills at 1."""
+
+GPU_CELSIUS = rising(80, 87)
+"""Data-centre cards slow down at 83 to 90 °C, by model."""
+
+POWER_SHARE = rising(0.98, 1.05)
+"""Of the limit in force: at it, clocks go down; above, the brake is not working."""
+
+SCRAPE_SECONDS = rising(0.5, 2.0)
+"""Of a page: half a second at a 5 s interval is a tenth of a core, two are close to the timeout."""
+
+LAG_SECONDS = rising(1.0, 5.0)
+"""Age of the oldest queued batch. The queue holds about a second; beyond five, batches drop."""
+
+BLOCK_COLOURS = {
+    "active": "blue",
+    "cached": "light-blue",
+    "free": "#55606e",
+    "reserved": "dark-purple",
+    "capacity": "text",
+    "committed": "orange",
+}
+"""Blocks by state: saturated is in use, pale can be taken, grey is empty."""
+
+MEMORY_COLOURS = {
+    "weights": "dark-blue",
+    "kv_pool": "blue",
+    "torch_live_other": "light-blue",
+    "torch_pending": "super-light-blue",
+    "torch_cached": "super-light-purple",
+    "non_torch": "purple",
+    "server_process": "semi-dark-blue",
+    "other_processes": "red",
+    "unattributed": "orange",
+    "unsplit": "dark-yellow",
+    "driver_reserved": "dark-purple",
+    "free": "#55606e",
+    "total": "text",
+}
+"""Components of a card: blue is the server's, red and orange nobody asked for, grey is empty."""
+
+MISS_COLOURS = {
+    "hit": "green",
+    "cold": "#55606e",
+    "partial": "light-blue",
+    "unreachable": "purple",
+    "evicted": "orange",
+}
+"""Blocks that were asked for: only `evicted` and `unreachable` could have been hits."""
+
+END_COLOURS = {
+    "stop": "blue",
+    "length": "light-blue",
+    "abort": "orange",
+    "error": "red",
+    "refused": "dark-red",
+}
+"""How requests ended: blue as they should, the others not."""
+
+SEVERITY_COLOURS = {"critical": "red", "warning": "orange", "info": "blue"}

@@ -1,0 +1,208 @@
+"""Engines whose faults a test switches on and off, and the simulated NVIDIA driver beside them."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pynvml
+import pytest
+
+from engine.bus import EventBus
+from engine.config import CacheConfig, ModelConfig
+from engine.events import DeviceMemorySampled
+from engine.oom import DeviceOutOfMemoryError
+from engine.request import SampledToken, ScheduledSequence
+from exporter.engine_info import EngineInfo
+from exporter.exposition import Exporter
+from exporter.gpu import Cadence, GpuPoller, xids
+from exporter.host_memory import HostMemory, host_memory
+from exporter.http import MetricsServer, serve_metrics
+from exporter.machine import Machine
+from tests.fakes.nvml import Simulated, build_library, h200, machine
+from tests.gpu.support import SERVER_PID, torch_sample
+from tests.support import server as server_module
+from tests.support.server import Reins, Server, greedy, make_engine_config, serving
+
+CADENCE = Cadence(
+    memory=0.2, processes=0.4, sensors=0.4, first_retry=0.1, last_retry=0.4, stale_intervals=10
+)
+
+
+class Rig(Reins):
+    """Reins with faults of the device."""
+
+    def __init__(self, runner: Any) -> None:
+        super().__init__(runner)
+        self.step_seconds = 0.0
+        """Added to every step: a slow device."""
+        self.out_of_memory = 0
+        """So many steps to come run out of device memory."""
+        self.torch: dict[str, object] | None = None
+        """What torch says of a GPU, but for the defaults; None: there is none."""
+
+    def execute(self, rows: Sequence[ScheduledSequence]) -> list[SampledToken | None]:
+        time.sleep(self.step_seconds)
+        if self.out_of_memory:
+            self.out_of_memory -= 1
+            raise DeviceOutOfMemoryError(2**30)
+        return super().execute(rows)
+
+    def drop_caches(self) -> None:
+        """There are none."""
+
+    def sample_memory(self) -> DeviceMemorySampled:
+        runner: Any = self._runner
+        sampled: DeviceMemorySampled = runner.sample_memory()
+        return sampled if self.torch is None else torch_sample(**self.torch)
+
+
+class Target:
+    """A server and the page that Prometheus scrapes, on a port that stays when it is replaced."""
+
+    def __init__(self, server: Server, machine: Machine | None = None, queue: int = 4096) -> None:
+        self.server = server
+        self._machine = machine
+        self._queue = queue
+        self._port = 0
+        self._page: MetricsServer | None = None
+        self.restart()
+
+    @property
+    def bus(self) -> EventBus:
+        loop: Any = self.server.engine.loop
+        bus: EventBus = loop._bus
+        return bus
+
+    @property
+    def rig(self) -> Rig:
+        assert isinstance(self.server.reins, Rig)
+        return self.server.reins
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._port}"
+
+    def restart(self) -> None:
+        """A new exporter, as after a restart of the process."""
+        if self._page is not None:
+            self.stop()
+        info = EngineInfo(model_name=self.server.engine.served.name, max_model_len=512)
+        self._subscription = self.bus.subscribe(self._queue)
+        self._exporter = Exporter(self._subscription, info, compat=(), machine=self._machine)
+        self._exporter.start()
+        self._page = serve_metrics(self._exporter, "127.0.0.1", self._port)
+        self._port = self._page.port
+
+    def resynchronise(self) -> None:
+        """The pool's state as a whole, as after a gap."""
+        self._subscription.request_snapshot()
+
+    def stop(self) -> None:
+        assert self._page is not None
+        self._page.stop()
+        self._exporter.stop()
+
+
+@contextmanager
+def engine(
+    monkeypatch: pytest.MonkeyPatch, name: str, blocks: int = 128, sequences: int = 16
+) -> Iterator[Server]:
+    """A server of the demo model by that name, on a rig."""
+    monkeypatch.setattr(server_module, "Reins", Rig)
+    config = make_engine_config(
+        model=ModelConfig(device="cpu", served_model_name=name),
+        cache=CacheConfig(num_gpu_blocks_override=blocks),
+        max_num_seqs=sequences,
+    )
+    with serving(config) as server:
+        yield server
+
+
+@contextmanager
+def clients(
+    server: Server, number: int, body: Callable[[int], dict[str, Any]], pause: float = 0.0
+) -> Iterator[None]:
+    """So many at a time ask again and again, whatever the answer; body: of the nth request."""
+    stop = threading.Event()
+    counter = iter(range(10**9))
+
+    def ask() -> None:
+        with httpx.Client(base_url=server.url, timeout=120) as client:
+            while not stop.wait(pause):
+                prepared = body(next(counter))
+                try:
+                    client.post("/v1/completions", json=prepared)
+                except httpx.TransportError:
+                    return
+
+    threads = [threading.Thread(target=ask, daemon=True) for _ in range(number)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(60)
+
+
+def prompt(number: int, tokens: int, **body: Any) -> dict[str, Any]:
+    """A request for a text that no other number begins with."""
+    text = f"{number:08d}" * (tokens // 8 + 1)
+    return greedy(text[:tokens], return_token_ids=False, **body)
+
+
+@contextmanager
+def nvidia_driver(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulated]:
+    """Two H200, in this process; whoever uses the other double finds it as it was."""
+    library = build_library(folder)
+    monkeypatch.setenv("FAKE_NVML_STATE", str(folder / "nvml.state"))
+    monkeypatch.setattr(xids, "WAIT_MILLISECONDS", 20)
+    monkeypatch.setattr(pynvml, "nvmlLib", pynvml.CDLL(str(library)))
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    hardware = Simulated(folder / "nvml.state")
+    hardware.become(machine(h200(), h200("", 0)))
+    yield hardware
+
+
+class Host:
+    """A control group of the machine, as files."""
+
+    LIMIT = 100 * 2**30
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        (root / "proc" / str(SERVER_PID)).mkdir(parents=True)
+        (root / "proc" / str(SERVER_PID) / "cgroup").write_text("0::/kvscope\n")
+        self._group = root / "sys" / "fs" / "cgroup" / "kvscope"
+        self._group.mkdir(parents=True)
+        (self._group.parent / "cgroup.controllers").write_text("memory\n")
+        (self._group / "memory.max").write_text(f"{self.LIMIT}\n")
+        self.use(0.5)
+
+    def use(self, share: float) -> None:
+        """Of the limit; a tenth of it is file cache besides."""
+        cache = self.LIMIT // 20
+        (self._group / "memory.stat").write_text(f"inactive_file {cache}\n")
+        (self._group / "memory.current").write_text(f"{round(share * self.LIMIT) + cache}\n")
+
+    def read(self, pid: int) -> HostMemory:
+        return host_memory(pid, self._root)
+
+
+@contextmanager
+def gpu_machine(
+    folder: Path, hardware: Simulated, stack: ExitStack
+) -> Iterator[tuple[Machine, Host]]:
+    """Those GPUs and a host, read as in earnest."""
+    poller = GpuPoller(CADENCE)
+    poller.start()
+    host = Host(folder)
+    try:
+        yield Machine(gpu=poller, server_pid=SERVER_PID, host=host.read), host
+    finally:
+        poller.stop(timeout=10)

@@ -1,0 +1,57 @@
+"""Alertmanager's configuration: accepted, and every alert goes where its severity says."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from alerts.rule import Alert
+from alerts.rules import alerts
+from tests.alerts.tools import ALERTMANAGER, run
+
+FILES = sorted(ALERTMANAGER.glob("*.yml"))
+RECEIVERS = {"critical": "on-call", "warning": "team", "info": "page-only"}
+
+
+@pytest.fixture
+def amtool() -> str:
+    found = shutil.which("amtool")
+    if found is None and os.environ.get("CI") != "true":
+        pytest.skip("no amtool on PATH")
+    return found or "amtool"
+
+
+def name(path: Path) -> str:
+    return path.name
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_amtool_accepts_the_configuration(amtool: str, path: Path) -> None:
+    run(amtool, "check-config", str(path))
+
+
+@pytest.mark.parametrize("alert", alerts(), ids=lambda alert: alert.name)
+def test_an_alert_is_routed_by_its_severity(amtool: str, alert: Alert) -> None:
+    run(
+        *(amtool, "config", "routes", "test", f"--config.file={ALERTMANAGER}/alertmanager.yml"),
+        f"--verify.receivers={RECEIVERS[alert.severity]}",
+        *(f"alertname={alert.name}", f"severity={alert.severity}", f"topic={alert.topic}"),
+    )
+
+
+def test_the_example_is_the_configuration_with_addresses() -> None:
+    plain: Any = yaml.safe_load((ALERTMANAGER / "alertmanager.yml").read_text())
+    example: Any = yaml.safe_load((ALERTMANAGER / "alertmanager.webhook.yml").read_text())
+    addresses = [receiver.pop("webhook_configs", None) for receiver in example["receivers"]]
+    assert example == plain
+    assert [bool(address) for address in addresses] == [True, True, False]
+
+
+def test_inhibition_asks_for_labels_that_alerts_have() -> None:
+    config: Any = yaml.safe_load((ALERTMANAGER / "alertmanager.yml").read_text())
+    known = {"instance", "model_name", "engine", "uuid", "topic"}
+    for rule in config["inhibit_rules"]:
+        assert set(rule["equal"]) <= known

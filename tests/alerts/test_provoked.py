@@ -1,0 +1,258 @@
+"""Every alert, from a real fault to the webhook and back: one run, faults side by side.
+
+Prometheus evaluates the shipped rules with durations divided by 60; Alertmanager has the shipped
+example without inhibition, which another test sees.
+"""
+
+import itertools
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from alerts.rules import alerts
+from engine.events import BlocksAllocated, BlocksReleased
+from tests.alerts.rig import (
+    Host,
+    Target,
+    clients,
+    engine,
+    gpu_machine,
+    nvidia_driver,
+    prompt,
+)
+from tests.alerts.stack import Notice, Stack, alertmanager, free_port, stack, webhook
+from tests.fakes.nvml import GIB, MIB, Simulated, compiler
+from tests.support.process import kvscope
+from tests.support.server import greedy, wait_for
+
+pytestmark = [pytest.mark.prometheus, pytest.mark.slow, pytest.mark.timeout(400)]
+
+PATIENCE = 70.0
+CALM_SECONDS = 25
+"""Of repeated prompts, before they change: what the prefix cache's ratio is compared with."""
+HOLES = re.compile(r"<no value>|<error|\{\{|\}\}|\bNaN\b|\bInf\b|  |\(\)|%!")
+RECEIVERS = {"critical": "on-call", "warning": "team", "info": "page-only"}
+
+SIDE_BY_SIDE = {
+    *("KvscopeKvPoolSaturated", "KvscopeKvExhaustionPredicted", "KvscopeKvExhaustionImminent"),
+    *("KvscopePreemptionStorm", "KvscopeTtftBudgetBurnsFast", "KvscopeTtftBudgetBurnsSlowly"),
+    *("KvscopePrefixHitRateCollapsed", "KvscopeEventsDropped", "KvscopeTargetDown"),
+    *("KvscopeDeviceOomRisk", "KvscopeDeviceAllocationRetries", "KvscopeDeviceOomRetried"),
+    *("KvscopeDeviceOom", "KvscopeForeignProcessGrew", "KvscopeHostOomRisk"),
+    *("KvscopeXidCritical", "KvscopeXidWarning", "KvscopeXidInfo", "KvscopeEccUncorrected"),
+    *("KvscopeRowRemapPending", "KvscopeRowRemapFailed", "KvscopeGpuSlowedDown"),
+    *("KvscopeGpuLost", "KvscopeGpuNeedsRecovery", "KvscopeEngineStalled"),
+}
+AFTERWARDS = {
+    *("KvscopeNvmlDown", "KvscopeLedgerImbalance", "KvscopeFoldFailed", "KvscopeEngineDead"),
+    *("KvscopeErrorBudgetBurnsFast", "KvscopeErrorBudgetBurnsSlowly"),
+}
+AT_LAST = {"KvscopeTargetAbsent"}
+CONSEQUENCES = {"KvscopeErrorBudgetBurnsFast", "KvscopeErrorBudgetBurnsSlowly"}
+"""Steps that run out of memory and give up end requests with an error."""
+NAMES = sorted({alert.name for alert in alerts()})
+
+SICK = {
+    "gpu.0.memory.used": 143_000 * MIB,
+    "gpu.0.processes": f"4242:31138512896,77:{110 * GIB}",
+    "gpu.0.ecc.uncorrected": 2,
+    "gpu.0.remapped.pending": 1,
+    "gpu.0.remapped.failed": 1,
+    "gpu.0.clocks_event_reasons": "0x40",
+    "gpu.0.field.230": 1,
+    "gpu.1.error": 15,
+}
+WELL = {
+    "gpu.0.memory.used": 31157387264,
+    "gpu.0.processes": "4242:31138512896",
+    "gpu.0.ecc.uncorrected": 0,
+    "gpu.0.remapped.pending": 0,
+    "gpu.0.remapped.failed": 0,
+    "gpu.0.clocks_event_reasons": "0x4",
+    "gpu.0.field.230": 0,
+    "gpu.1.error": None,
+}
+
+
+def fired(run: Stack, names: set[str]) -> None:
+    def missing() -> set[str]:
+        return names - run.hook.seen("firing")
+
+    wait_for(lambda: not missing(), f"firing: {sorted(names)}", PATIENCE)
+
+
+def resolved(run: Stack, names: set[str]) -> None:
+    def done() -> bool:
+        return all(run.hook.now().get(name) == "resolved" for name in names)
+
+    wait_for(done, f"resolved: {sorted(names)}", PATIENCE)
+
+
+class Scene:
+    """The servers of the run."""
+
+    def __init__(self, parts: ExitStack, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.hardware: Simulated = parts.enter_context(nvidia_driver(folder, monkeypatch))
+        machine, self.host = parts.enter_context(gpu_machine(folder, self.hardware, parts))
+        pressed = parts.enter_context(engine(monkeypatch, "pressed", blocks=64, sequences=24))
+        sick = parts.enter_context(engine(monkeypatch, "sick"))
+        doomed = parts.enter_context(engine(monkeypatch, "doomed"))
+        sick.reins.torch = {}  # type: ignore[attr-defined]
+        self.pressed, self.doomed = Target(pressed), Target(doomed)
+        self.sick, self.slow_exporter = Target(sick, machine), Target(sick, queue=1)
+        self.targets = (self.pressed, self.doomed, self.sick, self.slow_exporter)
+        for target in self.targets:
+            parts.callback(target.stop)
+        self.variety = itertools.count(1)
+        self.repeats = True
+
+    def question(self, number: int) -> dict[str, Any]:
+        """To the sick server: the same long prompt, or always another."""
+        return prompt(0 if self.repeats else next(self.variety), 96, max_tokens=8)
+
+
+@pytest.fixture(scope="module")
+def notices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Notice]]:
+    """All notifications of the whole run."""
+    if compiler() is None or not shutil.which("prometheus-alertmanager"):
+        pytest.skip("needs a C compiler and prometheus-alertmanager")
+    folder = tmp_path_factory.mktemp("provoked")
+    port = free_port()
+    serve = ("serve", "--port", str(port), "--num-gpu-blocks-override", "64", "--no-gpu")
+    with ExitStack() as parts:
+        monkeypatch = parts.enter_context(pytest.MonkeyPatch.context())
+        killed = parts.enter_context(kvscope(*serve, "--max-model-len", "512"))
+        scene = Scene(parts, folder, monkeypatch)
+        killed.find(r"serving \S+ at (\S+)/v1")
+        addresses = [target.address for target in scene.targets] + [f"127.0.0.1:{port}"]
+        run = parts.enter_context(stack(folder, *addresses))
+        wait_for(lambda: len(run.ask("up == 1")) == 5, "all are scraped", PATIENCE)
+
+        many_at_once(run, scene, killed)
+        parts.enter_context(kvscope(*serve, "--max-model-len", "512"))  # it comes back
+        resolved(run, SIDE_BY_SIDE)
+        early = run.hook.seen("firing") - SIDE_BY_SIDE
+        assert early <= CONSEQUENCES, "nobody provoked them yet"
+
+        some_later(run, scene)
+        resolved(run, AFTERWARDS)
+
+        run.scrape()
+        fired(run, AT_LAST)
+        run.scrape(*addresses)
+        resolved(run, AT_LAST)
+        yield run.hook.notices
+
+
+def many_at_once(run: Stack, scene: Scene, killed: Any) -> None:
+    """Pressure on a small pool; a stall; a kill; a sick GPU, a full host, a change of prompts."""
+    pressed, sick, doomed = scene.pressed, scene.sick, scene.doomed
+    with clients(sick.server, 4, scene.question, pause=0.2):
+        wait_for(lambda: len(run.ask("count_over_time(up[1m]) >= 25")) >= 5, "calm", PATIENCE)
+        pressed.rig.step_seconds, doomed.rig.step_seconds = 0.25, 0.05
+        with (
+            clients(pressed.server, 48, lambda n: prompt(n, 10 + n % 16, max_tokens=60)),
+            clients(doomed.server, 1, lambda n: greedy("hangs", max_tokens=400)),
+        ):
+            wait_for(lambda: doomed.server.metric("kvscope_requests") == 1, "a request runs")
+            doomed.rig._go.clear()
+            scene.repeats = False
+            killed.popen.kill()
+            scene.hardware.change(SICK)
+            scene.hardware.raise_xid(0, 79, 31, 13)
+            scene.host.use(0.98)
+            sick.rig.torch = {"alloc_retries": 3}
+            sick.rig.out_of_memory = 40
+            fired(run, SIDE_BY_SIDE)
+            pressed.rig.step_seconds = doomed.rig.step_seconds = 0.0
+            doomed.rig._go.set()
+    scene.hardware.change(WELL)
+    scene.host.use(0.5)
+
+
+def some_later(run: Stack, scene: Scene) -> None:
+    """NVML gone, a double free, an event that no fold understands, an engine that dies."""
+    scene.hardware.change({"count": 0})
+    scene.sick.bus.emit(BlocksReleased(10**6, [], [5], [], "finished"))
+    scene.doomed.bus.emit(BlocksAllocated(10**6, None, "prefill"))  # type: ignore[arg-type]
+    scene.doomed.rig.failure = RuntimeError("planted by the test")
+    with clients(scene.doomed.server, 2, lambda n: greedy("refused"), pause=0.1):
+        fired(run, AFTERWARDS)
+    scene.hardware.change({"count": 2})
+    scene.sick.resynchronise()
+    scene.slow_exporter.resynchronise()
+    scene.doomed.restart()
+
+
+def test_every_alert_is_provoked() -> None:
+    assert sorted(SIDE_BY_SIDE | AFTERWARDS | AT_LAST) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_alert_arrives_whole_and_is_resolved(notices: list[Notice], name: str) -> None:
+    mine = [notice for notice in notices if notice.labels["alertname"] == name]
+    assert {notice.status for notice in mine} == {"firing", "resolved"}
+    for notice in mine:
+        assert notice.receiver == RECEIVERS[notice.labels["severity"]]
+        assert notice.annotations.keys() == {
+            *("summary", "description", "runbook_url", "dashboard_url"),
+        }
+        for text in notice.annotations.values():
+            assert text
+            assert not HOLES.search(text), text
+        assert not re.search(r"=(&|$)", notice.annotations["dashboard_url"]), "a label is missing"
+
+
+def test_the_worst_of_a_topic_speaks_alone(tmp_path: Path) -> None:
+    """Inhibition, in a real Alertmanager."""
+    if not shutil.which("prometheus-alertmanager"):
+        pytest.skip("no prometheus-alertmanager on PATH")
+    here = {"job": "kvscope", "instance": "a:8000", "model_name": "m", "engine": "0"}
+    gpu = {"job": "kvscope", "instance": "a:8000", "uuid": "GPU-1", "gpu": "0"}
+
+    def alert(name: str, severity: str, topic: str, labels: dict[str, str]) -> dict[str, Any]:
+        return {"labels": {"alertname": name, "severity": severity, "topic": topic, **labels}}
+
+    loud = [
+        alert("KvscopePreemptionStorm", "critical", "kv-pool", here),
+        alert("KvscopeGpuSlowedDown", "warning", "gpu", gpu),
+        alert("KvscopeXidCritical", "critical", "gpu", gpu | {"uuid": "GPU-2", "gpu": "1"}),
+        alert("KvscopeKvPoolSaturated", "warning", "kv-pool", here | {"instance": "b:8000"}),
+        alert("KvscopeTargetDown", "critical", "target", {"job": "kvscope", "instance": "c:8000"}),
+        alert("KvscopeEngineStalled", "critical", "engine", here | {"instance": "d:8000"}),
+    ]
+    silenced = [
+        alert("KvscopeKvPoolSaturated", "warning", "kv-pool", here),
+        alert("KvscopeXidWarning", "warning", "gpu", gpu | {"uuid": "GPU-2", "gpu": "1"}),
+        alert("KvscopeXidInfo", "info", "gpu", gpu),
+        alert("KvscopeGpuLost", "critical", "gpu", gpu | {"instance": "c:8000"}),
+        alert("KvscopePreemptionStorm", "critical", "kv-pool", here | {"instance": "d:8000"}),
+    ]
+    with webhook() as hook, alertmanager(tmp_path, hook.url, inhibit=True) as url:
+        for batch in (loud, silenced):
+            httpx.post(f"{url}/api/v2/alerts", json=batch, timeout=5).raise_for_status()
+
+        def states() -> list[Any]:
+            found: list[Any] = httpx.get(f"{url}/api/v2/alerts", timeout=5).json()
+            return found
+
+        wait_for(lambda: len(states()) == len(loud) + len(silenced), "all are known")
+        wait_for(lambda: len(hook.notices) >= len(loud), "the loud ones arrive")
+
+    arrived = sorted(tuple(sorted(notice.labels.items())) for notice in hook.notices)
+    expected = sorted(tuple(sorted(item["labels"].items())) for item in loud)
+    assert arrived == expected
+
+
+def test_a_host_close_to_its_limit_is_read_as_such(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    host.use(0.98)
+    memory = host.read(4242)
+    assert memory.working_set == round(0.98 * Host.LIMIT)
+    assert memory.limit == Host.LIMIT

@@ -1,0 +1,166 @@
+"""The rules are what the generator writes, complete, on known metrics, and seen in each state."""
+
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from alerts import thresholds
+from alerts.rules import groups, mapping, rule_file
+from alerts.thresholds import JOB, TTFT_SECONDS, XIDS
+from alerts.timing import Timing, seconds_of
+from exporter.buckets import FIRST_TOKEN_SECONDS
+from exporter.catalogue import metric
+from tests.alerts.tools import CASE_FILES, RULE_FILE, known_names, names_in, promtools, run
+from tests.repo.checkout import ROOT, relative
+
+RULES: list[Any] = [
+    rule for group in yaml.safe_load(RULE_FILE.read_text())["groups"] for rule in group["rules"]
+]
+ALERT_RULES = [rule for rule in RULES if "alert" in rule]
+RECORDS = [rule for rule in RULES if "record" in rule]
+CASES: list[Any] = [
+    case for path in CASE_FILES for case in yaml.safe_load(path.read_text())["tests"]
+]
+TOOLS = promtools() or ["promtool"]
+
+
+def rule_id(rule: Any) -> str:
+    window = rule["labels"].get("window", "") if "alert" in rule else ""
+    return rule.get("alert", "") + window or str(rule["record"])
+
+
+def test_the_committed_file_is_what_the_generator_writes() -> None:
+    assert RULE_FILE.read_text() == rule_file(), "run `python -m alerts`"
+    assert yaml.safe_load(rule_file()) == mapping()
+
+
+@pytest.mark.parametrize("rule", ALERT_RULES, ids=rule_id)
+def test_an_alert_says_what_it_is(rule: Any) -> None:
+    assert re.fullmatch(r"Kvscope[A-Z][A-Za-z0-9]+", rule["alert"])
+    assert rule["labels"]["severity"] in ("critical", "warning", "info")
+    assert rule["labels"]["topic"]
+    assert "$value" not in str(rule["labels"]), "a new alert at every evaluation"
+    assert seconds_of(rule["for"]) > 0
+    annotations = rule["annotations"]
+    assert "{{" not in annotations["summary"], "a templated summary breaks grouping"
+    assert annotations["summary"].endswith(".")
+    assert "{{" in annotations["description"], "whom it is about"
+    assert annotations["runbook_url"].endswith(f"/alerts/runbooks/{rule['alert']}.md")
+    assert "/d/kvscope-" in annotations["dashboard_url"]
+    assert 'le="1"' not in rule["expr"], "Prometheus 3 spells it 1.0"
+
+
+@pytest.mark.parametrize("rule", RULES, ids=rule_id)
+def test_a_rule_asks_for_known_metrics(rule: Any) -> None:
+    recorded = {record["record"] for record in RECORDS}
+    assert names_in(rule["expr"]) <= known_names() | recorded
+    assert names_in(rule["expr"])
+
+
+@pytest.mark.parametrize("rule", RECORDS, ids=rule_id)
+def test_a_recording_rule_is_named_by_level_metric_and_operation(rule: Any) -> None:
+    level, name, operation = rule["record"].split(":")
+    assert level in ("engine", "model")
+    assert name.startswith("kvscope_")
+    assert re.fullmatch(r"sum|count|ratio|(ratio_)?rate\d+[mhd]|increase\d+[mhd]", operation)
+
+
+def test_recording_rules_are_in_groups_of_their_own() -> None:
+    for group in groups():
+        kinds = {type(rule).__name__ for rule in group.rules}
+        assert kinds == ({"Record"} if group.name.endswith(".rules") else {"Alert"}), group.name
+
+
+def test_no_two_rules_are_told_apart_by_nothing() -> None:
+    assert len({rule_id(rule) for rule in RULES}) == len(RULES)
+
+
+@pytest.mark.parametrize("rule", ALERT_RULES, ids=rule_id)
+def test_cases_see_an_alert_quiet_pending_firing_and_resolved(rule: Any) -> None:
+    (case,) = (case for case in CASES if case["name"] == rule["alert"])
+    assert {check["alertname"] for check in case["alert_rule_test"]} == {rule["alert"]}
+    seen = [bool(check["exp_alerts"]) for check in case["alert_rule_test"]]
+    assert seen == [False, False, True, False], "quiet, pending, firing, resolved"
+    quiet, pending = (check["exp_samples"] for check in case["promql_expr_test"])
+    assert not quiet, "at first not even pending"
+    own = {"severity", "topic", "window"} & rule["labels"].keys()
+    here = [f'{label}="{rule["labels"][label]}"' for label in own]
+    states = [state["labels"] for state in pending if all(x in state["labels"] for x in here)]
+    assert len(states) == 1
+    assert 'alertstate="pending"' in states[0]
+    (fired,) = (
+        alert
+        for alert in case["alert_rule_test"][2]["exp_alerts"]
+        if rule["labels"].items() <= alert["exp_labels"].items()
+    )
+    assert fired["exp_annotations"].keys() == rule["annotations"].keys()
+    assert not re.search(r"\{\{|<no value>|\bNaN\b|\bInf\b", str(fired["exp_annotations"]))
+
+
+def test_every_case_belongs_to_an_alert() -> None:
+    assert {case["name"] for case in CASES} == {rule["alert"] for rule in ALERT_RULES}
+
+
+def test_every_xid_has_one_severity() -> None:
+    known = set(metric("kvscope_gpu_xid_events_total").closed_labels["xid"])
+    listed = [xid for xids in XIDS.values() for xid in xids]
+    assert len(listed) == len(set(listed))
+    assert set(listed) == known - {"154"}, "154 announces a recovery action, which has an alert"
+
+
+def test_the_first_tokens_threshold_is_a_bucket() -> None:
+    assert TTFT_SECONDS in FIRST_TOKEN_SECONDS
+    assert not float(TTFT_SECONDS).is_integer()
+
+
+def test_the_job_is_the_one_that_the_stack_scrapes() -> None:
+    config = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text())
+    assert JOB in {job["job_name"] for job in config["scrape_configs"]}
+
+
+def test_shortened_rules_differ_in_durations_alone() -> None:
+    short: Any = mapping(Timing(divisor=60))
+    shipped: Any = mapping()
+    for ours, theirs in zip(short["groups"], shipped["groups"], strict=True):
+        assert ours["name"] == theirs["name"]
+        for mine, its in zip(ours["rules"], theirs["rules"], strict=True):
+            assert mine.keys() == its.keys()
+            assert mine.get("annotations") == its.get("annotations")
+            if "for" in its:
+                assert seconds_of(mine["for"]) <= seconds_of(its["for"])
+            assert names_in(mine["expr"]) == names_in(its["expr"])
+
+
+@pytest.mark.promtool
+@pytest.mark.parametrize("tool", TOOLS)
+def test_promtool_accepts_the_rules(tool: str) -> None:
+    run(tool, "check", "rules", "--lint=all", "--lint-fatal", str(RULE_FILE))
+
+
+@pytest.mark.promtool
+@pytest.mark.slow
+@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize("path", CASE_FILES, ids=relative)
+def test_promtool_sees_the_cases_pass(path: Any, tool: str) -> None:
+    run(tool, "test", "rules", str(path))
+
+
+def test_the_document_has_a_row_for_every_alert_with_its_severity() -> None:
+    page = (ROOT / "docs" / "alerts.md").read_text()
+    rows = re.findall(r"^\| \[`(Kvscope\w+)`\]\(\S+\) \| (\w+) \|", page, re.MULTILINE)
+    assert rows == list(
+        dict.fromkeys((rule["alert"], rule["labels"]["severity"]) for rule in ALERT_RULES)
+    )
+
+
+def test_panels_and_alerts_draw_the_same_lines() -> None:
+    """Where a panel shows what an alert compares; `warning` is orange, `critical` red."""
+    panels = pytest.importorskip("dashboards.thresholds")
+    assert panels.POOL_USAGE[1][0] == thresholds.POOL_SATURATED
+    assert panels.RECOMPUTED_SHARE[2][0] == thresholds.RECOMPUTED_SHARE
+    assert panels.HOST_USED_SHARE[2][0] == thresholds.HOST_USED_SHARE
+    assert panels.STEP_AGE_SECONDS[2][0] == thresholds.STEP_AGE_SECONDS
+    long, short = thresholds.EXHAUSTION_SECONDS
+    assert [bound for bound, _ in panels.TIME_TO_EXHAUSTION[1:]] == [short, long]

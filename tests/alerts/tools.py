@@ -1,0 +1,50 @@
+"""The programs that check rules and configurations."""
+
+import os
+import re
+import shutil
+import subprocess
+
+from exporter.catalogue import CATALOGUE
+from tests.repo.checkout import ROOT
+
+ALERTS = ROOT / "alerts"
+RULE_FILE = ALERTS / "kvscope.rules.yml"
+CASE_FILES = sorted((ALERTS / "tests").glob("*.test.yml"))
+ALERTMANAGER = ROOT / "deploy" / "alertmanager"
+
+OWN_NAMES = frozenset(
+    {
+        *("up", "scrape_duration_seconds", "prometheus_config_last_reload_successful"),
+        *("prometheus_sd_discovered_targets", "process_cpu_seconds_total"),
+    }
+)
+"""Names that Prometheus and the client library bring."""
+
+
+def promtools() -> list[str]:
+    """Of every version at hand: on PATH, and those that $PROMTOOLS names (separated by colons)."""
+    further = [path for path in os.environ.get("PROMTOOLS", "").split(":") if path]
+    found = shutil.which("promtool")
+    return [*([found] if found else []), *further]
+
+
+def run(*command: str) -> str:
+    """Its output; fails the test unless it succeeds."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def names_in(expression: str) -> set[str]:
+    """Metrics that a query asks for, recorded ones included."""
+    bare = re.sub(r'"[^"]*"', '""', expression)
+    bare = re.sub(r"\b(?:by|without|on|ignoring)\s*\([^)]*\)", "", bare)
+    bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]", "", bare)
+    words = re.findall(r"[A-Za-z_:][\w:]*(?!\w)(?!\s*\()", bare)
+    return {word for word in words if "_" in word or ":" in word or word == "up"}
+
+
+def known_names() -> set[str]:
+    suffixes = ("", "_bucket", "_sum", "_count")
+    return {row.name + suffix for row in CATALOGUE for suffix in suffixes} | OWN_NAMES

@@ -1,0 +1,105 @@
+"""Two servers as a fleet, and Prometheus that scrapes them: everything but Grafana."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.dashboards.fleet import Stage
+from tests.fakes.nvml import build_library, compiler
+from tests.repo.checkout import ROOT
+from tests.support.process import Process, kvscope
+from tests.support.prometheus import Prometheus
+from tests.support.server import wait_for
+
+START_SECONDS = 60.0
+_ADDRESS = r"metrics +http://([\d.:]+)/metrics"
+
+
+@contextmanager
+def _demo(folder: Path) -> Iterator[Process]:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("KVSCOPE_")}
+    environment |= {
+        "LD_LIBRARY_PATH": str(folder),
+        "FAKE_NVML_STATE": str(folder / "nvml.state"),
+        "PYTHONUNBUFFERED": "1",
+        "OMP_NUM_THREADS": "1",
+    }
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.dashboards.stage", str(folder)],
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as popen:
+        process = Process(popen)
+        try:
+            yield process
+        finally:
+            popen.terminate()  # the load is a child of its own, which it ends
+            process.wait()
+
+
+@pytest.fixture(scope="session")
+def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """Both servers, with families of every kind on their pages."""
+    if compiler() is None and os.environ.get("CI") != "true":
+        pytest.skip("no C compiler on PATH")
+    folder = tmp_path_factory.mktemp("stage")
+    build_library(folder)
+    sizes = ("--max-model-len", "256", "--max-num-seqs", "4", "--no-gpu")
+    with _demo(folder) as demo, kvscope("serve", *sizes, "--port", "0") as idle:
+        running = Stage(
+            demo.find(_ADDRESS), idle.find(r"metrics: http://([\d.:]+)/metrics"), folder
+        )
+        settled = re.compile(r"^kvscope_preemptions_total{.*out_of_blocks.*} [1-9]", re.MULTILINE)
+        wait_for(
+            lambda: settled.search(running.pages()[0]) is not None, "a preemption", START_SECONDS
+        )
+        (folder / "oom").touch()
+        yield running
+
+
+_CONFIG = """
+global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}}
+rule_files: ["{folder}/*.rules.yml"]
+scrape_configs:
+  - job_name: kvscope
+    static_configs: [{{targets: ["{busy}", "{idle}"]}}]
+"""
+
+
+@pytest.fixture(scope="session")
+def scraping(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """Scrapes both every second, for half a minute so far."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    folder = tmp_path_factory.mktemp("prometheus")
+    config = folder / "prometheus.yml"
+    config.write_text(_CONFIG.format(folder=stage.folder, busy=stage.busy, idle=stage.idle))
+    command = [
+        "prometheus",
+        f"--config.file={config}",
+        f"--storage.tsdb.path={folder}/data",
+        f"--web.listen-address=127.0.0.1:{port}",
+        "--web.enable-lifecycle",
+    ]
+    with (
+        (folder / "log").open("w") as log,
+        subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT) as process,
+    ):
+        try:
+            running = Prometheus(f"http://127.0.0.1:{port}")
+            wait_for(running.ready, f"Prometheus starts, see {folder}/log", START_SECONDS)
+            running.wait_for("count(count_over_time(up[1m]) > 30) == 2")
+            yield running
+        finally:
+            process.kill()

@@ -1,0 +1,56 @@
+"""What is not shown, and what may be empty: data, each with its reason."""
+
+NOT_SHOWN = {
+    "kvscope_build_info": "a version, not a state; `kvscope doctor` and the page tell it",
+    "kvscope_events_total": "for debugging the exporter; lost events are shown instead",
+    "kvscope_gpu_memory_free_bytes": "is the component `free`",
+    "kvscope_gpu_memory_used_bytes": "is the ratio, and total less the component `free`",
+    "kvscope_gpu_memory_reserved_bytes": "is the component `driver_reserved`",
+    "kvscope_gpu_processes": "the bytes of the processes are shown by the same owners",
+    "kvscope_gpu_energy_joules_total": "its rate is the power; for accounting, not for operating",
+    "vllm:iteration_tokens_total": "the step's tokens are shown by phase",
+    "vllm:request_prompt_tokens": "describes the workload; vLLM's own dashboard draws it",
+    "vllm:request_generation_tokens": "describes the workload; vLLM's own dashboard draws it",
+    "vllm:request_max_num_generation_tokens": "describes the workload, and only for n > 1",
+    "vllm:request_params_max_tokens": "describes the workload",
+    "vllm:request_time_per_output_token_seconds": "the gaps between tokens say it better",
+    "vllm:request_inference_time_seconds": "is prefill and decode, which are shown apart",
+    "vllm:cpu_cache_usage_perc": "old name of something that no longer exists",
+    "vllm:num_requests_swapped": "old name of something that no longer exists",
+    "vllm:gpu_prefix_cache_hit_rate": "old name: a ratio since the start; the counters are shown",
+    "vllm:kv_cache_block_count": "never a name of vLLM's; cache_config_info is shown",
+    "vllm:kv_cache_block_size": "never a name of vLLM's; cache_config_info is shown",
+}
+"""Families of the catalogue that no dashboard and no rule reads."""
+
+Query = tuple[str, int, str]
+"""Dashboard, panel, refId."""
+
+ONLY_AFTER_A_FAULT: dict[Query, str] = {
+    ("kvscope-overview", 201, "A"): "an alert fires",
+    ("kvscope-overview", 301, "A"): "an alert fires",
+    ("kvscope-memory", 604, "B"): "a call of NVML fails: its series begins with the first",
+    ("kvscope-memory", 612, "A"): "an XID: its series begins with the first",
+    ("kvscope-memory", 612, "B"): "an XID: its series begins with the first",
+}
+"""Empty in a healthy fleet; test_live provokes each fault and sees them filled."""
+
+NOT_ON_THIS_MACHINE: dict[Query, str] = {
+    ("kvscope-prefix-cache", 301, "B"): "an hour of history",
+    ("kvscope-memory", 503, "B"): "a card in MIG mode, where the first query is empty in turn",
+    ("kvscope-memory", 106, "A"): "a limit of the control group",
+    ("kvscope-memory", 303, "A"): "a control group with memory accounting",
+    ("kvscope-memory", 303, "B"): "a control group with memory accounting",
+    ("kvscope-memory", 303, "C"): "a limit of the control group",
+    ("kvscope-memory", 303, "E"): "CUDA, which pins host memory",
+    ("kvscope-memory", 306, "A"): "a limit of the control group",
+}
+"""Empty unless the machine has it."""
+
+COMES_AND_GOES: dict[Query, str] = {
+    ("kvscope-kv-pool", 102, "A"): "the pool fills; absent while it does not",
+    ("kvscope-kv-pool", 205, "A"): "the pool fills; absent while it does not",
+    ("kvscope-memory", 304, "A"): "the pool fills; absent while it does not",
+    ("kvscope-overview", 202, "G"): "the pool fills; absent while it does not",
+}
+"""Of the load at that moment; the metric's own test fills and empties the pool."""

@@ -1,0 +1,122 @@
+"""PromQL of panels against what an exporter exposes: names, labels, and how counters are used."""
+
+import re
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import promql_parser as pp
+from prometheus_client.parser import text_string_to_metric_families
+
+Finding = tuple[str, str, str]
+"""Code, where, what."""
+
+SENTINELS = {
+    "__rate_interval": "4m13s",
+    "__range": "1h1m1s",
+    "__interval": "61s",
+}
+"""The parser does not know Grafana's macros: each becomes a duration that nobody writes by hand."""
+WINDOWS = {
+    timedelta(minutes=4, seconds=13): "rate",
+    timedelta(hours=1, minutes=1, seconds=1): "all",
+}
+VARIABLE = re.compile(r"\$(\w+)|\$\{(\w+)(?::\w+)?\}")
+OF_PROMETHEUS = {"up", "ALERTS", "ALERTS_FOR_STATE"}
+OF_THE_TARGET = {"job", "instance"}
+RATES = {"rate", "increase"}
+LEVEL_COUNTERS = {"kvscope_gpu_remapped_rows_total", "kvscope_gpu_xid_events_total"}
+"""Rows replaced in the life of a card; and events of which a rate would miss the first, with which
+the series begins."""
+
+
+class Exposed(NamedTuple):
+    """What is on the pages: sample name to type, and to label names."""
+
+    kinds: dict[str, str]
+    labels: dict[str, set[str]]
+
+
+def read(pages: Iterable[str]) -> Exposed:
+    """Of expositions in the text format."""
+    exposed = Exposed({}, {})
+    for page in pages:
+        for family in text_string_to_metric_families(page):
+            for sample in family.samples:
+                exposed.kinds[sample.name] = family.type
+                exposed.labels.setdefault(sample.name, set()).update(sample.labels)
+    return exposed
+
+
+def substitute(expr: str, variables: set[str]) -> str:
+    """With macros and variables replaced. Raises ValueError for one that is not declared."""
+
+    def one(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
+        if name in SENTINELS:
+            return SENTINELS[name]
+        if name not in variables:
+            raise ValueError(f"unknown variable ${name}")
+        return ".+"
+
+    return VARIABLE.sub(one, expr)
+
+
+def selectors(node: Any, parents: tuple[Any, ...] = ()) -> Iterator[tuple[Any, tuple[Any, ...]]]:
+    """Every vector selector with what it stands in, outermost first."""
+    if isinstance(node, pp.VectorSelector):
+        yield node, parents
+    children = [
+        getattr(node, key, None) for key in ("vector_selector", "lhs", "rhs", "expr", "param")
+    ]
+    for child in [*children, *(getattr(node, "args", None) or [])]:
+        if isinstance(child, pp.Expr):
+            yield from selectors(child, (*parents, node))
+
+
+def names_in(expr: str, variables: set[str]) -> set[str]:
+    """Of the metrics that a query reads."""
+    return {s.name for s, _ in selectors(pp.parse(substitute(expr, variables))) if s.name}
+
+
+def check_query(
+    where: str, expr: str, variables: set[str], exposed: Exposed, *, instant: bool
+) -> Iterator[Finding]:
+    try:
+        parsed = pp.parse(substitute(expr, variables))
+    except Exception as error:  # the parser raises nothing more specific
+        yield "D-promql", where, f"{error}: {expr}"
+        return
+    for selector, parents in selectors(parsed):
+        name = selector.name
+        if name is None:
+            yield "D-selector", where, "a selector without a metric name"
+        elif name not in OF_PROMETHEUS:
+            yield from _check_selector(where, selector, parents, exposed, instant)
+
+
+def _check_selector(
+    where: str, selector: Any, parents: tuple[Any, ...], exposed: Exposed, instant: bool
+) -> Iterator[Finding]:
+    name = selector.name
+    if name not in exposed.kinds:
+        yield "D-unknown-metric", where, f"{name} is exported by nobody"
+        return
+    for matcher in selector.matchers.matchers:
+        if matcher.name not in exposed.labels[name] | OF_THE_TARGET:
+            yield "D-unknown-label", where, f"{name} has no label {matcher.name}"
+    functions = {parent.func.name for parent in parents if isinstance(parent, pp.Call)}
+    kind = exposed.kinds[name]
+    cumulative = kind in ("counter", "histogram") and name not in LEVEL_COUNTERS
+    if cumulative and not RATES & functions:
+        yield "D-counter-agg", where, f"counter {name} without rate or increase"
+    if kind == "gauge" and RATES & functions:
+        yield "D-rate-on-gauge", where, f"rate of the gauge {name}: use deriv or delta"
+    matrix = next((p for p in parents if isinstance(p, pp.MatrixSelector)), None)
+    if matrix is None:
+        return
+    window = WINDOWS.get(matrix.range)
+    if window is None:
+        yield "D-rate-interval", where, f"{name}: a window of its own, not $__rate_interval"
+    elif window == "all" and not instant and "last_over_time" not in functions:
+        yield "D-range", where, f"{name}: $__range in a query that is drawn over time"

@@ -1,0 +1,146 @@
+"""Every query and variable of every dashboard returns numbers from a real Prometheus under load."""
+
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from dashboards.boards import BOARDS, FOLDER
+from tests.dashboards.exceptions import (
+    COMES_AND_GOES,
+    NOT_ON_THIS_MACHINE,
+    ONLY_AFTER_A_FAULT,
+    Query,
+)
+from tests.dashboards.fleet import Stage
+from tests.dashboards.promql import VARIABLE
+from tests.fakes.nvml import Simulated
+from tests.support.prometheus import Prometheus
+from tests.support.server import wait_for
+
+pytestmark = [pytest.mark.prometheus, pytest.mark.slow]
+
+MACROS = {"__rate_interval": "5s", "__range": "30s", "__interval": "1s"}
+"""As Grafana fills them in for a data source with an interval of 1 s, five minutes on screen."""
+WINDOW_SECONDS = 25
+MAY_BE_EMPTY = {**ONLY_AFTER_A_FAULT, **NOT_ON_THIS_MACHINE, **COMES_AND_GOES}
+SECONDS_TO_SHOW = 30.0
+
+
+def fill(text: str) -> str:
+    """With macros and variables as Grafana replaces them, every variable at 'All'."""
+    return VARIABLE.sub(lambda match: MACROS.get(match[1] or match[2], ".+"), text)
+
+
+def targets(uid: str) -> Iterator[tuple[Query, dict[str, Any]]]:
+    for panel in json.loads((FOLDER / f"{uid}.json").read_text())["panels"]:
+        for target in panel.get("targets", []):
+            yield (uid, panel["id"], target["refId"]), target
+
+
+def ask(
+    server: Prometheus, target: dict[str, Any], now: float | None = None
+) -> list[dict[str, Any]]:
+    """What the panel would get: series with labels and values."""
+    now = now or time.time()
+    if target.get("instant"):
+        path, times = "query", {"time": now}
+    else:
+        path, times = "query_range", {"start": now - WINDOW_SECONDS, "end": now, "step": 1}
+    parameters: dict[str, Any] = {"query": fill(target["expr"]), **times}
+    response = httpx.get(f"{server.url}/api/v1/{path}", params=parameters, timeout=20)
+    body = response.json()
+    assert body["status"] == "success", f"{target['expr']}: {body['error']}"
+    result: list[dict[str, Any]] = body["data"]["result"]
+    return result
+
+
+def problem(server: Prometheus, target: dict[str, Any]) -> str | None:
+    """Why the panel would be empty or nameless."""
+    found = ask(server, target)
+    if not found:
+        return "no series"
+    values = [v for s in found for _, v in s.get("values") or [s["value"]]]
+    if all(value == "NaN" for value in values):
+        return "only NaN"
+    wanted = set(re.findall(r"\{\{(\w+)\}\}", target.get("legendFormat", ""))) - {"le"}
+    for series in found:
+        if missing := wanted - series["metric"].keys():
+            return f"no label {sorted(missing)} for the legend"
+    return None
+
+
+@pytest.mark.parametrize("uid", BOARDS)
+def test_every_query_returns_numbers(uid: str, scraping: Prometheus) -> None:
+    problems = {key: p for key, t in targets(uid) if (p := problem(scraping, t)) is not None}
+    unexpected = {key: p for key, p in problems.items() if key not in MAY_BE_EMPTY}
+    assert not unexpected, "\n".join(f"{key}: {p}" for key, p in unexpected.items())
+
+
+@pytest.mark.parametrize("uid", BOARDS)
+def test_every_variable_has_values(uid: str, scraping: Prometheus) -> None:
+    for variable in json.loads((FOLDER / f"{uid}.json").read_text())["templating"]["list"]:
+        if variable["type"] != "query":
+            continue
+        match = re.fullmatch(r"label_values\((.+), (\w+)\)", variable["query"])
+        assert match is not None
+        response = httpx.get(
+            f"{scraping.url}/api/v1/label/{match[2]}/values",
+            params={"match[]": fill(match[1])},
+            timeout=5,
+        )
+        assert response.json()["data"], variable["name"]
+
+
+def test_what_may_be_empty_is_there() -> None:
+    every = {key for uid in BOARDS for key, _ in targets(uid)}
+    assert not MAY_BE_EMPTY.keys() - every, "listed, but there is no such query"
+
+
+def test_the_stack_adds_up_to_the_card(scraping: Prometheus) -> None:
+    queries = {key[2]: t for key, t in targets("kvscope-memory") if key[1] == 201}
+    now = time.time()
+    *stack, line = (ask(scraping, queries[letter], now) for letter in sorted(queries))
+    parts = [series for answer in stack for series in answer]
+    assert len(parts) == 10
+    heights: Counter[float] = Counter()
+    for series in parts:
+        heights.update({at: float(value) for at, value in series["values"]})
+    totals = {at: float(value) for at, value in line[0]["values"]}
+    at = sorted(heights.keys() & totals.keys())[-2]  # the last may be between two scrapes
+    assert heights[at] == totals[at]
+
+
+def test_the_pool_adds_up_to_its_capacity(scraping: Prometheus) -> None:
+    queries = {key[2]: t for key, t in targets("kvscope-kv-pool") if key[1] == 201}
+    now = time.time() - 1
+    states, capacity = (ask(scraping, queries[letter], now) for letter in "AB")
+    for index in (0, len(capacity[0]["values"]) - 1):
+        height = sum(float(series["values"][index][1]) for series in states)
+        assert height == float(capacity[0]["values"][index][1])
+
+
+def test_a_fault_fills_what_was_empty(stage: Stage, scraping: Prometheus) -> None:
+    rule = (
+        "groups: [{name: t, rules: [{alert: KvscopeTest, expr: up == 1, labels: {severity: %s}}]}]"
+    )
+    (stage.folder / "test.rules.yml").write_text(rule % "critical")
+    httpx.post(f"{scraping.url}/-/reload", timeout=5).raise_for_status()
+    hardware = Simulated(stage.folder / "nvml.state")
+    lines = hardware.path.read_text().splitlines()
+    hardware.become(dict(line.split("=", 1) for line in lines))
+    hardware.raise_xid(0, 79)
+    hardware.change({"gpu.0.temperature": "!999"})
+    by_key = {key: t for uid in BOARDS for key, t in targets(uid)}
+    faulty = [(key, by_key[key]) for key in ONLY_AFTER_A_FAULT]
+    wait_for(
+        lambda: all(problem(scraping, target) is None for _, target in faulty),
+        f"all of {[key for key, _ in faulty]} show something",
+        SECONDS_TO_SHOW,
+    )
+    hardware.change({"gpu.0.temperature": 52})

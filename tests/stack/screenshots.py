@@ -1,0 +1,101 @@
+"""`python -m tests.stack.screenshots`: every dashboard in every situation, looked at in Chromium.
+
+All pictures go to build/screenshots; those of docs/images are drawn anew, with few colours so that
+they stay small. Needs tools/render built, and Chromium.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from PIL import Image
+
+from tests.stack.situations import ROOT, SCRAPE_SECONDS, Window, play, stage
+
+RENDERER = ROOT / "tools" / "render"
+EVERYTHING = ROOT / "build" / "screenshots"
+IMAGES = ROOT / "docs" / "images"
+COLOURS = 256
+WIDTH = 1600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """One of docs/images."""
+
+    dashboard: str
+    situation: str
+    height: int | None = None
+    """Pixels from the top; None: all of it."""
+    panels: tuple[int, ...] = ()
+    """Only these, one above the other."""
+
+
+PICTURES = {
+    "overview-healthy": Picture(dashboard="overview", situation="healthy", height=1520),
+    "overview-pressure": Picture(dashboard="overview", situation="pressure", height=1520),
+    "overview-incident": Picture(dashboard="overview", situation="incident", height=1520),
+    "kv-pool-pressure": Picture(dashboard="kv-pool", situation="pressure", height=1395),
+    "prefix-cache-pressure": Picture(dashboard="prefix-cache", situation="pressure", height=1050),
+    "memory-incident": Picture(dashboard="memory", situation="incident", height=1012),
+}
+
+
+def draw(url: str, window: Window, picture: Picture, out: Path) -> bool:
+    """Whether every query and panel worked; what did not is printed."""
+    command = [
+        *("node", "render.mjs", str(ROOT / "dashboards" / f"kvscope-{picture.dashboard}.json")),
+        *("--prometheus", url, "--scrape-interval", f"{SCRAPE_SECONDS}s", "--out", str(out)),
+        *("--from", str(round(window.began * 1000))),
+        *("--to", str(round(window.ended * 1000)), "--width", str(WIDTH)),
+        *(f"--panel={panel}" for panel in picture.panels),
+    ]
+    if picture.height is not None:
+        command += ["--height", str(picture.height)]
+    done = subprocess.run(command, cwd=RENDERER, capture_output=True, text=True, check=False)
+    print(f"{out.relative_to(ROOT)}", flush=True)
+    for line in (done.stdout + done.stderr).splitlines():
+        if not line.startswith("ok"):
+            print(f"    {line[:200]}", flush=True)
+    return done.returncode == 0
+
+
+def shrink(path: Path) -> None:
+    """To a palette: a dashboard has few colours. k-means keeps the rare ones, those of lines."""
+    with Image.open(path) as image:
+        small = image.convert("RGB").quantize(COLOURS, kmeans=4, dither=Image.Dither.NONE)
+    small.save(path, optimize=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=120, help="of each situation")
+    arguments = parser.parse_args()
+    EVERYTHING.mkdir(parents=True, exist_ok=True)
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    boards = sorted(p.stem.removeprefix("kvscope-") for p in (ROOT / "dashboards").glob("*.json"))
+    with tempfile.TemporaryDirectory() as folder, stage(Path(folder)) as on:
+        windows = {window.name: window for window in play(on, arguments.seconds)}
+        good = draw_all(on.prometheus.url, windows, boards)
+    sys.exit(0 if good else 1)
+
+
+def draw_all(url: str, windows: dict[str, Window], boards: list[str]) -> bool:
+    """Whether all could be drawn."""
+    drawn = []
+    for board in boards:
+        for name, window in windows.items():
+            picture = Picture(dashboard=board, situation=name)
+            drawn.append(draw(url, window, picture, EVERYTHING / f"{board}-{name}.png"))
+    for name, picture in PICTURES.items():
+        out = IMAGES / f"{name}.png"
+        drawn.append(draw(url, windows[picture.situation], picture, out))
+        shrink(out)
+    return all(drawn)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,258 @@
+"""Three situations one after another, under a real Prometheus: healthy, pressure, incident.
+
+`python -m tests.stack.situations --hold` runs them and leaves Prometheus up. The load is real; the
+GPU is simulated (card.py), because its faults have to be. Rules are those of alerts/, with every
+`for` shortened so that minutes are enough.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+
+from tests.fakes.nvml import GIB, MIB, build_library
+from tests.support.prometheus import Prometheus
+from tests.support.server import wait_for
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRAPE_SECONDS = 2
+FASTER = 10
+"""Alerts wait a tenth of their time."""
+START_SECONDS = 120.0
+SETTLE_SECONDS = 15.0
+BEFORE_SECONDS = 20.0
+POOL_BLOCKS = 512
+
+_ENGINE = (
+    *("serve", "--model", "demo", "--served-model-name", "llama-8b", "--max-model-len", "1024"),
+    *("--num-gpu-blocks-override", str(POOL_BLOCKS), "--max-num-seqs", "32"),
+    *("--max-num-batched-tokens", "768", "--max-num-queued-reqs", "56", "--drain-seconds", "1"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """When a situation is to be seen, in seconds since the epoch."""
+
+    name: str
+    began: float
+    """Of the first, when its load was under way; of the others, a little before they came."""
+    ended: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A running engine on the card, with what happens to it."""
+
+    url: str
+    prometheus: Prometheus
+    orders: Path
+    folder: Path
+
+    def order(self, **orders: Any) -> None:
+        """What befalls the card from now on; whole, or the card reads half of it."""
+        draft = self.orders.with_suffix(".draft")
+        draft.write_text(json.dumps(orders))
+        draft.replace(self.orders)
+
+    @contextmanager
+    def load(self, scenario: str, *options: str) -> Iterator[None]:
+        """`kvscope load` until the block ends."""
+        command = [sys.executable, "-m", "exporter.cli", "load", scenario, "--url", self.url]
+        with (self.folder / "load.log").open("a") as log:
+            arguments = [*command, "--duration", "86400", "--ignore-eos", *options]
+            child = subprocess.Popen(arguments, cwd=ROOT, stdout=log, stderr=log)
+            with _ended(child):
+                yield
+
+
+@contextmanager
+def stage(folder: Path) -> Iterator[Stage]:
+    """The engine on the card and Prometheus on the engine, both up."""
+    library = build_library(folder / "driver")
+    orders, state = folder / "orders.json", folder / "nvml.state"
+    engine_port, prometheus_port = free_port(), free_port()
+    environment = {
+        **{k: v for k, v in os.environ.items() if not k.startswith("KVSCOPE_")},
+        "LD_LIBRARY_PATH": str(library.parent),
+        "FAKE_NVML_STATE": str(state),
+        "CARD_ORDERS": str(orders),
+    }
+    configuration = write_configuration(folder, f"127.0.0.1:{engine_port}")
+    engine = [sys.executable, "-m", "tests.stack.engine_on_card", *_ENGINE]
+    server = [
+        *("prometheus", f"--config.file={configuration}"),
+        *(
+            f"--storage.tsdb.path={folder}/data",
+            f"--web.listen-address=127.0.0.1:{prometheus_port}",
+        ),
+    ]
+    url = f"http://127.0.0.1:{engine_port}"
+    running = Prometheus(f"http://127.0.0.1:{prometheus_port}")
+    steps = (  # the engine first, or its absence is the first alert of the picture
+        ("engine", [*engine, "--port", str(engine_port)], lambda: _answers(f"{url}/health")),
+        ("prometheus", server, running.ready),
+    )
+    with ExitStack() as stack:
+        for name, command, up in steps:
+            log = stack.enter_context((folder / f"{name}.log").open("w"))
+            child = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
+            stack.enter_context(_ended(child))
+            wait_for(up, f"{name} starts, see its log in {folder}", START_SECONDS)
+        running.wait_for('up{job="kvscope"}')
+        yield Stage(url=url, prometheus=running, orders=orders, folder=folder)
+
+
+def write_configuration(folder: Path, target: str) -> Path:
+    """The shipped configuration and rules, for this engine, this interval and shorter `for`s."""
+    config = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())
+    interval = f"{SCRAPE_SECONDS}s"
+    config["global"] = {
+        **{"scrape_interval": interval, "scrape_timeout": interval},
+        "evaluation_interval": interval,
+    }
+    config["rule_files"] = ["rules/*.yml"]
+    config.pop("alerting", None)
+    config["scrape_configs"] = [
+        {"job_name": "kvscope", "static_configs": [{"targets": [target]}]},
+    ]
+    (folder / "rules").mkdir()
+    for source in sorted((ROOT / "alerts").glob("*.rules.yml")):
+        rules = yaml.safe_load(source.read_text())
+        for rule in (rule for group in rules["groups"] for rule in group["rules"]):
+            for wait in ("for", "keep_firing_for"):
+                if wait in rule:
+                    rule[wait] = f"{max(1, round(_seconds(rule[wait]) / FASTER))}s"
+        for group in rules["groups"]:
+            group.pop("interval", None)
+        (folder / "rules" / source.name).write_text(yaml.safe_dump(rules))
+    path = folder / "prometheus.yml"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def healthy(on: Stage, seconds: float) -> None:
+    """Chats that fit: a working set that the prefix cache remembers."""
+    on.order()
+    with on.load("chat", "--concurrency", "8", "--sessions", "10", "--max-tokens", "96"):
+        time.sleep(seconds)
+
+
+def pressure(on: Stage, seconds: float) -> None:
+    """Long conversations of many users on the same pool: eviction, queueing, preemption."""
+    on.order()
+    options = ("--concurrency", "40", "--sessions", "64", "--max-tokens", "192", "--period", "40")
+    with on.load("mix", *options):
+        time.sleep(seconds)
+
+
+def incident(on: Stage, seconds: float) -> None:
+    """Under that pressure somebody's notebook takes the card's memory, and then the card errs."""
+    options = ("--concurrency", "64", "--sessions", "64", "--max-tokens", "224", "--period", "40")
+    began = time.monotonic()
+    with on.load("mix", *options):
+        while (share := (time.monotonic() - began) / seconds) < 1:
+            on.order(**_misfortunes(share))
+            time.sleep(1)
+    on.order()
+
+
+SITUATIONS: dict[str, Callable[[Stage, float], None]] = {
+    "healthy": healthy,
+    "pressure": pressure,
+    "incident": incident,
+}
+
+
+def play(on: Stage, seconds: float) -> list[Window]:
+    """All of them, `seconds` each."""
+    windows: list[Window] = []
+    for name, happen in SITUATIONS.items():
+        print(f"situation: {name}, {seconds:.0f} s", flush=True)
+        began = time.time() + (-BEFORE_SECONDS if windows else SETTLE_SECONDS)
+        happen(on, seconds)
+        windows.append(Window(name=name, began=began, ended=time.time()))
+    return windows
+
+
+def _misfortunes(share: float) -> dict[str, Any]:
+    """By how much of the incident is over."""
+    taken = max(0.0, min(1.0, (share - 0.15) / 0.3))
+    hot = {"temperature": 91, "clocks_event_reasons": "0x48", "clock.sm": 870}
+    worn = {"remapped.uncorrectable": 1, "remapped.pending": 1, "ecc.uncorrected": 1}
+    return {
+        "foreign_bytes": round(taken * 5 * GIB) // MIB * MIB,
+        "workspace_bytes": GIB if share >= 0.6 else 0,
+        "xids": [63, 94] if share >= 0.5 else [],
+        "gpu": {**(worn if share >= 0.5 else {}), **(hot if share >= 0.6 else {})},
+    }
+
+
+@contextmanager
+def _ended(child: "subprocess.Popen[bytes]") -> Iterator[None]:
+    try:
+        yield
+    finally:
+        child.send_signal(signal.SIGTERM)
+        try:
+            child.wait(20)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url, timeout=5).is_success
+    except httpx.TransportError:
+        return False
+
+
+def _seconds(duration: str) -> int:
+    """Of one unit, as the rules have them."""
+    return int(duration[:-1]) * {"s": 1, "m": 60, "h": 3600, "d": 86_400}[duration[-1]]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=120, help="of each situation")
+    parser.add_argument("--hold", action="store_true", help="leave Prometheus up until Ctrl-C")
+    arguments = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="kvscope-situations-"))
+    try:
+        with stage(folder) as on:
+            print(f"Prometheus: {on.prometheus.url}, files: {folder}", flush=True)
+            windows = play(on, arguments.seconds)
+            for window in windows:
+                print(f"{window.name}: {window.began:.0f} to {window.ended:.0f}", flush=True)
+            while arguments.hold:
+                time.sleep(1)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()
