@@ -26,8 +26,11 @@ GRAFANA = "http://localhost:3000"
 """Of the compose stack; `python -m alerts --grafana` names another."""
 
 ENGINE = "{{ $labels.model_name }} on {{ $labels.instance }} (engine {{ $labels.engine }})"
-GPU = "GPU {{ $labels.gpu }} of {{ $labels.instance }}"
-"""Who it is about, in descriptions."""
+GPU = (
+    "{{ if $labels.gpu }}GPU {{ $labels.gpu }}{{ else }}{{ $labels.uuid }}{{ end }}"
+    " of {{ $labels.instance }}"
+)
+"""Who it is about, in descriptions. A GPU has no index where NVML does not answer."""
 COUNT = '{{ $value | printf "%.0f" }}'
 """A whole number: increase() extrapolates."""
 

@@ -154,7 +154,8 @@ def many_at_once(run: Stack, scene: Scene, killed: Any) -> None:
     """Pressure on a small pool; a stall; a kill; a sick GPU, a full host, a change of prompts."""
     pressed, sick, doomed = scene.pressed, scene.sick, scene.doomed
     with clients(sick.server, 4, scene.question, pause=0.2):
-        wait_for(lambda: len(run.ask("count_over_time(up[1m]) >= 25")) >= 5, "calm", PATIENCE)
+        calm = f"count_over_time(up[1m]) >= {CALM_SECONDS}"
+        wait_for(lambda: len(run.ask(calm)) >= 5, "some calm", PATIENCE)
         pressed.rig.step_seconds, doomed.rig.step_seconds = 0.25, 0.05
         with (
             clients(pressed.server, 48, lambda n: prompt(n, 10 + n % 16, max_tokens=60)),

@@ -1,9 +1,12 @@
 """What the tests know of the servers that they look at."""
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+
+READS, READ_SECONDS = 6, 0.5
 
 
 @dataclass
@@ -17,4 +20,11 @@ class Stage:
     """Where faults are ordered; see stage.py."""
 
     def pages(self) -> list[str]:
-        return [httpx.get(f"http://{a}/metrics", timeout=5).text for a in (self.busy, self.idle)]
+        """Several of the busy server: some families are absent between two steps."""
+        pages = []
+        for _ in range(READS):
+            pages += [
+                httpx.get(f"http://{a}/metrics", timeout=5).text for a in (self.busy, self.idle)
+            ]
+            time.sleep(READ_SECONDS)
+        return pages

@@ -155,16 +155,16 @@ def healthy(on: Stage, seconds: float) -> None:
 def pressure(on: Stage, seconds: float) -> None:
     """Long conversations of many users on the same pool: eviction, queueing, preemption."""
     on.order()
-    options = ("--concurrency", "40", "--sessions", "64", "--max-tokens", "192", "--period", "40")
-    with on.load("mix", *options):
+    options = ("--concurrency", "40", "--sessions", "64", "--max-tokens", "192")
+    with on.load("mix", *options, *_ending_high(seconds)):
         time.sleep(seconds)
 
 
 def incident(on: Stage, seconds: float) -> None:
     """Under that pressure somebody's notebook takes the card's memory, and then the card errs."""
-    options = ("--concurrency", "64", "--sessions", "64", "--max-tokens", "224", "--period", "40")
+    options = ("--concurrency", "64", "--sessions", "64", "--max-tokens", "224")
     began = time.monotonic()
-    with on.load("mix", *options):
+    with on.load("mix", *options, *_ending_high(seconds)):
         while (share := (time.monotonic() - began) / seconds) < 1:
             on.order(**_misfortunes(share))
             time.sleep(1)
@@ -183,10 +183,16 @@ def play(on: Stage, seconds: float) -> list[Window]:
     windows: list[Window] = []
     for name, happen in SITUATIONS.items():
         print(f"situation: {name}, {seconds:.0f} s", flush=True)
-        began = time.time() + (-BEFORE_SECONDS if windows else SETTLE_SECONDS)
+        now = time.time()
         happen(on, seconds)
-        windows.append(Window(name=name, began=began, ended=time.time()))
+        began = now + (-BEFORE_SECONDS if windows else SETTLE_SECONDS)
+        windows.append(Window(name=name, began=began, ended=now + seconds))
     return windows
+
+
+def _ending_high(seconds: float) -> tuple[str, ...]:
+    """The load rises and falls twice and rises again: what a picture says of "now" is the peak."""
+    return ("--period", f"{seconds / 2.5:.0f}")
 
 
 def _misfortunes(share: float) -> dict[str, Any]:
