@@ -1,5 +1,6 @@
 """Where a plan's config.json comes from: a file, a folder, or (asked for by name) the hub."""
 
+import logging
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -20,6 +21,7 @@ def find_config(model: str) -> Config:
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HFValidationError
 
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # a line for each retry otherwise
     try:
         return read_config(Path(hf_hub_download(model, "config.json")))
     except (OSError, HFValidationError) as error:

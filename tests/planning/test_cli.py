@@ -1,6 +1,7 @@
 """`kvscope plan` as a user runs it."""
 
 import json
+import logging
 import sys
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,22 @@ def test_a_hub_name_without_huggingface_hub(monkeypatch: pytest.MonkeyPatch) -> 
     result = kvscope("someone/model")
     assert result.exit_code == 2
     assert "huggingface_hub" in result.stderr
+
+
+def test_a_hub_that_does_not_answer_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+
+    def fail(model: str, file: str) -> str:
+        logging.getLogger("huggingface_hub.utils._http").warning("Retrying in 8s [Retry 5/5].")
+        raise OSError("no network")
+
+    monkeypatch.setattr(hub, "hf_hub_download", fail)
+    result = kvscope("some/model", "--gpu", "L4")
+    assert result.exit_code == 2
+    assert len(result.stderr.splitlines()) == 1
+    assert capfd.readouterr().err == ""
 
 
 def test_a_hub_name_is_asked_of_the_hub(qwen: str, monkeypatch: pytest.MonkeyPatch) -> None:
