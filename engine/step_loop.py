@@ -197,7 +197,10 @@ class StepLoop:
     def _run(self) -> None:
         try:
             while not self._stop:
-                self._take_commands(wait=not self._requests)
+                was_idle = not self._requests
+                self._take_commands(wait=was_idle)
+                if was_idle and self._requests:
+                    self._bus.flush()  # should the first step hang, it is seen that there is work
                 if self._requests and not self._step():
                     self._take_commands(wait=True)
                 if time.monotonic_ns() >= self._memory_due_ns:

@@ -16,6 +16,7 @@ from engine.events import (
     DeviceOutOfMemory,
     EngineEvent,
     PoolSnapshot,
+    RequestArrived,
     RequestFinished,
     RequestRejected,
     StepCompleted,
@@ -213,6 +214,19 @@ def test_a_step_that_hangs_is_a_stall_and_an_idle_engine_is_none() -> None:
     wait_for(lambda: engine.reason(request))
     assert engine.loop.health().ok
     engine.loop.shutdown(0)
+
+
+def test_work_is_seen_though_the_first_step_after_an_idle_time_hangs(running: Running) -> None:
+    running.runner.open.clear()
+    request = running.submit([1], 2)
+    seen: list[EngineEvent] = []
+
+    def arrived() -> bool:
+        seen.extend(running.all_events())
+        return any(isinstance(e, RequestArrived) for e in seen)
+
+    wait_for(arrived)
+    assert not running.tokens(request)
 
 
 def test_shutdown_lets_requests_finish_in_time_and_aborts_the_rest() -> None:
