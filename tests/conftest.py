@@ -5,7 +5,12 @@ import shutil
 
 import pytest
 
-PROGRAMS = {"promtool": "promtool", "prometheus": "prometheus"}
+PROGRAMS = {
+    "promtool": "promtool",
+    "prometheus": "prometheus",
+    "alertmanager": "prometheus-alertmanager",
+    "amtool": "amtool",
+}
 """Marker to program on PATH."""
 
 
