@@ -83,7 +83,11 @@ def build_engine(
     scheduler_config = _scheduler_config(config, max_model_len(model.config))
     size = _size_pool(sizer, loaded, scheduler_config, block_size, memory)
     runner = ModelRunner(
-        model, num_blocks=size.num_blocks, block_size=block_size, seed=config.model.seed
+        model,
+        num_blocks=size.num_blocks,
+        block_size=block_size,
+        seed=config.model.seed,
+        profiled_peak=size.terms.get("activation_peak", 0),
     )
     pool = BlockPool(
         size.num_blocks,

@@ -1,4 +1,11 @@
-"""The one error of a step that the engine survives."""
+"""The one error of a step that the engine survives, and how it is logged."""
+
+import logging
+import time
+
+logger = logging.getLogger(__name__)
+
+_QUIET_SECONDS = 1.0
 
 
 class DeviceOutOfMemoryError(Exception):
@@ -8,6 +15,29 @@ class DeviceOutOfMemoryError(Exception):
     """
 
     def __init__(self, wanted_bytes: int | None) -> None:
-        wanted = "an unknown number of" if wanted_bytes is None else str(wanted_bytes)
-        super().__init__(f"out of device memory: {wanted} bytes wanted")
+        wanted = "" if wanted_bytes is None else f": {wanted_bytes} bytes wanted"
+        super().__init__(f"out of device memory{wanted}")
         self.wanted_bytes = wanted_bytes
+
+
+class OutOfMemoryLog:
+    """A line a second at most: on a crowded device, steps fail by the thousand."""
+
+    def __init__(self) -> None:
+        self._silent_until = 0.0
+        self._unsaid = 0
+
+    def say(self, error: DeviceOutOfMemoryError, retry_tokens: int | None) -> None:
+        """retry_tokens: of the next step; None: it cannot be made smaller, and its request ends."""
+        now = time.monotonic()
+        if now < self._silent_until:
+            self._unsaid += 1
+            return
+        outcome = (
+            "the smallest step does not fit, its request ends with an error"
+            if retry_tokens is None
+            else f"next step: at most {retry_tokens} tokens"
+        )
+        more = f" ({self._unsaid} more since the last line)" if self._unsaid else ""
+        logger.warning("%s; %s%s", error, outcome, more)
+        self._silent_until, self._unsaid = now + _QUIET_SECONDS, 0

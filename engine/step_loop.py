@@ -23,7 +23,7 @@ from engine.events import (
     RequestRejected,
     StepCompleted,
 )
-from engine.oom import DeviceOutOfMemoryError
+from engine.oom import DeviceOutOfMemoryError, OutOfMemoryLog
 from engine.request import Request, RequestState, SampledToken, ScheduledSequence
 from engine.scheduler import Scheduler, StepPlan
 
@@ -116,6 +116,7 @@ class StepLoop:
         self._outputs: list[StepOutput] = []
         self._progress_ns = time.monotonic_ns()
         self._memory_due_ns = 0
+        self._oom_log = OutOfMemoryLog()
         self._closing = False
         self._stop = False
         self._failure: str | None = None
@@ -272,7 +273,7 @@ class StepLoop:
                 retry_tokens or 0,
             )
         )
-        logger.warning("%s; next step: %s tokens", error, retry_tokens or "without its request")
+        self._oom_log.say(error, retry_tokens)
         self._sample_memory()
         self._progress_ns = time.monotonic_ns()
 

@@ -11,9 +11,9 @@ import argparse
 import os
 import sys
 import time
+from importlib.metadata import version
 from random import Random
 
-import pynvml
 import torch
 from prometheus_client.parser import text_string_to_metric_families
 from rich.console import Console
@@ -92,7 +92,7 @@ def main() -> int:
     properties = torch.cuda.get_device_properties(0)
     console.print(
         f"{properties.name}, torch {torch.__version__}, CUDA {torch.version.cuda}, "
-        f"nvidia-ml-py {getattr(pynvml, '__version__', 'unknown')}"
+        f"nvidia-ml-py {version('nvidia-ml-py')}"
     )
     poller = GpuPoller(Cadence(processes=1.0))
     poller.start()

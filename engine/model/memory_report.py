@@ -12,8 +12,17 @@ from engine.events import DeviceMemorySampled
 class MemoryReporter:
     """Samples one device for the engine that owns weights and KV pool on it."""
 
-    def __init__(self, device: torch.device, *, weights_bytes: int, kv_pool_bytes: int) -> None:
+    def __init__(
+        self,
+        device: torch.device,
+        *,
+        weights_bytes: int,
+        kv_pool_bytes: int,
+        profiled_peak: int = 0,
+    ) -> None:
+        """profiled_peak: bytes that the largest step of start-up took, before there was a pool."""
         self._device = device
+        self._profiled_peak = profiled_peak
         self._weights_bytes = weights_bytes
         self._kv_pool_bytes = kv_pool_bytes
         self._pid = os.getpid()
@@ -41,8 +50,19 @@ class MemoryReporter:
             reserved_peak_bytes=_current(stats, "reserved_bytes", "peak"),
             alloc_retries=stats.get("num_alloc_retries"),
             ooms=stats.get("num_ooms"),
-            activation_peak_bytes=None if peak is None else max(0, peak - held),
+            activation_peak_bytes=None
+            if peak is None
+            else activation_peak(peak, held, self._profiled_peak),
         )
+
+
+def activation_peak(allocated_peak: int, held: int, profiled: int) -> int:
+    """Bytes that the largest step took beyond `held`, weights and pool.
+
+    Torch's peak alone does not tell it: the start-up's largest step ran without the pool, and once
+    there is a pool, its own bytes hide that step in the peak.
+    """
+    return max(allocated_peak - held, profiled)
 
 
 def _current(stats: dict[str, Any], family: str, statistic: str = "current") -> int | None:

@@ -10,6 +10,12 @@ from engine.oom import DeviceOutOfMemoryError
 
 _CUDA = re.compile(r"Tried to allocate (?P<amount>[\d.]+) (?P<unit>bytes|[KMGT]iB)")
 _CPU = re.compile(r"DefaultCPUAllocator: .*you tried to allocate (?P<amount>\d+) bytes", re.DOTALL)
+_LIBRARY = re.compile(r"CU(BLAS|DNN|SPARSE|SOLVER)_STATUS_ALLOC_FAILED|CUDA error: out of memory")
+"""Errors of what allocates past torch's allocator; they say no amount."""
+_CUDNN = re.compile(r"mha_graph|cudnn_frontend|CUDNN_STATUS_EXECUTION_FAILED")
+"""What cuDNN's attention says where it cannot load its kernel, for want of memory or otherwise."""
+_SCARCE_BYTES = 2**30
+"""Less free than this, and memory is what it wanted: it takes tens of megabytes."""
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 
@@ -20,11 +26,18 @@ def out_of_memory_is_told() -> Iterator[None]:
         yield
     except torch.OutOfMemoryError as error:
         raise DeviceOutOfMemoryError(_wanted(str(error))) from error
-    except RuntimeError as error:  # the CPU's allocator has no error class of its own
-        match = _CPU.search(str(error))
-        if match is None:
+    except RuntimeError as error:  # the CPU's allocator and CUDA's libraries have no class for it
+        message = str(error)
+        match = _CPU.search(message)
+        if match is None and not _LIBRARY.search(message) and not _cudnn_in_want(message):
             raise
-        raise DeviceOutOfMemoryError(int(match["amount"])) from error
+        raise DeviceOutOfMemoryError(None if match is None else int(match["amount"])) from error
+
+
+def _cudnn_in_want(message: str) -> bool:
+    if _CUDNN.search(message) is None or not torch.cuda.is_available():
+        return False
+    return torch.cuda.mem_get_info()[0] < _SCARCE_BYTES
 
 
 def _wanted(message: str) -> int | None:

@@ -25,9 +25,18 @@ class ModelRunner:
     """
 
     def __init__(
-        self, model: PreTrainedModel, *, num_blocks: int, block_size: int, seed: int = 0
+        self,
+        model: PreTrainedModel,
+        *,
+        num_blocks: int,
+        block_size: int,
+        seed: int = 0,
+        profiled_peak: int = 0,
     ) -> None:
-        """Allocates num_blocks * bytes_per_block. seed: for requests that bring none."""
+        """Allocates num_blocks * bytes_per_block.
+
+        seed: for requests that bring none. profiled_peak: bytes that start-up's largest step took.
+        """
         self._model = model
         self.layout: KVLayout = kv_layout(model.config, block_size, model.dtype)
         self.cache = KVCache(self.layout, num_blocks, model.device)
@@ -36,6 +45,7 @@ class ModelRunner:
             model.device,
             weights_bytes=weight_bytes(model),
             kv_pool_bytes=num_blocks * self.layout.bytes_per_block,
+            profiled_peak=profiled_peak,
         )
 
     @property

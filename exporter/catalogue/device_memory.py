@@ -42,8 +42,8 @@ DEVICE_MEMORY = (
     Metric(
         name="kvscope_gpu_activation_peak_bytes",
         kind="gauge",
-        help="The most that a step took beyond weights and KV pool so far; with less headroom the "
-        "next one as large fails.",
+        help="The most that a step took beyond weights and KV pool so far, the largest one of "
+        "start-up included; with less headroom the next one as large fails.",
         unit="bytes",
         group="device_memory",
         labels=DEVICE,

@@ -1,11 +1,13 @@
 """A step that runs out of device memory costs one request a wait, and nobody a token."""
 
+import logging
+
 import pytest
 import torch
 
 from engine.events import RequestPreempted
 from engine.model.oom import out_of_memory_is_told
-from engine.oom import DeviceOutOfMemoryError
+from engine.oom import DeviceOutOfMemoryError, OutOfMemoryLog
 from engine.scheduler import RECOVERY_STEPS
 from tests.support.accounting import Accounting, continuation
 
@@ -97,3 +99,61 @@ def test_torch_tells_its_out_of_memory_errors_apart() -> None:
     assert caught.value.wanted_bytes == 2**60
     with pytest.raises(RuntimeError, match="shape"), out_of_memory_is_told():
         torch.zeros(2) @ torch.zeros(3, 3)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "cuDNN error: CUDNN_STATUS_ALLOC_FAILED",
+        "CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported",
+    ],
+)
+def test_a_library_of_cuda_that_is_out_of_memory_is_out_of_memory(message: str) -> None:
+    with pytest.raises(DeviceOutOfMemoryError) as caught, out_of_memory_is_told():
+        raise RuntimeError(message)
+    assert caught.value.wanted_bytes is None
+
+
+@pytest.mark.parametrize(
+    ("free", "expected"), [(2**26, DeviceOutOfMemoryError), (2**33, RuntimeError)]
+)
+def test_attention_of_cudnn_that_fails_where_memory_is_scarce_is_out_of_memory(
+    free: int, expected: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen on an H200 with 128 MiB free; it names neither memory nor an amount."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (free, 2**37))
+    with pytest.raises(expected) as caught, out_of_memory_is_told():
+        raise RuntimeError(
+            "Expected mha_graph.execute(handle, variant_pack, workspace_ptr.get()).is_good() to be "
+            "true, but got false."
+        )
+    assert type(caught.value) is expected
+
+
+def test_a_thousand_failed_steps_make_one_line_of_log(caplog: pytest.LogCaptureFixture) -> None:
+    log = OutOfMemoryLog()
+    with caplog.at_level(logging.WARNING, logger="engine.oom"):
+        log.say(DeviceOutOfMemoryError(512), 64)
+        for _ in range(1000):
+            log.say(DeviceOutOfMemoryError(None), None)
+    assert caplog.messages == [
+        "out of device memory: 512 bytes wanted; next step: at most 64 tokens"
+    ]
+
+
+def test_the_log_tells_how_much_it_left_out(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, now = OutOfMemoryLog(), 100.0
+    monkeypatch.setattr("engine.oom.time.monotonic", lambda: now)
+    for _ in range(3):
+        log.say(DeviceOutOfMemoryError(None), 8)
+    now += 1.0
+    with caplog.at_level(logging.WARNING, logger="engine.oom"):
+        log.say(DeviceOutOfMemoryError(None), None)
+    assert caplog.messages[-1] == (
+        "out of device memory; the smallest step does not fit, its request ends with an error "
+        "(2 more since the last line)"
+    )

@@ -20,7 +20,7 @@ from engine.config import ModelConfig, SchedulerConfig
 from engine.events import EngineEvent, PrefixLookup, RequestPreempted
 from engine.hashing import PrefixHasher, chain_seed
 from engine.kv_manager import KVManager
-from engine.model.loader import LoadedModel, load_model
+from engine.model.loader import LoadedModel, device_of, load_model
 from engine.model.runner import ModelRunner
 from engine.request import Request, RequestState, SamplingParams
 from engine.scheduler import Scheduler
@@ -49,21 +49,27 @@ class Oracle:
 @cache
 def oracle(folder: Path) -> Oracle:
     prompts = mixed_prompts()
-    plain = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-    plain.train(False)
+    config = ModelConfig(model=str(folder))
+    device = device_of(config)
+    plain = AutoModelForCausalLM.from_pretrained(
+        folder,
+        dtype=torch.float32,
+        attn_implementation="eager",  # some releases' sdpa forgets Gemma 2's softcapping
+    )
+    plain.to(device).train(False)
     outputs = []
     with torch.inference_mode():
         for prompt in prompts:
             generated = plain.generate(
-                torch.tensor([prompt]),
-                attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+                torch.tensor([prompt], device=device),
+                attention_mask=torch.ones(1, len(prompt), dtype=torch.long, device=device),
                 max_new_tokens=OUTPUT_TOKENS,
                 do_sample=False,
                 eos_token_id=None,
                 pad_token_id=258,
             )
             outputs.append(generated[0, len(prompt) :].tolist())
-    return Oracle(load_model(ModelConfig(model=str(folder))), prompts, outputs)
+    return Oracle(load_model(config), prompts, outputs)
 
 
 @pytest.fixture(scope="module", params=ARCHITECTURES)

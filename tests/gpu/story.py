@@ -4,7 +4,7 @@
 that need as much as the largest one of start-up did.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from engine.events import (
@@ -74,7 +74,7 @@ STAGES = (
 )
 
 Said = dict[str, float]
-_QUESTIONS: dict[str, tuple[str, dict[str, str]]] = {
+QUESTIONS: dict[str, tuple[str, dict[str, str]]] = {
     "kv usage": ("kvscope_kv_usage_ratio", {"basis": "active"}),
     "used ratio": ("kvscope_gpu_memory_used_ratio", {}),
     "kv_pool": ("kvscope_gpu_memory_component_bytes", {"component": "kv_pool"}),
@@ -140,21 +140,21 @@ def tell(hardware: Simulated, poller: GpuPoller) -> Iterator[Said]:
         assert parts["unattributed"] == NOBODYS
         assert parts["non_torch"] == CONTEXT
         said = {}
-        for short, (name, labels) in _QUESTIONS.items():
+        for short, (name, labels) in QUESTIONS.items():
             value = scrapes.value(name, **labels)
             assert value is not None, short
             said[short] = value
         yield said
 
 
-def table(said: list[Said]) -> str:
+def table(titles: Iterable[str], said: list[Said]) -> str:
     """As Markdown: a row per stage, bytes in GiB, and the first stage of each signal."""
     columns = ("kv usage", "used ratio", "kv_pool", "free", "other_processes", "headroom")
     columns += ("activation peak", "alloc retries", "engine ooms")
     lines = [f"| stage | {' | '.join(columns)} |", "|---|" + "---|" * len(columns)]
-    for number, (stage, values) in enumerate(zip(STAGES, said, strict=True), 1):
+    for number, (title, values) in enumerate(zip(titles, said, strict=True), 1):
         cells = (_cell(column, values[column]) for column in columns)
-        lines.append(f"| {number} {stage.title} | {' | '.join(cells)} |")
+        lines.append(f"| {number} {title} | {' | '.join(cells)} |")
     lines += ["", "| signal | speaks first at stage |", "|---|---|"]
     for signal, stage_number in first_spoken(said).items():
         lines.append(f"| {signal} | {'never' if stage_number is None else stage_number} |")

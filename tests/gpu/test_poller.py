@@ -56,7 +56,8 @@ def test_ten_thousand_polls_leak_nothing(hardware: Simulated) -> None:
         session.poll(everything)
     after = (open_files(), threading.active_count(), resident_bytes())
     assert session.close()
-    assert after[:2] == before[:2]
+    assert after[0] <= before[0]  # a test before this one may let go of some meanwhile
+    assert after[1] <= before[1]
     assert after[2] - before[2] < MAX_GROWTH_BYTES
 
 
@@ -73,7 +74,8 @@ def test_a_hundred_initialisations_leak_nothing(
     before = (open_files(), threading.active_count())
     for _ in range(100):
         cycle()
-    assert (open_files(), threading.active_count()) == before
+    assert open_files() <= before[0]
+    assert threading.active_count() <= before[1]
     assert hardware.references == 0
 
 

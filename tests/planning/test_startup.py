@@ -129,6 +129,20 @@ def test_a_simulated_cuda_device_agrees_with_the_plan(checkpoint: Path) -> None:
     assert sum(parts.values()) == terms["total"] == 64 * MIB
 
 
+def test_the_measured_peak_is_what_the_engine_reports(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[dict[str, Any]] = []
+
+    def runner(*arguments: Any, **settings: Any) -> ModelRunner:
+        told.append(settings)
+        return ModelRunner(*arguments, **settings)
+
+    monkeypatch.setattr("engine.build.ModelRunner", runner)
+    build(checkpoint, SimulatedCuda(64 * MIB, taken=30 * MIB))
+    assert [settings["profiled_peak"] for settings in told] == [PEAK]
+
+
 def test_the_share_moves_the_pool_with_all_memory(checkpoint: Path) -> None:
     full = build(checkpoint, SimulatedCuda(64 * MIB, taken=30 * MIB), gpu_memory_utilization=0.9)
     less = build(checkpoint, SimulatedCuda(64 * MIB, taken=30 * MIB), gpu_memory_utilization=0.8)
