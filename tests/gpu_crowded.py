@@ -28,8 +28,8 @@ from tests.support.process import kvscope
 MIB, GIB = 2**20, 2**30
 LEFT = (8 * GIB, 2 * GIB, GIB // 2)
 """Bytes that the neighbour leaves free, stage after stage, before the last rest."""
-SETTLE_SECONDS = 4.0
-"""Two samples of the slowest source: processes, every second."""
+SETTLE_SECONDS = 6.0
+"""Longer than the slowest source takes for a sample: processes, every five seconds."""
 LOAD_SECONDS = 40
 
 _NEIGHBOUR = """
