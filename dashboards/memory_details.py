@@ -304,8 +304,8 @@ def hardware() -> Row:
             rows(
                 611,
                 "Devices",
-                "What is built in, and what wore out: rows of memory replaced in its life. "
-                "Uncorrectable ones that increase: plan a replacement.",
+                "What is built in, and what wore out: rows of memory replaced in its life, mended "
+                "before data was lost, or after. Lost ones that increase: plan a replacement.",
                 Q(
                     worst(
                         _gpu("info"),
@@ -325,11 +325,11 @@ def hardware() -> Row:
                     "gpu": Column("GPU", width=60),
                     "name": Column("Model"),
                     "instance": Column("Server"),
-                    "driver_version": Column("Driver"),
-                    "cuda_version": Column("CUDA"),
-                    "pci_bus_id": Column("PCI"),
-                    "correctable": Column("Rows replaced", COUNT),
-                    "uncorrectable": Column("of these uncorrectable", COUNT, limits.NONE_IS_GOOD),
+                    "driver_version": Column("Driver", width=110),
+                    "cuda_version": Column("CUDA", width=65),
+                    "pci_bus_id": Column("PCI", width=145),
+                    "correctable": Column("Rows mended", COUNT, width=110),
+                    "uncorrectable": Column("Rows lost", COUNT, limits.NONE_IS_GOOD, width=90),
                 },
                 span=15,
                 height=5,

@@ -32,6 +32,7 @@ from dashboards.queries import (
     BY_ENGINE,
     GPU,
     WHOLE_RANGE,
+    firing_by_rank,
     gpu_room,
     or_zero,
     quantile,
@@ -190,8 +191,9 @@ def _what() -> Row:
                 "Every kvscope alert that fires now. Click its name for the runbook: meaning, "
                 "diagnosis and the right mitigation.",
                 Q(f"1000 * ({_FIRING} * ignoring (alertstate) ALERTS_FOR_STATE)", "since"),
+                Q(firing_by_rank("sum without (alertstate)"), "rank"),
                 columns={
-                    "severity": Column("Severity", colours=limits.SEVERITY_COLOURS, width=90),
+                    "rank": Column("Severity", meanings=limits.SEVERITIES, width=90),
                     "alertname": Column("Alert", link=RUNBOOK_OF_ROW),
                     "instance": Column("Server"),
                     "model_name": Column("Model"),
@@ -199,9 +201,9 @@ def _what() -> Row:
                     "since": Column("Since", unit=units.DateTimeFromNow, width=130),
                 },
                 span=24,
-                height=6,
+                height=8,
                 when_absent="No alert fires.",
-                sort="Severity",
+                worst_first="Severity",
             ),
             rows(
                 202,

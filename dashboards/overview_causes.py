@@ -18,10 +18,10 @@ from dashboards.panels import (
     timeline,
 )
 from dashboards.queries import (
-    ALERT,
     BY_ENGINE,
     ENGINE_LEGEND,
     SERVER,
+    firing_by_rank,
     gpu_room,
     quantile,
     rate,
@@ -33,12 +33,6 @@ from dashboards.queries import (
 
 
 def since_when() -> Row:
-    meanings = {1: ("info", "blue"), 2: ("warning", "orange"), 3: ("critical", "red")}
-    by = "alertname, instance"
-    levels = " or ".join(
-        f'{value} * max by ({by}) (ALERTS{{alertstate="firing",{ALERT},severity="{name}"}})'
-        for value, (name, _) in reversed(meanings.items())
-    )
     return Row(
         300,
         "Since when?",
@@ -48,8 +42,11 @@ def since_when() -> Row:
                 "Alerts over time",
                 "When which alert fired. What began first is closest to the cause; compare with "
                 "the curves at the same moment.",
-                Q(levels, "{{alertname}} {{instance}}"),
-                meanings=meanings,
+                Q(
+                    firing_by_rank("max by (alertname, instance)"),
+                    "{{alertname}} {{instance}}",
+                ),
+                meanings=limits.SEVERITIES,
                 when_absent="No alert fired in this time range.",
             ),
             graph(

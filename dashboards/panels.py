@@ -251,8 +251,8 @@ class Column(NamedTuple):
     steps: Steps | None = None
     link: Link | None = None
     width: int | None = None
-    colours: Mapping[str, str] | None = None
-    """Text to background."""
+    meanings: Mapping[int, tuple[str, str]] | None = None
+    """Value to text and background."""
 
 
 def rows(
@@ -264,11 +264,12 @@ def rows(
     span: int = 24,
     height: int = 8,
     when_absent: str = "",
-    sort: str = "",
+    worst_first: str = "",
 ) -> Panel:
     """A table of what is now: one query a value column (its legend says which), joined by labels.
 
     columns: by label, or by a query's legend, in the order shown. Other labels are hidden.
+    worst_first: title of the column whose largest value comes first.
     """
     letters = [f"Value #{letter}" for letter in _LETTERS] if len(queries) > 1 else ["Value"]
     values = {letters[index]: query.legend for index, query in enumerate(queries)}
@@ -300,8 +301,8 @@ def rows(
             )
         )
     )
-    if sort:
-        panel.sort_by([cb.TableSortByFieldState().display_name(sort).desc(False)])
+    if worst_first:
+        panel.sort_by([cb.TableSortByFieldState().display_name(worst_first).desc(True)])
     for column in columns.values():
         panel.override_by_name(column.title, list(_column_properties(column)))
     return panel
@@ -345,13 +346,13 @@ def _column_properties(column: Column) -> Iterable[dm.DynamicConfigValue]:
         yield _value("mappings", [{"type": "special", "options": nothing}])
         steps = [{"value": value, "color": colour} for value, colour in column.steps]
         yield _value("thresholds", {"mode": "absolute", "steps": steps})
-    if column.colours is not None:
+    if column.meanings is not None:
         options = {
-            name: {"text": name, "color": colour, "index": index}
-            for index, (name, colour) in enumerate(column.colours.items())
+            str(value): {"text": name, "color": colour, "index": index}
+            for index, (value, (name, colour)) in enumerate(column.meanings.items())
         }
         yield _value("mappings", [{"type": "value", "options": options}])
-    if column.steps is not None or column.colours is not None:
+    if column.steps is not None or column.meanings is not None:
         yield _value("custom.cellOptions", {"type": "color-background", "mode": "basic"})
 
 

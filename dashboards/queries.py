@@ -1,5 +1,6 @@
 """PromQL from the catalogue's names: selectors, rates, shares. A typo raises KeyError."""
 
+from dashboards.thresholds import SEVERITIES
 from exporter.catalogue import metric
 
 ENGINE = 'model_name=~"$model",instance=~"$instance",engine=~"$engine"'
@@ -83,6 +84,14 @@ def buckets(name: str, selector: str = ENGINE) -> str:
     """For a heatmap."""
     bucket = series(f"{name}_bucket", selector)
     return f"sum by (le) (increase({bucket}[{RATE_WINDOW}]))"
+
+
+def firing_by_rank(aggregate: str) -> str:
+    """The alerts that fire, as rank of severity. aggregate: e.g. `max by (alertname)`."""
+    return " or ".join(
+        f'{rank} * {aggregate} (ALERTS{{alertstate="firing",{ALERT},severity="{name}"}})'
+        for rank, (name, _) in SEVERITIES.items()
+    )
 
 
 def gpu_room() -> str:

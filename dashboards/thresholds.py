@@ -131,4 +131,5 @@ END_COLOURS = {
 }
 """How requests ended: blue as they should, the others not."""
 
-SEVERITY_COLOURS = {"critical": "red", "warning": "orange", "info": "blue"}
+SEVERITIES = {3: ("critical", "red"), 2: ("warning", "orange"), 1: ("info", "blue")}
+"""Rank to name and colour: letters would sort info before warning."""

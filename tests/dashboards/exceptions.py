@@ -28,6 +28,7 @@ Query = tuple[str, int, str]
 
 ONLY_AFTER_A_FAULT: dict[Query, str] = {
     ("kvscope-overview", 201, "A"): "an alert fires",
+    ("kvscope-overview", 201, "B"): "an alert fires",
     ("kvscope-overview", 301, "A"): "an alert fires",
     ("kvscope-memory", 604, "B"): "a call of NVML fails: its series begins with the first",
     ("kvscope-memory", 612, "A"): "an XID: its series begins with the first",
