@@ -6,7 +6,7 @@ from dashboards import thresholds as limits
 from dashboards.frame import Row, assemble, engine_variables, gpu_variable
 from dashboards.links import KV_POOL, MEMORY, to_dashboard
 from dashboards.memory_details import allocator, hardware, sizing
-from dashboards.panels import BYTES, COUNT, RATIO, SECONDS, Column, Q, graph, note, numbers, rows
+from dashboards.panels import BYTES, COUNT, RATIO, SECONDS, Q, graph, numbers
 from dashboards.queries import (
     BY_ENGINE,
     ENGINE_LEGEND,
@@ -20,6 +20,7 @@ from dashboards.queries import (
     total,
     worst,
 )
+from dashboards.tables import Column, note, rows
 
 BY_GPU = "instance, gpu, uuid"
 _FROM_BELOW = (

@@ -5,19 +5,7 @@ from grafana_foundation_sdk.models import units
 from dashboards import thresholds as limits
 from dashboards.frame import Row
 from dashboards.links import RUNBOOK_OF_XIDS
-from dashboards.panels import (
-    BYTES,
-    COUNT,
-    PER_SECOND,
-    RATIO,
-    SECONDS,
-    Column,
-    Q,
-    graph,
-    numbers,
-    rows,
-    timeline,
-)
+from dashboards.panels import BYTES, COUNT, PER_SECOND, RATIO, SECONDS, Q, graph, numbers, timeline
 from dashboards.queries import (
     ENGINE,
     GPU,
@@ -30,6 +18,7 @@ from dashboards.queries import (
     total,
     worst,
 )
+from dashboards.tables import Column, rows
 
 _BY_GPU = "instance, gpu, uuid"
 _TERMS = f'{ENGINE},term!~"total|requested"'

@@ -15,18 +15,7 @@ from dashboards.links import (
     to_engine_of_row,
 )
 from dashboards.overview_causes import since_when, trust, why
-from dashboards.panels import (
-    BYTES,
-    COUNT,
-    RATIO,
-    SECONDS,
-    TOKENS_PER_SECOND,
-    Column,
-    Q,
-    note,
-    numbers,
-    rows,
-)
+from dashboards.panels import BYTES, COUNT, RATIO, SECONDS, TOKENS_PER_SECOND, Q, numbers
 from dashboards.queries import (
     ALERT,
     BY_ENGINE,
@@ -42,6 +31,7 @@ from dashboards.queries import (
     total,
     worst,
 )
+from dashboards.tables import Column, note, rows
 
 _FIRING = f'ALERTS{{alertstate="firing",{ALERT}}}'
 _KNOWN_SERVERS = (

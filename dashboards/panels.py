@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from grafana_foundation_sdk.builders import common as cb
 from grafana_foundation_sdk.builders import dashboard as db
 from grafana_foundation_sdk.builders import heatmap as heatmaps
-from grafana_foundation_sdk.builders import prometheus, stat, statetimeline, table, text, timeseries
+from grafana_foundation_sdk.builders import prometheus, stat, statetimeline, timeseries
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import common, heatmap, units
 from grafana_foundation_sdk.models import dashboard as dm
@@ -31,7 +31,8 @@ REQUESTS_PER_SECOND = units.RequestsPerSecond
 PER_SECOND = "suffix:/s"
 
 Panel = Builder[dm.Panel]
-_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+"""Names of a panel's queries, in their order."""
 
 
 class Q(NamedTuple):
@@ -87,7 +88,7 @@ def numbers(
         )
         .span(span)
         .height(height)
-        .targets(_targets(queries, instant=over_range))
+        .targets(targets(queries, instant=over_range))
     )
     if decimals is not None:
         panel.decimals(decimals)
@@ -148,13 +149,15 @@ def graph(
         )
         .span(span)
         .height(height)
-        .targets(_targets(queries))
+        .targets(targets(queries))
     )
     if stacked:
         panel.stacking(cb.StackingConfig().mode(common.StackingMode.NORMAL).group("A"))
         panel.axis_soft_min(0)  # a part can be negative; without this the axis begins at the lowest
     for name, colour in (colours or {}).items():
-        panel.override_by_name(name, [_value("color", {"mode": "fixed", "fixedColor": colour})])
+        panel.override_by_name(
+            name, [dm.DynamicConfigValue("color", {"mode": "fixed", "fixedColor": colour})]
+        )
     for name in lines:
         panel.override_by_name(name, _OVER_THE_STACK)
     if steps is not None:
@@ -179,16 +182,23 @@ def quantiles(id: int, title: str, description: str, *queries: Q, **options: Any
 
 
 def heat(
-    id: int, title: str, description: str, expr: str, *, span: int = 12, height: int = 8
+    id: int,
+    title: str,
+    description: str,
+    expr: str,
+    *,
+    unit: str = SECONDS,
+    span: int = 12,
+    height: int = 8,
 ) -> Panel:
-    """A histogram over time. expr: `buckets(...)`, in seconds."""
+    """A histogram over time. expr: `buckets(...)`."""
     return (
         heatmaps.Panel()
         .id(id)
         .title(title)
         .description(description)
         .datasource(SOURCE)
-        .unit(SECONDS)
+        .unit(unit)
         .calculate(False)
         .cell_gap(1)
         .color(
@@ -199,10 +209,10 @@ def heat(
             .fill("dark-orange")
             .exponent(0.5)
         )
-        .y_axis(heatmaps.YAxisConfig().unit(SECONDS))
+        .y_axis(heatmaps.YAxisConfig().unit(unit))
         .span(span)
         .height(height)
-        .targets(_targets([Q(expr, "{{le}}")], shape=PromQueryFormat.HEATMAP))
+        .targets(targets([Q(expr, "{{le}}")], shape=PromQueryFormat.HEATMAP))
     )
 
 
@@ -239,85 +249,7 @@ def timeline(
         )
         .span(span)
         .height(height)
-        .targets(_targets(queries))
-    )
-
-
-class Column(NamedTuple):
-    """A column of a table: how one label or one query's value looks."""
-
-    title: str
-    unit: str = ""
-    steps: Steps | None = None
-    link: Link | None = None
-    width: int | None = None
-    meanings: Mapping[int, tuple[str, str]] | None = None
-    """Value to text and background."""
-
-
-def rows(
-    id: int,
-    title: str,
-    description: str,
-    *queries: Q,
-    columns: Mapping[str, Column],
-    span: int = 24,
-    height: int = 8,
-    when_absent: str = "",
-    worst_first: str = "",
-) -> Panel:
-    """A table of what is now: one query a value column (its legend says which), joined by labels.
-
-    columns: by label, or by a query's legend, in the order shown. Other labels are hidden.
-    worst_first: title of the column whose largest value comes first.
-    """
-    letters = [f"Value #{letter}" for letter in _LETTERS] if len(queries) > 1 else ["Value"]
-    values = {letters[index]: query.legend for index, query in enumerate(queries)}
-    fields = [next((v for v, shown in values.items() if shown == name), name) for name in columns]
-    renamed = {f: columns[name].title for f, name in zip(fields, columns, strict=True)}
-    panel = (
-        table.Panel()
-        .id(id)
-        .title(title)
-        .description(description)
-        .datasource(SOURCE)
-        .no_value(when_absent)
-        .span(span)
-        .height(height)
-        .targets(_targets(queries, instant=True, shape=PromQueryFormat.TABLE))
-        .with_transformation(dm.DataTransformerConfig(id_val="merge", options={}))
-        .with_transformation(
-            dm.DataTransformerConfig(
-                id_val="filterFieldsByName", options={"include": {"names": list(fields)}}
-            )
-        )
-        .with_transformation(
-            dm.DataTransformerConfig(
-                id_val="organize",
-                options={
-                    "indexByName": {f: index for index, f in enumerate(fields)},
-                    "renameByName": renamed,
-                },
-            )
-        )
-    )
-    if worst_first:
-        panel.sort_by([cb.TableSortByFieldState().display_name(worst_first).desc(True)])
-    for column in columns.values():
-        panel.override_by_name(column.title, list(_column_properties(column)))
-    return panel
-
-
-def note(id: int, title: str, content: str, *, span: int = 24, height: int = 8) -> Panel:
-    """Markdown."""
-    return (
-        text.Panel()
-        .id(id)
-        .title(title)
-        .description(f"{title}, in words.")
-        .span(span)
-        .height(height)
-        .content(content)
+        .targets(targets(queries))
     )
 
 
@@ -327,33 +259,6 @@ _OVER_THE_STACK = [
     dm.DynamicConfigValue("custom.lineWidth", 2),
     dm.DynamicConfigValue("custom.lineStyle", {"fill": "dash", "dash": [8, 6]}),
 ]
-
-
-def _value(key: str, value: object) -> dm.DynamicConfigValue:
-    return dm.DynamicConfigValue(key, value)
-
-
-def _column_properties(column: Column) -> Iterable[dm.DynamicConfigValue]:
-    yield _value("noValue", "-")  # or a missing cell says what the whole table says when empty
-    if column.unit:
-        yield _value("unit", column.unit)
-    if column.width is not None:
-        yield _value("custom.width", column.width)
-    if column.link is not None:
-        yield _value("links", [column.link.model()])
-    if column.steps is not None:
-        nothing = {"match": "null+nan", "result": {"text": "-", "color": "transparent"}}
-        yield _value("mappings", [{"type": "special", "options": nothing}])
-        steps = [{"value": value, "color": colour} for value, colour in column.steps]
-        yield _value("thresholds", {"mode": "absolute", "steps": steps})
-    if column.meanings is not None:
-        options = {
-            str(value): {"text": name, "color": colour, "index": index}
-            for index, (value, (name, colour)) in enumerate(column.meanings.items())
-        }
-        yield _value("mappings", [{"type": "value", "options": options}])
-    if column.steps is not None or column.meanings is not None:
-        yield _value("custom.cellOptions", {"type": "color-background", "mode": "basic"})
 
 
 def _not_a_number(text: str) -> dm.SpecialValueMap:
@@ -374,14 +279,15 @@ def _thresholds(steps: Steps) -> db.ThresholdsConfig:
     )
 
 
-def _targets(
+def targets(
     queries: Iterable[Q],
     *,
     instant: bool = False,
     shape: PromQueryFormat = PromQueryFormat.TIME_SERIES,
 ) -> list[Any]:
-    targets = []
-    for letter, query in zip(_LETTERS, queries, strict=False):
+    """The queries as Grafana has them. instant: for now, not over the time range."""
+    made = []
+    for letter, query in zip(LETTERS, queries, strict=False):
         target = (
             prometheus.Dataquery()
             .datasource(SOURCE)
@@ -390,5 +296,5 @@ def _targets(
             .format(shape)
             .ref_id(letter)
         )
-        targets.append(target.instant() if instant else target.range())
-    return targets
+        made.append(target.instant() if instant else target.range())
+    return made

@@ -13,7 +13,6 @@ from dashboards.panels import (
     TOKENS_PER_SECOND,
     Q,
     graph,
-    note,
     numbers,
     quantiles,
 )
@@ -28,6 +27,7 @@ from dashboards.queries import (
     share,
     total,
 )
+from dashboards.tables import note
 
 _HIT, _ASKED = "kvscope_prefix_cache_hit_tokens_total", "kvscope_prefix_cache_queried_tokens_total"
 _HIT_BLOCKS = "kvscope_prefix_cache_hit_blocks_total"

@@ -16,14 +16,11 @@ from dashboards.panels import (
     REQUESTS_PER_SECOND,
     SECONDS,
     TOKENS_PER_SECOND,
-    Column,
     Q,
     graph,
     heat,
-    note,
     numbers,
     quantiles,
-    rows,
 )
 from dashboards.queries import (
     BY_ENGINE,
@@ -39,6 +36,7 @@ from dashboards.queries import (
     total,
     worst,
 )
+from dashboards.tables import Column, note, rows
 
 _USAGE = f"({series('vllm:kv_cache_usage_perc')} or {series('vllm:gpu_cache_usage_perc')})"
 _HITS = f"({rate('vllm:prefix_cache_hits_total')} or {rate('vllm:gpu_prefix_cache_hits_total')})"
@@ -307,6 +305,22 @@ def _work() -> Row:
                 stacked=True,
                 colours=limits.END_COLOURS,
                 span=8,
+            ),
+            heat(
+                504,
+                "Prompt lengths",
+                "Tokens of the prompts that ended. A band that moves up: callers send more, and "
+                "fewer fit the pool at once.",
+                buckets("vllm:request_prompt_tokens"),
+                unit=COUNT,
+            ),
+            heat(
+                505,
+                "Reply lengths",
+                "Tokens generated for the requests that ended. Long replies hold their blocks "
+                "longest. A band at one value: callers run into their limit.",
+                buckets("vllm:request_generation_tokens"),
+                unit=COUNT,
             ),
         ],
     )

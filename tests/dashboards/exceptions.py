@@ -9,8 +9,6 @@ NOT_SHOWN = {
     "kvscope_gpu_processes": "the bytes of the processes are shown by the same owners",
     "kvscope_gpu_energy_joules_total": "its rate is the power; for accounting, not for operating",
     "vllm:iteration_tokens_total": "the step's tokens are shown by phase",
-    "vllm:request_prompt_tokens": "describes the workload; vLLM's own dashboard draws it",
-    "vllm:request_generation_tokens": "describes the workload; vLLM's own dashboard draws it",
     "vllm:request_max_num_generation_tokens": "describes the workload, and only for n > 1",
     "vllm:request_params_max_tokens": "describes the workload",
     "vllm:request_time_per_output_token_seconds": "the gaps between tokens say it better",
