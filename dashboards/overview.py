@@ -191,7 +191,7 @@ def _what() -> Row:
                     "since": Column("Since", unit=units.DateTimeFromNow, width=130),
                 },
                 span=24,
-                height=8,
+                height=7,
                 when_absent="No alert fires.",
                 worst_first="Severity",
             ),

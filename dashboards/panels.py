@@ -129,8 +129,8 @@ def graph(
         .description(description)
         .datasource(SOURCE)
         .unit(unit)
-        .line_width(1)
-        .fill_opacity(70 if stacked else 8)
+        .line_width(0 if stacked else 1)  # a part that is 0 would draw its line over the stack
+        .fill_opacity(85 if stacked else 8)
         .show_points(common.VisibilityMode.NEVER)
         .axis_label(axis)
         .legend(

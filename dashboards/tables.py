@@ -114,5 +114,6 @@ def _column_properties(column: Column) -> Iterable[dm.DynamicConfigValue]:
             for index, (value, (name, colour)) in enumerate(column.meanings.items())
         }
         yield _value("mappings", [{"type": "value", "options": options}])
+        yield _value("custom.align", "left")  # words, though they are numbers
     if column.steps is not None or column.meanings is not None:
         yield _value("custom.cellOptions", {"type": "color-background", "mode": "basic"})

@@ -6,6 +6,7 @@ import { createRoot } from 'react-dom/client';
 
 import { loadAnnotations } from './annotations.js';
 import { configured, registerTransformations, transformed } from './fields.js';
+import { loadFonts } from './fonts.js';
 import { runQueries } from './frames.js';
 import { place } from './layout.js';
 import { Panel } from './panels.jsx';
@@ -20,6 +21,7 @@ const report = { queries: [], errors: [] };
 async function main() {
   await initPluginTranslations('kvscope-render');
   registerTransformations();
+  await loadFonts();
   const { dashboard, scrapeInterval } = job;
   const range = rangeOf(job.from ?? dashboard.time?.from, job.to ?? dashboard.time?.to);
   const variables = await loadVariables(dashboard.templating?.list ?? [], range, job.variables);
