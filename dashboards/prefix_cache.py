@@ -151,6 +151,7 @@ def _misses() -> Row:
                 high=1,
                 height=9,
                 calcs=("lastNotNull", "mean"),
+                right=True,
             ),
             graph(
                 202,
