@@ -93,7 +93,6 @@ def _verdict() -> Row:
                 Q(or_zero(total(over_range("kvscope_preemptions_total"))), ""),
                 steps=limits.SOME_ARE_WORTH_A_LOOK,
                 decimals=0,
-                over_range=True,
                 span=4,
             ),
             numbers(
@@ -103,7 +102,6 @@ def _verdict() -> Row:
                 "be computed again. Divide by tokens per second for the GPU time they took.",
                 TOKENS,
                 Q(or_zero(total(over_range("kvscope_preemption_recomputed_tokens_total"))), ""),
-                over_range=True,
                 span=4,
             ),
             numbers(
@@ -113,7 +111,6 @@ def _verdict() -> Row:
                 "together, counted when they resume. Users see it as a reply that stops midway.",
                 SECONDS,
                 Q(or_zero(total(over_range("kvscope_preemption_stalled_seconds_total"))), ""),
-                over_range=True,
                 span=4,
             ),
         ],

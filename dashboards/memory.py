@@ -89,7 +89,6 @@ def _verdict() -> Row:
                 COUNT,
                 Q(total(over_range("kvscope_gpu_torch_alloc_retries_total", GPU)), ""),
                 steps=limits.SOME_ARE_WORTH_A_LOOK,
-                over_range=True,
                 decimals=0,
                 when_absent="no torch on a GPU",
             ),
@@ -101,7 +100,6 @@ def _verdict() -> Row:
                 COUNT,
                 Q(or_zero(total(over_range("kvscope_engine_oom_events_total"))), ""),
                 steps=limits.NONE_IS_GOOD,
-                over_range=True,
                 decimals=0,
             ),
             numbers(

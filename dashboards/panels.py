@@ -53,12 +53,12 @@ def numbers(
     height: int = 5,
     decimals: int | None = None,
     when_absent: str = "none",
-    over_range: bool = False,
     link: Link | None = None,
 ) -> Panel:
     """One large number a query, its background the verdict.
 
-    over_range: the queries look at the whole time range, so they are asked once, for now.
+    Asked once, at the end of the time range: the last value of a curve that has ended would be
+    shown as if it were now.
     """
     panel = (
         stat.Panel()
@@ -76,11 +76,7 @@ def numbers(
             if steps is PLAIN
             else common.BigValueColorMode.BACKGROUND
         )
-        .graph_mode(
-            common.BigValueGraphMode.NONE
-            if over_range or len(queries) > 1
-            else common.BigValueGraphMode.AREA
-        )
+        .graph_mode(common.BigValueGraphMode.NONE)
         .text_mode(
             common.BigValueTextMode.VALUE_AND_NAME
             if len(queries) > 1
@@ -88,7 +84,7 @@ def numbers(
         )
         .span(span)
         .height(height)
-        .targets(targets(queries, instant=over_range))
+        .targets(targets(queries, instant=True))
     )
     if decimals is not None:
         panel.decimals(decimals)

@@ -68,7 +68,6 @@ def _verdict() -> Row:
                 "with its own past below.",
                 RATIO,
                 Q(first, ""),
-                over_range=True,
                 when_absent="idle",
             ),
             numbers(
@@ -78,7 +77,6 @@ def _verdict() -> Row:
                 "the memory with: at 0, prefix caching buys nothing here.",
                 TOKENS,
                 Q(or_zero(total(over_range(_HIT, phase="first"))), ""),
-                over_range=True,
             ),
             numbers(
                 103,
@@ -88,7 +86,6 @@ def _verdict() -> Row:
                 "more KV memory, or route equal prefixes to the same engine.",
                 RATIO,
                 Q(f"({_of_asked('evicted')}) + ({_of_asked('unreachable')})", ""),
-                over_range=True,
                 steps=((None, limits.GREEN), (0.1, limits.ORANGE)),
                 when_absent="idle",
             ),
@@ -100,7 +97,6 @@ def _verdict() -> Row:
                 "in the system prompt.",
                 RATIO,
                 Q(_of_asked("cold"), ""),
-                over_range=True,
                 when_absent="unknown",
             ),
             numbers(
@@ -110,7 +106,6 @@ def _verdict() -> Row:
                 "cannot hit. High: prompts are short against --block-size.",
                 RATIO,
                 Q(_of_asked("partial"), ""),
-                over_range=True,
                 when_absent="idle",
             ),
             numbers(
@@ -120,7 +115,6 @@ def _verdict() -> Row:
                 "preemptions cost their full price; see the KV pool.",
                 RATIO,
                 Q(resumed, ""),
-                over_range=True,
                 when_absent="no resumption",
                 link=to_dashboard("KV pool", KV_POOL),
             ),

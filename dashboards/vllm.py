@@ -117,7 +117,6 @@ def _verdict() -> Row:
                 COUNT,
                 Q(or_zero(total(over_range("vllm:num_preemptions_total"))), ""),
                 steps=limits.SOME_ARE_WORTH_A_LOOK,
-                over_range=True,
                 decimals=0,
             ),
             numbers(
