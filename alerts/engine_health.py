@@ -2,14 +2,14 @@
 
 from alerts.promql import name, series
 from alerts.rule import COUNT, ENGINE, Alert, Group
-from alerts.thresholds import JOB, STEP_AGE_SECONDS
+from alerts.thresholds import JOB, SILENCE_SECONDS, STEP_AGE_SECONDS
 from alerts.timing import Timing
 
 
 def engine_groups(timing: Timing) -> list[Group]:
     return [
         Group(name="kvscope-targets", rules=[_down(), _absent()]),
-        Group(name="kvscope-engine", rules=[_stalled(timing), _dead(timing)]),
+        Group(name="kvscope-engine", rules=[_stalled(timing), *_dead(timing)]),
         Group(name="kvscope-exporter", rules=[_dropped(timing), _folds(), _imbalance()]),
     ]
 
@@ -20,10 +20,10 @@ def _down() -> Alert:
         severity="critical",
         topic="target",
         expr=f'up{{job="{JOB}"}} == 0',
-        wait="2m",
+        wait="5m",
         summary="An inference server does not answer scrapes.",
         description="Prometheus has had no answer from {{ $labels.instance }} (job "
-        "{{ $labels.job }}) for two minutes. Engine and exporter are one process: requests "
+        "{{ $labels.job }}) for five minutes. Engine and exporter are one process: requests "
         "probably fail as well.",
         board="kvscope-overview",
         by=("instance",),
@@ -52,7 +52,8 @@ def _stalled(timing: Timing) -> Alert:
         severity="critical",
         topic="engine",
         expr=f"time() - {name('kvscope_last_step_timestamp_seconds')} > {seconds:g}\n"
-        f"and sum without (state) ({name('kvscope_requests')}) > 0",
+        f"and min_over_time((sum without (state) ({name('kvscope_requests')}))"
+        f"[{timing.range('1m')}:{timing.range('5s')}]) > 0",  # after an idle hour, a step may begin
         wait="15s",
         summary="An engine has requests and makes no steps.",
         description=f"{ENGINE} has requests but has completed no step for "
@@ -61,19 +62,40 @@ def _stalled(timing: Timing) -> Alert:
     )
 
 
-def _dead(timing: Timing) -> Alert:
+def _dead(timing: Timing) -> tuple[Alert, Alert]:
+    """By what it refuses, and by its silence: a load balancer that asks /health sends nothing."""
     refused = series("kvscope_requests_rejected_total", reason="engine_dead")
-    return Alert(
-        name="KvscopeEngineDead",
-        severity="critical",
-        topic="engine",
-        expr=f"sum without (reason) (increase({refused}[{timing.range('5m')}])) > 0",
-        wait="10s",
-        summary="An engine has failed and refuses every request.",
-        description=f"The step loop of {ENGINE} has ended with an exception: about "
-        f"{COUNT} requests were refused in the last five minutes, and no other "
-        "will be served until the process is started anew.",
-        board="kvscope-overview",
+    silence = f"(time() - {name('kvscope_source_last_message_timestamp_seconds')})"
+    is_idle = f"(sum without (state) ({name('kvscope_requests')}) == bool 0)"
+    summary = "An engine has failed and serves no request any more."
+    return (
+        Alert(
+            name="KvscopeEngineDead",
+            severity="critical",
+            topic="engine",
+            expr=f"sum without (reason) (increase({refused}[{timing.range('5m')}])) > 0",
+            wait="10s",
+            summary=summary,
+            description=f"The step loop of {ENGINE} has ended with an exception: about "
+            f"{COUNT} requests were refused in the last five minutes, and no other "
+            "will be served until the process is started anew.",
+            board="kvscope-overview",
+            labels={"sign": "refusals"},
+        ),
+        Alert(
+            name="KvscopeEngineDead",
+            severity="critical",
+            topic="engine",
+            expr=f"{silence}\n* on (job, instance) group_right ()\n{is_idle}"
+            f" > {timing.seconds(f'{SILENCE_SECONDS}s'):g}",
+            wait="10s",
+            summary=summary,
+            description=f"The step loop of {ENGINE} has been silent for "
+            "{{ $value | humanizeDuration }}, and has no requests: an idle one speaks every "
+            "second. It has ended, and serves nothing until the process is started anew.",
+            board="kvscope-overview",
+            labels={"sign": "silence"},
+        ),
     )
 
 

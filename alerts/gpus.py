@@ -2,7 +2,7 @@
 
 from alerts.promql import matching, name, series
 from alerts.rule import COUNT, GPU, Alert, Group, Severity
-from alerts.thresholds import XIDS
+from alerts.thresholds import SLOWED_SHARE, XIDS
 from alerts.timing import Timing
 
 _DEVICE = ("instance", "uuid")
@@ -12,7 +12,7 @@ def gpu_groups(timing: Timing) -> list[Group]:
     return [
         Group(
             name="kvscope-gpu",
-            rules=[*_xids(timing), *_ecc(), _slowdown(), _lost(), _recovery(), _nvml(timing)],
+            rules=[*_xids(timing), *_ecc(), _slowdown(timing), _lost(), _recovery(), _nvml(timing)],
         )
     ]
 
@@ -41,7 +41,7 @@ def _xids(timing: Timing) -> list[Alert]:
         Alert(
             name=alert,
             severity=severity,
-            topic="gpu",
+            topic="gpu-errors",
             expr=f"time() - {matching(family, 'xid', XIDS[severity])} < {timing.seconds('10m'):g}",
             wait="10s",
             summary=summary,
@@ -61,7 +61,7 @@ def _ecc() -> list[Alert]:
         Alert(
             name="KvscopeEccUncorrected",
             severity="warning",
-            topic="gpu",
+            topic="gpu-memory",
             expr=f"max without (type) ({uncorrected}) > 0",
             wait="10s",
             summary="A GPU has had memory errors that could not be corrected.",
@@ -73,7 +73,7 @@ def _ecc() -> list[Alert]:
         Alert(
             name="KvscopeRowRemapPending",
             severity="warning",
-            topic="gpu",
+            topic="gpu-memory",
             expr=f"{name('kvscope_gpu_row_remap_pending')} == 1",
             wait="10s",
             summary="A GPU needs a reset to replace a faulty row of memory.",
@@ -85,7 +85,7 @@ def _ecc() -> list[Alert]:
         Alert(
             name="KvscopeRowRemapFailed",
             severity="critical",
-            topic="gpu",
+            topic="gpu-memory",
             expr=f"{name('kvscope_gpu_row_remap_failed')} == 1",
             wait="10s",
             summary="A GPU has no spare rows left for faulty memory.",
@@ -97,18 +97,20 @@ def _ecc() -> list[Alert]:
     ]
 
 
-def _slowdown() -> Alert:
+def _slowdown(timing: Timing) -> Alert:
+    """By its share of the time: the reasons come and go within seconds."""
     reasons = ("sw_thermal", "hw_thermal", "hw_power_brake")
+    active = matching("kvscope_gpu_clocks_event_active", "reason", reasons)
     return Alert(
         name="KvscopeGpuSlowedDown",
         severity="warning",
-        topic="gpu",
-        expr=f"{matching('kvscope_gpu_clocks_event_active', 'reason', reasons)} == 1",
-        wait="2m",
+        topic="gpu-clocks",
+        expr=f"avg_over_time({active}[{timing.range('5m')}]) > {SLOWED_SHARE}",
+        wait="10s",
         keep="2m",
         summary="A GPU runs slower because of heat or its power supply.",
-        description=f"{GPU} has lowered its clocks ({{{{ $labels.reason }}}}) for more than two "
-        "minutes: tokens come slower.",
+        description=f"{GPU} had lowered its clocks ({{{{ $labels.reason }}}}) for "
+        "{{ $value | humanizePercentage }} of the last five minutes: tokens come slower.",
         board="kvscope-memory",
         by=_DEVICE,
     )

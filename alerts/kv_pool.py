@@ -52,19 +52,20 @@ def _predicted() -> tuple[Alert, Alert]:
     return (
         Alert(
             name="KvscopeKvExhaustionPredicted",
-            severity="warning",
+            severity="info",
             topic="kv-pool",
-            expr=f"{_FORECAST} < {long}\nand {_USED} > {low:.2f}",
-            wait="30s",
+            expr=f"{_FORECAST} < {long}\nand {_USED} > {low:.2f}\nand {committed} > {_USABLE}",
+            wait="2m",
             keep="2m",
             summary="A KV pool will be full within minutes.",
             description="At the trend of the last minute, running requests fill the KV pool of "
-            f"{ENGINE} in {{{{ $value | humanizeDuration }}}}. Then they preempt each other.",
+            f"{ENGINE} in {{{{ $value | humanizeDuration }}}}, and they may grow beyond it. Then "
+            "they preempt each other.",
             board="kvscope-kv-pool",
         ),
         Alert(
             name="KvscopeKvExhaustionImminent",
-            severity="critical",
+            severity="warning",
             topic="kv-pool",
             expr=f"{_FORECAST} < {short}\nand {_USED} > {high:.2f}\nand {committed} > {_USABLE}",
             wait="15s",
@@ -84,7 +85,7 @@ def _storm() -> Alert:
         severity="critical",
         topic="kv-pool",
         expr=f"{RECOMPUTED_RATIO_2M} > {RECOMPUTED_SHARE:.2f}",
-        wait="1m",
+        wait="3m",  # longer than the window: one long request that resumes is no storm
         keep="2m",
         summary="An engine spends its time on computing preempted requests again.",
         description=f"{{{{ $value | humanizePercentage }}}} of the tokens that {ENGINE} computes "

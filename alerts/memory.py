@@ -88,12 +88,14 @@ def _happened(timing: Timing) -> tuple[Alert, Alert]:
 
 def _neighbour(timing: Timing) -> Alert:
     others = series("kvscope_gpu_process_memory_bytes", owner="other")
+    own = series("kvscope_gpu_torch_memory_bytes", kind="reserved")
     grown = f"{others} - min_over_time({others}[{timing.range('30m')}])"
     return Alert(
         name="KvscopeForeignProcessGrew",
         severity="warning",
         topic="device-memory",
-        expr=f"max without (owner) ({grown}) > {NEIGHBOUR_GREW_BYTES}",
+        expr=f"max without (owner) ({grown}) > {NEIGHBOUR_GREW_BYTES}\n"
+        f"and on (job, instance, uuid) {own}",  # on a card that it does not use, all are others
         wait="1m",
         summary="Another process takes memory of a GPU that serves a model.",
         description=f"Processes on {GPU} that are not the server's have grown by "
@@ -104,7 +106,7 @@ def _neighbour(timing: Timing) -> Alert:
 
 
 def _host() -> Alert:
-    used = series("kvscope_host_memory_bytes", kind="working_set")
+    used = series("kvscope_host_memory_bytes", kind="unreclaimable")
     limit = series("kvscope_host_memory_bytes", kind="limit")
     return Alert(
         name="KvscopeHostOomRisk",

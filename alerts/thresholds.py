@@ -12,10 +12,12 @@ POOL_SATURATED = 0.90
 """Share of blocks referenced by requests. A pool that preempts breathes between 0.9 and 1: each
 preemption gives a whole request's blocks back."""
 EXHAUSTION_LEVELS = (0.70, 0.85)
-"""Warning, critical. A forecast alone flaps: below 0.7 the trend of one long prompt predicts
+"""Info, warning. A forecast alone flaps: below 0.7 the trend of one long prompt predicts
 exhaustion every minute; above 0.85 one more burst is enough."""
 EXHAUSTION_SECONDS = (300, 60)
-"""Warning: an autoscaler adds a replica within five minutes. Critical: in one, nobody does."""
+"""Info: an autoscaler adds a replica within five minutes. Warning: in one, nobody does. Neither
+wakes anybody: a full pool makes requests wait, and who is hurt shows in first tokens and in tokens
+computed twice, which do."""
 RECOMPUTED_SHARE = 0.10
 """Of the tokens that steps compute. A tenth of the device works for nothing; by experience batches
 that preempt each other do not stop by themselves."""
@@ -37,10 +39,18 @@ process that does something."""
 HOST_USED_SHARE = 0.95
 """Of the control group's limit, without file cache that can be dropped. The kernel kills at 1."""
 
+# GPUs
+
+SLOWED_SHARE = 0.4
+"""Of five minutes: two of them, in one piece or in many."""
+
 # Engine
 
 STEP_AGE_SECONDS = 60
 """The longest real step of a large prefill takes a few seconds; /health gives up at 60, too."""
+
+SILENCE_SECONDS = 60
+"""An idle step loop tells of its memory every second."""
 
 # Service levels
 

@@ -87,7 +87,7 @@ def build_engine(
         num_blocks=size.num_blocks,
         block_size=block_size,
         seed=config.model.seed,
-        profiled_peak=size.terms.get("activation_peak", 0),
+        profiled_peak=size.activation_peak,
     )
     pool = BlockPool(
         size.num_blocks,

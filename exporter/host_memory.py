@@ -17,7 +17,9 @@ class HostMemory:
     limit: int | None
     usage: int | None
     working_set: int | None
-    """Usage less inactive file cache: what counts when the kernel looks for a victim."""
+    """Usage less inactive file cache: what a kubelet evicts by."""
+    unreclaimable: int | None
+    """Usage less all file cache: near the limit, the kernel kills."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,23 +29,43 @@ class _Names:
     limit: str
     usage: str
     inactive_file: str
+    active_file: str
 
 
-_V2 = _Names("memory.max", "memory.current", "inactive_file")
-_V1 = _Names("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+_V2 = _Names("memory.max", "memory.current", "inactive_file", "active_file")
+_V1 = _Names(
+    "memory.limit_in_bytes",
+    "memory.usage_in_bytes",
+    "total_inactive_file",
+    "total_active_file",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """A group on the way from the process's up."""
+
+    limit: int | None
+    usage: int
+    working_set: int | None
+    unreclaimable: int | None
+
+    @property
+    def room(self) -> int:
+        """Bytes until the kernel kills."""
+        used = self.usage if self.unreclaimable is None else self.unreclaimable
+        return (self.limit or 0) - used
 
 
 def host_memory(pid: int, root: Path = Path("/")) -> HostMemory:
     """Of a process that this one may look at; root: another one for tests."""
     found = _group(root / "proc" / str(pid) / "cgroup", root / "sys" / "fs" / "cgroup")
-    limit = usage = working_set = None
-    if found is not None:
-        limit, usage, working_set = found
     return HostMemory(
         resident=_resident(root / "proc" / str(pid) / "statm"),
-        limit=limit,
-        usage=usage,
-        working_set=working_set,
+        limit=None if found is None else found.limit,
+        usage=None if found is None else found.usage,
+        working_set=None if found is None else found.working_set,
+        unreclaimable=None if found is None else found.unreclaimable,
     )
 
 
@@ -52,8 +74,8 @@ def _resident(statm: Path) -> int | None:
     return None if text is None else int(text.split()[1]) * _PAGE_BYTES
 
 
-def _group(membership: Path, mount: Path) -> tuple[int | None, int, int | None] | None:
-    """Limit, usage and working set of the tightest level from the process's group up."""
+def _group(membership: Path, mount: Path) -> _Level | None:
+    """The tightest level from the process's group up."""
     text = _text(membership)
     for line in (text or "").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -64,7 +86,7 @@ def _group(membership: Path, mount: Path) -> tuple[int | None, int, int | None] 
     return None
 
 
-def _tightest(top: Path, path: str, names: _Names) -> tuple[int | None, int, int | None] | None:
+def _tightest(top: Path, path: str, names: _Names) -> _Level | None:
     """The path is that of the host where the container has no namespace of its own: then the
     levels that are not here are skipped."""
     levels = []
@@ -76,27 +98,27 @@ def _tightest(top: Path, path: str, names: _Names) -> tuple[int | None, int, int
         if folder == top:
             break
         folder = folder.parent
-    limited = [level for level in levels if level[0] is not None]
-    return min(limited, key=_room) if limited else (levels[0] if levels else None)
+    limited = [level for level in levels if level.limit is not None]
+    if limited:
+        return min(limited, key=lambda level: level.room)
+    return levels[0] if levels else None
 
 
-def _level(folder: Path, names: _Names) -> tuple[int | None, int, int | None] | None:
+def _level(folder: Path, names: _Names) -> _Level | None:
     usage = _text(folder / names.usage)
     if usage is None:  # the top of version 2 has no usage
         return None
     limit = _text(folder / names.limit)
     bounded = limit is not None and limit.strip() != "max" and int(limit) < _UNLIMITED
-    cache = _stat(folder / "memory.stat", names.inactive_file)
-    return (
-        int(limit) if limit is not None and bounded else None,
-        int(usage),
-        None if cache is None else int(usage) - cache,
+    used = int(usage)
+    inactive = _stat(folder / "memory.stat", names.inactive_file)
+    active = _stat(folder / "memory.stat", names.active_file)
+    return _Level(
+        limit=int(limit) if limit is not None and bounded else None,
+        usage=used,
+        working_set=None if inactive is None else used - inactive,
+        unreclaimable=None if inactive is None or active is None else used - inactive - active,
     )
-
-
-def _room(level: tuple[int | None, int, int | None]) -> int:
-    limit, usage, working_set = level
-    return (limit or 0) - (usage if working_set is None else working_set)
 
 
 def _stat(path: Path, name: str) -> int | None:

@@ -46,6 +46,8 @@ class PoolSize:
     """In words."""
     terms: Terms = field(default_factory=dict)
     """Bytes; empty: the size was told."""
+    activation_peak: int = 0
+    """Bytes that the largest step took beyond weights and pool; 0: not measured, on a CPU."""
 
     @property
     def tokens(self) -> int:
@@ -107,6 +109,11 @@ class PoolSizer:
         cache, bytes_per_block = self._cache, footprint.bytes_per_block
         needed = -(-scheduler.max_model_len // cache.block_size)
         terms: Terms = {}
+        # Also where the size is told: what a step takes is what the headroom is compared with.
+        peak = 0
+        if not isinstance(self._memory, HostMemory):
+            peak = measure()
+            self._memory.trim()
         if cache.num_gpu_blocks_override is not None:
             blocks = cache.num_gpu_blocks_override
             rule = "--num-gpu-blocks-override"
@@ -120,7 +127,7 @@ class PoolSizer:
             rule = f"{CPU_MEMORY_SHARE:.0%} of {format_bytes(free)} free, at most {useful} of use"
             terms = self._host_terms(footprint, free, blocks)
         else:
-            terms = self._device_terms(footprint, self._memory, measure())
+            terms = self._device_terms(footprint, self._memory, peak)
             blocks = terms["kv_pool"] // bytes_per_block
             rule = f"measured, {cache.gpu_memory_utilization} of {format_bytes(self._total)}"
         size = PoolSize(
@@ -130,9 +137,11 @@ class PoolSizer:
             max_model_len=scheduler.max_model_len,
             rule=rule,
             terms=terms,
+            activation_peak=peak,
         )
         self._check(size, needed)
         logger.info("%s", size.table())
+        self._warn_if_tight(size)
         return size
 
     def _host_terms(self, footprint: Footprint, free: int, blocks: int) -> Terms:
@@ -149,7 +158,6 @@ class PoolSizer:
         }
 
     def _device_terms(self, footprint: Footprint, memory: DeviceMemory, peak: int) -> Terms:
-        memory.trim()
         weights, buffers = footprint.weights, footprint.buffers
         taken = self._free_at_start - memory.free()
         non_torch = taken - weights - buffers
@@ -173,6 +181,17 @@ class PoolSizer:
             "kv_pool": pool,
             "unclaimed": self._total - claimed,
         }
+
+    def _warn_if_tight(self, size: PoolSize) -> None:
+        """Only a told size can be: a measured one leaves room for the largest step."""
+        left = self._memory.free() - size.num_blocks * size.bytes_per_block
+        if left < size.activation_peak:
+            logger.warning(
+                "the pool leaves %s for steps that take up to %s: large ones will run out of "
+                "memory; give the pool less, or lower --max-num-batched-tokens or --max-num-seqs",
+                format_bytes(left),
+                format_bytes(size.activation_peak),
+            )
 
     def _check(self, size: PoolSize, needed: int) -> None:
         free = self._memory.free()

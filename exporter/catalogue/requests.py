@@ -145,10 +145,11 @@ REQUESTS = (
     Metric(
         name="kvscope_last_step_timestamp_seconds",
         kind="gauge",
-        help="Unix time at which the last engine step ended; it ages when the engine hangs.",
+        help="Unix time at which the last engine step ended; before the first, the pool's "
+        "creation. It ages when the engine hangs.",
         unit="seconds",
         group="requests",
         otel_name="kvscope.last_step.timestamp",
-        source=("StepCompleted",),
+        source=("PoolCreated", "StepCompleted"),
     ),
 )

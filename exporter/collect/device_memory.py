@@ -89,6 +89,7 @@ def collect_host(
         "limit": host.limit,
         "usage": host.usage,
         "working_set": host.working_set,
+        "unreclaimable": host.unreclaimable,
     }
     yield families.column(
         "kvscope_host_memory_bytes",

@@ -60,7 +60,8 @@ def _limit(root: Path) -> Finding:
     memory = host_memory(os.getpid(), root)
     if memory.limit is None:
         return Finding("host memory", "ok", "no limit by a control group")
-    used = "unknown" if memory.working_set is None else f"{memory.working_set / _GIB:.1f}"
+    held = memory.unreclaimable
+    used = "unknown" if held is None else f"{held / _GIB:.1f}"
     text = f"the control group may have {memory.limit / _GIB:.1f} GiB and uses {used}"
     return Finding("host memory", "ok", text)
 

@@ -42,7 +42,6 @@ class Steps(Fold):
             DeviceMemorySampled,
             DeviceOutOfMemory,
             FirstToken,
-            PoolCreated,
             PoolSnapshot,
             PrefixLookup,
             RequestArrived,
@@ -55,17 +54,20 @@ class Steps(Fold):
     )
 
     def __init__(self) -> None:
-        super().__init__({StepCompleted: self._completed})
+        super().__init__({PoolCreated: self._created, StepCompleted: self._completed})
         self.duration = Histogram(buckets.STEP_SECONDS)
         self.prefill_tokens = 0
         self.decode_tokens = 0
         self.last_step_ns: int | None = None
-        """Monotonic; None before the first step."""
+        """Monotonic. Before the first step, when the pool came to be: that one can hang, too."""
         self._now_ns = 0
 
     def on_batch(self, batch: Batch) -> None:
         self._now_ns = batch.time_ns
         super().on_batch(batch)
+
+    def _created(self, event: PoolCreated) -> None:
+        self.last_step_ns = self._now_ns
 
     def _completed(self, event: StepCompleted) -> None:
         self.duration.observe(event.duration_ns / 1e9)

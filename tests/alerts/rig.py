@@ -187,7 +187,9 @@ class Host:
     def use(self, share: float) -> None:
         """Of the limit; a tenth of it is file cache besides."""
         cache = self.LIMIT // 20
-        (self._group / "memory.stat").write_text(f"inactive_file {cache}\n")
+        (self._group / "memory.stat").write_text(
+            f"inactive_file {cache // 2}\nactive_file {cache - cache // 2}\n"
+        )
         (self._group / "memory.current").write_text(f"{round(share * self.LIMIT) + cache}\n")
 
     def read(self, pid: int) -> HostMemory:

@@ -169,7 +169,6 @@ def many_at_once(run: Stack, scene: Scene, killed: Any) -> None:
             clients(pressed.server, 48, lambda n: prompt(n, 10 + n % 16, max_tokens=60)),
             clients(doomed.server, 1, lambda n: greedy("hangs", max_tokens=400)),
         ):
-            # Steps, not only a request: one that hangs in its first step has no last step.
             wait_for(lambda: doomed.server.metric("kvscope_step_tokens_total") > 20, "it steps")
             doomed.rig._go.clear()
             scene.repeats = False
@@ -229,16 +228,20 @@ def test_the_worst_of_a_topic_speaks_alone(tmp_path: Path) -> None:
 
     loud = [
         alert("KvscopePreemptionStorm", "critical", "kv-pool", here),
-        alert("KvscopeGpuSlowedDown", "warning", "gpu", gpu),
-        alert("KvscopeXidCritical", "critical", "gpu", gpu | {"uuid": "GPU-2", "gpu": "1"}),
+        alert("KvscopeGpuSlowedDown", "warning", "gpu-clocks", gpu),
+        alert("KvscopeXidWarning", "warning", "gpu-errors", gpu),
+        alert("KvscopeRowRemapFailed", "critical", "gpu-memory", gpu),
+        alert("KvscopeXidCritical", "critical", "gpu-errors", gpu | {"uuid": "GPU-2", "gpu": "1"}),
+        {"labels": {"alertname": "Theirs", "severity": "critical", "job": "node"}},
+        {"labels": {"alertname": "TheirsToo", "severity": "warning", "job": "node"}},
         alert("KvscopeKvPoolSaturated", "warning", "kv-pool", here | {"instance": "b:8000"}),
         alert("KvscopeTargetDown", "critical", "target", {"job": "kvscope", "instance": "c:8000"}),
         alert("KvscopeEngineStalled", "critical", "engine", here | {"instance": "d:8000"}),
     ]
     silenced = [
         alert("KvscopeKvPoolSaturated", "warning", "kv-pool", here),
-        alert("KvscopeXidWarning", "warning", "gpu", gpu | {"uuid": "GPU-2", "gpu": "1"}),
-        alert("KvscopeXidInfo", "info", "gpu", gpu),
+        alert("KvscopeXidWarning", "warning", "gpu-errors", gpu | {"uuid": "GPU-2", "gpu": "1"}),
+        alert("KvscopeXidInfo", "info", "gpu-errors", gpu),
         alert("KvscopeGpuLost", "critical", "gpu", gpu | {"instance": "c:8000"}),
         alert("KvscopePreemptionStorm", "critical", "kv-pool", here | {"instance": "d:8000"}),
     ]
@@ -262,5 +265,5 @@ def test_a_host_close_to_its_limit_is_read_as_such(tmp_path: Path) -> None:
     host = Host(tmp_path)
     host.use(0.98)
     memory = host.read(4242)
-    assert memory.working_set == round(0.98 * Host.LIMIT)
+    assert memory.unreclaimable == round(0.98 * Host.LIMIT)
     assert memory.limit == Host.LIMIT

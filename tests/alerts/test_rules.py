@@ -27,8 +27,10 @@ TOOLS = promtools() or ["promtool"]
 
 
 def rule_id(rule: Any) -> str:
-    window = rule["labels"].get("window", "") if "alert" in rule else ""
-    return rule.get("alert", "") + window or str(rule["record"])
+    if "record" in rule:
+        return str(rule["record"])
+    further = (rule["labels"].get(label, "") for label in ("window", "sign"))
+    return str(rule["alert"]) + "".join(further)
 
 
 def test_the_committed_file_is_what_the_generator_writes() -> None:
@@ -85,7 +87,7 @@ def test_cases_see_an_alert_quiet_pending_firing_and_resolved(rule: Any) -> None
     assert seen == [False, False, True, False], "quiet, pending, firing, resolved"
     quiet, pending = (check["exp_samples"] for check in case["promql_expr_test"])
     assert not quiet, "at first not even pending"
-    own = {"severity", "topic", "window"} & rule["labels"].keys()
+    own = {"severity", "topic", "window", "sign"} & rule["labels"].keys()
     here = [f'{label}="{rule["labels"][label]}"' for label in own]
     states = [state["labels"] for state in pending if all(x in state["labels"] for x in here)]
     assert len(states) == 1

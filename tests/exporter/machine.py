@@ -77,7 +77,9 @@ class Still:
 
 def _host(pid: int) -> HostMemory:
     assert pid == SERVER_PID
-    return HostMemory(resident=6 * GIB, limit=64 * GIB, usage=20 * GIB, working_set=9 * GIB)
+    return HostMemory(
+        resident=6 * GIB, limit=64 * GIB, usage=20 * GIB, working_set=9 * GIB, unreclaimable=8 * GIB
+    )
 
 
 MACHINE = Machine(gpu=Still(), server_pid=SERVER_PID, host=_host)

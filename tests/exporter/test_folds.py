@@ -114,6 +114,12 @@ def test_requests_are_unknown_from_a_gap_to_the_next_heartbeat() -> None:
     assert requests.known
 
 
+def test_before_the_first_step_its_age_is_that_of_the_pool() -> None:
+    steps = Steps()
+    steps.on_batch(batch_of(PoolCreated(8, 4, 0), time_ns=5))
+    assert steps.last_step_ns == 5, "an engine that hangs in its first step is seen to hang"
+
+
 def test_steps_add_up() -> None:
     steps = Steps()
     steps.on_batch(batch_of(step(prefill_tokens=30, decode_tokens=2), time_ns=7))

@@ -33,11 +33,12 @@ def test_version_two(tmp_path: Path, proc: Path) -> None:
         "app/server",
         memory__max="1000",
         memory__current="800",
-        memory__stat="anon 100\ninactive_file 300\n",
+        memory__stat="anon 100\ninactive_file 300\nactive_file 150\n",
     )
     memory = host_memory(PID, tmp_path)
     assert memory.resident == 300 * os.sysconf("SC_PAGE_SIZE")
     assert (memory.limit, memory.usage, memory.working_set) == (1000, 800, 500)
+    assert memory.unreclaimable == 350, "file cache that is read again can be dropped as well"
 
 
 def test_the_level_with_the_least_room_counts(tmp_path: Path, proc: Path) -> None:
@@ -47,15 +48,20 @@ def test_the_level_with_the_least_room_counts(tmp_path: Path, proc: Path) -> Non
     group(tmp_path, "pod", memory__max="500", memory__current="450")
     memory = host_memory(PID, tmp_path)
     assert (memory.limit, memory.usage, memory.working_set) == (500, 450, None)
+    assert memory.unreclaimable is None
 
 
 def test_version_one_and_its_way_to_say_no_limit(tmp_path: Path, proc: Path) -> None:
     (proc / "cgroup").write_text("5:cpu,cpuacct:/x\n4:memory:/docker/abc\n")
-    files = {"memory__usage_in_bytes": "700", "memory__stat": "total_inactive_file 200"}
+    files = {
+        "memory__usage_in_bytes": "700",
+        "memory__stat": "total_inactive_file 200\ntotal_active_file 50",
+    }
     # Without a namespace of its own a container reads the host's path and has its group on top.
     group(tmp_path, "memory", memory__limit_in_bytes="1000", **files)
     memory = host_memory(PID, tmp_path)
     assert (memory.limit, memory.usage, memory.working_set) == (1000, 700, 500)
+    assert memory.unreclaimable == 450
     group(tmp_path, "memory", memory__limit_in_bytes="9223372036854771712", **files)
     memory = host_memory(PID, tmp_path)
     assert (memory.limit, memory.usage, memory.working_set) == (None, 700, 500)

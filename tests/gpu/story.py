@@ -82,7 +82,6 @@ QUESTIONS: dict[str, tuple[str, dict[str, str]]] = {
     "other_processes": ("kvscope_gpu_memory_component_bytes", {"component": "other_processes"}),
     "headroom": ("kvscope_gpu_memory_headroom_bytes", {}),
     "activation peak": ("kvscope_gpu_activation_peak_bytes", {}),
-    "live": ("kvscope_gpu_memory_component_bytes", {"component": "torch_live_other"}),
     "alloc retries": ("kvscope_gpu_torch_alloc_retries_total", {}),
     "torch ooms": ("kvscope_gpu_torch_ooms_total", {}),
     "engine ooms": ("kvscope_engine_oom_events_total", {"action": "retried"}),
@@ -93,9 +92,7 @@ QUESTIONS: dict[str, tuple[str, dict[str, str]]] = {
 
 SIGNALS: dict[str, Callable[[Said, Said], bool]] = {
     "other processes grow": lambda now, first: now["other_processes"] > first["other_processes"],
-    "headroom below the next peak": lambda now, first: (
-        now["headroom"] < now["activation peak"] - now["live"]
-    ),
+    "headroom below the next peak": lambda now, first: now["headroom"] < now["activation peak"],
     "alloc retries": lambda now, first: now["alloc retries"] > first["alloc retries"],
     "out of memory": lambda now, first: now["engine ooms"] > first["engine ooms"],
     "KV exhaustion": lambda now, first: now["preempted, blocks"] > first["preempted, blocks"],

@@ -29,7 +29,7 @@ OWN_FAMILIES = {
     "kvscope_gpu_sample_duration_seconds",
 }
 """What stays while NVML is down, of a poller that ever had a sample."""
-NO_HOST = HostMemory(resident=None, limit=None, usage=None, working_set=None)
+NO_HOST = HostMemory(resident=None, limit=None, usage=None, working_set=None, unreclaimable=None)
 ENGINE = EngineInfo(model_name="demo", max_model_len=131_072)
 
 

@@ -171,18 +171,29 @@ def test_every_term_is_logged_and_published(
     assert f"{fit}{engine.pool_size.full_sequences}" in page
 
 
-def test_a_told_size_has_no_terms_and_measures_nothing(checkpoint: Path) -> None:
+def test_a_told_size_has_no_terms_but_its_peak_is_measured(checkpoint: Path) -> None:
     bus = EventBus()
     subscription = bus.subscribe()
     memory = SimulatedCuda(64 * MIB, neighbour=40 * MIB)  # less free than the share asks for
     engine = build(checkpoint, memory, bus, num_gpu_blocks_override=32)
-    assert memory.resets == 0
+    assert memory.resets == 3
     assert engine.pool_size.terms == {}
+    assert engine.pool_size.activation_peak == PEAK
     bus.flush()
     batch = subscription.take()
     assert batch is not None
     (created,) = [event for event in batch.events if isinstance(event, PoolCreated)]
     assert created.memory_terms == {}
+
+
+@pytest.mark.parametrize(("free", "warned"), [(6 * MIB, True), (24 * MIB, False)])
+def test_a_told_size_that_leaves_too_little_for_steps_is_warned_of(
+    checkpoint: Path, caplog: pytest.LogCaptureFixture, free: int, warned: bool
+) -> None:
+    memory = SimulatedCuda(64 * MIB, neighbour=40 * MIB, taken=24 * MIB - free)
+    with caplog.at_level(logging.WARNING, logger="engine.sizing.pool"):
+        build(checkpoint, memory, num_gpu_blocks_override=32)
+    assert ("steps that take up to 7 MiB" in caplog.text) == warned
 
 
 def test_less_free_than_the_share_is_refused_before_loading(tmp_path: Path) -> None:
