@@ -79,7 +79,7 @@ def test_queries_of_the_runbooks_parse(tmp_path: Path) -> None:
 
 RAISE = re.compile(r"\*\*raise\*\*", re.IGNORECASE)
 LOWER = re.compile(
-    r"\*\*lower\*\* `--(gpu-memory-utilization|max-num-batched-tokens)", re.IGNORECASE
+    r"\*\*lower\*\*\s+`--(gpu-memory-utilization|max-num-batched-tokens)", re.IGNORECASE
 )
 
 
