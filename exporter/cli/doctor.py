@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from exporter.cli.gpu_devices import GpuDevices
 from exporter.diagnosis import (
     DEFAULT_URL,
     Finding,
@@ -39,12 +40,16 @@ def doctor(
     timeout: Annotated[
         float, typer.Option(min=0.1, help="Seconds that the driver has for its first answer.")
     ] = 5.0,
+    gpu_devices: Annotated[
+        GpuDevices,
+        typer.Option(help="As of kvscope serve: those that CUDA_VISIBLE_DEVICES leaves, or all."),
+    ] = GpuDevices.VISIBLE,
 ) -> None:
     """Say what can be read on this machine and what not, and why. Exit code 1: a problem.
 
     Example: kvscope doctor --url http://127.0.0.1:8000
     """
-    poller = GpuPoller()
+    poller = GpuPoller(environment=gpu_devices.environment())
     poller.start()
     findings = [
         *gpu_findings(poller, timeout),

@@ -13,6 +13,7 @@ from engine.config import (
     ModelConfig,
 )
 from exporter.catalogue import COMPAT_SETS
+from exporter.cli.gpu_devices import GpuDevices
 from exporter.cli.server import ListenConfig, configure_logging, fail, require_engine, run
 
 
@@ -191,6 +192,13 @@ def serve(
             rich_help_panel=_METRICS,
         ),
     ] = True,
+    gpu_devices: Annotated[
+        GpuDevices,
+        typer.Option(
+            help="Those that CUDA_VISIBLE_DEVICES leaves to this process, or all of the host.",
+            rich_help_panel=_METRICS,
+        ),
+    ] = GpuDevices.VISIBLE,
     disable_log_stats: Annotated[
         bool,
         typer.Option(
@@ -242,7 +250,14 @@ def serve(
         )
     except ValueError as error:
         raise fail(str(error)) from None
-    run(config, listen, compat=parse_compat(compat), collect=not disable_log_stats, gpu=gpu)
+    run(
+        config,
+        listen,
+        compat=parse_compat(compat),
+        collect=not disable_log_stats,
+        gpu=gpu,
+        gpu_devices=gpu_devices,
+    )
 
 
 def parse_compat(text: str) -> frozenset[str]:

@@ -18,6 +18,7 @@ import typer
 import uvicorn
 
 from engine.bus import EventBus, NullBus
+from exporter.cli.gpu_devices import GpuDevices
 from exporter.engine_info import EngineInfo
 from exporter.exposition import Exporter
 from exporter.gpu import GpuPoller, gpu_router
@@ -90,6 +91,7 @@ def run(
     compat: frozenset[str],
     collect: bool = True,
     gpu: bool = True,
+    gpu_devices: GpuDevices = GpuDevices.VISIBLE,
     on_ready: Callable[[str, uvicorn.Server], None] | None = None,
 ) -> None:
     """Build, serve until a signal, drain, stop. `on_ready` gets the base URL just before.
@@ -113,7 +115,7 @@ def run(
         metrics_url = "none"
         url = f"http://{_display(listen.host)}:{listener.getsockname()[1]}"
         if isinstance(bus, EventBus):
-            poller = GpuPoller() if gpu else None
+            poller = GpuPoller(environment=gpu_devices.environment()) if gpu else None
             exporter = Exporter(
                 bus.subscribe(),
                 _engine_info(config, engine),

@@ -33,7 +33,9 @@ def collect_nvml(families: Families, reading: Reading) -> Iterator[Family]:
 
 
 def collect_gpus(families: Families, sample: GpuSample) -> Iterator[Family]:
-    """Each family over all devices, and only where one of them has a value."""
+    """Each family over the watched devices, and only where one of them has a value."""
+    if not sample.devices:
+        return
     yield families.fact("kvscope_gpu_info", *(_facts(sample, d) for d in sample.devices))
     yield families.table("kvscope_gpu_up", {key_of(d): d.up for d in sample.devices})
     devices = [(key_of(device), device) for device in sample.devices if device.up]

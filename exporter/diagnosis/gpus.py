@@ -41,7 +41,9 @@ def gpu_findings(poller: GpuPoller, timeout: float, root: Path = Path("/")) -> I
     if sample is not None:
         cuda = sample.cuda_version or "of unknown version"
         text = f"{sample.driver_version or 'unknown version'}, CUDA {cuda}"
-        yield Finding("driver", "ok", f"{text}; {len(sample.devices)} GPU(s)")
+        yield Finding("driver", "ok", f"{text}; {len(sample.devices)} GPU(s) watched")
+        if sample.remark is not None:
+            yield Finding("visible GPUs", "note", sample.remark)
         yield from _device_findings(sample)
     elif poller.problem is None:
         text = f"NVML did not answer within {timeout:g} s: the driver hangs"

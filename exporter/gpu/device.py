@@ -1,6 +1,7 @@
 """Reads one GPU. Every reading is a value in base units, or None where the card has none."""
 
 import ctypes
+from collections.abc import Iterator
 from typing import Any
 
 import pynvml
@@ -85,15 +86,8 @@ class Device:
 
     def mig(self) -> tuple[MigMemory, ...]:
         """The GPU instances of a GPU in MIG mode."""
-        mode = self._ask("DeviceGetMigMode")
-        if mode is None or not mode[0]:
-            return ()
         found: dict[int, MigMemory] = {}
-        for number in range(MAX_MIG_DEVICES):
-            handle = self._ask("DeviceGetMigDeviceHandleByIndex", number, expected=NOT_FOUND)
-            if handle is None:
-                break
-            place = (self.identity.index, number)
+        for place, handle in self._mig_devices():
             instance = self._calls.ask("DeviceGetGpuInstanceId", handle, place=place)
             if instance is None or instance in found:
                 continue
@@ -102,6 +96,11 @@ class Device:
                 uuid = self._calls.ask("DeviceGetUUID", handle, place=place)
                 found[instance] = MigMemory(instance, uuid or "", memory)
         return tuple(found.values())
+
+    def mig_uuids(self) -> tuple[str, ...]:
+        """Of all MIG devices: a compute instance has one of its own."""
+        uuids = [self._calls.ask("DeviceGetUUID", h, place=at) for at, h in self._mig_devices()]
+        return tuple(uuid for uuid in uuids if uuid is not None)
 
     def sensors(self) -> Sensors:
         """About a dozen calls; some of them talk to the firmware."""
@@ -133,6 +132,17 @@ class Device:
             nvlink_sent_bytes=_times(fields.get(_NVLINK_SENT), 1024),
             nvlink_received_bytes=_times(fields.get(_NVLINK_RECEIVED), 1024),
         )
+
+    def _mig_devices(self) -> Iterator[tuple[tuple[int, int], Nvml]]:
+        """Places and handles; none outside of MIG mode."""
+        mode = self._ask("DeviceGetMigMode")
+        if mode is None or not mode[0]:
+            return
+        for number in range(MAX_MIG_DEVICES):
+            handle = self._ask("DeviceGetMigDeviceHandleByIndex", number, expected=NOT_FOUND)
+            if handle is None:
+                return
+            yield (self.identity.index, number), handle
 
     def _memory_of(self, handle: Nvml, place: Place) -> Memory | None:
         """By the second version of the call where the driver has it."""

@@ -7,6 +7,7 @@ last sample grow old.
 import logging
 import threading
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -76,9 +77,17 @@ class GpuSource(Protocol):
 class GpuPoller:
     """Start it once, after any fork; `read` from any thread."""
 
-    def __init__(self, cadence: Cadence | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        cadence: Cadence | None = None,
+        clock: Clock | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """environment: whose CUDA_VISIBLE_DEVICES holds; None: all GPUs of the host."""
         self._cadence = cadence or Cadence()
         self._clock = clock or Clock()
+        self._environment = environment or {}
+        self._remark: str | None = None
         self._sample: GpuSample | None = None
         self._last: GpuSample | None = None
         self._errors: Counter[tuple[str, str]] = Counter()
@@ -163,10 +172,10 @@ class GpuPoller:
             try:
                 if session is None:
                     self._calls = Calls(self._count_error)
-                    session = Session(self._calls, self._xids, self._identities, self._clock)
+                    session = self._begin()
                 now = self._clock.monotonic_ns() / 1e9
                 due = Due(processes=now >= next_processes, sensors=now >= next_sensors)
-                self._sample = self._last = session.poll(due)
+                sample = session.poll(due)
             except NvmlCallError as error:
                 self._went_down(error)
                 if error.code == LIBRARY_NOT_FOUND:
@@ -176,6 +185,7 @@ class GpuPoller:
                 self._wake.wait(retry)
                 retry = min(retry * 2, self._cadence.last_retry)
                 continue
+            self._publish(sample)
             if due.processes:
                 next_processes = now + self._cadence.processes
             if due.sensors:
@@ -187,6 +197,15 @@ class GpuPoller:
         self._close(session)
         self._sample = None
         self._settle("off", self.problem)
+
+    def _begin(self) -> Session:
+        return Session(self._calls, self._xids, self._identities, self._clock, self._environment)
+
+    def _publish(self, sample: GpuSample) -> None:
+        if sample.remark is not None and sample.remark != self._remark:
+            _LOGGER.info("%s", sample.remark)
+        self._remark = sample.remark
+        self._sample = self._last = sample
 
     def _let_go(self, session: Session | None) -> None:
         """Shut down and sleep until somebody wants something else."""

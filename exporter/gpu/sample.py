@@ -103,7 +103,7 @@ class DeviceSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSample:
-    """All GPUs after one cycle of the poller."""
+    """The GPUs that are watched, after one cycle of the poller."""
 
     taken_ns: int
     """Monotonic, at its end."""
@@ -111,3 +111,5 @@ class GpuSample:
     driver_version: str | None
     cuda_version: str | None
     devices: tuple[DeviceSample, ...]
+    remark: str | None = None
+    """Why not all of the host's, or why all after all."""

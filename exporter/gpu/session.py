@@ -1,6 +1,7 @@
-"""One initialisation of NVML: its devices, what each of them last said, its watcher of XIDs."""
+"""One initialisation of NVML: the visible devices, what each last said, the watcher of XIDs."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from exporter.clock import Clock
@@ -13,6 +14,7 @@ from exporter.gpu.calls import (
 )
 from exporter.gpu.device import Device
 from exporter.gpu.sample import DeviceSample, GpuSample, Identity, Sensors
+from exporter.gpu.visible import Visible, names_mig, visible
 from exporter.gpu.xids import Xids, XidWatcher
 
 _LOGGER = logging.getLogger(__name__)
@@ -33,17 +35,24 @@ class Session:
     """From `open` to `close`. One thread polls."""
 
     def __init__(
-        self, calls: Calls, xids: Xids, identities: dict[int, Identity], clock: Clock
+        self,
+        calls: Calls,
+        xids: Xids,
+        identities: dict[int, Identity],
+        clock: Clock,
+        environment: Mapping[str, str],
     ) -> None:
         """Initialises. Raises NvmlDownError; NVML is then shut down again.
 
         identities: of GPUs by index, kept over sessions for one that is lost when this begins.
+        environment: says by CUDA's rules which GPUs are visible; only those are watched.
         """
         self._calls = calls
         self._xids = xids
         self._unwatched = False
         self._identities = identities
         self._clock = clock
+        self._environment = environment
         self._last: dict[int, DeviceSample] = {}
         calls.call("InitWithFlags")
         try:
@@ -51,17 +60,18 @@ class Session:
             self._cuda_version = _cuda_version(calls.ask("SystemGetCudaDriverVersion"))
             count = self._count()
             self._devices: dict[int, Device | None] = {n: self._open(n) for n in range(count)}
+            self._visible = self._choose()
             self._watcher = XidWatcher(calls, self._opened, xids)
         except BaseException:
             _shut_down(calls)
             raise
 
     def poll(self, due: Due) -> GpuSample:
-        """One cycle over all devices. Raises NvmlDownError, and so if their number changed."""
+        """One cycle over the visible ones. Raises NvmlDownError, and so if the host has others."""
         began_ns = self._clock.monotonic_ns()
         if self._count() != len(self._devices):
             raise self._calls.failure("DeviceGetCount", NO_DEVICES)
-        devices = tuple(self._poll(index, due) for index in self._devices)
+        devices = tuple(self._poll(index, due) for index in self._visible.indices)
         if self._unwatched and self._watcher.stop(WATCHER_SECONDS):
             self._watcher = XidWatcher(self._calls, self._opened, self._xids)
             self._unwatched = False
@@ -72,6 +82,7 @@ class Session:
             driver_version=self._driver_version,
             cuda_version=self._cuda_version,
             devices=devices,
+            remark=self._visible.remark,
         )
 
     def close(self) -> bool:
@@ -83,7 +94,8 @@ class Session:
 
     @property
     def _opened(self) -> list[Device]:
-        return [device for device in self._devices.values() if device is not None]
+        watched = (self._devices[index] for index in self._visible.indices)
+        return [device for device in watched if device is not None]
 
     def _count(self) -> int:
         """A count of zero is a failure: a container that lost its devices is no idle machine."""
@@ -112,11 +124,23 @@ class Session:
         self._identities[index] = identity
         return Device(self._calls, handle, identity, self._clock)
 
+    def _choose(self) -> Visible:
+        """Among all devices of the host; those hidden are opened too, to know which is which."""
+        opened = [d for d in self._devices.values() if d and names_mig(self._environment)]
+        mig = {uuid: device.identity.index for device in opened for uuid in device.mig_uuids()}
+        return visible(self._environment, [self._identity(n) for n in self._devices], mig)
+
+    def _identity(self, index: int) -> Identity:
+        return self._identities.get(index, Identity(index=index, uuid=""))
+
     def _poll(self, index: int, due: Due) -> DeviceSample:
         device = self._devices[index]
         if device is None:
+            named = bool(self._identity(index).uuid)
             device = self._devices[index] = self._open(index)
             self._unwatched |= device is not None  # it is back: register its events anew
+            if device is not None and not named:
+                self._visible = self._choose()
         try:
             if device is None:
                 return self._down(index)
@@ -150,8 +174,7 @@ class Session:
         )
 
     def _down(self, index: int) -> DeviceSample:
-        identity = self._identities.get(index, Identity(index=index, uuid=""))
-        sample = DeviceSample(identity=identity, up=False, sensors=Sensors())
+        sample = DeviceSample(identity=self._identity(index), up=False, sensors=Sensors())
         self._last[index] = sample
         return sample
 

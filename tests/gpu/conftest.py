@@ -2,7 +2,7 @@
 
 import ctypes
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pynvml
@@ -54,8 +54,13 @@ def start(hardware: Simulated) -> Iterator[Callable[..., GpuPoller]]:
     """Pollers that poll, and are stopped at the end."""
     pollers: list[GpuPoller] = []
 
-    def begin(cadence: Cadence = FAST, *, wait: bool = True) -> GpuPoller:
-        poller = GpuPoller(cadence)
+    def begin(
+        cadence: Cadence = FAST,
+        *,
+        wait: bool = True,
+        environment: Mapping[str, str] | None = None,
+    ) -> GpuPoller:
+        poller = GpuPoller(cadence, environment=environment)
         pollers.append(poller)
         poller.start()
         if wait:

@@ -12,6 +12,7 @@ from typer.testing import CliRunner, Result
 from exporter.cli.app import app
 from exporter.diagnosis import host_findings, target_findings
 from exporter.gpu import GpuPoller, calls
+from exporter.gpu.visible import DEVICE_ORDER, VISIBLE_DEVICES
 from exporter.http import serve_metrics
 from tests.fakes.nvml import GIB, STATES, Simulated, h200, machine
 from tests.gpu.support import Scrapes, eventually
@@ -39,7 +40,8 @@ def serving(page: Page | Scrapes) -> Iterator[str]:
 @pytest.fixture(autouse=True)
 def _wide(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "400")
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "all_proxy"):
+    proxies = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "all_proxy")
+    for name in (*proxies, VISIBLE_DEVICES, DEVICE_ORDER):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -53,7 +55,7 @@ def test_a_healthy_machine_is_one_screen_without_problems(hardware: Simulated) -
         result = doctor("--url", url)
     assert result.exit_code == 0, result.output
     assert "driver" in result.output
-    assert "590.48.01, CUDA 13.1; 1 GPU(s)" in result.output
+    assert "590.48.01, CUDA 13.1; 1 GPU(s) watched" in result.output
     assert "110.8 of 140.4 GiB free" in result.output
     assert "1, 1 visible here" in result.output
     assert "valid OpenMetrics" in result.output
@@ -90,6 +92,28 @@ def test_processes_of_another_namespace_are_named_as_such(hardware: Simulated) -
     output = doctor().output
     assert "2, 0 visible here" in output
     assert "none of its 2 processes is visible here: share their pid namespace" in output
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("3", "watching 1 of 8 GPUs: CUDA_VISIBLE_DEVICES=3"),
+        ("", "watching 0 of 8 GPUs: CUDA_VISIBLE_DEVICES is empty"),
+    ],
+)
+def test_it_says_which_gpus_are_hidden_and_shows_them_when_asked(
+    hardware: Simulated, monkeypatch: pytest.MonkeyPatch, text: str, says: str
+) -> None:
+    hardware.become(machine(*[h200()] * 7, {**h200(), "error": 15}))
+    monkeypatch.setenv(VISIBLE_DEVICES, text)
+    result = doctor()
+    assert result.exit_code == 0, "a card that is lost elsewhere is none of ours"
+    assert says in result.output
+    result = doctor("--gpu-devices", "all")
+    assert result.exit_code == 1
+    assert "8 GPU(s) watched" in result.output
+    assert "is lost or waits for a reset" in result.output
+    assert "watching" not in result.output
 
 
 def test_a_lost_gpu_is_a_problem(hardware: Simulated) -> None:

@@ -25,7 +25,7 @@ MAX_GROWTH_BYTES = 2**20
 
 
 def open_session() -> Session:
-    return Session(Calls(lambda call, code: None), Xids(Clock()), {}, Clock())
+    return Session(Calls(lambda call, code: None), Xids(Clock()), {}, Clock(), {})
 
 
 def resident_bytes() -> int:

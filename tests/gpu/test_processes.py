@@ -66,8 +66,9 @@ print(json.dumps({
 
 
 def environment(library: Path, state: Path) -> dict[str, str]:
+    ours = {name: text for name, text in os.environ.items() if not name.startswith("CUDA_")}
     return {
-        **os.environ,
+        **ours,
         "LD_LIBRARY_PATH": str(library.parent),
         "FAKE_NVML_STATE": str(state),
         "PYTHONPATH": str(ROOT),
@@ -232,6 +233,21 @@ def test_serve_reads_gpus_and_releases_them(nvml_library: Path, tmp_path: Path) 
         assert re.search(r'^kvscope_host_memory_bytes\{.*kind="resident"', page, re.MULTILINE)
         assert json.loads(fetch(f"{url}/api/gpu/release", "POST")) == {"state": "released"}
         assert "kvscope_gpu_nvml_up 0.0" in fetch(f"{url}/metrics").splitlines()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("arguments", "gpus"), [((), {"1"}), (("--gpu-devices", "all"), {*"01"})])
+def test_serve_watches_the_gpus_that_cuda_leaves_to_it_or_all(
+    nvml_library: Path, tmp_path: Path, arguments: tuple[str, ...], gpus: set[str]
+) -> None:
+    hardware = Simulated(tmp_path / "nvml.state")
+    hardware.become(machine(h200(), h200()))
+    env = {**environment(nvml_library, hardware.path), "CUDA_VISIBLE_DEVICES": "1"}
+    with serving(env, *arguments) as (url, log):
+        page = page_with(url, "kvscope_gpu_nvml_up 1.0")
+    assert set(re.findall(r'^kvscope_gpu_up\{gpu="(\d)"', page, re.MULTILINE)) == gpus
+    said = "watching 1 of 2 GPUs: CUDA_VISIBLE_DEVICES=1" in "".join(log)
+    assert said == (not arguments)
 
 
 def test_gpus_are_read_unless_the_flag_says_no() -> None:

@@ -1,0 +1,106 @@
+"""Which GPUs this process may use: CUDA_VISIBLE_DEVICES, which CUDA obeys and NVML does not know.
+
+Source: CUDA programming guide, "CUDA Environment Variables". What it leaves open (`2nd` for 2, a
+GPU named twice, numbers and UUIDs in one list) is read as by torch.cuda, on which the engine runs.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from exporter.gpu.sample import Identity
+
+VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
+DEVICE_ORDER = "CUDA_DEVICE_ORDER"
+_NUMBER = re.compile(r"\s*([+-]?[0-9]{1,9})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Visible:
+    """NVML's indices, ascending, and what is worth saying about them."""
+
+    indices: tuple[int, ...]
+    remark: str | None = None
+    """Some are hidden, or it cannot be told which, and then all are taken."""
+
+
+def visible(
+    environment: Mapping[str, str], gpus: Sequence[Identity], mig: Mapping[str, int]
+) -> Visible:
+    """Of all GPUs of the host, in NVML's order.
+
+    mig: index of the parent by UUID of the MIG device; needed only where `names_mig`.
+    """
+    every = tuple(gpu.index for gpu in gpus)
+    text = environment.get(VISIBLE_DEVICES)
+    if text is None:
+        return Visible(every)
+    told = f"{VISIBLE_DEVICES}={text}" if text else f"{VISIBLE_DEVICES} is empty"
+    entries = text.split(",")
+    found: tuple[int, ...] | None
+    if names_mig(environment):
+        found = _parent(entries[0], gpus, mig)  # CUDA shows one instance, whatever follows
+        doubt = "no GPU here says that this instance is its own"
+    elif text.startswith("GPU-"):
+        found = _listed(entries, lambda entry: _by_uuid(entry, gpus))
+        doubt = ""
+    else:
+        found = _listed(entries, lambda entry: _by_number(entry, every))
+        if 0 < len(found) < len(every) and not _same_order(environment, gpus):
+            found = None
+        doubt = (
+            "CUDA and NVML may count cards of several models differently: "
+            f"set {DEVICE_ORDER}=PCI_BUS_ID"
+        )
+    if found is None:
+        return Visible(every, f"watching every GPU: {told}; {doubt}")
+    if len(found) == len(every):
+        return Visible(every)
+    return Visible(found, f"watching {len(found)} of {len(every)} GPUs: {told}")
+
+
+def names_mig(environment: Mapping[str, str]) -> bool:
+    """Whether the list names an instance of a GPU."""
+    return environment.get(VISIBLE_DEVICES, "").startswith("MIG-")
+
+
+def _listed(entries: Sequence[str], find: Callable[[str], int | None]) -> tuple[int, ...]:
+    """Up to the first entry that is none; nothing where a GPU is named twice."""
+    found: list[int] = []
+    for entry in entries:
+        index = find(entry)
+        if index is None:
+            break
+        if index in found:
+            return ()
+        found.append(index)
+    return tuple(sorted(found))
+
+
+def _by_number(entry: str, every: tuple[int, ...]) -> int | None:
+    match = _NUMBER.match(entry)
+    return int(match[1]) if match and int(match[1]) in every else None
+
+
+def _by_uuid(start: str, gpus: Sequence[Identity]) -> int | None:
+    """The only one that begins so; else the only one that was lost before it could say its own."""
+    if not start.startswith("GPU-"):
+        return None
+    found = [gpu.index for gpu in gpus if gpu.uuid.startswith(start)]
+    found = found or [gpu.index for gpu in gpus if not gpu.uuid]
+    return found[0] if len(found) == 1 else None
+
+
+def _parent(entry: str, gpus: Sequence[Identity], mig: Mapping[str, int]) -> tuple[int, ...] | None:
+    """Of `MIG-GPU-<uuid>/<gi>/<ci>` or `MIG-<uuid>`; None: it cannot be told."""
+    if entry.startswith("MIG-GPU-"):
+        gpu, _, _ = entry.removeprefix("MIG-").partition("/")
+        return _listed([gpu], lambda start: _by_uuid(start, gpus))
+    parents = {index for uuid, index in mig.items() if uuid.startswith(entry)}
+    return tuple(parents) if len(parents) == 1 else None
+
+
+def _same_order(environment: Mapping[str, str], gpus: Sequence[Identity]) -> bool:
+    """Whether CUDA numbers them as NVML does. By default it begins with the fastest."""
+    models = {gpu.name for gpu in gpus if gpu.name is not None}
+    return len(models) <= 1 or environment.get(DEVICE_ORDER) == "PCI_BUS_ID"
