@@ -36,9 +36,10 @@ decode step of a full batch does (one block for each sixteenth sequence, at bloc
 TIME_TO_EXHAUSTION = falling(60, 300)
 """Seconds. In one minute nobody adds a replica; in five, an autoscaler can."""
 
-COMMITTED_SHARE = rising(1.0, 1.5)
-"""Of the capacity, if every request runs to its max_tokens. Above 1, preemption is possible; at 1.5
-it is likely, because requests end at about two thirds of their limit in chat workloads."""
+COMMITTED_SHARE: Steps = ((None, GREEN), (1.0, ORANGE))
+"""Of the capacity, if every request runs to its max_tokens. Above 1, preemption is possible. Never
+red: a chat request without max_tokens is promised the rest of the context and hardly uses it, so it
+is the usage that says whether the promise matters (see KvscopeKvExhaustionImminent)."""
 
 RECOMPUTED_SHARE = rising(0.01, 0.10)
 """Of computed tokens. 1 % is the noise of a pool that is well sized; at 10 % a tenth of the GPU
@@ -92,7 +93,6 @@ BLOCK_COLOURS = {
     "free": "#55606e",
     "reserved": "dark-purple",
     "capacity": "text",
-    "committed": "orange",
 }
 """Blocks by state: saturated is in use, pale can be taken, grey is empty."""
 
