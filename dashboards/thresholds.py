@@ -41,6 +41,10 @@ COMMITTED_SHARE: Steps = ((None, GREEN), (1.0, ORANGE))
 red: a chat request without max_tokens is promised the rest of the context and hardly uses it, so it
 is the usage that says whether the promise matters (see KvscopeKvExhaustionImminent)."""
 
+EVICTED_SHARE: Steps = ((None, GREEN), (0.1, ORANGE))
+"""Of the asked blocks, missed because they had to go: a tenth of the prefill is worth a thought of
+more memory. Never red: nobody is hurt but by waiting, which has limits of its own."""
+
 RECOMPUTED_SHARE = rising(0.01, 0.10)
 """Of computed tokens. 1 % is the noise of a pool that is well sized; at 10 % a tenth of the GPU
 works for nothing, and batches that preempt each other tend to go on doing so."""
@@ -119,6 +123,7 @@ MISS_COLOURS = {
     "partial": "light-blue",
     "unreachable": "purple",
     "evicted": "orange",
+    "cause unknown": "super-light-yellow",
 }
 """Blocks that were asked for: only `evicted` and `unreachable` could have been hits."""
 
