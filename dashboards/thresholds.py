@@ -127,6 +127,14 @@ MISS_COLOURS = {
 }
 """Blocks that were asked for: only `evicted` and `unreachable` could have been hits."""
 
+PHASE_COLOURS = {
+    "queue": "orange",
+    "prefill": "light-blue",
+    "decode": "blue",
+    "whole request": "text",
+}
+"""Of a request's time: blue is work, orange is waiting."""
+
 END_COLOURS = {
     "stop": "blue",
     "length": "light-blue",
