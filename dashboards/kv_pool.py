@@ -77,8 +77,9 @@ def _verdict() -> Row:
                 103,
                 "Promised",
                 "Blocks needed if every running request goes on to its max_tokens, over the "
-                "capacity. Above 100 % somebody will be preempted unless others end before: lower "
-                "max_tokens or --max-num-seqs.",
+                "capacity. A chat without max_tokens counts with the whole context: above 100 % is "
+                "normal then. With a full pool it means preemption: lower max_tokens or "
+                "--max-num-seqs.",
                 RATIO,
                 Q(worst(share(_COMMITTED, _CAPACITY)), ""),
                 steps=limits.COMMITTED_SHARE,
@@ -132,9 +133,8 @@ def _holders() -> Row:
                 BLOCKS,
                 Q(total(series("kvscope_kv_blocks"), "state"), "{{state}}"),
                 Q(total(_CAPACITY), "capacity"),
-                Q(total(_COMMITTED), "committed"),
                 stacked=True,
-                lines=("capacity", "committed"),
+                lines=("capacity",),
                 colours=limits.BLOCK_COLOURS,
                 axis="blocks",
                 height=9,
@@ -166,7 +166,7 @@ def _holders() -> Row:
                 Q(total(series("kvscope_kv_shared_blocks")), "shared"),
                 Q(total(series("kvscope_kv_deduplicated_blocks")), "saved"),
                 axis="blocks",
-                span=8,
+                span=6,
                 link=to_dashboard("Prefix cache", PREFIX_CACHE),
             ),
             graph(
@@ -183,7 +183,7 @@ def _holders() -> Row:
                     ),
                     ENGINE_LEGEND,
                 ),
-                span=8,
+                span=6,
             ),
             graph(
                 205,
@@ -197,8 +197,19 @@ def _holders() -> Row:
                 ),
                 steps=limits.TIME_TO_EXHAUSTION,
                 calcs=("lastNotNull", "min"),
-                span=8,
+                span=6,
                 when_absent="Not filling in this time range.",
+            ),
+            graph(
+                206,
+                "Promised",
+                "Blocks needed if every running request goes on to its max_tokens, over the "
+                "capacity. Clients that name no max_tokens keep it high. Falling time at the left "
+                "and more than 100 % here: preemption follows; lower max_tokens.",
+                RATIO,
+                Q(worst(share(_COMMITTED, _CAPACITY), BY_ENGINE), ENGINE_LEGEND),
+                steps=limits.COMMITTED_SHARE,
+                span=6,
             ),
         ],
     )
@@ -211,25 +222,30 @@ def _turnover() -> Row:
         [
             graph(
                 401,
-                "Handed out",
-                "Blocks handed out for prompts (prefill) and for new tokens (decode). More than "
-                "released for minutes: the pool fills.",
+                "References taken",
+                "Blocks handed out for prompts (prefill) and new tokens (decode), and shared from "
+                "the cache (found). More than is given back for minutes: running requests hold "
+                "more and more; see In use above.",
                 BLOCKS_PER_SECOND,
                 Q(total(rate("kvscope_kv_block_allocations_total"), "cause"), "{{cause}}"),
+                Q(total(rate("kvscope_prefix_cache_hit_blocks_total")), "found"),
                 stacked=True,
-                colours={"prefill": "light-blue", "decode": "blue"},
+                colours={"prefill": "light-blue", "decode": "blue", "found": "green"},
                 span=6,
+                height=9,
             ),
             graph(
                 402,
-                "Given back",
-                "References given back, by why. preempted: taken away, its tokens may be computed "
-                "again. aborted: clients that gave up.",
+                "References given back",
+                "By why; of a shared block each request gives back its own. In the long run as "
+                "many as are taken. preempted: taken away, its tokens may be computed again. "
+                "aborted: clients that gave up.",
                 BLOCKS_PER_SECOND,
                 Q(total(rate("kvscope_kv_block_releases_total"), "cause"), "{{cause}}"),
                 stacked=True,
                 colours={"finished": "blue", "aborted": "purple", "preempted": "orange"},
                 span=6,
+                height=9,
             ),
             graph(
                 403,
@@ -241,6 +257,7 @@ def _turnover() -> Row:
                 stacked=True,
                 colours={"capacity": "orange", "reset": "purple"},
                 span=6,
+                height=9,
                 link=to_dashboard("Prefix cache", PREFIX_CACHE),
             ),
             graph(
@@ -252,6 +269,7 @@ def _turnover() -> Row:
                 Q(total(rate("kvscope_kv_allocation_failures_total")), "failures"),
                 colours={"failures": "red"},
                 span=6,
+                height=9,
             ),
         ],
     )

@@ -93,9 +93,10 @@ def experience() -> Row:
             heat(
                 501,
                 "Time to first token",
-                "From arrival to the first token; dark is many. A second band above the first: "
-                "some requests wait for the pool; compare with Queue below.",
+                "From arrival to the first token; the more a cell stands out, the more requests. A "
+                "second band above the first: some wait for the pool; compare with In the queue.",
                 buckets("kvscope_time_to_first_token_seconds"),
+                height=9,
             ),
             quantiles(
                 502,
@@ -107,6 +108,7 @@ def experience() -> Row:
                     for q in (0.5, 0.95, 0.99)
                 ),
                 steps=limits.TOKEN_GAP_SECONDS,
+                height=9,
             ),
             quantiles(
                 503,
@@ -118,6 +120,7 @@ def experience() -> Row:
                     for q in (0.5, 0.95)
                 ),
                 steps=limits.QUEUE_SECONDS,
+                height=9,
             ),
             quantiles(
                 504,
@@ -129,6 +132,7 @@ def experience() -> Row:
                     for q in (0.5, 0.95)
                 ),
                 Q(mean("kvscope_request_duration_seconds"), "mean"),
+                height=9,
             ),
         ],
     )

@@ -33,6 +33,15 @@ _HIT, _ASKED = "kvscope_prefix_cache_hit_tokens_total", "kvscope_prefix_cache_qu
 _HIT_BLOCKS = "kvscope_prefix_cache_hit_blocks_total"
 _ASKED_BLOCKS = "kvscope_prefix_cache_queried_blocks_total"
 _MISSED = "kvscope_prefix_cache_missed_blocks_total"
+_THAT_CAN_TELL = f"and on (job, {BY_ENGINE}) {rate(_MISSED, cause='evicted')}"
+"""Engines of which cold and evicted misses are told apart now. Where more names have been seen than
+are remembered, both causes end, and what they counted before is no part of the blocks asked since.
+"""
+_UNKNOWN = (
+    f"clamp_min(round({total(rate(_ASKED_BLOCKS))} - {total(rate(_HIT_BLOCKS))}"
+    f" - {total(rate(_MISSED))}, 1e-6), 0)"
+)
+"""Missed blocks per second without a cause; rounded, because differences leave a rest of 1e-15."""
 
 
 def build() -> db.Dashboard:
@@ -46,9 +55,9 @@ def build() -> db.Dashboard:
     )
 
 
-def _of_asked(cause: str) -> str:
-    missed = total(over_range(_MISSED, cause=cause))
-    return share(missed, total(over_range(_ASKED_BLOCKS)))
+def _of_asked(cause: str, engines: str = "") -> str:
+    missed = total(f"{over_range(_MISSED, cause=cause)} {engines}".strip())
+    return share(missed, total(f"{over_range(_ASKED_BLOCKS)} {engines}".strip()))
 
 
 def _verdict() -> Row:
@@ -81,22 +90,27 @@ def _verdict() -> Row:
             numbers(
                 103,
                 "Missed: evicted",
-                "Share of the asked blocks that were missed because they had been evicted, or "
-                "because an ancestor had: what a larger pool could have found. Above some percent: "
-                "more KV memory, or route equal prefixes to the same engine.",
+                "Share of the asked blocks that were missed because they, or an ancestor, had been "
+                "evicted: what a larger pool could have found. Above some percent: more KV memory, "
+                "or route equal prefixes to the same engine. 'unknown': nothing was asked, or the "
+                "exporter has seen more names than it remembers.",
                 RATIO,
-                Q(f"({_of_asked('evicted')}) + ({_of_asked('unreachable')})", ""),
-                steps=((None, limits.GREEN), (0.1, limits.ORANGE)),
-                when_absent="idle",
+                Q(
+                    f"({_of_asked('evicted', _THAT_CAN_TELL)})"
+                    f" + ({_of_asked('unreachable', _THAT_CAN_TELL)})",
+                    "",
+                ),
+                steps=limits.EVICTED_SHARE,
+                when_absent="unknown",
             ),
             numbers(
                 104,
                 "Never seen before",
                 "Share of the asked blocks that no request had had: no cache of any size finds "
                 "them. High where you expect repeats: prompts differ early, for instance by a date "
-                "in the system prompt.",
+                "in the system prompt. 'unknown' as at the left.",
                 RATIO,
-                Q(_of_asked("cold"), ""),
+                Q(_of_asked("cold", _THAT_CAN_TELL), ""),
                 when_absent="unknown",
             ),
             numbers(
@@ -132,14 +146,16 @@ def _misses() -> Row:
                 201,
                 "Of every 100 blocks asked for",
                 "hit, or missed because: cold (never seen), partial (end of a prompt), evicted (it "
-                "was here), unreachable (it is here, an ancestor is gone). Adds up to 100 %. Only "
-                "orange and purple get smaller with more memory.",
+                "was here), unreachable (it is here, an ancestor is gone); cause unknown: more "
+                "names were seen than the exporter remembers, or it lost events. Adds up to 100 %. "
+                "Only orange and purple get smaller with more memory.",
                 RATIO,
                 Q(share(total(rate(_HIT_BLOCKS)), asked), "hit"),
                 Q(
                     f"{total(rate(_MISSED), 'cause')} / on () group_left () ({asked} > 0)",
                     "{{cause}}",
                 ),
+                Q(share(_UNKNOWN, asked), "cause unknown"),
                 stacked=True,
                 colours=limits.MISS_COLOURS,
                 high=1,
@@ -240,22 +256,27 @@ def _pool() -> Row:
                 colours=limits.BLOCK_COLOURS,
                 axis="blocks",
                 span=8,
+                height=10,
             ),
             graph(
                 402,
                 "Evicted, and missed because of it",
                 "Evictions alone are harmless. Where misses follow them, blocks are needed again "
-                "after they are gone: that traffic is what more memory would serve.",
+                "after they are gone: that traffic is what more memory would serve. cause unknown: "
+                "some of these misses may be evicted ones that the exporter cannot tell.",
                 BLOCKS_PER_SECOND,
                 Q(total(rate("kvscope_kv_block_evictions_total")), "evicted"),
                 Q(total(rate(_MISSED, cause="evicted")), "missed: evicted"),
                 Q(total(rate(_MISSED, cause="unreachable")), "missed: unreachable"),
+                Q(_UNKNOWN, "missed: cause unknown"),
                 colours={
                     "evicted": "#55606e",
                     "missed: evicted": "orange",
                     "missed: unreachable": "purple",
+                    "missed: cause unknown": "super-light-yellow",
                 },
                 span=8,
+                height=10,
             ),
             graph(
                 403,
@@ -267,6 +288,7 @@ def _pool() -> Row:
                 Q(total(series("kvscope_kv_deduplicated_blocks")), "saved"),
                 axis="blocks",
                 span=8,
+                height=10,
             ),
         ],
     )
@@ -280,6 +302,8 @@ otherwise nothing helps |
 | evicted, unreachable | they were here, and had to go | more KV memory, fewer sequences at once, \
 prefix-aware routing over replicas |
 | partial | prompts are short against a block | smaller `--block-size` |
+| of unknown cause | more names were seen than the exporter remembers, until the server restarts, \
+or it lost events | judge by evictions and hits |
 | *low after a preemption* | active requests take the cache's room | relieve the pool first |
 """
 

@@ -1,7 +1,8 @@
 """PromQL from the catalogue's names: selectors, rates, shares. A typo raises KeyError."""
 
+from dashboards.elsewhere import ELSEWHERE
 from dashboards.thresholds import SEVERITIES
-from exporter.catalogue import metric
+from exporter.catalogue import Metric, metric
 
 ENGINE = 'model_name=~"$model",instance=~"$instance",engine=~"$engine"'
 """The one selector of engine-level families."""
@@ -23,11 +24,11 @@ ALERT = 'alertname=~"Kvscope.+"'
 
 
 def series(name: str, selector: str = ENGINE, **labels: str) -> str:
-    """A selector. labels: exact values, which the catalogue must have.
+    """A selector. labels: exact values, which the catalogue, or ELSEWHERE, must have.
 
     Histograms are named with their suffix: `kvscope_step_duration_seconds_bucket`.
     """
-    row = metric(_family(name))
+    row = _row(name)
     for label, value in labels.items():
         closed = row.closed_labels.get(label)
         if label not in row.labels or (closed is not None and value not in closed):
@@ -71,8 +72,12 @@ def or_zero(expr: str) -> str:
 
 def quantile(q: float, name: str, by: str = "", selector: str = ENGINE) -> str:
     """Of a histogram, over the rate window."""
-    buckets = rate(f"{name}_bucket", selector)
-    return f"histogram_quantile({q}, {total(buckets, f'le, {by}' if by else 'le')})"
+    return quantile_of(q, rate(f"{name}_bucket", selector), by)
+
+
+def quantile_of(q: float, bucket_rates: str, by: str = "") -> str:
+    """Of rates of buckets, not yet summed."""
+    return f"histogram_quantile({q}, {total(bucket_rates, f'le, {by}' if by else 'le')})"
 
 
 def mean(name: str, by: str = "") -> str:
@@ -98,6 +103,10 @@ def gpu_room() -> str:
     """What the next allocation can get less the largest step so far, by GPU."""
     headroom = series("kvscope_gpu_memory_headroom_bytes", GPU)
     return f"({headroom} - {series('kvscope_gpu_activation_peak_bytes', GPU)})"
+
+
+def _row(name: str) -> Metric:
+    return ELSEWHERE[name] if name in ELSEWHERE else metric(_family(name))
 
 
 def _family(name: str) -> str:

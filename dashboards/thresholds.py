@@ -36,9 +36,14 @@ decode step of a full batch does (one block for each sixteenth sequence, at bloc
 TIME_TO_EXHAUSTION = falling(60, 300)
 """Seconds. In one minute nobody adds a replica; in five, an autoscaler can."""
 
-COMMITTED_SHARE = rising(1.0, 1.5)
-"""Of the capacity, if every request runs to its max_tokens. Above 1, preemption is possible; at 1.5
-it is likely, because requests end at about two thirds of their limit in chat workloads."""
+COMMITTED_SHARE: Steps = ((None, GREEN), (1.0, ORANGE))
+"""Of the capacity, if every request runs to its max_tokens. Above 1, preemption is possible. Never
+red: a chat request without max_tokens is promised the rest of the context and hardly uses it, so it
+is the usage that says whether the promise matters (see KvscopeKvExhaustionImminent)."""
+
+EVICTED_SHARE: Steps = ((None, GREEN), (0.1, ORANGE))
+"""Of the asked blocks, missed because they had to go: a tenth of the prefill is worth a thought of
+more memory. Never red: nobody is hurt but by waiting, which has limits of its own."""
 
 RECOMPUTED_SHARE = rising(0.01, 0.10)
 """Of computed tokens. 1 % is the noise of a pool that is well sized; at 10 % a tenth of the GPU
@@ -92,7 +97,6 @@ BLOCK_COLOURS = {
     "free": "#55606e",
     "reserved": "dark-purple",
     "capacity": "text",
-    "committed": "orange",
 }
 """Blocks by state: saturated is in use, pale can be taken, grey is empty."""
 
@@ -119,8 +123,17 @@ MISS_COLOURS = {
     "partial": "light-blue",
     "unreachable": "purple",
     "evicted": "orange",
+    "cause unknown": "super-light-yellow",
 }
 """Blocks that were asked for: only `evicted` and `unreachable` could have been hits."""
+
+PHASE_COLOURS = {
+    "queue": "orange",
+    "prefill": "light-blue",
+    "decode": "blue",
+    "whole request": "text",
+}
+"""Of a request's time: blue is work, orange is waiting."""
 
 END_COLOURS = {
     "stop": "blue",

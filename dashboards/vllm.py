@@ -9,24 +9,10 @@ from grafana_foundation_sdk.builders import dashboard as db
 from dashboards import thresholds as limits
 from dashboards.frame import Row, assemble, engine_variables
 from dashboards.links import VLLM
-from dashboards.panels import (
-    COUNT,
-    PER_SECOND,
-    RATIO,
-    REQUESTS_PER_SECOND,
-    SECONDS,
-    TOKENS_PER_SECOND,
-    Q,
-    graph,
-    heat,
-    numbers,
-    quantiles,
-)
+from dashboards.panels import COUNT, PER_SECOND, RATIO, SECONDS, Q, graph, numbers
 from dashboards.queries import (
     BY_ENGINE,
     ENGINE_LEGEND,
-    WHOLE_RANGE,
-    buckets,
     or_zero,
     over_range,
     quantile,
@@ -37,18 +23,18 @@ from dashboards.queries import (
     worst,
 )
 from dashboards.tables import Column, note, rows
-
-_USAGE = f"({series('vllm:kv_cache_usage_perc')} or {series('vllm:gpu_cache_usage_perc')})"
-_HITS = f"({rate('vllm:prefix_cache_hits_total')} or {rate('vllm:gpu_prefix_cache_hits_total')})"
-_QUERIES = (
-    f"({rate('vllm:prefix_cache_queries_total')} or {rate('vllm:gpu_prefix_cache_queries_total')})"
+from dashboards.vllm_series import (
+    HANGING,
+    HITS,
+    KNOWN_SERVERS,
+    MODEL_OF_SERVER,
+    QUERIES,
+    REFUSALS,
+    STEPS,
+    UP_SECONDS,
+    USAGE,
 )
-_GAP = "vllm:inter_token_latency_seconds"
-_OLD_GAP = "vllm:time_per_output_token_seconds"
-_KNOWN_SERVERS = (
-    f"group by (job, instance) (last_over_time({series('vllm:num_requests_running')}"
-    f"[{WHOLE_RANGE}]))"
-)
+from dashboards.vllm_work import experience, work
 
 
 def build() -> db.Dashboard:
@@ -57,13 +43,15 @@ def build() -> db.Dashboard:
         "vLLM",
         VLLM,
         "A bare vLLM by its own metrics. What it cannot say, kvscope's other dashboards do.",
-        engine_variables("vllm:num_requests_running"),
-        [_verdict(), _where(), _pool(), _experience(), _work(), _limits()],
+        _variables(),
+        [_verdict(), _where(), _pool(), experience(), work(), _limits()],
     )
 
 
-def _gap(q: float) -> str:
-    return f"{quantile(q, _GAP)} or {quantile(q, _OLD_GAP)}"
+def _variables() -> list[db.QueryVariable]:
+    """All engines are also those without the label, which vLLM did not always have."""
+    model, server, engine = engine_variables("vllm:num_requests_running")
+    return [model, server, engine.all_value(".*")]
 
 
 def _verdict() -> Row:
@@ -77,8 +65,20 @@ def _verdict() -> Row:
                 "Servers seen in this time range that do not answer Prometheus now. Not 0: is the "
                 "process alive?",
                 COUNT,
-                Q(or_zero(f"sum((1 - up) * on (job, instance) {_KNOWN_SERVERS})"), ""),
+                Q(or_zero(f"sum((1 - up) * on (job, instance) {KNOWN_SERVERS})"), ""),
                 steps=limits.NONE_IS_GOOD,
+                span=3,
+            ),
+            numbers(
+                107,
+                "Hanging",
+                "Engines with requests running or waiting for two minutes and no token in that "
+                "time. Not 0: /health may still say 200; read the log, then restart that server.",
+                COUNT,
+                Q(f"count({HANGING}) or 0 * count({STEPS})", ""),
+                steps=limits.NONE_IS_GOOD,
+                span=3,
+                when_absent="unknown",
             ),
             numbers(
                 102,
@@ -87,8 +87,9 @@ def _verdict() -> Row:
                 "Red: the next burst preempts. Add replicas, raise --gpu-memory-utilization, or "
                 "lower --max-num-seqs.",
                 RATIO,
-                Q(worst(_USAGE), ""),
+                Q(worst(USAGE), ""),
                 steps=limits.POOL_USAGE,
+                span=3,
             ),
             numbers(
                 103,
@@ -98,6 +99,7 @@ def _verdict() -> Row:
                 COUNT,
                 Q(total(series("vllm:num_requests_waiting")), ""),
                 steps=limits.SOME_ARE_WORTH_A_LOOK,
+                span=3,
             ),
             numbers(
                 104,
@@ -107,6 +109,7 @@ def _verdict() -> Row:
                 SECONDS,
                 Q(quantile(0.95, "vllm:time_to_first_token_seconds"), ""),
                 steps=limits.FIRST_TOKEN_SECONDS,
+                span=3,
                 when_absent="idle",
             ),
             numbers(
@@ -117,6 +120,7 @@ def _verdict() -> Row:
                 COUNT,
                 Q(or_zero(total(over_range("vllm:num_preemptions_total"))), ""),
                 steps=limits.SOME_ARE_WORTH_A_LOOK,
+                span=3,
                 decimals=0,
             ),
             numbers(
@@ -125,11 +129,27 @@ def _verdict() -> Row:
                 "Share of prompt tokens found in the cache. Good depends on the workload; a fall "
                 "against its own past is what to look for.",
                 RATIO,
-                Q(share(total(_HITS), total(_QUERIES)), ""),
+                Q(share(total(HITS), total(QUERIES)), ""),
+                span=3,
                 when_absent="idle",
+            ),
+            numbers(
+                108,
+                "Refused",
+                "In the time range on screen: requests answered with 503 because of a limit of the "
+                "queue. Not 0: add replicas. 'not told': a vLLM before 0.32.",
+                COUNT,
+                Q(total(over_range(REFUSALS, MODEL_OF_SERVER)), ""),
+                steps=limits.SOME_ARE_WORTH_A_LOOK,
+                span=3,
+                decimals=0,
+                when_absent="not told",
             ),
         ],
     )
+
+
+_HANGING = {0: ("no", "transparent"), 1: ("yes", limits.RED)}
 
 
 def _where() -> Row:
@@ -142,25 +162,30 @@ def _where() -> Row:
                 201,
                 "Engines",
                 "One line an engine; a coloured cell is where to begin. Choose it above to see it "
-                "alone.",
-                Q(worst(_USAGE, by), "pool"),
+                "alone. Up for: shorter than its neighbours' is a restart.",
+                Q(worst(USAGE, by), "pool"),
                 Q(worst(series("vllm:num_requests_running"), by), "running"),
                 Q(worst(series("vllm:num_requests_waiting"), by), "waiting"),
                 Q(quantile(0.95, "vllm:time_to_first_token_seconds", by), "ttft"),
-                Q(share(total(_HITS, by), total(_QUERIES, by)), "hits"),
+                Q(share(total(HITS, by), total(QUERIES, by)), "hits"),
                 Q(total(rate("vllm:num_preemptions_total"), by), "preemptions"),
+                Q(f"{worst(f'({HANGING}) + 1', by)} or 0 * {worst(STEPS, by)}", "hanging"),
+                Q(UP_SECONDS, "up"),
                 columns={
                     "model_name": Column("Model"),
                     "instance": Column("Server"),
                     "engine": Column("Engine", width=70),
+                    "hanging": Column("Hanging", meanings=_HANGING, width=90),
                     "pool": Column("KV cache", RATIO, limits.POOL_USAGE),
                     "running": Column("Running", COUNT),
                     "waiting": Column("Waiting", COUNT, limits.SOME_ARE_WORTH_A_LOOK),
                     "ttft": Column("First token p95", SECONDS, limits.FIRST_TOKEN_SECONDS),
                     "hits": Column("Hit ratio", RATIO),
                     "preemptions": Column("Preemptions", PER_SECOND),
+                    "up": Column("Up for", SECONDS),
                 },
-                height=6,
+                worst_first="Hanging",
+                height=7,
             ),
             rows(
                 202,
@@ -192,7 +217,7 @@ def _pool() -> Row:
                 "Referenced blocks. Long at the top: preemptions follow. What is cached beside "
                 "them vLLM does not tell.",
                 RATIO,
-                Q(worst(_USAGE, BY_ENGINE), ENGINE_LEGEND),
+                Q(worst(USAGE, BY_ENGINE), ENGINE_LEGEND),
                 high=1,
                 steps=limits.POOL_USAGE,
                 span=8,
@@ -212,114 +237,9 @@ def _pool() -> Row:
                 "Found over asked. A fall: prompts changed, or the cache became too small; which "
                 "of both vLLM does not tell.",
                 RATIO,
-                Q(share(total(_HITS, BY_ENGINE), total(_QUERIES, BY_ENGINE)), ENGINE_LEGEND),
+                Q(share(total(HITS, BY_ENGINE), total(QUERIES, BY_ENGINE)), ENGINE_LEGEND),
                 high=1,
                 span=8,
-            ),
-        ],
-    )
-
-
-def _experience() -> Row:
-    return Row(
-        400,
-        "What do users feel?",
-        [
-            heat(
-                401,
-                "Time to first token",
-                "Dark is many. A second band above the first: some wait for the cache.",
-                buckets("vllm:time_to_first_token_seconds"),
-            ),
-            quantiles(
-                402,
-                "Between two tokens",
-                "p99 up with p50 flat: preemptions. Both up: large prefills; lower "
-                "--max-num-batched-tokens.",
-                *(Q(_gap(q), f"p{q * 100:g}") for q in (0.5, 0.95, 0.99)),
-                steps=limits.TOKEN_GAP_SECONDS,
-            ),
-            quantiles(
-                403,
-                "Where a request's time goes, p95",
-                "queue: waiting to run. prefill: its prompt. decode: its tokens. The one that grew "
-                "is where to look. vLLM adds them when a request ends.",
-                *(
-                    Q(quantile(0.95, f"vllm:request_{phase}_time_seconds"), phase)
-                    for phase in ("queue", "prefill", "decode")
-                ),
-            ),
-            quantiles(
-                404,
-                "Whole request",
-                "From arrival to the end. It depends on how much was asked for: judge it beside "
-                "the first token.",
-                *(
-                    Q(quantile(q, "vllm:e2e_request_latency_seconds"), f"p{q * 100:g}")
-                    for q in (0.5, 0.95)
-                ),
-            ),
-        ],
-    )
-
-
-def _work() -> Row:
-    return Row(
-        500,
-        "What do the engines do?",
-        [
-            graph(
-                501,
-                "Requests",
-                "Running and waiting. Waiting that does not go down: more arrives than can be "
-                "served.",
-                COUNT,
-                Q(total(series("vllm:num_requests_running")), "running"),
-                Q(total(series("vllm:num_requests_waiting")), "waiting"),
-                stacked=True,
-                colours={"running": "blue", "waiting": "orange"},
-                axis="requests",
-                span=8,
-            ),
-            graph(
-                502,
-                "Tokens",
-                "Prompt tokens (added at the first token, hits included) and generated ones. "
-                "Generated falls, prompts do not: prefill crowds out decode.",
-                TOKENS_PER_SECOND,
-                Q(total(rate("vllm:prompt_tokens_total")), "prompt"),
-                Q(total(rate("vllm:generation_tokens_total")), "generated"),
-                colours={"prompt": "light-blue", "generated": "blue"},
-                span=8,
-            ),
-            graph(
-                503,
-                "Ends",
-                "How requests ended. abort: clients gave up. error: see the log.",
-                REQUESTS_PER_SECOND,
-                Q(
-                    total(rate("vllm:request_success_total"), "finished_reason"),
-                    "{{finished_reason}}",
-                ),
-                stacked=True,
-                colours=limits.END_COLOURS,
-                span=8,
-            ),
-            heat(
-                504,
-                "Prompt lengths",
-                "Tokens of the prompts that ended. A band that moves up: callers send more, and "
-                "fewer fit the pool at once.",
-                buckets("vllm:request_prompt_tokens"),
-                unit=COUNT,
-            ),
-            heat(
-                505,
-                "Reply lengths",
-                "Tokens generated for the requests that ended. Long replies hold their blocks "
-                "longest. A band at one value: callers run into their limit.",
-                buckets("vllm:request_generation_tokens"),
-                unit=COUNT,
             ),
         ],
     )
@@ -328,8 +248,9 @@ def _work() -> Row:
 _LIMITS = """
 Not in vLLM's metrics, and therefore not here: blocks that are cached or free · why a block was \
 missed · tokens computed twice and seconds lost by preemptions · when the pool will be full · \
-fragmentation · where the card's memory went · how close a step is to running out of it. kvscope's \
-exporter adds them: import the other dashboards with it.
+fragmentation · when the last step was, so that a hang shows only after two minutes · where the \
+card's memory went · how close a step is to running out of it. kvscope's exporter adds them: \
+import the other dashboards with it.
 """
 
 

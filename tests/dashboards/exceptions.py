@@ -8,7 +8,6 @@ NOT_SHOWN = {
     "kvscope_gpu_memory_reserved_bytes": "is the component `driver_reserved`",
     "kvscope_gpu_processes": "the bytes of the processes are shown by the same owners",
     "kvscope_gpu_energy_joules_total": "its rate is the power; for accounting, not for operating",
-    "vllm:iteration_tokens_total": "the step's tokens are shown by phase",
     "vllm:request_max_num_generation_tokens": "describes the workload, and only for n > 1",
     "vllm:request_params_max_tokens": "describes the workload",
     "vllm:request_time_per_output_token_seconds": "the gaps between tokens say it better",
@@ -43,6 +42,8 @@ NOT_ON_THIS_MACHINE: dict[Query, str] = {
     ("kvscope-memory", 303, "C"): "a limit of the control group",
     ("kvscope-memory", 303, "E"): "CUDA, which pins host memory",
     ("kvscope-memory", 306, "A"): "a limit of the control group",
+    ("kvscope-vllm", 108, "A"): "vLLM 0.32 or newer",
+    ("kvscope-vllm", 503, "B"): "vLLM 0.32 or newer",
 }
 """Empty unless the machine has it."""
 

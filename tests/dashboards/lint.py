@@ -36,6 +36,9 @@ def lint(board: Json, exposed: Exposed) -> Iterator[Finding]:
         yield "D-template-unused", name, "no query uses it"
 
 
+ALL = {False: (".+",), True: (".+", ".*")}
+"""Every value; of `engine` also none at all, because not every vLLM has the label."""
+
 SHARED = {"datasource", "gpu", "engine", "model"}
 """On every dashboard, used or not, so that links carry the choice on."""
 
@@ -75,7 +78,7 @@ def _lint_variables(variables: list[Json], exposed: Exposed) -> Iterator[Finding
             yield "D-template-refresh", name, "refresh must be 2 (on time range change)"
         if variable["datasource"]["uid"] != SOURCE:
             yield "D-template-ds", name, f"must use {SOURCE}"
-        if variable["multi"] and variable.get("allValue") != ".+":
+        if variable["multi"] and variable.get("allValue") not in ALL[name == "engine"]:
             yield "D-template-all", name, "several values want allValue .+"
         match = QUERY_OF_LABELS.fullmatch(variable["query"])
         if match is None:

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from dashboards.boards import BOARDS, FOLDER
+from dashboards.elsewhere import ELSEWHERE
 from exporter.catalogue import CATALOGUE
 from tests.dashboards.exceptions import NOT_SHOWN
 from tests.dashboards.fleet import Stage
@@ -38,7 +39,10 @@ def exposed(stage: Stage) -> Exposed:
         "# TYPE kvscope_kv_time_to_exhaustion_seconds gauge\n"
         'kvscope_kv_time_to_exhaustion_seconds{model_name="demo",engine="0"} 1\n'
     )
-    return read([*stage.pages(), elsewhere])
+    pages = read([*stage.pages(), elsewhere])
+    pages.kinds.update({name: row.kind for name, row in ELSEWHERE.items()})
+    pages.labels.update({name: set(row.labels) for name, row in ELSEWHERE.items()})
+    return pages
 
 
 @pytest.mark.slow
@@ -81,6 +85,11 @@ def test_every_family_is_shown_or_listed_with_a_reason() -> None:
     assert not NOT_SHOWN.keys() - every, "listed, but not in the catalogue"
     by_dashboards = {row.name for row in CATALOGUE if row.name in used_by_dashboards()}
     assert not NOT_SHOWN.keys() & by_dashboards, "listed as not shown, but shown"
+
+
+def test_what_is_only_exported_elsewhere_is_shown_and_not_exported() -> None:
+    assert ELSEWHERE.keys() <= used_by_dashboards()
+    assert not ELSEWHERE.keys() & {row.name for row in CATALOGUE}
 
 
 GOOD = "sum(rate(kvscope_preemptions_total[$__rate_interval]))"
