@@ -14,6 +14,8 @@ TAG = "kvscope"
 RANGE = "now-30m"
 """Long enough to see what came before a bad quarter of an hour."""
 REFRESH = "10s"
+_CHOSEN = 'model_name=~"$model|",instance=~"$instance|"'
+"""The end of both: or without that label."""
 _SHOWN: Any = None  # placement: the SDK's default hides links and annotations in a menu
 
 
@@ -124,10 +126,11 @@ def assemble(
 
 
 def _alerts(name: str, severities: str, colour: str) -> db.AnnotationQuery:
-    """A bar over every time that one of our alerts fired.
+    """A bar over every time that one of our alerts fired for what is chosen.
 
-    Only critical ones are shown until somebody ticks the others: under pressure there are so many
-    that they would tint every graph.
+    An alert of a whole model names no server, one of a card no model: both are shown. Only critical
+    ones are until somebody ticks the others: under pressure there are so many that they would tint
+    every graph.
     """
     return (
         db.AnnotationQuery()
@@ -135,7 +138,7 @@ def _alerts(name: str, severities: str, colour: str) -> db.AnnotationQuery:
         .datasource(SOURCE)
         .enable(True)
         .icon_color(colour)
-        .expr(f'ALERTS{{alertstate="firing",{ALERT},severity=~"{severities}"}}')
+        .expr(f'ALERTS{{alertstate="firing",{ALERT},severity=~"{severities}",{_CHOSEN}}}')
         .title_format("{{alertname}}")
         .text_format("{{model_name}} {{instance}} {{engine}} {{gpu}}")
         .tag_keys("severity")
