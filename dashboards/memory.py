@@ -12,7 +12,11 @@ from dashboards.queries import (
     ENGINE_LEGEND,
     GPU,
     GPU_LEGEND,
+    WHOLE_RANGE,
+    added,
+    gpu,
     gpu_room,
+    of_chosen,
     or_zero,
     over_range,
     series,
@@ -24,33 +28,37 @@ from dashboards.tables import Column, note, rows
 
 BY_GPU = "instance, gpu, uuid"
 _FROM_BELOW = (
-    "weights",
-    "kv_pool",
-    "torch_live_other|torch_pending|torch_cached",
-    "non_torch|server_process",
-    "other_processes|unattributed|unsplit",
-    "driver_reserved",
-    "free",
+    ("weights",),
+    ("kv_pool",),
+    ("torch_live_other", "torch_pending", "torch_cached"),
+    ("non_torch", "server_process"),
+    ("other_processes", "unattributed", "unsplit"),
+    ("driver_reserved",),
+    ("free",),
 )
 """Components in the order of the stack: a query each, because the stack follows the queries."""
-_HEADROOM = series("kvscope_gpu_memory_headroom_bytes", GPU)
-_OTHERS = series("kvscope_gpu_memory_component_bytes", GPU, component="other_processes")
+_HEADROOM = gpu("kvscope_gpu_memory_headroom_bytes")
+_PEAK = gpu("kvscope_gpu_activation_peak_bytes")
+_TOTAL = gpu("kvscope_gpu_memory_total_bytes")
+_OTHERS = gpu("kvscope_gpu_memory_component_bytes", component="other_processes")
+_OWN = gpu("kvscope_gpu_torch_memory_bytes", kind="reserved")
+"""Cards that the server uses: on any other of its machine, all processes are others."""
+_RETRIES = "kvscope_gpu_torch_alloc_retries_total"
+_OOMS = "kvscope_engine_oom_events_total"
 _NO_GPU = "No GPU is read here: `kvscope doctor` says why."
 
 
-def _parts(components: str) -> str:
-    return series("kvscope_gpu_memory_component_bytes", f'{GPU},component=~"{components}"')
+def _parts(components: tuple[str, ...]) -> str:
+    return total(gpu("kvscope_gpu_memory_component_bytes", component=components), "component")
 
 
 def _host(kind: str) -> str:
     return series("kvscope_host_memory_bytes", kind=kind)
 
 
-def host_used() -> str:
-    """Of the limit, by engine, without file cache that the kernel can drop."""
-    return (
-        f"max by ({BY_ENGINE}) ({_host('working_set')}) / max by ({BY_ENGINE}) ({_host('limit')})"
-    )
+def _host_used() -> str:
+    """Of the limit, by engine, without file cache, which the kernel drops before it kills."""
+    return share(worst(_host("unreclaimable"), BY_ENGINE), worst(_host("limit"), BY_ENGINE))
 
 
 def build() -> db.Dashboard:
@@ -87,7 +95,7 @@ def _verdict() -> Row:
                 "back its cache: the earliest sign of a full device. Not 0: act before the first "
                 "error.",
                 COUNT,
-                Q(total(over_range("kvscope_gpu_torch_alloc_retries_total", GPU)), ""),
+                Q(total(of_chosen(over_range(_RETRIES, GPU), WHOLE_RANGE)), ""),
                 steps=limits.SOME_ARE_WORTH_A_LOOK,
                 decimals=0,
                 when_absent="no torch on a GPU",
@@ -95,20 +103,23 @@ def _verdict() -> Row:
             numbers(
                 103,
                 "GPU: out of memory",
-                "Steps that ran out of device memory in the time range on screen. Not 0: runbook "
-                "of the alert, and 'Where did the memory go' at that moment.",
+                "Steps that ran out of device memory in the time range on screen. retried: with a "
+                "smaller step, and no request was lost. gave up: its requests ended with an error. "
+                "Not 0: runbook of the alert, and 'Where did the memory go' at that moment.",
                 COUNT,
-                Q(or_zero(total(over_range("kvscope_engine_oom_events_total"))), ""),
+                Q(or_zero(total(over_range(_OOMS, action="retried"))), "retried"),
+                Q(or_zero(total(over_range(_OOMS, action="gave_up"))), "gave up"),
                 steps=limits.NONE_IS_GOOD,
+                judged={"retried": limits.SOME_ARE_WORTH_A_LOOK},
                 decimals=0,
             ),
             numbers(
                 104,
                 "GPU: held by others",
-                "Memory of processes that are not this server, on the GPU where it is largest. It "
-                "should be 0 on a server's own card: `nvidia-smi` names them; move them away.",
+                "Memory of processes that are not this server, on its own GPU, where that is "
+                "largest. It should be 0: `nvidia-smi` names them; move them away.",
                 BYTES,
-                Q(worst(_OTHERS), ""),
+                Q(worst(f"{_OTHERS} and on (job, instance, uuid) {_OWN}"), ""),
                 steps=((None, limits.GREEN), (2**28, limits.ORANGE)),
                 when_absent="not known",
             ),
@@ -129,7 +140,7 @@ def _verdict() -> Row:
                 "100 % the kernel kills the server without a word in its log. Raise the limit, or "
                 "find out what grows below.",
                 RATIO,
-                Q(f"max({host_used()})", ""),
+                Q(f"max({_host_used()})", ""),
                 steps=limits.HOST_USED_SHARE,
                 when_absent="no limit",
             ),
@@ -147,10 +158,11 @@ def _where() -> Row:
                 "Where did the memory go?",
                 "Every byte of the card; the stack ends exactly at the line. Blue: this server. "
                 "Red: other processes. Orange: nobody's that we can name. Grey: free. What grew "
-                "before the trouble is the culprit. Several cards: their sum; choose a GPU above.",
+                "before the trouble is the culprit. Several cards, or servers that see the same "
+                "one: their sum; choose a server and a GPU above.",
                 BYTES,
-                *(Q(total(_parts(parts), "component"), "{{component}}") for parts in _FROM_BELOW),
-                Q(total(series("kvscope_gpu_memory_total_bytes", GPU)), "total"),
+                *(Q(_parts(parts), "{{component}}") for parts in _FROM_BELOW),
+                Q(total(_TOTAL), "total"),
                 stacked=True,
                 lines=("total",),
                 colours=limits.MEMORY_COLOURS,
@@ -167,15 +179,15 @@ def _where() -> Row:
                 "Cards",
                 "One line a card and server. Room is what a step can still take beyond the largest "
                 "so far: a red cell is where to begin.",
-                Q(worst(series("kvscope_gpu_memory_total_bytes", GPU), BY_GPU), "total"),
-                Q(worst(series("kvscope_gpu_memory_used_ratio", GPU), BY_GPU), "used"),
+                Q(worst(_TOTAL, BY_GPU), "total"),
+                Q(worst(gpu("kvscope_gpu_memory_used_ratio"), BY_GPU), "used"),
                 Q(worst(_HEADROOM, BY_GPU), "headroom"),
-                Q(worst(series("kvscope_gpu_activation_peak_bytes", GPU), BY_GPU), "peak"),
+                Q(worst(_PEAK, BY_GPU), "peak"),
                 Q(worst(gpu_room(), BY_GPU), "room"),
                 Q(worst(_OTHERS, BY_GPU), "others"),
                 columns={
                     "gpu": Column("GPU", width=60),
-                    "uuid": Column("UUID", width=340),
+                    "uuid": Column("UUID"),
                     "instance": Column("Server", width=160),
                     "total": Column("Memory", BYTES, width=115),
                     "used": Column("In use", RATIO, width=115),
@@ -207,7 +219,6 @@ _COMPONENTS = """
 
 
 def _modes() -> Row:
-    working, limit = _host("working_set"), _host("limit")
     return Row(
         300,
         "Three ways to run out: each looks alike from outside, and each has another remedy",
@@ -235,10 +246,7 @@ def _modes() -> Row:
                 "the log. Remedy: lower --gpu-memory-utilization; send others away.",
                 BYTES,
                 Q(f"min by ({BY_GPU}) ({_HEADROOM})", f"headroom, {GPU_LEGEND}"),
-                Q(
-                    worst(series("kvscope_gpu_activation_peak_bytes", GPU), BY_GPU),
-                    f"peak, {GPU_LEGEND}",
-                ),
+                Q(worst(_PEAK, BY_GPU), f"peak, {GPU_LEGEND}"),
                 span=8,
                 calcs=("lastNotNull", "min"),
                 when_absent="Not known: no GPU, or a server that tells nothing of its allocator.",
@@ -250,12 +258,13 @@ def _modes() -> Row:
                 "no error, no log line, exit code 137. Remedy: a higher limit; less pinned memory; "
                 "look for what grows.",
                 BYTES,
-                Q(worst(working, BY_ENGINE), f"working set, {ENGINE_LEGEND}"),
-                Q(worst(_host("usage"), BY_ENGINE), f"with file cache, {ENGINE_LEGEND}"),
-                Q(worst(limit, BY_ENGINE), f"limit, {ENGINE_LEGEND}"),
-                Q(worst(_host("resident"), BY_ENGINE), f"this process, {ENGINE_LEGEND}"),
-                Q(worst(_host("pinned"), BY_ENGINE), f"pinned, {ENGINE_LEGEND}"),
+                Q(worst(_host("unreclaimable"), BY_ENGINE), "in use, {{instance}}"),
+                Q(worst(_host("usage"), BY_ENGINE), "with file cache, {{instance}}"),
+                Q(worst(_host("limit"), BY_ENGINE), "limit, {{instance}}"),
+                Q(worst(_host("resident"), BY_ENGINE), "this process, {{instance}}"),
+                Q(worst(_host("pinned"), BY_ENGINE), "pinned, {{instance}}"),
                 span=8,
+                listed=True,
             ),
             graph(
                 304,
@@ -280,12 +289,9 @@ def _modes() -> Row:
                 "steps: what the engine did about it, retried smaller or gave up. Any of them: "
                 "lower --gpu-memory-utilization.",
                 COUNT,
-                Q(
-                    total(_steps("kvscope_gpu_torch_alloc_retries_total", GPU)),
-                    "retries",
-                ),
-                Q(total(_steps("kvscope_gpu_torch_ooms_total", GPU)), "refused"),
-                Q(total(_steps("kvscope_engine_oom_events_total"), "action"), "step {{action}}"),
+                Q(total(of_chosen(added(_RETRIES, GPU))), "retries"),
+                Q(total(of_chosen(added("kvscope_gpu_torch_ooms_total", GPU))), "refused"),
+                Q(total(added(_OOMS), "action"), "step {{action}}"),
                 colours={
                     "retries": "orange",
                     "refused": "red",
@@ -294,14 +300,15 @@ def _modes() -> Row:
                 },
                 span=8,
                 height=6,
+                listed=True,
             ),
             graph(
                 306,
                 "Host: share of the limit",
-                "Working set over limit. Steady growth under steady load is a leak: restart in a "
-                "quiet hour, and report it.",
+                "In use, without file cache, over limit. Steady growth under steady load is a "
+                "leak: restart in a quiet hour, and report it.",
                 RATIO,
-                Q(share(worst(working, BY_ENGINE), worst(limit, BY_ENGINE)), ENGINE_LEGEND),
+                Q(_host_used(), ENGINE_LEGEND),
                 high=1,
                 steps=limits.HOST_USED_SHARE,
                 span=8,
@@ -310,12 +317,6 @@ def _modes() -> Row:
             ),
         ],
     )
-
-
-def _steps(name: str, selector: str | None = None) -> str:
-    """Events in each rate window."""
-    chosen = series(name) if selector is None else series(name, selector)
-    return f"increase({chosen}[$__rate_interval])"
 
 
 _ADVICE = """

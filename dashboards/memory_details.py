@@ -11,6 +11,8 @@ from dashboards.queries import (
     GPU,
     GPU_LEGEND,
     SERVER,
+    gpu,
+    of_chosen,
     or_zero,
     rate,
     series,
@@ -22,20 +24,30 @@ from dashboards.tables import Column, rows
 
 _BY_GPU = "instance, gpu, uuid"
 _TERMS = f'{ENGINE},term!~"total|requested"'
+_SAMPLED = series("kvscope_gpu_sample_timestamp_seconds", SERVER)
 _NO_TORCH = "No torch allocator on a GPU tells of itself."
 _NO_GPU = "No GPU is read here: `kvscope doctor` says why."
 
 
-def _torch(kind: str) -> str:
-    return series("kvscope_gpu_torch_memory_bytes", GPU, kind=kind)
-
-
 def _gpu(name: str, **labels: str) -> str:
-    return series(f"kvscope_gpu_{name}", GPU, **labels)
+    return gpu(f"kvscope_gpu_{name}", **labels)
 
 
-def _traffic(name: str) -> str:
-    return total(rate(name, GPU), "direction")
+def _gpu_rate(name: str) -> str:
+    return of_chosen(rate(f"kvscope_gpu_{name}", GPU))
+
+
+def _of_server(name: str) -> str:
+    return of_chosen(series(f"kvscope_gpu_{name}", SERVER))
+
+
+def _traffic(link: str) -> str:
+    return total(worst(_gpu_rate(f"{link}_bytes_total"), "uuid, direction"), "direction")
+
+
+def _each_card(expr: str) -> str:
+    """One that several servers of a machine see is one card."""
+    return worst(expr, "uuid")
 
 
 def sizing() -> Row:
@@ -99,10 +111,7 @@ def allocator() -> Row:
                 "reserved is cache that torch can give back, except what is not returnable.",
                 BYTES,
                 Q(total(_gpu("torch_memory_bytes"), "kind"), "{{kind}}"),
-                Q(
-                    total(series("kvscope_gpu_torch_memory_peak_bytes", GPU), "kind"),
-                    "peak {{kind}}",
-                ),
+                Q(total(_gpu("torch_memory_peak_bytes"), "kind"), "peak {{kind}}"),
                 span=8,
                 listed=True,
                 when_absent=_NO_TORCH,
@@ -116,7 +125,8 @@ def allocator() -> Row:
                 RATIO,
                 Q(
                     share(
-                        total(_torch("inactive_split"), _BY_GPU), total(_torch("reserved"), _BY_GPU)
+                        total(_gpu("torch_memory_bytes", kind="inactive_split"), _BY_GPU),
+                        total(_gpu("torch_memory_bytes", kind="reserved"), _BY_GPU),
                     ),
                     GPU_LEGEND,
                 ),
@@ -131,8 +141,8 @@ def allocator() -> Row:
                 BYTES,
                 Q(total(_gpu("process_memory_bytes"), "owner"), "{{owner}}"),
                 Q(
-                    total(_gpu("mig_memory_bytes"), "gpu_instance_id, state"),
-                    "MIG {{gpu_instance_id}} {{state}}",
+                    worst(_gpu("mig_memory_bytes"), "uuid, gpu_instance_id, state"),
+                    "MIG {{gpu_instance_id}} {{state}} of {{uuid}}",
                 ),
                 stacked=True,
                 colours={"server": "blue", "other": "red"},
@@ -159,13 +169,13 @@ def hardware() -> Row:
                 601,
                 "Lost, broken, unread",
                 "GPUs that do not answer (lost), rows of memory that wait for a reset or could not "
-                "be replaced, machines whose driver does not answer. Not 0: drain the server, then "
+                "be replaced, servers whose driver does not answer. Not 0: drain the server, then "
                 "follow what 'The device asks for' says.",
                 COUNT,
-                Q(f"sum(1 - {_gpu('up')})", "lost"),
-                Q(or_zero(total(_gpu("row_remap_pending"))), "remap pending"),
-                Q(or_zero(total(_gpu("row_remap_failed"))), "remap failed"),
-                Q(f"sum(1 - {series('kvscope_gpu_nvml_up', SERVER)})", "driver silent"),
+                Q(total(_each_card(f"1 - {_gpu('up')}")), "lost"),
+                Q(or_zero(total(_each_card(_gpu("row_remap_pending")))), "remap pending"),
+                Q(or_zero(total(_each_card(_gpu("row_remap_failed")))), "remap failed"),
+                Q(f"sum(1 - {_of_server('nvml_up')})", "driver silent"),
                 steps=limits.NONE_IS_GOOD,
                 span=8,
                 height=7,
@@ -189,7 +199,7 @@ def hardware() -> Row:
                 "machine. sw_power_cap: at its power limit, normal under full load.",
                 Q(
                     worst(_gpu("clocks_event_active"), "gpu, instance, reason"),
-                    "{{reason}}, GPU {{gpu}}",
+                    f"{{{{reason}}}}, {GPU_LEGEND}",
                 ),
                 meanings={0: ("no", "green"), 1: ("yes", "orange")},
                 span=10,
@@ -203,8 +213,14 @@ def hardware() -> Row:
                 "come again. Failed calls of the driver's library: it is in trouble, or rights are "
                 "missing; `kvscope doctor` says which.",
                 PER_SECOND,
-                Q(total(rate("kvscope_gpu_ecc_errors_total", GPU), "type"), "ECC {{type}}"),
-                Q(total(rate("kvscope_gpu_nvml_errors_total", SERVER), "call"), "{{call}}"),
+                Q(
+                    total(worst(_gpu_rate("ecc_errors_total"), "uuid, type"), "type"),
+                    "ECC {{type}}",
+                ),
+                Q(
+                    total(of_chosen(rate("kvscope_gpu_nvml_errors_total", SERVER)), "call"),
+                    "{{call}}",
+                ),
                 span=6,
             ),
             graph(
@@ -248,15 +264,10 @@ def hardware() -> Row:
                 "Over PCIe and NVLink. PCIe busy during decode: something swaps or copies through "
                 "the host.",
                 "binBps",
-                Q(
-                    total(rate("kvscope_gpu_pcie_bytes_total", GPU), "direction"),
-                    "PCIe {{direction}}",
-                ),
-                Q(
-                    total(rate("kvscope_gpu_nvlink_bytes_total", GPU), "direction"),
-                    "NVLink {{direction}}",
-                ),
+                Q(_traffic("pcie"), "PCIe {{direction}}"),
+                Q(_traffic("nvlink"), "NVLink {{direction}}"),
                 span=8,
+                listed=True,
                 when_absent=_NO_GPU,
             ),
             graph(
@@ -277,13 +288,11 @@ def hardware() -> Row:
                 "driver hangs; `nvidia-smi` will hang as well.",
                 SECONDS,
                 Q(
-                    "max by (instance) (timestamp({0}) - {0})".format(
-                        series("kvscope_gpu_sample_timestamp_seconds", SERVER)
-                    ),
+                    worst(of_chosen(f"timestamp({_SAMPLED}) - {_SAMPLED}"), "instance"),
                     "age, {{instance}}",
                 ),
                 Q(
-                    worst(series("kvscope_gpu_sample_duration_seconds", SERVER), "instance"),
+                    worst(_of_server("sample_duration_seconds"), "instance"),
                     "duration, {{instance}}",
                 ),
                 steps=limits.LAG_SECONDS,
@@ -293,8 +302,10 @@ def hardware() -> Row:
             rows(
                 611,
                 "Devices",
-                "What is built in, and what wore out: rows of memory replaced in its life, mended "
-                "before data was lost, or after. Lost ones that increase: plan a replacement.",
+                "What is built in, and what wore out: rows of memory that a spare row replaced in "
+                "its life, after errors that could be corrected, or could not (then data was "
+                "lost). Orange that increases: plan a replacement. A row without a spare one is "
+                "'remap failed' above.",
                 Q(
                     worst(
                         _gpu("info"),
@@ -317,10 +328,12 @@ def hardware() -> Row:
                     "driver_version": Column("Driver", width=110),
                     "cuda_version": Column("CUDA", width=65),
                     "pci_bus_id": Column("PCI", width=145),
-                    "correctable": Column("Rows mended", COUNT, width=110),
-                    "uncorrectable": Column("Rows lost", COUNT, limits.NONE_IS_GOOD, width=90),
+                    "correctable": Column("Remaps, corr.", COUNT, width=115),
+                    "uncorrectable": Column(
+                        "Remaps, uncorr.", COUNT, limits.SOME_ARE_WORTH_A_LOOK, width=135
+                    ),
                 },
-                span=15,
+                span=16,
                 height=5,
                 when_absent=_NO_GPU,
             ),
@@ -339,7 +352,7 @@ def hardware() -> Row:
                     "events": Column("Events", COUNT, width=70),
                     "last": Column("Last", units.DateTimeFromNow, width=140),
                 },
-                span=9,
+                span=8,
                 height=5,
                 when_absent="None since the exporter began.",
             ),

@@ -49,6 +49,7 @@ def numbers(
     unit: str,
     *queries: Q,
     steps: Steps = PLAIN,
+    judged: Mapping[str, Steps] | None = None,
     span: int = 4,
     height: int = 5,
     decimals: int | None = None,
@@ -56,6 +57,8 @@ def numbers(
     link: Link | None = None,
 ) -> Panel:
     """One large number a query, its background the verdict.
+
+    judged: other steps than the panel's, by the query's name.
 
     Asked once, at the end of the time range: the last value of a curve that has ended would be
     shown as if it were now.
@@ -86,6 +89,9 @@ def numbers(
         .height(height)
         .targets(targets(queries, instant=True))
     )
+    for name, others in (judged or {}).items():
+        limits = dm.DynamicConfigValue("thresholds", _thresholds(others).build())
+        panel.override_by_name(name, [limits])
     if decimals is not None:
         panel.decimals(decimals)
     if link is not None:

@@ -7,7 +7,7 @@ from exporter.catalogue import Metric, metric
 ENGINE = 'model_name=~"$model",instance=~"$instance",engine=~"$engine"'
 """The one selector of engine-level families."""
 GPU = 'instance=~"$instance",uuid=~"$gpu"'
-"""The one selector of device-level families: they belong to a server, not to a model."""
+"""The one selector of device-level families: they belong to a server, not to a model; see `gpu`."""
 SERVER = 'instance=~"$instance"'
 """The one selector of what the exporter says of itself."""
 
@@ -23,31 +23,34 @@ ALERT = 'alertname=~"Kvscope.+"'
 """Ours among all alerts."""
 
 
-def series(name: str, selector: str = ENGINE, **labels: str) -> str:
-    """A selector. labels: exact values, which the catalogue, or ELSEWHERE, must have.
+def series(name: str, selector: str = ENGINE, **labels: str | tuple[str, ...]) -> str:
+    """A selector. labels: a value or several, which the catalogue, or ELSEWHERE, must have.
 
     Histograms are named with their suffix: `kvscope_step_duration_seconds_bucket`.
     """
     row = _row(name)
-    for label, value in labels.items():
+    parts = []
+    for label, wanted in labels.items():
+        values = (wanted,) if isinstance(wanted, str) else wanted
         closed = row.closed_labels.get(label)
-        if label not in row.labels or (closed is not None and value not in closed):
-            raise KeyError(f"{name} has no {label}={value!r}")
-    parts = [*(f'{key}="{value}"' for key, value in labels.items()), selector]
-    return f"{name}{{{','.join(part for part in parts if part)}}}"
+        for value in values:
+            if label not in row.labels or (closed is not None and value not in closed):
+                raise KeyError(f"{name} has no {label}={value!r}")
+        parts.append(f'{label}{"=" if len(values) == 1 else "=~"}"{"|".join(values)}"')
+    return f"{name}{{{','.join(part for part in (*parts, selector) if part)}}}"
 
 
-def rate(name: str, selector: str = ENGINE, **labels: str) -> str:
+def rate(name: str, selector: str = ENGINE, **labels: str | tuple[str, ...]) -> str:
     """Per second."""
     return f"rate({series(name, selector, **labels)}[{RATE_WINDOW}])"
 
 
-def over_range(name: str, selector: str = ENGINE, **labels: str) -> str:
+def over_range(name: str, selector: str = ENGINE, **labels: str | tuple[str, ...]) -> str:
     """How much a counter grew in the time range on screen."""
     return f"increase({series(name, selector, **labels)}[{WHOLE_RANGE}])"
 
 
-def added(name: str, selector: str = ENGINE, **labels: str) -> str:
+def added(name: str, selector: str = ENGINE, **labels: str | tuple[str, ...]) -> str:
     """How much a counter grew in the rate window: for events so rare that a rate says little."""
     return f"increase({series(name, selector, **labels)}[{RATE_WINDOW}])"
 
@@ -99,10 +102,29 @@ def firing_by_rank(aggregate: str) -> str:
     )
 
 
+def process() -> str:
+    """One series an engine, on every page; the pool's are absent while its state is unknown."""
+    return series("kvscope_host_memory_bytes", kind="resident")
+
+
+def of_chosen(expr: str, window: str = "") -> str:
+    """Device-level series of the servers whose engine is chosen: a card knows of no model.
+
+    window: the server need not be there now, only within it.
+    """
+    there = f"last_over_time({process()}[{window}])" if window else process()
+    return f"({expr} and on (job, instance) {there})"
+
+
+def gpu(name: str, **labels: str | tuple[str, ...]) -> str:
+    """A device-level selector that follows the choice of model and engine."""
+    return of_chosen(series(name, GPU, **labels))
+
+
 def gpu_room() -> str:
     """What the next allocation can get less the largest step so far, by GPU."""
     headroom = series("kvscope_gpu_memory_headroom_bytes", GPU)
-    return f"({headroom} - {series('kvscope_gpu_activation_peak_bytes', GPU)})"
+    return of_chosen(f"{headroom} - {series('kvscope_gpu_activation_peak_bytes', GPU)}")
 
 
 def _row(name: str) -> Metric:
