@@ -19,11 +19,13 @@ from dashboards.panels import BYTES, COUNT, RATIO, SECONDS, TOKENS_PER_SECOND, Q
 from dashboards.queries import (
     ALERT,
     BY_ENGINE,
-    GPU,
+    SERVER,
     WHOLE_RANGE,
     firing_by_rank,
+    gpu,
     gpu_room,
     or_zero,
+    process,
     quantile,
     rate,
     series,
@@ -33,25 +35,41 @@ from dashboards.queries import (
 )
 from dashboards.tables import Column, note, rows
 
+_FOR_A_MINUTE = "1m:5s"
+"""Window and resolution of a subquery: those of KvscopeEngineStalled, at whatever interval a rate
+would need."""
 _FIRING = f'ALERTS{{alertstate="firing",{ALERT}}}'
 _KNOWN_SERVERS = (
     f"group by (job, instance) (last_over_time({series('kvscope_kv_capacity_blocks')}"
     f"[{WHOLE_RANGE}]))"
 )
 """Those that told of an engine in the time range, so that one that is gone still counts."""
-_HAS_WORK = f"sum by (job, {BY_ENGINE}) ({series('kvscope_requests')}) > 0"
-_LAST_STEP = series("kvscope_last_step_timestamp_seconds")
-STEP_AGE = f"(timestamp({_LAST_STEP}) - {_LAST_STEP}) and on (job, {BY_ENGINE}) ({_HAS_WORK})"
-"""Of engines that have something to do; idle ones do not step."""
-_REFUSED = or_zero(total(rate("kvscope_requests_rejected_total")))
-_FAILED = or_zero(total(rate("kvscope_requests_finished_total", reason="error")))
-_ENDED = or_zero(total(rate("kvscope_requests_finished_total")))
-_ERRORS = f"(({_REFUSED}) + ({_FAILED})) / ((({_REFUSED}) + ({_ENDED})) > 0)"
-_HEADROOM = series("kvscope_gpu_memory_headroom_bytes", GPU)
-RECOMPUTED = share(
-    total(rate("kvscope_preemption_recomputed_tokens_total")),
-    total(rate("kvscope_step_tokens_total")),
+_HAS_WORK = (
+    f"min_over_time((sum by (job, {BY_ENGINE}) ({series('kvscope_requests')}))"
+    f"[{_FOR_A_MINUTE}]) > 0"
 )
+_LAST_STEP = series("kvscope_last_step_timestamp_seconds")
+_STEP_AGE = f"(timestamp({_LAST_STEP}) - {_LAST_STEP}) and on (job, {BY_ENGINE}) ({_HAS_WORK})"
+"""Of engines that have had something to do for a minute. Idle ones do not step, and the first step
+after an idle hour takes as long as its prompt, not an hour."""
+_REFUSED = total(
+    rate("kvscope_requests_rejected_total", reason=("queue_full", "engine_dead")), BY_ENGINE
+)
+_FAILED = total(rate("kvscope_requests_finished_total", reason="error"), BY_ENGINE)
+_ENDED = total(
+    rate("kvscope_requests_finished_total", reason=("stop", "length", "error")), BY_ENGINE
+)
+_ERRORS = share(f"({_FAILED} + {_REFUSED})", f"({_ENDED} + {_REFUSED})")
+"""As the SLO counts them (alerts/slo.py): what clients did is no failure."""
+_RECOMPUTED = share(
+    total(rate("kvscope_preemption_recomputed_tokens_total"), BY_ENGINE),
+    total(rate("kvscope_step_tokens_total"), BY_ENGINE),
+)
+_STARTED = (
+    f"1000 * max by (job, instance) (process_start_time_seconds{{{SERVER}}})"
+    f" * on (job, instance) group_right () group by (job, {BY_ENGINE}) ({process()})"
+)
+"""Of the process, by engine."""
 
 
 def build() -> db.Dashboard:
@@ -94,10 +112,10 @@ def _verdict() -> Row:
             numbers(
                 103,
                 "Hanging since",
-                "Time since the last step of an engine that has work. Red: the engine hangs; look "
-                "at /health and the log, then restart it.",
+                "Time since the last step of an engine that has had work for a minute. Red: the "
+                "engine hangs; look at /health and the log, then restart it.",
                 SECONDS,
-                Q(f"clamp_min({worst(STEP_AGE)}, 0) or vector(0)", ""),
+                Q(f"clamp_min({worst(_STEP_AGE)}, 0) or vector(0)", ""),
                 steps=limits.STEP_AGE_SECONDS,
                 span=3,
                 link=pool,
@@ -105,10 +123,12 @@ def _verdict() -> Row:
             numbers(
                 104,
                 "Error ratio",
-                "Share of requests that ended in an error or were refused at the door. Red: the "
-                "KV pool dashboard says by which reason; 'idle' means that no request ended.",
+                "Share of requests that the server failed, or refused because its queue was full "
+                "or its engine dead, in the engine where that is highest. What clients did (an "
+                "abort, a prompt too long) does not count, as in the service level. Red: the KV "
+                "pool dashboard says by which reason; 'idle' means that no request ended.",
                 RATIO,
-                Q(_ERRORS, ""),
+                Q(worst(_ERRORS), ""),
                 steps=limits.ERROR_SHARE,
                 span=3,
                 when_absent="idle",
@@ -117,10 +137,11 @@ def _verdict() -> Row:
             numbers(
                 105,
                 "First token",
-                "95 of 100 requests have their first token within this time. Red: compare with "
-                "queueing below. Queue long: pool or batch is full. Queue short: prompts are long.",
+                "95 of 100 requests have their first token within this time, in the engine where "
+                "that is longest. Red: sort the engines below by it, and compare with queueing. "
+                "Queue long: pool or batch is full. Queue short: prompts are long.",
                 SECONDS,
-                Q(quantile(0.95, "kvscope_time_to_first_token_seconds"), ""),
+                Q(worst(quantile(0.95, "kvscope_time_to_first_token_seconds", BY_ENGINE)), ""),
                 steps=limits.FIRST_TOKEN_SECONDS,
                 span=3,
                 when_absent="idle",
@@ -139,11 +160,11 @@ def _verdict() -> Row:
             numbers(
                 107,
                 "Done twice",
-                "Share of all computed tokens that had been computed before and were thrown away "
-                "by a preemption. Orange: the pool is too small for this load, or too many "
-                "sequences run at once.",
+                "Share of the computed tokens that had been computed before and were thrown away "
+                "by a preemption, in the engine where that is highest. Orange: its pool is too "
+                "small for its load, or too many sequences run at once.",
                 RATIO,
-                Q(RECOMPUTED, ""),
+                Q(worst(_RECOMPUTED), ""),
                 steps=limits.RECOMPUTED_SHARE,
                 span=3,
                 when_absent="idle",
@@ -155,7 +176,7 @@ def _verdict() -> Row:
                 "Memory that the next allocation can get, less the largest step so far, on the GPU "
                 "where that is least. Red: the next step as large runs out of memory. Open Memory.",
                 BYTES,
-                Q(f"min({gpu_room()}) or min({_HEADROOM})", ""),
+                Q(f"min({gpu_room()}) or min({gpu('kvscope_gpu_memory_headroom_bytes')})", ""),
                 steps=limits.ROOM_AFTER_PEAK_BYTES,
                 span=3,
                 when_absent="no GPU",
@@ -198,8 +219,9 @@ def _what() -> Row:
             rows(
                 202,
                 "Engines",
-                "One line an engine; click a model for its KV pool, a hit ratio for its prefix "
-                "cache. A coloured cell is where to begin.",
+                "One line an engine, the longest queue first; click a model for its KV pool, a "
+                "hit ratio for its prefix cache. A coloured cell is where to begin. Started lately "
+                "without your doing: it crashed; look at the end of its log.",
                 Q(worst(series("kvscope_kv_usage_ratio", basis="active"), by), "pool"),
                 Q(worst(series("kvscope_requests", state="running"), by), "running"),
                 Q(worst(series("kvscope_requests", state="waiting"), by), "waiting"),
@@ -207,6 +229,7 @@ def _what() -> Row:
                 Q(hits, "hits"),
                 Q(total(rate("kvscope_preemption_recomputed_tokens_total"), by), "twice"),
                 Q(worst(series("kvscope_kv_time_to_exhaustion_seconds"), by), "exhaustion"),
+                Q(_STARTED, "started"),
                 columns={
                     "model_name": Column("Model", link=to_engine_of_row("KV pool", KV_POOL)),
                     "instance": Column("Server", width=150),
@@ -220,9 +243,11 @@ def _what() -> Row:
                     ),
                     "twice": Column("Done twice", TOKENS_PER_SECOND, width=100),
                     "exhaustion": Column("Full in", SECONDS, limits.TIME_TO_EXHAUSTION),
+                    "started": Column("Started", units.DateTimeFromNow, width=130),
                 },
                 span=24,
-                height=5,
+                height=8,
+                worst_first="Waiting",
             ),
         ],
     )

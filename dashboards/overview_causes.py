@@ -20,6 +20,7 @@ from dashboards.panels import (
 from dashboards.queries import (
     BY_ENGINE,
     ENGINE_LEGEND,
+    GPU_LEGEND,
     SERVER,
     firing_by_rank,
     gpu_room,
@@ -30,6 +31,10 @@ from dashboards.queries import (
     total,
     worst,
 )
+
+_FIRST_TOKEN = "kvscope_time_to_first_token_seconds"
+_HIT = "kvscope_prefix_cache_hit_tokens_total"
+_QUERIED = "kvscope_prefix_cache_queried_tokens_total"
 
 
 def since_when() -> Row:
@@ -67,12 +72,12 @@ def since_when() -> Row:
                 303,
                 "Time to first token",
                 "What users wait before they see anything. A p99 far from the p50: a few requests "
-                "pay for the others; look at waiting requests and preemptions at that moment.",
-                *(
-                    Q(quantile(q, "kvscope_time_to_first_token_seconds"), f"p{q * 100:g}")
-                    for q in (0.5, 0.95, 0.99)
-                ),
+                "pay for the others; look at waiting requests and preemptions at that moment. A "
+                "worst engine far from all: it alone is sick; sort the engines by it.",
+                *(Q(quantile(q, _FIRST_TOKEN), f"p{q * 100:g}") for q in (0.5, 0.95, 0.99)),
+                Q(worst(quantile(0.95, _FIRST_TOKEN, BY_ENGINE)), "p95, worst engine"),
                 steps=limits.FIRST_TOKEN_SECONDS,
+                right=True,
             ),
             graph(
                 304,
@@ -131,10 +136,10 @@ def why() -> Row:
                 RATIO,
                 Q(
                     share(
-                        total(rate("kvscope_prefix_cache_hit_tokens_total", phase="first")),
-                        total(rate("kvscope_prefix_cache_queried_tokens_total", phase="first")),
+                        total(rate(_HIT, phase="first"), BY_ENGINE),
+                        total(rate(_QUERIED, phase="first"), BY_ENGINE),
                     ),
-                    "hit ratio",
+                    ENGINE_LEGEND,
                 ),
                 high=1,
                 span=8,
@@ -144,8 +149,9 @@ def why() -> Row:
             graph(
                 404,
                 "Ends and refusals",
-                "Requests by how they ended. error: see the log. refused: more arrive than can "
-                "be served. abort: clients gave up, often because of waiting.",
+                "Requests by how they ended. error: see the log. refused: at the door, whatever "
+                "the reason; the KV pool dashboard tells them apart. abort: clients gave up, often "
+                "because of waiting.",
                 REQUESTS_PER_SECOND,
                 Q(total(rate("kvscope_requests_finished_total"), "reason"), "{{reason}}"),
                 Q(total(rate("kvscope_requests_rejected_total")), "refused"),
@@ -172,15 +178,22 @@ def why() -> Row:
                 "Headroom less the largest step so far, by GPU. Towards 0: another process grew, "
                 "or torch's cache is fragmented; open Memory.",
                 BYTES,
-                Q(f"min by (instance, gpu, uuid) ({gpu_room()})", "GPU {{gpu}} of {{instance}}"),
+                Q(f"min by (instance, gpu, uuid) ({gpu_room()})", GPU_LEGEND),
                 steps=limits.ROOM_AFTER_PEAK_BYTES,
                 low=None,
                 span=8,
+                calcs=("lastNotNull", "min"),
                 when_absent="No GPU is read, or its server tells nothing of its allocator.",
                 link=to_dashboard("Memory", MEMORY),
             ),
         ],
     )
+
+
+def _dearest(counter: str) -> str:
+    """The rates of the server where their sum is highest."""
+    each = rate(counter, SERVER)
+    return f"{each} and on (job, instance) topk(1, {total(each, 'job, instance')})"
 
 
 def trust() -> Row:
@@ -217,6 +230,7 @@ def trust() -> Row:
                 Q(total(rate("kvscope_fold_errors_total", SERVER)), "failed folds"),
                 span=6,
                 height=7,
+                listed=True,
             ),
             graph(
                 605,
@@ -235,14 +249,15 @@ def trust() -> Row:
                 span=6,
                 height=7,
                 steps=limits.LAG_SECONDS,
+                listed=True,
             ),
             graph(
                 606,
                 "What the exporter costs",
-                "CPU spent on events, by fold, as a share of one core. Above a tenth in the "
-                "engine's process it competes with the engine: report it.",
+                "CPU spent on events, by fold, as a share of one core, in the server where that is "
+                "most at the moment. Above a tenth it competes with its engine: report it.",
                 RATIO,
-                Q(total(rate("kvscope_fold_seconds_total", SERVER), "fold"), "{{fold}}"),
+                Q(total(_dearest("kvscope_fold_seconds_total"), "fold"), "{{fold}}"),
                 stacked=True,
                 span=6,
                 height=7,
