@@ -1,0 +1,206 @@
+"""Queries whose answer somebody acts on, asked of made-up series through promtool."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from alerts.slo import ERRORS, slo_groups
+from alerts.timing import Timing
+from dashboards.boards import BOARDS, FOLDER
+from dashboards.queries import process
+from tests.alerts.tools import promtools, run
+from tests.dashboards.promql import VARIABLE
+
+MACROS = {"__rate_interval": "1m", "__range": "10m"}
+SICK, WELL = (f'model_name="{m}",instance="{m}:8000",engine="0",job="kvscope"' for m in "ab")
+CARD_1, CARD_2 = (f'gpu="{i}",uuid="GPU-{i}",job="kvscope"' for i in "12")
+SERVERS = {f'kvscope_host_memory_bytes{{kind="resident",{who}}}': "1x200" for who in (SICK, WELL)}
+
+Board = dict[str, Any]
+
+
+def board(uid: str) -> Board:
+    loaded: Board = json.loads((FOLDER / f"{uid}.json").read_text())
+    return loaded
+
+
+def query(uid: str, panel: int, ref: str = "A", **chosen: str) -> str:
+    """As Grafana sends it; a variable that is not chosen is at All."""
+    (found,) = (p for p in board(f"kvscope-{uid}")["panels"] if p["id"] == panel)
+    (expr,) = (t["expr"] for t in found["targets"] if t["refId"] == ref)
+    return VARIABLE.sub(lambda m: MACROS.get(m[1]) or chosen.get(m[1], ".+"), expr)
+
+
+def check(
+    folder: Path, series: dict[str, str], answers: dict[str, dict[str, float]], at: str = "10m"
+) -> None:
+    """answers: by query, the labels and value of each series that it returns. A sample each 5 s."""
+    path = folder / "case.yml"
+    case = {
+        "interval": "5s",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "promql_expr_test": [
+            {
+                "expr": expr,
+                "eval_time": at,
+                "exp_samples": [{"labels": k, "value": v} for k, v in expected.items()],
+            }
+            for expr, expected in answers.items()
+        ],
+    }
+    document = {"rule_files": [], "evaluation_interval": "5s", "tests": [case]}
+    path.write_text(yaml.safe_dump(document))  # samples are loaded up to the last evaluation
+    for tool in promtools():
+        run(tool, "test", "rules", str(path))
+
+
+def finished(who: str, **values: str) -> dict[str, str]:
+    """Ends and refusals by reason; those not named are at 0."""
+    ends = {reason: values.pop(reason, "0x200") for reason in ("stop", "length", "abort", "error")}
+    refusals = {r: values.pop(r, "0x200") for r in ("queue_full", "invalid", "engine_dead")}
+    return {
+        f'kvscope_requests_{kind}_total{{reason="{reason}",{who}}}': added
+        for kind, reasons in (("finished", ends), ("rejected", refusals))
+        for reason, added in reasons.items()
+    }
+
+
+@pytest.mark.promtool
+def test_one_sick_engine_is_not_averaged_away(tmp_path: Path) -> None:
+    buckets = "kvscope_time_to_first_token_seconds_bucket"
+    again, steps = "kvscope_preemption_recomputed_tokens_total", "kvscope_step_tokens_total"
+    series = {
+        **finished(SICK, stop="0+2x200", error="0+1x200", queue_full="0+1x200"),
+        **finished(WELL, stop="0+1000x200"),
+        **{f'{buckets}{{le="{le}",{WELL}}}': "0+1000x200" for le in ("1", "5", "+Inf")},
+        f'{buckets}{{le="1",{SICK}}}': "0x200",
+        **{f'{buckets}{{le="{le}",{SICK}}}': "0+1x200" for le in ("5", "+Inf")},
+        f"{again}{{{SICK}}}": "0+50x200",
+        f"{again}{{{WELL}}}": "0x200",
+        **{f'{steps}{{phase="decode",{who}}}': "0+100x200" for who in (SICK, WELL)},
+    }
+    answers = {104: {"{}": 0.5}, 105: {"{}": 4.8}, 107: {"{}": 0.5}}
+    check(tmp_path, series, {query("overview", n): answer for n, answer in answers.items()})
+
+
+@pytest.mark.promtool
+def test_what_clients_did_is_no_error(tmp_path: Path) -> None:
+    series = finished(SICK, stop="0+1x200", abort="0+9x200", invalid="0+9x200")
+    check(tmp_path, series, {query("overview", 104): {"{}": 0}})
+
+
+def test_the_error_ratio_counts_what_the_service_level_counts() -> None:
+    pattern = re.compile(r'kvscope_requests_(\w+)_total\{reason=~?"([\w|]+)"')
+    group, _ = slo_groups(Timing())
+    (rule,) = (
+        rule
+        for rule in group.rules
+        if getattr(rule, "record", "") == f"model:{ERRORS.metric}_bad:ratio_rate5m"
+    )
+    assert set(pattern.findall(query("overview", 104))) == set(pattern.findall(rule.expr))
+
+
+@pytest.mark.promtool
+@pytest.mark.parametrize(
+    ("at", "shown"),
+    [("3600s", 0), ("3640s", 0), ("3670s", 3670)],
+    ids=["idle", "in its first prompt", "hangs"],
+)
+def test_the_first_step_after_an_idle_hour_does_not_look_like_a_hang(
+    tmp_path: Path, at: str, shown: int
+) -> None:
+    """A request from 3605 s on; the last step was at 0."""
+    series = {
+        f"kvscope_last_step_timestamp_seconds{{{SICK}}}": "0x800",
+        f'kvscope_requests{{state="running",{SICK}}}': "0x720 1x80",
+        f'kvscope_requests{{state="waiting",{SICK}}}': "0x800",
+    }
+    check(tmp_path, series, {query("overview", 103): {"{}": shown}}, at=at)
+
+
+@pytest.mark.promtool
+def test_a_busy_engine_that_stops_stepping_hangs_at_once(tmp_path: Path) -> None:
+    series = {
+        f"kvscope_last_step_timestamp_seconds{{{SICK}}}": "0+5x100 500x100",
+        f'kvscope_requests{{state="running",{SICK}}}': "3x200",
+    }
+    check(tmp_path, series, {query("overview", 103): {"{}": 15}}, at="515s")
+
+
+@pytest.mark.promtool
+def test_gpus_are_those_of_servers_that_serve_the_model(tmp_path: Path) -> None:
+    headroom, peak = "kvscope_gpu_memory_headroom_bytes", "kvscope_gpu_activation_peak_bytes"
+    series = {
+        **SERVERS,
+        f'{headroom}{{instance="a:8000",{CARD_1}}}': "10x200",
+        f'{peak}{{instance="a:8000",{CARD_1}}}': "3x200",
+        f'{headroom}{{instance="b:8000",{CARD_2}}}': "10x200",
+        f'{peak}{{instance="b:8000",{CARD_2}}}': "9x200",
+    }
+    room = {"": 1, "a": 7, "b": 1}
+    answers = {
+        query("overview", 108, **({"model": model} if model else {})): {"{}": float(left)}
+        for model, left in room.items()
+    }
+    check(tmp_path, series, answers)
+
+
+def test_every_query_about_gpus_follows_the_choice_of_model() -> None:
+    for uid in BOARDS:
+        for panel in board(uid)["panels"]:
+            for target in panel.get("targets", []):
+                if "kvscope_gpu_" in target["expr"]:
+                    assert process() in target["expr"], f"{uid} {panel['id']} {target['refId']}"
+
+
+def test_alerts_of_other_servers_draw_no_bars() -> None:
+    for uid in BOARDS:
+        for annotation in board(uid)["annotations"]["list"]:
+            assert 'instance=~"$instance|"' in annotation["expr"]
+
+
+@pytest.mark.promtool
+def test_a_lost_gpu_is_one_however_many_servers_see_it(tmp_path: Path) -> None:
+    both = ("a:8000", "b:8000")
+    series = {
+        **SERVERS,
+        **{f'kvscope_gpu_up{{instance="{server}",{CARD_1}}}': "0x200" for server in both},
+        **{f'kvscope_gpu_up{{instance="{server}",{CARD_2}}}': "1x200" for server in both},
+    }
+    check(tmp_path, series, {query("memory", 601): {"{}": 1}})
+
+
+@pytest.mark.promtool
+def test_mig_instances_of_two_cards_are_two(tmp_path: Path) -> None:
+    family = "kvscope_gpu_mig_memory_bytes"
+    rest = 'gpu_instance_id="1",state="used"'
+    series = {
+        **SERVERS,
+        f'{family}{{instance="a:8000",{rest},{CARD_1}}}': "3x200",
+        f'{family}{{instance="b:8000",{rest},{CARD_2}}}': "4x200",
+    }
+    answer = {f'{{{rest},uuid="GPU-1"}}': 3.0, f'{{{rest},uuid="GPU-2"}}': 4.0}
+    check(tmp_path, series, {query("memory", 503, "B"): answer})
+
+
+@pytest.mark.promtool
+def test_what_the_exporter_costs_is_that_of_one_server(tmp_path: Path) -> None:
+    family = "kvscope_fold_seconds_total"
+    series = {
+        f'{family}{{fold="{fold}",instance="{server}:8000",job="kvscope"}}': f"0+{growth}x200"
+        for server, growth in (("a", 1), ("b", 2))
+        for fold in ("ledger", "steps")
+    }
+    answer = {'{fold="ledger"}': 0.4, '{fold="steps"}': 0.4}
+    check(tmp_path, series, {query("overview", 606): answer})
+
+
+@pytest.mark.promtool
+def test_a_restart_is_seen_in_the_row_of_its_engine(tmp_path: Path) -> None:
+    start = "process_start_time_seconds"
+    series = {**SERVERS, f'{start}{{instance="a:8000",job="kvscope"}}': "500x200"}
+    check(tmp_path, series, {query("overview", 202, "H"): {f"{{{SICK}}}": 500_000.0}})
