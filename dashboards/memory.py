@@ -177,8 +177,8 @@ def _where() -> Row:
             rows(
                 203,
                 "Cards",
-                "One line a card and server. Room is what a step can still take beyond the largest "
-                "so far: a red cell is where to begin.",
+                "One line a card and server, the fullest first. Room is what a step can still take "
+                "beyond the largest so far: a red cell is where to begin.",
                 Q(worst(_TOTAL, BY_GPU), "total"),
                 Q(worst(gpu("kvscope_gpu_memory_used_ratio"), BY_GPU), "used"),
                 Q(worst(_HEADROOM, BY_GPU), "headroom"),
@@ -198,6 +198,7 @@ def _where() -> Row:
                 },
                 height=5,
                 when_absent=_NO_GPU,
+                worst_first="In use",
             ),
         ],
     )
