@@ -65,8 +65,8 @@ _RECOMPUTED = share(
     total(rate("kvscope_preemption_recomputed_tokens_total"), BY_ENGINE),
     total(rate("kvscope_step_tokens_total"), BY_ENGINE),
 )
-_STARTED = (
-    f"1000 * max by (job, instance) (process_start_time_seconds{{{SERVER}}})"
+_UP_FOR = (
+    f"(time() - max by (job, instance) ({series('process_start_time_seconds', SERVER)}))"
     f" * on (job, instance) group_right () group by (job, {BY_ENGINE}) ({process()})"
 )
 """Of the process, by engine."""
@@ -220,8 +220,9 @@ def _what() -> Row:
                 202,
                 "Engines",
                 "One line an engine, the longest queue first; click a model for its KV pool, a "
-                "hit ratio for its prefix cache. A coloured cell is where to begin. Started lately "
-                "without your doing: it crashed; look at the end of its log.",
+                "hit ratio for its prefix cache. A coloured cell is where to begin. Up for less "
+                "than its neighbours, and not by your doing: it crashed; look at the end of its "
+                "log.",
                 Q(worst(series("kvscope_kv_usage_ratio", basis="active"), by), "pool"),
                 Q(worst(series("kvscope_requests", state="running"), by), "running"),
                 Q(worst(series("kvscope_requests", state="waiting"), by), "waiting"),
@@ -229,7 +230,7 @@ def _what() -> Row:
                 Q(hits, "hits"),
                 Q(total(rate("kvscope_preemption_recomputed_tokens_total"), by), "twice"),
                 Q(worst(series("kvscope_kv_time_to_exhaustion_seconds"), by), "exhaustion"),
-                Q(_STARTED, "started"),
+                Q(_UP_FOR, "up"),
                 columns={
                     "model_name": Column("Model", link=to_engine_of_row("KV pool", KV_POOL)),
                     "instance": Column("Server", width=150),
@@ -243,7 +244,7 @@ def _what() -> Row:
                     ),
                     "twice": Column("Done twice", TOKENS_PER_SECOND, width=100),
                     "exhaustion": Column("Full in", SECONDS, limits.TIME_TO_EXHAUSTION),
-                    "started": Column("Started", units.DateTimeFromNow, width=145),
+                    "up": Column("Up for", SECONDS, width=100),
                 },
                 span=24,
                 height=8,
