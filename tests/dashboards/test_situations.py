@@ -1,59 +1,18 @@
 """What panels say in situations that no healthy server shows: promtool evaluates their queries."""
 
-import json
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
-from dashboards.boards import FOLDER
-from tests.alerts.tools import promtools, run
-from tests.dashboards.promql import VARIABLE
+from tests.dashboards.evaluate import Series, query
+from tests.dashboards.evaluate import check as check_every
 
 pytestmark = pytest.mark.promtool
 
-TOOL = (promtools() or ["promtool"])[0]
-MACROS = {"__rate_interval": "1m", "__range": "10m"}
-MINUTES = 10
-"""Of history, a scrape every 15 s."""
-SCRAPES = MINUTES * 4
-
-Series = dict[str, str]
-"""Selector to values, in promtool's notation."""
-
-
-def query(uid: str, panel: int, ref: str = "A") -> str:
-    """A panel's, with every variable at 'All'."""
-    board = json.loads((FOLDER / f"{uid}.json").read_text())
-    values = MACROS | {
-        v["name"]: v["allValue"] for v in board["templating"]["list"] if v["type"] == "query"
-    }
-    found = next(p for p in board["panels"] if p["id"] == panel)
-    expr = next(t["expr"] for t in found["targets"] if t["refId"] == ref)
-    return VARIABLE.sub(lambda match: values[match[1] or match[2]], expr)
-
-
-def check(folder: Path, series: Series, expected: dict[str, dict[str, float]]) -> None:
-    """expected: query to labels to value, at the end of the history.
-
-    To three places, because promtool compares to the last bit.
-    """
-    case: dict[str, Any] = {
-        "interval": "15s",
-        "input_series": [{"series": name, "values": v} for name, v in series.items()],
-        "promql_expr_test": [
-            {
-                "expr": f"round({expr}, 0.001)",
-                "eval_time": f"{MINUTES}m",
-                "exp_samples": [{"labels": at, "value": value} for at, value in samples.items()],
-            }
-            for expr, samples in expected.items()
-        ],
-    }
-    path = folder / "situation.test.yml"
-    path.write_text(yaml.safe_dump({"tests": [case]}))
-    run(TOOL, "test", "rules", str(path))
+SCRAPES = 40
+"""Of ten minutes of history."""
+check = partial(check_every, every="15s")
 
 
 def vllm(server: str, *, steps: int, running: int, engine: str = ',engine="0"') -> Series:
@@ -66,7 +25,7 @@ def vllm(server: str, *, steps: int, running: int, engine: str = ',engine="0"') 
     }
 
 
-HANGING = query("kvscope-vllm", 107)
+HANGING = query("vllm", 107)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +70,7 @@ def test_gaps_of_old_and_new_servers_make_one_quantile(tmp_path: Path) -> None:
             "+Inf": f"0+4x{SCRAPES}",
         }.items()
     }
-    check(tmp_path, series, {query("kvscope-vllm", 402, "A"): {"{}": 0.1}})
+    check(tmp_path, series, {query("vllm", 402, "A"): {"{}": 0.1}})
 
 
 MISSED = {"cold": 10, "evicted": 23, "unreachable": 0, "partial": 7}
@@ -138,7 +97,7 @@ def prefix_cache(server: str, *, forgets: bool) -> Series:
     }
 
 
-EVICTED, COLD = query("kvscope-prefix-cache", 103), query("kvscope-prefix-cache", 104)
+EVICTED, COLD = query("prefix-cache", 103), query("prefix-cache", 104)
 
 
 def test_misses_are_unknown_of_an_engine_that_forgot_what_it_saw(tmp_path: Path) -> None:
@@ -151,7 +110,7 @@ def test_misses_are_shares_of_the_engines_that_can_tell(tmp_path: Path) -> None:
 
 
 def test_the_blocks_asked_for_add_up_when_a_cause_is_unknown(tmp_path: Path) -> None:
-    hit, causes, unknown = (query("kvscope-prefix-cache", 201, ref) for ref in "ABC")
+    hit, causes, unknown = (query("prefix-cache", 201, ref) for ref in "ABC")
     series = prefix_cache("a", forgets=True)
     known = {'{cause="partial"}': 0.07, '{cause="unreachable"}': 0.0}
     check(tmp_path, series, {hit: {"{}": 0.6}, causes: known, unknown: {"{}": 0.33}})

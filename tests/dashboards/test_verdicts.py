@@ -1,61 +1,19 @@
 """Queries whose answer somebody acts on, asked of made-up series through promtool."""
 
-import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from alerts.slo import ERRORS, slo_groups
 from alerts.timing import Timing
-from dashboards.boards import BOARDS, FOLDER
+from dashboards.boards import BOARDS
 from dashboards.queries import process
-from tests.alerts.tools import promtools, run
-from tests.dashboards.promql import VARIABLE
+from tests.dashboards.evaluate import board, check, query
 
-MACROS = {"__rate_interval": "1m", "__range": "10m"}
 SICK, WELL = (f'model_name="{m}",instance="{m}:8000",engine="0",job="kvscope"' for m in "ab")
 CARD_1, CARD_2 = (f'gpu="{i}",uuid="GPU-{i}",job="kvscope"' for i in "12")
 SERVERS = {f'kvscope_host_memory_bytes{{kind="resident",{who}}}': "1x200" for who in (SICK, WELL)}
-
-Board = dict[str, Any]
-
-
-def board(uid: str) -> Board:
-    loaded: Board = json.loads((FOLDER / f"{uid}.json").read_text())
-    return loaded
-
-
-def query(uid: str, panel: int, ref: str = "A", **chosen: str) -> str:
-    """As Grafana sends it; a variable that is not chosen is at All."""
-    (found,) = (p for p in board(f"kvscope-{uid}")["panels"] if p["id"] == panel)
-    (expr,) = (t["expr"] for t in found["targets"] if t["refId"] == ref)
-    return VARIABLE.sub(lambda m: MACROS.get(m[1]) or chosen.get(m[1], ".+"), expr)
-
-
-def check(
-    folder: Path, series: dict[str, str], answers: dict[str, dict[str, float]], at: str = "10m"
-) -> None:
-    """answers: by query, the labels and value of each series that it returns. A sample each 5 s."""
-    path = folder / "case.yml"
-    case = {
-        "interval": "5s",
-        "input_series": [{"series": name, "values": values} for name, values in series.items()],
-        "promql_expr_test": [
-            {
-                "expr": expr,
-                "eval_time": at,
-                "exp_samples": [{"labels": k, "value": v} for k, v in expected.items()],
-            }
-            for expr, expected in answers.items()
-        ],
-    }
-    document = {"rule_files": [], "evaluation_interval": "5s", "tests": [case]}
-    path.write_text(yaml.safe_dump(document))  # samples are loaded up to the last evaluation
-    for tool in promtools():
-        run(tool, "test", "rules", str(path))
 
 
 def finished(who: str, **values: str) -> dict[str, str]:
@@ -151,7 +109,7 @@ def test_gpus_are_those_of_servers_that_serve_the_model(tmp_path: Path) -> None:
 
 def test_every_query_about_gpus_follows_the_choice_of_model() -> None:
     for uid in BOARDS:
-        for panel in board(uid)["panels"]:
+        for panel in board(uid.removeprefix("kvscope-"))["panels"]:
             for target in panel.get("targets", []):
                 if "kvscope_gpu_" in target["expr"]:
                     assert process() in target["expr"], f"{uid} {panel['id']} {target['refId']}"
@@ -159,7 +117,7 @@ def test_every_query_about_gpus_follows_the_choice_of_model() -> None:
 
 def test_alerts_of_other_servers_draw_no_bars() -> None:
     for uid in BOARDS:
-        for annotation in board(uid)["annotations"]["list"]:
+        for annotation in board(uid.removeprefix("kvscope-"))["annotations"]["list"]:
             assert 'instance=~"$instance|"' in annotation["expr"]
 
 

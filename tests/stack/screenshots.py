@@ -35,9 +35,9 @@ class Picture:
 
 
 PICTURES = {
-    "overview-healthy": Picture(dashboard="overview", situation="healthy", height=1520),
-    "overview-pressure": Picture(dashboard="overview", situation="pressure", height=1520),
-    "overview-incident": Picture(dashboard="overview", situation="incident", height=1520),
+    "overview-healthy": Picture(dashboard="overview", situation="healthy", height=1634),
+    "overview-pressure": Picture(dashboard="overview", situation="pressure", height=1634),
+    "overview-incident": Picture(dashboard="overview", situation="incident", height=1634),
     "kv-pool-pressure": Picture(dashboard="kv-pool", situation="pressure", height=1395),
     "prefix-cache-pressure": Picture(dashboard="prefix-cache", situation="pressure", height=1050),
     "memory-incident": Picture(dashboard="memory", situation="incident", height=1012),

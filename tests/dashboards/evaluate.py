@@ -1,0 +1,64 @@
+"""Queries of panels, asked of made-up series through promtool."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dashboards.boards import FOLDER
+from tests.alerts.tools import promtools, run
+from tests.dashboards.promql import VARIABLE
+
+MACROS = {"__rate_interval": "1m", "__range": "10m"}
+
+Series = dict[str, str]
+"""Selector to values, in promtool's notation."""
+Board = dict[str, Any]
+
+
+def board(name: str) -> Board:
+    """overview, kv-pool, ..."""
+    loaded: Board = json.loads((FOLDER / f"kvscope-{name}.json").read_text())
+    return loaded
+
+
+def query(name: str, panel: int, ref: str = "A", **chosen: str) -> str:
+    """As Grafana sends it; a variable that is not chosen is at All."""
+    shown = board(name)
+    variables = (v for v in shown["templating"]["list"] if v["type"] == "query")
+    values = {v["name"]: v["allValue"] for v in variables} | MACROS | chosen
+    (found,) = (p for p in shown["panels"] if p["id"] == panel)
+    (expr,) = (t["expr"] for t in found["targets"] if t["refId"] == ref)
+    return VARIABLE.sub(lambda match: values[match[1] or match[2]], expr)
+
+
+def check(
+    folder: Path,
+    series: Series,
+    answers: dict[str, dict[str, float]],
+    *,
+    at: str = "10m",
+    every: str = "5s",
+) -> None:
+    """answers: query to labels to value, at that moment. A sample in each interval.
+
+    Compared to three places, because promtool compares to the last bit.
+    """
+    case = {
+        "interval": every,
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "promql_expr_test": [
+            {
+                "expr": f"round({expr}, 0.001)",
+                "eval_time": at,
+                "exp_samples": [{"labels": k, "value": v} for k, v in expected.items()],
+            }
+            for expr, expected in answers.items()
+        ],
+    }
+    path = folder / "case.test.yml"
+    document = {"rule_files": [], "evaluation_interval": every, "tests": [case]}
+    path.write_text(yaml.safe_dump(document))  # samples are loaded up to the last evaluation
+    for tool in promtools():
+        run(tool, "test", "rules", str(path))
