@@ -4,9 +4,10 @@ import argparse
 from pathlib import Path
 
 from alerts.kubernetes import manifests
-from alerts.rule import GRAFANA, RUNBOOKS, Places
+from alerts.rule import GRAFANA, Places
 from alerts.rules import rule_file
 from alerts.timing import Timing
+from dashboards.runbooks import RUNBOOKS
 
 ROOT = Path(__file__).resolve().parents[1]
 

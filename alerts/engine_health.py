@@ -65,7 +65,8 @@ def _stalled(timing: Timing) -> Alert:
 def _dead(timing: Timing) -> tuple[Alert, Alert]:
     """By what it refuses, and by its silence: a load balancer that asks /health sends nothing."""
     refused = series("kvscope_requests_rejected_total", reason="engine_dead")
-    silence = f"(time() - {name('kvscope_source_last_message_timestamp_seconds')})"
+    last = series("kvscope_source_last_message_timestamp_seconds", source="inprocess")
+    silence = f"(time() - {last})"
     is_idle = f"(sum without (state) ({name('kvscope_requests')}) == bool 0)"
     summary = "An engine has failed and serves no request any more."
     return (

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from alerts.timing import Timing
+from dashboards.runbooks import RUNBOOKS
 
 Severity = Literal["critical", "warning", "info"]
 Topic = Literal[
@@ -24,7 +25,6 @@ Topic = Literal[
 """Alerts of one topic are about one problem: the worst of them silences the others."""
 Board = Literal["kvscope-overview", "kvscope-kv-pool", "kvscope-prefix-cache", "kvscope-memory"]
 
-RUNBOOKS = "https://github.com/kvscope/kvscope/blob/main/alerts/runbooks"
 GRAFANA = "http://localhost:3000"
 """Of the compose stack; `python -m alerts --grafana` names another."""
 

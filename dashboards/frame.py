@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 from grafana_foundation_sdk.builders import dashboard as db
 from grafana_foundation_sdk.models import dashboard as dm
 
-from dashboards.links import RUNBOOKS, SOURCE
+from dashboards.links import SOURCE
 from dashboards.panels import Panel
 from dashboards.queries import ALERT
+from dashboards.runbooks import RUNBOOKS
 
 TAG = "kvscope"
 RANGE = "now-30m"

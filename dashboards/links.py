@@ -6,10 +6,9 @@ from grafana_foundation_sdk.builders import dashboard as db
 from grafana_foundation_sdk.models import common
 from grafana_foundation_sdk.models import dashboard as dm
 
-SOURCE = common.DataSourceRef(type_val="prometheus", uid="${datasource}")
+from dashboards.runbooks import RUNBOOKS
 
-RUNBOOKS = "https://github.com/kvscope/kvscope/blob/main/alerts/runbooks"
-"""Base address of the runbooks; alerts say the same one."""
+SOURCE = common.DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 OVERVIEW, KV_POOL, PREFIX_CACHE, MEMORY, VLLM = (
     "kvscope-overview",

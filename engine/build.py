@@ -137,14 +137,14 @@ def _size_pool(
 ) -> PoolSize:
     layout = kv_layout(loaded.model.config, block_size, loaded.model.dtype)
 
-    def measure() -> int:
+    def measure(pool_bytes: int) -> int:
         assert not isinstance(memory, HostMemory), "a CPU's pool is not measured"
         return activation_peak(
             loaded.model,
             memory,
             scheduler,
             block_size=block_size,
-            pool_tokens=memory.free() // layout.bytes_per_token,
+            pool_tokens=pool_bytes // layout.bytes_per_token,
         )
 
     footprint = Footprint(

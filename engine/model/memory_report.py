@@ -50,19 +50,9 @@ class MemoryReporter:
             reserved_peak_bytes=_current(stats, "reserved_bytes", "peak"),
             alloc_retries=stats.get("num_alloc_retries"),
             ooms=stats.get("num_ooms"),
-            activation_peak_bytes=None
-            if peak is None
-            else activation_peak(peak, held, self._profiled_peak),
+            # Start-up's largest step ran without a pool, whose bytes now hide it in torch's peak.
+            activation_peak_bytes=None if peak is None else max(peak - held, self._profiled_peak),
         )
-
-
-def activation_peak(allocated_peak: int, held: int, profiled: int) -> int:
-    """Bytes that the largest step took beyond `held`, weights and pool.
-
-    Torch's peak alone does not tell it: the start-up's largest step ran without the pool, and once
-    there is a pool, its own bytes hide that step in the peak.
-    """
-    return max(allocated_peak - held, profiled)
 
 
 def _current(stats: dict[str, Any], family: str, statistic: str = "current") -> int | None:

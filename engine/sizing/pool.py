@@ -97,29 +97,28 @@ class PoolSizer:
         )
 
     def size(
-        self, scheduler: SchedulerConfig, footprint: Footprint, measure: Callable[[], int]
+        self, scheduler: SchedulerConfig, footprint: Footprint, measure: Callable[[int], int]
     ) -> PoolSize:
         """Size the pool and log every term.
 
-        measure: runs the largest batch, leaves nothing behind, and returns the bytes that it took
-        at its peak beyond what was allocated before; called on a device only.
+        measure: runs the largest batches that a pool of so many bytes allows, leaves nothing
+        behind, and returns the bytes that they took at their peak beyond what was allocated before;
+        called on a device only.
 
         Raises PoolSizeError if there is no room, or not for one sequence of max_model_len tokens.
         """
         cache, bytes_per_block = self._cache, footprint.bytes_per_block
         needed = -(-scheduler.max_model_len // cache.block_size)
         terms: Terms = {}
-        # Also where the size is told: what a step takes is what the headroom is compared with.
+        told = self._told(bytes_per_block)
         peak = 0
         if not isinstance(self._memory, HostMemory):
-            peak = measure()
+            # Where the size is told, too: the headroom is compared with what a step takes.
+            free = self._memory.free()
+            peak = measure(free if told is None else min(told[0] * bytes_per_block, free))
             self._memory.trim()
-        if cache.num_gpu_blocks_override is not None:
-            blocks = cache.num_gpu_blocks_override
-            rule = "--num-gpu-blocks-override"
-        elif cache.kv_cache_memory_bytes is not None:
-            blocks = cache.kv_cache_memory_bytes // bytes_per_block
-            rule = f"--kv-cache-memory-bytes {cache.kv_cache_memory_bytes}"
+        if told is not None:
+            blocks, rule = told
         elif isinstance(self._memory, HostMemory):
             useful = scheduler.max_num_seqs * needed
             free = self._memory.free()
@@ -143,6 +142,15 @@ class PoolSizer:
         logger.info("%s", size.table())
         self._warn_if_tight(size)
         return size
+
+    def _told(self, bytes_per_block: int) -> tuple[int, str] | None:
+        """Blocks, and the option that says so."""
+        blocks, size = self._cache.num_gpu_blocks_override, self._cache.kv_cache_memory_bytes
+        if blocks is not None:
+            return blocks, "--num-gpu-blocks-override"
+        if size is not None:
+            return size // bytes_per_block, f"--kv-cache-memory-bytes {size}"
+        return None
 
     def _host_terms(self, footprint: Footprint, free: int, blocks: int) -> Terms:
         pool = blocks * footprint.bytes_per_block

@@ -186,6 +186,20 @@ def test_a_told_size_has_no_terms_but_its_peak_is_measured(checkpoint: Path) -> 
     assert created.memory_terms == {}
 
 
+def test_the_largest_steps_are_those_that_a_told_pool_can_hold(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[int] = []
+
+    def peak(*arguments: Any, pool_tokens: int, **settings: Any) -> int:
+        tried.append(pool_tokens)
+        return PEAK
+
+    monkeypatch.setattr("engine.build.activation_peak", peak)
+    build(checkpoint, SimulatedCuda(64 * MIB), num_gpu_blocks_override=32)
+    assert tried == [32 * 16]
+
+
 @pytest.mark.parametrize(("free", "warned"), [(6 * MIB, True), (24 * MIB, False)])
 def test_a_told_size_that_leaves_too_little_for_steps_is_warned_of(
     checkpoint: Path, caplog: pytest.LogCaptureFixture, free: int, warned: bool
