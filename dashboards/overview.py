@@ -19,11 +19,10 @@ from dashboards.panels import BYTES, COUNT, RATIO, SECONDS, TOKENS_PER_SECOND, Q
 from dashboards.queries import (
     ALERT,
     BY_ENGINE,
-    SERVER,
-    WHOLE_RANGE,
     firing_by_rank,
     gpu,
     gpu_room,
+    known_servers,
     or_zero,
     process,
     quantile,
@@ -31,6 +30,7 @@ from dashboards.queries import (
     series,
     share,
     total,
+    up_for,
     worst,
 )
 from dashboards.tables import Column, note, rows
@@ -39,11 +39,7 @@ _FOR_A_MINUTE = "1m:5s"
 """Window and resolution of a subquery: those of KvscopeEngineStalled, at whatever interval a rate
 would need."""
 _FIRING = f'ALERTS{{alertstate="firing",{ALERT}}}'
-_KNOWN_SERVERS = (
-    f"group by (job, instance) (last_over_time({series('kvscope_kv_capacity_blocks')}"
-    f"[{WHOLE_RANGE}]))"
-)
-"""Those that told of an engine in the time range, so that one that is gone still counts."""
+_KNOWN_SERVERS = known_servers(series("kvscope_kv_capacity_blocks"))
 _HAS_WORK = (
     f"min_over_time((sum by (job, {BY_ENGINE}) ({series('kvscope_requests')}))"
     f"[{_FOR_A_MINUTE}]) > 0"
@@ -65,11 +61,6 @@ _RECOMPUTED = share(
     total(rate("kvscope_preemption_recomputed_tokens_total"), BY_ENGINE),
     total(rate("kvscope_step_tokens_total"), BY_ENGINE),
 )
-_UP_FOR = (
-    f"(time() - max by (job, instance) ({series('process_start_time_seconds', SERVER)}))"
-    f" * on (job, instance) group_right () group by (job, {BY_ENGINE}) ({process()})"
-)
-"""Of the process, by engine."""
 
 
 def build() -> db.Dashboard:
@@ -230,7 +221,7 @@ def _what() -> Row:
                 Q(hits, "hits"),
                 Q(total(rate("kvscope_preemption_recomputed_tokens_total"), by), "twice"),
                 Q(worst(series("kvscope_kv_time_to_exhaustion_seconds"), by), "exhaustion"),
-                Q(_UP_FOR, "up"),
+                Q(up_for(process()), "up"),
                 columns={
                     "model_name": Column("Model", link=to_engine_of_row("KV pool", KV_POOL)),
                     "instance": Column("Server", width=150),

@@ -107,6 +107,20 @@ def process() -> str:
     return series("kvscope_host_memory_bytes", kind="resident")
 
 
+def up_for(engines: str) -> str:
+    """Seconds since the process began, by engine. engines: a series of each."""
+    began = series("process_start_time_seconds", SERVER)
+    return (
+        f"(time() - max by (job, instance) ({began}))"
+        f" * on (job, instance) group_right () group by (job, {BY_ENGINE}) ({engines})"
+    )
+
+
+def known_servers(engines: str) -> str:
+    """Those that told of an engine in the time range, so that one that is gone still counts."""
+    return f"group by (job, instance) (last_over_time({engines}[{WHOLE_RANGE}]))"
+
+
 def of_chosen(expr: str, window: str = "") -> str:
     """Device-level series of the servers whose engine is chosen: a card knows of no model.
 

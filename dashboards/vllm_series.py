@@ -4,7 +4,7 @@ Where a metric was renamed, both names are asked, series by series: while a flee
 servers have the old one. Aggregate outside of the `or`.
 """
 
-from dashboards.queries import BY_ENGINE, WHOLE_RANGE, quantile_of, rate, series
+from dashboards.queries import BY_ENGINE, known_servers, quantile_of, rate, series, up_for
 
 USAGE = f"({series('vllm:kv_cache_usage_perc')} or {series('vllm:gpu_cache_usage_perc')})"
 HITS = f"({rate('vllm:prefix_cache_hits_total')} or {rate('vllm:gpu_prefix_cache_hits_total')})"
@@ -21,16 +21,9 @@ REFUSALS = "vllm:admission_rejections_total"
 MODEL_OF_SERVER = 'model_name=~"$model",instance=~"$instance"'
 """The selector of what a server tells without saying which engine."""
 
-_SERVER = 'instance=~"$instance"'
-_ENGINES = f"group by (job, {BY_ENGINE}) ({series('vllm:num_requests_running')})"
-KNOWN_SERVERS = (
-    f"group by (job, instance) (last_over_time({series('vllm:num_requests_running')}"
-    f"[{WHOLE_RANGE}]))"
-)
-UP_SECONDS = (
-    f"{_ENGINES} * on (job, instance) group_left ()"
-    f" (time() - max by (job, instance) ({series('process_start_time_seconds', _SERVER)}))"
-)
+_RUNNING = series("vllm:num_requests_running")
+KNOWN_SERVERS = known_servers(_RUNNING)
+UP_SECONDS = up_for(_RUNNING)
 
 HANG_WINDOW = "2m"
 """Long enough for two scrapes a minute apart, and for a prompt so long that many steps pass without

@@ -33,10 +33,6 @@ class SamplingParams:
     logprobs: int | None = None
     """Alternatives reported with each token's log probability; None: no log probabilities."""
 
-    @property
-    def greedy(self) -> bool:
-        return self.temperature == 0.0
-
 
 @dataclass(slots=True, eq=False)
 class Request:
@@ -77,11 +73,6 @@ class Request:
     @property
     def num_output_tokens(self) -> int:
         return len(self.tokens) - self.prompt_length
-
-    @property
-    def max_length(self) -> int:
-        """Tokens it will hold if it runs to max_tokens."""
-        return self.prompt_length + self.sampling.max_tokens
 
 
 class SampledToken(NamedTuple):

@@ -45,7 +45,11 @@ def test_committed_blocks_are_what_the_running_requests_may_still_need() -> None
         fold.on_batch(
             batch(0, *engine.events[before:], step(engine.pool.num_active, running=len(running)))
         )
-        owed = sum(-(-(r.max_length - 1) // 4) - len(r.block_table) for r in running)
+        most = (r.prompt_length + r.sampling.max_tokens for r in running)
+        owed = sum(
+            -(-(tokens - 1) // 4) - len(r.block_table)
+            for tokens, r in zip(most, running, strict=True)
+        )
         assert fold.committed_blocks == engine.pool.num_active + owed
         seen += 1
     assert seen > 20
