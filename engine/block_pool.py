@@ -7,8 +7,8 @@ call, so that replaying the events gives this state.
 
 from collections.abc import Iterable, Sequence
 
-from engine.bus import Bus
-from engine.events import (
+from kvscope_events.bus import Bus
+from kvscope_events.events import (
     AllocationCause,
     BlockHash,
     BlocksAllocated,

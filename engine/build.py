@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from engine.block_pool import BlockPool
-from engine.bus import Bus, EventBus
+from kvscope_events.bus import Bus, EventBus
 from engine.config import (
     DEFAULT_MAX_NUM_BATCHED_TOKENS,
     DEFAULT_MAX_NUM_SEQS,

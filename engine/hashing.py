@@ -10,7 +10,7 @@ import struct
 from collections.abc import Sequence
 from hashlib import sha256
 
-from engine.events import BlockHash
+from kvscope_events.events import BlockHash
 
 DIGEST_BYTES = 16
 """128 bits: two different prefixes collide once in 2**64 blocks."""

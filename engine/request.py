@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
 
-from engine.events import FinishReason
+from kvscope_events.events import FinishReason
 from engine.hashing import PrefixHasher
 
 

@@ -10,9 +10,9 @@ from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.bus import Bus
+from kvscope_events.bus import Bus
 from engine.config import SchedulerConfig
-from engine.events import (
+from kvscope_events.events import (
     FinishReason,
     FirstToken,
     PreemptionCause,

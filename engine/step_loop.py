@@ -14,8 +14,8 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from engine.block_pool import BlockPool
-from engine.bus import Bus
-from engine.events import (
+from kvscope_events.bus import Bus
+from kvscope_events.events import (
     DeviceMemorySampled,
     DeviceOutOfMemory,
     FinishReason,

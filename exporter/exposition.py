@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 
-from engine.bus import Subscription
+from kvscope_events.bus import Subscription
 from exporter.catalogue import COMPAT_SETS
 from exporter.clock import Clock
 from exporter.collect import EngineCollector

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from engine.events import Batch
+from kvscope_events.events import Batch
 from exporter.clock import Clock
 from exporter.fold import Fold
 from exporter.sources import Source

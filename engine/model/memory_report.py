@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from engine.events import DeviceMemorySampled
+from kvscope_events.events import DeviceMemorySampled
 
 
 class MemoryReporter:

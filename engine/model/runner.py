@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from engine.events import DeviceMemorySampled
+from kvscope_events.events import DeviceMemorySampled
 from engine.model.attention import PagedStep, paged_step
 from engine.model.kv_cache import KVCache, KVLayout, kv_layout
 from engine.model.limits import max_model_len

@@ -9,7 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from engine.events import RejectReason
+from kvscope_events.events import RejectReason
 from engine.server.protocol import FieldError
 from engine.step_loop import EngineUnavailableError, QueueFullError
 

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
-from engine.events import FinishReason
+from kvscope_events.events import FinishReason
 from engine.model.tokenizer import Tokenizer
 from engine.request import Request, SampledToken
 from engine.server.dispatch import Dispatcher

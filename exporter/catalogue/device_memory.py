@@ -2,10 +2,24 @@
 
 from typing import get_args
 
-from engine.events import OutOfMemoryAction
+from kvscope_events.events import OutOfMemoryAction
 from exporter.catalogue.metric import DEVICE, ENGINE, Metric
 
 _SAMPLED = ("DeviceMemorySampled",)
+
+
+def _torch(figure: str, help: str) -> Metric:
+    return Metric(
+        name=f"kvscope_gpu_torch_{figure}_bytes",
+        kind="gauge",
+        help=help,
+        unit="bytes",
+        group="device_memory",
+        labels=DEVICE,
+        otel_name=f"kvscope.gpu.torch.{figure}",
+        source=_SAMPLED,
+    )
+
 
 DEVICE_MEMORY = (
     Metric(
@@ -50,31 +64,13 @@ DEVICE_MEMORY = (
         otel_name="kvscope.gpu.activation_peak",
         source=_SAMPLED,
     ),
-    Metric(
-        name="kvscope_gpu_torch_memory_bytes",
-        kind="gauge",
-        help="Memory of torch's allocator: allocated to tensors (requested before rounding), "
-        "active with blocks that wait for a stream, reserved from the driver, inactive_split not "
-        "returnable.",
-        unit="bytes",
-        group="device_memory",
-        labels={
-            **DEVICE,
-            "kind": ("allocated", "active", "reserved", "requested", "inactive_split"),
-        },
-        otel_name="kvscope.gpu.torch.memory",
-        source=_SAMPLED,
-    ),
-    Metric(
-        name="kvscope_gpu_torch_memory_peak_bytes",
-        kind="gauge",
-        help="The most that torch's allocator ever had; the exporter never resets it.",
-        unit="bytes",
-        group="device_memory",
-        labels={**DEVICE, "kind": ("allocated", "reserved")},
-        otel_name="kvscope.gpu.torch.memory.peak",
-        source=_SAMPLED,
-    ),
+    _torch("allocated", "Memory of torch's allocator that tensors hold."),
+    _torch("active", "Memory of torch's allocator in use, or waiting for a stream to end its use."),
+    _torch("reserved", "Memory that torch's allocator holds of the driver."),
+    _torch("requested", "Memory that tensors asked for, before rounding."),
+    _torch("inactive_split", "Free parts of split blocks, which torch cannot return."),
+    _torch("allocated_peak", "The most that tensors ever held; the exporter never resets it."),
+    _torch("reserved_peak", "The most that torch ever held; the exporter never resets it."),
     Metric(
         name="kvscope_gpu_torch_alloc_retries_total",
         kind="counter",

@@ -2,7 +2,7 @@
 
 from typing import get_args
 
-from engine.events import EngineEvent
+from kvscope_events.events import EngineEvent
 from exporter.catalogue.metric import Labels, Metric
 
 SOURCES = ("inprocess",)

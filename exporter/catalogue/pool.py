@@ -2,7 +2,7 @@
 
 from typing import get_args
 
-from engine.events import AllocationCause, EvictionCause, ReleaseCause
+from kvscope_events.events import AllocationCause, EvictionCause, ReleaseCause
 from exporter.catalogue.metric import ENGINE, Metric
 
 STATE_EVENTS = (
@@ -71,17 +71,31 @@ POOL = (
         source=("PoolCreated", "PoolSnapshot"),
     ),
     Metric(
-        name="kvscope_kv_usage_ratio",
+        name="kvscope_kv_usable_blocks",
         kind="gauge",
-        help=(
-            "Share of the blocks that can be handed out which is referenced by requests (active), "
-            "or holds anything that can be found or is referenced (resident)."
-        ),
+        help="Blocks that can be handed out: the capacity without the reserved ones.",
+        unit="blocks",
+        group="pool",
+        otel_name="kvscope.kv.usable",
+        source=("PoolCreated", "PoolSnapshot"),
+    ),
+    Metric(
+        name="kvscope_kv_active_ratio",
+        kind="gauge",
+        help="Share of the usable blocks that sequences reference.",
         unit="ratio",
         group="pool",
-        labels={**ENGINE, "basis": ("active", "resident")},
-        otel_name="kvscope.kv.usage",
+        otel_name="kvscope.kv.active_ratio",
         aliases=("vllm:kv_cache_usage_perc", "sglang:token_usage", "trtllm_kv_cache_utilization"),
+        source=STATE_EVENTS,
+    ),
+    Metric(
+        name="kvscope_kv_resident_ratio",
+        kind="gauge",
+        help="Share of the usable blocks that hold content: referenced ones and cached ones.",
+        unit="ratio",
+        group="pool",
+        otel_name="kvscope.kv.resident_ratio",
         source=STATE_EVENTS,
     ),
     Metric(

@@ -2,7 +2,7 @@
 
 from typing import get_args
 
-from engine.events import PreemptionCause, PreemptionMode
+from kvscope_events.events import PreemptionCause, PreemptionMode
 from exporter.catalogue.metric import ENGINE, Metric
 
 PREEMPTION = (

@@ -3,7 +3,7 @@
 from exporter.catalogue.metric import ENGINE, Labels, Metric
 
 PHASES = ("first", "resumed")
-MISS_CAUSES = ("cold", "evicted", "unreachable", "partial")
+MISS_CAUSES = ("cold", "evicted", "forgotten", "unreachable", "partial")
 
 _BY_PHASE: Labels = {**ENGINE, "phase": PHASES}
 

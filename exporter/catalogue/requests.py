@@ -2,7 +2,7 @@
 
 from typing import get_args
 
-from engine.events import FinishReason, RejectReason
+from kvscope_events.events import FinishReason, RejectReason
 from exporter import buckets
 from exporter.catalogue.metric import ENGINE, Metric
 
@@ -34,6 +34,25 @@ REQUESTS = (
             "RequestFinished",
             "PoolCreated",
         ),
+    ),
+    Metric(
+        name="kvscope_requests_oldest_wait_seconds",
+        kind="gauge",
+        help="How long the request that has waited longest has waited, since it arrived or was "
+        "preempted; 0 when none waits.",
+        unit="seconds",
+        group="requests",
+        otel_name="kvscope.requests.oldest_wait",
+        source=("RequestArrived", "RequestScheduled", "RequestFinished", "StepCompleted"),
+    ),
+    Metric(
+        name="kvscope_engine_ready",
+        kind="gauge",
+        help="Whether the model is loaded and the engine takes requests.",
+        unit="",
+        group="requests",
+        otel_name="kvscope.engine.ready",
+        source=("Hello",),
     ),
     Metric(
         name="kvscope_requests_finished_total",

@@ -2,7 +2,7 @@
 
 from typing import get_args
 
-from engine.events import FinishReason
+from kvscope_events.events import FinishReason
 from exporter import buckets
 from exporter.catalogue.metric import ENGINE, Metric
 from exporter.catalogue.pool import STATE_EVENTS

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import typer
 import uvicorn
 
-from engine.bus import EventBus, NullBus
+from kvscope_events.bus import EventBus, NullBus
 from exporter.cli.gpu_devices import GpuDevices
 from exporter.engine_info import EngineInfo
 from exporter.exposition import Exporter

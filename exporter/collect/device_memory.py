@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from prometheus_client.core import Metric as Family
 
-from engine.events import DeviceMemorySampled
+from kvscope_events.events import DeviceMemorySampled
 from exporter.collect.families import Families
 from exporter.collect.gpu import Values, key_of
 from exporter.fold import DeviceMemory

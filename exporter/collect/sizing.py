@@ -5,7 +5,7 @@ from typing import get_args
 
 from prometheus_client.core import Metric as Family
 
-from engine.events import SizingTerm
+from kvscope_events.events import SizingTerm
 from exporter.collect.families import Families
 from exporter.engine_info import EngineInfo
 from exporter.fold import Ledger

@@ -2,7 +2,7 @@
 
 from typing import Any, get_args
 
-from engine.events import Batch, EngineEvent
+from kvscope_events.events import Batch, EngineEvent
 from exporter.fold.fold import Fold
 
 

@@ -2,7 +2,7 @@
 
 from typing import get_args
 
-from engine.events import (
+from kvscope_events.events import (
     AllocationCause,
     AllocationFailed,
     BlocksAllocated,

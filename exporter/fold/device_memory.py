@@ -6,7 +6,7 @@ A sample states a moment whole, so a gap makes none of it wrong; a reader asks h
 from collections import deque
 from typing import NamedTuple, get_args
 
-from engine.events import (
+from kvscope_events.events import (
     AllocationFailed,
     Batch,
     BlocksAllocated,

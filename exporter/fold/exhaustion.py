@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from engine.events import (
+from kvscope_events.events import (
     AllocationFailed,
     Batch,
     BlocksAllocated,

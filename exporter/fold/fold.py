@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from engine.events import Batch, EngineEvent
+from kvscope_events.events import Batch, EngineEvent
 
 Handlers = dict[type[Any], Callable[[Any], None]]
 """Event type to bound method: one look-up per event, where a match would compare up to 17 types."""

@@ -6,7 +6,7 @@ count, and their last emission is kept once, not per request.
 
 from collections import Counter
 
-from engine.events import (
+from kvscope_events.events import (
     AllocationFailed,
     Batch,
     BlocksAllocated,

@@ -4,7 +4,7 @@ Equal to the pool's own state after every batch, or `known` is False. An event t
 state is counted, applied as far as it makes sense, and stays visible until the next snapshot.
 """
 
-from engine.events import (
+from kvscope_events.events import (
     AllocationFailed,
     BlockHash,
     BlocksAllocated,

@@ -3,7 +3,7 @@
 from itertools import product
 from typing import get_args
 
-from engine.events import (
+from kvscope_events.events import (
     AllocationFailed,
     BlocksAllocated,
     BlocksCached,

@@ -5,7 +5,7 @@ Holds the names that are resident now, and a bounded memory of the names that ev
 
 from collections import Counter
 
-from engine.events import (
+from kvscope_events.events import (
     AllocationFailed,
     BlockHash,
     BlocksAllocated,

@@ -6,7 +6,7 @@ abort while the engine idles is seen.
 
 from typing import get_args
 
-from engine.events import (
+from kvscope_events.events import (
     AllocationFailed,
     BlocksAllocated,
     BlocksCached,

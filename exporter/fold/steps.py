@@ -1,6 +1,6 @@
 """The engine's heartbeat: how long steps take, what they compute, when the last one ended."""
 
-from engine.events import (
+from kvscope_events.events import (
     AllocationFailed,
     Batch,
     BlocksAllocated,

@@ -3,7 +3,7 @@
 Semantics of vLLM 0.28 to 0.33, whose names these are.
 """
 
-from engine.events import (
+from kvscope_events.events import (
     AllocationFailed,
     BlocksAllocated,
     BlocksCached,

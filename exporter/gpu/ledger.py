@@ -7,7 +7,7 @@ what does not fit together is shown as `unattributed`, negative if need be.
 from collections.abc import Set
 from dataclasses import dataclass
 
-from engine.events import DeviceMemorySampled
+from kvscope_events.events import DeviceMemorySampled
 from exporter.gpu.sample import Memory, ProcessList
 
 

@@ -2,8 +2,8 @@
 
 from typing import ClassVar
 
-from engine.bus import Subscription
-from engine.events import Batch, PoolCreated, PoolSnapshot
+from kvscope_events.bus import Subscription
+from kvscope_events.events import Batch, PoolCreated, PoolSnapshot
 
 
 class InProcessSource:

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from engine.events import Batch
+from kvscope_events.events import Batch
 
 
 class Source(Protocol):

@@ -11,9 +11,9 @@ import httpx
 import pynvml
 import pytest
 
-from engine.bus import EventBus
+from kvscope_events.bus import EventBus
 from engine.config import CacheConfig, ModelConfig
-from engine.events import DeviceMemorySampled
+from kvscope_events.events import DeviceMemorySampled
 from engine.oom import DeviceOutOfMemoryError
 from engine.request import SampledToken, ScheduledSequence
 from exporter.engine_info import EngineInfo

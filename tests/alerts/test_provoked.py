@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from alerts.rules import alerts
-from engine.events import BlocksAllocated, BlocksReleased
+from kvscope_events.events import BlocksAllocated, BlocksReleased
 from tests.alerts.rig import (
     Host,
     Target,

@@ -15,7 +15,7 @@ import time
 from collections import deque
 from importlib.metadata import version
 
-from engine.events import (
+from kvscope_events.events import (
     Batch,
     BlocksAllocated,
     BlocksCached,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.block_pool import BlockPool
-from engine.bus import EventBus, NullBus
+from kvscope_events.bus import EventBus, NullBus
 from engine.config import ModelConfig, SchedulerConfig
 from engine.hashing import PrefixHasher, chain_seed
 from engine.kv_manager import KVManager

@@ -19,7 +19,7 @@ from statistics import median
 from time import perf_counter
 
 from engine.block_pool import BlockPool
-from engine.bus import EventBus
+from kvscope_events.bus import EventBus
 from engine.hashing import PrefixHasher, chain_seed
 from tests.benchmarks.report import environment
 

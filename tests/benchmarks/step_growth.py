@@ -12,9 +12,9 @@ from statistics import median
 from time import perf_counter
 
 from engine.block_pool import BlockPool
-from engine.bus import EventBus
+from kvscope_events.bus import EventBus
 from engine.config import SchedulerConfig
-from engine.events import StepCompleted
+from kvscope_events.events import StepCompleted
 from engine.hashing import PrefixHasher, chain_seed
 from engine.kv_manager import KVManager
 from engine.request import Request, SamplingParams

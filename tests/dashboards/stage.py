@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from engine.events import DeviceMemorySampled
+from kvscope_events.events import DeviceMemorySampled
 from engine.model.runner import ModelRunner
 from engine.oom import DeviceOutOfMemoryError
 from engine.request import SampledToken, ScheduledSequence

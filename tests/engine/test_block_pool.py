@@ -3,8 +3,8 @@
 import pytest
 
 from engine.block_pool import BlockPool, OutOfBlocksError
-from engine.bus import EventBus
-from engine.events import (
+from kvscope_events.bus import EventBus
+from kvscope_events.events import (
     BlocksAllocated,
     BlocksEvicted,
     BlocksReleased,

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from engine.bus import EventBus, NullBus
-from engine.events import Batch, FirstToken, PoolSnapshot
+from kvscope_events.bus import EventBus, NullBus
+from kvscope_events.events import Batch, FirstToken, PoolSnapshot
 
 SNAPSHOT = PoolSnapshot(1, 16, 0, 0, [0], [None], [])
 

@@ -15,9 +15,9 @@ import torch
 from transformers.models.auto import AutoModelForCausalLM
 
 from engine.block_pool import BlockPool
-from engine.bus import EventBus
+from kvscope_events.bus import EventBus
 from engine.config import ModelConfig, SchedulerConfig
-from engine.events import EngineEvent, PrefixLookup, RequestPreempted
+from kvscope_events.events import EngineEvent, PrefixLookup, RequestPreempted
 from engine.hashing import PrefixHasher, chain_seed
 from engine.kv_manager import KVManager
 from engine.model.loader import LoadedModel, device_of, load_model

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from engine.block_pool import BlockPool
-from engine.bus import EventBus, Subscription
+from kvscope_events.bus import EventBus, Subscription
 from engine.config import SchedulerConfig
-from engine.events import (
+from kvscope_events.events import (
     DeviceMemorySampled,
     DeviceOutOfMemory,
     EngineEvent,

@@ -1,7 +1,7 @@
 """A short, complete run of an engine by hand: every family moves. For the golden page."""
 
-from engine.bus import Subscription
-from engine.events import (
+from kvscope_events.bus import Subscription
+from kvscope_events.events import (
     AllocationFailed,
     BlocksAllocated,
     BlocksCached,

@@ -6,8 +6,8 @@ from typing import Any
 
 from prometheus_client.core import Metric as Family
 
-from engine.bus import EventBus, Subscription
-from engine.events import (
+from kvscope_events.bus import EventBus, Subscription
+from kvscope_events.events import (
     Batch,
     BlocksAllocated,
     BlocksCached,

@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from engine.events import EngineEvent
+from kvscope_events.events import EngineEvent
 from exporter.catalogue import CATALOGUE, GROUPS, Metric, metric, name
 from exporter.catalogue.metric import Group
 

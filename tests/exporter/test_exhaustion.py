@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.events import (
+from kvscope_events.events import (
     Batch,
     DeviceMemorySampled,
     EngineEvent,
@@ -39,11 +39,11 @@ def test_committed_blocks_are_what_the_running_requests_may_still_need() -> None
         engine.add([number % 2] * (6 + number), 15)
     seen = 0
     while engine.live:
-        before = len(engine.events)
+        before = len(kvscope_events.events)
         engine.step()
         running = engine.scheduler.running
         fold.on_batch(
-            batch(0, *engine.events[before:], step(engine.pool.num_active, running=len(running)))
+            batch(0, *kvscope_events.events[before:], step(engine.pool.num_active, running=len(running)))
         )
         most = (r.prompt_length + r.sampling.max_tokens for r in running)
         owed = sum(
@@ -53,7 +53,7 @@ def test_committed_blocks_are_what_the_running_requests_may_still_need() -> None
         assert fold.committed_blocks == engine.pool.num_active + owed
         seen += 1
     assert seen > 20
-    assert any(isinstance(e, RequestPreempted) for e in engine.events)
+    assert any(isinstance(e, RequestPreempted) for e in kvscope_events.events)
     assert fold.committed_blocks == 0
 
 
@@ -62,7 +62,7 @@ def test_after_a_gap_nothing_is_known_until_the_requests_of_before_have_ended() 
     fold = Exhaustion()
     engine.add([1] * 8, 10)
     engine.step()
-    fold.on_batch(batch(0, *engine.events, step(engine.pool.num_active, running=1)))
+    fold.on_batch(batch(0, *kvscope_events.events, step(engine.pool.num_active, running=1)))
     assert fold.committed_blocks is not None
     fold.on_gap()
     engine.step()
@@ -80,13 +80,13 @@ def test_when_all_clients_have_gone_nothing_is_committed_though_no_step_follows(
     while engine.pool.num_available:
         engine.step()
     assert engine.scheduler.num_running == 2
-    fold.on_batch(batch(0, *engine.events, step(engine.pool.num_active, running=2)))
+    fold.on_batch(batch(0, *kvscope_events.events, step(engine.pool.num_active, running=2)))
     assert fold.seconds_to_exhaustion == 0.0
-    before = len(engine.events)
+    before = len(kvscope_events.events)
     for request in requests:
         engine.scheduler.finish(request, "abort")
     engine.flush()
-    fold.on_batch(batch(1, *engine.events[before:]))
+    fold.on_batch(batch(1, *kvscope_events.events[before:]))
     assert fold.committed_blocks == 0
     assert fold.seconds_to_exhaustion is None
 
@@ -132,12 +132,12 @@ def test_requests_that_end_while_the_engine_idles_leave_nothing_committed() -> N
     fold = Exhaustion()
     requests = [engine.add([number] * 8, 20) for number in range(2)]
     engine.step()
-    fold.on_batch(batch(0, *engine.events, step(engine.pool.num_active, running=2)))
-    before = len(engine.events)
+    fold.on_batch(batch(0, *kvscope_events.events, step(engine.pool.num_active, running=2)))
+    before = len(kvscope_events.events)
     for request in requests:  # both clients go away: no step follows
         engine.scheduler.finish(request, "abort")
     engine.flush()
-    fold.on_batch(batch(1, *engine.events[before:]))
+    fold.on_batch(batch(1, *kvscope_events.events[before:]))
     assert fold.committed_blocks == 0
 
 

@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from engine.events import (
+from kvscope_events.events import (
     AllocationFailed,
     BlocksAllocated,
     BlocksEvicted,

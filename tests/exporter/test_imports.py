@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-CONTRACT = {"engine.events", "engine.bus"}
+CONTRACT = {"kvscope_events.events", "kvscope_events.bus"}
 MODULES = [
     path
     for path in sorted((ROOT / "exporter").rglob("*.py"))
@@ -40,6 +40,6 @@ def test_the_exporter_runs_without_torch_and_without_an_engine() -> None:
     code = (
         "import sys; sys.modules['torch'] = None; import exporter.exposition, exporter.http\n"
         "loaded = {name for name in sys.modules if name.startswith('engine.')}\n"
-        "assert loaded == {'engine.events', 'engine.bus'}, loaded"
+        "assert loaded == {'kvscope_events.events', 'kvscope_events.bus'}, loaded"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

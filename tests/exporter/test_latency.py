@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.events import EngineEvent, FirstToken, RequestArrived, RequestScheduled
+from kvscope_events.events import EngineEvent, FirstToken, RequestArrived, RequestScheduled
 from exporter.buckets import INTER_TOKEN_SECONDS, VLLM_INTER_TOKEN_SECONDS, merged
 from exporter.fold import Histogram, Latency
 from tests.exporter.support import batch_of, finished, step

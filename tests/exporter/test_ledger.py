@@ -8,8 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from engine.bus import EventBus
-from engine.events import (
+from kvscope_events.bus import EventBus
+from kvscope_events.events import (
     BlocksAllocated,
     BlocksCached,
     BlocksEvicted,

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from engine.bus import EventBus, Subscription
-from engine.events import (
+from kvscope_events.bus import EventBus, Subscription
+from kvscope_events.events import (
     Batch,
     BlocksAllocated,
     EngineEvent,

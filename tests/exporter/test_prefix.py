@@ -1,6 +1,6 @@
 """Prefix cache accounting: hits and misses add up, causes are right or absent."""
 
-from engine.events import BlocksCached, BlocksEvicted, PoolCreated, PoolSnapshot, PrefixLookup
+from kvscope_events.events import BlocksCached, BlocksEvicted, PoolCreated, PoolSnapshot, PrefixLookup
 from exporter.fold import Prefix
 from tests.exporter.support import block_hash
 

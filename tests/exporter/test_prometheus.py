@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from engine.bus import EventBus
+from kvscope_events.bus import EventBus
 from exporter.exposition import Exporter
 from exporter.http import serve_metrics
 from tests.exporter.scenario import STEPS, TRACE

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine.events import (
+from kvscope_events.events import (
     FirstToken,
     PoolCreated,
     PrefixLookup,

@@ -3,8 +3,8 @@
 import time
 from collections.abc import Callable
 
-from engine.bus import Subscription
-from engine.events import Batch, DeviceMemorySampled, EngineEvent
+from kvscope_events.bus import Subscription
+from kvscope_events.events import Batch, DeviceMemorySampled, EngineEvent
 from exporter.engine_info import EngineInfo
 from exporter.exposition import Exporter
 from exporter.gpu import Cadence, GpuSource

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.events import DeviceMemorySampled
+from kvscope_events.events import DeviceMemorySampled
 from exporter.gpu import (
     Cadence,
     GpuPoller,

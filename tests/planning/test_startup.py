@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from engine.build import Engine, EngineConfig, build_engine
-from engine.bus import EventBus
+from kvscope_events.bus import EventBus
 from engine.config import CacheConfig, ModelConfig
-from engine.events import PoolCreated
+from kvscope_events.events import PoolCreated
 from engine.model.runner import ModelRunner
 from engine.oom import DeviceOutOfMemoryError
 from engine.sizing import DeviceMemory, HostMemory, PoolSizeError

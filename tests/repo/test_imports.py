@@ -10,7 +10,7 @@ import pytest
 
 from tests.repo.checkout import ROOT, python_files, relative
 
-CONTRACT = {"engine.events", "engine.bus"}
+CONTRACT = {"kvscope_events.events", "kvscope_events.bus"}
 LOADED_BY_COMMANDS = CONTRACT | {"engine.config", "engine.sizing", "engine.workload"}
 """What the composition root may import at module level: all of it without torch."""
 WITHOUT_TORCH = "import sys; sys.modules['torch'] = None; sys.modules['transformers'] = None; "

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Sequence
 
 from engine.block_pool import BlockPool
-from engine.bus import EventBus
+from kvscope_events.bus import EventBus
 from engine.config import SchedulerConfig, SchedulingPolicy
-from engine.events import DeviceMemorySampled, EngineEvent
+from kvscope_events.events import DeviceMemorySampled, EngineEvent
 from engine.hashing import PrefixHasher, chain_seed
 from engine.kv_manager import KVManager
 from engine.request import Request, RequestState, SampledToken, SamplingParams, ScheduledSequence

@@ -15,9 +15,9 @@ import uvicorn
 
 from engine.block_pool import BlockPool
 from engine.build import Engine, EngineConfig, build_engine
-from engine.bus import EventBus
+from kvscope_events.bus import EventBus
 from engine.config import CacheConfig, ModelConfig
-from engine.events import DeviceMemorySampled
+from kvscope_events.events import DeviceMemorySampled
 from engine.request import SampledToken, ScheduledSequence
 from engine.server.app import ApiConfig, create_app
 from engine.step_loop import Runner

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from engine.events import Batch, EngineEvent, PoolSnapshot
+from kvscope_events.events import Batch, EngineEvent
 
 DEFAULT_QUEUE_BATCHES = 4096
 """About four seconds at a thousand steps a second: longer than any pause of a fold or a scrape."""
@@ -38,11 +38,9 @@ class Subscription:
         self._next_seq: int | None = None
         self._ready = threading.Event()
         self.snapshot_wanted = False
-        self.dropped = 0
-        """Batches lost before the last one taken, because the queue was full."""
 
     def request_snapshot(self) -> None:
-        """Ask for a PoolSnapshot in one of the next batches."""
+        """Ask for a Hello and a PoolSnapshot in one of the next batches."""
         self.snapshot_wanted = True
 
     def wait(self, timeout: float) -> bool:
@@ -51,16 +49,20 @@ class Subscription:
         self._ready.clear()
         return ready
 
-    def take(self) -> Batch | None:
-        """The oldest queued batch, or None; `dropped` then counts what was lost before it."""
+    def take(self) -> tuple[Batch, int] | None:
+        """The oldest queued batch and how many were lost just before it; None: the queue is empty.
+
+        The first batch taken is the base: nobody said what came before it.
+        """
         try:
             batch = self._queue.popleft()
         except IndexError:
             return None
-        if self._next_seq is not None:
-            self.dropped += batch.seq - self._next_seq
-        self._next_seq = batch.seq + 1
-        return batch
+        expected, self._next_seq = self._next_seq, batch.seq + 1
+        if expected is None:
+            return batch, 0
+        # A dead engine's last flushes may come from several threads and repeat a number: no loss.
+        return batch, max(0, batch.seq - expected)
 
     def put(self, batch: Batch) -> None:
         """Called by the bus."""
@@ -77,7 +79,7 @@ class EventBus:
         self._emit = self._events.append
         self._subscriptions: tuple[Subscription, ...] = ()
         self._seq = 0
-        self._snapshot: Callable[[], PoolSnapshot] | None = None
+        self._snapshot: Callable[[], list[EngineEvent]] | None = None
 
     @property
     def emit(self) -> Callable[[EngineEvent], None]:
@@ -92,8 +94,11 @@ class EventBus:
         self._subscriptions = (*self._subscriptions, subscription)
         return subscription
 
-    def provide_snapshot(self, snapshot: Callable[[], PoolSnapshot]) -> None:
-        """Name the function, called by `flush`, that serves subscribers which lost batches."""
+    def provide_snapshot(self, snapshot: Callable[[], list[EngineEvent]]) -> None:
+        """Set the function, called by `flush`, that serves subscribers which lost batches.
+
+        It returns a Hello, then a PoolSnapshot where there is a pool.
+        """
         self._snapshot = snapshot
 
     def flush(self) -> None:
@@ -105,10 +110,11 @@ class EventBus:
             if wanted:
                 for subscription in wanted:
                     subscription.snapshot_wanted = False
-                events.append(self._snapshot())  # the state after this batch: true for everyone
+                events += self._snapshot()  # the state after this batch: true for everyone
         if not events:
             return
-        batch = Batch(self._seq, time.monotonic_ns(), events)
+        now_ns = time.monotonic_ns()
+        batch = Batch(self._seq, now_ns, events, time.time_ns(), now_ns)
         self._seq += 1
         for subscription in self._subscriptions:
             subscription.put(batch)
