@@ -36,8 +36,8 @@ def collect_ledger_of_devices(
             if bytes_left is not None:
                 headrooms[key] = bytes_left
         # A server that reports other devices only has no process on this one.
-        ours = engines.pids(uuid) if engines.devices else pids
-        owned = owners(listed, ours)
+        ours = engines.pids(uuid, now_ns)
+        owned = owners(listed, pids if ours is None else ours)
         if owned is not None:
             processes |= {(*key, "server"): owned.server, (*key, "other"): owned.other}
             if owned.server_bytes is not None and owned.other_bytes is not None:

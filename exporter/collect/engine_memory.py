@@ -1,8 +1,8 @@
 """What the engines of a server report of their device memory, put together by device."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from exporter.fold import FRESH_NS, TimedSample
+from exporter.fold import TimedSample
 from kvscope_events.events import DeviceMemorySampled
 
 _SUMMED = (
@@ -38,10 +38,9 @@ class EngineMemory:
     def fresh(self, now_ns: int) -> dict[str, DeviceMemorySampled]:
         """The newest figures of each device, but for those of engines that fell silent."""
         newest: dict[str, list[DeviceMemorySampled]] = {}
-        for by_device in self._samples:
-            for uuid, history in by_device.items():
-                if uuid is not None and history and now_ns - history[-1].time_ns <= FRESH_NS:
-                    newest.setdefault(uuid, []).append(history[-1].event)
+        for event in self._newest(now_ns):
+            if event.device_uuid is not None:
+                newest.setdefault(event.device_uuid, []).append(event)
         return {uuid: _sum(events) for uuid, events in newest.items()}
 
     def nearest(self, device_uuid: str, time_ns: int) -> DeviceMemorySampled | None:
@@ -52,22 +51,27 @@ class EngineMemory:
             if not history:
                 continue
             sample = min(history, key=lambda sample: abs(sample.time_ns - time_ns))
-            if abs(sample.time_ns - time_ns) <= FRESH_NS:
+            if sample.is_fresh(time_ns):
                 near.append(sample.event)
         return _sum(near) if near else None
 
-    def pids(self, device_uuid: str) -> set[int]:
-        """The processes that reported this device."""
-        return {
-            history[-1].event.pid
-            for by_device in self._samples
-            if (history := by_device.get(device_uuid))
-        }
+    def pids(self, device_uuid: str, now_ns: int) -> set[int] | None:
+        """The processes that report this device; None: no engine reports anything."""
+        events = list(self._newest(now_ns))
+        if not events:
+            return None
+        return {event.pid for event in events if event.device_uuid == device_uuid}
 
     @property
     def devices(self) -> set[str]:
         """Devices that some engine reported."""
         return {uuid for by_device in self._samples for uuid in by_device if uuid is not None}
+
+    def _newest(self, now_ns: int) -> Iterator[DeviceMemorySampled]:
+        for by_device in self._samples:
+            for history in by_device.values():
+                if history and history[-1].is_fresh(now_ns):
+                    yield history[-1].event
 
 
 def _sum(events: Sequence[DeviceMemorySampled]) -> DeviceMemorySampled:
