@@ -4,10 +4,8 @@ A tcp address must be of this machine unless remote ones are allowed: nothing on
 encrypted or asks who reads.
 """
 
-import ipaddress
 import os
-from dataclasses import dataclass
-from pathlib import Path
+from typing import NamedTuple
 
 from kvscope_events.wire.errors import EndpointError
 
@@ -16,13 +14,11 @@ MAX_SOCKET_PATH_BYTES = 107
 _FORM = "use ipc:///DIRECTORY/NAME.sock or tcp://127.0.0.1:PORT"
 
 
-@dataclass(frozen=True)
-class Endpoint:
-    """An endpoint as ZMQ takes it, and its parts."""
+class Endpoint(NamedTuple):
+    """An endpoint as ZMQ takes it."""
 
     address: str
-    path: Path | None = None
-    """Socket file of an ipc endpoint; None: tcp."""
+    path: str | None = None  # socket file of an ipc endpoint; None: tcp
 
 
 def parse_endpoint(text: str, *, allow_remote: bool = False) -> Endpoint:
@@ -45,7 +41,7 @@ def _ipc(text: str, rest: str) -> Endpoint:
             f"the path has {length} bytes, a unix socket takes {MAX_SOCKET_PATH_BYTES}",
             "use a shorter one",
         )
-    return Endpoint(text, Path(rest))
+    return Endpoint(text, rest)
 
 
 def _tcp(text: str, rest: str, allow_remote: bool) -> Endpoint:
@@ -64,6 +60,8 @@ def _tcp(text: str, rest: str, allow_remote: bool) -> Endpoint:
 def _is_loopback(host: str) -> bool:
     if host == "localhost":
         return True
+    import ipaddress  # 3 ms that no ipc endpoint needs
+
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

@@ -2,41 +2,36 @@
 
 import os
 import stat
-from pathlib import Path
 
 from kvscope_events.wire.endpoint import Endpoint, parse_endpoint
 from kvscope_events.wire.errors import EndpointError
 
 
-def run_directory() -> Path:
+def run_directory() -> str:
     """KVSCOPE_RUN_DIR, else `kvscope` in XDG_RUNTIME_DIR, else /tmp/kvscope-<uid>; not created."""
     if configured := os.environ.get("KVSCOPE_RUN_DIR"):
-        return Path(configured).absolute()
+        return os.path.abspath(configured)
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):
-        return Path(runtime, "kvscope").absolute()
-    return Path(f"/tmp/kvscope-{os.getuid()}")
+        return os.path.abspath(os.path.join(runtime, "kvscope"))
+    return f"/tmp/kvscope-{os.getuid()}"
 
 
 def run_endpoint(name: str) -> str:
     """The ipc endpoint `name` in the run directory."""
-    return f"ipc://{run_directory() / name}.sock"
+    return f"ipc://{run_directory()}/{name}.sock"
 
 
-def prepare_directory(directory: Path) -> None:
+def prepare_directory(directory: str) -> None:
     """Create it with mode 0700 if it is missing; raises EndpointError unless it is ours alone."""
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        found = os.lstat(directory)
     except OSError as error:
-        raise EndpointError(
-            str(directory), f"cannot be created: {error.strerror}", _ANOTHER
-        ) from error
-    found = directory.lstat()
+        raise EndpointError(directory, f"cannot be created: {error.strerror}", _ANOTHER) from error
     if problem := _untrusted(found):
-        raise EndpointError(str(directory), problem, _ANOTHER)
+        raise EndpointError(directory, problem, _ANOTHER)
     if found.st_uid != os.geteuid():
-        raise EndpointError(
-            str(directory), f"it belongs to uid {found.st_uid}, we are {os.geteuid()}", _ANOTHER
-        )
+        raise EndpointError(directory, _owner(found), _ANOTHER)
 
 
 def connectable(text: str, *, allow_remote: bool = False) -> Endpoint:
@@ -46,17 +41,19 @@ def connectable(text: str, *, allow_remote: bool = False) -> Endpoint:
     to put a socket there.
     """
     endpoint = parse_endpoint(text, allow_remote=allow_remote)
-    if endpoint.path is not None and os.path.lexists(endpoint.path.parent):
-        found = endpoint.path.parent.lstat()
+    directory = os.path.dirname(endpoint.path) if endpoint.path is not None else None
+    if directory is not None and os.path.lexists(directory):
+        found = os.lstat(directory)
         if problem := _untrusted(found):
-            raise EndpointError(str(endpoint.path.parent), problem, _ANOTHER)
+            raise EndpointError(directory, problem, _ANOTHER)
         if found.st_uid not in (os.geteuid(), 0) and os.geteuid() != 0:
-            raise EndpointError(
-                str(endpoint.path.parent),
-                f"it belongs to uid {found.st_uid}, we are {os.geteuid()}",
-                "run the reader as the user of the server, or as root",
-            )
+            remedy = "run the reader as the user of the server, or as root"
+            raise EndpointError(directory, _owner(found), remedy)
     return endpoint
+
+
+def _owner(found: os.stat_result) -> str:
+    return f"it belongs to uid {found.st_uid}, we are {os.geteuid()}"
 
 
 def _untrusted(found: os.stat_result) -> str:

@@ -8,27 +8,25 @@ import contextlib
 import errno
 import fcntl
 import os
-import socket
 import stat
-from pathlib import Path
 
 from kvscope_events.wire.errors import EndpointError
 from kvscope_events.wire.run_directory import prepare_directory
 
-_HELD: set[Path] = set()
+_HELD: set[str] = set()
 """Claims of this process: its own record locks would not keep it out."""
 
 
 class SocketFile:
     """Holds an ipc path from construction to `release`; raises EndpointError if it is taken."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str) -> None:
         self._path = path
-        self._lock_path = path.with_name(path.name + ".lock")
+        self._lock_path = path + ".lock"
         self._pid = os.getpid()
         if path in _HELD:
             raise _taken(path)
-        prepare_directory(path.parent)
+        prepare_directory(os.path.dirname(path))
         self._lock, is_new = self._locked()
         try:
             self._clear(is_new)
@@ -42,7 +40,7 @@ class SocketFile:
         if self._pid != os.getpid() or self._path not in _HELD:
             return
         _HELD.discard(self._path)
-        self._path.unlink(missing_ok=True)
+        _remove(self._path)
         self._unlock()
 
     def _locked(self) -> tuple[int, bool]:
@@ -53,7 +51,7 @@ class SocketFile:
                 lock = os.open(self._lock_path, flags, 0o600)
             except OSError as error:
                 raise EndpointError(
-                    str(self._lock_path), f"cannot be opened: {error.strerror}", "remove it"
+                    self._lock_path, f"cannot be opened: {error.strerror}", "remove it"
                 ) from error
             try:
                 fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -71,26 +69,33 @@ class SocketFile:
     def _clear(self, is_new: bool) -> None:
         """Remove what a dead publisher left; refuse what is not its socket."""
         try:
-            found = self._path.lstat()
+            found = os.lstat(self._path)
         except FileNotFoundError:
             return
         if not stat.S_ISSOCK(found.st_mode):
-            raise EndpointError(str(self._path), "it exists and is not a socket", "use another")
+            raise EndpointError(self._path, "it exists and is not a socket", "use another")
         if is_new and _answers(self._path):  # never a publisher's: some other program's
             raise _taken(self._path)
-        self._path.unlink()
+        _remove(self._path)
 
     def _unlock(self) -> None:
-        self._lock_path.unlink(missing_ok=True)
+        _remove(self._lock_path)
         os.close(self._lock)
 
 
-def _answers(path: Path) -> bool:
+def _answers(path: str) -> bool:
+    import socket  # 5 ms, and rarely needed
+
     with socket.socket(socket.AF_UNIX) as probe:
-        return probe.connect_ex(str(path)) == 0
+        return probe.connect_ex(path) == 0
 
 
-def _taken(path: Path) -> EndpointError:
+def _remove(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def _taken(path: str) -> EndpointError:
     return EndpointError(
         f"ipc://{path}", "another process publishes there", "stop it or use another endpoint"
     )
