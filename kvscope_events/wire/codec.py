@@ -16,6 +16,8 @@ from kvscope_events.wire.frame import HAS_HELLO, HAS_STATE
 _NAMES = frozenset(EVENT_NAMES)
 _MARKED = frozenset((Hello, PoolCreated, PoolSnapshot))
 _POOL_EVENTS = frozenset(("PoolCreated", "PoolSnapshot"))
+_UNREADABLE = (msgspec.DecodeError, ValueError, OverflowError, RecursionError)
+"""What msgspec raises for bytes that nobody encoded; text that is no UTF-8 is a ValueError."""
 
 
 class _RawBatch(msgspec.Struct, frozen=True, array_like=True):
@@ -60,7 +62,7 @@ def decode_batch(payload: bytes) -> tuple[Batch, int]:
         return _decode(payload), 0
     except msgspec.ValidationError:
         return _decode_known(payload)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except _UNREADABLE as error:
         raise FrameError("malformed", f"a batch that cannot be read: {error}") from error
 
 
@@ -68,7 +70,7 @@ def _decode_known(payload: bytes) -> tuple[Batch, int]:
     try:
         raw = _decode_raw(payload)
         events = [_decode_event.decode(event) for event in raw.events if _is_known(event)]
-    except (msgspec.DecodeError, RecursionError) as error:
+    except _UNREADABLE as error:
         raise FrameError("malformed", f"a batch that cannot be read: {error}") from error
     batch = Batch(raw.seq, raw.time_ns, events, raw.wall_ns, raw.arrived_ns)
     return batch, len(raw.events) - len(events)
