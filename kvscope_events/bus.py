@@ -43,6 +43,11 @@ class Subscription:
         """Ask for a Hello and a PoolSnapshot in one of the next batches."""
         self.snapshot_wanted = True
 
+    @property
+    def queued(self) -> int:
+        """Batches that wait to be taken."""
+        return len(self._queue)
+
     def wait(self, timeout: float) -> bool:
         """Wait until a batch may be there; True if so."""
         ready = self._ready.wait(timeout)

@@ -6,18 +6,19 @@ from typing import Any
 import pytest
 
 from kvscope_events.bus import EventBus, NullBus
-from kvscope_events.events import Batch, FirstToken, PoolSnapshot
+from kvscope_events.events import Batch, EngineEvent, FirstToken, Hello, PoolSnapshot
 
-SNAPSHOT = PoolSnapshot(1, 16, 0, 0, [0], [None], [])
+HELLO = Hello(1, "s", "kvscope", "0", "m", "0", 1, True, [])
+SNAPSHOT: list[EngineEvent] = [HELLO, PoolSnapshot(1, 16, 0, 0, [0], [None], [])]
 
 
 def event(number: int) -> FirstToken:
     return FirstToken(number, 0)
 
 
-def numbers(batch: Batch | None) -> list[int]:
-    assert batch is not None
-    return [e.request for e in batch.events if isinstance(e, FirstToken)]
+def numbers(taken: tuple[Batch, int] | None) -> list[int]:
+    assert taken is not None
+    return [e.request for e in taken[0].events if isinstance(e, FirstToken)]
 
 
 def test_a_batch_holds_one_step_in_order() -> None:
@@ -31,7 +32,7 @@ def test_a_batch_holds_one_step_in_order() -> None:
     assert (numbers(first), numbers(second)) == ([1, 2], [3])
     assert first is not None
     assert second is not None
-    assert (first.seq, second.seq) == (0, 1)
+    assert (first[0].seq, second[0].seq) == (0, 1)
     assert subscription.take() is None
 
 
@@ -56,14 +57,19 @@ def test_a_full_queue_drops_its_oldest_batches_and_counts_them() -> None:
     for number in range(5):
         bus.emit(event(number))
         bus.flush()
-    assert numbers(subscription.take()) == [3]
-    # The first batch taken is the base: nobody said what came before it.
-    assert subscription.dropped == 0
+    base = subscription.take()
+    assert base is not None
+    assert (numbers(base), base[1]) == ([3], 0), "nobody said what came before the first"
     for number in range(5, 9):
         bus.emit(event(number))
         bus.flush()
-    assert numbers(subscription.take()) == [7]
-    assert subscription.dropped == 3
+    assert subscription.queued == 2
+    after = subscription.take()
+    assert after is not None
+    assert (numbers(after), after[1]) == ([7], 3)
+    last = subscription.take()
+    assert last is not None
+    assert (numbers(last), last[1]) == ([8], 0), "a loss is reported once"
 
 
 def test_a_slow_subscriber_costs_the_others_nothing() -> None:
@@ -83,9 +89,9 @@ def test_a_snapshot_comes_at_the_end_of_the_next_batch_once() -> None:
     subscription.request_snapshot()
     bus.emit(event(1))
     bus.flush()
-    batch = subscription.take()
-    assert batch is not None
-    assert batch.events == [event(1), SNAPSHOT]
+    taken = subscription.take()
+    assert taken is not None
+    assert taken[0].events == [event(1), *SNAPSHOT]
     bus.emit(event(2))
     bus.flush()
     assert numbers(subscription.take()) == [2]
@@ -97,9 +103,9 @@ def test_a_snapshot_is_served_though_nothing_happens() -> None:
     subscription = bus.subscribe()
     subscription.request_snapshot()
     bus.flush()
-    batch = subscription.take()
-    assert batch is not None
-    assert batch.events == [SNAPSHOT]
+    taken = subscription.take()
+    assert taken is not None
+    assert taken[0].events == SNAPSHOT
 
 
 def test_what_is_emitted_while_a_flush_takes_the_events_is_not_lost() -> None:
@@ -135,8 +141,8 @@ def test_what_other_threads_emit_is_never_lost() -> None:
         bus.flush()
     bus.flush()
     seen = []
-    while (batch := subscription.take()) is not None:
-        seen += numbers(batch)
+    while (taken := subscription.take()) is not None:
+        seen += numbers(taken)
     assert sorted(seen) == list(range(3 * count))
 
 
