@@ -7,6 +7,7 @@ call, so that replaying the events gives this state.
 
 from collections.abc import Iterable, Sequence
 
+from engine.evictor import LruEvictor
 from kvscope_events.bus import Bus
 from kvscope_events.events import (
     AllocationCause,
@@ -21,7 +22,6 @@ from kvscope_events.events import (
     PoolSnapshot,
     ReleaseCause,
 )
-from engine.evictor import LruEvictor
 
 
 class OutOfBlocksError(Exception):

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import torch
 
 from engine.block_pool import BlockPool
-from kvscope_events.bus import Bus, EventBus
 from engine.config import (
     DEFAULT_MAX_NUM_BATCHED_TOKENS,
     DEFAULT_MAX_NUM_SEQS,
@@ -29,6 +28,7 @@ from engine.server.dispatch import Dispatcher
 from engine.server.requests import ServedModel
 from engine.sizing import DeviceMemory, Footprint, HostMemory, PoolSize, PoolSizer
 from engine.step_loop import StepLoop
+from kvscope_events.bus import Bus, EventBus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

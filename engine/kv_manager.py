@@ -5,9 +5,9 @@ that fails leaves no block behind that promises content it does not have.
 """
 
 from engine.block_pool import BlockPool
+from engine.request import Request
 from kvscope_events.bus import Bus
 from kvscope_events.events import AllocationFailed, PrefixLookup, ReleaseCause
-from engine.request import Request
 
 
 class KVManager:

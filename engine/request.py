@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import NamedTuple
 
-from kvscope_events.events import FinishReason
 from engine.hashing import PrefixHasher
+from kvscope_events.events import FinishReason
 
 
 class RequestState(Enum):

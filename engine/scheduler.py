@@ -10,8 +10,11 @@ from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kvscope_events.bus import Bus
 from engine.config import SchedulerConfig
+from engine.kv_manager import KVManager
+from engine.request import Request, RequestState, ScheduledSequence
+from engine.waiting_queue import WaitingQueue, rank
+from kvscope_events.bus import Bus
 from kvscope_events.events import (
     FinishReason,
     FirstToken,
@@ -22,9 +25,6 @@ from kvscope_events.events import (
     RequestResumed,
     RequestScheduled,
 )
-from engine.kv_manager import KVManager
-from engine.request import Request, RequestState, ScheduledSequence
-from engine.waiting_queue import WaitingQueue, rank
 
 RECOVERY_STEPS = 64
 """Steps that must succeed before a budget cut by out-of-memory errors is doubled again."""

@@ -14,6 +14,9 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from engine.block_pool import BlockPool
+from engine.oom import DeviceOutOfMemoryError, OutOfMemoryLog
+from engine.request import Request, RequestState, SampledToken, ScheduledSequence
+from engine.scheduler import Scheduler, StepPlan
 from kvscope_events.bus import Bus
 from kvscope_events.events import (
     DeviceMemorySampled,
@@ -23,9 +26,6 @@ from kvscope_events.events import (
     RequestRejected,
     StepCompleted,
 )
-from engine.oom import DeviceOutOfMemoryError, OutOfMemoryLog
-from engine.request import Request, RequestState, SampledToken, ScheduledSequence
-from engine.scheduler import Scheduler, StepPlan
 
 IDLE_TICK_SECONDS = 0.5
 """How often an idle loop looks up: late subscribers get their snapshot within this time."""

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from kvscope_events.events import DeviceMemorySampled
 from engine.model.attention import PagedStep, paged_step
 from engine.model.kv_cache import KVCache, KVLayout, kv_layout
 from engine.model.limits import max_model_len
@@ -16,6 +15,7 @@ from engine.model.oom import out_of_memory_is_told
 from engine.model.sampler import Sampler
 from engine.model.weights import weight_bytes
 from engine.request import SampledToken, ScheduledSequence
+from kvscope_events.events import DeviceMemorySampled
 
 
 class ModelRunner:

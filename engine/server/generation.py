@@ -3,11 +3,11 @@
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
-from kvscope_events.events import FinishReason
 from engine.model.tokenizer import Tokenizer
 from engine.request import Request, SampledToken
 from engine.server.dispatch import Dispatcher
 from engine.server.stop_strings import StopStrings
+from kvscope_events.events import FinishReason
 
 
 class GenerationError(Exception):

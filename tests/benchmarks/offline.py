@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.block_pool import BlockPool
-from kvscope_events.bus import EventBus, NullBus
 from engine.config import ModelConfig, SchedulerConfig
 from engine.hashing import PrefixHasher, chain_seed
 from engine.kv_manager import KVManager
@@ -19,6 +18,7 @@ from engine.step_loop import StepLoop, StepOutput
 from exporter.engine_info import EngineInfo
 from exporter.exposition import Exporter
 from exporter.machine import Machine
+from kvscope_events.bus import EventBus, NullBus
 
 BLOCK_SIZE = 16
 MAX_MODEL_LEN = 1024

@@ -12,13 +12,13 @@ from statistics import median
 from time import perf_counter
 
 from engine.block_pool import BlockPool
-from kvscope_events.bus import EventBus
 from engine.config import SchedulerConfig
-from kvscope_events.events import StepCompleted
 from engine.hashing import PrefixHasher, chain_seed
 from engine.kv_manager import KVManager
 from engine.request import Request, SamplingParams
 from engine.scheduler import Scheduler
+from kvscope_events.bus import EventBus
+from kvscope_events.events import StepCompleted
 from tests.benchmarks.report import environment
 
 SEQUENCES = (1, 8, 32, 128, 512)

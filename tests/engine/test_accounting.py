@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from engine.request import RequestState
 from kvscope_events.events import (
     BlocksAllocated,
     BlocksReleased,
@@ -14,7 +15,6 @@ from kvscope_events.events import (
     RequestPreempted,
     RequestResumed,
 )
-from engine.request import RequestState
 from tests.support.accounting import VOCABULARY, Accounting, continuation
 
 TOKENS = st.integers(0, VOCABULARY - 1)
@@ -111,14 +111,14 @@ class EngineMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.engine.run()
         assert self.engine.pool.num_active == 0
-        for name in sorted({type(e).__name__ for e in self.kvscope_events.events}):
+        for name in sorted({type(e).__name__ for e in self.engine.events}):
             event(name)
         discarded = sum(
-            e.discarded_tokens for e in self.kvscope_events.events if isinstance(e, RequestPreempted)
+            e.discarded_tokens for e in self.engine.events if isinstance(e, RequestPreempted)
         )
         recovered = sum(
             e.recompute_tokens + e.cached_tokens
-            for e in self.kvscope_events.events
+            for e in self.engine.events
             if isinstance(e, RequestResumed)
         )
         cut_short = any(r.finish_reason in ("abort", "error") for r in self.engine.requests)
@@ -215,5 +215,5 @@ def test_output_is_the_same_however_often_a_request_is_preempted() -> None:
         prompt = request.tokens[: request.prompt_length]
         assert request.tokens[request.prompt_length :] == continuation(prompt, 20)
         assert request.state is RequestState.FINISHED
-    finished = [e for e in kvscope_events.events if isinstance(e, RequestFinished)]
+    finished = [e for e in engine.events if isinstance(e, RequestFinished)]
     assert [e.reason for e in finished] == ["length"] * 6

@@ -5,10 +5,10 @@ import logging
 import pytest
 import torch
 
-from kvscope_events.events import RequestPreempted
 from engine.model.oom import out_of_memory_is_told
 from engine.oom import DeviceOutOfMemoryError, OutOfMemoryLog
 from engine.scheduler import RECOVERY_STEPS
+from kvscope_events.events import RequestPreempted
 from tests.support.accounting import Accounting, continuation
 
 
@@ -40,7 +40,7 @@ def test_every_request_gets_its_tokens_on_a_device_that_stands_few() -> None:
     for request in requests:
         prompt = request.tokens[: request.prompt_length]
         assert request.tokens[request.prompt_length :] == continuation(prompt, 12)
-    causes = [e.cause for e in kvscope_events.events if isinstance(e, RequestPreempted)]
+    causes = [e.cause for e in engine.events if isinstance(e, RequestPreempted)]
     assert "out_of_memory" in causes
 
 

@@ -15,9 +15,7 @@ import torch
 from transformers.models.auto import AutoModelForCausalLM
 
 from engine.block_pool import BlockPool
-from kvscope_events.bus import EventBus
 from engine.config import ModelConfig, SchedulerConfig
-from kvscope_events.events import EngineEvent, PrefixLookup, RequestPreempted
 from engine.hashing import PrefixHasher, chain_seed
 from engine.kv_manager import KVManager
 from engine.model.loader import LoadedModel, device_of, load_model
@@ -25,6 +23,8 @@ from engine.model.runner import ModelRunner
 from engine.request import Request, RequestState, SamplingParams
 from engine.scheduler import Scheduler
 from exporter.fold import Ledger
+from kvscope_events.bus import EventBus
+from kvscope_events.events import EngineEvent, PrefixLookup, RequestPreempted
 from tests.support.checkpoints import ARCHITECTURES, make_checkpoint
 
 BLOCK_SIZE = 16

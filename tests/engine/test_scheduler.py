@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from engine.config import CacheConfig, SchedulerConfig
+from engine.request import RequestState
 from kvscope_events.events import (
     AllocationFailed,
     PrefixLookup,
@@ -12,12 +13,11 @@ from kvscope_events.events import (
     RequestResumed,
     RequestScheduled,
 )
-from engine.request import RequestState
 from tests.support.accounting import Accounting
 
 
 def of_type(engine: Accounting, kind: type) -> list[Any]:
-    return [e for e in kvscope_events.events if isinstance(e, kind)]
+    return [e for e in engine.events if isinstance(e, kind)]
 
 
 def test_a_long_prompt_is_computed_in_chunks_and_starves_no_decode() -> None:

@@ -9,8 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from engine.block_pool import BlockPool
-from kvscope_events.bus import EventBus, Subscription
 from engine.config import SchedulerConfig
+from engine.hashing import PrefixHasher, chain_seed
+from engine.kv_manager import KVManager
+from engine.oom import DeviceOutOfMemoryError
+from engine.request import Request, SampledToken, SamplingParams, ScheduledSequence
+from engine.scheduler import Scheduler
+from engine.step_loop import EngineUnavailableError, QueueFullError, StepLoop, StepOutput
+from kvscope_events.bus import EventBus, Subscription
 from kvscope_events.events import (
     DeviceMemorySampled,
     DeviceOutOfMemory,
@@ -21,12 +27,6 @@ from kvscope_events.events import (
     RequestRejected,
     StepCompleted,
 )
-from engine.hashing import PrefixHasher, chain_seed
-from engine.kv_manager import KVManager
-from engine.oom import DeviceOutOfMemoryError
-from engine.request import Request, SampledToken, SamplingParams, ScheduledSequence
-from engine.scheduler import Scheduler
-from engine.step_loop import EngineUnavailableError, QueueFullError, StepLoop, StepOutput
 from tests.support.accounting import ContentRunner, continuation
 
 PATIENCE_SECONDS = 10.0

@@ -9,15 +9,15 @@ import pytest
 from typer.testing import CliRunner
 
 from engine.build import Engine, EngineConfig, build_engine
-from kvscope_events.bus import EventBus
 from engine.config import CacheConfig, ModelConfig
-from kvscope_events.events import PoolCreated
 from engine.model.runner import ModelRunner
 from engine.oom import DeviceOutOfMemoryError
 from engine.sizing import DeviceMemory, HostMemory, PoolSizeError
 from exporter.cli.app import app
 from exporter.engine_info import EngineInfo
 from exporter.exposition import Exporter
+from kvscope_events.bus import EventBus
+from kvscope_events.events import PoolCreated
 from tests.support.checkpoints import ARCHITECTURES, make_checkpoint
 
 MIB = 2**20

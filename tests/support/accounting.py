@@ -11,14 +11,14 @@ from collections import Counter
 from collections.abc import Sequence
 
 from engine.block_pool import BlockPool
-from kvscope_events.bus import EventBus
 from engine.config import SchedulerConfig, SchedulingPolicy
-from kvscope_events.events import DeviceMemorySampled, EngineEvent
 from engine.hashing import PrefixHasher, chain_seed
 from engine.kv_manager import KVManager
 from engine.request import Request, RequestState, SampledToken, SamplingParams, ScheduledSequence
 from engine.scheduler import Scheduler
 from exporter.fold import Ledger
+from kvscope_events.bus import EventBus
+from kvscope_events.events import DeviceMemorySampled, EngineEvent
 
 VOCABULARY = 7
 """Few tokens: equal prefixes and equal continuations happen often."""
