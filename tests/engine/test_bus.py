@@ -15,8 +15,9 @@ def event(number: int) -> FirstToken:
     return FirstToken(number, 0)
 
 
-def numbers(batch: Batch | None) -> list[int]:
-    assert batch is not None
+def numbers(taken: tuple[Batch, int] | None) -> list[int]:
+    assert taken is not None
+    batch, _ = taken
     return [e.request for e in batch.events if isinstance(e, FirstToken)]
 
 
@@ -31,7 +32,8 @@ def test_a_batch_holds_one_step_in_order() -> None:
     assert (numbers(first), numbers(second)) == ([1, 2], [3])
     assert first is not None
     assert second is not None
-    assert (first.seq, second.seq) == (0, 1)
+    assert (first[0].seq, second[0].seq) == (0, 1)
+    assert (first[1], second[1]) == (0, 0), "nothing was lost"
     assert subscription.take() is None
 
 
@@ -56,14 +58,18 @@ def test_a_full_queue_drops_its_oldest_batches_and_counts_them() -> None:
     for number in range(5):
         bus.emit(event(number))
         bus.flush()
-    assert numbers(subscription.take()) == [3]
+    taken = subscription.take()
+    assert numbers(taken) == [3]
     # The first batch taken is the base: nobody said what came before it.
-    assert subscription.dropped == 0
+    assert taken is not None
+    assert taken[1] == 0
     for number in range(5, 9):
         bus.emit(event(number))
         bus.flush()
-    assert numbers(subscription.take()) == [7]
-    assert subscription.dropped == 3
+    taken = subscription.take()
+    assert numbers(taken) == [7]
+    assert taken is not None
+    assert taken[1] == 3
 
 
 def test_a_slow_subscriber_costs_the_others_nothing() -> None:
@@ -78,14 +84,14 @@ def test_a_slow_subscriber_costs_the_others_nothing() -> None:
 
 def test_a_snapshot_comes_at_the_end_of_the_next_batch_once() -> None:
     bus = EventBus()
-    bus.provide_snapshot(lambda: SNAPSHOT)
+    bus.provide_snapshot(lambda: [SNAPSHOT])
     subscription = bus.subscribe()
     subscription.request_snapshot()
     bus.emit(event(1))
     bus.flush()
-    batch = subscription.take()
-    assert batch is not None
-    assert batch.events == [event(1), SNAPSHOT]
+    taken = subscription.take()
+    assert taken is not None
+    assert taken[0].events == [event(1), SNAPSHOT]
     bus.emit(event(2))
     bus.flush()
     assert numbers(subscription.take()) == [2]
@@ -93,13 +99,13 @@ def test_a_snapshot_comes_at_the_end_of_the_next_batch_once() -> None:
 
 def test_a_snapshot_is_served_though_nothing_happens() -> None:
     bus = EventBus()
-    bus.provide_snapshot(lambda: SNAPSHOT)
+    bus.provide_snapshot(lambda: [SNAPSHOT])
     subscription = bus.subscribe()
     subscription.request_snapshot()
     bus.flush()
-    batch = subscription.take()
-    assert batch is not None
-    assert batch.events == [SNAPSHOT]
+    taken = subscription.take()
+    assert taken is not None
+    assert taken[0].events == [SNAPSHOT]
 
 
 def test_what_is_emitted_while_a_flush_takes_the_events_is_not_lost() -> None:
@@ -135,8 +141,8 @@ def test_what_other_threads_emit_is_never_lost() -> None:
         bus.flush()
     bus.flush()
     seen = []
-    while (batch := subscription.take()) is not None:
-        seen += numbers(batch)
+    while (taken := subscription.take()) is not None:
+        seen += numbers(taken)
     assert sorted(seen) == list(range(3 * count))
 
 
@@ -156,5 +162,6 @@ def test_a_queue_of_no_length_is_refused() -> None:
 
 def test_the_null_bus_takes_everything_and_says_nothing() -> None:
     bus = NullBus()
+    bus.provide_snapshot(lambda: [SNAPSHOT])
     bus.emit(event(1))
     bus.flush()
