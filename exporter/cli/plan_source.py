@@ -4,14 +4,15 @@ import logging
 from importlib.util import find_spec
 from pathlib import Path
 
+from engine.model_source import local_path
 from engine.sizing import ConfigError, read_config
 from engine.sizing.config_json import Config
 
 
 def find_config(model: str) -> Config:
     """The network is asked only for a name that is nothing local. Raises ConfigError."""
-    path = Path(model).expanduser()
-    if path.exists() or model.startswith(("/", ".", "~")) or model.count("/") != 1:
+    path = local_path(model)
+    if path is not None:
         return read_config(path)
     if find_spec("huggingface_hub") is None:
         raise ConfigError(
