@@ -6,14 +6,17 @@ from typing import Any, ClassVar
 from kvscope_events.events import Batch, EngineEvent
 
 Handlers = dict[type[Any], Callable[[Any], None]]
-"""Event type to bound method: one look-up per event, where a match would compare up to 17 types."""
+"""Event type to bound method: one look-up per event, where a match would compare type by type."""
 
 
 class Fold:
-    """Applies events in order. Each event type is in `handlers` or in `ignored`: a test says so."""
+    """Applies events in order; those without a handler do not concern it.
+
+    A fold is made without arguments and is a `Listener`.
+    """
 
     name: ClassVar[str]
-    ignored: ClassVar[frozenset[type[Any]]]
+    """Value of the label `fold`; unique."""
 
     def __init__(self, handlers: Handlers) -> None:
         self.handlers = handlers
