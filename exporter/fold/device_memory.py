@@ -8,7 +8,6 @@ from typing import NamedTuple, get_args
 
 from exporter.fold.fold import Fold
 from kvscope_events.events import (
-    Batch,
     DeviceMemorySampled,
     DeviceOutOfMemory,
     OutOfMemoryAction,
@@ -41,11 +40,6 @@ class DeviceMemory(Fold):
         self.activation_peaks: dict[str, int] = {}
         """Largest ever seen, by device."""
         self._history: dict[str | None, deque[TimedSample]] = {}
-        self._now_ns = 0
-
-    def on_batch(self, batch: Batch) -> None:
-        self._now_ns = batch.arrived_ns
-        super().on_batch(batch)
 
     def nearest(self, device_uuid: str | None, time_ns: int) -> DeviceMemorySampled | None:
         """The sample nearest to a moment; None: none is near."""
@@ -66,7 +60,7 @@ class DeviceMemory(Fold):
     def _sampled(self, event: DeviceMemorySampled) -> None:
         uuid = event.device_uuid
         history = self._history.setdefault(uuid, deque(maxlen=HISTORY))
-        history.append(TimedSample(self._now_ns, event))
+        history.append(TimedSample(self.batch.arrived_ns, event))
         if uuid is not None and event.activation_peak_bytes is not None:
             peak = self.activation_peaks.get(uuid, 0)
             self.activation_peaks[uuid] = max(peak, event.activation_peak_bytes)

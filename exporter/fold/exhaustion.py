@@ -60,7 +60,6 @@ class Exhaustion(Fold):
         self._owed = 0  # blocks that the running sequences may still take
         self._active: int | None = None
         self._num_running = 0
-        self._now_ns = 0
         self._samples: deque[tuple[float, int]] = deque(
             maxlen=round(WINDOW_SECONDS / SAMPLE_SECONDS)
         )
@@ -87,9 +86,8 @@ class Exhaustion(Fold):
         return seconds if seconds <= HORIZON_SECONDS else None
 
     def on_batch(self, batch: Batch) -> None:
-        self._now_ns = batch.time_ns
         super().on_batch(batch)
-        seconds = self._now_ns / 1e9
+        seconds = batch.time_ns / 1e9
         if self._active is not None and (
             not self._samples or seconds - self._samples[-1][0] >= SAMPLE_SECONDS
         ):
@@ -173,7 +171,7 @@ class Exhaustion(Fold):
 
     def _slope(self) -> float | None:
         """Blocks a second, by least squares over the window."""
-        now = self._now_ns / 1e9
+        now = self.batch.time_ns / 1e9
         points = [(at - now, blocks) for at, blocks in self._samples if now - at <= WINDOW_SECONDS]
         if len(points) < 3 or points[-1][0] - points[0][0] < MIN_SPAN_SECONDS:
             return None

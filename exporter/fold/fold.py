@@ -20,6 +20,9 @@ class Fold:
 
     def __init__(self, handlers: Handlers) -> None:
         self.handlers = handlers
+        self.batch = Batch(0, 0, [])
+        """The one under way, for its times: `time_ns` for what lies within the stream, `arrived_ns`
+        for what is compared with our clock."""
 
     def apply(self, event: EngineEvent) -> None:
         """Apply one event."""
@@ -29,6 +32,7 @@ class Fold:
 
     def on_batch(self, batch: Batch) -> None:
         """Apply one step's events."""
+        self.batch = batch
         get = self.handlers.get
         for event in batch.events:
             handler = get(type(event))

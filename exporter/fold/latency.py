@@ -10,7 +10,6 @@ from exporter import buckets
 from exporter.fold.fold import Fold
 from exporter.fold.histogram import Histogram
 from kvscope_events.events import (
-    Batch,
     FirstToken,
     RequestArrived,
     RequestFinished,
@@ -44,7 +43,6 @@ class Latency(Fold):
             buckets.merged(buckets.INTER_TOKEN_SECONDS, buckets.VLLM_INTER_TOKEN_SECONDS)
         )
         self.duration = Histogram(buckets.REQUEST_SECONDS)
-        self._now_ns = 0
         self._traces: dict[int, str] = {}  # by request
         self._sequence_traces: dict[int, str] = {}
         # Last emission: `_cohort_ns` for the sequences of `_cohort`, `_last_ns` for the others.
@@ -59,10 +57,6 @@ class Latency(Fold):
         """Sequences that something is remembered of, and traced requests."""
         sequences = {*self._last_ns, *self._cohort, *self._sequence_traces}
         return len(sequences) + len(self._traces)
-
-    def on_batch(self, batch: Batch) -> None:
-        self._now_ns = batch.time_ns
-        super().on_batch(batch)
 
     def on_gap(self) -> None:
         self._traces.clear()
@@ -98,11 +92,12 @@ class Latency(Fold):
         emitted = event.emitted
         if emitted == self._cohort:
             if emitted:
-                gap = (self._now_ns - self._cohort_ns) / 1e9
+                now_ns = self.batch.time_ns
+                gap = (now_ns - self._cohort_ns) / 1e9
                 self.inter_token.observe(gap, len(emitted))
                 if self._cohort_trace:
-                    self.inter_token.mark(gap, self._cohort_trace, self._now_ns)
-                self._cohort_ns = self._now_ns
+                    self.inter_token.mark(gap, self._cohort_trace, now_ns)
+                self._cohort_ns = now_ns
         elif emitted:
             self._regroup(emitted)
         if self._leaving:
@@ -110,11 +105,12 @@ class Latency(Fold):
 
     def _regroup(self, emitted: list[int]) -> None:
         """The set of emitting sequences changed: observe by equal last emission, form a cohort."""
+        now_ns = self.batch.time_ns
         self._last_ns.update(dict.fromkeys(self._cohort, self._cohort_ns))
         before = [self._last_ns.pop(sequence, None) for sequence in emitted]
         for last_ns, count in Counter(before).items():
             if last_ns is not None:  # None: the first token, or its last one was lost in a gap
-                self.inter_token.observe((self._now_ns - last_ns) / 1e9, count)
+                self.inter_token.observe((now_ns - last_ns) / 1e9, count)
         self._cohort_trace = ""
         if self._sequence_traces:
             for sequence, last_ns in zip(emitted, before, strict=True):
@@ -122,10 +118,10 @@ class Latency(Fold):
                 if trace_id is not None:
                     self._cohort_trace = trace_id
                     if last_ns is not None:
-                        gap = (self._now_ns - last_ns) / 1e9
-                        self.inter_token.mark(gap, trace_id, self._now_ns)
+                        gap = (now_ns - last_ns) / 1e9
+                        self.inter_token.mark(gap, trace_id, now_ns)
         self._cohort = emitted
-        self._cohort_ns = self._now_ns
+        self._cohort_ns = now_ns
 
     def _forget(self) -> None:
         self._last_ns.update(dict.fromkeys(self._cohort, self._cohort_ns))
@@ -140,4 +136,4 @@ class Latency(Fold):
         histogram.observe(seconds)
         trace_id = self._traces.get(request)
         if trace_id is not None:
-            histogram.mark(seconds, trace_id, self._now_ns)
+            histogram.mark(seconds, trace_id, self.batch.time_ns)

@@ -8,7 +8,6 @@ from typing import get_args
 
 from exporter.fold.fold import Fold
 from kvscope_events.events import (
-    Batch,
     FinishReason,
     PoolCreated,
     RejectReason,
@@ -63,7 +62,6 @@ class Requests(Fold):
         self._since_ns: dict[int, int] = {}  # waiting requests, in the order in which they began to
         self._victims: set[int] = set()  # sequences preempted and not yet resumed
         self._unpreempted: dict[int, int] = {}  # request -> sequences neither ended nor victims
-        self._now_ns = 0
         self._began = False
 
     @property
@@ -73,10 +71,6 @@ class Requests(Fold):
         None: nobody waits. Meaningful only while `waiting_known`.
         """
         return next(iter(self._since_ns.values()), None)
-
-    def on_batch(self, batch: Batch) -> None:
-        self._now_ns = batch.arrived_ns
-        super().on_batch(batch)
 
     def on_gap(self) -> None:
         self.known = self.waiting_known = False
@@ -90,7 +84,7 @@ class Requests(Fold):
 
     def _arrived(self, event: RequestArrived) -> None:
         self.waiting += 1
-        self._since_ns[event.request] = self._now_ns
+        self._since_ns[event.request] = self.batch.arrived_ns
 
     def _added(self, event: SequenceAdded) -> None:
         self.sequences_waiting += 1
@@ -159,7 +153,7 @@ class Requests(Fold):
             self.waiting_known = len(self._since_ns) == event.requests_waiting
 
     def _wait(self, request: int) -> None:
-        self._since_ns[request] = self._now_ns
+        self._since_ns[request] = self.batch.arrived_ns
         self.running -= 1
         self.waiting += 1
 

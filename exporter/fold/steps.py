@@ -4,7 +4,6 @@ from exporter import buckets
 from exporter.fold.fold import Fold
 from exporter.fold.histogram import Histogram
 from kvscope_events.events import (
-    Batch,
     PoolCreated,
     StepCompleted,
 )
@@ -25,13 +24,6 @@ class Steps(Fold):
         because the first step can hang, too."""
         self.last_step_wall_ns: int | None = None
         """The same on the producer's wall clock; None where that is not known."""
-        self._now_ns = 0
-        self._wall_ns = 0
-
-    def on_batch(self, batch: Batch) -> None:
-        self._now_ns = batch.arrived_ns
-        self._wall_ns = batch.wall_ns
-        super().on_batch(batch)
 
     def _created(self, event: PoolCreated) -> None:
         self._mark()
@@ -43,5 +35,5 @@ class Steps(Fold):
         self._mark()
 
     def _mark(self) -> None:
-        self.last_step_ns = self._now_ns
-        self.last_step_wall_ns = self._wall_ns or None
+        self.last_step_ns = self.batch.arrived_ns
+        self.last_step_wall_ns = self.batch.wall_ns or None

@@ -9,7 +9,6 @@ from exporter import buckets
 from exporter.fold.fold import Fold
 from exporter.fold.histogram import Histogram
 from kvscope_events.events import (
-    Batch,
     FinishReason,
     FirstToken,
     PoolCreated,
@@ -21,17 +20,6 @@ from kvscope_events.events import (
     SequenceFinished,
     StepCompleted,
 )
-
-
-class _Prompt:
-    """A sequence that has no token yet."""
-
-    __slots__ = ("cached", "request", "tokens")
-
-    def __init__(self, request: int, tokens: int) -> None:
-        self.request = request
-        self.tokens = tokens
-        self.cached = 0
 
 
 class Vllm(Fold):
@@ -47,7 +35,7 @@ class Vllm(Fold):
             {
                 PoolCreated: self._sized,
                 PoolSnapshot: self._sized,
-                SequenceAdded: self._added,
+                SequenceAdded: self._arrived,
                 PrefixLookup: self._looked_up,
                 RequestPreempted: self._preempted,
                 FirstToken: self._first_token,
@@ -75,19 +63,16 @@ class Vllm(Fold):
         self.decode = Histogram(buckets.VLLM_REQUEST_SECONDS)
         self.inference = Histogram(buckets.VLLM_REQUEST_SECONDS)
         self._block_size = 0
-        self._now_ns = 0
-        self._prompts: dict[int, _Prompt] = {}  # by sequence, until its first token
+        self._added: dict[int, SequenceAdded] = {}  # by sequence, until its first token
+        self._hit_blocks: dict[int, int] = {}  # by sequence, until its first token; never 0
         self._arrivals_ns: dict[int, int] = {}  # by request, once it has a token
         self._leaving: list[int] = []  # requests that ended; their last token comes in this step
         self._longest: dict[int, int] = {}  # by request, of its sequences that ended
         self._victims: dict[int, int] = {}  # preemptions since the sequence's last token
 
-    def on_batch(self, batch: Batch) -> None:
-        self._now_ns = batch.time_ns
-        super().on_batch(batch)
-
     def on_gap(self) -> None:
-        self._prompts.clear()
+        self._added.clear()
+        self._hit_blocks.clear()
         self._arrivals_ns.clear()
         self._leaving.clear()
         self._longest.clear()
@@ -96,20 +81,18 @@ class Vllm(Fold):
     def _sized(self, event: PoolCreated | PoolSnapshot) -> None:
         self._block_size = event.block_size
 
-    def _added(self, event: SequenceAdded) -> None:
-        self._prompts[event.sequence] = _Prompt(event.request, event.prompt_tokens)
+    def _arrived(self, event: SequenceAdded) -> None:
+        self._added[event.sequence] = event
 
     def _looked_up(self, event: PrefixLookup) -> None:
-        if not event.resumed:
-            prompt = self._prompts.get(event.sequence)
-            if prompt is not None:
-                prompt.cached = event.hit_blocks * self._block_size
+        if event.hit_blocks and not event.resumed and event.sequence in self._added:
+            self._hit_blocks[event.sequence] = event.hit_blocks
 
     def _preempted(self, event: RequestPreempted) -> None:
         self._victims[event.sequence] = self._victims.get(event.sequence, 0) + 1
 
     def _first_token(self, event: FirstToken) -> None:
-        self._arrivals_ns[event.request] = self._now_ns - event.elapsed_ns
+        self._arrivals_ns[event.request] = self.batch.time_ns - event.elapsed_ns
 
     def _completed(self, event: StepCompleted) -> None:
         emitted = event.emitted
@@ -129,25 +112,28 @@ class Vllm(Fold):
         """Count sequences with their first token; returns the prompt tokens computed for them."""
         computed = 0
         for sequence in sequences:
-            prompt = self._prompts.pop(sequence, None)
-            if prompt is None:  # added before a gap
+            added = self._added.pop(sequence, None)
+            if added is None:  # before a gap
                 continue
-            self.prompt_tokens += prompt.tokens
-            computed += prompt.tokens - prompt.cached
-            arrival_ns = self._arrivals_ns.get(prompt.request)
+            self.prompt_tokens += added.prompt_tokens
+            computed += added.prompt_tokens
+            computed -= self._hit_blocks.pop(sequence, 0) * self._block_size
+            arrival_ns = self._arrivals_ns.get(added.request)
             if arrival_ns is not None:
-                self.first_token.observe((self._now_ns - arrival_ns) / 1e9)
+                self.first_token.observe((self.batch.time_ns - arrival_ns) / 1e9)
         return computed
 
     def _ended(self, event: SequenceFinished) -> None:
         if event.reason in ("abort", "error"):  # the others end with a token
-            self._prompts.pop(event.sequence, None)
+            self._added.pop(event.sequence, None)
+            self._hit_blocks.pop(event.sequence, None)
         self.finished[event.reason] += 1
         victim = self._victims.pop(event.sequence, 0)
         if event.reason in ("stop", "length"):  # it ends with a token, whose step may come later
             self.preemptions += victim
         longest = self._longest.get(event.request, 0)
-        self._longest[event.request] = max(longest, event.output_tokens)
+        if event.output_tokens > longest:
+            self._longest[event.request] = event.output_tokens
         self.request_prompt_tokens.observe(event.prompt_tokens)
         self.request_generation_tokens.observe(event.output_tokens)
         self.request_max_tokens.observe(event.max_tokens)
@@ -164,7 +150,5 @@ class Vllm(Fold):
                 self.inference.observe((event.prefill_ns + event.decode_ns) / 1e9)
 
     def _finished(self, event: RequestFinished) -> None:
-        longest = self._longest.pop(event.request, None)
-        if longest is not None:
-            self.request_longest_tokens.observe(longest)
+        self.request_longest_tokens.observe(self._longest.pop(event.request, 0))
         self._leaving.append(event.request)

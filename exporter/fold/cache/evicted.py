@@ -19,7 +19,7 @@ class Evicted:
         self._times_ns: dict[BlockHash, int] = {}
         # Deleting a dict's first key again and again leaves a gap that each look-up of the first
         # one walks over; so the order stands apart. A name that came back to the pool stays in it:
-        # `_stale` counts its places that mean nothing any more, and too many of them are cleared away.
+        # `_stale` counts its places that mean nothing any more, until they are too many.
         self._order: deque[BlockHash] = deque()
         self._stale: dict[BlockHash, int] = {}
 

@@ -10,7 +10,6 @@ from exporter.fold.cache.lookups import Lookups
 from exporter.fold.cache.resident import Resident
 from exporter.fold.fold import Fold
 from kvscope_events.events import (
-    Batch,
     BlocksCached,
     BlocksEvicted,
     ContentDropped,
@@ -56,7 +55,6 @@ class Cache(Fold):
         self.hit_blocks = self._lookups.hit_blocks
         self._known = False
         self._block_size = 0
-        self._now_ns = 0
 
     @property
     def missed_blocks(self) -> dict[str, int]:
@@ -64,10 +62,6 @@ class Cache(Fold):
         if self._known:
             return self._lookups.missed.copy()
         return {"partial": self._lookups.missed["partial"]}
-
-    def on_batch(self, batch: Batch) -> None:
-        self._now_ns = batch.time_ns
-        super().on_batch(batch)
 
     def on_gap(self) -> None:
         self._known = False
@@ -81,7 +75,7 @@ class Cache(Fold):
     def _begin(self, block_size: int, names: list[bytes]) -> None:
         self._block_size = block_size
         # What is gone was lost somewhere in the gap: the time is the latest possible.
-        self.evicted.add(self.resident.replace(names), self._now_ns)
+        self.evicted.add(self.resident.replace(names), self.batch.time_ns)
         self.evicted.discard(names)
         self._known = True
 
@@ -99,4 +93,4 @@ class Cache(Fold):
 
     def _lost(self, event: BlocksEvicted | ContentDropped) -> None:
         if self._known:
-            self.evicted.add(self.resident.remove(event.hashes), self._now_ns)
+            self.evicted.add(self.resident.remove(event.hashes), self.batch.time_ns)

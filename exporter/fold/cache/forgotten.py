@@ -22,7 +22,7 @@ _PAIRS = [1 << high | 1 << low for high, low in product(range(64), repeat=2)]
 
 
 class Forgotten:
-    """Takes no memory before the first name, then two bytes of each filter for each name of `capacity`."""
+    """Takes no memory before the first name; a filter has two bytes for each name of `capacity`."""
 
     def __init__(self, capacity: int) -> None:
         words = -(-capacity // _NAMES_PER_WORD)
