@@ -6,30 +6,12 @@ A sample states a moment whole, so a gap makes none of it wrong; a reader asks h
 from collections import deque
 from typing import NamedTuple, get_args
 
+from exporter.fold.fold import Fold
 from kvscope_events.events import (
-    AllocationFailed,
-    Batch,
-    BlocksAllocated,
-    BlocksCached,
-    BlocksEvicted,
-    BlocksReleased,
-    BlocksShared,
     DeviceMemorySampled,
     DeviceOutOfMemory,
-    FirstToken,
     OutOfMemoryAction,
-    PoolCreated,
-    PoolSnapshot,
-    PrefixLookup,
-    RequestArrived,
-    RequestFinished,
-    RequestPreempted,
-    RequestRejected,
-    RequestResumed,
-    RequestScheduled,
-    StepCompleted,
 )
-from exporter.fold.fold import Fold
 
 HISTORY = 16
 """Samples kept per device: longer than NVML's process list is old."""
@@ -38,7 +20,7 @@ FRESH_NS = 10_000_000_000
 
 
 class TimedSample(NamedTuple):
-    """A sample and when its batch was sent, on the engine's monotonic clock."""
+    """A sample and when its batch arrived, on our monotonic clock."""
 
     time_ns: int
     event: DeviceMemorySampled
@@ -48,27 +30,6 @@ class DeviceMemory(Fold):
     """By device; None is an engine without one."""
 
     name = "device_memory"
-    ignored = frozenset(
-        {
-            AllocationFailed,
-            BlocksAllocated,
-            BlocksCached,
-            BlocksEvicted,
-            BlocksReleased,
-            BlocksShared,
-            FirstToken,
-            PoolCreated,
-            PoolSnapshot,
-            PrefixLookup,
-            RequestArrived,
-            RequestFinished,
-            RequestPreempted,
-            RequestRejected,
-            RequestResumed,
-            RequestScheduled,
-            StepCompleted,
-        }
-    )
 
     def __init__(self) -> None:
         super().__init__(
@@ -79,11 +40,6 @@ class DeviceMemory(Fold):
         self.activation_peaks: dict[str, int] = {}
         """Largest ever seen, by device."""
         self._history: dict[str | None, deque[TimedSample]] = {}
-        self._now_ns = 0
-
-    def on_batch(self, batch: Batch) -> None:
-        self._now_ns = batch.time_ns
-        super().on_batch(batch)
 
     def nearest(self, device_uuid: str | None, time_ns: int) -> DeviceMemorySampled | None:
         """The sample nearest to a moment; None: none is near."""
@@ -104,7 +60,7 @@ class DeviceMemory(Fold):
     def _sampled(self, event: DeviceMemorySampled) -> None:
         uuid = event.device_uuid
         history = self._history.setdefault(uuid, deque(maxlen=HISTORY))
-        history.append(TimedSample(self._now_ns, event))
+        history.append(TimedSample(self.batch.arrived_ns, event))
         if uuid is not None and event.activation_peak_bytes is not None:
             peak = self.activation_peaks.get(uuid, 0)
             self.activation_peaks[uuid] = max(peak, event.activation_peak_bytes)
