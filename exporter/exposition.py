@@ -11,7 +11,7 @@ from exporter.collect import EngineCollector
 from exporter.engine_info import EngineInfo
 from exporter.fold import Folds, Vllm
 from exporter.machine import Machine
-from exporter.negotiation import negotiate
+from exporter.web.negotiation import negotiate
 from exporter.pipeline import Pipeline
 from exporter.sources import InProcessSource
 

@@ -11,17 +11,18 @@ import httpx
 import pynvml
 import pytest
 
-from kvscope_events.bus import EventBus
 from engine.config import CacheConfig, ModelConfig
-from kvscope_events.events import DeviceMemorySampled
 from engine.oom import DeviceOutOfMemoryError
 from engine.request import SampledToken, ScheduledSequence
 from exporter.engine_info import EngineInfo
 from exporter.exposition import Exporter
 from exporter.gpu import Cadence, GpuPoller, xids
 from exporter.host_memory import HostMemory, host_memory
-from exporter.http import MetricsServer, serve_metrics
 from exporter.machine import Machine
+from exporter.web.listener import Listener
+from exporter.web.metrics import metrics_app
+from kvscope_events.bus import EventBus
+from kvscope_events.events import DeviceMemorySampled
 from tests.fakes.nvml import Simulated, build_library, h200, machine
 from tests.gpu.support import SERVER_PID, torch_sample
 from tests.support import server as server_module
@@ -68,7 +69,7 @@ class Target:
         self._machine = machine
         self._queue = queue
         self._port = 0
-        self._page: MetricsServer | None = None
+        self._page: Listener | None = None
         self.restart()
 
     @property
@@ -94,7 +95,7 @@ class Target:
         self._subscription = self.bus.subscribe(self._queue)
         self._exporter = Exporter(self._subscription, info, compat=(), machine=self._machine)
         self._exporter.start()
-        self._page = serve_metrics(self._exporter, "127.0.0.1", self._port)
+        self._page = Listener(metrics_app(self._exporter), "127.0.0.1", self._port)
         self._port = self._page.port
 
     def resynchronise(self) -> None:

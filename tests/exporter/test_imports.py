@@ -38,7 +38,7 @@ def test_folds_and_catalogue_know_no_prometheus(folder: str) -> None:
 
 def test_the_exporter_runs_without_torch_and_without_an_engine() -> None:
     code = (
-        "import sys; sys.modules['torch'] = None; import exporter.exposition, exporter.http\n"
+        "import sys; sys.modules['torch'] = None; import exporter.exposition, exporter.web.metrics\n"
         "loaded = {name for name in sys.modules if name.startswith('engine.')}\n"
         "assert loaded == {'kvscope_events.events', 'kvscope_events.bus'}, loaded"
     )

@@ -15,15 +15,15 @@ import uvicorn
 
 from engine.block_pool import BlockPool
 from engine.build import Engine, EngineConfig, build_engine
-from kvscope_events.bus import EventBus
 from engine.config import CacheConfig, ModelConfig
-from kvscope_events.events import DeviceMemorySampled
 from engine.request import SampledToken, ScheduledSequence
 from engine.server.app import ApiConfig, create_app
 from engine.step_loop import Runner
 from exporter.engine_info import EngineInfo
 from exporter.exposition import Exporter
-from exporter.http import metrics_router
+from exporter.web.metrics import metrics_router
+from kvscope_events.bus import EventBus
+from kvscope_events.events import DeviceMemorySampled
 
 MAX_MODEL_LEN = 512
 NUM_BLOCKS = 128
