@@ -2,23 +2,15 @@
 
 import asyncio
 import json
-import signal
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, TaskProgressColumn, TextColumn
-from rich.progress import Progress as ProgressBar
 
 from engine.workload import (
     LoadSpec,
-    Progress,
     Report,
     Scenario,
     ServerError,
@@ -69,8 +61,8 @@ def load(
     duration: Annotated[
         float | None,
         typer.Option(
-            help="Seconds during which requests start. Default: 60; with --num-requests or a trace, "
-            "until those are sent.",
+            help="Seconds during which requests start. Default: 60; with --num-requests or a "
+            "trace, until those are sent.",
         ),
     ] = None,
     num_requests: Annotated[
@@ -98,7 +90,7 @@ def load(
         bool | None,
         typer.Option(
             "--ignore-eos/--no-ignore-eos",
-            help="Generate up to the requested length (vLLM's extension). Default: for a trace only.",
+            help="Generate to the requested length (vLLM's extension). Default: for a trace only.",
         ),
     ] = None,
     max_model_len: Annotated[

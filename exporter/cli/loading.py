@@ -1,4 +1,4 @@
-"""One slow call on a daemon thread, so that the event loop answers meanwhile and a signal ends it."""
+"""A slow call on a daemon thread: the event loop answers meanwhile, and a signal ends it."""
 
 import asyncio
 import logging
@@ -7,13 +7,17 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from typing import Generic, TypeVar
 
 
-class Loading[T]:
+_T = TypeVar("_T")
+
+
+class Loading(Generic[_T]):
     """The call begins when this is made."""
 
-    def __init__(self, load: Callable[[], T]) -> None:
-        self._future: Future[T] = Future()
+    def __init__(self, load: Callable[[], _T]) -> None:
+        self._future: Future[_T] = Future()
         self._future.set_running_or_notify_cancel()  # a cancelled waiter leaves the thread alone
         self._thread = threading.Thread(
             target=self._run, args=(load,), name="kvscope-load", daemon=True
@@ -24,11 +28,11 @@ class Loading[T]:
     def running(self) -> bool:
         return self._thread.is_alive()
 
-    async def result(self) -> T:
+    async def result(self) -> _T:
         """Wait for the call's result, or raise what it raised."""
         return await asyncio.wrap_future(self._future)
 
-    def _run(self, load: Callable[[], T]) -> None:
+    def _run(self, load: Callable[[], _T]) -> None:
         try:
             result = load()
         except BaseException as error:

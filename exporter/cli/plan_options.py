@@ -10,9 +10,7 @@ _DEVICE = "Memory"
 _SERVING = "Serving"
 _OUTPUT = "Output"
 
-Checkpoint = Annotated[
-    str | None, typer.Argument(metavar="[MODEL]", help="The same as --model.")
-]
+Checkpoint = Annotated[str | None, typer.Argument(metavar="[MODEL]", help="The same as --model.")]
 Model = Annotated[
     str | None,
     typer.Option(
@@ -107,9 +105,7 @@ HostMemory = Annotated[
         rich_help_panel=_DEVICE,
     ),
 ]
-BlockSize = Annotated[
-    int, typer.Option(min=1, help="Tokens per block.", rich_help_panel=_SERVING)
-]
+BlockSize = Annotated[int, typer.Option(min=1, help="Tokens per block.", rich_help_panel=_SERVING)]
 MaxModelLen = Annotated[
     int | None,
     typer.Option(

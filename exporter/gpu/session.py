@@ -67,7 +67,7 @@ class Session:
             raise
 
     def poll(self, due: Due) -> GpuSample:
-        """One cycle over the visible devices. Raises NvmlDownError; so does a changed number of GPUs."""
+        """One cycle over the visible devices. Raises NvmlDownError, also after a change of GPUs."""
         began_ns = self._clock.monotonic_ns()
         if self._count() != len(self._devices):
             raise self._calls.failure("DeviceGetCount", NO_DEVICES)
