@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
-from exporter.catalogue import COMPAT_SETS
+from exporter.catalogue import COMPAT_SETS, DEFAULT_COMPAT
 from exporter.cli.output import fail
 
-DEFAULT_COMPAT = "vllm"
+DEFAULT_SETS = ",".join(sorted(DEFAULT_COMPAT))
 _KNOWN = ", ".join(sorted(COMPAT_SETS))
 
 Compat = Annotated[

@@ -11,7 +11,7 @@ import httpx
 import typer
 
 from engine.config import CacheConfig, EngineConfig, ModelConfig
-from exporter.cli.compat import DEFAULT_COMPAT, parse_compat
+from exporter.catalogue import DEFAULT_COMPAT
 from exporter.cli.engine import require_engine, run_engine
 from exporter.cli.listen import ListenConfig
 from exporter.cli.output import configure_logging
@@ -66,7 +66,7 @@ def demo(
     run_engine(
         config,
         ListenConfig(host=host, port=port, drain_seconds=2.0),
-        TelemetryConfig(compat=parse_compat(DEFAULT_COMPAT)),
+        TelemetryConfig(compat=DEFAULT_COMPAT),
         on_ready=director.start,
     )
     director.finish()

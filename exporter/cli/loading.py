@@ -9,7 +9,6 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Generic, TypeVar
 
-
 _T = TypeVar("_T")
 
 

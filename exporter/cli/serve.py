@@ -5,7 +5,7 @@ import typer
 from engine.config import CacheConfig, EngineConfig, ModelConfig
 from exporter.cli import engine_options as engine
 from exporter.cli import server_options as server
-from exporter.cli.compat import DEFAULT_COMPAT, Compat, parse_compat
+from exporter.cli.compat import DEFAULT_SETS, Compat, parse_compat
 from exporter.cli.engine import require_engine, run_engine
 from exporter.cli.gpu_devices import Gpu, GpuDevices, WatchedDevices
 from exporter.cli.listen import ListenConfig
@@ -48,7 +48,7 @@ def serve(
     metrics_host: server.MetricsHost = _LISTEN.metrics_host,
     event_endpoint: server.EventEndpoint = None,
     exporter: server.WithExporter = True,
-    compat: Compat = DEFAULT_COMPAT,
+    compat: Compat = DEFAULT_SETS,
     gpu: Gpu = True,
     gpu_devices: WatchedDevices = GpuDevices.VISIBLE,
     disable_log_stats: server.DisableLogStats = False,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from exporter.cli.compat import DEFAULT_COMPAT, Compat, parse_compat
+from exporter.cli.compat import DEFAULT_SETS, Compat, parse_compat
 from exporter.cli.endpoints import servers_of
 from exporter.cli.gpu_devices import Gpu, GpuDevices, WatchedDevices, polling
 from exporter.cli.listen import ListenConfig, listening, url_of
@@ -42,7 +42,7 @@ def sidecar(
             rich_help_panel="Server",
         ),
     ] = None,
-    compat: Compat = DEFAULT_COMPAT,
+    compat: Compat = DEFAULT_SETS,
     gpu: Gpu = True,
     gpu_devices: WatchedDevices = GpuDevices.VISIBLE,
 ) -> None:

@@ -14,8 +14,7 @@ import pytest
 from engine.config import CacheConfig, ModelConfig
 from engine.oom import DeviceOutOfMemoryError
 from engine.request import SampledToken, ScheduledSequence
-from exporter.engine_info import EngineInfo
-from exporter.exposition import Exporter
+from exporter.exporter import in_process
 from exporter.gpu import Cadence, GpuPoller, xids
 from exporter.host_memory import HostMemory, host_memory
 from exporter.machine import Machine
@@ -91,9 +90,8 @@ class Target:
         """A new exporter, as after a restart of the process."""
         if self._page is not None:
             self.stop()
-        info = EngineInfo(model_name=self.server.engine.served.name, max_model_len=512)
         self._subscription = self.bus.subscribe(self._queue)
-        self._exporter = Exporter(self._subscription, info, compat=(), machine=self._machine)
+        self._exporter = in_process(self._subscription, compat=(), machine=self._machine)
         self._exporter.start()
         self._page = Listener(metrics_app(self._exporter), "127.0.0.1", self._port)
         self._port = self._page.port
@@ -206,6 +204,6 @@ def gpu_machine(
     poller.start()
     host = Host(folder)
     try:
-        yield Machine(gpu=poller, server_pid=SERVER_PID, host=host.read), host
+        yield Machine(gpu=poller, host=host.read), host
     finally:
         poller.stop(timeout=10)

@@ -16,8 +16,8 @@ from engine.model.threads import leave_a_core
 from engine.request import Request, SamplingParams
 from engine.scheduler import Scheduler
 from engine.step_loop import StepLoop, StepOutput
-from exporter.engine_info import EngineInfo
-from exporter.exposition import Exporter
+from exporter.catalogue import COMPAT_SETS
+from exporter.exporter import Exporter, in_process
 from exporter.machine import Machine
 
 BLOCK_SIZE = 16
@@ -57,8 +57,9 @@ class OfflineEngine:
         self._exporter: Exporter | None = None
         if isinstance(bus, EventBus):
             bus.provide_snapshot(pool.snapshot)
-            info = EngineInfo(model_name="bench", max_model_len=MAX_MODEL_LEN)
-            self._exporter = Exporter(bus.subscribe(), info, machine=self.machine)
+            self._exporter = in_process(
+                bus.subscribe(), compat=COMPAT_SETS, machine=self.machine
+            )
             self._exporter.start()
         self.loop.start()
 

@@ -8,6 +8,7 @@ from prometheus_client.core import Metric as Family
 
 from kvscope_events.bus import EventBus, Subscription
 from kvscope_events.events import (
+    CONTRACT_VERSION,
     Batch,
     BlocksAllocated,
     BlocksCached,
@@ -15,6 +16,7 @@ from kvscope_events.events import (
     BlocksReleased,
     BlocksShared,
     EngineEvent,
+    Hello,
     PoolCreated,
     PoolSnapshot,
     RequestFinished,
@@ -22,12 +24,34 @@ from kvscope_events.events import (
 )
 from exporter.catalogue import COMPAT_SETS
 from exporter.clock import Clock
-from exporter.engine_info import EngineInfo
-from exporter.exposition import Exporter
-from tests.exporter.machine import MACHINE, NOW_NS
+from exporter.exporter import Exporter, in_process
+from exporter.sources.attachments import ENGINE_TELLS
+from tests.exporter.machine import MACHINE, NOW_NS, SERVER_PID
 
 FIXED_CLOCK = Clock(monotonic_ns=lambda: NOW_NS, wall_ns=lambda: NOW_NS)
-ENGINE = EngineInfo(model_name="demo", max_model_len=131_072, gpu_memory_utilization=0.9)
+
+
+def hello(**changes: Any) -> Hello:
+    """Our engine with a demo model, ready, but for the changes."""
+    fields: dict[str, Any] = {
+        "contract": CONTRACT_VERSION,
+        "session": "0" * 16,
+        "server": "kvscope",
+        "server_version": "0.1.0",
+        "model_name": "demo",
+        "engine": "0",
+        "pid": SERVER_PID,
+        "ready": True,
+        "tells": sorted(ENGINE_TELLS),
+        "max_model_len": 131_072,
+        "enable_prefix_caching": True,
+        "cache_dtype": "auto",
+        "gpu_memory_utilization": 0.9,
+    }
+    return Hello(**{**fields, **changes})
+
+
+HELLO = hello()
 
 
 def block_hash(number: int) -> bytes:
@@ -69,20 +93,24 @@ def finished(request: int, **changes: Any) -> RequestFinished:
 
 
 def batch_of(*events: EngineEvent, seq: int = 0, time_ns: int = 0) -> Batch:
-    return Batch(seq, time_ns, list(events))
+    return Batch(seq, time_ns, list(events), arrived_ns=time_ns)
 
 
 def put(subscription: Subscription, seq: int, time_ns: int, *events: EngineEvent) -> None:
     """Hand a batch over as the bus would, with the sequence number and time of the test."""
-    subscription.put(Batch(seq, time_ns, list(events)))
+    subscription.put(Batch(seq, time_ns, list(events), arrived_ns=time_ns))
 
 
 def make_exporter(
     *, compat: Collection[str] = COMPAT_SETS, queue_batches: int = 64
 ) -> tuple[Exporter, Subscription]:
-    """An exporter with a fixed clock on a fixed machine; nothing runs, `families` drains."""
+    """An exporter of an engine that has said Hello, with a fixed clock on a fixed machine.
+
+    Nothing runs; whatever reads a page drains. The next batch is number 0.
+    """
     subscription = Subscription(queue_batches)
-    exporter = Exporter(subscription, ENGINE, compat=compat, machine=MACHINE, clock=FIXED_CLOCK)
+    put(subscription, -1, 0, HELLO)
+    exporter = in_process(subscription, compat=compat, machine=MACHINE, clock=FIXED_CLOCK)
     return exporter, subscription
 
 
@@ -119,6 +147,7 @@ class ModelPool:
     def __post_init__(self) -> None:
         self.ref_counts = [0] * self.num_blocks
         self.hashes = [None] * self.num_blocks
+        self.bus.emit(HELLO)
         self.bus.emit(PoolCreated(self.num_blocks, self.block_size, 64, self.reserved))
 
     @property

@@ -16,8 +16,7 @@ from engine.model.runner import ModelRunner
 from engine.oom import DeviceOutOfMemoryError
 from engine.sizing import DeviceMemory, HostMemory, PoolSizeError
 from exporter.cli.app import app
-from exporter.engine_info import EngineInfo
-from exporter.exposition import Exporter
+from exporter.exporter import in_process
 from tests.support.checkpoints import ARCHITECTURES, make_checkpoint
 
 MIB = 2**20
@@ -160,11 +159,13 @@ def test_every_term_is_logged_and_published(
     for term in engine.pool_size.terms:
         assert f"  {term} " in caplog.text
     assert f"{engine.pool_size.tokens} tokens" in caplog.text
-    exporter = Exporter(subscription, EngineInfo(model_name="m", max_model_len=256))
+    exporter = in_process(subscription)
     bus.flush()
     page = exporter.render()[0].decode()
     for term, amount in engine.pool_size.terms.items():
         line = f'kvscope_kv_pool_sizing_bytes{{engine="0",model_name="m",term="{term}"}} '
+        if term in ("total", "requested"):
+            line = f'kvscope_kv_pool_sizing_{term}_bytes{{engine="0",model_name="m"}} '
         (sample,) = [text for text in page.splitlines() if text.startswith(line)]
         assert float(sample.removeprefix(line)) == amount
     fit = 'kvscope_kv_full_length_sequences{engine="0",model_name="m"} '

@@ -19,8 +19,8 @@ from engine.config import CacheConfig, ModelConfig
 from engine.request import SampledToken, ScheduledSequence
 from engine.server.app import ApiConfig, create_app
 from engine.step_loop import Runner
-from exporter.engine_info import EngineInfo
-from exporter.exposition import Exporter
+from exporter.catalogue import COMPAT_SETS
+from exporter.exporter import Exporter, in_process
 from exporter.web.metrics import metrics_router
 from kvscope_events.bus import EventBus
 from kvscope_events.events import DeviceMemorySampled
@@ -152,8 +152,7 @@ def serving(config: EngineConfig | None = None, api: ApiConfig | None = None) ->
     loop: Any = engine.loop  # its private parts are what a test holds on to
     reins = Reins(loop._runner)
     loop._runner = reins
-    info = EngineInfo(model_name=engine.served.name, max_model_len=engine.scheduler.max_model_len)
-    exporter = Exporter(bus.subscribe(), info)
+    exporter = in_process(bus.subscribe(), compat=COMPAT_SETS)
     exporter.start()
     app = create_app(
         engine.dispatcher,

@@ -1,4 +1,4 @@
-"""Families of the exporter itself."""
+"""Families about the exporter: how it reads each engine, what that costs, and its own build."""
 
 import platform
 from collections.abc import Iterator
@@ -13,25 +13,24 @@ from exporter.sources import Source
 
 
 def build_version() -> str:
-    """Of the installed distribution; `unknown` in a bare checkout."""
+    """Version of the installed distribution; `unknown` in a bare checkout."""
     try:
         return version("kvscope")
     except PackageNotFoundError:
         return "unknown"
 
 
-def collect_source(families: Families, source: Source, up: bool) -> Iterator[Family]:
-    def by_source(name: str, value: float) -> Family:
-        return families.column(name, {source.name: value})
-
-    yield by_source("kvscope_source_up", up)
-    yield by_source("kvscope_source_state_known", source.state_known)
+def collect_source(families: Families, source: Source, running: bool) -> Iterator[Family]:
+    yield families.single("kvscope_source_up", running and source.up)
+    yield families.single("kvscope_source_state_known", source.state_known)
     if source.last_message_ns is not None:
-        yield by_source(
+        yield families.single(
             "kvscope_source_last_message_timestamp_seconds", families.wall(source.last_message_ns)
         )
-    yield by_source("kvscope_event_batches_dropped_total", source.batches_dropped)
-    yield by_source("kvscope_event_gaps_total", source.gaps)
+    yield families.single("kvscope_event_batches_dropped_total", source.batches_dropped)
+    yield families.single("kvscope_event_gaps_total", source.gaps)
+    if source.decode_errors:
+        yield families.column("kvscope_event_decode_errors_total", source.decode_errors)
 
 
 def collect_census(families: Families, census: Census) -> Iterator[Family]:
