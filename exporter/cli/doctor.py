@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from exporter.cli.gpu_devices import GpuDevices
+from exporter.cli.gpu_devices import GpuDevices, WatchedDevices
 from exporter.diagnosis import (
     DEFAULT_URL,
     Finding,
@@ -33,19 +33,16 @@ def doctor(
     url: Annotated[
         str | None,
         typer.Option(
-            help=f"Server whose health and /metrics are checked. Default: {DEFAULT_URL}, which "
-            "may be absent."
+            help=f"Server whose /health and /metrics are checked. Default: {DEFAULT_URL}; nothing "
+            "there is no problem."
         ),
     ] = None,
     timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds that the driver has for its first answer.")
+        float, typer.Option(min=0.1, help="Seconds to wait for the driver's first answer.")
     ] = 5.0,
-    gpu_devices: Annotated[
-        GpuDevices,
-        typer.Option(help="As of kvscope serve: those that CUDA_VISIBLE_DEVICES leaves, or all."),
-    ] = GpuDevices.VISIBLE,
+    gpu_devices: WatchedDevices = GpuDevices.VISIBLE,
 ) -> None:
-    """Say what can be read on this machine and what not, and why. Exit code 1: a problem.
+    """Report what can be read on this machine, what cannot, and why. Exit code 1: a problem.
 
     Example: kvscope doctor --url http://127.0.0.1:8000
     """

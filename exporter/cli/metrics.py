@@ -6,5 +6,5 @@ from exporter.document import markdown
 
 
 def metrics() -> None:
-    """Print every metric that kvscope exports: name, type, unit, labels, meaning (Markdown)."""
+    """Print every metric that kvscope exports, with type, unit, labels and meaning, as Markdown."""
     typer.echo(markdown(), nl=False)

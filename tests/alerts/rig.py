@@ -18,8 +18,9 @@ from engine.step_plan import StepPlan
 from exporter.exporter import in_process
 from exporter.gpu import Cadence, GpuPoller, xids
 from exporter.host_memory import HostMemory, host_memory
-from exporter.http import MetricsServer, serve_metrics
 from exporter.machine import Machine
+from exporter.web.listener import Listener
+from exporter.web.metrics import metrics_app
 from kvscope_events.bus import EventBus
 from kvscope_events.events import DeviceMemorySampled
 from tests.fakes.nvml import Simulated, build_library, h200, machine
@@ -68,7 +69,7 @@ class Target:
         self._machine = machine
         self._queue = queue
         self._port = 0
-        self._page: MetricsServer | None = None
+        self._page: Listener | None = None
         self.restart()
 
     @property
@@ -93,7 +94,7 @@ class Target:
         self._subscription = self.bus.subscribe(self._queue)
         self._exporter = in_process(self._subscription, compat=(), machine=self._machine)
         self._exporter.start()
-        self._page = serve_metrics(self._exporter, "127.0.0.1", self._port)
+        self._page = Listener(metrics_app(self._exporter), "127.0.0.1", self._port)
         self._port = self._page.port
 
     def resynchronise(self) -> None:

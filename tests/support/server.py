@@ -21,7 +21,7 @@ from engine.server.app import ApiConfig, create_app
 from engine.step_plan import StepPlan
 from exporter.catalogue import COMPAT_SETS
 from exporter.exporter import Exporter, in_process
-from exporter.http import metrics_router
+from exporter.web.metrics import metrics_router
 from kvscope_events.bus import EventBus
 from kvscope_events.events import DeviceMemorySampled
 
