@@ -7,10 +7,10 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from exporter.catalogue import COMPAT_SETS, DEFAULT_COMPAT
 from exporter.clock import Clock
 from exporter.machine import Machine
-from exporter.web.negotiation import negotiate
 from exporter.page import Page
 from exporter.sources import InProcessSource
 from exporter.target import Target
+from exporter.web.negotiation import negotiate
 from kvscope_events.bus import Subscription
 
 

@@ -41,7 +41,9 @@ class Sidecar:
             for name, endpoints in servers.items()
         }
         self.own = (
-            next(iter(self._servers.values())) if alone else Exporter([], machine=Machine(), clock=clock)
+            next(iter(self._servers.values()))
+            if alone
+            else Exporter([], machine=Machine(), clock=clock)
         )
 
     def names(self) -> list[str]:

@@ -19,6 +19,9 @@ from exporter.pipeline import Pipeline
 from exporter.sources import Source
 from kvscope_events.events import Hello
 
+_FACTS = frozenset(row.family for row in CATALOGUE if row.events == ("Hello",))
+"""What an engine says of itself: it does not hang on the state of its pool."""
+
 
 class Target:
     """Facts arrive late: until the engine's Hello only the stream's own families are known."""
@@ -40,6 +43,7 @@ class Target:
         self._families: Families | None = None
         self._known_as: Hello | None = None
         self._shown: frozenset[str] = frozenset()
+        self._sums: frozenset[str] = frozenset()
         self.memory_samples: Mapping[str | None, Sequence[TimedSample]] = {}
         """Reports of device memory by device, as of the last `collect`."""
         self.activation_peaks: Mapping[str, int] = {}
@@ -81,7 +85,7 @@ class Target:
                 for part in self._parts:
                     if not self.pipeline.failed(self.folds[part.fold]):
                         read = partial(part.read, families, self.folds, hello)
-                        page += self._told(guard.read(part.name, read))
+                        page += self._sayable(guard.read(part.name, read))
             return page
 
     def collect_host(self, guard: Guard, machine: Machine, now_ns: int) -> list[Family]:
@@ -117,8 +121,14 @@ class Target:
         self.folds = Folds(kinds)
         return (*self.folds, *self._further)
 
-    def _told(self, families: list[Family]) -> list[Family]:
-        return [family for family in families if family.name in self._shown]
+    def _sayable(self, families: list[Family]) -> list[Family]:
+        """What the engine tells, and of that only sums while its present state is unknown."""
+        shown = self._shown
+        if not self.source.up:
+            shown = self._sums
+        elif not self.source.state_known:
+            shown = self._sums | _FACTS
+        return [family for family in families if family.name in shown]
 
     def _current_families(self) -> Families:
         hello = self.hello
@@ -135,5 +145,7 @@ class Target:
                 self._clock,
             )
             tells = frozenset(hello.tells) if hello is not None else frozenset[str]()
-            self._shown = frozenset(row.family for row in CATALOGUE if tells.issuperset(row.events))
+            told = [row for row in CATALOGUE if tells.issuperset(row.events)]
+            self._shown = frozenset(row.family for row in told)
+            self._sums = frozenset(row.family for row in told if row.kind != "gauge")
         return self._families

@@ -54,9 +54,8 @@ def sidecar(
 
     Example: kvscope sidecar --events llama=tcp://127.0.0.1:5557 --port 8010
     """
-    from kvscope_events.wire.errors import EndpointError
-
     from exporter.sidecar import Sidecar
+    from kvscope_events.wire.errors import EndpointError
 
     configure_logging()
     sets = parse_compat(compat)

@@ -40,7 +40,9 @@ def collect_vllm_prefix(families: Families, cache: Cache, _engine: Hello) -> Ite
     yield families.single("vllm:prefix_cache_hits_total", cache.hit_tokens["first"])
 
 
-def collect_vllm_requests(families: Families, requests: Requests, _engine: Hello) -> Iterator[Family]:
+def collect_vllm_requests(
+    families: Families, requests: Requests, _engine: Hello
+) -> Iterator[Family]:
     if requests.known:
         yield families.single("vllm:num_requests_running", requests.sequences_running)
         yield families.single("vllm:num_requests_waiting", requests.sequences_waiting)

@@ -6,6 +6,13 @@ import time
 
 import pytest
 
+from exporter.catalogue import CATALOGUE, COMPAT_SETS
+from exporter.exporter import Exporter, in_process
+from exporter.fold import Census
+from exporter.pipeline import CHUNK_BATCHES, Pipeline
+from exporter.sources import InProcessSource
+from exporter.sources.attachments import ENGINE_TELLS, PREFIX_EVENTS
+from exporter.target import Target
 from kvscope_events.bus import EventBus, Subscription
 from kvscope_events.events import (
     Batch,
@@ -16,13 +23,6 @@ from kvscope_events.events import (
     RequestArrived,
     StepCompleted,
 )
-from exporter.catalogue import CATALOGUE, COMPAT_SETS
-from exporter.exporter import Exporter, in_process
-from exporter.fold import Census
-from exporter.pipeline import CHUNK_BATCHES, Pipeline
-from exporter.sources import InProcessSource
-from exporter.sources.attachments import ENGINE_TELLS, PREFIX_EVENTS
-from exporter.target import Target
 from tests.exporter.support import (
     FIXED_CLOCK,
     HELLO,
