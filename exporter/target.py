@@ -1,5 +1,6 @@
 """One engine that is watched: its source, its folds, what it says of itself, its part of a page."""
 
+import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 
@@ -18,6 +19,8 @@ from exporter.machine import Machine
 from exporter.pipeline import Pipeline
 from exporter.sources import Source
 from kvscope_events.events import Hello
+
+logger = logging.getLogger(__name__)
 
 _FACTS = frozenset(row.family for row in CATALOGUE if row.events == ("Hello",))
 """What an engine says of itself: it does not hang on the state of its pool."""
@@ -40,6 +43,7 @@ class Target:
         self._further = tuple(listeners)
         self.folds = Folds(())
         self.pipeline = Pipeline(source, self._listeners, clock)
+        self._said_alike = False
         self._families: Families | None = None
         self._known_as: Hello | None = None
         self._shown: frozenset[str] = frozenset()
@@ -69,10 +73,11 @@ class Target:
         self.pipeline.stop()
         self.source.close()
 
-    def collect(self, guard: Guard, *, stream_only: bool = False) -> list[Family]:
+    def collect(self, guard: Guard, taken: Collection[tuple[str, str]] = ()) -> list[Family]:
         """Every family that is known; the folds stand still meanwhile, rendering happens later.
 
-        stream_only: only the families about the stream, whose labels tell two alike engines apart.
+        taken: labels of other engines on this page. One that has the same ones shows its stream
+        only, whose families tell the two apart.
         """
         with self.pipeline.settled():
             families = self._current_families()
@@ -81,7 +86,10 @@ class Target:
             self.memory_samples = memory.samples()
             self.activation_peaks = memory.activation_peaks.copy()
             hello = self.hello
-            if hello is not None and self.folds[Introduction].stopped is None and not stream_only:
+            is_alike = hello is not None and self.labels in taken
+            if is_alike and not self._said_alike:
+                self._say_alike()
+            if hello is not None and self.folds[Introduction].stopped is None and not is_alike:
                 for part in self._parts:
                     if not self.pipeline.failed(self.folds[part.fold]):
                         read = partial(part.read, families, self.folds, hello)
@@ -106,6 +114,14 @@ class Target:
             return collect_host(families, host, sum(pinned) if pinned else None)
 
         return guard.read("host", read)
+
+    def _say_alike(self) -> None:
+        self._said_alike = True
+        logger.error(
+            "two engines of one server call themselves model_name=%r engine=%r: only the first is "
+            "shown; give them names of their own, or each rank its own number",
+            *self.labels,
+        )
 
     def _stream_families(self, families: Families, guard: Guard) -> list[Family]:
         pipeline, source, folds = self.pipeline, self.source, self.folds
