@@ -80,6 +80,5 @@ def check_compat(compat: Collection[str]) -> None:
     """Raises ValueError for a compatibility set that does not exist."""
     unknown = set(compat) - COMPAT_SETS
     if unknown:
-        raise ValueError(
-            f"compat {', '.join(sorted(unknown))}: expected some of {', '.join(sorted(COMPAT_SETS))}"
-        )
+        known = ", ".join(sorted(COMPAT_SETS))
+        raise ValueError(f"compat {', '.join(sorted(unknown))}: expected some of {known}")

@@ -1,4 +1,4 @@
-"""Two engines under load and a sidecar that is stopped for a while: `python -m tests.sidecar_pause`.
+"""Two engines under load and a sidecar that is stopped for a while.
 
     python -m tests.sidecar_pause --minutes 5 --pause 30
 

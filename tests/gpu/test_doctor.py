@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pynvml
 import pytest
+from exporter.http import serve_metrics
 from typer.testing import CliRunner, Result
 
 from exporter.cli.app import app
 from exporter.diagnosis import host_findings, target_findings
 from exporter.gpu import GpuPoller, calls
 from exporter.gpu.visible import DEVICE_ORDER, VISIBLE_DEVICES
-from exporter.http import serve_metrics
 from tests.fakes.nvml import GIB, STATES, Simulated, h200, machine
 from tests.gpu.support import Scrapes, eventually
 

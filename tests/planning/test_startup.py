@@ -15,7 +15,6 @@ from engine.model.runner import ModelRunner
 from engine.oom import DeviceOutOfMemoryError
 from engine.sizing import DeviceMemory, HostMemory, PoolSizeError
 from exporter.cli.app import app
-from exporter.exporter import in_process
 from kvscope_events.bus import EventBus, Subscription
 from kvscope_events.events import EVENT_NAMES, EngineEvent, Hello, PoolCreated, PoolSnapshot
 from tests.support.checkpoints import ARCHITECTURES, make_checkpoint
