@@ -6,14 +6,11 @@ from typing import Annotated
 import typer
 
 from exporter.cli.compat import DEFAULT_SETS, Compat, parse_compat
+from exporter.cli.configuration import ListenConfig
 from exporter.cli.endpoints import servers_of
 from exporter.cli.gpu_devices import Gpu, GpuDevices, WatchedDevices, polling
-from exporter.cli.listen import ListenConfig, listening, url_of
 from exporter.cli.output import configure_logging, fail
-from exporter.cli.run import AppServer
 from exporter.cli.server_options import Host, Port
-from exporter.web.gpu import gpu_router
-from exporter.web.sidecar_app import is_address, sidecar_app
 
 DEFAULT_PORT = 8010
 """Not 9400, the first that comes to mind: NVIDIA's DCGM exporter listens there."""
@@ -56,7 +53,11 @@ def sidecar(
     """
     from kvscope_events.wire.errors import EndpointError
 
+    from exporter.cli.listen import listening, url_of
+    from exporter.cli.run import AppServer
     from exporter.sidecar import Sidecar
+    from exporter.web.gpu import gpu_router
+    from exporter.web.sidecar_app import is_address, sidecar_app
 
     configure_logging()
     sets = parse_compat(compat)
