@@ -25,7 +25,7 @@ class NoAnswerError(ScrapeError):
     """Nothing answers there."""
 
     def __init__(self, url: str, reason: Exception) -> None:
-        super().__init__(f"nothing answers at {url}: {reason or type(reason).__name__}")
+        super().__init__(f"nothing answers at {url}: {str(reason) or type(reason).__name__}")
 
 
 @dataclass(frozen=True, slots=True)

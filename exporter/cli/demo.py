@@ -5,20 +5,20 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import httpx
 import typer
 
 from engine.config import CacheConfig, EngineConfig, ModelConfig
 from exporter.catalogue import DEFAULT_COMPAT
-from exporter.cli.engine import require_engine, run_engine
-from exporter.cli.listen import ListenConfig
+from exporter.cli.configuration import ListenConfig, TelemetryConfig
 from exporter.cli.output import configure_logging
-from exporter.cli.run import AppServer
 from exporter.cli.server_options import Host, Port
-from exporter.cli.telemetry import TelemetryConfig
 from exporter.scrape import Page, ScrapeError, scrape
+
+if TYPE_CHECKING:
+    from exporter.cli.run import AppServer
 
 POOL_BLOCKS = 384
 """So few that 24 sequences of up to 1,024 tokens cause evictions and preemptions."""
@@ -53,6 +53,8 @@ def demo(
 
     Example: kvscope demo --duration 60
     """
+    from exporter.cli.engine import require_engine, run_engine
+
     configure_logging()
     require_engine()
     config = EngineConfig(
@@ -84,7 +86,7 @@ class _Director:
         self.failed = False
         """Whether the load ended by itself, before its time."""
 
-    def start(self, url: str, server: AppServer) -> None:
+    def start(self, url: str, server: "AppServer") -> None:
         typer.echo(_BANNER.format(url=url))
 
         self._thread = threading.Thread(
@@ -96,7 +98,7 @@ class _Director:
         if self._thread is not None:
             self._thread.join(STOP_SECONDS)
 
-    def _direct(self, url: str, server: AppServer) -> None:
+    def _direct(self, url: str, server: "AppServer") -> None:
         command = [
             *(sys.executable, "-m", "exporter.cli", "load", "mix", "--url", url),
             *("--seed", str(self._seed), "--duration", "86400", "--concurrency", "48"),
@@ -119,7 +121,7 @@ class _Director:
                 server.should_exit = True
 
     def _watch(
-        self, client: httpx.Client, url: str, load: subprocess.Popen[bytes], server: AppServer
+        self, client: httpx.Client, url: str, load: subprocess.Popen[bytes], server: "AppServer"
     ) -> None:
         """Report until the time is over, the server stops, or the load has ended."""
         started = time.monotonic()

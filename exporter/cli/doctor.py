@@ -1,7 +1,7 @@
 """`kvscope doctor`: one screen of what works here, what does not, and why."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -9,17 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 from exporter.cli.gpu_devices import GpuDevices, WatchedDevices
-from exporter.diagnosis import (
-    DEFAULT_URL,
-    Finding,
-    GpuReport,
-    Status,
-    gpu_findings,
-    gpu_reports,
-    host_findings,
-    target_findings,
-)
-from exporter.gpu import GpuPoller
+from exporter.diagnosis.finding import Finding, Status
+from exporter.diagnosis.target import DEFAULT_URL, target_findings
+
+if TYPE_CHECKING:
+    from exporter.diagnosis.gpus import GpuReport
 
 EXIT_PROBLEMS = 1
 _MARKS: dict[Status, tuple[str, str]] = {
@@ -46,6 +40,10 @@ def doctor(
 
     Example: kvscope doctor --url http://127.0.0.1:8000
     """
+    from exporter.diagnosis.gpus import gpu_findings, gpu_reports
+    from exporter.diagnosis.host import host_findings
+    from exporter.gpu import GpuPoller
+
     poller = GpuPoller(environment=gpu_devices.environment())
     poller.start()
     findings = [
@@ -75,7 +73,7 @@ def _findings_table(findings: Sequence[Finding]) -> Table:
     return table
 
 
-def _gpu_table(reports: Sequence[GpuReport]) -> Table:
+def _gpu_table(reports: Sequence["GpuReport"]) -> Table:
     table = Table("GPU", "name", "memory", "processes", "readable", "not readable", title="GPUs")
     for report in reports:
         table.add_row(

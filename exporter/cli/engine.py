@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
-from exporter.cli.listen import ListenConfig, listening, metrics_listener, url_of
+from exporter.cli.configuration import ListenConfig, TelemetryConfig
+from exporter.cli.listen import listening, metrics_listener, url_of
 from exporter.cli.loading import Loading, leave_at_once
 from exporter.cli.output import fail
 from exporter.cli.run import AppServer
-from exporter.cli.telemetry import Telemetry, TelemetryConfig, telemetry
+from exporter.cli.telemetry import Telemetry, telemetry
 from exporter.web.gate import Gate
 from exporter.web.gpu import gpu_router
 from exporter.web.metrics import bare_app, metrics_app

@@ -4,11 +4,12 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from exporter.gpu import GpuPoller
+if TYPE_CHECKING:
+    from exporter.gpu import GpuPoller
 
 
 class GpuDevices(StrEnum):
@@ -41,11 +42,13 @@ WatchedDevices = Annotated[
 
 
 @contextmanager
-def polling(gpu: bool, devices: GpuDevices) -> Iterator[GpuPoller | None]:
+def polling(gpu: bool, devices: GpuDevices) -> Iterator["GpuPoller | None"]:
     """A poller that runs inside the block; None: NVML is never touched."""
     if not gpu:
         yield None
         return
+    from exporter.gpu import GpuPoller
+
     poller = GpuPoller(environment=devices.environment())
     poller.start()
     try:

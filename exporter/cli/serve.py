@@ -6,12 +6,10 @@ from engine.config import CacheConfig, EngineConfig, ModelConfig
 from exporter.cli import engine_options as engine
 from exporter.cli import server_options as server
 from exporter.cli.compat import DEFAULT_SETS, Compat, parse_compat
-from exporter.cli.engine import require_engine, run_engine
+from exporter.cli.configuration import ListenConfig, TelemetryConfig
 from exporter.cli.gpu_devices import Gpu, GpuDevices, WatchedDevices
-from exporter.cli.listen import ListenConfig
 from exporter.cli.model import chosen_model
 from exporter.cli.output import configure_logging, fail
-from exporter.cli.telemetry import TelemetryConfig
 
 _DEFAULT = EngineConfig(model=ModelConfig(), cache=CacheConfig())
 _DTYPE = engine.DtypeName(_DEFAULT.model.dtype)
@@ -59,6 +57,8 @@ def serve(
 
     Example: kvscope serve --model ./Qwen3-0.6B --port 8000
     """
+    from exporter.cli.engine import require_engine, run_engine
+
     configure_logging()
     require_engine()
     sets = parse_compat(compat)

@@ -6,14 +6,11 @@ from typing import Annotated
 import typer
 
 from exporter.cli.compat import DEFAULT_SETS, Compat, parse_compat
+from exporter.cli.configuration import ListenConfig
 from exporter.cli.endpoints import servers_of
 from exporter.cli.gpu_devices import Gpu, GpuDevices, WatchedDevices, polling
-from exporter.cli.listen import ListenConfig, listening, url_of
 from exporter.cli.output import configure_logging, fail
-from exporter.cli.run import AppServer
 from exporter.cli.server_options import Host, Port
-from exporter.web.gpu import gpu_router
-from exporter.web.sidecar_app import is_address, sidecar_app
 
 DEFAULT_PORT = 8010
 """Not 9400, the first that comes to mind: NVIDIA's DCGM exporter listens there."""
@@ -54,7 +51,11 @@ def sidecar(
 
     Example: kvscope sidecar --events llama=tcp://127.0.0.1:5557 --port 8010
     """
+    from exporter.cli.listen import listening, url_of
+    from exporter.cli.run import AppServer
     from exporter.sidecar import Sidecar
+    from exporter.web.gpu import gpu_router
+    from exporter.web.sidecar_app import is_address, sidecar_app
     from kvscope_events.wire.errors import EndpointError
 
     configure_logging()

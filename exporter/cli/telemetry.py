@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from fastapi import APIRouter
 
-from exporter.cli.gpu_devices import GpuDevices, polling
+from exporter.cli.configuration import TelemetryConfig
+from exporter.cli.gpu_devices import polling
 from exporter.cli.output import fail
 from exporter.exporter import Exporter, in_process
 from exporter.gpu import GpuPoller
@@ -19,47 +20,6 @@ AUTO = "auto"
 """Value of --event-endpoint for a socket in the run directory."""
 
 _LOGGER = logging.getLogger("kvscope")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TelemetryConfig:
-    """Who is to see the engine's events."""
-
-    compat: frozenset[str] = frozenset()
-    """Other servers' names on the page."""
-    exporter: bool = True
-    """Serve a page from this process."""
-    event_endpoint: str | None = None
-    """ZeroMQ address that publishes the events; None: they stay in this process."""
-    log_stats: bool = True
-    """False: the engine emits nothing."""
-    gpu: bool = True
-    gpu_devices: GpuDevices = GpuDevices.VISIBLE
-
-    def __post_init__(self) -> None:
-        if not self.log_stats and self.event_endpoint is not None:
-            raise ValueError(
-                "--event-endpoint has nothing to publish with --disable-log-stats: drop one"
-            )
-        if self.log_stats and not self.exporter and self.event_endpoint is None:
-            raise ValueError(
-                "--no-exporter without --event-endpoint leaves nobody to see the events: add "
-                "--event-endpoint, or give --disable-log-stats instead"
-            )
-
-    @property
-    def serves_page(self) -> bool:
-        return self.log_stats and self.exporter
-
-    @property
-    def reason_for_no_page(self) -> str:
-        """For those who ask for it nevertheless."""
-        if not self.log_stats:
-            return "no metrics: this server runs with --disable-log-stats"
-        return (
-            "no metrics here: this server runs with --no-exporter and publishes its events at "
-            f"{self.event_endpoint}; kvscope sidecar --events makes a page of them"
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

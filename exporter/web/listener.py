@@ -8,7 +8,7 @@ from typing import Self
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 BACKLOG = 2048
 IDLE_SECONDS = 10
@@ -90,8 +90,8 @@ class _ImpatientProtocol(H11Protocol):
 
     def _look(self, before: object) -> None:
         """Close unless a request is being answered, or was begun since the last look."""
-        idle = self.cycle is None or self.cycle.response_complete
-        if idle and self.cycle is before:
+        cycle: RequestResponseCycle | None = self.cycle  # None until the first request
+        if cycle is before and (cycle is None or cycle.response_complete):
             self.transport.close()
         else:
             self._wait()
