@@ -32,7 +32,7 @@ class Producer:
         self.bus = EventBus()
         self.bus.provide_snapshot(lambda: [hello(model_name), SNAPSHOT])
         self._model_name = model_name
-        self._steps = 0
+        self.steps = 0
 
     def begin(self) -> None:
         """The first batch: hello and the state."""
@@ -43,11 +43,11 @@ class Producer:
     def step(self, count: int = 1, padding: int = 0) -> None:
         """`padding` bytes make a batch larger."""
         for _ in range(count):
-            self.bus.emit(FirstToken(self._steps, 0))
+            self.bus.emit(FirstToken(self.steps, 0))
             if padding:
                 self.bus.emit(hello("x" * padding))
             self.bus.flush()
-            self._steps += 1
+            self.steps += 1
 
 
 def steps_of(batch: Batch) -> list[int]:
