@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from exporter.catalogue import CATALOGUE, GROUPS, Group, Metric
+from exporter.catalogue import CATALOGUE, GROUPS, Metric
 
 _HEAD = """\
 # Metrics
@@ -25,7 +25,7 @@ class Row(NamedTuple):
     unit: str
     labels: str
     meaning: str
-    source: str
+    events: str
     aliases: str
 
 
@@ -40,7 +40,7 @@ def rows() -> Iterator[Row]:
                 unit=metric.unit,
                 labels=", ".join(_label_texts(metric)),
                 meaning=metric.help,
-                source=", ".join(metric.source),
+                events=", ".join(metric.events),
                 aliases=", ".join(metric.aliases),
             )
 
@@ -59,7 +59,7 @@ def markdown() -> str:
                 metric.unit,
                 ", ".join(f"`{text}`" for text in _label_texts(metric)),
                 metric.help,
-                ", ".join(metric.source),
+                ", ".join(metric.events),
                 ", ".join(f"`{alias}`" for alias in metric.aliases),
             )
             parts.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |\n")
@@ -71,7 +71,7 @@ def markdown() -> str:
     return "".join(parts)
 
 
-def _of_group(group: Group) -> Iterator[Metric]:
+def _of_group(group: str) -> Iterator[Metric]:
     return (metric for metric in CATALOGUE if metric.group == group)
 
 

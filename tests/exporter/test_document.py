@@ -14,7 +14,7 @@ def test_every_metric_has_one_row_on_the_page() -> None:
         for values in row.closed_labels.values():
             assert all(value in line for value in values)
         assert all(f"`{alias}`" in line for alias in row.aliases)
-        assert all(event in line for event in row.source)
+        assert all(event in line for event in row.events)
 
 
 def test_all_tables_have_as_many_cells_as_their_heads() -> None:
