@@ -119,7 +119,7 @@ VLLM = (
         unit="tokens",
         group="vllm",
         buckets=buckets.VLLM_ITERATION_TOKENS,
-        events=("SequenceAdded", "PrefixLookup", "PoolCreated", "StepCompleted"),
+        events=("SequenceAdded", "PoolCreated", "StepCompleted"),
     ),
     _request_tokens("vllm:request_prompt_tokens", "Prompt tokens of each sequence that ended."),
     _request_tokens(

@@ -38,7 +38,7 @@ VLLM_LEGACY = (
         ),
         unit="ratio",
         group="vllm-legacy",
-        events=("PrefixLookup", "PoolCreated"),
+        events=("Hello",),
     ),
     Metric(
         name="vllm:gpu_prefix_cache_queries_total",
