@@ -13,7 +13,7 @@ from exporter.collect.guard import Guard
 from exporter.collect.host import collect_host
 from exporter.collect.observation import collect_census, collect_pipeline, collect_source
 from exporter.collect.parts import parts_of
-from exporter.fold import Census, DeviceMemory, Folds, Introduction, TimedSample
+from exporter.fold import Census, DeviceMemory, Fold, Folds, Introduction, TimedSample
 from exporter.listener import Listener
 from exporter.machine import Machine
 from exporter.pipeline import Pipeline
@@ -134,7 +134,9 @@ class Target:
 
     def _listeners(self) -> tuple[Listener, ...]:
         """New folds for a new session; what was known of the former producer goes with them."""
-        kinds = (Introduction, *(part.fold for part in self._parts), DeviceMemory, Census)
+        kinds: list[type[Fold]] = [Introduction]
+        kinds += [part.fold for part in self._parts]
+        kinds += [DeviceMemory, Census]
         self.folds = Folds(kinds)
         return (*self.folds, *self._further)
 
