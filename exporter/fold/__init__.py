@@ -3,7 +3,7 @@
 from exporter.fold.cache import Cache
 from exporter.fold.census import Census
 from exporter.fold.churn import Churn
-from exporter.fold.device_memory import DeviceMemory
+from exporter.fold.device_memory import DeviceMemory, TimedSample
 from exporter.fold.exhaustion import Exhaustion
 from exporter.fold.fold import Fold
 from exporter.fold.folds import Folds
@@ -33,5 +33,6 @@ __all__ = [
     "Preemption",
     "Requests",
     "Steps",
+    "TimedSample",
     "Vllm",
 ]

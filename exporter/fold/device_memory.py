@@ -25,6 +25,10 @@ class TimedSample(NamedTuple):
     time_ns: int
     event: DeviceMemorySampled
 
+    def is_fresh(self, now_ns: int) -> bool:
+        """Whether it still says something of that moment."""
+        return abs(now_ns - self.time_ns) <= FRESH_NS
+
 
 class DeviceMemory(Fold):
     """By device; None is an engine without one."""
@@ -41,21 +45,9 @@ class DeviceMemory(Fold):
         """Largest ever seen, by device."""
         self._history: dict[str | None, deque[TimedSample]] = {}
 
-    def nearest(self, device_uuid: str | None, time_ns: int) -> DeviceMemorySampled | None:
-        """The sample nearest to a moment; None: none is near."""
-        history = self._history.get(device_uuid)
-        if not history:
-            return None
-        sample = min(history, key=lambda sample: abs(sample.time_ns - time_ns))
-        return sample.event if abs(sample.time_ns - time_ns) <= FRESH_NS else None
-
-    def fresh(self, now_ns: int) -> dict[str | None, DeviceMemorySampled]:
-        """The last sample of each device, but for those that fell silent."""
-        return {
-            uuid: history[-1].event
-            for uuid, history in self._history.items()
-            if now_ns - history[-1].time_ns <= FRESH_NS
-        }
+    def samples(self) -> dict[str | None, tuple[TimedSample, ...]]:
+        """The last reports of each device, the newest last."""
+        return {uuid: tuple(history) for uuid, history in self._history.items()}
 
     def _sampled(self, event: DeviceMemorySampled) -> None:
         uuid = event.device_uuid

@@ -3,8 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from exporter.sources.attachments import ENGINE_TELLS
 from kvscope_events.bus import EventBus, Subscription
 from kvscope_events.events import (
+    CONTRACT_VERSION,
     Batch,
     BlocksAllocated,
     BlocksCached,
@@ -15,6 +17,7 @@ from kvscope_events.events import (
     ContentCause,
     ContentDropped,
     EngineEvent,
+    Hello,
     PoolCreated,
     PoolSnapshot,
     ReleaseCause,
@@ -22,6 +25,30 @@ from kvscope_events.events import (
     SequenceFinished,
     StepCompleted,
 )
+from tests.exporter.machine import SERVER_PID
+
+
+def hello(**changes: Any) -> Hello:
+    """Our engine with a demo model, ready, but for the changes."""
+    fields: dict[str, Any] = {
+        "contract": CONTRACT_VERSION,
+        "session": "0" * 16,
+        "server": "kvscope",
+        "server_version": "0.1.0",
+        "model_name": "demo",
+        "engine": "0",
+        "pid": SERVER_PID,
+        "ready": True,
+        "tells": sorted(ENGINE_TELLS),
+        "max_model_len": 131_072,
+        "enable_prefix_caching": True,
+        "cache_dtype": "auto",
+        "gpu_memory_utilization": 0.9,
+    }
+    return Hello(**{**fields, **changes})
+
+
+HELLO = hello()
 
 
 def block_hash(number: int) -> bytes:
@@ -113,6 +140,7 @@ class ModelPool:
     def __post_init__(self) -> None:
         self.ref_counts = [0] * self.num_blocks
         self.hashes = [None] * self.num_blocks
+        self.bus.emit(HELLO)
         self.bus.emit(
             PoolCreated(
                 self.num_blocks,

@@ -6,21 +6,31 @@ from prometheus_client.core import Metric as Family
 
 from exporter.catalogue import COMPAT_SETS
 from exporter.clock import Clock
-from exporter.engine_info import EngineInfo
-from exporter.exposition import Exporter
+from exporter.exporter import Exporter, in_process
 from kvscope_events.bus import Subscription
 from tests.exporter.machine import MACHINE, NOW_NS
-from tests.exporter.stream import ModelPool, batch_of, block_hash, ended, finished, put, step
+from tests.exporter.stream import (
+    HELLO,
+    ModelPool,
+    batch_of,
+    block_hash,
+    ended,
+    finished,
+    hello,
+    put,
+    step,
+)
 
 __all__ = [
-    "ENGINE",
     "FIXED_CLOCK",
+    "HELLO",
     "ModelPool",
     "batch_of",
     "block_hash",
     "ended",
     "families",
     "finished",
+    "hello",
     "make_exporter",
     "put",
     "step",
@@ -28,15 +38,18 @@ __all__ = [
 ]
 
 FIXED_CLOCK = Clock(monotonic_ns=lambda: NOW_NS, wall_ns=lambda: NOW_NS)
-ENGINE = EngineInfo(model_name="demo", max_model_len=131_072, gpu_memory_utilization=0.9)
 
 
 def make_exporter(
     *, compat: Collection[str] = COMPAT_SETS, queue_batches: int = 64
 ) -> tuple[Exporter, Subscription]:
-    """An exporter with a fixed clock on a fixed machine; nothing runs, `families` drains."""
+    """An exporter of an engine that has said Hello, with a fixed clock on a fixed machine.
+
+    Nothing runs; whatever reads a page drains. The next batch is number 0.
+    """
     subscription = Subscription(queue_batches)
-    exporter = Exporter(subscription, ENGINE, compat=compat, machine=MACHINE, clock=FIXED_CLOCK)
+    put(subscription, -1, 0, HELLO)
+    exporter = in_process(subscription, compat=compat, machine=MACHINE, clock=FIXED_CLOCK)
     return exporter, subscription
 
 
