@@ -41,6 +41,21 @@ class KVLayer:
         return conv.nbytes(self.conv_elements) + Dtype.FP32.nbytes(self.recurrent_elements)
 
 
+HEAD_FIELDS = (
+    "num_attention_heads",
+    "n_head",
+    "num_key_value_heads",
+    "num_kv_heads",
+    "n_head_kv",
+    "head_dim",
+    "hidden_size",
+    "n_embd",
+    "multi_query",
+    "new_decoder_architecture",
+)
+"""All that `num_heads`, `num_kv_heads` and `head_dim` read."""
+
+
 def head_dim(fields: Fields) -> int:
     """As configured, else the hidden size shared among the heads."""
     given = fields.optional_integer("head_dim")
