@@ -38,7 +38,7 @@ from engine.model.limits import max_model_len
 from engine.model.probe import probe
 from engine.model.tokenizer import Tokenizer
 from engine.model.weights import weight_bytes
-from engine.model_source import local_path
+from engine.sizing.model_source import local_path
 
 logger = logging.getLogger(__name__)
 
