@@ -23,7 +23,7 @@ class LayerShape(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KVLayout:
-    """What one token and one block occupy."""
+    """Shape and type of K and V, and the bytes that follow from them."""
 
     layers: tuple[LayerShape, ...]
     block_size: int
@@ -32,18 +32,18 @@ class KVLayout:
 
     @property
     def bytes_per_token(self) -> int:
-        """K and V, all layers."""
+        """Bytes of K and V in all layers."""
         elements = sum(2 * layer.num_kv_heads * layer.head_dim for layer in self.layers)
         return elements * self.dtype.itemsize
 
     @property
     def bytes_per_block(self) -> int:
-        """K and V, all layers."""
+        """Bytes of K and V in all layers."""
         return self.bytes_per_token * self.block_size
 
 
 def kv_layout(config: PreTrainedConfig, block_size: int, dtype: torch.dtype) -> KVLayout:
-    """The layout that the configuration promises; the load-time probe checks that it is kept.
+    """The layout by the model's configuration; the probe at load time checks that it is true.
 
     Raises UnsupportedArchitectureError if the configuration names no heads or no layers.
     """

@@ -55,7 +55,7 @@ def _division(plan: Plan) -> Titled:
         if parameters.idle:
             count = f"{count[:-1]}, {parameters.active / 1e9:,.2f}e9 for a token)"
     table.add_row(f"weights{count}", *2 * [_or_unknown(weights)])
-    how = "estimated" if settings.activations is None else "told"
+    how = "estimated" if settings.activations is None else "configured"
     table.add_row(f"activations, {how}", *[_or_unknown(plan.activation_bytes(p)) for p in PREFILLS])
     budgets = [plan.budget(prefill) for prefill in PREFILLS]
     chunked, at_once = budgets
