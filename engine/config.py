@@ -32,7 +32,7 @@ class ModelConfig:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: CUDA where there is one."""
     seed: int = DEFAULT_SEED
-    """For the demo model's weights, and for sampling where a call brings no seed."""
+    """Seed of the demo model's weights, and of sampling where a call brings none."""
 
     @property
     def name(self) -> str:

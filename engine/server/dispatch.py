@@ -66,9 +66,7 @@ class Dispatcher:
         Raises QueueFullError or EngineUnavailableError; then there is nothing to close.
         """
         self.engine.submit(request)
-        for (
-            sequence
-        ) in request.sequences:  # outputs are delivered on this thread: none can have come before
+        for sequence in request.sequences:  # `_deliver` runs on this thread, so not before now
             self._mailboxes[sequence.sequence_id] = _Mailbox()
 
     async def outputs(self, sequence: Sequence) -> AsyncIterator[list[StepOutput]]:
