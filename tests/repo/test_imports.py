@@ -20,7 +20,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 """Packages that each package may import; `exporter/cli`, the composition root, also the engine."""
 CLI = ROOT / "exporter" / "cli"
-LOADED_BY_COMMANDS = {"engine.config", "engine.model_source", "engine.sizing", "engine.workload"}
+LOADED_BY_COMMANDS = {"engine.config", "engine.sizing", "engine.workload"}
 """What a command may import at module level: all of it without torch."""
 WITHOUT_TORCH = "import sys; sys.modules['torch'] = None; sys.modules['transformers'] = None; "
 
