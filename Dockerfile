@@ -29,6 +29,7 @@ COPY LICENSE README.md ./
 COPY dashboards dashboards
 COPY engine engine
 COPY exporter exporter
+COPY kvscope_events kvscope_events
 RUN --mount=type=cache,target=/pip-cache /opt/kvscope/bin/pip install --no-deps .
 
 FROM build AS build-exporter
@@ -38,6 +39,7 @@ COPY LICENSE README.md ./
 COPY dashboards dashboards
 COPY engine engine
 COPY exporter exporter
+COPY kvscope_events kvscope_events
 RUN --mount=type=cache,target=/pip-cache /opt/kvscope/bin/pip install --no-deps .
 
 FROM ${PYTHON_IMAGE} AS base

@@ -10,7 +10,7 @@ FIRST_TOKEN_SECONDS = (
     *(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 4, 5),
     *(7.5, 10, 15, 20, 30, 60, 120, 300),
 )
-"""Dense around the thresholds of service levels; the end is that of the queue, which it contains."""
+"""Dense around the thresholds of service levels; ends later than a queue, which is a part of it."""
 INTER_TOKEN_SECONDS = (
     *(0.001, 0.0025, 0.005, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2),
     *(0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120),

@@ -25,6 +25,10 @@ class Bus(Protocol):
         """Add an event to the current step. The callable stays valid for the bus's life."""
         ...
 
+    def provide_snapshot(self, snapshot: Callable[[], list[EngineEvent]]) -> None:
+        """Set the function that gives the state to whoever asks for it."""
+        ...
+
     def flush(self) -> None:
         """End the step."""
         ...
@@ -131,6 +135,9 @@ class NullBus:
     @property
     def emit(self) -> Callable[[EngineEvent], None]:
         return _forget
+
+    def provide_snapshot(self, snapshot: Callable[[], list[EngineEvent]]) -> None:
+        """Nobody will ask."""
 
     def flush(self) -> None:
         """Nothing was collected."""

@@ -7,7 +7,7 @@ from exporter.catalogue.exhaustion import EXHAUSTION
 from exporter.catalogue.gpu import GPU
 from exporter.catalogue.host import HOST
 from exporter.catalogue.metric import Group, Kind, Labels, Metric
-from exporter.catalogue.own import FOLDS, SELF, SOURCES
+from exporter.catalogue.observation import DECODE_ERRORS, SELF
 from exporter.catalogue.pool import POOL
 from exporter.catalogue.preemption import PREEMPTION
 from exporter.catalogue.prefix import MISS_CAUSES, PHASES, PREFIX
@@ -19,11 +19,11 @@ from exporter.catalogue.vllm_legacy import VLLM_LEGACY
 __all__ = [
     "CATALOGUE",
     "COMPAT_SETS",
-    "FOLDS",
+    "DECODE_ERRORS",
+    "DEFAULT_COMPAT",
     "GROUPS",
     "MISS_CAUSES",
     "PHASES",
-    "SOURCES",
     "Group",
     "Kind",
     "Labels",
@@ -64,6 +64,9 @@ GROUPS: dict[Group, str] = {
 
 COMPAT_SETS: frozenset[str] = frozenset({"vllm", "vllm-legacy"})
 """Groups of other servers' names, each of which can be switched off."""
+
+DEFAULT_COMPAT: frozenset[str] = frozenset({"vllm"})
+"""Those that are served unless others are asked for: vLLM's own dashboards work as they are."""
 
 _BY_NAME = {row.name: row for row in CATALOGUE}
 assert len(_BY_NAME) == len(CATALOGUE), "a metric is declared twice"

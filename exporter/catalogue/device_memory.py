@@ -2,8 +2,8 @@
 
 from typing import get_args
 
-from kvscope_events.events import OutOfMemoryAction
 from exporter.catalogue.metric import DEVICE, ENGINE, Metric
+from kvscope_events.events import OutOfMemoryAction
 
 _SAMPLED = ("DeviceMemorySampled",)
 

@@ -3,7 +3,6 @@
 from exporter.catalogue.metric import Metric
 
 
-
 def _host(name: str, help: str, aliases: tuple[str, ...] = ()) -> Metric:
     return Metric(
         name=f"kvscope_host_memory_{name}_bytes",

@@ -2,8 +2,8 @@
 
 from typing import get_args
 
-from kvscope_events.events import AllocationCause, EvictionCause, ReleaseCause
 from exporter.catalogue.metric import ENGINE, Metric
+from kvscope_events.events import AllocationCause, EvictionCause, ReleaseCause
 
 STATE_EVENTS = (
     "PoolCreated",

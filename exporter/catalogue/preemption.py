@@ -2,8 +2,8 @@
 
 from typing import get_args
 
-from kvscope_events.events import PreemptionCause, PreemptionMode
 from exporter.catalogue.metric import ENGINE, Metric
+from kvscope_events.events import PreemptionCause, PreemptionMode
 
 PREEMPTION = (
     Metric(

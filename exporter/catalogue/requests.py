@@ -2,9 +2,9 @@
 
 from typing import get_args
 
-from kvscope_events.events import FinishReason, RejectReason
 from exporter import buckets
 from exporter.catalogue.metric import ENGINE, Metric
+from kvscope_events.events import FinishReason, RejectReason
 
 REQUESTS = (
     Metric(

@@ -2,10 +2,10 @@
 
 from typing import get_args
 
-from kvscope_events.events import FinishReason
 from exporter import buckets
 from exporter.catalogue.metric import ENGINE, Metric
 from exporter.catalogue.pool import STATE_EVENTS
+from kvscope_events.events import FinishReason
 
 
 def _request_seconds(name: str, help: str, source: tuple[str, ...]) -> Metric:

@@ -1,10 +1,9 @@
 """An engine in another process, read over the wire: its queue is bounded by bytes, not batches."""
 
-from typing import ClassVar
-
 import msgspec
 
 from exporter.clock import Clock
+from exporter.sources.source import SourceKind
 from kvscope_events.events import Batch
 from kvscope_events.wire.subscriber import WireSubscriber
 
@@ -16,7 +15,7 @@ class WireSource:
     only beyond that.
     """
 
-    kind: ClassVar[str] = "wire"
+    kind: SourceKind = "wire"
 
     def __init__(self, endpoint: str, clock: Clock, *, allow_remote: bool = False) -> None:
         self._subscriber = WireSubscriber(

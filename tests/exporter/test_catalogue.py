@@ -5,9 +5,9 @@ from typing import get_args
 
 import pytest
 
-from kvscope_events.events import EngineEvent
 from exporter.catalogue import CATALOGUE, GROUPS, Metric, metric, name
 from exporter.catalogue.metric import Group
+from kvscope_events.events import EngineEvent
 
 EVENTS = {event.__name__ for event in get_args(EngineEvent)}
 OURS = [row for row in CATALOGUE if not row.group.startswith("vllm")]

@@ -8,7 +8,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.parser import text_string_to_metric_families as text_parser
 
 from exporter.catalogue import CATALOGUE, metric
-from exporter.exposition import Exporter
+from exporter.exporter import Exporter
 from tests.exporter.scenario import TRACE, play
 from tests.exporter.support import families, make_exporter, value
 
