@@ -84,7 +84,7 @@ def test_a_slow_subscriber_costs_the_others_nothing() -> None:
 
 def test_a_snapshot_comes_at_the_end_of_the_next_batch_once() -> None:
     bus = EventBus()
-    bus.provide_snapshot(lambda: [SNAPSHOT])
+    bus.provide_snapshot(lambda: SNAPSHOT)
     subscription = bus.subscribe()
     subscription.request_snapshot()
     bus.emit(event(1))
@@ -99,7 +99,7 @@ def test_a_snapshot_comes_at_the_end_of_the_next_batch_once() -> None:
 
 def test_a_snapshot_is_served_though_nothing_happens() -> None:
     bus = EventBus()
-    bus.provide_snapshot(lambda: [SNAPSHOT])
+    bus.provide_snapshot(lambda: SNAPSHOT)
     subscription = bus.subscribe()
     subscription.request_snapshot()
     bus.flush()
@@ -162,6 +162,6 @@ def test_a_queue_of_no_length_is_refused() -> None:
 
 def test_the_null_bus_takes_everything_and_says_nothing() -> None:
     bus = NullBus()
-    bus.provide_snapshot(lambda: [SNAPSHOT])
+    bus.provide_snapshot(lambda: SNAPSHOT)
     bus.emit(event(1))
     bus.flush()
