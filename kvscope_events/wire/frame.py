@@ -75,10 +75,12 @@ def read_frames(message: bytes, offset: int = 0) -> Iterator[Frame]:
     if offset >= end:
         raise FrameError("malformed", "a message without a frame")
     while offset < end:
-        _check_version(message, offset)
         if end - offset < HEADER_BYTES:
+            _check_version(message, offset)
             raise FrameError("malformed", f"a header cut short at {end - offset} bytes")
-        _, _, kind, flags, session, seq, length = _HEADER.unpack_from(message, offset)
+        magic, version, kind, flags, session, seq, length = _HEADER.unpack_from(message, offset)
+        if magic != MAGIC or version != CONTRACT_VERSION:
+            _check_version(message, offset)
         offset += HEADER_BYTES
         if length > MAX_MESSAGE_BYTES:
             raise FrameError("too_large", f"a payload of {length} bytes")
@@ -103,6 +105,7 @@ def read_request(message: bytes) -> Request | None:
 
 
 def _check_version(message: bytes, offset: int) -> None:
+    """Names what differs in the part of a header that all contracts share."""
     if len(message) - offset < _VERSION.size:
         raise FrameError("malformed", f"a header cut short at {len(message) - offset} bytes")
     magic, version = _VERSION.unpack_from(message, offset)

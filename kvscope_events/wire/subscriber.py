@@ -63,8 +63,8 @@ class WireSubscriber:
         self._clock_ns = clock_ns
         self._queue_bytes = queue_bytes
         self._queue: deque[tuple[Delivery, int]] = deque()
-        self._queued_bytes = 0
-        self._lock = threading.Lock()  # of queue and queued bytes
+        self._put_bytes = 0  # written by our thread alone
+        self._taken_bytes = 0  # written by who takes: no lock between the two
         self._ready = threading.Event()
         self._stopping = threading.Event()
         self._stream = Stream(self._put)
@@ -77,6 +77,11 @@ class WireSubscriber:
         self._session: bytes | None = None  # of the batch last taken
         self._thread = threading.Thread(target=self._run, name="kvscope-wire-reader", daemon=True)
         self._thread.start()
+
+    @property
+    def queued_bytes(self) -> int:
+        """Memory of what was received but not yet taken."""
+        return self._put_bytes - self._taken_bytes
 
     @property
     def up(self) -> bool:
@@ -106,9 +111,8 @@ class WireSubscriber:
     def take(self) -> Taken | None:
         """The next batch; None: none is there."""
         while self._queue:
-            with self._lock:
-                delivery, arrived_ns = self._queue.popleft()
-                self._queued_bytes -= len(delivery.payload) + _ENTRY_BYTES
+            delivery, arrived_ns = self._queue.popleft()
+            self._taken_bytes += len(delivery.payload) + _ENTRY_BYTES
             batch = self._read(delivery)
             if batch is not None:
                 lost, self._lost = self._lost, 0
@@ -181,7 +185,7 @@ class WireSubscriber:
 
     def _ask(self, link: Link, now_ns: int) -> None:
         session = self._stream.session
-        if session is None or self._queued_bytes > self._queue_bytes // 2:
+        if session is None or self.queued_bytes > self._queue_bytes // 2:
             return
         request = self._stream.request(now_ns)
         if request is not None:
@@ -189,11 +193,10 @@ class WireSubscriber:
 
     def _put(self, delivery: Delivery) -> bool:
         size = len(delivery.payload) + _ENTRY_BYTES
-        with self._lock:
-            if self._queue and self._queued_bytes + size > self._queue_bytes:
-                return False
-            self._queue.append((delivery, self._clock_ns()))
-            self._queued_bytes += size
+        if self._queue and self.queued_bytes + size > self._queue_bytes:
+            return False
+        self._put_bytes += size
+        self._queue.append((delivery, self._clock_ns()))
         if not self._ready.is_set():
             self._ready.set()
         return True

@@ -72,7 +72,7 @@ class _Sequence:
         self.tokens = tokens
 
 
-class _Stream:
+class Stream:
     """Makes one batch per step; consistent with a pool, so that the ledger stays balanced."""
 
     def __init__(self, num_sequences: int) -> None:
@@ -219,7 +219,7 @@ def _fold_us(fold: Fold, batches: list[Batch]) -> float:
 
 def measure(num_sequences: int, steps: int) -> dict[str, float]:
     """Median microseconds per step: per fold, and of the pipeline one or many batches a drain."""
-    stream = _Stream(num_sequences)
+    stream = Stream(num_sequences)
     batches = [stream.batch() for _ in range(steps)]
     result = {
         "pipeline, one batch a drain": statistics.median(

@@ -210,7 +210,7 @@ def test_a_reader_slower_than_its_queue_falls_back_on_the_ring(
     for _ in range(20):
         producer[0].step(100)
         time.sleep(0.02)
-    assert slow._queued_bytes <= 50_000
+    assert slow.queued_bytes <= 50_000
     taken = collect(slow, lambda taken: has_step(1999, taken), 30)
     assert [one.batch.seq for one in taken] == list(range(2001))
     assert (slow.gaps, slow.batches_lost) == (0, 0)
