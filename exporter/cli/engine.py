@@ -59,7 +59,7 @@ def run_engine(
             )
             stack.callback(metrics.stop)
             metrics_url = f"{url_of(listen.metrics_host, metrics.port)}/metrics"
-        _LOGGER.info("loading %s; metrics: %s", config.model.name, metrics_url)
+        _LOGGER.info("loading %s at %s; metrics: %s", config.model.name, url, metrics_url)
         startup = _Startup(config, listen, observed, url, on_ready)
         try:
             startup.server.run_until_signal(listener)

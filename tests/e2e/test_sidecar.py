@@ -36,9 +36,7 @@ def test_two_engines_one_killed_and_started_again(tmp_path: Path) -> None:
 
         before = folded(beside.page("blue"))
         red.kill()
-        wait_for(
-            lambda: beside.value("red", "kvscope_source_up") == 0, "red is missed", seconds=15
-        )
+        wait_for(lambda: beside.value("red", "kvscope_source_up") == 0, "red is missed", seconds=15)
         assert beside.value("red", "kvscope_source_state_known") == 0
         assert beside.value("red", "kvscope_kv_blocks", state="active") is None
         assert beside.value("blue", "kvscope_source_state_known") == 1
@@ -65,9 +63,7 @@ def test_a_sidecar_that_was_stopped_catches_up(tmp_path: Path) -> None:
             load(red)
             time.sleep(2)
             beside.process.send(signal.SIGCONT)
-            wait_for(
-                lambda: beside.value("red", "kvscope_source_state_known") == 1, "known again"
-            )
+            wait_for(lambda: beside.value("red", "kvscope_source_state_known") == 1, "known again")
             assert_equal(red, beside)
             assert beside.value("red", "kvscope_event_batches_dropped_total") == 0
             assert beside.value("none", "kvscope_source_up") == 0
