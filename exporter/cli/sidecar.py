@@ -53,18 +53,18 @@ def sidecar(
     """
     from kvscope_events.wire.errors import EndpointError
 
-    from exporter.cli.listen import listening, url_of
-    from exporter.cli.run import AppServer
-    from exporter.sidecar import Sidecar
-    from exporter.web.gpu import gpu_router
-    from exporter.web.sidecar_app import is_address, sidecar_app
-
     configure_logging()
     sets = parse_compat(compat)
     try:
         servers = servers_of(events or ())
     except ValueError as error:
         raise fail(error) from None
+    from exporter.cli.listen import listening, url_of
+    from exporter.cli.run import AppServer
+    from exporter.sidecar import Sidecar
+    from exporter.web.gpu import gpu_router
+    from exporter.web.sidecar_app import is_address, sidecar_app
+
     if address is not None and not is_address(address):
         raise fail(f"--address {address!r}: expected HOST:PORT")
     with listening(host, port) as listener, polling(gpu, gpu_devices) as poller:
