@@ -61,13 +61,18 @@ def sidecar(
         raise fail(error) from None
     from exporter.cli.listen import listening, url_of
     from exporter.cli.run import AppServer
+    from exporter.cli.signals import signals_end
     from exporter.sidecar import Sidecar
     from exporter.web.gpu import gpu_router
     from exporter.web.sidecar_app import is_address, sidecar_app
 
     if address is not None and not is_address(address):
         raise fail(f"--address {address!r}: expected HOST:PORT")
-    with listening(host, port) as listener, polling(gpu, gpu_devices) as poller:
+    with (
+        signals_end() as ending,
+        listening(host, port) as listener,
+        polling(gpu, gpu_devices) as poller,
+    ):
         try:
             watched = Sidecar(servers, compat=sets, gpu=poller)
         except EndpointError as error:
@@ -79,7 +84,7 @@ def sidecar(
         url = url_of(host, listener.getsockname()[1])
         _LOGGER.info("watching %s; targets: %s/targets", ", ".join(servers), url)
         try:
-            AppServer(app).run_until_signal(listener)
+            AppServer(app).run_until_end(listener, ending)
         finally:
             watched.stop()
     _LOGGER.info("stopped")
