@@ -39,7 +39,6 @@ def sidecar(
         typer.Option(
             metavar="HOST:PORT",
             help="Address of this sidecar in /targets. Default: the one Prometheus used.",
-            rich_help_panel="Server",
         ),
     ] = None,
     compat: Compat = DEFAULT_SETS,
