@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-
 Checkpoint = Annotated[str | None, typer.Argument(metavar="MODEL", help="The same as --model.")]
 Model = Annotated[
     str | None,

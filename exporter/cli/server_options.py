@@ -4,7 +4,6 @@ from typing import Annotated
 
 import typer
 
-
 Host = Annotated[str, typer.Option(metavar="HOST", help="Address to listen on.")]
 Port = Annotated[
     int,

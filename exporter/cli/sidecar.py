@@ -45,7 +45,9 @@ def sidecar(
     gpu: Gpu = True,
     gpu_devices: WatchedDevices = GpuDevices.VISIBLE,
 ) -> None:
-    """Serve metrics of engines that publish their events from other processes.
+    """Serve metrics of engines that run in other processes.
+
+    The engines publish their events: kvscope serve --event-endpoint ENDPOINT.
 
     /scrape?target=NAME is the page of one server, /targets the list of servers for Prometheus'
     http_sd_configs. /metrics is the page of the only server, or the sidecar's own state where
