@@ -64,7 +64,7 @@ def plan(
     output_json: options.OutputJson = False,
     plot: options.Plot = None,
 ) -> None:
-    """Say what a model's KV cache takes, and what fits on a GPU beside its weights.
+    """Calculate a model's KV cache, and what fits on a GPU.
 
     Example: kvscope plan ./Qwen3-30B-A3B --gpu H200 --max-model-len 16384 --concurrency 32
 
