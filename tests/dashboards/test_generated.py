@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from dashboards.boards import BOARDS, FOLDER, as_json
-from dashboards.queries import series
+from dashboards.generate import BOARDS, FOLDER, as_json
+from dashboards.kit.queries import series
 from tests.repo.checkout import ROOT
 
 FILES = sorted(FOLDER.glob("*.json"))
@@ -72,5 +72,5 @@ def test_a_typo_in_a_query_is_an_error_of_the_generator() -> None:
 
 
 def test_generating_needs_no_torch() -> None:
-    code = "import sys; sys.modules['torch'] = None; import runpy; import dashboards.boards"
+    code = "import sys; sys.modules['torch'] = None; import runpy; import dashboards.generate"
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], cwd=ROOT, check=True)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from dashboards.boards import BOARDS, FOLDER
-from dashboards.elsewhere import ELSEWHERE
+from dashboards.generate import BOARDS, FOLDER
+from monitoring.elsewhere import ELSEWHERE
 from exporter.catalogue import CATALOGUE
 from tests.dashboards.exceptions import NOT_SHOWN
 from tests.dashboards.fleet import Stage

@@ -7,8 +7,8 @@ import pytest
 
 from alerts.slo import ERRORS, slo_groups
 from alerts.timing import Timing
-from dashboards.boards import BOARDS
-from dashboards.queries import process
+from dashboards.generate import BOARDS
+from dashboards.kit.queries import every_engine
 from tests.dashboards.evaluate import board, check, query
 
 SICK, WELL = (f'model_name="{m}",instance="{m}:8000",engine="0",job="kvscope"' for m in "ab")
@@ -112,7 +112,7 @@ def test_every_query_about_gpus_follows_the_choice_of_model() -> None:
         for panel in board(uid.removeprefix("kvscope-"))["panels"]:
             for target in panel.get("targets", []):
                 if "kvscope_gpu_" in target["expr"]:
-                    assert process() in target["expr"], f"{uid} {panel['id']} {target['refId']}"
+                    assert every_engine() in target["expr"], f"{uid} {panel['id']} {target['refId']}"
 
 
 def test_alerts_of_other_servers_draw_no_bars() -> None:
