@@ -70,7 +70,7 @@ def row() -> Row:
                 stacked=True,
                 colours={"server": "blue", "other": "red"},
                 span=8,
-                when_absent="Processes are not visible, or the driver does not publish their memory.",
+                when_absent="Processes are not visible, or their memory is not published.",
             ),
         ],
     )

@@ -3,24 +3,28 @@
 import json
 from pathlib import Path
 
+from alerts.objectives import Objectives
 from alerts.rule import Places
 from alerts.rules import mapping
 from alerts.thresholds import JOB
 from alerts.yaml_text import to_yaml
 
+FOLDER = Path(__file__).parent / "kubernetes"
 HEADER = """\
-Written by `python -m alerts`: change alerts/*.py or dashboards/*.py. For `kubectl apply
+Written by `python -m deploy`: change alerts/ or dashboards/. For `kubectl apply
 --server-side` (dashboards are too long for the annotation of a client-side apply)."""
 SCRAPE_INTERVAL, SCRAPE_TIMEOUT = "5s", "4s"
-"""Those of deploy/prometheus/prometheus.yml; a test compares."""
+"""As in deploy/prometheus/prometheus.yml; a test compares."""
 _LABELS = {"app.kubernetes.io/name": "kvscope"}
 
 
-def manifests(dashboards: Path, places: Places | None = None) -> dict[str, str]:
+def manifests(
+    dashboards: Path, places: Places | None = None, objectives: Objectives | None = None
+) -> dict[str, str]:
     """Text by file name. dashboards: the folder with their JSON."""
     files = {
         "servicemonitor.yaml": to_yaml(_service_monitor(), HEADER),
-        "prometheusrule.yaml": to_yaml(_prometheus_rule(places), HEADER),
+        "prometheusrule.yaml": to_yaml(_prometheus_rule(places, objectives), HEADER),
     }
     for path in sorted(dashboards.glob("*.json")):
         files[f"dashboard-{path.stem}.yaml"] = to_yaml(_config_map(path), HEADER)
@@ -48,12 +52,12 @@ def _service_monitor() -> dict[str, object]:
     }
 
 
-def _prometheus_rule(places: Places | None) -> dict[str, object]:
+def _prometheus_rule(places: Places | None, objectives: Objectives | None) -> dict[str, object]:
     return {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",
         "metadata": {"name": "kvscope", "labels": _LABELS},
-        "spec": mapping(places=places),
+        "spec": mapping(places=places, objectives=objectives),
     }
 
 
