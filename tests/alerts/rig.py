@@ -11,9 +11,7 @@ import httpx
 import pynvml
 import pytest
 
-from kvscope_events.bus import EventBus
 from engine.config import CacheConfig, ModelConfig
-from kvscope_events.events import DeviceMemorySampled
 from engine.oom import DeviceOutOfMemoryError
 from engine.request import SampledToken, ScheduledSequence
 from exporter.engine_info import EngineInfo
@@ -22,6 +20,8 @@ from exporter.gpu import Cadence, GpuPoller, xids
 from exporter.host_memory import HostMemory, host_memory
 from exporter.http import MetricsServer, serve_metrics
 from exporter.machine import Machine
+from kvscope_events.bus import EventBus
+from kvscope_events.events import DeviceMemorySampled
 from tests.fakes.nvml import Simulated, build_library, h200, machine
 from tests.gpu.support import SERVER_PID, torch_sample
 from tests.support import server as server_module

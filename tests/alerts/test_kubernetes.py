@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.manifests import SCRAPE_INTERVAL, SCRAPE_TIMEOUT, manifests
 from alerts.rules import mapping
 from alerts.thresholds import JOB
+from deploy.manifests import SCRAPE_INTERVAL, SCRAPE_TIMEOUT, manifests
 from tests.repo.checkout import ROOT
 
 FOLDER = ROOT / "deploy" / "kubernetes"

@@ -1,4 +1,4 @@
-"""Service levels by model: refused where the histogram cannot judge them, and judged by their own."""
+"""Service levels by model: each judged by its own, and refused where no bucket can judge it."""
 
 from pathlib import Path
 from typing import Any

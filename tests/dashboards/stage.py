@@ -10,11 +10,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from kvscope_events.events import DeviceMemorySampled
 from engine.model.runner import ModelRunner
 from engine.oom import DeviceOutOfMemoryError
 from engine.request import SampledToken, ScheduledSequence
 from exporter.cli.app import app
+from kvscope_events.events import DeviceMemorySampled
 from tests.fakes.nvml import GIB, MIB, Simulated, h200, machine
 from tests.gpu.support import torch_sample
 

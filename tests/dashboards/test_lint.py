@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from dashboards.generate import BOARDS, FOLDER
-from monitoring.elsewhere import ELSEWHERE
 from exporter.catalogue import CATALOGUE
+from monitoring.elsewhere import ELSEWHERE
 from tests.dashboards.exceptions import NOT_SHOWN
 from tests.dashboards.fleet import Stage
 from tests.dashboards.lint import lint
