@@ -34,6 +34,9 @@ POOL_USAGE = rising(0.90, 0.98)
 the pool; at 98 % the next decode step of a full batch does (one block for each sixteenth sequence,
 at blocks of 16)."""
 
+FULLEST_POOL: Steps = ((None, GREEN), (0.98, ORANGE))
+"""Of many engines one is always full under load, and nobody is hurt by that alone: never red."""
+
 TIME_TO_EXHAUSTION = falling(60, 300)
 """Seconds. In one minute nobody adds a replica; in five, an autoscaler can."""
 

@@ -15,8 +15,8 @@ def row() -> Row:
                 401,
                 "References taken",
                 "Blocks handed out for prompts (prefill) and new tokens (decode), and shared from "
-                "the cache (found). For minutes more than is given back: running requests "
-                "hold more and more; see the active share above.",
+                "the cache (found). If it exceeds for minutes what is given back, running "
+                "requests hold more and more; see the active share above.",
                 BLOCKS_PER_SECOND,
                 Q(total(rate("kvscope_kv_block_allocations_total"), "cause"), "{{cause}}"),
                 Q(total(rate("kvscope_prefix_cache_hit_blocks_total")), "found"),
@@ -30,7 +30,8 @@ def row() -> Row:
                 "References given back",
                 "By cause; each sequence gives back its own reference to a shared block. In the "
                 "long run as many as are taken. preempted: taken away, and their tokens may be "
-                "computed again. aborted: clients gave up.",
+                "computed again. aborted: clients gave up. out_of_window, cow, unpinned, "
+                "failed_load: a part of a sequence, which goes on.",
                 BLOCKS_PER_SECOND,
                 Q(total(rate("kvscope_kv_block_releases_total"), "cause"), "{{cause}}"),
                 stacked=True,

@@ -19,7 +19,7 @@ def row() -> Row:
                 101,
                 "Active share",
                 "Share of the usable blocks that sequences reference. Red: the next burst "
-                "preempts. Stays red: add replicas or KV memory, or lower --max-num-seqs.",
+                "preempts. If it stays red, add replicas or KV memory, or lower --max-num-seqs.",
                 RATIO,
                 Q(worst(series("kvscope_kv_active_ratio")), ""),
                 steps=limits.POOL_USAGE,

@@ -55,7 +55,8 @@ def row() -> Row:
                 "2  The device is full",
                 "headroom: the most that the next allocation can get. peak: the most that a step "
                 "has taken so far. Headroom below peak: the next step as large fails, with an "
-                "error in the log. Remedy: lower --gpu-memory-utilization; send others away.",
+                "error in the log. Remedy: lower --gpu-memory-utilization; move other processes "
+                "away.",
                 BYTES,
                 Q(f"min by ({BY_GPU}) ({_HEADROOM})", f"headroom, {GPU_LEGEND}"),
                 Q(worst(_PEAK, BY_GPU), f"peak, {GPU_LEGEND}"),

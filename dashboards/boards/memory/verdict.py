@@ -93,7 +93,7 @@ def row() -> Row:
                 "Host: share of the limit",
                 "Host memory of the control group over its limit, without file cache that can be "
                 "dropped. At 100 % the kernel kills the server without a word in its log. Raise "
-                "the limit, or find out below what grows.",
+                "the limit, or look below for what grows.",
                 RATIO,
                 Q(worst(formulas.host_used_share(ENGINE)), ""),
                 steps=limits.HOST_USED_SHARE,

@@ -54,8 +54,8 @@ def row() -> Row:
                 "Time to first token",
                 "How long users wait before they see anything. A p99 far from the p50: a few "
                 "requests pay for the others; look at waiting requests and preemptions at that "
-                "moment. A worst engine far from all others: it alone is sick; sort the engines "
-                "by this column.",
+                "moment. A worst engine far from all others: it alone is sick; sort the table of "
+                "engines by first token.",
                 *(Q(quantile(q, _FIRST_TOKEN), f"p{q * 100:g}") for q in (0.5, 0.95, 0.99)),
                 Q(worst(quantile(0.95, _FIRST_TOKEN, BY_ENGINE)), "p95, worst engine"),
                 steps=limits.FIRST_TOKEN_SECONDS,

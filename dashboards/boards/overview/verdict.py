@@ -95,10 +95,11 @@ def row() -> Row:
                 106,
                 "Fullest pool",
                 "Share of the usable blocks that sequences reference, in the engine where that is "
-                "highest. Red: the next burst preempts. Open the KV pool.",
+                "highest. A full pool is no fault by itself: Recomputed and First token say "
+                "whether it hurts.",
                 RATIO,
                 Q(worst(series("kvscope_kv_active_ratio")), ""),
-                steps=limits.POOL_USAGE,
+                steps=limits.FULLEST_POOL,
                 span=3,
                 link=pool,
             ),

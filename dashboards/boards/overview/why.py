@@ -34,7 +34,7 @@ def row() -> Row:
             graph(
                 401,
                 "What did pressure cost?  Tokens",
-                "Tokens recomputed after a preemption, beside all others. Orange is work that "
+                "Tokens recomputed after a preemption, beside the useful ones. Orange is work that "
                 "more KV memory, or fewer sequences at once, would save.",
                 TOKENS_PER_SECOND,
                 Q(f"{total(rate('kvscope_step_tokens_total'))} - {recomputed}", "useful"),

@@ -44,10 +44,10 @@ def row() -> Row:
             numbers(
                 103,
                 "Missed: evicted",
-                "Share of the asked blocks that were missed because they, or an ancestor, had been "
-                "evicted: what a larger pool could have found. Above some percent: more KV memory, "
-                "or route equal prefixes to the same engine. It can be more by the share of "
-                "forgotten misses below.",
+                "Share of the asked blocks that were missed because they, or an ancestor, had "
+                "been evicted: what a larger pool could have found. Above some percent: more KV "
+                "memory, or route equal prefixes to the same engine. Some of the forgotten misses "
+                "below may belong here, too.",
                 RATIO,
                 Q(_of_asked("evicted", "unreachable"), ""),
                 steps=limits.EVICTED_SHARE,

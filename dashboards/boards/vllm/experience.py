@@ -33,8 +33,8 @@ def row() -> Row:
                 403,
                 "Where a request's time goes",
                 "On average: in the queue, for its prompt (prefill), for its tokens (decode); the "
-                "rest up to the line is the front end's. Look where it grew. Means, because these "
-                "buckets begin at 0.3 s and quantiles below that would be wrong.",
+                "rest up to the line is the front end's. Look at the part that grew. Means, "
+                "because these buckets begin at 0.3 s and quantiles below that would be wrong.",
                 *(
                     Q(mean(f"vllm:request_{phase}_time_seconds"), phase)
                     for phase in ("queue", "prefill", "decode")

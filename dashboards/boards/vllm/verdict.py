@@ -58,8 +58,8 @@ def row() -> Row:
             numbers(
                 103,
                 "Waiting",
-                "Requests that wait. Stays above 0 with a full cache: too much load. With a cache "
-                "that is not full: raise --max-num-seqs.",
+                "Requests that wait. If it stays above 0 with a full cache, there is too much "
+                "load; with a cache that is not full, raise --max-num-seqs.",
                 COUNT,
                 Q(total(series("vllm:num_requests_waiting")), ""),
                 steps=limits.SOME_ARE_WORTH_A_LOOK,
