@@ -113,8 +113,8 @@ def _source_down() -> Alert:
         wait="1m",
         summary="The exporter does not hear an engine that it watches.",
         description="For a minute the exporter of {{ $labels.instance }} has not heard "
-        f"{{{{ $labels.model_name }}}} (engine {{{{ $labels.engine }}}}){{{{ with $labels.endpoint }}}} at {{{{ . }}}}{{{{ end }}}}. What is shown of "
-        "this engine is old, and alerts about it cannot fire.",
+        "{{ $labels.model_name }} (engine {{ $labels.engine }}){{ with $labels.endpoint }} at "
+        "{{ . }}{{ end }}. What is shown of this engine is old, and alerts about it cannot fire.",
         board="kvscope-overview",
     )
 

@@ -22,7 +22,7 @@ WINDOWS = {
     timedelta(hours=1, minutes=1, seconds=1): "all",
     timedelta(minutes=2): "hang",
 }
-"""The last is HANG_WINDOW of the board for vLLM, which says why it is the same at every interval."""
+"""The last is HANG_WINDOW of the board for vLLM, which says why it is the same everywhere."""
 VARIABLE = re.compile(r"\$(\w+)|\$\{(\w+)(?::\w+)?\}")
 OF_PROMETHEUS = {"up", "ALERTS", "ALERTS_FOR_STATE"}
 OF_THE_TARGET = {"job", "instance"}

@@ -10,6 +10,7 @@ from alerts.slo import ERRORS, slo_groups
 from alerts.timing import Timing
 from dashboards.generate import BOARDS
 from dashboards.kit.queries import every_engine
+from monitoring import formulas
 from tests.dashboards.evaluate import board, check, query
 
 SICK, WELL = (f'model_name="{m}",instance="{m}:8000",engine="0",job="kvscope"' for m in "ab")
@@ -88,6 +89,16 @@ def test_a_busy_engine_that_stops_stepping_hangs_at_once(tmp_path: Path) -> None
         f'kvscope_requests{{state="running",{SICK}}}': "3x200",
     }
     check(tmp_path, series, {query("overview", 103): {"{}": 15}}, at="515s")
+
+
+@pytest.mark.promtool
+def test_a_scrape_that_is_old_does_not_make_an_engine_look_old(tmp_path: Path) -> None:
+    """Scraped every 90 s, it stepped at each scrape; the last one is 70 s ago."""
+    last = "kvscope_last_step_timestamp_seconds"
+    labels = f"{{{SICK}}}"
+    series = {f"{last}{labels}": "0+90x20"}
+    answers = {formulas.age(last): {labels: 0.0}, f"time() - {last}": {labels: 70.0}}
+    check(tmp_path, series, answers, at="700s", every="90s")
 
 
 @pytest.mark.promtool
