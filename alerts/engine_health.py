@@ -1,7 +1,7 @@
 """Alerts about the engine, the target and the exporter itself."""
 
 from alerts.rule import COUNT, ENGINE, Alert, Group
-from alerts.thresholds import JOB, SILENCE_SECONDS, STEP_AGE_SECONDS
+from alerts.thresholds import JOB, SILENCE_SECONDS, STEP_AGE_SECONDS, UNHEARD_SECONDS
 from alerts.timing import Timing
 from monitoring import formulas
 from monitoring.selectors import series
@@ -50,19 +50,26 @@ def _absent() -> Alert:
 
 
 def _stalled(timing: Timing) -> Alert:
-    seconds = timing.seconds(f"{STEP_AGE_SECONDS}s")
     stalled = formulas.stalled(timing.range("1m"), timing.range("5s"))
     return Alert(
         name="KvscopeEngineStalled",
         severity="critical",
         topic="engine",
-        expr=f"({stalled})\n> {seconds:g}",
+        expr=f"({stalled})\n> {_patience(timing, STEP_AGE_SECONDS)}",
         wait="15s",
         summary="An engine has requests and makes no steps.",
         description=f"{ENGINE} has requests but has completed no step for "
         "{{ $value | humanizeDuration }}: its requests hang.",
         board="kvscope-overview",
     )
+
+
+def _patience(timing: Timing, heard: int) -> str:
+    """Seconds that an engine may be without a sign of life: more while nothing is heard of it, for
+    then it may be starting anew."""
+    long, short = timing.seconds(f"{UNHEARD_SECONDS}s"), timing.seconds(f"{heard}s")
+    up = f"max without (source, endpoint) ({series('kvscope_source_up')})"
+    return f"({long:g} - {long - short:g} * {up})"
 
 
 def _dead(timing: Timing) -> tuple[Alert, Alert]:
@@ -89,8 +96,8 @@ def _dead(timing: Timing) -> tuple[Alert, Alert]:
             name="KvscopeEngineDead",
             severity="critical",
             topic="engine",
-            expr=f"max without (source, endpoint) ({silence})"
-            f" > {timing.seconds(f'{SILENCE_SECONDS}s'):g}\n"
+            expr=f"max without (source, endpoint) ({silence})\n"
+            f"> {_patience(timing, SILENCE_SECONDS)}\n"
             f"and {same} ({formulas.in_engine()} == 0)\n"
             f"unless {same} ({series('kvscope_engine_ready')} == 0)",  # loading takes minutes
             wait="10s",
@@ -114,7 +121,7 @@ def _source_down() -> Alert:
         summary="The exporter does not hear an engine that it watches.",
         description="For a minute the exporter of {{ $labels.instance }} has not heard "
         "{{ $labels.model_name }} (engine {{ $labels.engine }}){{ with $labels.endpoint }} at "
-        "{{ . }}{{ end }}. What is shown of this engine is old, and alerts about it cannot fire.",
+        "{{ . }}{{ end }}. What is shown of this engine is old, and alerts about it come late.",
         board="kvscope-overview",
     )
 
