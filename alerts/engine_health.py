@@ -73,7 +73,7 @@ def _patience(timing: Timing, heard: int) -> str:
 
 
 def _dead(timing: Timing) -> tuple[Alert, Alert]:
-    """By what it refuses, and by its silence: a load balancer that asks /health sends nothing."""
+    """Two signs, refusals and silence: a load balancer that asks /health sends it nothing."""
     refused = series("kvscope_requests_rejected_total", reason="engine_dead")
     silence = formulas.age("kvscope_source_last_message_timestamp_seconds")
     same = f"on ({formulas.PER_ENGINE})"

@@ -28,7 +28,7 @@ class Objectives:
 
     @classmethod
     def parse(cls, pairs: Iterable[str]) -> "Objectives":
-        """From MODEL=SECONDS, as on the command line. The last pair of a model counts."""
+        """Objectives from MODEL=SECONDS, as on the command line. A model's last pair counts."""
         ttft = {}
         for pair in pairs:
             model, separator, seconds = pair.rpartition("=")

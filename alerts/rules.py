@@ -15,7 +15,7 @@ HEADER = "Written by `python -m alerts` from alerts/*.py: change those. docs/ale
 
 
 def groups(timing: Timing | None = None, objectives: Objectives | None = None) -> list[Group]:
-    """In the order of the file."""
+    """All groups, in the order of the file."""
     timing = timing or Timing()
     return [
         *recordings(timing),

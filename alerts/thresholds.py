@@ -1,6 +1,6 @@
 """Every number that an alert compares with, and why it is that number.
 
-Those that a panel shows as well are the panel's (`dashboards/thresholds.py`); a test compares.
+Those that a panel shows as well are the panel's (`dashboards/kit/thresholds.py`); a test compares.
 """
 
 JOB = "kvscope"
@@ -12,8 +12,8 @@ POOL_SATURATED = 0.90
 """Share of the usable blocks that sequences reference. A pool that preempts breathes between 0.9
 and 1: each preemption gives a whole request's blocks back."""
 EXHAUSTION_LEVELS = (0.70, 0.85)
-"""For five minutes and for one. A forecast alone flaps: below 0.7 the trend of one long prompt
-predicts exhaustion every minute; above 0.85 one more burst is enough."""
+"""Active share for a forecast of five minutes, and of one. A forecast alone flaps: below 0.7 the
+trend of one long prompt predicts exhaustion every minute; above 0.85 one more burst is enough."""
 EXHAUSTION_SECONDS = (300, 60)
 """An autoscaler adds a replica within five minutes; in one, nobody does. Both are info: a full pool
 makes requests wait, and who is hurt shows in first tokens and in recomputed tokens, which page."""
@@ -76,5 +76,5 @@ XIDS = {
     "warning": ("31", "94", "other"),
     "info": ("13", "43", "45", "63", "92"),
 }
-"""By what NVIDIA asks for: reset or restart of the machine, restart of the application, nothing.
-154 announces a recovery action, which has its own metric."""
+"""Severity of each XID by what NVIDIA asks for: reset or restart of the machine, restart of the
+application, nothing. 154 announces a recovery action, which has its own metric."""

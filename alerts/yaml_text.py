@@ -17,7 +17,7 @@ def to_yaml(value: object, comment: str = "") -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Without aliases, and with lists indented below their key."""
+    """A dumper without aliases that indents lists below their key."""
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         super().increase_indent(flow, False)

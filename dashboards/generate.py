@@ -22,7 +22,7 @@ BOARDS: dict[str, Callable[[], db.Dashboard]] = {
     links.MEMORY: memory.build,
     links.VLLM: vllm.build,
 }
-"""By uid, which is also the file's name."""
+"""Builders by uid, which is also the file's name."""
 
 
 def as_json(build: Callable[[], db.Dashboard]) -> str:

@@ -29,4 +29,4 @@ ELSEWHERE = {
         ),
     )
 }
-"""By name."""
+"""Rows by name."""

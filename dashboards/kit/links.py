@@ -36,13 +36,13 @@ class Link(NamedTuple):
 
 
 def to_dashboard(title: str, uid: str, panel: int | None = None) -> Link:
-    """With the variables as they are. panel: that one alone, full size."""
+    """A link that keeps the variables. panel: that one alone, full size."""
     view = "" if panel is None else f"&viewPanel={panel}"
     return Link(title, f"/d/{uid}?{_EVERYTHING}{view}")
 
 
 def to_engine_of_row(title: str, uid: str) -> Link:
-    """From a table's row: the engine of that row alone."""
+    """A link from a table's row to the engine of that row alone."""
     names = {"model": "model_name", "instance": "instance", "engine": "engine"}
     values = "&".join(
         f"var-{variable}=${{__data.fields.{label}}}" for variable, label in names.items()
@@ -51,5 +51,5 @@ def to_engine_of_row(title: str, uid: str) -> Link:
 
 
 RUNBOOK_OF_ROW = Link("Runbook", f"{RUNBOOKS}/${{__value.raw}}.md")
-"""From a cell that holds an alert's name."""
+"""A link from a cell that holds an alert's name."""
 RUNBOOK_OF_XIDS = Link("Runbook", f"{RUNBOOKS}/KvscopeXidCritical.md")

@@ -7,7 +7,7 @@ value depends on the workload (hit ratio, throughput) have no thresholds: a colo
 GREEN, ORANGE, RED, NEUTRAL = "green", "orange", "red", "blue"
 
 Steps = tuple[tuple[float | None, str], ...]
-"""From the lowest; the first has no lower bound."""
+"""Bounds and colours from the lowest; the first has no lower bound."""
 
 
 def rising(orange: float, red: float) -> Steps:
@@ -35,7 +35,7 @@ the pool; at 98 % the next decode step of a full batch does (one block for each 
 at blocks of 16)."""
 
 FULLEST_POOL: Steps = ((None, GREEN), (0.98, ORANGE))
-"""Of many engines one is always full under load, and nobody is hurt by that alone: never red."""
+"""Under load one of many engines is always full, and nobody is hurt by that alone: never red."""
 
 TIME_TO_EXHAUSTION = falling(60, 300)
 """Seconds. In one minute nobody adds a replica; in five, an autoscaler can."""

@@ -25,23 +25,23 @@ def vllm(server: str, *, steps: int, running: int, engine: str = ',engine="0"') 
     }
 
 
-HANGING = query("vllm", 107)
+STALLED = query("vllm", 107)
 
 
 @pytest.mark.parametrize(
-    ("steps", "running", "hanging"),
+    ("steps", "running", "stalled"),
     [(0, 3, 1), (5, 3, 0), (0, 0, 0)],
     ids=["hangs", "works", "idle"],
 )
 def test_an_engine_hangs_that_has_work_and_makes_no_steps(
-    steps: int, running: int, hanging: int, tmp_path: Path
+    steps: int, running: int, stalled: int, tmp_path: Path
 ) -> None:
     series = vllm("a", steps=steps, running=running)
-    check(tmp_path, series, {HANGING: {"{}": hanging}})
+    check(tmp_path, series, {STALLED: {"{}": stalled}})
 
 
 def test_a_vllm_without_the_engine_label_can_hang(tmp_path: Path) -> None:
-    check(tmp_path, vllm("a", steps=0, running=1, engine=""), {HANGING: {"{}": 1}})
+    check(tmp_path, vllm("a", steps=0, running=1, engine=""), {STALLED: {"{}": 1}})
 
 
 def test_tokens_tell_of_a_hang_where_steps_are_not_counted(tmp_path: Path) -> None:
@@ -50,13 +50,13 @@ def test_tokens_tell_of_a_hang_where_steps_are_not_counted(tmp_path: Path) -> No
         for kind in ("prompt", "generation")
         for name, values in vllm("a", steps=0, running=1).items()
     }
-    check(tmp_path, series, {HANGING: {"{}": 1}})
+    check(tmp_path, series, {STALLED: {"{}": 1}})
 
 
 def test_whether_an_engine_hangs_is_unknown_without_any_of_them(tmp_path: Path) -> None:
     series = vllm("a", steps=0, running=1)
     only = {name: values for name, values in series.items() if "iteration" not in name}
-    check(tmp_path, only, {HANGING: {}})
+    check(tmp_path, only, {STALLED: {}})
 
 
 def test_gaps_of_old_and_new_servers_make_one_quantile(tmp_path: Path) -> None:

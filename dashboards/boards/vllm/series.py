@@ -25,13 +25,13 @@ _RUNNING = series("vllm:num_requests_running")
 KNOWN_SERVERS = known_servers(_RUNNING)
 UP_SECONDS = up_for(_RUNNING)
 
-HANG_WINDOW = "2m"
+STALL_WINDOW = "2m"
 """Long enough for two scrapes a minute apart, and for a prompt so long that many steps pass without
 output. The same at every scrape interval: with a short one five seconds would look like a hang."""
 
 
 def _within(name: str) -> str:
-    return f"{series(name)}[{HANG_WINDOW}]"
+    return f"{series(name)}[{STALL_WINDOW}]"
 
 
 STEPS = (
@@ -40,7 +40,7 @@ STEPS = (
     f" + rate({_within('vllm:prompt_tokens_total')}))"
 )
 """Steps with output per second, or their tokens: 0 only while nothing comes out."""
-HANGING = (
+STALLED = (
     f"{STEPS} == 0 and on (job, {BY_ENGINE})"
     f" (min_over_time({_within('vllm:num_requests_running')}) > 0"
     f" or min_over_time({_within('vllm:num_requests_waiting')}) > 0)"

@@ -1,12 +1,12 @@
 """vLLM, first row: is anything wrong?"""
 
 from dashboards.boards.vllm.series import (
-    HANGING,
     HITS,
     KNOWN_SERVERS,
     MODEL_OF_SERVER,
     QUERIES,
     REFUSALS,
+    STALLED,
     STEPS,
     USAGE,
 )
@@ -34,12 +34,12 @@ def row() -> Row:
             ),
             numbers(
                 107,
-                "Hanging",
+                "Stalled",
                 "Engines that have had requests running or waiting for two minutes and delivered "
                 "no token in that time. Not 0: /health may still say 200; read the log, then "
                 "restart that server.",
                 COUNT,
-                Q(f"count({HANGING}) or 0 * count({STEPS})", ""),
+                Q(f"count({STALLED}) or 0 * count({STEPS})", ""),
                 steps=limits.NONE_IS_GOOD,
                 span=3,
                 when_absent="unknown",

@@ -1,6 +1,6 @@
 """vLLM: which engine is it, and how is its cache set up?"""
 
-from dashboards.boards.vllm.series import HANGING, HITS, QUERIES, STEPS, UP_SECONDS, USAGE
+from dashboards.boards.vllm.series import HITS, QUERIES, STALLED, STEPS, UP_SECONDS, USAGE
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import COUNT, PER_SECOND, RATIO, SECONDS, Q
@@ -8,7 +8,7 @@ from dashboards.kit.queries import BY_ENGINE, quantile, rate, series, total, wor
 from dashboards.kit.tables import Column, rows
 from monitoring.formulas import share
 
-_HANGING = {0: ("no", "transparent"), 1: ("yes", limits.RED)}
+_MEANINGS = {0: ("no", "transparent"), 1: ("yes", limits.RED)}
 
 
 def row() -> Row:
@@ -28,13 +28,13 @@ def row() -> Row:
                 Q(quantile(0.95, "vllm:time_to_first_token_seconds", by), "ttft"),
                 Q(share(total(HITS, by), total(QUERIES, by)), "hits"),
                 Q(total(rate("vllm:num_preemptions_total"), by), "preemptions"),
-                Q(f"{worst(f'({HANGING}) + 1', by)} or 0 * {worst(STEPS, by)}", "hanging"),
+                Q(f"{worst(f'({STALLED}) + 1', by)} or 0 * {worst(STEPS, by)}", "stalled"),
                 Q(UP_SECONDS, "up"),
                 columns={
                     "model_name": Column("Model"),
                     "instance": Column("Server"),
                     "engine": Column("Engine", width=70),
-                    "hanging": Column("Hanging", meanings=_HANGING, width=90),
+                    "stalled": Column("Stalled", meanings=_MEANINGS, width=90),
                     "pool": Column("KV cache", RATIO, limits.POOL_USAGE),
                     "running": Column("Running", COUNT),
                     "waiting": Column("Waiting", COUNT, limits.SOME_ARE_WORTH_A_LOOK),
@@ -43,7 +43,7 @@ def row() -> Row:
                     "preemptions": Column("Preemptions", PER_SECOND),
                     "up": Column("Up for", SECONDS),
                 },
-                worst_first="Hanging",
+                worst_first="Stalled",
                 height=7,
             ),
             rows(
