@@ -30,6 +30,7 @@ COPY dashboards dashboards
 COPY monitoring monitoring
 COPY engine engine
 COPY exporter exporter
+COPY kvscope_events kvscope_events
 RUN --mount=type=cache,target=/pip-cache /opt/kvscope/bin/pip install --no-deps .
 
 FROM build AS build-exporter
@@ -40,6 +41,7 @@ COPY dashboards dashboards
 COPY monitoring monitoring
 COPY engine engine
 COPY exporter exporter
+COPY kvscope_events kvscope_events
 RUN --mount=type=cache,target=/pip-cache /opt/kvscope/bin/pip install --no-deps .
 
 FROM ${PYTHON_IMAGE} AS base

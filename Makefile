@@ -64,13 +64,16 @@ bench: venv ## The benchmarks (VLLM_PYTHON=... to compare with the vLLM of that 
 	$(or $(VLLM_PYTHON),$(VENV)/bin/python) -m tests.benchmarks.pool_life
 	$(VENV)/bin/python -m tests.benchmarks.step_growth
 	$(VENV)/bin/python -m tests.benchmarks.fold_cost
+	$(VENV)/bin/python -m tests.benchmarks.wire_cost
+	$(VENV)/bin/python -m tests.benchmarks.page_cost
 	$(VENV)/bin/python -m tests.benchmarks.observer_cost
 	$(VENV)/bin/python -m tests.benchmarks.gpu_cost
 	$(VENV)/bin/python -m tests.benchmarks.decode $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON))
 
-docs: venv ## Write docs/metrics.md anew
+docs: venv ## Write docs/metrics.md and docs/servers.md anew
 	$(VENV)/bin/kvscope metrics > $(VENV)/metrics.md
-	mv $(VENV)/metrics.md docs/metrics.md
+	$(VENV)/bin/kvscope metrics --servers > $(VENV)/servers.md
+	mv $(VENV)/metrics.md $(VENV)/servers.md docs/
 
 dashboards: venv ## Write dashboards/*.json and their ConfigMaps anew
 	$(VENV)/bin/python -m dashboards

@@ -1,8 +1,10 @@
-"""Host memory of a process and of its control group, from /proc and /sys. None: not known."""
+"""Host memory of a process and of its control group, read from /proc and /sys."""
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
+
+from exporter.text_file import read_text
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _UNLIMITED = 2**60
@@ -11,7 +13,7 @@ _UNLIMITED = 2**60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostMemory:
-    """Bytes. The group's figures belong together: those of the level that has the least room."""
+    """Bytes; None: unknown. The group's figures are those of its level with the least room."""
 
     resident: int | None
     limit: int | None
@@ -24,7 +26,7 @@ class HostMemory:
 
 @dataclass(frozen=True, slots=True)
 class _Names:
-    """Files of one version of control groups."""
+    """File and field names of one version of control groups."""
 
     limit: str
     usage: str
@@ -43,7 +45,7 @@ _V1 = _Names(
 
 @dataclass(frozen=True, slots=True)
 class _Level:
-    """A group on the way from the process's up."""
+    """The process's control group, or one of its parents."""
 
     limit: int | None
     usage: int
@@ -58,7 +60,7 @@ class _Level:
 
 
 def host_memory(pid: int, root: Path = Path("/")) -> HostMemory:
-    """Of a process that this one may look at; root: another one for tests."""
+    """Figures of a process that this one may look at. root: the file system to read."""
     found = _group(root / "proc" / str(pid) / "cgroup", root / "sys" / "fs" / "cgroup")
     return HostMemory(
         resident=_resident(root / "proc" / str(pid) / "statm"),
@@ -70,13 +72,13 @@ def host_memory(pid: int, root: Path = Path("/")) -> HostMemory:
 
 
 def _resident(statm: Path) -> int | None:
-    text = _text(statm)
+    text = read_text(statm)
     return None if text is None else int(text.split()[1]) * _PAGE_BYTES
 
 
 def _group(membership: Path, mount: Path) -> _Level | None:
     """The tightest level from the process's group up."""
-    text = _text(membership)
+    text = read_text(membership)
     for line in (text or "").splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "memory":
@@ -87,8 +89,11 @@ def _group(membership: Path, mount: Path) -> _Level | None:
 
 
 def _tightest(top: Path, path: str, names: _Names) -> _Level | None:
-    """The path is that of the host where the container has no namespace of its own: then the
-    levels that are not here are skipped."""
+    """The level with the least room.
+
+    In a container without a cgroup namespace the path is the host's; levels missing here are
+    skipped.
+    """
     levels = []
     folder = top / path.lstrip("/")
     while True:
@@ -105,10 +110,10 @@ def _tightest(top: Path, path: str, names: _Names) -> _Level | None:
 
 
 def _level(folder: Path, names: _Names) -> _Level | None:
-    usage = _text(folder / names.usage)
+    usage = read_text(folder / names.usage)
     if usage is None:  # the top of version 2 has no usage
         return None
-    limit = _text(folder / names.limit)
+    limit = read_text(folder / names.limit)
     bounded = limit is not None and limit.strip() != "max" and int(limit) < _UNLIMITED
     used = int(usage)
     inactive = _stat(folder / "memory.stat", names.inactive_file)
@@ -122,16 +127,8 @@ def _level(folder: Path, names: _Names) -> _Level | None:
 
 
 def _stat(path: Path, name: str) -> int | None:
-    for line in (_text(path) or "").splitlines():
+    for line in (read_text(path) or "").splitlines():
         key, _, value = line.partition(" ")
         if key == name:
             return int(value)
     return None
-
-
-def _text(path: Path) -> str | None:
-    """None where the file is not there, or not for us."""
-    try:
-        return path.read_text()
-    except OSError:
-        return None

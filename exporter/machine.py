@@ -1,8 +1,7 @@
-"""Where the engine runs: its process, the GPUs, the host."""
+"""What a page reads of the machine beside the engines' events: GPUs and the hosts' memory."""
 
-import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from exporter.gpu import GpuSource
 from exporter.host_memory import HostMemory, host_memory
@@ -10,11 +9,11 @@ from exporter.host_memory import HostMemory, host_memory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What is read of it when a page is rendered."""
+    """Read when a page is rendered."""
 
     gpu: GpuSource | None = None
-    """None: nobody asked for GPUs, and their families are absent."""
-    server_pid: int = field(default_factory=os.getpid)
-    """Of the engine; an engine that reports its device memory says it itself."""
+    """None: GPUs are not watched, and their families are absent."""
+    only_reported: bool = False
+    """Show only the devices that the page's engines report: other servers share the machine."""
     host: Callable[[int], HostMemory] = host_memory
-    """Of a pid."""
+    """Memory of the process with a pid, and of its control group."""

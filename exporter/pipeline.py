@@ -1,57 +1,69 @@
-"""One thread that folds what the source brings; a reader first drains, so it is never stale.
+"""One thread that hands what a source brings to listeners; a reader first drains: never stale.
 
-A fold that raises is given up: its families are absent from then on, the other folds go on.
+A listener that raises is given up: its families are absent from then on, the others go on.
 """
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from kvscope_events.events import Batch
 from exporter.clock import Clock
-from exporter.fold import Fold
+from exporter.listener import Listener
 from exporter.sources import Source
+from kvscope_events.events import Batch
 
-_LOGGER = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 COALESCE_SECONDS = 0.05
 """Pause after the first batch of a burst: the engine wakes our thread 20 times a second at most."""
 IDLE_SECONDS = 0.25
 """Longest wait for a batch; also how long `stop` may take."""
 CHUNK_BATCHES = 256
-"""Batches that one fold applies before the next fold sees them, and before the clock is read."""
+"""Batches that one listener takes before the next one sees them, and before the clock is read."""
 
 
 class _Worker:
-    """A fold, its cost, and whether it still works."""
+    """A listener, and whether it still works."""
 
-    def __init__(self, fold: Fold) -> None:
-        self.fold = fold
-        self.spent_ns = 0
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
         self.failed = False
 
-    def apply(self, batches: list[Batch], after_gap: bool) -> None:
-        if self.failed:
-            return
+    def apply(self, batches: list[Batch], after_gap: bool) -> bool:
+        """False: it has just failed."""
         try:
             if after_gap:
-                self.fold.on_gap()
-            on_batch = self.fold.on_batch
+                self.listener.on_gap()
+            on_batch = self.listener.on_batch
             for batch in batches:
                 on_batch(batch)
         except Exception:
             self.failed = True
-            _LOGGER.exception("fold %s failed and is given up", self.fold.name)
+            logger.exception("fold %s failed and is given up", self.listener.name)
+            return False
+        return True
 
 
 class Pipeline:
-    """Folds in the order given; all of them see every batch once."""
+    """Listeners in the order given; all of them see every batch once.
 
-    def __init__(self, source: Source, folds: tuple[Fold, ...], clock: Clock) -> None:
+    `listeners` makes them: at first, and again whenever the source brings another session, so that
+    nothing of a former producer remains.
+    """
+
+    def __init__(
+        self, source: Source, listeners: Callable[[], Sequence[Listener]], clock: Clock
+    ) -> None:
         self._source = source
         self._clock = clock
-        self._workers = [_Worker(fold) for fold in folds]
+        self._make_listeners = listeners
+        self._session: str | None = None
+        self._spent_ns: Counter[str] = Counter()
+        self._errors: Counter[str] = Counter()
+        self._workers: list[_Worker] = []
+        self._renew()
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -64,13 +76,17 @@ class Pipeline:
 
     @property
     def spent_seconds(self) -> dict[str, float]:
-        """Time spent in each fold."""
-        return {worker.fold.name: worker.spent_ns / 1e9 for worker in self._workers}
+        """Time spent in each listener."""
+        return {w.listener.name: self._spent_ns[w.listener.name] / 1e9 for w in self._workers}
 
     @property
     def errors(self) -> dict[str, int]:
-        """1 for each fold that was given up, 0 for the others."""
-        return {worker.fold.name: int(worker.failed) for worker in self._workers}
+        """How often each listener was given up: once a session at most."""
+        return {w.listener.name: self._errors[w.listener.name] for w in self._workers}
+
+    def failed(self, listener: Listener) -> bool:
+        """Whether a listener of the present session was given up."""
+        return any(worker.failed for worker in self._workers if worker.listener is listener)
 
     def start(self) -> None:
         """Begin to fold; once only."""
@@ -106,21 +122,32 @@ class Pipeline:
     def _drain(self) -> None:
         source = self._source
         began_ns = self._clock.monotonic_ns()
-        batch = source.take()
-        self.lag_seconds = 0.0 if batch is None else max(0, began_ns - batch.time_ns) / 1e9
+        self.lag_seconds = 0.0
         chunk: list[Batch] = []
         after_gap = False
-        while batch is not None:
-            if source.lost:
+        first = True
+        while (taken := source.take()) is not None:
+            batch, lost = taken
+            if first:
+                self.lag_seconds = max(0, began_ns - batch.arrived_ns) / 1e9
+                first = False
+            if source.session != self._session:
+                self._fold(chunk, after_gap)
+                chunk, after_gap = [], False
+                if self._session is not None:
+                    self._renew()
+                self._session = source.session
+            elif lost:
                 self._fold(chunk, after_gap)
                 chunk, after_gap = [], True
             chunk.append(batch)
             if len(chunk) == CHUNK_BATCHES:
                 self._fold(chunk, after_gap)
                 chunk, after_gap = [], False
-            if batch.time_ns > began_ns:  # an engine faster than we are must not hold us for ever
+            if (
+                batch.arrived_ns > began_ns
+            ):  # an engine faster than we are must not hold us for ever
                 break
-            batch = source.take()
         self._fold(chunk, after_gap)
 
     def _fold(self, chunk: list[Batch], after_gap: bool) -> None:
@@ -129,7 +156,14 @@ class Pipeline:
         now_ns = self._clock.monotonic_ns
         before = now_ns()
         for worker in self._workers:
-            worker.apply(chunk, after_gap)
+            if worker.failed:
+                continue
+            name = worker.listener.name
+            if not worker.apply(chunk, after_gap):
+                self._errors[name] += 1
             after = now_ns()
-            worker.spent_ns += after - before
+            self._spent_ns[name] += after - before
             before = after
+
+    def _renew(self) -> None:
+        self._workers = [_Worker(listener) for listener in self._make_listeners()]

@@ -20,7 +20,7 @@ _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 
 @contextmanager
-def out_of_memory_is_told() -> Iterator[None]:
+def device_out_of_memory() -> Iterator[None]:
     """Turns an out-of-memory error of torch into ours; other errors pass as they are."""
     try:
         yield
@@ -29,12 +29,12 @@ def out_of_memory_is_told() -> Iterator[None]:
     except RuntimeError as error:  # the CPU's allocator and CUDA's libraries have no class for it
         message = str(error)
         match = _CPU.search(message)
-        if match is None and not _LIBRARY.search(message) and not _cudnn_in_want(message):
+        if match is None and not _LIBRARY.search(message) and not _cudnn_lacks_memory(message):
             raise
         raise DeviceOutOfMemoryError(None if match is None else int(match["amount"])) from error
 
 
-def _cudnn_in_want(message: str) -> bool:
+def _cudnn_lacks_memory(message: str) -> bool:
     if _CUDNN.search(message) is None or not torch.cuda.is_available():
         return False
     return torch.cuda.mem_get_info()[0] < _SCARCE_BYTES

@@ -9,9 +9,9 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from kvscope_events.events import RejectReason
 from engine.server.protocol import FieldError
 from engine.step_loop import EngineUnavailableError, QueueFullError
+from kvscope_events.events import RejectReason
 
 RETRY_AFTER_SECONDS = 1
 

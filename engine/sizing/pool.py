@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from engine.config import CacheConfig, SchedulerConfig
-from kvscope_events.events import SizingTerm
 from engine.sizing.errors import PoolSizeError
 from engine.sizing.memory import DeviceMemory, HostMemory
 from engine.sizing.rule import CPU_MEMORY_SHARE, cpu_pool_blocks, kv_budget, requested_bytes
 from engine.sizing.units import format_bytes
+from kvscope_events.events import SizingTerm
 
 logger = logging.getLogger(__name__)
 

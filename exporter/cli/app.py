@@ -1,4 +1,4 @@
-"""The command's tree. Every option can be set by a variable as well: --port by KVSCOPE_PORT."""
+"""All commands. Every option can be set by a variable as well: --port by KVSCOPE_PORT."""
 
 from importlib.metadata import version
 from typing import Annotated, Any
@@ -12,12 +12,13 @@ from exporter.cli.load import load
 from exporter.cli.metrics import metrics
 from exporter.cli.plan import plan
 from exporter.cli.serve import serve
+from exporter.cli.sidecar import sidecar
 
 ENVIRONMENT_PREFIX = "KVSCOPE_"
 
 
 class Command(TyperCommand):
-    """Its options name their variables in --help and in error messages. A flag wins."""
+    """A command whose options show their variables in --help and in errors. A flag wins."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -35,7 +36,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (serve, demo, load, plan, doctor, metrics):
+for command in (serve, sidecar, demo, load, plan, doctor, metrics):
     app.command(cls=Command)(command)
 
 

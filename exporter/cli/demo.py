@@ -5,25 +5,30 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import httpx
 import typer
-import uvicorn
-from prometheus_client.parser import text_string_to_metric_families
 
-from engine.config import CacheConfig, ModelConfig
-from exporter.catalogue import COMPAT_SETS
-from exporter.cli.server import ListenConfig, configure_logging, require_engine, run
+from engine.config import CacheConfig, EngineConfig, ModelConfig
+from exporter.catalogue import DEFAULT_COMPAT
+from exporter.cli.configuration import ListenConfig, TelemetryConfig
+from exporter.cli.output import configure_logging
+from exporter.cli.server_options import Host, Port
+from exporter.scrape import Page, ScrapeError, scrape
+
+if TYPE_CHECKING:
+    from exporter.cli.run import AppServer
 
 POOL_BLOCKS = 384
-"""Small on purpose: with 24 sequences of up to 1,024 tokens it must evict and preempt."""
+"""So few that 24 sequences of up to 1,024 tokens cause evictions and preemptions."""
 MAX_MODEL_LEN = 1024
 MAX_NUM_SEQS = 24
 REPORT_SECONDS = 5.0
 TICK_SECONDS = 0.1
 STOP_SECONDS = 10.0
 
+_LISTEN = ListenConfig()
 _BANNER = """
   kvscope demo: a small random model under a workload that comes and goes.
 
@@ -37,21 +42,21 @@ _BANNER = """
 
 
 def demo(
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: a free one.")] = 8000,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    host: Host = _LISTEN.host,
+    port: Port = _LISTEN.port,
     duration: Annotated[
-        float | None, typer.Option(min=1, help="Stop after so many seconds. Default: never.")
+        float | None, typer.Option(min=1, help="Stop after this many seconds. Default: on Ctrl-C.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the model and the workload.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the model and of the workload.")] = 0,
 ) -> None:
-    """Serve the demo model, load it, and show what happens to its KV cache.
+    """Serve the demo model under load, and show what happens to its KV cache.
 
     Example: kvscope demo --duration 60
     """
+    from exporter.cli.engine import require_engine, run_engine
+
     configure_logging()
     require_engine()
-    from engine.build import EngineConfig
-
     config = EngineConfig(
         model=ModelConfig(seed=seed),
         cache=CacheConfig(num_gpu_blocks_override=POOL_BLOCKS),
@@ -60,10 +65,10 @@ def demo(
         max_num_batched_tokens=512,
     )
     director = _Director(duration, seed)
-    run(
+    run_engine(
         config,
         ListenConfig(host=host, port=port, drain_seconds=2.0),
-        compat=COMPAT_SETS,
+        TelemetryConfig(compat=DEFAULT_COMPAT),
         on_ready=director.start,
     )
     director.finish()
@@ -72,16 +77,16 @@ def demo(
 
 
 class _Director:
-    """Starts the load once the server takes requests, reports, and ends both."""
+    """Starts the load once the server takes requests, prints reports, and ends both."""
 
     def __init__(self, duration: float | None, seed: int) -> None:
         self._duration = duration
         self._seed = seed
         self._thread: threading.Thread | None = None
         self.failed = False
-        """The load ended by itself: there was less to see than promised."""
+        """Whether the load ended by itself, before its time."""
 
-    def start(self, url: str, server: uvicorn.Server) -> None:
+    def start(self, url: str, server: "AppServer") -> None:
         typer.echo(_BANNER.format(url=url))
 
         self._thread = threading.Thread(
@@ -93,7 +98,7 @@ class _Director:
         if self._thread is not None:
             self._thread.join(STOP_SECONDS)
 
-    def _direct(self, url: str, server: uvicorn.Server) -> None:
+    def _direct(self, url: str, server: "AppServer") -> None:
         command = [
             *(sys.executable, "-m", "exporter.cli", "load", "mix", "--url", url),
             *("--seed", str(self._seed), "--duration", "86400", "--concurrency", "48"),
@@ -116,9 +121,9 @@ class _Director:
                 server.should_exit = True
 
     def _watch(
-        self, client: httpx.Client, url: str, load: subprocess.Popen[bytes], server: uvicorn.Server
+        self, client: httpx.Client, url: str, load: subprocess.Popen[bytes], server: "AppServer"
     ) -> None:
-        """Report until the time is over, the server is told to stop, or the load has ended."""
+        """Report until the time is over, the server stops, or the load has ended."""
         started = time.monotonic()
         reports = 1
         while not server.should_exit:
@@ -126,7 +131,9 @@ class _Director:
             if self._duration is not None and elapsed >= self._duration:
                 return
             if load.poll() is not None:
-                typer.echo(f"kvscope: the load ended with code {load.returncode}", err=True)
+                typer.echo(
+                    f"kvscope: the load ended early, with exit code {load.returncode}", err=True
+                )
                 self.failed = True
                 return
             if elapsed >= reports * REPORT_SECONDS:
@@ -136,25 +143,28 @@ class _Director:
 
 
 def _status(client: httpx.Client, url: str) -> str:
-    """One line of what the metrics say now."""
+    """One line with the current state."""
     try:
-        page = client.get(f"{url}/metrics").text
-    except httpx.HTTPError as error:
+        page = scrape(client, f"{url}/metrics")
+    except ScrapeError as error:
         return f"  no metrics: {error}"
-    values = {
-        (sample.name, *sorted(set(sample.labels.values()) - {"demo", "0"})): sample.value
-        for family in text_string_to_metric_families(page)
-        for sample in family.samples
-        if sample.name.startswith("kvscope_")
-    }
-    active = values.get(("kvscope_kv_usage_ratio", "active"), 0.0)
-    resident = values.get(("kvscope_kv_usage_ratio", "resident"), 0.0)
-    queried = values.get(("kvscope_prefix_cache_queried_tokens_total", "first"), 0.0)
-    hit = values.get(("kvscope_prefix_cache_hit_tokens_total", "first"), 0.0)
-    evicted = values.get(("kvscope_kv_block_evictions_total", "capacity"), 0.0)
-    preempted = sum(v for k, v in values.items() if k[0] == "kvscope_preemptions_total")
-    running = values.get(("kvscope_requests", "running"), 0.0)
-    waiting = values.get(("kvscope_requests", "waiting"), 0.0)
+    return status_line(page)
+
+
+def status_line(page: Page) -> str:
+    """What a page says of the pool and the requests. Raises KeyError for a renamed metric."""
+
+    def value(name: str, **labels: str) -> float:
+        return page.value(name, **labels) or 0.0  # absent until the first step
+
+    active = value("kvscope_kv_active_ratio")
+    resident = value("kvscope_kv_resident_ratio")
+    queried = value("kvscope_prefix_cache_queried_tokens_total", phase="first")
+    hit = value("kvscope_prefix_cache_hit_tokens_total", phase="first")
+    evicted = value("kvscope_kv_block_evictions_total", cause="capacity")
+    preempted = value("kvscope_preemptions_total")
+    running = value("kvscope_requests", state="running")
+    waiting = value("kvscope_requests", state="waiting")
     bar = "█" * round(20 * active) + "▒" * round(20 * (resident - active))
     return (
         f"  {bar:20.20s}  active {active:4.0%}  resident {resident:4.0%}  "
@@ -165,5 +175,5 @@ def _status(client: httpx.Client, url: str) -> str:
 
 
 def _without_our_settings() -> dict[str, str]:
-    """The environment for the load: KVSCOPE_PORT and the like were meant for this command."""
+    """The environment for the load: variables such as KVSCOPE_PORT are meant for this command."""
     return {name: text for name, text in os.environ.items() if not name.startswith("KVSCOPE_")}

@@ -1,25 +1,19 @@
 """`kvscope doctor`: one screen of what works here, what does not, and why."""
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from exporter.cli.gpu_devices import GpuDevices
-from exporter.diagnosis import (
-    DEFAULT_URL,
-    Finding,
-    GpuReport,
-    Status,
-    gpu_findings,
-    gpu_reports,
-    host_findings,
-    target_findings,
-)
-from exporter.gpu import GpuPoller
+from exporter.cli.gpu_devices import GpuDevices, WatchedDevices
+from exporter.diagnosis.finding import Finding, Status
+from exporter.diagnosis.target import DEFAULT_URL, target_findings
+
+if TYPE_CHECKING:
+    from exporter.diagnosis.gpus import GpuReport
 
 EXIT_PROBLEMS = 1
 _MARKS: dict[Status, tuple[str, str]] = {
@@ -33,22 +27,23 @@ def doctor(
     url: Annotated[
         str | None,
         typer.Option(
-            help=f"Server whose health and /metrics are checked. Default: {DEFAULT_URL}, which "
-            "may be absent."
+            help=f"Server whose /health and /metrics are checked. Default: {DEFAULT_URL}; nothing "
+            "there is no problem."
         ),
     ] = None,
     timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds that the driver has for its first answer.")
+        float, typer.Option(min=0.1, help="Seconds to wait for the driver's first answer.")
     ] = 5.0,
-    gpu_devices: Annotated[
-        GpuDevices,
-        typer.Option(help="As of kvscope serve: those that CUDA_VISIBLE_DEVICES leaves, or all."),
-    ] = GpuDevices.VISIBLE,
+    gpu_devices: WatchedDevices = GpuDevices.VISIBLE,
 ) -> None:
-    """Say what can be read on this machine and what not, and why. Exit code 1: a problem.
+    """Report what can be read on this machine, what cannot, and why. Exit code 1: a problem.
 
     Example: kvscope doctor --url http://127.0.0.1:8000
     """
+    from exporter.diagnosis.gpus import gpu_findings, gpu_reports
+    from exporter.diagnosis.host import host_findings
+    from exporter.gpu import GpuPoller
+
     poller = GpuPoller(environment=gpu_devices.environment())
     poller.start()
     findings = [
@@ -78,7 +73,7 @@ def _findings_table(findings: Sequence[Finding]) -> Table:
     return table
 
 
-def _gpu_table(reports: Sequence[GpuReport]) -> Table:
+def _gpu_table(reports: Sequence["GpuReport"]) -> Table:
     table = Table("GPU", "name", "memory", "processes", "readable", "not readable", title="GPUs")
     for report in reports:
         table.add_row(

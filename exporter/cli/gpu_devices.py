@@ -1,12 +1,19 @@
-"""`--gpu-devices`: which GPUs of the host are watched."""
+"""`--gpu` and `--gpu-devices`: whether NVIDIA GPUs are read, and which of the host's."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from exporter.gpu import GpuPoller
 
 
 class GpuDevices(StrEnum):
-    """Values of the option."""
+    """Values of --gpu-devices."""
 
     VISIBLE = "visible"
     ALL = "all"
@@ -14,3 +21,37 @@ class GpuDevices(StrEnum):
     def environment(self) -> Mapping[str, str]:
         """For the poller: without a variable, nothing is hidden."""
         return dict(os.environ) if self is GpuDevices.VISIBLE else {}
+
+
+Gpu = Annotated[
+    bool,
+    typer.Option(
+        help="Read NVIDIA GPUs through NVML. POST /api/gpu/release releases them for a while.",
+        rich_help_panel="Metrics",
+    ),
+]
+WatchedDevices = Annotated[
+    GpuDevices,
+    typer.Option(
+        help="GPUs to read: those that CUDA_VISIBLE_DEVICES leaves to this process, or all GPUs "
+        "of the host.",
+        rich_help_panel="Metrics",
+    ),
+]
+"""The options, for every command that serves a page."""
+
+
+@contextmanager
+def polling(gpu: bool, devices: GpuDevices) -> Iterator["GpuPoller | None"]:
+    """A poller that runs inside the block; None: NVML is never touched."""
+    if not gpu:
+        yield None
+        return
+    from exporter.gpu import GpuPoller
+
+    poller = GpuPoller(environment=devices.environment())
+    poller.start()
+    try:
+        yield poller
+    finally:
+        poller.stop()

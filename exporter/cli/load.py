@@ -1,24 +1,16 @@
-"""`kvscope load`: sends a workload to any OpenAI-compatible server and reports what came of it."""
+"""`kvscope load`: sends a workload to an OpenAI-compatible server and reports the outcome."""
 
 import asyncio
 import json
-import signal
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, TaskProgressColumn, TextColumn
-from rich.progress import Progress as ProgressBar
 
 from engine.workload import (
     LoadSpec,
-    Progress,
     Report,
     Scenario,
     ServerError,
@@ -26,15 +18,13 @@ from engine.workload import (
     run,
 )
 from engine.workload.table import report_table
+from exporter.cli.load_progress import showing_progress
+from exporter.cli.load_signals import Stop
+from exporter.cli.output import fail
 
 EXIT_FAILED = 1
-EXIT_USAGE = 2
-EXIT_SIGNALLED = 128
-"""Plus the signal's number, as a shell reports it: 130 after Ctrl-C."""
 
 _DEFAULT_DURATION_SECONDS = 60.0
-_LINE_EVERY_SECONDS = 5.0
-"""Progress where there is no terminal: often enough for a log, not a flood."""
 
 
 def load(
@@ -61,87 +51,88 @@ def load(
         str, typer.Option(help="Base URL of the server, with or without /v1.")
     ] = "http://127.0.0.1:8000",
     model: Annotated[
-        str | None, typer.Option(help="Model to ask for. Default: first of /v1/models.")
+        str | None, typer.Option(help="Model to request. Default: the first of /v1/models.")
     ] = None,
-    api_key: Annotated[
-        str | None, typer.Option(envvar="KVSCOPE_API_KEY", help="Sent as a bearer token.")
-    ] = None,
+    api_key: Annotated[str | None, typer.Option(help="Bearer token to send.")] = None,
     metrics_url: Annotated[
-        str | None, typer.Option(help="The server's Prometheus metrics. Default: URL/metrics.")
+        str | None,
+        typer.Option(help="Page of the server's Prometheus metrics. Default: URL/metrics."),
     ] = None,
     duration: Annotated[
         float | None,
         typer.Option(
-            help="Seconds during which requests start. Default: 60, or until --num-requests are "
-            "sent or the trace ends.",
+            help="Seconds during which requests start. Default: 60; with --num-requests or a "
+            "trace, until those are sent.",
         ),
     ] = None,
     num_requests: Annotated[
         int | None,
         typer.Option(
-            "--num-requests", "--limit", help="Requests to send; lines of the trace to read."
+            "--num-requests", "--limit", help="Requests to send, or lines of the trace to read."
         ),
     ] = None,
     concurrency: Annotated[
         int | None,
         typer.Option(
             help="Requests in flight. Default: 16, and a request starts when another ends. With "
-            "--rate (default 256) arrivals beyond it are shed, with trace (256) they wait.",
+            "--rate (default 256) further arrivals are dropped; with a trace (256) they wait.",
         ),
     ] = None,
     rate: Annotated[
         float | None,
-        typer.Option(help="Poisson arrivals a second, whether or not others have ended."),
+        typer.Option(help="Poisson arrivals per second, independent of how many are in flight."),
     ] = None,
     max_tokens: Annotated[
         int | None,
-        typer.Option(help="Longest reply. Default: 64; for trace the trace's own lengths."),
+        typer.Option(help="Longest reply in tokens. Default: 64; for a trace its own lengths."),
     ] = None,
     ignore_eos: Annotated[
         bool | None,
         typer.Option(
             "--ignore-eos/--no-ignore-eos",
-            help="Generate to the length asked for (vLLM's extension). Default: for trace only.",
+            help="Generate to the requested length (vLLM's extension). Default: for a trace only.",
         ),
     ] = None,
     max_model_len: Annotated[
-        int | None, typer.Option(help="Context of the model. Default: what /v1/models says.")
+        int | None, typer.Option(help="Context of the model. Default: the one in /v1/models.")
     ] = None,
     vocab_size: Annotated[
         int,
         typer.Option(
-            help="Token ids sent by rag and trace stay below it. 256 suits byte-level models."
+            help="Upper limit of token ids sent by rag and trace. 256 suits byte-level models."
         ),
     ] = 256,
     sessions: Annotated[
         int,
         typer.Option(
-            help="Conversations kept going at once: the working set of the prefix cache.",
+            help="Conversations open at once: the working set of the prefix cache.",
         ),
     ] = 32,
     period: Annotated[
-        float, typer.Option(help="Seconds of one rise and fall of bursts and mix.")
+        float, typer.Option(help="Seconds of one rise and fall in bursts and mix.")
     ] = 20.0,
     time_scale: Annotated[
         float,
-        typer.Option(help="Speed of a trace; inf: as fast as --concurrency lets, in order."),
+        typer.Option(help="Speed of a trace; inf: in order, as fast as --concurrency allows."),
     ] = 1.0,
     length_scale: Annotated[
         float,
-        typer.Option(help="Shrinks a trace: 0.0625 makes 32 tokens of its 512-token blocks."),
+        typer.Option(
+            help="Scale of a trace's lengths: 0.0625 makes 32 tokens of a 512-token block."
+        ),
     ] = 1.0,
     truncate: Annotated[
         bool,
         typer.Option(
             "--truncate",
-            help="Cut prompts of a trace longer than the context, instead of skipping them.",
+            help="Cut a trace's prompts that exceed the context, instead of skipping them.",
         ),
     ] = False,
-    seed: Annotated[int, typer.Option(help="The same seed makes the same workload.")] = 0,
-    timeout: Annotated[float, typer.Option(help="Seconds for a whole request.")] = 300.0,
+    seed: Annotated[int, typer.Option(help="Seed; the same one makes the same workload.")] = 0,
+    timeout: Annotated[float, typer.Option(help="Seconds that a request may take.")] = 300.0,
     output_json: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Write the report as JSON; - is standard output."),
+        typer.Option(metavar="FILE", help="Write the report as JSON; -: to standard output."),
     ] = None,
 ) -> None:
     """Send a workload to an OpenAI-compatible server and report throughput, latency and hits.
@@ -152,8 +143,8 @@ def load(
 
     A request refused with 429 is sent again after its Retry-After, up to five times.
 
-    Exit status: 0; 1 if no request succeeded or the server went away; 2 if the run cannot start
-    (usage, trace, server); 130 after Ctrl-C (143 after SIGTERM), with the report of what was done.
+    Exit status: 0 after a complete run; 1 if no request succeeded or the server went away; 2 if
+    the run cannot start; 130 after Ctrl-C and 143 after SIGTERM, both with a report.
     """
     if duration is None and num_requests is None and scenario is not Scenario.TRACE:
         duration = _DEFAULT_DURATION_SECONDS
@@ -181,12 +172,12 @@ def load(
             truncate=truncate,
             timeout_seconds=timeout,
         )
-        with _Stop() as stop, _progress() as on_progress:
+        with Stop() as stop, showing_progress() as on_progress:
             report = asyncio.run(run(spec, stop=stop.event, on_progress=on_progress))
     except StoppedError:
         raise typer.Exit(stop.exit_code) from None
     except (ValueError, OSError, ServerError) as error:
-        raise _usage_error(error) from error
+        raise fail(error) from None
     _print(report, output_json)
     if report.interrupted:
         raise typer.Exit(stop.exit_code)
@@ -206,75 +197,4 @@ def _print(report: Report, output_json: str | None) -> None:
     try:
         Path(output_json).write_text(document)
     except OSError as error:
-        raise _usage_error(error) from error
-
-
-def _usage_error(error: Exception) -> typer.Exit:
-    typer.echo(f"kvscope load: {error}", err=True)
-    return typer.Exit(EXIT_USAGE)
-
-
-class _Stop:
-    """The first Ctrl-C or SIGTERM ends the run with its report, the second at once."""
-
-    def __init__(self) -> None:
-        self.event = threading.Event()
-        self.exit_code = EXIT_SIGNALLED
-        self._previous: dict[int, signal._HANDLER] = {}
-
-    def __enter__(self) -> Self:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._previous[number] = signal.signal(number, self._stop)
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-
-    def _stop(self, number: int, frame: object) -> None:
-        self.exit_code = EXIT_SIGNALLED + number
-        self.event.set()
-        signal.signal(number, self._previous[number])
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[Progress], None]]:
-    """On standard error: a bar on a terminal, else a line every few seconds."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield _print_now_and_then()
-        return
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
-    with ProgressBar(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("starting", total=None)
-
-        def show(progress: Progress) -> None:
-            share = progress.share_done
-            bar.update(
-                task,
-                description=_line(progress),
-                completed=share or 0.0,
-                total=None if share is None else 1.0,
-            )
-
-        yield show
-
-
-def _print_now_and_then() -> Callable[[Progress], None]:
-    next_line = time.monotonic() + _LINE_EVERY_SECONDS
-
-    def show(progress: Progress) -> None:
-        nonlocal next_line
-        if time.monotonic() >= next_line:
-            next_line += _LINE_EVERY_SECONDS
-            typer.echo(_line(progress), err=True)
-
-    return show
-
-
-def _line(progress: Progress) -> str:
-    rate = progress.output_tokens / progress.elapsed_seconds if progress.elapsed_seconds else 0.0
-    return (
-        f"{progress.elapsed_seconds:.0f} s: {progress.ok:,} ok, {progress.failed:,} failed, "
-        f"{progress.in_flight:,} in flight, {rate:,.0f} output tok/s"
-    )
+        raise fail(error) from None

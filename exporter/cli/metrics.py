@@ -1,10 +1,18 @@
 """`kvscope metrics`: the catalogue as a page."""
 
+from typing import Annotated
+
 import typer
 
-from exporter.document import markdown
 
+def metrics(
+    servers: Annotated[
+        bool,
+        typer.Option("--servers", help="Print which server provides which metric instead."),
+    ] = False,
+) -> None:
+    """Print every metric that kvscope exports, with type, unit, labels and meaning, as Markdown."""
+    from exporter.documents.metrics import metrics_page
+    from exporter.documents.servers import servers_page
 
-def metrics() -> None:
-    """Print every metric that kvscope exports: name, type, unit, labels, meaning (Markdown)."""
-    typer.echo(markdown(), nl=False)
+    typer.echo(servers_page() if servers else metrics_page(), nl=False)

@@ -1,18 +1,22 @@
-"""Where a plan's config.json comes from: a file, a folder, or (asked for by name) the hub."""
+"""Finds the config.json of a plan: in a file, in a folder, or on the hub."""
 
 import logging
 from importlib.util import find_spec
 from pathlib import Path
 
+from engine.config import ModelConfig
+from engine.model_source import local_path
 from engine.sizing import ConfigError, read_config
 from engine.sizing.config_json import Config
 
 
 def find_config(model: str) -> Config:
-    """The network is asked only for a name that is nothing local. Raises ConfigError."""
-    path = Path(model).expanduser()
-    if path.exists() or model.startswith(("/", ".", "~")) or model.count("/") != 1:
+    """Ask the hub only for a name that is nothing local. Raises ConfigError."""
+    path = local_path(model)
+    if path is not None:
         return read_config(path)
+    if model == ModelConfig().model:
+        raise ConfigError(f"{model} has no checkpoint to plan from: it is made by kvscope serve")
     if find_spec("huggingface_hub") is None:
         raise ConfigError(
             f"{model} is no file or folder here, and asking the hub needs huggingface_hub: "

@@ -14,7 +14,7 @@ Titled = tuple[str, Table]
 
 
 def tables(plan: Plan) -> Iterator[Titled]:
-    """With their titles, in the order of reading: sizes, their share of the GPU, what fits."""
+    """Titles and tables in reading order: sizes, their share of the GPU, what fits."""
     yield _sizes(plan)
     yield _division(plan)
     if plan.pool_bytes() is not None:
@@ -55,7 +55,7 @@ def _division(plan: Plan) -> Titled:
         if parameters.idle:
             count = f"{count[:-1]}, {parameters.active / 1e9:,.2f}e9 for a token)"
     table.add_row(f"weights{count}", *2 * [_or_unknown(weights)])
-    how = "estimated" if settings.activations is None else "told"
+    how = "estimated" if settings.activations is None else "given"
     table.add_row(f"activations, {how}", *[_or_unknown(plan.activation_bytes(p)) for p in PREFILLS])
     budgets = [plan.budget(prefill) for prefill in PREFILLS]
     chunked, at_once = budgets
@@ -65,8 +65,8 @@ def _division(plan: Plan) -> Titled:
     table.add_row("other (context, libraries)", *[format_bytes(b.other) for b in both])
     table.add_row("KV pool", *[_pool(b) for b in both])
     table.add_row("outside the budget", *[format_bytes(b.outside) for b in both])
-    table.add_row("all of the GPU", *[format_bytes(b.total) for b in both])
-    share = f"of it the budget, {plan.memory.utilization:g} of all"
+    table.add_row("total of the GPU", *[format_bytes(b.total) for b in both])
+    share = f"budget ({plan.memory.utilization:g} of the total)"
     table.add_row(share, *[format_bytes(b.requested) for b in both])
     return title, table
 

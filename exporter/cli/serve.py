@@ -1,225 +1,71 @@
-"""`kvscope serve`: the engine and its exporter, flags named as vLLM's where vLLM has them."""
-
-from enum import StrEnum
-from typing import Annotated
+"""`kvscope serve`: the engine and its exporter in one process."""
 
 import typer
 
-from engine.config import (
-    DEFAULT_GPU_MEMORY_UTILIZATION,
-    DEFAULT_MAX_NUM_BATCHED_TOKENS,
-    DEFAULT_MAX_NUM_SEQS,
-    CacheConfig,
-    ModelConfig,
-)
-from exporter.catalogue import COMPAT_SETS
-from exporter.cli.gpu_devices import GpuDevices
-from exporter.cli.server import ListenConfig, configure_logging, fail, require_engine, run
+from engine.config import CacheConfig, EngineConfig, ModelConfig
+from exporter.cli import engine_options as engine
+from exporter.cli import server_options as server
+from exporter.cli.compat import DEFAULT_SETS, Compat, parse_compat
+from exporter.cli.configuration import ListenConfig, TelemetryConfig
+from exporter.cli.gpu_devices import Gpu, GpuDevices, WatchedDevices
+from exporter.cli.model import chosen_model
+from exporter.cli.output import configure_logging, fail
 
-
-class Dtype(StrEnum):
-    """Values of --dtype."""
-
-    AUTO = "auto"
-    FLOAT32 = "float32"
-    BFLOAT16 = "bfloat16"
-    FLOAT16 = "float16"
-
-
-class Device(StrEnum):
-    """Values of --device."""
-
-    AUTO = "auto"
-    CPU = "cpu"
-    CUDA = "cuda"
-
-
-class Policy(StrEnum):
-    """Values of --scheduling-policy."""
-
-    FCFS = "fcfs"
-    PRIORITY = "priority"
-
-
-_MODEL = "Model"
-_POOL = "KV pool"
-_SCHEDULER = "Scheduler"
-_SERVER = "Server"
-_METRICS = "Metrics"
+_DEFAULT = EngineConfig(model=ModelConfig(), cache=CacheConfig())
+_DTYPE = engine.DtypeName(_DEFAULT.model.dtype)
+_DEVICE = engine.DeviceName(_DEFAULT.model.device)
+_POLICY = engine.PolicyName(_DEFAULT.policy)
+_LISTEN = ListenConfig()
 
 
 def serve(
-    model: Annotated[
-        str,
-        typer.Option(
-            help="Folder of a Hugging Face checkpoint (safetensors), a hub name, or 'demo': a "
-            "small random model made on the spot.",
-            rich_help_panel=_MODEL,
-        ),
-    ] = "demo",
-    served_model_name: Annotated[
-        str | None,
-        typer.Option(
-            help="Name in the API and in metrics. Default: --model.", rich_help_panel=_MODEL
-        ),
-    ] = None,
-    dtype: Annotated[
-        Dtype, typer.Option(help="Of weights and KV; auto: as stored.", rich_help_panel=_MODEL)
-    ] = Dtype.AUTO,
-    device: Annotated[
-        Device, typer.Option(help="auto: CUDA where there is one.", rich_help_panel=_MODEL)
-    ] = Device.AUTO,
-    seed: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            max=2**63 - 1,
-            help="Of sampling without a seed, and of the demo model.",
-            rich_help_panel=_MODEL,
-        ),
-    ] = 0,
-    max_model_len: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Prompt and output tokens. Default: the model's.", rich_help_panel=_MODEL
-        ),
-    ] = None,
-    block_size: Annotated[
-        int, typer.Option(min=1, help="Tokens per block.", rich_help_panel=_POOL)
-    ] = 16,
-    num_gpu_blocks_override: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Blocks in the pool, on a CPU too; wins over bytes.", rich_help_panel=_POOL
-        ),
-    ] = None,
-    kv_cache_memory_bytes: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Bytes for the pool. Default on CUDA: measured; on a CPU: a quarter of the free "
-            "memory, at most what --max-num-seqs full sequences need.",
-            rich_help_panel=_POOL,
-        ),
-    ] = None,
-    gpu_memory_utilization: Annotated[
-        float,
-        typer.Option(
-            min=0.01,
-            max=1.0,
-            help="On CUDA: share of the device's total memory for weights, activations and pool.",
-            rich_help_panel=_POOL,
-        ),
-    ] = DEFAULT_GPU_MEMORY_UTILIZATION,
-    enable_prefix_caching: Annotated[
-        bool, typer.Option(help="Keep finished prefixes findable.", rich_help_panel=_POOL)
-    ] = True,
-    max_num_seqs: Annotated[
-        int, typer.Option(min=1, help="Sequences running at once.", rich_help_panel=_SCHEDULER)
-    ] = DEFAULT_MAX_NUM_SEQS,
-    max_num_batched_tokens: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help=f"Tokens computed in a step. Default: {DEFAULT_MAX_NUM_BATCHED_TOKENS}; without "
-            "chunked prefill at least --max-model-len.",
-            rich_help_panel=_SCHEDULER,
-        ),
-    ] = None,
-    enable_chunked_prefill: Annotated[
-        bool,
-        typer.Option(help="Split long prompts over several steps.", rich_help_panel=_SCHEDULER),
-    ] = True,
-    scheduling_policy: Annotated[
-        Policy,
-        typer.Option(help="By arrival, or by the request's priority.", rich_help_panel=_SCHEDULER),
-    ] = Policy.FCFS,
-    max_num_queued_reqs: Annotated[
-        int,
-        typer.Option(
-            min=1, help="Waiting requests before new ones get 429.", rich_help_panel=_SCHEDULER
-        ),
-    ] = 1024,
-    host: Annotated[
-        str, typer.Option(help="Address to listen on.", rich_help_panel=_SERVER)
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="0: a free one.", rich_help_panel=_SERVER)
-    ] = 8000,
-    api_key: Annotated[
-        str | None,
-        typer.Option(help="Bearer token that /v1 asks for.", rich_help_panel=_SERVER),
-    ] = None,
-    drain_seconds: Annotated[
-        float,
-        typer.Option(
-            min=0, help="Wait for requests at SIGTERM or Ctrl-C.", rich_help_panel=_SERVER
-        ),
-    ] = 30.0,
-    stall_seconds: Annotated[
-        float,
-        typer.Option(
-            min=0.1,
-            help="Work, but no step for so long: /health says 503.",
-            rich_help_panel=_SERVER,
-        ),
-    ] = 60.0,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            max=65535,
-            help="Serve /metrics on a port of its own, too.",
-            rich_help_panel=_METRICS,
-        ),
-    ] = None,
-    metrics_host: Annotated[
-        str, typer.Option(help="Address of --metrics-port.", rich_help_panel=_METRICS)
-    ] = "127.0.0.1",
-    compat: Annotated[
-        str,
-        typer.Option(
-            help="Other servers' metric names to serve as well, by comma: "
-            f"{', '.join(sorted(COMPAT_SETS))}; or none.",
-            rich_help_panel=_METRICS,
-        ),
-    ] = ",".join(sorted(COMPAT_SETS)),
-    gpu: Annotated[
-        bool,
-        typer.Option(
-            help="Read NVIDIA GPUs through NVML. POST /api/gpu/release lets go of them for a "
-            "while.",
-            rich_help_panel=_METRICS,
-        ),
-    ] = True,
-    gpu_devices: Annotated[
-        GpuDevices,
-        typer.Option(
-            help="Those that CUDA_VISIBLE_DEVICES leaves to this process, or all of the host.",
-            rich_help_panel=_METRICS,
-        ),
-    ] = GpuDevices.VISIBLE,
-    disable_log_stats: Annotated[
-        bool,
-        typer.Option(
-            "--disable-log-stats", help="No events, no /metrics.", rich_help_panel=_METRICS
-        ),
-    ] = False,
+    context: typer.Context,
+    checkpoint: engine.Checkpoint = None,
+    model: engine.Model = _DEFAULT.model.model,
+    served_model_name: engine.ServedModelName = None,
+    dtype: engine.Dtype = _DTYPE,
+    device: engine.Device = _DEVICE,
+    seed: engine.Seed = _DEFAULT.model.seed,
+    max_model_len: engine.MaxModelLen = None,
+    block_size: engine.BlockSize = _DEFAULT.cache.block_size,
+    num_gpu_blocks_override: engine.NumBlocks = None,
+    kv_cache_memory_bytes: engine.PoolBytes = None,
+    gpu_memory_utilization: engine.MemoryUtilization = _DEFAULT.cache.gpu_memory_utilization,
+    enable_prefix_caching: engine.PrefixCaching = _DEFAULT.cache.enable_prefix_caching,
+    max_num_seqs: engine.MaxNumSeqs = _DEFAULT.max_num_seqs,
+    max_num_batched_tokens: engine.MaxNumBatchedTokens = None,
+    enable_chunked_prefill: engine.ChunkedPrefill = _DEFAULT.enable_chunked_prefill,
+    scheduling_policy: engine.Policy = _POLICY,
+    max_num_queued_reqs: engine.MaxNumQueued = _DEFAULT.max_num_queued_reqs,
+    stall_seconds: engine.StallSeconds = _DEFAULT.stall_seconds,
+    host: server.Host = _LISTEN.host,
+    port: server.Port = _LISTEN.port,
+    api_key: server.ApiKey = None,
+    drain_seconds: server.DrainSeconds = _LISTEN.drain_seconds,
+    metrics_port: server.MetricsPort = None,
+    metrics_host: server.MetricsHost = _LISTEN.metrics_host,
+    event_endpoint: server.EventEndpoint = None,
+    exporter: server.WithExporter = True,
+    compat: Compat = DEFAULT_SETS,
+    gpu: Gpu = True,
+    gpu_devices: WatchedDevices = GpuDevices.VISIBLE,
+    disable_log_stats: server.DisableLogStats = False,
 ) -> None:
     """Serve a model over OpenAI's API, and report every block of its KV cache.
 
+    /metrics and /health answer while the model loads.
+
     Example: kvscope serve --model ./Qwen3-0.6B --port 8000
     """
+    from exporter.cli.engine import require_engine, run_engine
+
     configure_logging()
     require_engine()
-    from engine.build import EngineConfig
-
-    if disable_log_stats and metrics_port is not None:
-        raise fail("--metrics-port has nothing to serve with --disable-log-stats: drop one")
+    sets = parse_compat(compat)
     try:
         config = EngineConfig(
             model=ModelConfig(
-                model=model,
+                model=chosen_model(context, checkpoint, model) or model,
                 served_model_name=served_model_name,
                 dtype=dtype.value,
                 device=device.value,
@@ -248,25 +94,17 @@ def serve(
             api_key=api_key,
             drain_seconds=drain_seconds,
         )
+        observe = TelemetryConfig(
+            compat=sets,
+            exporter=exporter,
+            event_endpoint=event_endpoint,
+            log_stats=not disable_log_stats,
+            gpu=gpu,
+            gpu_devices=gpu_devices,
+        )
+        if metrics_port is not None and not observe.serves_page:
+            reason = "--disable-log-stats" if disable_log_stats else "--no-exporter"
+            raise ValueError(f"--metrics-port has nothing to serve with {reason}: drop one")
     except ValueError as error:
-        raise fail(str(error)) from None
-    run(
-        config,
-        listen,
-        compat=parse_compat(compat),
-        collect=not disable_log_stats,
-        gpu=gpu,
-        gpu_devices=gpu_devices,
-    )
-
-
-def parse_compat(text: str) -> frozenset[str]:
-    """`vllm,vllm-legacy` → a set; `none` is the empty one."""
-    names = frozenset(part.strip() for part in text.split(",")) - {""}
-    if names == {"none"}:
-        return frozenset()
-    unknown = sorted(names - COMPAT_SETS)
-    if unknown:
-        known = ", ".join(sorted(COMPAT_SETS))
-        raise fail(f"--compat {text!r}: {unknown[0]!r} is unknown; expected {known}, or none")
-    return names
+        raise fail(error) from None
+    run_engine(config, listen, observe)

@@ -6,9 +6,12 @@ from prometheus_client.core import Metric as Family
 
 from exporter.collect.families import Families
 from exporter.fold import Exhaustion
+from kvscope_events.events import Hello
 
 
-def collect_exhaustion(families: Families, exhaustion: Exhaustion) -> Iterator[Family]:
+def collect_exhaustion(
+    families: Families, exhaustion: Exhaustion, _engine: Hello
+) -> Iterator[Family]:
     committed = exhaustion.committed_blocks
     if committed is not None:
         yield families.single("kvscope_kv_committed_blocks", committed)

@@ -1,25 +1,35 @@
 """Fills rows of the catalogue with values; label sets are built once and kept."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from prometheus_client.core import Metric as Family
 from prometheus_client.samples import Exemplar, Sample
 from prometheus_client.utils import floatToGoString
 
 from exporter.catalogue import Metric, metric
+from exporter.clock import Clock
 from exporter.fold import Histogram
 
 Values = Mapping[tuple[str, ...], float]
 
 
 class Families:
-    """Makes Prometheus families; `constants` are the labels that are the same for the engine."""
+    """Makes Prometheus families.
 
-    def __init__(self, constants: Mapping[str, str], wall: Callable[[int], float]) -> None:
-        self.wall = wall
-        """From a monotonic reading to Unix time."""
+    constants: labels that are the same in all of them, as far as a family declares them; one whose
+    value is empty is left out.
+    """
+
+    def __init__(self, constants: Mapping[str, str], clock: Clock) -> None:
+        self.wall = clock.wall_seconds
+        """From a monotonic reading of this process to Unix time."""
+        self._clock = clock
         self._constants = dict(constants)
         self._labels: dict[tuple[str, tuple[str, ...]], dict[str, str]] = {}
+
+    def age(self, monotonic_ns: int) -> float:
+        """Seconds since a monotonic reading of this process."""
+        return max(0, self._clock.monotonic_ns() - monotonic_ns) / 1e9
 
     def single(self, name: str, value: float) -> Family:
         """A family of one series."""
@@ -44,7 +54,7 @@ class Families:
         """A 1 for each fact, whose labels are what it says; those without a value are left out."""
         row = metric(name)
         family = _empty(row)
-        constants = {k: v for k, v in self._constants.items() if k in row.labels}
+        constants = self._constants_of(row)
         for labels in facts:
             unknown = labels.keys() - row.labels.keys()
             assert not unknown, f"{name} has no labels {sorted(unknown)}"
@@ -62,10 +72,11 @@ class Families:
         for bucket in buckets:
             exemplar = None
             if bucket.exemplar is not None:
+                wall_ns = bucket.exemplar.wall_ns
                 exemplar = Exemplar(
                     {"trace_id": bucket.exemplar.trace_id},
                     bucket.exemplar.value,
-                    round(self.wall(bucket.exemplar.time_ns), 3),
+                    round(wall_ns / 1e9, 3) if wall_ns else None,
                 )
             bound = floatToGoString(bucket.bound)  # type: ignore[no-untyped-call]
             labels = self._labels_of(row, ("le", bound))
@@ -77,10 +88,13 @@ class Families:
         samples.append(Sample(f"{row.name}_sum", labels, histogram.total))
         return family
 
+    def _constants_of(self, row: Metric) -> dict[str, str]:
+        return {k: v for k, v in self._constants.items() if v and k in row.labels}
+
     def _labels_of(self, row: Metric, key: tuple[str, ...]) -> dict[str, str]:
         labels = self._labels.get((row.name, key))
         if labels is None:
-            labels = {k: v for k, v in self._constants.items() if k in row.labels}
+            labels = self._constants_of(row)
             if key[:1] == ("le",):
                 labels["le"] = key[1]
             else:

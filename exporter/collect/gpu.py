@@ -1,6 +1,6 @@
 """GPU families from the poller's last sample. A device that is not up has no series but `up`."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 
 from prometheus_client.core import Metric as Family
@@ -32,13 +32,15 @@ def collect_nvml(families: Families, reading: Reading) -> Iterator[Family]:
         yield families.table("kvscope_gpu_xid_last_timestamp_seconds", times)
 
 
-def collect_gpus(families: Families, sample: GpuSample) -> Iterator[Family]:
-    """Each family over the watched devices, and only where one of them has a value."""
-    if not sample.devices:
+def collect_gpus(
+    families: Families, sample: GpuSample, shown: Sequence[DeviceSample]
+) -> Iterator[Family]:
+    """Each family over the devices shown, and only where one of them has a value."""
+    if not shown:
         return
-    yield families.fact("kvscope_gpu_info", *(_facts(sample, d) for d in sample.devices))
-    yield families.table("kvscope_gpu_up", {key_of(d): d.up for d in sample.devices})
-    devices = [(key_of(device), device) for device in sample.devices if device.up]
+    yield families.fact("kvscope_gpu_info", *(_facts(sample, d) for d in shown))
+    yield families.table("kvscope_gpu_up", {key_of(d): d.up for d in shown})
+    devices = [(key_of(device), device) for device in shown if device.up]
     for name, read in _SINGLE.items():
         values = {key: value for key, d in devices if (value := read(d)) is not None}
         if values:

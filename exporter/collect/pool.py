@@ -6,9 +6,10 @@ from prometheus_client.core import Metric as Family
 
 from exporter.collect.families import Families
 from exporter.fold import Churn, Ledger
+from kvscope_events.events import Hello
 
 
-def collect_ledger(families: Families, ledger: Ledger) -> Iterator[Family]:
+def collect_pool(families: Families, ledger: Ledger, _engine: Hello) -> Iterator[Family]:
     """Nothing while the state is unknown."""
     if not ledger.known:
         return
@@ -22,13 +23,13 @@ def collect_ledger(families: Families, ledger: Ledger) -> Iterator[Family]:
         },
     )
     yield families.single("kvscope_kv_capacity_blocks", ledger.num_blocks)
+    yield families.single("kvscope_kv_usable_blocks", ledger.num_usable)
     yield families.single("kvscope_kv_block_size_tokens", ledger.block_size)
     if ledger.bytes_per_block:
         yield families.single("kvscope_kv_block_size_bytes", ledger.bytes_per_block)
-    yield families.column(
-        "kvscope_kv_usage_ratio",
-        {"active": ledger.active_ratio, "resident": ledger.resident_ratio},
-    )
+    if ledger.num_usable:
+        yield families.single("kvscope_kv_active_ratio", ledger.active_ratio)
+        yield families.single("kvscope_kv_resident_ratio", ledger.resident_ratio)
     yield families.single("kvscope_kv_ledger_imbalance_blocks", ledger.imbalance)
     yield families.single("kvscope_kv_shared_blocks", ledger.num_shared)
     yield families.single("kvscope_kv_deduplicated_blocks", ledger.num_deduplicated)
@@ -36,7 +37,7 @@ def collect_ledger(families: Families, ledger: Ledger) -> Iterator[Family]:
         yield families.single("kvscope_kv_unfilled_slots", ledger.unfilled_slots)
 
 
-def collect_churn(families: Families, churn: Churn) -> Iterator[Family]:
+def collect_churn(families: Families, churn: Churn, _engine: Hello) -> Iterator[Family]:
     """Counters: what was lost in a gap is not in them."""
     yield families.column("kvscope_kv_block_allocations_total", churn.allocations)
     yield families.column("kvscope_kv_block_releases_total", churn.releases)

@@ -5,13 +5,14 @@ from collections.abc import Iterator
 from prometheus_client.core import Metric as Family
 
 from exporter.collect.families import Families
-from exporter.fold import Prefix
+from exporter.fold import Cache
+from kvscope_events.events import Hello
 
 
-def collect_prefix(families: Families, prefix: Prefix) -> Iterator[Family]:
+def collect_prefix(families: Families, cache: Cache, _engine: Hello) -> Iterator[Family]:
     """Missed blocks only by the causes that can be told apart."""
-    yield families.column("kvscope_prefix_cache_queried_tokens_total", prefix.queried_tokens)
-    yield families.column("kvscope_prefix_cache_hit_tokens_total", prefix.hit_tokens)
-    yield families.column("kvscope_prefix_cache_queried_blocks_total", prefix.queried_blocks)
-    yield families.column("kvscope_prefix_cache_hit_blocks_total", prefix.hit_blocks)
-    yield families.column("kvscope_prefix_cache_missed_blocks_total", prefix.missed_blocks)
+    yield families.column("kvscope_prefix_cache_queried_tokens_total", cache.queried_tokens)
+    yield families.column("kvscope_prefix_cache_hit_tokens_total", cache.hit_tokens)
+    yield families.column("kvscope_prefix_cache_queried_blocks_total", cache.queried_blocks)
+    yield families.column("kvscope_prefix_cache_hit_blocks_total", cache.hit_blocks)
+    yield families.column("kvscope_prefix_cache_missed_blocks_total", cache.missed_blocks)

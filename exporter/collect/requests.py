@@ -5,38 +5,51 @@ from collections.abc import Iterator
 from prometheus_client.core import Metric as Family
 
 from exporter.collect.families import Families
-from exporter.fold import Latency, Preemption, Requests, Steps
+from exporter.fold import Introduction, Latency, Preemption, Requests, Steps
+from kvscope_events.events import Hello
 
 
-def collect_requests(families: Families, requests: Requests) -> Iterator[Family]:
+def collect_ready(families: Families, _fold: Introduction, engine: Hello) -> Iterator[Family]:
+    yield families.single("kvscope_engine_ready", engine.ready)
+
+
+def collect_requests(families: Families, requests: Requests, _engine: Hello) -> Iterator[Family]:
     if requests.known:
         yield families.column(
             "kvscope_requests", {"waiting": requests.waiting, "running": requests.running}
         )
+    if requests.waiting_known:
+        since_ns = requests.oldest_since_ns
+        waited = 0.0 if since_ns is None else families.age(since_ns)
+        yield families.single("kvscope_requests_oldest_wait_seconds", waited)
     yield families.column("kvscope_requests_finished_total", requests.finished)
     yield families.column("kvscope_requests_rejected_total", requests.rejected)
 
 
-def collect_latency(families: Families, latency: Latency) -> Iterator[Family]:
+def collect_latency(families: Families, latency: Latency, _engine: Hello) -> Iterator[Family]:
     yield families.histogram("kvscope_time_to_first_token_seconds", latency.first_token)
     yield families.histogram("kvscope_inter_token_latency_seconds", latency.inter_token)
     yield families.histogram("kvscope_request_duration_seconds", latency.duration)
     yield families.histogram("kvscope_request_queue_seconds", latency.queue)
 
 
-def collect_steps(families: Families, steps: Steps) -> Iterator[Family]:
+def collect_steps(families: Families, steps: Steps, _engine: Hello) -> Iterator[Family]:
     yield families.histogram("kvscope_step_duration_seconds", steps.duration)
     yield families.column(
         "kvscope_step_tokens_total",
         {"prefill": steps.prefill_tokens, "decode": steps.decode_tokens},
     )
-    if steps.last_step_ns is not None:
+    if steps.last_step_wall_ns is not None:  # as the engine's own clock says: no jitter of ours
+        yield families.single("kvscope_last_step_timestamp_seconds", steps.last_step_wall_ns / 1e9)
+    elif steps.last_step_ns is not None:
         yield families.single(
             "kvscope_last_step_timestamp_seconds", families.wall(steps.last_step_ns)
         )
 
 
-def collect_preemption(families: Families, preemption: Preemption) -> Iterator[Family]:
+def collect_preemption(
+    families: Families, preemption: Preemption, _engine: Hello
+) -> Iterator[Family]:
     yield families.table("kvscope_preemptions_total", preemption.preemptions)
     yield families.single("kvscope_preemption_discarded_tokens_total", preemption.discarded_tokens)
     yield families.single(

@@ -6,15 +6,16 @@ from prometheus_client.core import Metric as Family
 
 from exporter import buckets
 from exporter.collect.families import Families
-from exporter.engine_info import EngineInfo
-from exporter.fold import Latency, Ledger, Prefix, Requests, Vllm
+from exporter.fold import Cache, Latency, Ledger, Requests, Vllm
+from kvscope_events.events import Hello
 
 
-def collect_vllm_pool(families: Families, ledger: Ledger, engine: EngineInfo) -> Iterator[Family]:
+def collect_vllm_pool(families: Families, ledger: Ledger, engine: Hello) -> Iterator[Family]:
     """Nothing while the state is unknown."""
     if not ledger.known:
         return
-    yield families.single("vllm:kv_cache_usage_perc", ledger.active_ratio)
+    if ledger.num_usable:
+        yield families.single("vllm:kv_cache_usage_perc", ledger.active_ratio)
     num_tokens = ledger.num_blocks * ledger.block_size
     facts = {
         "block_size": ledger.block_size,
@@ -22,7 +23,9 @@ def collect_vllm_pool(families: Families, ledger: Ledger, engine: EngineInfo) ->
         "enable_prefix_caching": engine.enable_prefix_caching,
         "cache_dtype": engine.cache_dtype,
         "kv_cache_size_tokens": num_tokens,
-        "kv_cache_max_concurrency": num_tokens / engine.max_model_len,
+        "kv_cache_max_concurrency": (
+            num_tokens / engine.max_model_len if engine.max_model_len else None
+        ),
         "gpu_memory_utilization": engine.gpu_memory_utilization,
         "prefix_caching_hash_algo": engine.prefix_caching_hash_algo,
     }
@@ -32,26 +35,27 @@ def collect_vllm_pool(families: Families, ledger: Ledger, engine: EngineInfo) ->
     )
 
 
-def collect_vllm_prefix(families: Families, prefix: Prefix) -> Iterator[Family]:
-    yield families.single("vllm:prefix_cache_queries_total", prefix.queried_tokens["first"])
-    yield families.single("vllm:prefix_cache_hits_total", prefix.hit_tokens["first"])
+def collect_vllm_prefix(families: Families, cache: Cache, _engine: Hello) -> Iterator[Family]:
+    yield families.single("vllm:prefix_cache_queries_total", cache.queried_tokens["first"])
+    yield families.single("vllm:prefix_cache_hits_total", cache.hit_tokens["first"])
 
 
-def collect_vllm_requests(families: Families, requests: Requests) -> Iterator[Family]:
+def collect_vllm_requests(
+    families: Families, requests: Requests, _engine: Hello
+) -> Iterator[Family]:
+    """Sequences: each is a request of its own in vLLM's scheduler."""
     if requests.known:
-        yield families.single("vllm:num_requests_running", requests.running)
-        yield families.single("vllm:num_requests_waiting", requests.waiting)
-    yield families.column("vllm:request_success_total", {**requests.finished, "repetition": 0})
+        yield families.single("vllm:num_requests_running", requests.sequences_running)
+        yield families.single("vllm:num_requests_waiting", requests.sequences_waiting)
 
 
-def collect_vllm_latency(families: Families, latency: Latency) -> Iterator[Family]:
-    yield families.histogram("vllm:time_to_first_token_seconds", latency.first_token)
+def collect_vllm_latency(families: Families, latency: Latency, _engine: Hello) -> Iterator[Family]:
     yield families.histogram("vllm:inter_token_latency_seconds", latency.inter_token)
-    yield families.histogram("vllm:e2e_request_latency_seconds", latency.duration)
 
 
-def collect_vllm(families: Families, vllm: Vllm, engine: EngineInfo) -> Iterator[Family]:
-    tokens = buckets.up_to(buckets.VLLM_REQUEST_TOKENS, engine.max_model_len)
+def collect_vllm(families: Families, vllm: Vllm, engine: Hello) -> Iterator[Family]:
+    longest = engine.max_model_len
+    tokens = None if longest is None else buckets.up_to(buckets.VLLM_REQUEST_TOKENS, longest)
     yield families.single("vllm:num_preemptions_total", vllm.preemptions)
     yield families.single("vllm:prompt_tokens_total", vllm.prompt_tokens)
     yield families.single("vllm:generation_tokens_total", vllm.generation_tokens)
@@ -59,11 +63,13 @@ def collect_vllm(families: Families, vllm: Vllm, engine: EngineInfo) -> Iterator
     for name, histogram in (
         ("vllm:request_prompt_tokens", vllm.request_prompt_tokens),
         ("vllm:request_generation_tokens", vllm.request_generation_tokens),
-        # One sequence per request: the longest is the only one.
-        ("vllm:request_max_num_generation_tokens", vllm.request_generation_tokens),
+        ("vllm:request_max_num_generation_tokens", vllm.request_longest_tokens),
         ("vllm:request_params_max_tokens", vllm.request_max_tokens),
     ):
         yield families.histogram(name, histogram, tokens)
+    yield families.column("vllm:request_success_total", {**vllm.finished, "repetition": 0})
+    yield families.histogram("vllm:time_to_first_token_seconds", vllm.first_token)
+    yield families.histogram("vllm:e2e_request_latency_seconds", vllm.duration)
     yield families.histogram(
         "vllm:request_time_per_output_token_seconds", vllm.time_per_output_token
     )

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from prometheus_client.core import Metric as Family
 
 from exporter.collect.families import Families
-from exporter.engine_info import EngineInfo
-from exporter.fold import Latency, Ledger, Prefix, Requests
+from exporter.fold import Cache, Latency, Ledger, Requests
+from kvscope_events.events import Hello
 
 
-def collect_legacy_pool(families: Families, ledger: Ledger) -> Iterator[Family]:
+def collect_legacy_pool(families: Families, ledger: Ledger, _engine: Hello) -> Iterator[Family]:
     """Of the pool only while its state is known."""
     yield families.single("vllm:cpu_cache_usage_perc", 0.0)
     if ledger.known:
@@ -18,22 +18,24 @@ def collect_legacy_pool(families: Families, ledger: Ledger) -> Iterator[Family]:
         yield families.single("vllm:kv_cache_block_size", ledger.block_size)
 
 
-def collect_legacy_prefix(
-    families: Families, prefix: Prefix, engine: EngineInfo
-) -> Iterator[Family]:
-    queried, hit = prefix.queried_tokens["first"], prefix.hit_tokens["first"]
+def collect_legacy_prefix(families: Families, cache: Cache, engine: Hello) -> Iterator[Family]:
+    queried, hit = cache.queried_tokens["first"], cache.hit_tokens["first"]
     rate = hit / queried if queried else 0.0
-    if not engine.enable_prefix_caching:
+    if engine.enable_prefix_caching is False:
         rate = -1.0
     yield families.single("vllm:gpu_prefix_cache_hit_rate", rate)
     yield families.single("vllm:gpu_prefix_cache_queries_total", queried)
     yield families.single("vllm:gpu_prefix_cache_hits_total", hit)
 
 
-def collect_legacy_requests(families: Families, requests: Requests) -> Iterator[Family]:
+def collect_legacy_requests(
+    families: Families, requests: Requests, _engine: Hello
+) -> Iterator[Family]:
     if requests.known:
         yield families.single("vllm:num_requests_swapped", requests.swapped)
 
 
-def collect_legacy_latency(families: Families, latency: Latency) -> Iterator[Family]:
+def collect_legacy_latency(
+    families: Families, latency: Latency, _engine: Hello
+) -> Iterator[Family]:
     yield families.histogram("vllm:time_per_output_token_seconds", latency.inter_token)

@@ -1,4 +1,4 @@
-"""The driver, the library, and what each GPU tells or keeps to itself."""
+"""The driver, its library, and which readings each GPU allows."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -9,11 +9,10 @@ from pathlib import Path
 import pynvml
 
 from exporter.diagnosis.finding import Finding
-from exporter.diagnosis.host import has_nvidia
+from exporter.diagnosis.host import GIB, has_nvidia
 from exporter.gpu import DeviceSample, GpuPoller, GpuSample, Place, binding_problem
 
 POLL_SECONDS = 0.02
-_GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +30,7 @@ class GpuReport:
 
 
 def gpu_findings(poller: GpuPoller, timeout: float, root: Path = Path("/")) -> Iterator[Finding]:
-    """Binding, library, driver. Waits for a started poller's first answer."""
+    """Binding, library and driver. The poller is started; waits for its first answer."""
     hidden = binding_problem()
     if hidden is not None:
         yield Finding("binding", "problem", hidden)
@@ -39,7 +38,7 @@ def gpu_findings(poller: GpuPoller, timeout: float, root: Path = Path("/")) -> I
     yield Finding("binding", "ok", f"nvidia-ml-py {_version()}, {pynvml.__file__}")
     sample = _first_sample(poller, timeout)
     if sample is not None:
-        cuda = sample.cuda_version or "of unknown version"
+        cuda = sample.cuda_version or "version unknown"
         text = f"{sample.driver_version or 'unknown version'}, CUDA {cuda}"
         yield Finding("driver", "ok", f"{text}; {len(sample.devices)} GPU(s) watched")
         if sample.remark is not None:
@@ -49,7 +48,7 @@ def gpu_findings(poller: GpuPoller, timeout: float, root: Path = Path("/")) -> I
         text = f"NVML did not answer within {timeout:g} s: the driver hangs"
         yield Finding("driver", "problem", text)
     elif poller.state == "off" and not has_nvidia(root):
-        text = "no NVIDIA GPU here: its metrics stay absent, all others work"
+        text = "no NVIDIA GPU here: its metrics are absent, all others work"
         yield Finding("driver", "note", text)
     elif poller.state == "off":
         text = "libnvidia-ml.so.1 is missing, though the driver is there: in a container, ask for "
@@ -62,7 +61,7 @@ def _device_findings(sample: GpuSample) -> Iterator[Finding]:
     for device in sample.devices:
         subject = f"GPU {device.identity.index}"
         if not device.up:
-            text = "is lost or waits for a reset: nvidia-smi -q shows more"
+            text = "is lost or waits for a reset: see nvidia-smi -q"
             yield Finding(subject, "problem", text)
         pids = _pids(device)
         if pids and not _visible(pids):
@@ -71,7 +70,7 @@ def _device_findings(sample: GpuSample) -> Iterator[Finding]:
 
 
 def gpu_reports(sample: GpuSample, refused: Mapping[tuple[Place, str], str]) -> Iterator[GpuReport]:
-    """What each GPU lets us read; `refused` as the poller has it."""
+    """Which readings each GPU allows. refused: `GpuPoller.refused`."""
     for device in sample.devices:
         readable, missing = [], []
         for reading, calls in _READINGS.items():
@@ -113,19 +112,19 @@ _READINGS: dict[str, tuple[str, ...]] = {
     "NVLink": ("DeviceGetFieldValues",),
     "XIDs": ("DeviceRegisterEvents",),
 }
-"""A reading, and the calls that it takes: the one whose refusal counts first."""
+"""The calls behind each reading, the one whose refusal explains most first."""
 
 
 def _has(device: DeviceSample, reading: str, refused: Mapping[tuple[Place, str], str]) -> bool:
-    if reading == "XIDs":  # told only when they happen
+    if reading == "XIDs":  # reported only when they happen
         return (device.identity.index, "DeviceRegisterEvents") not in refused
     sensors, listed = device.sensors, device.processes
-    told = [] if listed is None else [process.used_bytes for process in listed.processes]
+    sizes = [] if listed is None else [process.used_bytes for process in listed.processes]
     values: dict[str, object] = {
         "memory": device.memory,
         "reserve": None if device.memory is None else device.memory.reserved,
         "processes": listed,
-        "bytes of processes": None if listed is None or None in told else listed,
+        "bytes of processes": None if listed is None or None in sizes else listed,
         "utilization": device.utilization_ratio,
         "temperature": sensors.temperature_celsius,
         "memory temperature": sensors.memory_temperature_celsius,
@@ -158,7 +157,7 @@ def _memory(device: DeviceSample) -> str:
     memory = device.memory
     if memory is None:
         return "unknown"
-    return f"{memory.free / _GIB:.1f} of {memory.total / _GIB:.1f} GiB free"
+    return f"{memory.free / GIB:.1f} of {memory.total / GIB:.1f} GiB free"
 
 
 def _processes(device: DeviceSample) -> str:

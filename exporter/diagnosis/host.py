@@ -6,19 +6,20 @@ from pathlib import Path
 
 from exporter.diagnosis.finding import Finding
 from exporter.host_memory import host_memory
+from exporter.text_file import read_text
 
-_GIB = 2**30
+GIB = 2**30
 _DEVICE_FILES = ("nvidiactl", "nvidia[0-9]*", "nvidia-uvm")
 _CONTAINER_MARKS = (".dockerenv", "run/.containerenv", "var/run/secrets/kubernetes.io")
 
 
 def has_nvidia(root: Path = Path("/")) -> bool:
-    """Whether a driver of NVIDIA's is loaded, or its devices were given to this container."""
+    """Whether NVIDIA's driver is loaded, or its devices were given to this container."""
     return bool(_device_files(root)) or (root / "proc" / "driver" / "nvidia").exists()
 
 
 def host_findings(root: Path = Path("/")) -> Iterator[Finding]:
-    """All that can be said without NVML; root: another one for tests."""
+    """What can be read without NVML. root: the file system to look at."""
     yield _permissions(root)
     yield _namespace(root)
     yield _limit(root)
@@ -27,24 +28,30 @@ def host_findings(root: Path = Path("/")) -> Iterator[Finding]:
 def _permissions(root: Path) -> Finding:
     files = _device_files(root)
     if not files:
-        return Finding("device files", "note", "no /dev/nvidia*: no GPU was given to this system")
+        return Finding(
+            "device files",
+            "note",
+            "no /dev/nvidia*: this system has no GPU, or none was given to this container",
+        )
     closed = [path.name for path in files if not os.access(path, os.R_OK | os.W_OK)]
     if closed:
         who = f"uid {os.getuid()}"
-        text = f"{who} may not use /dev/{', /dev/'.join(closed)}: add it to their group"
+        text = (
+            f"{who} may not use /dev/{', /dev/'.join(closed)}: add it to the group of these files"
+        )
         return Finding("device files", "problem", text)
     return Finding("device files", "ok", f"{len(files)} in /dev, readable and writable")
 
 
 def _namespace(root: Path) -> Finding:
     contained = any((root / mark).exists() for mark in _CONTAINER_MARKS)
-    status = _text(root / "proc" / "self" / "status") or ""
+    status = read_text(root / "proc" / "self" / "status") or ""
     line = next((line for line in status.splitlines() if line.startswith("NSpid:")), "")
     pids = line.split()[1:]
     if len(pids) > 1:
         text = (
-            f"this process is {' → '.join(pids)} from the outside in: processes outside of this "
-            "namespace are not visible here"
+            f"nested, this process has the pids {' → '.join(pids)} from the outside in: processes "
+            "outside the namespace are not visible here"
         )
         return Finding("pid namespace", "note", text)
     if contained:
@@ -59,19 +66,12 @@ def _namespace(root: Path) -> Finding:
 def _limit(root: Path) -> Finding:
     memory = host_memory(os.getpid(), root)
     if memory.limit is None:
-        return Finding("host memory", "ok", "no limit by a control group")
+        return Finding("host memory", "ok", "no control group limits it")
     held = memory.unreclaimable
-    used = "unknown" if held is None else f"{held / _GIB:.1f}"
-    text = f"the control group may have {memory.limit / _GIB:.1f} GiB and uses {used}"
+    used = "unknown" if held is None else f"{held / GIB:.1f}"
+    text = f"the control group is limited to {memory.limit / GIB:.1f} GiB and uses {used}"
     return Finding("host memory", "ok", text)
 
 
 def _device_files(root: Path) -> list[Path]:
     return sorted(path for pattern in _DEVICE_FILES for path in (root / "dev").glob(pattern))
-
-
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text()
-    except OSError:
-        return None

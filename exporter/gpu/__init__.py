@@ -1,9 +1,8 @@
-"""GPUs of NVIDIA through NVML: polled by one thread, read by anybody. Others are absent."""
+"""NVIDIA GPUs through NVML: one thread polls, any thread reads the last sample."""
 
 from exporter.gpu.calls import Place, binding_problem
 from exporter.gpu.ledger import Owners, components, headroom, owners
 from exporter.gpu.poller import Cadence, GpuPoller, GpuSource, Reading, State
-from exporter.gpu.routes import gpu_router
 from exporter.gpu.sample import (
     DeviceSample,
     GpuSample,
@@ -38,7 +37,6 @@ __all__ = [
     "XidKey",
     "binding_problem",
     "components",
-    "gpu_router",
     "headroom",
     "owners",
 ]

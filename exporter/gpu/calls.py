@@ -1,4 +1,4 @@
-"""The only door to NVML: every call by name, its failures told apart, counted, remembered."""
+"""The only door to NVML: every call by name, its failures classified, counted, remembered."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -21,9 +21,9 @@ NO_DEVICES = 28
 """NVML's GPU_NOT_FOUND, and ours for a count of zero."""
 
 REFUSALS = frozenset({NOT_SUPPORTED, NO_PERMISSION, FUNCTION_NOT_FOUND, 21, 25, 26})
-"""What will not be answered, however often it is asked: absent, and no error."""
+"""Codes of a reading that will never be answered: it is absent, and no error."""
 OLDER_DRIVER = frozenset({FUNCTION_NOT_FOUND, 25})
-"""The call, or this version of its struct, came later than the driver."""
+"""The call, or this version of its struct, is newer than the driver."""
 LOST = frozenset({15, 16})
 """The GPU is gone, or waits for a reset."""
 DOWN = frozenset({1, 9, LIBRARY_NOT_FOUND, DRIVER_REPLACED, NO_DEVICES})
@@ -32,7 +32,7 @@ DOWN = frozenset({1, 9, LIBRARY_NOT_FOUND, DRIVER_REPLACED, NO_DEVICES})
 Nvml = Any
 """A handle of pynvml's: a device or an event set."""
 Place = int | tuple[int, int] | None
-"""Who is asked: a GPU by index, one of its MIG devices, or the library."""
+"""What a call addresses: a GPU by index, one of its MIG devices, or the library (None)."""
 
 
 class NvmlCallError(Exception):
@@ -53,12 +53,12 @@ class NvmlDownError(NvmlCallError):
 
 
 class Calls:
-    """Calls of one initialisation. What is refused at a place is asked there once."""
+    """Calls of one initialisation. A call refused at a place is not repeated there."""
 
     def __init__(self, count_error: Callable[[str, int], None]) -> None:
         self._count_error = count_error
         self.refused: dict[tuple[Place, str], int] = {}
-        """Code by place and call."""
+        """NVML's code by place and call."""
 
     def call(
         self,
@@ -70,7 +70,7 @@ class Calls:
     ) -> Any:
         """The answer. Raises NvmlCallError, more narrowly where the failure has a meaning.
 
-        A failure with the code `expected` is an answer, too: not counted, not remembered.
+        A failure with the code `expected` is an answer as well: neither counted nor remembered.
         """
         key = (place, name)
         if key in self.refused:

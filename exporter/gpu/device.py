@@ -1,4 +1,4 @@
-"""Reads one GPU. Every reading is a value in base units, or None where the card has none."""
+"""Reads one GPU. Every reading is a value in base units, or None if the card has none."""
 
 import ctypes
 from collections.abc import Iterator
@@ -55,12 +55,14 @@ class Device:
 
     @property
     def key(self) -> int:
-        """Handles of one GPU are unequal; what they point to is the same."""
+        """Two handles of one GPU are unequal, but point to the same."""
         return handle_key(self.handle)
 
     def memory(self) -> Memory | None:
-        """None: it refuses to say, as the parent of MIG instances. Raises NvmlCallError if the
-        call fails otherwise: a GPU that does not tell its memory is not up."""
+        """Memory of the GPU; None: the driver refuses, as for the parent of MIG instances.
+
+        Raises NvmlCallError if the call fails otherwise: such a GPU is not up.
+        """
         return self._memory_of(self.handle, self.identity.index)
 
     def utilization(self) -> tuple[float, float] | None:
@@ -69,7 +71,7 @@ class Device:
         return None if rates is None else (rates.gpu / 100, rates.memory / 100)
 
     def processes(self) -> ProcessList | None:
-        """None too where the list contradicts itself: drivers 535.43 to 535.86 shuffle it."""
+        """None also if the list contradicts itself: drivers 535.43 to 535.86 shuffle it."""
         before = self._clock.monotonic_ns()
         memory = self.memory()
         listed = self._calls.ask_first(
@@ -98,7 +100,7 @@ class Device:
         return tuple(found.values())
 
     def mig_uuids(self) -> tuple[str, ...]:
-        """Of all MIG devices: a compute instance has one of its own."""
+        """UUIDs of all MIG devices: each compute instance has its own."""
         uuids = [self._calls.ask("DeviceGetUUID", h, place=at) for at, h in self._mig_devices()]
         return tuple(uuid for uuid in uuids if uuid is not None)
 
@@ -134,7 +136,7 @@ class Device:
         )
 
     def _mig_devices(self) -> Iterator[tuple[tuple[int, int], Nvml]]:
-        """Places and handles; none outside of MIG mode."""
+        """Places and handles of the MIG devices; empty outside MIG mode."""
         mode = self._ask("DeviceGetMigMode")
         if mode is None or not mode[0]:
             return
@@ -145,7 +147,7 @@ class Device:
             yield (self.identity.index, number), handle
 
     def _memory_of(self, handle: Nvml, place: Place) -> Memory | None:
-        """By the second version of the call where the driver has it."""
+        """Memory by the second version of the call where the driver has it."""
         try:
             v2 = self._calls.call(
                 "DeviceGetMemoryInfo_v2", handle, place=place, version=pynvml.nvmlMemory_v2

@@ -7,13 +7,13 @@ what does not fit together is shown as `unattributed`, negative if need be.
 from collections.abc import Set
 from dataclasses import dataclass
 
-from kvscope_events.events import DeviceMemorySampled
 from exporter.gpu.sample import Memory, ProcessList
+from kvscope_events.events import DeviceMemorySampled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owners:
-    """The processes on a device, ours and the others. Bytes None: some process does not say."""
+    """The server's processes on a device and the others. Bytes None: unknown for some process."""
 
     server: int
     other: int
@@ -76,7 +76,7 @@ def headroom(memory: Memory, torch: DeviceMemorySampled) -> int | None:
 
 
 def _torch_parts(torch: DeviceMemorySampled | None) -> dict[str, int]:
-    """What torch holds, by use; sums to its reserved bytes. Empty where it does not say."""
+    """What torch holds, by use; sums to its reserved bytes. Empty: torch's figures are unknown."""
     if torch is None:
         return {}
     allocated, active, reserved = torch.allocated_bytes, torch.active_bytes, torch.reserved_bytes

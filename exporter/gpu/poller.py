@@ -33,19 +33,19 @@ State = Literal["starting", "polling", "down", "releasing", "released", "off"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cadence:
-    """How often what is read, in seconds."""
+    """Seconds between two readings of each kind."""
 
     memory: float = 1.0
-    """Memory and utilization: 15 us a GPU."""
+    """Memory and utilization: 15 µs a GPU."""
     processes: float = 5.0
     """The list takes milliseconds and holds a lock of the whole driver."""
     sensors: float = 10.0
     """Temperature, power, clocks, ECC, rows: calls to the firmware."""
     first_retry: float = 1.0
-    """After NVML went down; doubles up to the last one."""
+    """Pause after NVML went down; doubles up to `last_retry`."""
     last_retry: float = 30.0
     stale_intervals: int = 3
-    """A sample older than so many of `memory` is none."""
+    """A sample older than this many intervals of `memory` is stale."""
 
     def __post_init__(self) -> None:
         for name in ("memory", "processes", "sensors", "first_retry", "last_retry"):
@@ -58,11 +58,11 @@ class Reading:
     """What a scrape sees of the GPUs."""
 
     sample: GpuSample | None
-    """None: there is no fresh one, and NVML counts as down."""
+    """None: no fresh sample; NVML counts as down."""
     last: GpuSample | None
-    """However old; its devices say nothing any more, its age does."""
+    """The last sample, however old: only its age still counts."""
     errors: dict[tuple[str, str], int]
-    """By call and code, since the exporter began."""
+    """Failures by call and code since the exporter began."""
     xids: dict[XidKey, XidCount]
 
 
@@ -70,7 +70,7 @@ class GpuSource(Protocol):
     """What the collector needs."""
 
     def read(self) -> Reading:
-        """At once, whatever the driver does."""
+        """The last sample; returns at once, whatever the driver does."""
         ...
 
 
@@ -83,7 +83,7 @@ class GpuPoller:
         clock: Clock | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """environment: whose CUDA_VISIBLE_DEVICES holds; None: all GPUs of the host."""
+        """environment: where CUDA_VISIBLE_DEVICES is looked up; None: all GPUs of the host."""
         self._cadence = cadence or Cadence()
         self._clock = clock or Clock()
         self._environment = environment or {}
@@ -111,14 +111,14 @@ class GpuPoller:
         self._thread.start()
 
     def stop(self, timeout: float = 1.0) -> None:
-        """End the thread; one that the driver holds is left behind and ends with the process."""
+        """End the thread; if the driver holds it, it ends with the process."""
         self._stopping.set()
         self._wake.set()
         if self._thread is not None:
             self._thread.join(timeout)
 
     def read(self) -> Reading:
-        """The last sample, if it is fresh. Calls nothing and waits for nobody."""
+        """The last sample, if it is fresh. Never calls the driver, never waits."""
         sample = self._sample
         limit_ns = self._cadence.stale_intervals * self._cadence.memory * 1e9
         if sample is not None and self._clock.monotonic_ns() - sample.taken_ns > limit_ns:
@@ -129,7 +129,7 @@ class GpuPoller:
 
     @property
     def refused(self) -> dict[tuple[Place, str], str]:
-        """What cannot be read in this session, by place and call, and why."""
+        """Why a reading is refused in this session, by place and call."""
         return {key: code_name(code) for key, code in self._calls.refused.copy().items()}
 
     def release(self, timeout: float = 2.0) -> State:
@@ -208,14 +208,14 @@ class GpuPoller:
         self._sample = self._last = sample
 
     def _let_go(self, session: Session | None) -> None:
-        """Shut down and sleep until somebody wants something else."""
+        """Shut NVML down and sleep until resume or stop."""
         self._sample = None
         self._close(session)
         self._settle("released", None)
         self._wake.wait()
 
     def _close(self, session: Session | None) -> None:
-        """Until it is closed: before that, nothing can safely be done with NVML."""
+        """Try until it is closed: before that, NVML cannot safely be used."""
         while session is not None and not session.close() and not self._stopping.is_set():
             _LOGGER.warning("NVML cannot be shut down yet: the driver holds a wait for events")
 

@@ -1,12 +1,15 @@
-"""What one poll of NVML found: immutable, in base units. None is what could not be read."""
+"""What one poll of NVML found: immutable, in base units. None: could not be read."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Bytes of one moment. Of a driver without the second version only total and free are known:
-    its `used` contains the reserve."""
+    """Bytes at one moment.
+
+    A driver without the second version of the call gives total and free only: its `used` contains
+    the reserve.
+    """
 
     total: int
     free: int
@@ -82,7 +85,7 @@ class Identity:
 
     index: int
     uuid: str
-    """Empty: the GPU was lost before it could say."""
+    """Empty: the GPU was lost before its UUID was read."""
     name: str | None = None
     pci_bus_id: str | None = None
 
@@ -112,4 +115,4 @@ class GpuSample:
     cuda_version: str | None
     devices: tuple[DeviceSample, ...]
     remark: str | None = None
-    """Why not all of the host's, or why all after all."""
+    """Why some of the host's GPUs are left out, or why none is although some are hidden."""

@@ -1,4 +1,4 @@
-"""One initialisation of NVML: the visible devices, what each last said, the watcher of XIDs."""
+"""One initialisation of NVML: the visible devices, their last readings, the XID watcher."""
 
 import logging
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ class Session:
         clock: Clock,
         environment: Mapping[str, str],
     ) -> None:
-        """Initialises. Raises NvmlDownError; NVML is then shut down again.
+        """Initialise NVML. Raises NvmlDownError; NVML is then shut down again.
 
         identities: of GPUs by index, kept over sessions for one that is lost when this begins.
         environment: says by CUDA's rules which GPUs are visible; only those are watched.
@@ -67,7 +67,7 @@ class Session:
             raise
 
     def poll(self, due: Due) -> GpuSample:
-        """One cycle over the visible ones. Raises NvmlDownError, and so if the host has others."""
+        """One cycle over the visible devices. Raises NvmlDownError, also after a change of GPUs."""
         began_ns = self._clock.monotonic_ns()
         if self._count() != len(self._devices):
             raise self._calls.failure("DeviceGetCount", NO_DEVICES)
@@ -98,7 +98,7 @@ class Session:
         return [device for device in watched if device is not None]
 
     def _count(self) -> int:
-        """A count of zero is a failure: a container that lost its devices is no idle machine."""
+        """Number of GPUs. Zero is a failure: a container that lost its devices is not idle."""
         count: int = self._calls.call("DeviceGetCount")
         if count == 0:
             raise self._calls.failure("DeviceGetCount", NO_DEVICES)
@@ -125,7 +125,7 @@ class Session:
         return Device(self._calls, handle, identity, self._clock)
 
     def _choose(self) -> Visible:
-        """Among all devices of the host; those hidden are opened too, to know which is which."""
+        """Pick among all devices of the host; hidden ones are opened as well, to identify them."""
         opened = [d for d in self._devices.values() if d and names_mig(self._environment)]
         mig = {uuid: device.identity.index for device in opened for uuid in device.mig_uuids()}
         return visible(self._environment, [self._identity(n) for n in self._devices], mig)

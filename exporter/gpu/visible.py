@@ -17,17 +17,17 @@ _NUMBER = re.compile(r"\s*([+-]?[0-9]{1,9})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Visible:
-    """NVML's indices, ascending, and what is worth saying about them."""
+    """NVML's indices, ascending, and a remark for the log."""
 
     indices: tuple[int, ...]
     remark: str | None = None
-    """Some are hidden, or it cannot be told which, and then all are taken."""
+    """Set if some are hidden, or if it is unclear which: then all are taken."""
 
 
 def visible(
     environment: Mapping[str, str], gpus: Sequence[Identity], mig: Mapping[str, int]
 ) -> Visible:
-    """Of all GPUs of the host, in NVML's order.
+    """The GPUs that CUDA would use, out of all GPUs of the host in NVML's order.
 
     mig: index of the parent by UUID of the MIG device; needed only where `names_mig`.
     """
@@ -65,7 +65,7 @@ def names_mig(environment: Mapping[str, str]) -> bool:
 
 
 def _listed(entries: Sequence[str], find: Callable[[str], int | None]) -> tuple[int, ...]:
-    """Up to the first entry that is none; nothing where a GPU is named twice."""
+    """The GPUs up to the first invalid entry; empty if a GPU is named twice."""
     found: list[int] = []
     for entry in entries:
         index = find(entry)
@@ -83,7 +83,7 @@ def _by_number(entry: str, every: tuple[int, ...]) -> int | None:
 
 
 def _by_uuid(start: str, gpus: Sequence[Identity]) -> int | None:
-    """The only one that begins so; else the only one that was lost before it could say its own."""
+    """The only GPU whose UUID begins so; else the only one lost before its UUID was read."""
     if not start.startswith("GPU-"):
         return None
     found = [gpu.index for gpu in gpus if gpu.uuid.startswith(start)]
@@ -92,7 +92,7 @@ def _by_uuid(start: str, gpus: Sequence[Identity]) -> int | None:
 
 
 def _parent(entry: str, gpus: Sequence[Identity], mig: Mapping[str, int]) -> tuple[int, ...] | None:
-    """Of `MIG-GPU-<uuid>/<gi>/<ci>` or `MIG-<uuid>`; None: it cannot be told."""
+    """Parent of `MIG-GPU-<uuid>/<gi>/<ci>` or `MIG-<uuid>`; None: unknown."""
     if entry.startswith("MIG-GPU-"):
         gpu, _, _ = entry.removeprefix("MIG-").partition("/")
         return _listed([gpu], lambda start: _by_uuid(start, gpus))
@@ -101,6 +101,6 @@ def _parent(entry: str, gpus: Sequence[Identity], mig: Mapping[str, int]) -> tup
 
 
 def _same_order(environment: Mapping[str, str], gpus: Sequence[Identity]) -> bool:
-    """Whether CUDA numbers them as NVML does. By default it begins with the fastest."""
+    """Whether CUDA numbers the GPUs as NVML does. By default CUDA begins with the fastest."""
     models = {gpu.name for gpu in gpus if gpu.name is not None}
     return len(models) <= 1 or environment.get(DEVICE_ORDER) == "PCI_BUS_ID"

@@ -16,9 +16,9 @@ from exporter.gpu.sample import Identity
 _LOGGER = logging.getLogger(__name__)
 
 WAIT_MILLISECONDS = 500
-"""One wait; the longest that a shutdown has to wait for."""
+"""Length of one wait, and the longest that a shutdown may take."""
 PAUSE_SECONDS = 1.0
-"""After a wait that failed, as it does at once while a GPU is lost."""
+"""Pause after a wait that failed, which happens at once while a GPU is lost."""
 
 
 class XidKey(NamedTuple):
@@ -30,7 +30,7 @@ class XidKey(NamedTuple):
 
 
 class XidCount(NamedTuple):
-    """How often, and when last."""
+    """Number of events, and the time of the last."""
 
     events: int
     last_wall_ns: int
@@ -45,7 +45,7 @@ class Xids:
 
     @property
     def counts(self) -> dict[XidKey, XidCount]:
-        """A copy."""
+        """A copy of the counts."""
         return self._counts.copy()
 
     def record(self, identity: Identity, number: int) -> None:
@@ -93,7 +93,7 @@ class XidWatcher:
         self._thread.start()
 
     def stop(self, timeout: float) -> bool:
-        """Whether no wait is under way any more: only then may NVML be shut down."""
+        """Wait for the last wait to end; True: NVML may be shut down."""
         self._stopping.set()
         if self._thread is None:
             return True

@@ -1,6 +1,6 @@
 """Where batches come from."""
 
 from exporter.sources.inprocess import InProcessSource
-from exporter.sources.source import Source
+from exporter.sources.source import Source, SourceKind
 
-__all__ = ["InProcessSource", "Source"]
+__all__ = ["InProcessSource", "Source", "SourceKind"]

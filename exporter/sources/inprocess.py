@@ -1,39 +1,43 @@
 """An engine in this process: its bus, gaps found by sequence, state known again by a snapshot."""
 
-from typing import ClassVar
+from collections.abc import Mapping
+from types import MappingProxyType
 
+from exporter.sources.source import SourceKind
 from kvscope_events.bus import Subscription
 from kvscope_events.events import Batch, PoolCreated, PoolSnapshot
+
+_NO_ERRORS: Mapping[str, int] = MappingProxyType({})
 
 
 class InProcessSource:
     """Asks for a snapshot at once, since the engine may have run before, and after every gap."""
 
-    name: ClassVar[str] = "inprocess"
+    kind: SourceKind = "inprocess"
+    endpoint = ""
+    session = ""
+    up = True
+    decode_errors = _NO_ERRORS
+    """Nothing is decoded here."""
 
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
-        self.lost = 0
         self.batches_dropped = 0
         self.gaps = 0
         self.state_known = False
         self.last_message_ns: int | None = None
-        self._dropped = subscription.dropped
         subscription.request_snapshot()
 
     def wait(self, timeout: float) -> bool:
         return self._subscription.wait(timeout)
 
-    def take(self) -> Batch | None:
-        batch = self._subscription.take()
-        if batch is None:
+    def take(self) -> tuple[Batch, int] | None:
+        taken = self._subscription.take()
+        if taken is None:
             return None
-        dropped = self._subscription.dropped
-        # A dead engine's last flushes may come from several threads and repeat a number: no loss.
-        self.lost = max(0, dropped - self._dropped)
-        self._dropped = dropped
-        if self.lost:
-            self.batches_dropped += self.lost
+        batch, lost = taken
+        if lost:
+            self.batches_dropped += lost
             self.gaps += 1
             self.state_known = False
             self._subscription.request_snapshot()
@@ -41,5 +45,8 @@ class InProcessSource:
             self.state_known = any(
                 isinstance(event, PoolCreated | PoolSnapshot) for event in batch.events
             )
-        self.last_message_ns = batch.time_ns
-        return batch
+        self.last_message_ns = batch.arrived_ns
+        return taken
+
+    def close(self) -> None:
+        """The bus outlives its subscribers: nothing to let go of."""

@@ -1,31 +1,66 @@
-"""What the pipeline needs of a source of batches."""
+"""What the pipeline needs of a source of batches, and what a page says about it."""
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Literal, Protocol
 
 from kvscope_events.events import Batch
 
+SourceKind = Literal["inprocess", "wire"]
+"""Value of the label `source`."""
+
 
 class Source(Protocol):
-    """One thread at a time takes."""
-
-    lost: int
-    """Batches missing just before the one last taken."""
-    batches_dropped: int
-    gaps: int
-    """Times that batches were missing."""
-    state_known: bool
-    last_message_ns: int | None
-    """When the last batch was sent, on this process's monotonic clock; None before the first."""
+    """One thread at a time takes. Batches arrive stamped: `arrived_ns` is this process's clock."""
 
     @property
-    def name(self) -> str:
-        """Value of the label `source`."""
+    def kind(self) -> SourceKind: ...
+
+    @property
+    def endpoint(self) -> str:
+        """Value of the label `endpoint`; empty for an engine in this process."""
         ...
 
-    def take(self) -> Batch | None:
-        """The next batch, or None while there is none."""
+    @property
+    def session(self) -> str:
+        """Of the batch last taken. Another one than before: another producer, all begins anew."""
+        ...
+
+    @property
+    def up(self) -> bool:
+        """Whether the producer was heard of lately."""
+        ...
+
+    @property
+    def state_known(self) -> bool:
+        """Whether what was taken so far adds up to the engine's state."""
+        ...
+
+    @property
+    def last_message_ns(self) -> int | None:
+        """Arrival of the newest sign of life, on this process's monotonic clock."""
+        ...
+
+    @property
+    def batches_dropped(self) -> int: ...
+
+    @property
+    def gaps(self) -> int:
+        """Times that batches were missing, whether or not they were recovered."""
+        ...
+
+    @property
+    def decode_errors(self) -> Mapping[str, int]:
+        """Frames and events that could not be used, by kind; all kinds from the start."""
+        ...
+
+    def take(self) -> tuple[Batch, int] | None:
+        """The next batch and how many are missing just before it, or None while there is none."""
         ...
 
     def wait(self, timeout: float) -> bool:
         """Wait until a batch may be there; True if so."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what the source holds; nothing can be taken afterwards."""
         ...

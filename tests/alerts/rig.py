@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,14 @@ import pytest
 
 from engine.config import CacheConfig, ModelConfig
 from engine.oom import DeviceOutOfMemoryError
-from engine.request import SampledToken, ScheduledSequence
-from exporter.engine_info import EngineInfo
-from exporter.exposition import Exporter
+from engine.runner import SampledToken
+from engine.step_plan import StepPlan
+from exporter.exporter import in_process
 from exporter.gpu import Cadence, GpuPoller, xids
 from exporter.host_memory import HostMemory, host_memory
-from exporter.http import MetricsServer, serve_metrics
 from exporter.machine import Machine
+from exporter.web.listener import Listener
+from exporter.web.metrics import metrics_app
 from kvscope_events.bus import EventBus
 from kvscope_events.events import DeviceMemorySampled
 from tests.fakes.nvml import Simulated, build_library, h200, machine
@@ -44,12 +45,12 @@ class Rig(Reins):
         self.torch: dict[str, object] | None = None
         """What torch says of a GPU, but for the defaults; None: there is none."""
 
-    def execute(self, rows: Sequence[ScheduledSequence]) -> list[SampledToken | None]:
+    def execute(self, plan: StepPlan) -> list[SampledToken | None]:
         time.sleep(self.step_seconds)
         if self.out_of_memory:
             self.out_of_memory -= 1
             raise DeviceOutOfMemoryError(2**30)
-        return super().execute(rows)
+        return super().execute(plan)
 
     def drop_caches(self) -> None:
         """There are none."""
@@ -68,7 +69,7 @@ class Target:
         self._machine = machine
         self._queue = queue
         self._port = 0
-        self._page: MetricsServer | None = None
+        self._page: Listener | None = None
         self.restart()
 
     @property
@@ -90,11 +91,10 @@ class Target:
         """A new exporter, as after a restart of the process."""
         if self._page is not None:
             self.stop()
-        info = EngineInfo(model_name=self.server.engine.served.name, max_model_len=512)
         self._subscription = self.bus.subscribe(self._queue)
-        self._exporter = Exporter(self._subscription, info, compat=(), machine=self._machine)
+        self._exporter = in_process(self._subscription, compat=(), machine=self._machine)
         self._exporter.start()
-        self._page = serve_metrics(self._exporter, "127.0.0.1", self._port)
+        self._page = Listener(metrics_app(self._exporter), "127.0.0.1", self._port)
         self._port = self._page.port
 
     def resynchronise(self) -> None:
@@ -205,6 +205,6 @@ def gpu_machine(
     poller.start()
     host = Host(folder)
     try:
-        yield Machine(gpu=poller, server_pid=SERVER_PID, host=host.read), host
+        yield Machine(gpu=poller, host=host.read), host
     finally:
         poller.stop(timeout=10)

@@ -7,12 +7,12 @@ torch have one more retry; the simulated hardware's state is FOLDER/nvml.state.
 
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from engine.model.runner import ModelRunner
 from engine.oom import DeviceOutOfMemoryError
-from engine.request import SampledToken, ScheduledSequence
+from engine.runner import SampledToken
+from engine.step_plan import StepPlan
 from exporter.cli.app import app
 from kvscope_events.events import DeviceMemorySampled
 from tests.fakes.nvml import GIB, MIB, Simulated, h200, machine
@@ -29,16 +29,14 @@ def pretend(folder: Path) -> None:
     execute = ModelRunner.execute
     failures = 0
 
-    def may_fail(
-        runner: ModelRunner, rows: Sequence[ScheduledSequence]
-    ) -> list[SampledToken | None]:
+    def may_fail(runner: ModelRunner, plan: StepPlan) -> list[SampledToken | None]:
         nonlocal failures
         fault = folder / "oom"
         if fault.exists():
             fault.unlink()
             failures += 1
             raise DeviceOutOfMemoryError(2 * GIB)
-        return execute(runner, rows)
+        return execute(runner, plan)
 
     def sample(runner: ModelRunner) -> DeviceMemorySampled:
         return torch_sample(pid=os.getpid(), alloc_retries=failures, ooms=failures)

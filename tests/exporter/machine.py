@@ -82,4 +82,4 @@ def _host(pid: int) -> HostMemory:
     )
 
 
-MACHINE = Machine(gpu=Still(), server_pid=SERVER_PID, host=_host)
+MACHINE = Machine(gpu=Still(), host=_host)

@@ -1,6 +1,7 @@
-"""`/metrics` over HTTP: inside an application and on a port of its own."""
+"""Pages over HTTP: inside an app, on a port of their own, and while the app behind is not ready."""
 
 import gzip
+import socket
 import threading
 import urllib.error
 import urllib.request
@@ -9,12 +10,19 @@ import anyio
 import httpx
 import pytest
 from fastapi import FastAPI
+from starlette.types import ASGIApp
 
-from exporter.http import metrics_router, serve_metrics
-from tests.exporter.scenario import play
-from tests.exporter.support import make_exporter
+from exporter.web import listener as listener_module
+from exporter.web.gate import Gate
+from exporter.web.listener import Listener
+from exporter.web.metrics import metrics_app, metrics_router, no_metrics_router
+from tests.support.server import wait_for
 
 pytestmark = pytest.mark.anyio
+
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8; escaping=underscores"
+ACCEPT = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,*/*;q=0.1"
 
 
 @pytest.fixture
@@ -22,8 +30,18 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+class Page:
+    """An exposition that is the same every time, in two formats."""
+
+    def render(self, accept: str | None = None) -> tuple[bytes, str]:
+        body = 'kvscope_kv_blocks{state="free"} 8\n' * 100
+        if "openmetrics" in (accept or ""):
+            return f"{body}# EOF\n".encode(), OPENMETRICS
+        return body.encode(), TEXT
+
+
 class Blocked:
-    """An exposition that answers only when it is told to."""
+    """An exposition that answers once it is released."""
 
     def __init__(self) -> None:
         self.release = threading.Event()
@@ -35,23 +53,19 @@ class Blocked:
         return b"up 1\n", "text/plain"
 
 
-def client_of(app: FastAPI) -> httpx.AsyncClient:
+def client_of(app: ASGIApp) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://kvscope")
 
 
 async def test_the_router_negotiates_format_and_compression() -> None:
-    exporter, subscription = make_exporter()
-    play(subscription)
-    app = FastAPI()
-    app.include_router(metrics_router(exporter))
-    async with client_of(app) as client:
+    async with client_of(metrics_app(Page())) as client:
         plain = await client.get("/metrics", headers={"Accept-Encoding": "identity"})
-        assert plain.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+        assert plain.headers["content-type"] == TEXT
+        assert plain.headers["vary"] == "Accept, Accept-Encoding"
         assert "content-encoding" not in plain.headers
         assert "kvscope_kv_blocks" in plain.text
-        accept = "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,*/*;q=0.1"
         zipped = await client.get(
-            "/metrics", headers={"Accept": accept, "Accept-Encoding": "gzip;q=1.0, deflate"}
+            "/metrics", headers={"Accept": ACCEPT, "Accept-Encoding": "gzip;q=1.0, deflate"}
         )
         assert zipped.headers["content-encoding"] == "gzip"
         assert zipped.headers["content-type"].startswith("application/openmetrics-text")
@@ -75,27 +89,107 @@ async def test_a_slow_page_does_not_hold_the_event_loop() -> None:
         assert (await client.get("/health")).status_code == 200
 
 
+async def test_a_server_without_a_page_says_where_metrics_are() -> None:
+    app = FastAPI()
+    app.include_router(no_metrics_router("started with --no-exporter"))
+    async with client_of(app) as client:
+        answer = await client.get("/metrics")
+    assert (answer.status_code, answer.text) == (404, "started with --no-exporter\n")
+
+
 def test_a_port_of_its_own_serves_and_closes() -> None:
-    exporter, subscription = make_exporter()
-    play(subscription)
-    with serve_metrics(exporter, "127.0.0.1", 0) as server:
-        url = f"http://127.0.0.1:{server.port}/metrics"
+    with Listener(metrics_app(Page()), "127.0.0.1", 0) as listener:
+        url = f"http://127.0.0.1:{listener.port}/metrics"
         request = urllib.request.Request(url, headers={"Accept-Encoding": "gzip"})
         with urllib.request.urlopen(request, timeout=5) as response:
             assert response.headers["Content-Type"].startswith("text/plain")
             assert b"kvscope_kv_blocks" in gzip.decompress(response.read())
+        head = urllib.request.Request(url, method="HEAD")
+        with urllib.request.urlopen(head, timeout=5) as response:
+            assert int(response.headers["Content-Length"]) == len(Page().render()[0])
+            assert response.read() == b""
         with pytest.raises(urllib.error.HTTPError, match="404") as caught:
-            urllib.request.urlopen(f"http://127.0.0.1:{server.port}/", timeout=5)
+            urllib.request.urlopen(f"http://127.0.0.1:{listener.port}/", timeout=5)
         caught.value.close()
-    assert "kvscope-metrics" not in {thread.name for thread in threading.enumerate()}
+    assert "kvscope-listener" not in {thread.name for thread in threading.enumerate()}
     with pytest.raises(urllib.error.URLError, match="refused"):
         urllib.request.urlopen(url, timeout=5)
 
 
 def test_a_port_in_use_is_an_error_at_once() -> None:
-    exporter, _ = make_exporter()
     with (
-        serve_metrics(exporter, "127.0.0.1", 0) as server,
+        Listener(metrics_app(Page()), "127.0.0.1", 0) as listener,
         pytest.raises(OSError, match="in use"),
     ):
-        serve_metrics(exporter, "127.0.0.1", server.port)
+        Listener(metrics_app(Page()), "127.0.0.1", listener.port)
+
+
+def test_a_listener_stops_at_once_and_while_a_page_is_rendered() -> None:
+    blocked = Blocked()
+    Listener(metrics_app(blocked), "127.0.0.1", 0).stop()
+    listener = Listener(metrics_app(blocked), "127.0.0.1", 0)
+    with socket.create_connection(("127.0.0.1", listener.port), timeout=5) as scraper:
+        scraper.sendall(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert blocked.rendering.wait(5)
+        threading.Timer(0.2, blocked.release.set).start()
+        listener.stop()
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /metrics HT", b"GET /metrics HTTP/1.1\r\nHost: a\r\n"])
+def test_a_client_that_never_completes_a_request_loses_its_connection(
+    monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr(listener_module, "IDLE_SECONDS", 0.2)
+    with (
+        Listener(metrics_app(Page()), "127.0.0.1", 0) as listener,
+        socket.create_connection(("127.0.0.1", listener.port), timeout=5) as client,
+    ):
+        client.sendall(sent)
+        assert client.recv(1024) == b"", "closed by the server"
+
+
+def test_a_connection_is_kept_for_the_next_scrape() -> None:
+    with (
+        Listener(metrics_app(Page()), "127.0.0.1", 0) as listener,
+        socket.create_connection(("127.0.0.1", listener.port), timeout=5) as client,
+    ):
+        for _ in range(2):
+            client.sendall(b"HEAD /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
+            assert client.recv(4096).startswith(b"HTTP/1.1 200 OK")
+
+
+def test_connections_beyond_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener_module, "MAX_CONNECTIONS", 2)
+    with Listener(metrics_app(Page()), "127.0.0.1", 0) as listener:
+        address = ("127.0.0.1", listener.port)
+        url = f"http://127.0.0.1:{listener.port}/metrics"
+        with socket.create_connection(address), socket.create_connection(address):
+            wait_for(lambda: httpx.get(url).status_code == 503, "the third is refused")
+        wait_for(lambda: httpx.get(url).status_code == 200, "there is room again")
+
+
+async def test_a_gate_refuses_until_it_is_opened() -> None:
+    gate = Gate()
+    app = FastAPI()
+    app.include_router(metrics_router(Page()))
+    app.mount("/", gate)
+    async with client_of(app) as client:
+        assert (await client.get("/metrics")).status_code == 200
+        health = await client.get("/health")
+        assert (health.status_code, health.json()) == (503, {"status": "loading"})
+        refused = await client.post("/v1/completions", json={})
+        assert refused.status_code == 503
+        assert refused.headers["retry-after"] == "5"
+        error = refused.json()["error"]
+        assert error["type"] == "service_unavailable"
+        assert "still loading" in error["message"]
+        inner = FastAPI()
+
+        @inner.get("/health")
+        async def healthy() -> str:
+            return "ok"
+
+        gate.open(inner)
+        assert (await client.get("/health")).json() == "ok"
+        assert (await client.get("/metrics")).status_code == 200
+        assert (await client.get("/v1/models")).status_code == 404

@@ -6,6 +6,13 @@ import time
 
 import pytest
 
+from exporter.catalogue import CATALOGUE, COMPAT_SETS
+from exporter.exporter import Exporter, in_process
+from exporter.fold import Census
+from exporter.pipeline import CHUNK_BATCHES, Pipeline
+from exporter.sources import InProcessSource
+from exporter.sources.attachments import ENGINE_TELLS, LOOKUP_EVENTS
+from exporter.target import Target
 from kvscope_events.bus import EventBus, Subscription
 from kvscope_events.events import (
     Batch,
@@ -16,17 +23,14 @@ from kvscope_events.events import (
     RequestArrived,
     StepCompleted,
 )
-from exporter.catalogue import CATALOGUE
-from exporter.engine_info import EngineInfo
-from exporter.exposition import Exporter
-from exporter.fold import Folds
-from exporter.pipeline import CHUNK_BATCHES, Pipeline
-from exporter.sources import InProcessSource
 from tests.exporter.support import (
     FIXED_CLOCK,
+    HELLO,
     NOW_NS,
     ModelPool,
+    batch_of,
     families,
+    hello,
     make_exporter,
     put,
     step,
@@ -36,7 +40,8 @@ from tests.exporter.support import (
 POOL_FAMILIES = {
     "kvscope_kv_blocks",
     "kvscope_kv_capacity_blocks",
-    "kvscope_kv_usage_ratio",
+    "kvscope_kv_active_ratio",
+    "kvscope_kv_resident_ratio",
     "kvscope_kv_ledger_imbalance_blocks",
     "kvscope_kv_unfilled_slots",
     "kvscope_requests",
@@ -60,14 +65,16 @@ def test_a_source_asks_for_a_snapshot_at_once_and_after_a_gap() -> None:
     source.take()
     assert source.state_known
     put(subscription, 9, 3, step())
-    source.take()
-    assert (source.lost, source.gaps, source.batches_dropped) == (2, 1, 2)
+    taken = source.take()
+    assert taken is not None
+    assert (taken[1], source.gaps, source.batches_dropped) == (2, 1, 2)
     assert subscription.snapshot_wanted
     assert not source.state_known
     put(subscription, 10, 4, PoolSnapshot(8, 4, 0, 0, [0] * 8, [None] * 8, []))
-    source.take()
+    taken = source.take()
+    assert taken is not None
     assert source.state_known
-    assert source.lost == 0
+    assert taken[1] == 0
     assert source.last_message_ns == 4
     assert source.take() is None
 
@@ -77,8 +84,9 @@ def test_a_sequence_number_that_comes_twice_is_no_loss() -> None:
     source = InProcessSource(subscription)
     for seq in (0, 1, 1, 2):
         put(subscription, seq, 0, PoolCreated(8, 4, 0))
-        assert source.take() is not None
-        assert source.lost == 0
+        taken = source.take()
+        assert taken is not None
+        assert taken[1] == 0
     assert (source.gaps, source.batches_dropped) == (0, 0)
     put(subscription, 4, 0, step())
     source.take()
@@ -110,11 +118,9 @@ def test_after_a_gap_the_gauges_of_the_state_are_absent_and_come_back_with_a_sna
 
 def test_a_slow_subscriber_loses_batches_says_so_and_recovers_by_itself() -> None:
     bus = EventBus()
-    exporter = Exporter(
-        bus.subscribe(queue_batches=4), EngineInfo(model_name="demo", max_model_len=64)
-    )
+    exporter = in_process(bus.subscribe(queue_batches=4))
     pool = ModelPool(bus)
-    bus.provide_snapshot(pool.snapshot)
+    bus.provide_snapshot(lambda: [HELLO, pool.snapshot()])
     pool.heartbeat()
     assert value(exporter, "kvscope_kv_blocks", state="free") == 7
     table = pool.allocate(0, 3)
@@ -134,10 +140,10 @@ def test_a_slow_subscriber_loses_batches_says_so_and_recovers_by_itself() -> Non
 def test_a_late_joiner_knows_nothing_until_the_next_step_and_all_after_it() -> None:
     bus = EventBus()
     pool = ModelPool(bus)
-    bus.provide_snapshot(pool.snapshot)
+    bus.provide_snapshot(lambda: [HELLO, pool.snapshot()])
     pool.allocate(0, 2)
     pool.heartbeat()
-    exporter = Exporter(bus.subscribe(), EngineInfo(model_name="demo", max_model_len=64))
+    exporter = in_process(bus.subscribe())
     assert not POOL_FAMILIES & families(exporter).keys()
     assert value(exporter, "kvscope_source_last_message_timestamp_seconds") is None
     pool.heartbeat()
@@ -179,33 +185,35 @@ def test_a_drain_ends_although_the_engine_is_faster() -> None:
     class Faster(InProcessSource):
         """Every batch taken brings another one, sent after the drain began."""
 
-        def take(self) -> Batch | None:
-            batch = super().take()
-            if batch is not None:
-                put(subscription, batch.seq + 1, NOW_NS + 1, step())
-            return batch
+        def take(self) -> tuple[Batch, int] | None:
+            taken = super().take()
+            if taken is not None:
+                put(subscription, taken[0].seq + 1, NOW_NS + 1, step())
+            return taken
 
     subscription = Subscription(8)
-    folds = Folds()
-    pipeline = Pipeline(Faster(subscription), folds.all, FIXED_CLOCK)
+    census = Census()
+    pipeline = Pipeline(Faster(subscription), lambda: [census], FIXED_CLOCK)
     put(subscription, 0, NOW_NS - 500_000_000, step())
     pipeline.drain()
-    assert folds.census.counts[StepCompleted] == 2
+    assert census.counts[StepCompleted] == 2
     assert pipeline.lag_seconds == 0.5
 
 
 def test_the_thread_folds_without_a_scrape_and_ends_cleanly() -> None:
     bus = EventBus()
-    exporter = Exporter(bus.subscribe(), EngineInfo(model_name="demo", max_model_len=64))
+    exporter = in_process(bus.subscribe())
+    bus.emit(HELLO)
     exporter.start()
     with pytest.raises(RuntimeError, match="started before"):
         exporter.start()
     bus.emit(step())
     bus.flush()
     deadline = time.monotonic() + 5
-    while not exporter.pipeline.spent_seconds["census"] and time.monotonic() < deadline:
+    pipeline = exporter.targets[0].pipeline
+    while not pipeline.spent_seconds["census"] and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert exporter.pipeline.spent_seconds["census"] > 0
+    assert pipeline.spent_seconds["census"] > 0
     assert value(exporter, "kvscope_source_up") == 1
     bus.emit(step())
     bus.flush()
@@ -217,12 +225,12 @@ def test_the_thread_folds_without_a_scrape_and_ends_cleanly() -> None:
 
 def test_pages_and_steps_at_once_lose_nothing() -> None:
     bus = EventBus()
-    exporter = Exporter(bus.subscribe(), EngineInfo(model_name="demo", max_model_len=64))
+    exporter = in_process(bus.subscribe())
     exporter.start()
     num_steps = 400
 
     def engine() -> None:
-        events: list[EngineEvent] = [PoolCreated(8, 4, 0)]
+        events: list[EngineEvent] = [HELLO, PoolCreated(8, 4, 0)]
         for number in range(num_steps):
             for event in (*events, step(emitted=[number % 3])):
                 bus.emit(event)
@@ -242,8 +250,60 @@ def test_pages_and_steps_at_once_lose_nothing() -> None:
 
 def test_without_prefix_caching_its_families_are_absent() -> None:
     subscription = Subscription(8)
-    engine = EngineInfo(model_name="demo", max_model_len=64, enable_prefix_caching=False)
-    exporter = Exporter(subscription, engine)
+    tells = sorted(ENGINE_TELLS - LOOKUP_EVENTS)
+    put(subscription, 0, 0, hello(tells=tells, enable_prefix_caching=False))
+    exporter = in_process(subscription, compat=COMPAT_SETS)
     prefix = {metric.family for metric in CATALOGUE if metric.group == "prefix"}
     assert not prefix & families(exporter).keys()
     assert value(exporter, "vllm:gpu_prefix_cache_hit_rate") == -1
+
+
+class Sessions:
+    """A source that brings what the test puts, under the session that it names."""
+
+    kind = "wire"
+    endpoint = "ipc:///nowhere"
+    up = state_known = True
+    last_message_ns = None
+    batches_dropped = gaps = 0
+
+    def __init__(self) -> None:
+        self.queue: list[tuple[str, Batch]] = []
+        self.session = ""
+        self.decode_errors: dict[str, int] = {}
+
+    def put(self, session: str, *events: EngineEvent) -> None:
+        self.queue.append((session, batch_of(*events)))
+
+    def take(self) -> tuple[Batch, int] | None:
+        if not self.queue:
+            return None
+        self.session, batch = self.queue.pop(0)
+        return batch, 0
+
+    def wait(self, timeout: float) -> bool:
+        return bool(self.queue)
+
+    def close(self) -> None:
+        self.queue.clear()
+
+
+def test_another_session_begins_anew_and_takes_nothing_over() -> None:
+    source = Sessions()
+    exporter = Exporter([Target(source, compat=(), clock=FIXED_CLOCK)], clock=FIXED_CLOCK)  # type: ignore[arg-type]
+    source.put("a", hello(model_name="old"), PoolCreated(8, 4, 64), step(decode_tokens=7))
+    assert value(exporter, "kvscope_step_tokens_total", model_name="old", phase="decode") == 7
+    source.put("b", hello(model_name="new"), PoolCreated(16, 4, 64), step(decode_tokens=2))
+    assert value(exporter, "kvscope_step_tokens_total", model_name="new", phase="decode") == 2
+    assert value(exporter, "kvscope_kv_capacity_blocks", model_name="new") == 16
+    assert value(exporter, "kvscope_kv_capacity_blocks", model_name="old") is None
+
+
+def test_a_fold_given_up_gets_another_chance_with_the_next_session() -> None:
+    source = Sessions()
+    exporter = Exporter([Target(source, compat=(), clock=FIXED_CLOCK)], clock=FIXED_CLOCK)  # type: ignore[arg-type]
+    source.put("a", HELLO, BlocksAllocated(0, [1], "nonsense"))  # type: ignore[arg-type]
+    assert value(exporter, "kvscope_kv_block_allocations_total") is None
+    source.put("b", HELLO, BlocksAllocated(0, [1], "prefill"))
+    assert value(exporter, "kvscope_kv_block_allocations_total", cause="prefill") == 1
+    assert value(exporter, "kvscope_fold_errors_total", fold="churn") == 1

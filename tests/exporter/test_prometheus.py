@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
+from exporter.exporter import in_process
+from exporter.web.listener import Listener
+from exporter.web.metrics import metrics_app
 from kvscope_events.bus import EventBus
-from exporter.exposition import Exporter
-from exporter.http import serve_metrics
 from tests.exporter.scenario import STEPS, TRACE
-from tests.exporter.support import ENGINE
+from tests.exporter.support import HELLO
 
 pytestmark = [pytest.mark.prometheus, pytest.mark.slow]
 
@@ -34,11 +35,13 @@ def query(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Query]:
     """Ask the API of a Prometheus that has scraped an exporter whose engine is running."""
     folder: Path = tmp_path_factory.mktemp("prometheus")
     bus = EventBus()
-    exporter = Exporter(bus.subscribe(), ENGINE)
+    exporter = in_process(bus.subscribe())
+    bus.emit(HELLO)
+    bus.flush()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    with serve_metrics(exporter, "127.0.0.1", 0) as server:
+    with Listener(metrics_app(exporter), "127.0.0.1", 0) as server:
         (folder / "prometheus.yml").write_text(CONFIG.format(port=server.port))
         command = [
             "prometheus",

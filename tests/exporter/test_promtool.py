@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from exporter.exposition import Exporter
+from exporter.exporter import Exporter
 from tests.exporter.scenario import play
 from tests.exporter.support import make_exporter
 

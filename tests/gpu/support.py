@@ -3,13 +3,13 @@
 import time
 from collections.abc import Callable
 
-from kvscope_events.bus import Subscription
-from kvscope_events.events import Batch, DeviceMemorySampled, EngineEvent
-from exporter.engine_info import EngineInfo
-from exporter.exposition import Exporter
+from exporter.exporter import in_process
 from exporter.gpu import Cadence, GpuSource
 from exporter.host_memory import HostMemory
 from exporter.machine import Machine
+from kvscope_events.bus import Subscription
+from kvscope_events.events import Batch, DeviceMemorySampled, EngineEvent
+from tests.exporter.support import hello
 from tests.fakes.nvml import GIB
 from tests.fakes.nvml.states import UUID
 
@@ -30,7 +30,6 @@ OWN_FAMILIES = {
 }
 """What stays while NVML is down, of a poller that ever had a sample."""
 NO_HOST = HostMemory(resident=None, limit=None, usage=None, working_set=None, unreclaimable=None)
-ENGINE = EngineInfo(model_name="demo", max_model_len=131_072)
 
 
 class Scrapes:
@@ -39,13 +38,14 @@ class Scrapes:
     def __init__(self, gpu: GpuSource | None, server_pid: int = SERVER_PID) -> None:
         self._subscription = Subscription(1024)
         self._seq = 0
-        machine = Machine(gpu=gpu, server_pid=server_pid, host=lambda pid: NO_HOST)
-        self.exporter = Exporter(self._subscription, ENGINE, machine=machine)
+        machine = Machine(gpu=gpu, host=lambda pid: NO_HOST)
+        self.exporter = in_process(self._subscription, machine=machine)
+        self.tell(hello(pid=server_pid))
 
     def tell(self, *events: EngineEvent, age_seconds: float = 0.0) -> None:
         """A batch of the engine's."""
         time_ns = time.monotonic_ns() - round(age_seconds * 1e9)
-        self._subscription.put(Batch(self._seq, time_ns, list(events)))
+        self._subscription.put(Batch(self._seq, time_ns, list(events), arrived_ns=time_ns))
         self._seq += 1
 
     def value(self, name: str, **labels: str) -> float | None:

@@ -10,10 +10,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from exporter.cli.app import app
-from exporter.diagnosis import host_findings, target_findings
+from exporter.diagnosis.host import host_findings
+from exporter.diagnosis.target import target_findings
 from exporter.gpu import GpuPoller, calls
 from exporter.gpu.visible import DEVICE_ORDER, VISIBLE_DEVICES
-from exporter.http import serve_metrics
+from exporter.web.listener import Listener
+from exporter.web.metrics import metrics_app
 from tests.fakes.nvml import GIB, STATES, Simulated, h200, machine
 from tests.gpu.support import Scrapes, eventually
 
@@ -33,8 +35,8 @@ class Page:
 @contextmanager
 def serving(page: Page | Scrapes) -> Iterator[str]:
     exposition = page.exporter if isinstance(page, Scrapes) else page
-    with serve_metrics(exposition, "127.0.0.1", 0) as server:
-        yield f"http://127.0.0.1:{server.port}"
+    with Listener(metrics_app(exposition), "127.0.0.1", 0) as listener:
+        yield f"http://127.0.0.1:{listener.port}"
 
 
 @pytest.fixture(autouse=True)

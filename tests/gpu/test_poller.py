@@ -11,10 +11,11 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from exporter.clock import Clock
-from exporter.gpu import Cadence, GpuPoller, gpu_router
+from exporter.gpu import Cadence, GpuPoller
 from exporter.gpu.calls import Calls
 from exporter.gpu.session import Due, Session
 from exporter.gpu.xids import Xids
+from exporter.web.gpu import gpu_router
 from tests.fakes.nvml import STATES, Simulated, h200, machine
 from tests.gpu.support import OWN_FAMILIES, Scrapes, eventually
 
@@ -150,18 +151,6 @@ def test_the_routes_release_and_resume(hardware: Simulated, start: Start) -> Non
     wedge(hardware, 3000)
     held = client.post("/api/gpu/release")
     assert (held.status_code, held.json()) == (202, {"state": "releasing"})
-
-
-def test_the_routes_ask_for_the_key(start: Start) -> None:
-    poller = start()
-    app = FastAPI()
-    app.include_router(gpu_router(poller, "secret"))
-    client = TestClient(app)
-    for path in ("release", "resume"):
-        assert client.post(f"/api/gpu/{path}").status_code == 401
-    assert poller.state == "polling"
-    headers = {"Authorization": "Bearer secret"}
-    assert client.post("/api/gpu/release", headers=headers).status_code == 200
 
 
 def test_a_poller_starts_once_and_its_cadence_is_positive(start: Start) -> None:

@@ -17,11 +17,12 @@ def project_files() -> tuple[Path, ...]:
 
 
 def python_files(*folders: str) -> tuple[Path, ...]:
-    """Python files of the project under these top-level folders."""
+    """Python files of the project under these folders, given relative to its root."""
+    roots = [ROOT / folder for folder in folders]
     return tuple(
         path
         for path in project_files()
-        if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in folders
+        if path.suffix == ".py" and any(path.is_relative_to(root) for root in roots)
     )
 
 

@@ -1,4 +1,4 @@
-"""Who may import whom: the engine knows no exporter, and no command but two needs torch."""
+"""Who may import whom: a ground floor, two wings that do not know each other, and roots above."""
 
 import ast
 import subprocess
@@ -10,9 +10,18 @@ import pytest
 
 from tests.repo.checkout import ROOT, python_files, relative
 
-CONTRACT = {"kvscope_events.events", "kvscope_events.bus"}
-LOADED_BY_COMMANDS = CONTRACT | {"engine.config", "engine.sizing", "engine.workload"}
-"""What the composition root may import at module level: all of it without torch."""
+OURS = {"kvscope_events", "engine", "exporter", "dashboards", "alerts", "deploy", "tests"}
+ALLOWED: dict[str, set[str]] = {
+    "kvscope_events": {"kvscope_events"},
+    "engine": {"engine", "kvscope_events"},
+    "exporter": {"exporter", "kvscope_events"},
+    "dashboards": {"dashboards", "exporter", "kvscope_events"},
+    "alerts": {"alerts", "dashboards", "exporter", "kvscope_events"},
+}
+"""Packages that each package may import; `exporter/cli`, the composition root, also the engine."""
+CLI = ROOT / "exporter" / "cli"
+LOADED_BY_COMMANDS = {"engine.config", "engine.sizing", "engine.workload"}
+"""What a command may import at module level: all of it without torch."""
 WITHOUT_TORCH = "import sys; sys.modules['torch'] = None; sys.modules['transformers'] = None; "
 
 
@@ -50,25 +59,40 @@ def run_without_torch(code: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("path", python_files("engine"), ids=relative)
-def test_the_engine_never_imports_the_exporter(path: Path) -> None:
-    assert not of_package(everywhere(path), "exporter", "dashboards", "tests")
+@pytest.mark.parametrize(
+    "path", [path for package in ALLOWED for path in python_files(package)], ids=relative
+)
+def test_imports_go_one_way(path: Path) -> None:
+    package = path.relative_to(ROOT).parts[0]
+    allowed = ALLOWED[package] | ({"engine"} if path.is_relative_to(CLI) else set())
+    assert not of_package(everywhere(path), *(OURS - allowed))
 
 
-@pytest.mark.parametrize("path", python_files("exporter"), ids=relative)
-def test_the_exporter_imports_the_contract_and_its_root_no_torch(path: Path) -> None:
-    if path.is_relative_to(ROOT / "exporter" / "cli"):
-        names = of_package(at_module_level(path), "engine")
-        allowed = {".".join(name.split(".")[:2]) for name in names} <= LOADED_BY_COMMANDS
-        assert allowed, f"import inside the function that needs it: {names - LOADED_BY_COMMANDS}"
-    else:
-        assert of_package(everywhere(path), "engine") <= CONTRACT
-    assert not of_package(everywhere(path), "dashboards", "tests")
+@pytest.mark.parametrize("path", python_files("exporter/cli"), ids=relative)
+def test_a_command_imports_torch_only_inside_functions(path: Path) -> None:
+    names = of_package(at_module_level(path), "engine")
+    allowed = {".".join(name.split(".")[:2]) for name in names} <= LOADED_BY_COMMANDS
+    assert allowed, f"import inside the function that needs it: {names - LOADED_BY_COMMANDS}"
 
 
-def test_importing_the_engine_package_runs_nothing() -> None:
-    body = ast.parse((ROOT / "engine" / "__init__.py").read_text()).body
+@pytest.mark.parametrize("folder", ["fold", "catalogue"])
+def test_folds_and_catalogue_know_no_prometheus(folder: str) -> None:
+    for path in python_files(f"exporter/{folder}"):
+        assert not of_package(everywhere(path), "prometheus_client"), path
+
+
+@pytest.mark.parametrize("package", ["engine", "kvscope_events"])
+def test_importing_a_package_runs_nothing(package: str) -> None:
+    body = ast.parse((ROOT / package / "__init__.py").read_text()).body
     assert [node for node in body if not isinstance(node, ast.Expr)] == []
+
+
+def test_the_exporter_runs_without_torch_and_without_an_engine() -> None:
+    run_without_torch(
+        "import exporter.sidecar, exporter.page; "
+        "loaded = {n for n in sys.modules if n.split('.')[0] == 'engine'}; "
+        "assert not loaded, loaded"
+    )
 
 
 def test_every_exporter_module_imports_without_torch() -> None:
@@ -87,6 +111,7 @@ def test_every_exporter_module_imports_without_torch() -> None:
         (["metrics"], "# Metrics"),
         (["load", "--help"], "--concurrency"),
         (["serve", "--help"], "--model"),
+        (["sidecar", "--help"], "--events"),
         (["demo", "--help"], "--duration"),
         (["plan", "--layers", "48", "--kv-heads", "4", "--head-dim", "128"], "96 KiB"),
         (["--version"], "kvscope "),

@@ -1,0 +1,125 @@
+"""The exporter's own health: how it reads each engine, and what its pages cost.
+
+Families about one engine's stream carry that engine's labels, so that they can be joined with it;
+until the engine has said who it is, `model_name` and `engine` are left out.
+"""
+
+from typing import get_args
+
+from exporter.catalogue.metric import ENGINE, Kind, Labels, Metric
+from exporter.sources.source import SourceKind
+from kvscope_events.events import EVENT_NAMES
+
+DECODE_ERRORS = ("unknown_event", "malformed", "too_large", "contract", "second_publisher")
+"""What can be wrong with a frame or an event from another process."""
+
+_STREAM: Labels = {**ENGINE, "source": get_args(SourceKind), "endpoint": None}
+
+
+def _stream(
+    name: str,
+    help: str,
+    *,
+    kind: Kind = "gauge",
+    unit: str = "",
+    labels: Labels | None = None,
+) -> Metric:
+    """A row about one engine's stream of events."""
+    return Metric(
+        name=f"kvscope_{name}",
+        kind=kind,
+        help=help,
+        unit=unit,
+        group="self",
+        labels={**_STREAM, **(labels or {})},
+        otel_name=f"kvscope.{name.removesuffix('_total').replace('_', '.', 1)}",
+    )
+
+
+SELF = (
+    _stream("source_up", "Whether the exporter reads the engine's events and hears of it."),
+    _stream(
+        "source_state_known",
+        "Whether the engine's state is known; 0 before the first snapshot and from lost batches to "
+        "the next one.",
+    ),
+    _stream(
+        "source_last_message_timestamp_seconds",
+        "Unix time at which the engine was last heard of; absent before the first message.",
+        unit="seconds",
+    ),
+    _stream(
+        "events_total",
+        "Events received, by type.",
+        kind="counter",
+        unit="events",
+        labels={"type": EVENT_NAMES},
+    ),
+    _stream(
+        "event_batches_dropped_total",
+        "Batches of events that were lost for good.",
+        kind="counter",
+        unit="batches",
+    ),
+    _stream(
+        "event_gaps_total",
+        "Times that batches were missing; the state was unknown until they, or a snapshot, came.",
+        kind="counter",
+        unit="gaps",
+    ),
+    _stream(
+        "event_decode_errors_total",
+        "Frames or events from another process that could not be used, by kind: an event that this "
+        "version does not know, a malformed or too large frame, another version of the contract, a "
+        "second publisher on the endpoint.",
+        kind="counter",
+        unit="errors",
+        labels={"kind": DECODE_ERRORS},
+    ),
+    _stream(
+        "fold_seconds_total",
+        "Time spent on the engine's events, by fold.",
+        kind="counter",
+        unit="seconds",
+        labels={"fold": None},
+    ),
+    _stream(
+        "fold_errors_total",
+        "Folds that raised and were given up, so that their families are absent: a bug.",
+        kind="counter",
+        unit="errors",
+        labels={"fold": None},
+    ),
+    _stream(
+        "fold_lag_seconds",
+        "Age of the oldest batch that the last drain found queued; 0 when it found none.",
+        unit="seconds",
+    ),
+    Metric(
+        name="kvscope_collect_errors_total",
+        kind="counter",
+        help="Times that a part of the page raised and was left out of it, by group of families: a "
+        "bug.",
+        unit="errors",
+        group="self",
+        labels={"part": None},
+        otel_name="kvscope.collect.errors",
+    ),
+    Metric(
+        name="kvscope_scrape_duration_seconds",
+        kind="gauge",
+        help="Time that the page before this one took to make; absent on the first.",
+        unit="seconds",
+        group="self",
+        labels={},
+        otel_name="kvscope.scrape.duration",
+    ),
+    Metric(
+        name="kvscope_build_info",
+        kind="info",
+        help="The version of kvscope and of the Python that runs it.",
+        unit="",
+        group="self",
+        labels={"version": None, "python": None},
+    ),
+)

@@ -1,0 +1,33 @@
+"""`--compat`: other servers' metric names that a page has as well."""
+
+from typing import Annotated
+
+import typer
+
+from exporter.catalogue import COMPAT_SETS, DEFAULT_COMPAT
+from exporter.cli.output import fail
+
+DEFAULT_SETS = ",".join(sorted(DEFAULT_COMPAT))
+_KNOWN = ", ".join(sorted(COMPAT_SETS))
+
+Compat = Annotated[
+    str,
+    typer.Option(
+        metavar="SETS",
+        help=f"Other servers' metric names to serve as well, separated by commas: {_KNOWN}; "
+        "or none.",
+        rich_help_panel="Metrics",
+    ),
+]
+"""The option, for every command that serves a page."""
+
+
+def parse_compat(text: str) -> frozenset[str]:
+    """`vllm,vllm-legacy` → a set; `none` is the empty one. Raises typer.Exit(2)."""
+    names = frozenset(part.strip() for part in text.split(",")) - {""}
+    if names == {"none"}:
+        return frozenset()
+    unknown = sorted(names - COMPAT_SETS)
+    if unknown:
+        raise fail(f"--compat {text!r}: {unknown[0]!r} is unknown; expected {_KNOWN}, or none")
+    return names

@@ -1,0 +1,70 @@
+"""Configuration of commands that listen; imports neither web server nor NVML."""
+
+import math
+from dataclasses import dataclass
+
+from exporter.cli.gpu_devices import GpuDevices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenConfig:
+    """Where the server listens and how it ends."""
+
+    host: str = "127.0.0.1"
+    """Loopback by default: the API has no authentication unless a key is set."""
+    port: int = 8000
+    """0: a free one."""
+    metrics_port: int | None = None
+    """A further port for /metrics alone; None: only the main one."""
+    metrics_host: str = "127.0.0.1"
+    api_key: str | None = None
+    """Bearer token; None: open to everyone who reaches the port."""
+    drain_seconds: float = 30.0
+    """How long a signal waits for requests under way."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.drain_seconds < math.inf:  # also refuses NaN
+            raise ValueError(f"drain_seconds must be finite, got {self.drain_seconds}")
+        if self.api_key == "":
+            raise ValueError("api_key must not be empty: leave it out to serve without one")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TelemetryConfig:
+    """Who is to see the engine's events."""
+
+    compat: frozenset[str] = frozenset()
+    """Other servers' names on the page."""
+    exporter: bool = True
+    """Serve a page from this process."""
+    event_endpoint: str | None = None
+    """ZeroMQ address that publishes the events; None: they stay in this process."""
+    log_stats: bool = True
+    """False: the engine emits nothing."""
+    gpu: bool = True
+    gpu_devices: GpuDevices = GpuDevices.VISIBLE
+
+    def __post_init__(self) -> None:
+        if not self.log_stats and self.event_endpoint is not None:
+            raise ValueError(
+                "--event-endpoint has nothing to publish with --disable-log-stats: drop one"
+            )
+        if self.log_stats and not self.exporter and self.event_endpoint is None:
+            raise ValueError(
+                "--no-exporter without --event-endpoint leaves nobody to see the events: add "
+                "--event-endpoint, or give --disable-log-stats instead"
+            )
+
+    @property
+    def serves_page(self) -> bool:
+        return self.log_stats and self.exporter
+
+    @property
+    def reason_for_no_page(self) -> str:
+        """For those who ask for it nevertheless."""
+        if not self.log_stats:
+            return "no metrics: this server runs with --disable-log-stats"
+        return (
+            "no metrics here: this server runs with --no-exporter and publishes its events at "
+            f"{self.event_endpoint}; kvscope sidecar --events makes a page of them"
+        )

@@ -1,0 +1,156 @@
+"""Runs the engine and what observes it in one process; the port answers while the model loads."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI
+
+from exporter.cli.configuration import ListenConfig, TelemetryConfig
+from exporter.cli.listen import listening, metrics_listener, url_of
+from exporter.cli.loading import Loading, leave_at_once
+from exporter.cli.output import fail
+from exporter.cli.run import AppServer
+from exporter.cli.telemetry import Telemetry, telemetry
+from exporter.web.gate import Gate
+from exporter.web.gpu import gpu_router
+from exporter.web.metrics import bare_app, metrics_app
+
+if TYPE_CHECKING:
+    from engine.build import Engine
+    from engine.config import EngineConfig
+
+_LOGGER = logging.getLogger("kvscope")
+
+OnReady = Callable[[str, AppServer], None]
+"""Gets the base URL once the API is live."""
+
+
+def require_engine() -> None:
+    """Raises typer.Exit(2) where only the exporter is installed."""
+    missing = [name for name in ("torch", "transformers") if find_spec(name) is None]
+    if missing:
+        raise fail(f"the engine needs {missing[0]}: pip install 'kvscope[engine]'")
+
+
+def run_engine(
+    config: "EngineConfig",
+    listen: ListenConfig,
+    observe: TelemetryConfig,
+    on_ready: OnReady | None = None,
+) -> None:
+    """Listen, load, serve until a signal, drain, stop.
+
+    Raises typer.Exit(2) after one clear line for whatever is wrong with the settings, the
+    checkpoint or the ports.
+    """
+    with ExitStack() as stack:
+        listener = stack.enter_context(listening(listen.host, listen.port))
+        port = listener.getsockname()[1]
+        observed = stack.enter_context(telemetry(observe, f"serve-{port}"))
+        url = url_of(listen.host, port)
+        metrics_url = f"{url}/metrics" if observed.page is not None else "none"
+        if observed.page is not None and listen.metrics_port is not None:
+            metrics = metrics_listener(
+                metrics_app(observed.page), listen.metrics_host, listen.metrics_port
+            )
+            stack.callback(metrics.stop)
+            metrics_url = f"{url_of(listen.metrics_host, metrics.port)}/metrics"
+        _LOGGER.info("loading %s; metrics: %s", config.model.name, metrics_url)
+        startup = _Startup(config, listen, observed, url, on_ready)
+        try:
+            startup.server.run_until_signal(listener)
+        finally:
+            startup.stop()
+    startup.raise_failure()
+    if startup.loading.running:
+        leave_at_once()
+    _LOGGER.info("stopped")
+
+
+class _Startup:
+    """An app whose gate opens once the engine is built. Coroutines run on uvicorn's event loop."""
+
+    def __init__(
+        self,
+        config: "EngineConfig",
+        listen: ListenConfig,
+        observed: Telemetry,
+        url: str,
+        on_ready: OnReady | None,
+    ) -> None:
+        self._url = url
+        self._on_ready = on_ready
+        self._gate = Gate()
+        self._engine: Engine | None = None
+        self._failure: Exception | None = None
+        app = bare_app("kvscope")
+        app.router.lifespan_context = self._lifespan
+        app.include_router(observed.metrics)
+        app.mount("/", self._gate)
+        self.server = AppServer(app, listen.drain_seconds)
+        self.loading = Loading(lambda: _load(config, observed, listen.api_key))
+
+    def stop(self) -> None:
+        """End the engine's thread, if there is one."""
+        if self._engine is not None:
+            self._engine.loop.shutdown(0.0)
+
+    def raise_failure(self) -> None:
+        """Say in one line why the model could not be loaded; raise what nobody foresaw as it is."""
+        if self._failure is None:
+            return
+        from engine.model.errors import CheckpointError
+        from engine.sizing import PoolSizeError
+
+        if isinstance(self._failure, CheckpointError | PoolSizeError | ValueError):
+            raise fail(self._failure) from None
+        raise self._failure
+
+    @asynccontextmanager
+    async def _lifespan(self, app: FastAPI) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            opening = asyncio.create_task(self._open_when_loaded(stack))
+            yield
+            opening.cancel()
+            await asyncio.wait([opening])
+
+    async def _open_when_loaded(self, stack: AsyncExitStack) -> None:
+        try:
+            engine, app = await self.loading.result()
+            if self.server.should_exit:
+                return
+            await stack.enter_async_context(app.router.lifespan_context(app))
+        except Exception as error:
+            self._failure = error
+            self.server.should_exit = True
+            return
+        self._engine = engine
+        self.server.drain = engine.loop.shutdown
+        engine.loop.start()
+        self._gate.open(app)
+        _LOGGER.info("serving %s at %s/v1", engine.served.name, self._url)
+        if self._on_ready is not None:
+            self._on_ready(self._url, self.server)
+
+
+def _load(
+    config: "EngineConfig", observed: Telemetry, api_key: str | None
+) -> tuple["Engine", FastAPI]:
+    """On the loading thread: importing torch alone takes seconds."""
+    from engine.build import build_engine
+    from engine.server.app import ApiConfig, create_app
+
+    engine = build_engine(config, observed.bus)
+    app = create_app(
+        engine.dispatcher,
+        engine.tokenizer,
+        engine.served,
+        engine.scheduler,
+        ApiConfig(api_key=api_key),
+        guarded_routers=[] if observed.poller is None else [gpu_router(observed.poller)],
+    )
+    return engine, app

@@ -1,0 +1,39 @@
+"""Sockets of a command, and addresses as they are shown."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from starlette.types import ASGIApp
+
+from exporter.cli.output import fail
+from exporter.web.listener import Listener, bind
+
+
+@contextmanager
+def listening(host: str, port: int) -> Iterator[socket.socket]:
+    """The main socket, taken before anything slow happens. Raises typer.Exit(2)."""
+    try:
+        listener = bind(host, port)
+    except OSError as error:
+        raise fail(
+            f"cannot listen on {host}:{port} ({error.strerror}): choose another --port or --host"
+        ) from None
+    with listener:
+        yield listener
+
+
+def metrics_listener(app: ASGIApp, host: str, port: int) -> Listener:
+    """Serve the app on --metrics-port. Raises typer.Exit(2)."""
+    try:
+        return Listener(app, host, port)
+    except OSError as error:
+        raise fail(
+            f"cannot listen on {host}:{port} for metrics ({error.strerror}): "
+            "choose another --metrics-port or --metrics-host"
+        ) from None
+
+
+def url_of(host: str, port: int) -> str:
+    """The address as a URL, IPv6 in brackets."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

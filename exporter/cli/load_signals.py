@@ -1,0 +1,31 @@
+"""Ctrl-C and SIGTERM during `kvscope load`: the run ends early, with its report."""
+
+import signal
+import threading
+from typing import Self
+
+EXIT_SIGNALLED = 128
+"""Plus the signal's number, as a shell reports it: 130 after Ctrl-C."""
+
+
+class Stop:
+    """The first Ctrl-C or SIGTERM ends the run with its report, the second ends it at once."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self.exit_code = EXIT_SIGNALLED
+        self._previous: dict[int, signal._HANDLER] = {}
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._previous[number] = signal.signal(number, self._stop)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _stop(self, number: int, frame: object) -> None:
+        self.exit_code = EXIT_SIGNALLED + number
+        self.event.set()
+        signal.signal(number, self._previous[number])

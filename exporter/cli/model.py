@@ -1,0 +1,16 @@
+"""Which model a command is about: `kvscope serve X` and `kvscope serve --model X` are the same."""
+
+import typer
+
+
+def chosen_model(context: typer.Context, argument: str | None, option: str | None) -> str | None:
+    """The argument, else the option. Raises ValueError where the command line has two models.
+
+    An argument wins over the option's environment variable.
+    """
+    if argument is None:
+        return option
+    source = context.get_parameter_source("model")
+    if source is not None and source.name == "COMMANDLINE" and option != argument:
+        raise ValueError(f"two models, {argument} and --model {option}: give one")
+    return argument

@@ -1,0 +1,26 @@
+"""What every command writes about itself: one error line, one format of log lines."""
+
+import logging
+import sys
+
+import typer
+
+USAGE_ERROR = 2
+
+
+def fail(problem: object) -> typer.Exit:
+    """Write `kvscope: PROBLEM` to standard error; raise the result to leave with exit code 2."""
+    typer.echo(f"kvscope: {problem}", err=True)
+    return typer.Exit(USAGE_ERROR)
+
+
+def configure_logging() -> None:
+    """Log to standard error; libraries only from warnings up."""
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
+        datefmt="%H:%M:%S",
+    )
+    for chatty in ("httpx", "httpcore", "uvicorn.access", "uvicorn.error"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)

@@ -1,0 +1,74 @@
+"""What observes an engine in this process: its bus, the exporter's page, the wire to a sidecar."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from fastapi import APIRouter
+
+from exporter.cli.configuration import TelemetryConfig
+from exporter.cli.gpu_devices import polling
+from exporter.cli.output import fail
+from exporter.exporter import Exporter, in_process
+from exporter.gpu import GpuPoller
+from exporter.machine import Machine
+from exporter.web.metrics import metrics_router, no_metrics_router
+from kvscope_events.bus import EventBus, NullBus
+
+AUTO = "auto"
+"""Value of --event-endpoint for a socket in the run directory."""
+
+_LOGGER = logging.getLogger("kvscope")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Telemetry:
+    """What runs beside the engine."""
+
+    bus: EventBus | NullBus
+    page: Exporter | None
+    poller: GpuPoller | None
+    metrics: APIRouter
+    """`/metrics`: the page, or why there is none."""
+
+
+@contextmanager
+def telemetry(config: TelemetryConfig, name: str) -> Iterator[Telemetry]:
+    """Everything that observes, running inside the block. Raises typer.Exit(2).
+
+    name: of the socket in the run directory, where --event-endpoint is `auto`.
+    """
+    with ExitStack() as stack:
+        bus = EventBus() if config.log_stats else NullBus()
+        if isinstance(bus, EventBus) and config.event_endpoint is not None:
+            stack.enter_context(_publishing(bus, config.event_endpoint, name))
+        if isinstance(bus, NullBus) or not config.exporter:
+            router = no_metrics_router(config.reason_for_no_page)
+            yield Telemetry(bus=bus, page=None, poller=None, metrics=router)
+            return
+        poller = stack.enter_context(polling(config.gpu, config.gpu_devices))
+        machine = Machine(gpu=poller)
+        page = in_process(bus.subscribe(), compat=config.compat, machine=machine)
+        page.start()
+        stack.callback(page.stop)
+        yield Telemetry(bus=bus, page=page, poller=poller, metrics=metrics_router(page))
+
+
+@contextmanager
+def _publishing(bus: EventBus, endpoint: str, name: str) -> Iterator[None]:
+    """The bus's batches on the wire. Raises typer.Exit(2)."""
+    from kvscope_events.wire.errors import EndpointError
+    from kvscope_events.wire.publisher import WirePublisher
+    from kvscope_events.wire.run_directory import run_endpoint
+
+    try:
+        publisher = WirePublisher(bus, run_endpoint(name) if endpoint == AUTO else endpoint)
+    except EndpointError as error:
+        raise fail(f"--event-endpoint: {error}") from None
+    publisher.start()
+    _LOGGER.info("events: %s", publisher.address)
+    try:
+        yield
+    finally:
+        publisher.stop()

@@ -1,0 +1,27 @@
+"""Keeps a part that raises from taking the page with it."""
+
+import logging
+from collections.abc import Callable, Iterable
+
+from prometheus_client.core import Metric as Family
+
+from exporter.catalogue import GROUPS
+
+logger = logging.getLogger(__name__)
+
+
+class Guard:
+    """Counts errors by group of families, all groups at 0 from the start."""
+
+    def __init__(self) -> None:
+        self.errors: dict[str, int] = dict.fromkeys(GROUPS, 0)
+
+    def read(self, group: str, collect: Callable[[], Iterable[Family]]) -> list[Family]:
+        """All families of a part, or none of them."""
+        try:
+            return list(collect())
+        except Exception:
+            if not self.errors[group]:  # it will be as wrong at the next scrape
+                logger.exception("a part of the page, of group %r, failed and is left out", group)
+            self.errors[group] += 1
+            return []

@@ -1,0 +1,53 @@
+"""Families about the exporter: how it reads each engine, what that costs, and its own build."""
+
+import platform
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+
+from prometheus_client.core import Metric as Family
+
+from exporter.collect.families import Families
+from exporter.fold import Census
+from exporter.pipeline import Pipeline
+from exporter.sources import Source
+
+
+def build_version() -> str:
+    """Version of the installed distribution; `unknown` in a bare checkout."""
+    try:
+        return version("kvscope")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def collect_source(families: Families, source: Source, running: bool) -> Iterator[Family]:
+    yield families.single("kvscope_source_up", running and source.up)
+    yield families.single("kvscope_source_state_known", source.state_known)
+    if source.last_message_ns is not None:
+        yield families.single(
+            "kvscope_source_last_message_timestamp_seconds", families.wall(source.last_message_ns)
+        )
+    yield families.single("kvscope_event_batches_dropped_total", source.batches_dropped)
+    yield families.single("kvscope_event_gaps_total", source.gaps)
+    if source.decode_errors:
+        yield families.column("kvscope_event_decode_errors_total", source.decode_errors)
+
+
+def collect_census(families: Families, census: Census, tells: frozenset[str]) -> Iterator[Family]:
+    """Events that the engine can tell, and any other that came all the same."""
+    counts = {event.__name__: count for event, count in census.counts.items()}
+    told = {name: count for name, count in counts.items() if count or name in tells}
+    if told:
+        yield families.column("kvscope_events_total", told)
+
+
+def collect_pipeline(families: Families, pipeline: Pipeline) -> Iterator[Family]:
+    yield families.column("kvscope_fold_seconds_total", pipeline.spent_seconds)
+    yield families.column("kvscope_fold_errors_total", pipeline.errors)
+    yield families.single("kvscope_fold_lag_seconds", pipeline.lag_seconds)
+
+
+def collect_build(families: Families, build: str) -> Iterator[Family]:
+    yield families.fact(
+        "kvscope_build_info", {"version": build, "python": platform.python_version()}
+    )

@@ -1,0 +1,73 @@
+"""The parts of an engine's page, and with them its folds: the one list of both."""
+
+from collections.abc import Collection
+from typing import Any
+
+from exporter.catalogue import COMPAT_SETS
+from exporter.collect.device_memory import collect_out_of_memory
+from exporter.collect.exhaustion import collect_exhaustion
+from exporter.collect.part import Part
+from exporter.collect.pool import collect_churn, collect_pool
+from exporter.collect.prefix import collect_prefix
+from exporter.collect.requests import (
+    collect_latency,
+    collect_preemption,
+    collect_ready,
+    collect_requests,
+    collect_steps,
+)
+from exporter.collect.sizing import collect_sizing
+from exporter.collect.vllm import (
+    collect_vllm,
+    collect_vllm_latency,
+    collect_vllm_pool,
+    collect_vllm_prefix,
+    collect_vllm_requests,
+)
+from exporter.collect.vllm_legacy import (
+    collect_legacy_latency,
+    collect_legacy_pool,
+    collect_legacy_prefix,
+    collect_legacy_requests,
+)
+from exporter.fold import (
+    Cache,
+    Churn,
+    DeviceMemory,
+    Exhaustion,
+    Introduction,
+    Latency,
+    Ledger,
+    Preemption,
+    Requests,
+    Steps,
+    Vllm,
+)
+
+PARTS: tuple[Part[Any], ...] = (
+    Part("requests", Introduction, collect_ready),
+    Part("pool", Ledger, collect_pool),
+    Part("pool", Ledger, collect_sizing),
+    Part("pool", Churn, collect_churn),
+    Part("prefix", Cache, collect_prefix),
+    Part("requests", Requests, collect_requests),
+    Part("requests", Latency, collect_latency),
+    Part("requests", Steps, collect_steps),
+    Part("preemption", Preemption, collect_preemption),
+    Part("exhaustion", Exhaustion, collect_exhaustion),
+    Part("device_memory", DeviceMemory, collect_out_of_memory),
+    Part("vllm", Requests, collect_vllm_requests),
+    Part("vllm", Ledger, collect_vllm_pool),
+    Part("vllm", Cache, collect_vllm_prefix),
+    Part("vllm", Latency, collect_vllm_latency),
+    Part("vllm", Vllm, collect_vllm),
+    Part("vllm-legacy", Ledger, collect_legacy_pool),
+    Part("vllm-legacy", Cache, collect_legacy_prefix),
+    Part("vllm-legacy", Requests, collect_legacy_requests),
+    Part("vllm-legacy", Latency, collect_legacy_latency),
+)
+
+
+def parts_of(compat: Collection[str]) -> tuple[Part[Any], ...]:
+    """The parts of kvscope's own names, and those of the compatibility sets asked for."""
+    return tuple(part for part in PARTS if part.group not in COMPAT_SETS or part.group in compat)

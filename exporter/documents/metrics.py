@@ -1,0 +1,49 @@
+"""docs/metrics.md: the catalogue as a page."""
+
+from collections.abc import Iterator
+
+from exporter.catalogue import CATALOGUE, GROUPS, Metric
+
+_HEAD = """\
+# Metrics
+
+Every family that kvscope exports, generated from `exporter/catalogue/` by `kvscope metrics`.
+
+`model_name` and `engine` are constant for an engine. A value that is not known is absent, never 0;
+all series of a closed set of label values exist from the start. Names of other servers are the
+nearest ones, not always the same definition. The column "from" names the events that a server must
+tell for a family to be there; [servers.md](servers.md) says which servers do.
+"""
+
+
+def metrics_page() -> str:
+    """The page in Markdown."""
+    parts = [_HEAD]
+    for group, title in GROUPS.items():
+        parts.append(f"\n## {title}\n\n")
+        parts.append("| name | type | unit | labels | meaning | from | elsewhere |\n")
+        parts.append("|---|---|---|---|---|---|---|\n")
+        for metric in CATALOGUE:
+            if metric.group != group:
+                continue
+            cells = (
+                f"`{metric.name}`",
+                metric.kind,
+                metric.unit,
+                ", ".join(f"`{text}`" for text in _label_texts(metric)),
+                metric.help,
+                ", ".join(metric.events),
+                ", ".join(f"`{alias}`" for alias in metric.aliases),
+            )
+            parts.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |\n")
+    parts.append("\n## Buckets\n\n| name | upper bounds, then +Inf |\n|---|---|\n")
+    for metric in CATALOGUE:
+        if metric.buckets:
+            bounds = " ".join(f"{bound:g}" for bound in metric.buckets)
+            parts.append(f"| `{metric.name}` | {bounds} |\n")
+    return "".join(parts)
+
+
+def _label_texts(metric: Metric) -> Iterator[str]:
+    for label, values in metric.labels.items():
+        yield label if values is None else f"{label}={'|'.join(values)}"

@@ -1,0 +1,22 @@
+"""Whatever takes the batches of one engine in order: folds, and later recorder and spans."""
+
+from typing import Protocol
+
+from kvscope_events.events import Batch
+
+
+class Listener(Protocol):
+    """Called by one thread at a time. One that raises is given up; the others go on."""
+
+    @property
+    def name(self) -> str:
+        """Value of the label `fold` of its cost and errors."""
+        ...
+
+    def on_batch(self, batch: Batch) -> None:
+        """Take one step's events."""
+        ...
+
+    def on_gap(self) -> None:
+        """Batches were lost before the next one; what depends on them is unknown from here."""
+        ...

@@ -1,0 +1,86 @@
+"""One server's page: its engines, its GPUs, and the exporter; every family once.
+
+A part that raises is left out and counted, the rest of the page is there.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from prometheus_client.core import Metric as Family
+
+from exporter.clock import Clock
+from exporter.collect.device_memory import collect_ledger_of_devices, collect_torch
+from exporter.collect.engine_memory import EngineMemory
+from exporter.collect.families import Families
+from exporter.collect.gpu import collect_gpus, collect_nvml
+from exporter.collect.guard import Guard
+from exporter.collect.observation import build_version, collect_build
+from exporter.gpu import DeviceSample
+from exporter.machine import Machine
+from exporter.target import Target
+
+
+class Page:
+    """A collector for a prometheus_client registry."""
+
+    def __init__(self, targets: Sequence[Target], machine: Machine, clock: Clock) -> None:
+        self._targets = targets
+        self._machine = machine
+        self._clock = clock
+        self._guard = Guard()
+        self._families = Families({}, clock)
+        self._build = build_version()
+        self.scrape_seconds: float | None = None
+        """Duration of the last scrape, set by whoever times it."""
+
+    def collect(self) -> Iterable[Family]:
+        """Each engine is held only while its own part is read."""
+        page: dict[str, Family] = {}
+        for family in self._all():
+            known = page.setdefault(family.name, family)
+            if known is not family:
+                known.samples += family.samples
+        return page.values()
+
+    def _all(self) -> Iterator[Family]:
+        now_ns = self._clock.monotonic_ns()
+        seen: set[tuple[str, str]] = set()
+        for target in self._targets:
+            yield from target.collect(self._guard, seen)
+            if target.labels not in seen:
+                yield from target.collect_host(self._guard, self._machine, now_ns)
+            if target.hello is not None:
+                seen.add(target.labels)
+        yield from self._devices(now_ns)
+        yield from self._own()
+
+    def _devices(self, now_ns: int) -> Iterator[Family]:
+        engines = EngineMemory(
+            [target.memory_samples for target in self._targets],
+            [target.activation_peaks for target in self._targets],
+        )
+        devices: tuple[DeviceSample, ...] = ()
+        guard, families, gpu = self._guard, self._families, self._machine.gpu
+        if gpu is not None:
+            reading = gpu.read()
+            yield from guard.read("gpu", lambda: collect_nvml(families, reading))
+            sample = reading.sample
+            if sample is not None:
+                devices = sample.devices
+                if self._machine.only_reported:
+                    devices = tuple(d for d in devices if d.identity.uuid in engines.devices)
+                yield from guard.read("gpu", lambda: collect_gpus(families, sample, devices))
+                pids = {t.hello.pid for t in self._targets if t.hello is not None}
+                yield from guard.read(
+                    "device_memory",
+                    lambda: collect_ledger_of_devices(families, devices, engines, pids, now_ns),
+                )
+        yield from guard.read(
+            "device_memory", lambda: collect_torch(families, engines, devices, now_ns)
+        )
+
+    def _own(self) -> Iterator[Family]:
+        families = self._families
+        if self.scrape_seconds is not None:
+            yield families.single("kvscope_scrape_duration_seconds", self.scrape_seconds)
+        yield from self._guard.read("self", lambda: collect_build(families, self._build))
+        yield families.column("kvscope_collect_errors_total", self._guard.errors)

@@ -1,0 +1,62 @@
+"""Watches engines in other processes: one page for each server, and its own."""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from exporter.catalogue import DEFAULT_COMPAT
+from exporter.clock import Clock
+from exporter.exporter import Exporter, check_compat
+from exporter.gpu import GpuSource
+from exporter.machine import Machine
+from exporter.sources.wire import WireSource
+from exporter.target import Target
+
+
+class Sidecar:
+    """Servers by name, each with one or more engines, read from their endpoints.
+
+    One server: `own` is its page. Several: each has a page of its own, since one page is one
+    server, and `own` says only how this process is.
+    """
+
+    def __init__(
+        self,
+        servers: Mapping[str, Sequence[str]],
+        *,
+        compat: Collection[str] = DEFAULT_COMPAT,
+        gpu: GpuSource | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """servers: endpoints by name. Raises EndpointError for one that cannot be read."""
+        check_compat(compat)
+        clock = clock or Clock()
+        alone = len(servers) == 1
+        machine = Machine(gpu=gpu, only_reported=not alone)
+        self._servers = {
+            name: Exporter(
+                [Target(WireSource(e, clock), compat=compat, clock=clock) for e in endpoints],
+                machine=machine,
+                clock=clock,
+                process=alone,
+            )
+            for name, endpoints in servers.items()
+        }
+        only = next(iter(self._servers.values())) if alone else None
+        self.own = only or Exporter([], machine=Machine(), clock=clock)
+
+    def names(self) -> list[str]:
+        """The servers, in the order given."""
+        return list(self._servers)
+
+    def server(self, name: str) -> Exporter | None:
+        """The page of a server; None: there is none of that name."""
+        return self._servers.get(name)
+
+    def start(self) -> None:
+        """Begin to read; once only."""
+        for exporter in self._servers.values():
+            exporter.start()
+
+    def stop(self) -> None:
+        """End all threads; pages can still be rendered."""
+        for exporter in self._servers.values():
+            exporter.stop()

@@ -1,0 +1,168 @@
+"""One engine that is watched: its source, its folds, what it says of itself, its part of a page."""
+
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
+
+from prometheus_client.core import Metric as Family
+
+from exporter.catalogue import CATALOGUE
+from exporter.clock import Clock
+from exporter.collect.families import Families
+from exporter.collect.guard import Guard
+from exporter.collect.host import collect_host
+from exporter.collect.observation import collect_census, collect_pipeline, collect_source
+from exporter.collect.parts import parts_of
+from exporter.fold import Census, DeviceMemory, Folds, Introduction, TimedSample
+from exporter.listener import Listener
+from exporter.machine import Machine
+from exporter.pipeline import Pipeline
+from exporter.sources import Source
+from kvscope_events.events import Hello
+
+logger = logging.getLogger(__name__)
+
+_FACTS = frozenset(row.family for row in CATALOGUE if row.events == ("Hello",))
+"""What an engine says of itself: it does not hang on the state of its pool."""
+
+
+class Target:
+    """Facts arrive late: until the engine's Hello only the stream's own families are known."""
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        compat: Collection[str],
+        clock: Clock,
+        listeners: Sequence[Listener] = (),
+    ) -> None:
+        self.source = source
+        self._clock = clock
+        self._parts = parts_of(compat)
+        self._further = tuple(listeners)
+        self.folds = Folds(())
+        self.pipeline = Pipeline(source, self._listeners, clock)
+        self._said_alike = False
+        self._families: Families | None = None
+        self._known_as: Hello | None = None
+        self._tells: frozenset[str] = frozenset()
+        self._shown: frozenset[str] = frozenset()
+        self._sums: frozenset[str] = frozenset()
+        self.memory_samples: Mapping[str | None, Sequence[TimedSample]] = {}
+        """Reports of device memory by device, as of the last `collect`."""
+        self.activation_peaks: Mapping[str, int] = {}
+        """Largest step by device, as of the last `collect`."""
+
+    @property
+    def hello(self) -> Hello | None:
+        """What the engine says of itself; None: nothing yet."""
+        return self.folds[Introduction].hello
+
+    @property
+    def labels(self) -> tuple[str, str]:
+        """model_name and engine; empty until the engine has said them."""
+        hello = self.hello
+        return ("", "") if hello is None else (hello.model_name, hello.engine)
+
+    def start(self) -> None:
+        """Begin to read the source; once only."""
+        self.pipeline.start()
+
+    def stop(self) -> None:
+        """Fold what has come, and let go of the source; a page can still be read."""
+        self.pipeline.stop()
+        self.source.close()
+
+    def collect(self, guard: Guard, taken: Collection[tuple[str, str]] = ()) -> list[Family]:
+        """Every family that is known; the folds stand still meanwhile, rendering happens later.
+
+        taken: labels of other engines on this page. One that has the same ones shows its stream
+        only, whose families tell the two apart.
+        """
+        with self.pipeline.settled():
+            families = self._current_families()
+            page = self._stream_families(families, guard)
+            memory = self.folds[DeviceMemory]
+            self.memory_samples = memory.samples()
+            self.activation_peaks = memory.activation_peaks.copy()
+            hello = self.hello
+            is_alike = hello is not None and self.labels in taken
+            if is_alike and not self._said_alike:
+                self._say_alike()
+            if hello is not None and self.folds[Introduction].stopped is None and not is_alike:
+                for part in self._parts:
+                    if not self.pipeline.failed(self.folds[part.fold]):
+                        read = partial(part.read, families, self.folds, hello)
+                        page += self._sayable(guard.read(part.group, read))
+            return page
+
+    def collect_host(self, guard: Guard, machine: Machine, now_ns: int) -> list[Family]:
+        """Memory of the engine's process and control group; after `collect`, no fold is held."""
+        hello = self.hello
+        if hello is None or not self.source.up:
+            return []
+        reports = [history[-1] for history in self.memory_samples.values() if history]
+        pinned = [
+            report.event.pinned_host_bytes
+            for report in reports
+            if report.event.pinned_host_bytes is not None and report.is_fresh(now_ns)
+        ]
+        families = self._current_families()
+
+        def read() -> Iterable[Family]:
+            host = machine.host(hello.pid)
+            return collect_host(families, host, sum(pinned) if pinned else None)
+
+        return guard.read("host", read)
+
+    def _say_alike(self) -> None:
+        self._said_alike = True
+        logger.error(
+            "two engines of one server call themselves model_name=%r engine=%r: only the first is "
+            "shown; give them names of their own, or each rank its own number",
+            *self.labels,
+        )
+
+    def _stream_families(self, families: Families, guard: Guard) -> list[Family]:
+        pipeline, source, folds = self.pipeline, self.source, self.folds
+        return [
+            *guard.read("self", lambda: collect_source(families, source, pipeline.running)),
+            *guard.read("self", lambda: collect_census(families, folds[Census], self._tells)),
+            *guard.read("self", lambda: collect_pipeline(families, pipeline)),
+        ]
+
+    def _listeners(self) -> tuple[Listener, ...]:
+        """New folds for a new session; what was known of the former producer goes with them."""
+        kinds = (Introduction, *(part.fold for part in self._parts), DeviceMemory, Census)
+        self.folds = Folds(kinds)
+        return (*self.folds, *self._further)
+
+    def _sayable(self, families: list[Family]) -> list[Family]:
+        """What the engine tells, and of that only sums while its present state is unknown."""
+        shown = self._shown
+        if not self.source.up:
+            shown = self._sums
+        elif not self.source.state_known:
+            shown = self._sums | _FACTS
+        return [family for family in families if family.name in shown]
+
+    def _current_families(self) -> Families:
+        hello = self.hello
+        if self._families is None or hello is not self._known_as:
+            self._known_as = hello
+            model_name, engine = self.labels
+            self._families = Families(
+                {
+                    "model_name": model_name,
+                    "engine": engine,
+                    "source": self.source.kind,
+                    "endpoint": self.source.endpoint,
+                },
+                self._clock,
+            )
+            self._tells = frozenset(hello.tells) if hello is not None else frozenset()
+            told = [row for row in CATALOGUE if self._tells.issuperset(row.events)]
+            self._shown = frozenset(row.family for row in told)
+            self._sums = frozenset(row.family for row in told if row.kind != "gauge")
+        return self._families

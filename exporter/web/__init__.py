@@ -1,0 +1,1 @@
+"""HTTP: pages of metrics, the sidecar's app, and listeners. Knows no engine."""

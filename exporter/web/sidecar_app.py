@@ -1,0 +1,92 @@
+"""The sidecar's app: its own page, a page for each server, and the list of them for Prometheus.
+
+Follows the multi-target convention of redis_exporter and snmp_exporter, so that `instance` stays
+one server: Prometheus reads `/targets` (HTTP service discovery) and scrapes `/scrape?target=NAME`.
+"""
+
+import re
+from typing import Protocol
+
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.responses import JSONResponse, PlainTextResponse
+
+from exporter.web.metrics import METHODS, Exposition, bare_app, metrics_router, page_response
+
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9._-]{0,252}))(:[0-9]{1,5})?")
+
+
+class Pages(Protocol):
+    """The servers that a sidecar watches, and their pages."""
+
+    @property
+    def own(self) -> Exposition:
+        """The page at `/metrics`: the sidecar's own state."""
+        ...
+
+    def names(self) -> list[str]:
+        """Every server, in a stable order."""
+        ...
+
+    def server(self, name: str) -> Exposition | None:
+        """The page of one server; None: there is no server of that name."""
+        ...
+
+
+def sidecar_app(pages: Pages, address: str | None = None) -> FastAPI:
+    """`/metrics`, `/scrape`, `/targets` and `/health`.
+
+    address: host:port that `/targets` names; None: the one in the request's Host header.
+    """
+    app = bare_app("kvscope sidecar")
+    app.include_router(metrics_router(pages.own))
+    app.include_router(_scrape_router(pages))
+    app.include_router(_targets_router(pages, address))
+
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        return {"status": "ok"}
+
+    return app
+
+
+def is_address(text: str) -> bool:
+    """Whether the text is a host, or a host and a port."""
+    if _ADDRESS.fullmatch(text) is None:
+        return False
+    port = re.search(r":([0-9]+)$", text.rpartition("]")[2])
+    return port is None or 0 < int(port[1]) < 2**16
+
+
+def _scrape_router(pages: Pages) -> APIRouter:
+    router = APIRouter()
+
+    @router.api_route("/scrape", methods=METHODS)
+    def scrape(request: Request, target: str = "") -> Response:  # on a worker thread
+        known = ", ".join(pages.names()) or "none"
+        if not target:
+            return PlainTextResponse(f"name a server: /scrape?target=NAME, one of: {known}\n", 400)
+        page = pages.server(target)
+        if page is None:
+            return PlainTextResponse(f"no server {target!r} here; known: {known}\n", 404)
+        return page_response(page, request)
+
+    return router
+
+
+def _targets_router(pages: Pages, address: str | None) -> APIRouter:
+    router = APIRouter()
+
+    @router.api_route("/targets", methods=METHODS)
+    async def targets(request: Request) -> Response:
+        here = address or request.headers.get("host", "")
+        if not is_address(here):
+            return PlainTextResponse(f"the Host header {here!r} is no host and port\n", 400)
+        return JSONResponse([_target(here, name) for name in pages.names()])
+
+    return router
+
+
+def _target(address: str, name: str) -> dict[str, object]:
+    """One entry as Prometheus' http_sd_config expects it."""
+    labels = {"__metrics_path__": "/scrape", "__param_target": name, "instance": name}
+    return {"targets": [address], "labels": labels}

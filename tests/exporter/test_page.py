@@ -1,0 +1,179 @@
+"""One page: several engines, every family once, and a part that raises leaves alone."""
+
+import logging
+import subprocess
+from collections import Counter
+from shutil import which
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from exporter.catalogue import CATALOGUE
+from exporter.clock import Clock
+from exporter.collect import parts
+from exporter.collect.part import Part
+from exporter.exporter import Exporter
+from exporter.machine import Machine
+from exporter.sources import InProcessSource
+from exporter.target import Target
+from kvscope_events.bus import Subscription
+from kvscope_events.events import Hello, ObserverStopped
+from tests.exporter.machine import MACHINE
+from tests.exporter.scenario import play
+from tests.exporter.support import FIXED_CLOCK, HELLO, hello, put, value
+
+OPENMETRICS = "application/openmetrics-text;version=1.0.0"
+
+
+def targets_of(*hellos: Hello, clock: Clock = FIXED_CLOCK) -> list[Target]:
+    """One target for each, all with the same played run behind them."""
+    targets = []
+    for greeting in hellos:
+        subscription = Subscription(64)
+        put(subscription, -1, 0, greeting)
+        play(subscription)
+        targets.append(Target(InProcessSource(subscription), compat={"vllm"}, clock=clock))
+    return targets
+
+
+def page_of(*hellos: Hello, machine: Machine = MACHINE) -> Exporter:
+    return Exporter(targets_of(*hellos), machine=machine, clock=FIXED_CLOCK)
+
+
+def families_of(exporter: Exporter) -> list[str]:
+    return [family.name for family in exporter.registry.collect()]
+
+
+def test_two_engines_share_a_page_with_every_family_once() -> None:
+    exporter = page_of(hello(engine="0"), hello(engine="1"))
+    text = exporter.render(OPENMETRICS)[0].decode()
+    parsed = {f.name: f for f in text_string_to_metric_families(text)}  # type: ignore[no-untyped-call]
+    assert max(Counter(families_of(exporter)).values()) == 1
+    for engine in ("0", "1"):
+        (sample,) = (
+            s for s in parsed["kvscope_kv_usable_blocks"].samples if s.labels["engine"] == engine
+        )
+        assert sample.value == 9
+    one = page_of(hello(engine="0")).render(OPENMETRICS)[0].decode()
+    lines = set(text.splitlines())
+    assert {line for line in one.splitlines() if 'engine="0"' in line} <= lines
+
+
+@pytest.mark.promtool
+@pytest.mark.parametrize("broken", [False, True], ids=["whole", "prefix raises"])
+def test_promtool_accepts_a_page_of_two_engines(
+    broken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if broken:
+        break_part(monkeypatch, "prefix")
+    promtool = which("promtool")
+    assert promtool is not None
+    page, _ = page_of(hello(engine="0"), hello(engine="1")).render()
+    done = subprocess.run(
+        [promtool, "check", "metrics"], input=page, capture_output=True, check=False
+    )
+    complaints = [line for line in done.stderr.decode().splitlines() if "vllm:" not in line]
+    assert [line for line in complaints if line.startswith("kvscope_")] == []
+
+
+def break_part(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Make one part of every engine raise."""
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("on purpose")
+
+    changed = tuple(
+        Part(part.group, part.fold, broken) if part.group == name else part  # type: ignore[arg-type]
+        for part in parts.PARTS
+    )
+    monkeypatch.setattr(parts, "PARTS", changed)
+
+
+def test_a_part_that_raises_is_absent_counted_and_logged_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = page_of(hello(engine="0"), hello(engine="1"))
+    expected = Counter(families_of(whole))
+    break_part(monkeypatch, "prefix")
+    exporter = page_of(hello(engine="0"), hello(engine="1"))
+    with caplog.at_level(logging.ERROR):
+        families = Counter(families_of(exporter))
+        exporter.render()
+    prefix = {row.family for row in CATALOGUE if row.group == "prefix"}
+    assert set(expected) - set(families) == prefix
+    assert value(exporter, "kvscope_collect_errors_total", part="prefix") is not None
+    assert (value(exporter, "kvscope_collect_errors_total", part="prefix") or 0) >= 2
+    assert value(exporter, "kvscope_collect_errors_total", part="pool") == 0
+    assert len([r for r in caplog.records if "'prefix'" in r.getMessage()]) == 1
+    text = exporter.render(OPENMETRICS)[0].decode()
+    assert list(text_string_to_metric_families(text))  # type: ignore[no-untyped-call]
+
+
+def test_two_engines_of_one_name_are_not_shown_as_one(caplog: pytest.LogCaptureFixture) -> None:
+    exporter = page_of(HELLO, HELLO)
+    with caplog.at_level(logging.ERROR):
+        samples = [
+            sample
+            for family in exporter.registry.collect()
+            if family.name == "kvscope_kv_usable_blocks"
+            for sample in family.samples
+        ]
+    assert len(samples) == 1
+    assert "only the first is shown" in caplog.text
+
+
+def test_what_a_source_does_not_tell_is_absent_and_never_0() -> None:
+    tells = [name for name in HELLO.tells if name not in ("RequestPreempted", "PrefixLookup")]
+    families = set(families_of(page_of(hello(tells=tells))))
+    untold = {
+        row.family for row in CATALOGUE if {"RequestPreempted", "PrefixLookup"} & set(row.events)
+    }
+    assert "kvscope_preemptions" in untold
+    assert not untold & families
+    assert "kvscope_kv_blocks" in families
+
+
+def test_until_an_engine_says_who_it_is_only_its_stream_is_shown() -> None:
+    target = Target(InProcessSource(Subscription(8)), compat={"vllm"}, clock=FIXED_CLOCK)
+    exporter = Exporter([target], clock=FIXED_CLOCK)
+    groups = {row.group for row in CATALOGUE if row.family in set(families_of(exporter))}
+    assert groups == {"self"}
+    for family in exporter.registry.collect():
+        for sample in family.samples:
+            assert "model_name" not in sample.labels
+
+
+def test_an_engine_that_loads_is_there_and_not_ready() -> None:
+    subscription = Subscription(8)
+    target = Target(InProcessSource(subscription), compat={"vllm"}, clock=FIXED_CLOCK)
+    exporter = Exporter([target], clock=FIXED_CLOCK)
+    put(subscription, 0, 0, hello(ready=False, max_model_len=None))
+    assert value(exporter, "kvscope_engine_ready", model_name="demo") == 0
+    assert value(exporter, "kvscope_kv_capacity_blocks") is None
+    put(subscription, 1, 0, hello(ready=True))
+    assert value(exporter, "kvscope_engine_ready", model_name="demo") == 1
+
+
+def test_an_observer_that_switched_itself_off_leaves_no_stale_figure() -> None:
+    (target,) = targets_of(HELLO)
+    exporter = Exporter([target], clock=FIXED_CLOCK)
+    assert value(exporter, "kvscope_kv_blocks", state="active") is not None
+    source = target.source
+    assert isinstance(source, InProcessSource)
+    put(source._subscription, 100, 0, ObserverStopped("on purpose"))
+    assert value(exporter, "kvscope_kv_blocks", state="active") is None
+
+
+def test_no_engine_is_held_while_another_one_is_read() -> None:
+    first, second = targets_of(hello(engine="0"), hello(engine="1"))
+    exporter = Exporter([first, second], clock=FIXED_CLOCK)
+    held: list[bool] = []
+    collect = second.collect
+
+    def watch(*arguments: object, **options: object) -> object:
+        held.append(first.pipeline._lock.locked())
+        return collect(*arguments, **options)  # type: ignore[arg-type]
+
+    second.collect = watch  # type: ignore[method-assign,assignment]
+    exporter.render()
+    assert held == [False]

@@ -1,0 +1,31 @@
+"""docs/servers.md says what the page obeys, and the engine says of itself what the page claims."""
+
+import pytest
+
+from engine.config import CacheConfig, EngineConfig, ModelConfig
+from engine.introduction import Introduction
+from exporter.documents.servers import servers_page
+from exporter.sources.attachments import ENGINE_TELLS, LOOKUP_EVENTS
+from kvscope_events.bus import NullBus
+from kvscope_events.events import EVENT_NAMES
+from tests.repo.checkout import ROOT
+
+
+def test_the_page_is_the_committed_one() -> None:
+    committed = (ROOT / "docs" / "servers.md").read_text()
+    assert committed == servers_page(), "run: make docs"
+
+
+@pytest.mark.parametrize("caching", [True, False])
+def test_our_engine_tells_what_the_page_says(caching: bool) -> None:
+    cache = CacheConfig(enable_prefix_caching=caching)
+    says = Introduction(EngineConfig(model=ModelConfig(), cache=cache), NullBus()).hello.tells
+    assert set(says) == (ENGINE_TELLS if caching else ENGINE_TELLS - LOOKUP_EVENTS)
+    assert set(EVENT_NAMES) > ENGINE_TELLS
+
+
+def test_without_prefix_caching_only_its_families_are_absent() -> None:
+    for line in servers_page().splitlines():
+        cells = [cell.strip() for cell in line.split("|")[1:-1]]
+        if len(cells) == 4 and cells[3] == "absent":
+            assert "prefix" in cells[0], line
