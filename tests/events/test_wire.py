@@ -27,6 +27,19 @@ while True:
         print(taken.batch.seq, taken.lost, int(reader.state_known), reader.gaps, flush=True)
 """
 
+ENGINE = """
+import sys, time
+from kvscope_events.wire.publisher import WirePublisher
+from tests.events.support import Producer
+producer = Producer()
+publisher = WirePublisher(producer.bus, sys.argv[1])
+publisher.start()
+producer.begin()
+while True:
+    producer.step()
+    time.sleep(0.005)
+"""
+
 
 @pytest.fixture
 def endpoint(tmp_path: Path) -> str:
@@ -197,6 +210,22 @@ def test_a_publisher_that_restarts_with_another_model_is_a_new_session(
         assert reader.state_known
         publisher.stop()
     assert sessions[0] != sessions[1]
+    assert (reader.gaps, reader.batches_lost) == (0, 0)
+
+
+def test_a_publisher_that_was_killed_is_known_again_when_it_is_back(
+    endpoint: str, reader: WireSubscriber
+) -> None:
+    sessions = set()
+    for _ in range(2):
+        with subprocess.Popen([sys.executable, "-c", ENGINE, endpoint]) as engine:
+            taken = collect(reader, lambda taken: len(taken) >= 20)
+            assert reader.state_known
+            engine.kill()
+        taken += collect(reader, lambda _: True)  # what was under way
+        assert [one.batch.seq for one in taken] == list(range(len(taken)))
+        sessions |= {one.session for one in taken}
+    assert len(sessions) == 2
     assert (reader.gaps, reader.batches_lost) == (0, 0)
 
 
