@@ -1,12 +1,13 @@
 """Fixed pool of KV blocks: reference counts, content index, LRU eviction; O(1) for every block.
 
 A block is in exactly one state: active (referenced), cached (unreferenced, findable by its hash, in
-the evictor), free, or reserved (never handed out). Every change is told to the bus as one event per
-call, so that replaying the events gives this state.
+the evictor), free, or reserved (never handed out). Every call that changes something emits one
+event, so that replaying the events gives this state.
 """
 
 from collections.abc import Iterable, Sequence
 
+from engine.evictor import LruEvictor
 from kvscope_events.bus import Bus
 from kvscope_events.events import (
     AllocationCause,
@@ -20,12 +21,12 @@ from kvscope_events.events import (
     PoolCreated,
     PoolSnapshot,
     ReleaseCause,
+    SharingCause,
 )
-from engine.evictor import LruEvictor
 
 
 class OutOfBlocksError(Exception):
-    """More blocks were wanted than are free or evictable; the pool is as it was."""
+    """More blocks were asked for than are free or evictable; the pool is unchanged."""
 
     def __init__(self, wanted: int, available: int) -> None:
         super().__init__(f"{wanted} blocks wanted, {available} free or evictable")
@@ -55,6 +56,7 @@ class BlockPool:
         self.block_size = block_size
         self.bytes_per_block = bytes_per_block
         self.reserved = reserved
+        self._memory_terms = memory_terms or {}
         self._emit = bus.emit
         self._ref_counts = [0] * num_blocks
         self._hash_of: list[BlockHash | None] = [None] * num_blocks
@@ -63,12 +65,12 @@ class BlockPool:
         self._free = list(range(num_blocks - 1, reserved - 1, -1))  # a stack, low ids on top
         self._evictor = LruEvictor(num_blocks)
         self._emit(
-            PoolCreated(num_blocks, block_size, bytes_per_block, reserved, memory_terms or {})
+            PoolCreated(num_blocks, block_size, bytes_per_block, reserved, self._memory_terms)
         )
 
     @property
-    def capacity(self) -> int:
-        """Blocks that can ever be handed out."""
+    def num_usable(self) -> int:
+        """Blocks that can ever be handed out: all but the reserved ones."""
         return self.num_blocks - self.reserved
 
     @property
@@ -81,7 +83,7 @@ class BlockPool:
 
     @property
     def num_active(self) -> int:
-        return self.capacity - len(self._free) - len(self._evictor)
+        return self.num_usable - len(self._free) - len(self._evictor)
 
     @property
     def num_available(self) -> int:
@@ -100,11 +102,11 @@ class BlockPool:
         return blocks
 
     def num_cached_among(self, blocks: Iterable[int]) -> int:
-        """How many of the findable `blocks` nobody references: sharing costs the evictor these."""
+        """How many of the findable `blocks` are unreferenced, so that the evictor holds them."""
         ref_counts = self._ref_counts
         return sum(1 for block in blocks if not ref_counts[block])
 
-    def allocate(self, request: int, count: int, cause: AllocationCause) -> list[int]:
+    def allocate(self, sequence: int, count: int, cause: AllocationCause) -> list[int]:
         """Hand out `count` blocks with one reference each: free ones first, then the oldest cached.
 
         Raises OutOfBlocksError. The list belongs to the event: copy from it.
@@ -122,21 +124,21 @@ class BlockPool:
         ref_counts = self._ref_counts
         for block in blocks:
             ref_counts[block] = 1
-        self._emit(BlocksAllocated(request, blocks, cause))
+        self._emit(BlocksAllocated(sequence, blocks, cause))
         return blocks
 
-    def share(self, request: int, blocks: list[int]) -> None:
-        """Take a reference on each of the findable `blocks` (a prefix hit)."""
+    def share(self, sequence: int, blocks: list[int], cause: SharingCause = "prefix_hit") -> None:
+        """Take a reference on each of the findable `blocks`."""
         ref_counts = self._ref_counts
         for block in blocks:
             count = ref_counts[block]
             if not count:
                 self._evictor.remove(block)
             ref_counts[block] = count + 1
-        self._emit(BlocksShared(request, blocks, "prefix_hit"))
+        self._emit(BlocksShared(sequence, blocks, cause))
 
     def cache(
-        self, request: int, blocks: list[int], hashes: list[BlockHash], parent: BlockHash | None
+        self, sequence: int, blocks: list[int], hashes: list[BlockHash], parent: BlockHash | None
     ) -> None:
         """Make full active blocks findable; equal content in another block stays beside it."""
         hash_of, index = self._hash_of, self._block_of.setdefault
@@ -146,9 +148,9 @@ class BlockPool:
             hash_of[block] = block_hash
             if index(block_hash, block) != block:
                 self._copies.setdefault(block_hash, []).append(block)
-        self._emit(BlocksCached(request, blocks, hashes, parent))
+        self._emit(BlocksCached(sequence, blocks, hashes, parent))
 
-    def release(self, request: int, block_table: Sequence[int], cause: ReleaseCause) -> None:
+    def release(self, sequence: int, block_table: Sequence[int], cause: ReleaseCause) -> None:
         """Drop one reference on each block of a table, tail first: a prefix outlives its suffix."""
         ref_counts, hash_of = self._ref_counts, self._hash_of
         cached: list[int] = []
@@ -166,7 +168,7 @@ class BlockPool:
                 cached.append(block)
         self._evictor.extend(cached)
         self._free += free
-        self._emit(BlocksReleased(request, cached, free, shared, cause))
+        self._emit(BlocksReleased(sequence, cached, free, shared, cause))
 
     def reset(self) -> int:
         """Forget the content of all cached blocks; returns how many there were."""
@@ -184,6 +186,7 @@ class BlockPool:
             self._ref_counts.copy(),
             self._hash_of.copy(),
             list(self._evictor),
+            self._memory_terms,
         )
 
     def check(self) -> None:

@@ -6,15 +6,8 @@ from dataclasses import dataclass
 import torch
 
 from engine.block_pool import BlockPool
-from kvscope_events.bus import Bus, EventBus
-from engine.config import (
-    DEFAULT_MAX_NUM_BATCHED_TOKENS,
-    DEFAULT_MAX_NUM_SEQS,
-    CacheConfig,
-    ModelConfig,
-    SchedulerConfig,
-    SchedulingPolicy,
-)
+from engine.config import EngineConfig, SchedulerConfig
+from engine.introduction import Introduction
 from engine.kv_manager import KVManager
 from engine.model.device_memory import memory_of
 from engine.model.kv_cache import kv_layout
@@ -24,29 +17,15 @@ from engine.model.profile import activation_peak
 from engine.model.runner import ModelRunner
 from engine.model.threads import leave_a_core
 from engine.model.tokenizer import Tokenizer
+from engine.model.weights import buffer_bytes, parameter_bytes
 from engine.scheduler import Scheduler
 from engine.server.dispatch import Dispatcher
 from engine.server.requests import ServedModel
 from engine.sizing import DeviceMemory, Footprint, HostMemory, PoolSize, PoolSizer
+from engine.step import Step
 from engine.step_loop import StepLoop
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineConfig:
-    """What the operator sets; the rest comes from the checkpoint."""
-
-    model: ModelConfig
-    cache: CacheConfig
-    max_model_len: int | None = None
-    """None: the checkpoint's."""
-    max_num_seqs: int = DEFAULT_MAX_NUM_SEQS
-    max_num_batched_tokens: int | None = None
-    """None: 2048, and without chunked prefill at least max_model_len."""
-    enable_chunked_prefill: bool = True
-    policy: SchedulingPolicy = "fcfs"
-    max_num_queued_reqs: int = 1024
-    stall_seconds: float = 60.0
-    """A step that takes longer makes /health say so."""
+from kvscope_events.bus import Bus
+from kvscope_events.events import Hello
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +38,12 @@ class Engine:
     served: ServedModel
     scheduler: SchedulerConfig
     pool_size: PoolSize
-    kv_dtype: str
+    introduction: Introduction
+
+    @property
+    def hello(self) -> Hello:
+        """Who emits this engine's events, as it is now."""
+        return self.introduction.hello
 
 
 def build_engine(
@@ -67,20 +51,24 @@ def build_engine(
 ) -> Engine:
     """Load the model and put the engine together; nothing runs yet.
 
-    memory: measures in place of the device's own figures, for tests.
+    Subscribers get a Hello before the model loads and another, ready, before the pool's events.
+
+    memory: a meter in place of the device's own, for tests.
 
     Raises CheckpointError, PoolSizeError, or ValueError for settings that contradict each other or
     the checkpoint.
     """
     if config.model.device == "cuda" and not torch.cuda.is_available():
         raise ValueError("--device cuda: this torch sees no CUDA device; leave the flag out")
+    introduction = Introduction(config, bus)
+    bus.flush()
     memory = memory or memory_of(device_of(config.model))
     sizer = PoolSizer(config.cache, memory)
     loaded = load_model(config.model)
     if loaded.model.device.type == "cpu":
         leave_a_core()
     model, block_size = loaded.model, config.cache.block_size
-    scheduler_config = _scheduler_config(config, max_model_len(model.config))
+    scheduler_config = config.scheduler(max_model_len(model.config))
     size = _size_pool(sizer, loaded, scheduler_config, block_size, memory)
     runner = ModelRunner(
         model,
@@ -89,6 +77,12 @@ def build_engine(
         seed=config.model.seed,
         profiled_peak=size.activation_peak,
     )
+    introduction.announce(
+        ready=True,
+        max_model_len=scheduler_config.max_model_len,
+        cache_dtype=str(model.dtype).removeprefix("torch."),
+        gpu_memory_utilization=config.cache.gpu_memory_utilization if size.measured else None,
+    )
     pool = BlockPool(
         size.num_blocks,
         block_size,
@@ -96,17 +90,15 @@ def build_engine(
         bytes_per_block=size.bytes_per_block,
         memory_terms={str(term): amount for term, amount in size.terms.items()},
     )
-    if isinstance(bus, EventBus):
-        bus.provide_snapshot(pool.snapshot)
+    introduction.attach(pool)
     kv = KVManager(pool, bus, enable_prefix_caching=config.cache.enable_prefix_caching)
     scheduler = Scheduler(scheduler_config, kv, bus, loaded.tokenizer.eos_token_ids)
     dispatcher = Dispatcher()
     loop = StepLoop(
-        scheduler,
-        pool,
-        runner,
+        Step(scheduler, pool, runner, bus),
         bus,
         dispatcher.sink,
+        introduction,
         max_num_queued_reqs=config.max_num_queued_reqs,
         stall_seconds=config.stall_seconds,
     )
@@ -124,7 +116,7 @@ def build_engine(
         served=served,
         scheduler=scheduler_config,
         pool_size=size,
-        kv_dtype=str(model.dtype).removeprefix("torch."),
+        introduction=introduction,
     )
 
 
@@ -148,29 +140,8 @@ def _size_pool(
         )
 
     footprint = Footprint(
-        weights=loaded.parameter_bytes,
-        buffers=loaded.buffer_bytes,
+        weights=parameter_bytes(loaded.model),
+        buffers=buffer_bytes(loaded.model),
         bytes_per_block=layout.bytes_per_block,
     )
     return sizer.size(scheduler, footprint, measure)
-
-
-def _scheduler_config(config: EngineConfig, model_limit: int) -> SchedulerConfig:
-    length = config.max_model_len or model_limit
-    if length > model_limit:
-        raise ValueError(
-            f"--max-model-len {length} is over the checkpoint's {model_limit} positions"
-        )
-    budget = config.max_num_batched_tokens
-    if budget is None:
-        budget = max(DEFAULT_MAX_NUM_BATCHED_TOKENS, config.max_num_seqs)
-        if not config.enable_chunked_prefill:
-            budget = max(budget, length)
-    return SchedulerConfig(
-        max_model_len=length,
-        max_num_seqs=config.max_num_seqs,
-        max_num_batched_tokens=budget,
-        enable_chunked_prefill=config.enable_chunked_prefill,
-        policy=config.policy,
-        max_num_queued_reqs=config.max_num_queued_reqs,
-    )

@@ -1,30 +1,38 @@
 """Every setting of the engine, checked once when it is built; vLLM's names where vLLM has one."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 SchedulingPolicy = Literal["fcfs", "priority"]
 
+DEFAULT_MODEL = "demo"
+DEFAULT_SEED = 0
+DEFAULT_BLOCK_SIZE = 16
+DEFAULT_GPU_MEMORY_UTILIZATION = 0.9
+"""The default of vLLM up to 0.19."""
+DEFAULT_ENABLE_PREFIX_CACHING = True
 DEFAULT_MAX_NUM_SEQS = 64
 DEFAULT_MAX_NUM_BATCHED_TOKENS = 2048
-DEFAULT_GPU_MEMORY_UTILIZATION = 0.9
-"""vLLM's, up to its 0.19."""
+DEFAULT_ENABLE_CHUNKED_PREFILL = True
+DEFAULT_POLICY: SchedulingPolicy = "fcfs"
+DEFAULT_MAX_NUM_QUEUED_REQS = 1024
+DEFAULT_STALL_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """Which weights, and how they are held."""
+    """Which weights to serve, in which type and on which device."""
 
-    model: str = "demo"
+    model: str = DEFAULT_MODEL
     """A folder with a Hugging Face checkpoint, a hub name, or `demo`: seeded, no download."""
     served_model_name: str | None = None
     """Name in the API and in the `model_name` label; None: `model` itself."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Of weights, activations and KV; auto: the checkpoint's own."""
+    """Type of weights, activations and KV; auto: the checkpoint's own."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: CUDA where there is one."""
-    seed: int = 0
-    """Of the demo model's weights and of sampling without a seed of its own."""
+    seed: int = DEFAULT_SEED
+    """Seed of the demo model's weights, and of sampling where a call brings none."""
 
     @property
     def name(self) -> str:
@@ -33,9 +41,9 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheConfig:
-    """The block pool. Its size: blocks, or bytes, or (neither) what the device's rule leaves."""
+    """The block pool. With neither blocks nor bytes its size follows from the device's memory."""
 
-    block_size: int = 16
+    block_size: int = DEFAULT_BLOCK_SIZE
     """Tokens per block."""
     num_gpu_blocks_override: int | None = None
     """Blocks in the pool; wins over bytes."""
@@ -43,8 +51,8 @@ class CacheConfig:
     """Bytes for the pool."""
     gpu_memory_utilization: float = DEFAULT_GPU_MEMORY_UTILIZATION
     """Share of the device's total memory for weights, activations and pool together."""
-    enable_prefix_caching: bool = True
-    """Keep full blocks findable by content after their last reference went."""
+    enable_prefix_caching: bool = DEFAULT_ENABLE_PREFIX_CACHING
+    """Keep full blocks findable by content after their last reference has gone."""
 
     def __post_init__(self) -> None:
         _require_positive(self, "block_size", "num_gpu_blocks_override", "kv_cache_memory_bytes")
@@ -55,21 +63,27 @@ class CacheConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SchedulerConfig:
-    """What may run in one step."""
+class SchedulingLimits:
+    """What may run at once, whatever the model."""
+
+    max_num_seqs: int = DEFAULT_MAX_NUM_SEQS
+    """Sequences running at once."""
+    enable_chunked_prefill: bool = DEFAULT_ENABLE_CHUNKED_PREFILL
+    """Split a prompt over steps; off: it is computed whole, so a step must hold the longest."""
+    policy: SchedulingPolicy = DEFAULT_POLICY
+    """fcfs: in order of arrival; priority: lower numbers first, then arrival."""
+    max_num_queued_reqs: int = DEFAULT_MAX_NUM_QUEUED_REQS
+    """Calls that wait before new ones get 429."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerConfig(SchedulingLimits):
+    """What may run in one step of a loaded model: every limit is a number."""
 
     max_model_len: int
     """Prompt and output tokens of one sequence."""
-    max_num_seqs: int = DEFAULT_MAX_NUM_SEQS
-    """Sequences running at once."""
     max_num_batched_tokens: int = DEFAULT_MAX_NUM_BATCHED_TOKENS
     """Tokens computed in one step."""
-    enable_chunked_prefill: bool = True
-    """Split a prompt over steps; off: it is computed whole, so a step must hold the longest."""
-    policy: SchedulingPolicy = "fcfs"
-    """fcfs, or `priority`: lower numbers first, then arrival."""
-    max_num_queued_reqs: int = 1024
-    """Requests waiting before new ones get 429."""
 
     def __post_init__(self) -> None:
         _require_positive(
@@ -87,8 +101,40 @@ class SchedulerConfig:
             )
 
 
-def _require_positive(config: object, *fields: str) -> None:
-    for field in fields:
-        number = getattr(config, field)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig(SchedulingLimits):
+    """All that the operator sets; the rest comes from the checkpoint."""
+
+    model: ModelConfig
+    cache: CacheConfig
+    max_model_len: int | None = None
+    """Prompt and output tokens of one sequence; None: the checkpoint's limit."""
+    max_num_batched_tokens: int | None = None
+    """Tokens computed in one step; None: the default, more where the other settings need it."""
+    stall_seconds: float = DEFAULT_STALL_SECONDS
+    """Seconds without a step, while there is work, after which /health reports a stall."""
+
+    def scheduler(self, model_limit: int) -> SchedulerConfig:
+        """The limits for a checkpoint of `model_limit` positions. Raises ValueError."""
+        length = self.max_model_len or model_limit
+        if length > model_limit:
+            raise ValueError(
+                f"--max-model-len {length} is over the checkpoint's {model_limit} positions"
+            )
+        budget = self.max_num_batched_tokens
+        if budget is None:
+            budget = max(DEFAULT_MAX_NUM_BATCHED_TOKENS, self.max_num_seqs)
+            if not self.enable_chunked_prefill:
+                budget = max(budget, length)
+        return SchedulerConfig(
+            max_model_len=length,
+            max_num_batched_tokens=budget,
+            **{limit.name: getattr(self, limit.name) for limit in fields(SchedulingLimits)},
+        )
+
+
+def _require_positive(config: object, *names: str) -> None:
+    for name in names:
+        number = getattr(config, name)
         if number is not None and number <= 0:
-            raise ValueError(f"{field} must be positive, got {number}")
+            raise ValueError(f"{name} must be positive, got {number}")

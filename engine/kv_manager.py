@@ -5,101 +5,120 @@ that fails leaves no block behind that promises content it does not have.
 """
 
 from engine.block_pool import BlockPool
+from engine.sequence import Sequence
 from kvscope_events.bus import Bus
-from kvscope_events.events import AllocationFailed, PrefixLookup, ReleaseCause
-from engine.request import Request
+from kvscope_events.events import PrefixLookup, ReleaseCause
 
 
 class KVManager:
-    """The one place that changes a request's block table."""
+    """The one place that changes a sequence's block table."""
 
     def __init__(self, pool: BlockPool, bus: Bus, *, enable_prefix_caching: bool = True) -> None:
         self._pool = pool
         self.block_size = pool.block_size
         self._emit = bus.emit
         self._enable_prefix_caching = enable_prefix_caching
+        self.num_unfilled_slots = 0
+        """Token slots of active blocks that hold nothing yet, each block once.
 
-    def find_prefix(self, request: Request) -> list[int]:
-        """Resident blocks that begin with the request's tokens; changes nothing.
+        Kept up at every change. A shared block is full, so it counts for none of its owners.
+        """
 
-        At most (tokens - 1) // block_size of them: one token must be computed to get logits.
+    @property
+    def num_available_blocks(self) -> int:
+        """Blocks that the pool could hand out now."""
+        return self._pool.num_available
+
+    def find_prefix(self, sequence: Sequence) -> list[int]:
+        """Resident blocks that begin with the sequence's tokens; changes no block.
+
+        At most (tokens - 1) // block_size of them: one token must be computed to get logits. Names
+        are computed as far as they are asked for, and kept in the sequence's hasher.
         """
         if not self._enable_prefix_caching:
             return []
-        findable = (len(request.tokens) - 1) // self.block_size
-        names = request.hasher.extend(request.tokens, findable)
+        findable = (len(sequence.tokens) - 1) // self.block_size
+        names = sequence.hasher.extend(sequence.tokens, findable)
         return self._pool.find(names if len(names) == findable else names[:findable])
 
-    def can_admit(self, request: Request, prefix: list[int]) -> bool:
-        """Whether all present tokens of a waiting request fit, given its resident prefix."""
-        wanted = self._blocks_for(len(request.tokens)) - len(prefix)
+    def can_admit(self, sequence: Sequence, prefix: list[int]) -> bool:
+        """Whether all present tokens of a waiting sequence fit, given its resident prefix."""
+        wanted = self._blocks_for(len(sequence.tokens)) - len(prefix)
         return wanted <= self._pool.num_available - self._pool.num_cached_among(prefix)
 
-    def admit(self, request: Request, prefix: list[int]) -> None:
-        """Give a waiting request blocks for all its present tokens, the resident prefix shared.
+    def admit(self, sequence: Sequence, prefix: list[int]) -> None:
+        """Give a waiting sequence blocks for all its present tokens, the resident prefix shared.
 
         All at once, although chunks are computed step by step: once admitted, a prefill never stops
         for want of blocks. Raises OutOfBlocksError unless `can_admit` said yes.
         """
         if self._enable_prefix_caching:
-            findable = (len(request.tokens) - 1) // self.block_size
-            names = request.hasher.names[:findable]
+            findable = (len(sequence.tokens) - 1) // self.block_size
+            names = sequence.hasher.names[:findable]
             self._emit(
                 PrefixLookup(
-                    request.request_id,
-                    len(request.tokens),
+                    sequence.sequence_id,
+                    len(sequence.tokens),
                     names,
                     len(prefix),
-                    request.num_preemptions > 0,
+                    sequence.num_preemptions > 0,
                 )
             )
-        table = request.block_table
+        table = sequence.block_table
         if prefix:
-            self._pool.share(request.request_id, prefix)
+            self._pool.share(sequence.sequence_id, prefix, "prefix_hit")
             table += prefix
-        table += self._pool.allocate(
-            request.request_id, self._blocks_for(len(request.tokens)) - len(prefix), "prefill"
+        fresh = self._pool.allocate(
+            sequence.sequence_id, self._blocks_for(len(sequence.tokens)) - len(prefix), "prefill"
         )
-        request.num_cached_blocks = len(prefix)
-        request.num_computed_tokens = len(prefix) * self.block_size
+        table += fresh
+        self.num_unfilled_slots += len(fresh) * self.block_size
+        sequence.num_cached_blocks = len(prefix)
+        sequence.num_computed_tokens = len(prefix) * self.block_size
 
-    def grow(self, request: Request) -> bool:
-        """Give a running request a slot for its newest token; False, and an event, if not."""
-        missing = self._blocks_for(len(request.tokens)) - len(request.block_table)
-        if missing <= 0:
-            return True
-        if missing > self._pool.num_available:
-            available = self._pool.num_available
-            self._emit(AllocationFailed(request.request_id, missing, available))
-            return False
-        request.block_table += self._pool.allocate(request.request_id, missing, "decode")
-        return True
+    def missing_blocks(self, sequence: Sequence) -> int:
+        """Blocks that a running sequence lacks for its newest token; 0 or less: it has a slot."""
+        return -(-len(sequence.tokens) // self.block_size) - len(sequence.block_table)
 
-    def commit(self, request: Request) -> None:
-        """Make the blocks findable that the last step filled."""
-        first, last = request.num_cached_blocks, request.num_computed_tokens // self.block_size
+    def can_grow(self, sequence: Sequence) -> bool:
+        """Whether the pool has the blocks that a running sequence lacks."""
+        return self.missing_blocks(sequence) <= self._pool.num_available
+
+    def grow(self, sequence: Sequence) -> None:
+        """Give a running sequence the blocks that it lacks.
+
+        Raises OutOfBlocksError unless `can_grow` said yes.
+        """
+        missing = self.missing_blocks(sequence)
+        assert missing > 0, "it has a slot"
+        sequence.block_table += self._pool.allocate(sequence.sequence_id, missing, "decode")
+        self.num_unfilled_slots += missing * self.block_size
+
+    def commit(self, sequence: Sequence, num_computed_tokens: int) -> None:
+        """The KV of that many leading tokens is there: the blocks they fill become findable."""
+        self.num_unfilled_slots -= num_computed_tokens - sequence.num_computed_tokens
+        sequence.num_computed_tokens = num_computed_tokens
+        first, last = sequence.num_cached_blocks, num_computed_tokens // self.block_size
         if first >= last or not self._enable_prefix_caching:
             return
-        names = request.hasher.extend(request.tokens, last)
+        names = sequence.hasher.extend(sequence.tokens, last)
         self._pool.cache(
-            request.request_id,
-            request.block_table[first:last],
+            sequence.sequence_id,
+            sequence.block_table[first:last],
             names[first:last],
             names[first - 1] if first else None,
         )
-        request.num_cached_blocks = last
+        sequence.num_cached_blocks = last
 
-    def release(self, request: Request, cause: ReleaseCause) -> None:
+    def release(self, sequence: Sequence, cause: ReleaseCause) -> None:
         """Take all blocks back; the full ones stay findable until they are evicted."""
-        if request.block_table:
-            self._pool.release(request.request_id, request.block_table, cause)
-        request.block_table = []
-        request.num_cached_blocks = 0
-        request.num_computed_tokens = 0
-
-    def unfilled_slots(self, request: Request) -> int:
-        """Slots of the request's blocks without a token; shared blocks have none."""
-        return len(request.block_table) * self.block_size - request.num_computed_tokens
+        table = sequence.block_table
+        if table:
+            self._pool.release(sequence.sequence_id, table, cause)
+        self.num_unfilled_slots -= len(table) * self.block_size - sequence.num_computed_tokens
+        sequence.block_table = []
+        sequence.num_cached_blocks = 0
+        sequence.num_computed_tokens = 0
 
     def _blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)

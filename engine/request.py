@@ -1,100 +1,63 @@
-"""One request's life in the engine: its tokens, its place in the pool, its times."""
+"""One call of a client: its sequences, and what is counted once a call however many there are."""
 
-from dataclasses import dataclass, field
-from enum import Enum, auto
-from typing import NamedTuple
+from dataclasses import dataclass
 
+from engine.sequence import Sequence
 from kvscope_events.events import FinishReason
-from engine.hashing import PrefixHasher
+
+_FROM_BEST: tuple[FinishReason, ...] = ("stop", "length", "abort", "error")
 
 
-class RequestState(Enum):
-    """WAITING → RUNNING → FINISHED, and back from RUNNING to WAITING by preemption."""
-
-    WAITING = auto()
-    RUNNING = auto()
-    FINISHED = auto()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingParams:
-    """How the next token is chosen and when to stop."""
-
-    max_tokens: int
-    temperature: float = 0.0
-    """0 is greedy."""
-    top_p: float = 1.0
-    top_k: int = 0
-    """0: all tokens."""
-    seed: int | None = None
-    """None: the engine's own generator."""
-    stop_token_ids: frozenset[int] = frozenset()
-    ignore_eos: bool = False
-    logprobs: int | None = None
-    """Alternatives reported with each token's log probability; None: no log probabilities."""
-
-
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, kw_only=True)
 class Request:
-    """A sequence of tokens that grows. Only the engine's thread changes it."""
+    """A call with all its sequences. Only the engine's thread changes it once it is submitted."""
 
     request_id: int
-    tokens: list[int]
-    """Prompt, then output; append-only. All but the last may have KV."""
-    prompt_length: int
-    sampling: SamplingParams
-    hasher: PrefixHasher
-    """Names of the leading full blocks of `tokens`."""
+    sequences: list[Sequence]
+    """Prompt by prompt, the choices of one prompt together; at least one."""
     arrival_ns: int
+    choices_per_prompt: int = 1
+    """The call's `n`."""
     priority: int = 0
+    """Lower numbers first, under the policy `priority`."""
     tenant: str = ""
     trace_id: str = ""
 
-    state: RequestState = RequestState.WAITING
-    block_table: list[int] = field(default_factory=list)
-    """Block ids in token order: token i lives in block_table[i // block_size]."""
-    num_computed_tokens: int = 0
-    """Leading tokens whose KV is in the pool."""
-    num_cached_blocks: int = 0
-    """Leading blocks of the table that are findable."""
-
-    num_preemptions: int = 0
-    discarded_tokens: int = 0
-    """Computed tokens lost by the last preemption."""
+    num_running: int = 0
+    """Sequences that run now."""
+    num_finished: int = 0
     first_scheduled_ns: int | None = None
-    admitted_ns: int | None = None
-    preempted_ns: int | None = None
     first_token_ns: int | None = None
-    last_token_ns: int | None = None
-    computed_prompt_tokens: int | None = None
-    """Prompt tokens that the first admission had to compute."""
-    finish_reason: FinishReason | None = None
 
     @property
-    def num_output_tokens(self) -> int:
-        return len(self.tokens) - self.prompt_length
-
-
-class SampledToken(NamedTuple):
-    """What the model chose for one row, with log probabilities where the request wants them."""
-
-    token_id: int
-    logprob: float | None = None
-    alternatives: list[tuple[int, float]] | None = None
-    """(token id, log probability), the likeliest first."""
-
-
-@dataclass(slots=True)
-class ScheduledSequence:
-    """One row of a step: compute KV for tokens [start, start + count) of the request.
-
-    The row samples a token iff that reaches the request's last token.
-    """
-
-    request: Request
-    start: int
-    count: int
+    def prompts(self) -> list[Sequence]:
+        """One sequence of each prompt."""
+        return self.sequences[:: self.choices_per_prompt]
 
     @property
-    def samples(self) -> bool:
-        return self.start + self.count == len(self.request.tokens)
+    def prompt_tokens(self) -> int:
+        """Tokens of each prompt once."""
+        return sum(sequence.prompt_length for sequence in self.prompts)
+
+    @property
+    def output_tokens(self) -> int:
+        return sum(sequence.num_output_tokens for sequence in self.sequences)
+
+    @property
+    def max_tokens(self) -> int:
+        """Output tokens that one sequence may have, the longest of them."""
+        return max(sequence.sampling.max_tokens for sequence in self.sequences)
+
+    @property
+    def num_preemptions(self) -> int:
+        return sum(sequence.num_preemptions for sequence in self.sequences)
+
+    @property
+    def finished(self) -> bool:
+        return self.num_finished == len(self.sequences)
+
+    @property
+    def finish_reason(self) -> FinishReason:
+        """The worst reason that a finished sequence has. Raises ValueError before there is one."""
+        reasons = [sequence.finish_reason for sequence in self.sequences]
+        return max((r for r in reasons if r is not None), key=_FROM_BEST.index)

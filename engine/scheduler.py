@@ -1,46 +1,34 @@
 """Continuous batching: which tokens are computed in the next step, who waits, who is preempted.
 
-Each step serves the running requests first, best rank first, then admits from the waiting queue.
-A running request that gets no slot costs the worst-ranked one its blocks; that one waits again and
-recomputes.
+Each step serves the running sequences first, best rank first, then admits from the waiting queue.
+A running sequence that gets no slot costs the worst-ranked one its blocks; that one waits again
+and recomputes.
 """
 
 import time
 from bisect import insort
-from collections.abc import Sequence
-from dataclasses import dataclass
 
-from kvscope_events.bus import Bus
 from engine.config import SchedulerConfig
-from kvscope_events.events import (
-    FinishReason,
-    FirstToken,
-    PreemptionCause,
-    RequestArrived,
-    RequestFinished,
-    RequestPreempted,
-    RequestResumed,
-    RequestScheduled,
-)
 from engine.kv_manager import KVManager
-from engine.request import Request, RequestState, ScheduledSequence
-from engine.waiting_queue import WaitingQueue, rank
+from engine.request import Request
+from engine.request_book import RequestBook
+from engine.sequence import Rank, Sequence, SequenceState
+from engine.step_plan import StepPlan
+from engine.waiting_queue import WaitingQueue
+from kvscope_events.bus import Bus
+from kvscope_events.events import (
+    AllocationFailed,
+    FinishReason,
+    PreemptionCause,
+    RequestPreempted,
+)
 
 RECOVERY_STEPS = 64
 """Steps that must succeed before a budget cut by out-of-memory errors is doubled again."""
 
 
-@dataclass(slots=True)
-class StepPlan:
-    """What one step computes; empty when nothing can run."""
-
-    rows: list[ScheduledSequence]
-    prefill_tokens: int
-    decode_tokens: int
-
-    @property
-    def num_tokens(self) -> int:
-        return self.prefill_tokens + self.decode_tokens
+def _rank_of(sequence: Sequence) -> Rank:
+    return sequence.rank
 
 
 class Scheduler:
@@ -54,78 +42,74 @@ class Scheduler:
         self._emit = bus.emit
         self._eos_token_ids = eos_token_ids
         self._waiting = WaitingQueue()
-        self._running: list[Request] = []  # sorted by rank
+        self._running: list[Sequence] = []  # sorted by rank
         self._budget = config.max_num_batched_tokens  # tokens in one step; less after an error
         self._steps_since_cut = 0
+        self.requests = RequestBook(bus)
+        """The calls that the sequences belong to."""
 
     @property
     def num_running(self) -> int:
+        """Sequences."""
         return len(self._running)
 
     @property
     def num_waiting(self) -> int:
+        """Sequences."""
         return len(self._waiting)
 
     @property
-    def running(self) -> Sequence[Request]:
-        """Best rank first; valid until the next call that changes something."""
+    def num_unfilled_slots(self) -> int:
+        """Token slots of active blocks that hold nothing yet, each block once."""
+        return self._kv.num_unfilled_slots
+
+    @property
+    def running(self) -> list[Sequence]:
+        """Best rank first; for reading, until the next call that changes something."""
         return self._running
 
-    def unfilled_slots(self) -> int:
-        """Token slots in blocks of running requests that hold nothing yet."""
-        return sum(map(self._kv.unfilled_slots, self._running))
-
     def add(self, request: Request) -> None:
-        """Queue a validated request: prompt and output fit max_model_len and the pool."""
-        self._waiting.push(request)
-        self._emit(
-            RequestArrived(
-                request.request_id,
-                request.prompt_length,
-                request.sampling.max_tokens,
-                request.tenant,
-                request.trace_id,
-            )
-        )
+        """Queue a validated call: each prompt and output fits max_model_len and the pool."""
+        self.requests.arrived(request)
+        # The one place that knows the policy: under fcfs a priority means nothing.
+        priority = request.priority if self._config.policy == "priority" else 0
+        for sequence in request.sequences:
+            sequence.rank = (priority, sequence.sequence_id)
+            self._waiting.push(sequence)
 
     def schedule(self) -> StepPlan:
-        """Choose the next step's rows; every running request gets at least one token.
+        """Choose the next step's rows; every running sequence gets at least one token.
 
         Unless an out-of-memory error has cut the budget: then the worst-ranked ones skip a step.
         """
-        plan = StepPlan([], 0, 0)
+        plan = StepPlan()
         preempted = self._schedule_running(plan)
         if not preempted:  # what was just freed belongs to those that still run
             self._admit_waiting(plan)
         return plan
 
-    def update(self, plan: StepPlan, tokens: Sequence[int | None]) -> list[Request]:
-        """Take the step's sampled tokens, one per row or None; returns the requests that ended."""
+    def update(self, plan: StepPlan, tokens: list[int | None]) -> None:
+        """Take the step's sampled tokens, one per row or None; ends the sequences that are done."""
         now = time.monotonic_ns()
         self._recover()
-        finished = []
         for row, token in zip(plan.rows, tokens, strict=True):
-            request = row.request
-            request.num_computed_tokens = row.start + row.count
-            self._kv.commit(request)
+            sequence = row.sequence
+            self._kv.commit(sequence, row.start + row.count)
             if token is None:
                 continue
-            request.tokens.append(token)
-            request.last_token_ns = now
-            if request.first_token_ns is None:
-                request.first_token_ns = now
-                self._emit(FirstToken(request.request_id, now - request.arrival_ns))
-            reason = self._stop_reason(request, token)
+            sequence.tokens.append(token)
+            sequence.last_token_ns = now
+            if sequence.first_token_ns is None:
+                self.requests.first_token(sequence, now)
+            reason = self._stop_reason(sequence, token)
             if reason is not None:
-                self.finish(request, reason)
-                finished.append(request)
-        return finished
+                self.finish(sequence, reason)
 
     def shrink(self, plan: StepPlan) -> int | None:
-        """After a step ran out of memory: preempt the worst-ranked request, halve the budget.
+        """After a step ran out of memory: preempt the worst-ranked sequence, halve the budget.
 
         Returns the tokens that the next step may compute, or None if it cannot be made smaller.
-        The plan's requests are as they were before it.
+        The plan's sequences are as they were before it.
         """
         if len(self._running) > 1:
             self._preempt(self._running[-1], "out_of_memory")
@@ -135,58 +119,78 @@ class Scheduler:
         self._steps_since_cut = 0
         return self._budget
 
-    def finish(self, request: Request, reason: FinishReason) -> None:
-        """End a waiting or running request: its blocks are free at once."""
-        was_waiting = request.state is RequestState.WAITING
-        request.state = RequestState.FINISHED
-        request.finish_reason = reason
-        if was_waiting:
-            self._waiting.forget(request)
+    def finish(self, sequence: Sequence, reason: FinishReason) -> None:
+        """End a waiting or running sequence: its blocks are free at once."""
+        was_running = sequence.state is SequenceState.RUNNING
+        sequence.state = SequenceState.FINISHED
+        sequence.finish_reason = reason
+        if was_running:
+            self._running.remove(sequence)
+            self._kv.release(sequence, "finished" if reason in ("stop", "length") else "aborted")
         else:
-            self._running.remove(request)
-            self._kv.release(request, "finished" if reason in ("stop", "length") else "aborted")
-        self._emit(_finished_event(request, reason))
+            self._waiting.forget(sequence)
+        self.requests.finished(sequence, was_running=was_running)
+
+    def finish_request(self, request: Request, reason: FinishReason) -> list[Sequence]:
+        """End every sequence of a call that has not ended; returns those."""
+        left = [s for s in request.sequences if s.state is not SequenceState.FINISHED]
+        for sequence in left:
+            self.finish(sequence, reason)
+        return left
 
     def _schedule_running(self, plan: StepPlan) -> bool:
-        """Rows for running requests, preempting from the end while the pool is short."""
+        """Rows for running sequences, preempting from the end while the pool is short."""
         budget = self._budget
+        running, kv = self._running, self._kv
         preempted = False
         position = 0
-        while position < len(self._running) and budget > 0:
-            request = self._running[position]
-            while not self._kv.grow(request):
-                victim = self._running[-1]
-                self._preempt(victim, "out_of_blocks")
-                preempted = True
-                if victim is request:
-                    break
-            else:
-                # One token is kept back for each one behind: a long prefill starves no decode.
-                behind = len(self._running) - position - 1
-                owed = len(request.tokens) - request.num_computed_tokens
-                count = min(owed, max(1, budget - behind))
-                budget -= count
-                _add_row(plan, request, count, owed)
-                position += 1
+        while position < len(running) and budget > 0:
+            sequence = running[position]
+            if kv.missing_blocks(sequence) > 0:
+                preempted = self._make_room(sequence) or preempted
+                if sequence.state is not SequenceState.RUNNING:
+                    break  # it was the last one itself
+                kv.grow(sequence)
+            # One token is kept back for each one behind: a long prefill starves no decode.
+            behind = len(running) - position - 1
+            owed = len(sequence.tokens) - sequence.num_computed_tokens
+            count = min(owed, max(1, budget - behind))
+            budget -= count
+            plan.add(sequence, count, owed)
+            position += 1
+        return preempted
+
+    def _make_room(self, sequence: Sequence) -> bool:
+        """Preempt from the end until the sequence can grow, itself in the end; True: any was."""
+        kv = self._kv
+        preempted = False
+        while sequence.state is SequenceState.RUNNING and not kv.can_grow(sequence):
+            self._emit(
+                AllocationFailed(
+                    sequence.sequence_id, kv.missing_blocks(sequence), kv.num_available_blocks
+                )
+            )
+            self._preempt(self._running[-1], "out_of_blocks")
+            preempted = True
         return preempted
 
     def _admit_waiting(self, plan: StepPlan) -> None:
         budget = self._budget - plan.num_tokens
         while budget > 0 and len(self._running) < self._config.max_num_seqs:
-            request = self._waiting.peek()
-            if request is None:
+            sequence = self._waiting.peek()
+            if sequence is None:
                 return
-            prefix = self._kv.find_prefix(request)
-            if not self._kv.can_admit(request, prefix):
-                return  # no overtaking: a large request would starve
-            owed = len(request.tokens) - len(prefix) * self._kv.block_size
+            prefix = self._kv.find_prefix(sequence)
+            if not self._kv.can_admit(sequence, prefix):
+                return  # no overtaking: a large sequence would starve
+            owed = len(sequence.tokens) - len(prefix) * self._kv.block_size
             if owed > budget and not self._config.enable_chunked_prefill and self._running:
                 return  # alone it may run even over a budget that was cut
             self._waiting.pop()
-            self._admit(request, prefix)
+            self._admit(sequence, prefix)
             count = min(owed, budget) if self._config.enable_chunked_prefill else owed
             budget -= count
-            _add_row(plan, request, count, owed)
+            plan.add(sequence, count, owed)
 
     def _recover(self) -> None:
         """Count a step that succeeded towards the full budget."""
@@ -196,72 +200,41 @@ class Scheduler:
                 self._budget = min(2 * self._budget, self._config.max_num_batched_tokens)
                 self._steps_since_cut = 0
 
-    def _admit(self, request: Request, prefix: list[int]) -> None:
+    def _admit(self, sequence: Sequence, prefix: list[int]) -> None:
         now = time.monotonic_ns()
-        request.state = RequestState.RUNNING
-        request.admitted_ns = now
-        self._kv.admit(request, prefix)
-        insort(self._running, request, key=rank)
-        found = request.num_computed_tokens
-        if request.preempted_ns is None:
-            request.first_scheduled_ns = now
-            request.computed_prompt_tokens = request.prompt_length - found
-            self._emit(RequestScheduled(request.request_id, now - request.arrival_ns, found))
-        else:
-            found = min(found, request.discarded_tokens)
-            recompute = request.discarded_tokens - found
-            stalled = now - request.preempted_ns
-            self._emit(RequestResumed(request.request_id, recompute, found, stalled))
+        sequence.state = SequenceState.RUNNING
+        sequence.admitted_ns = now
+        self._kv.admit(sequence, prefix)
+        insort(self._running, sequence, key=_rank_of)
+        self.requests.admitted(sequence, now)
 
-    def _preempt(self, request: Request, cause: PreemptionCause) -> None:
+    def _preempt(self, sequence: Sequence, cause: PreemptionCause) -> None:
         now = time.monotonic_ns()
-        assert request.admitted_ns is not None
-        self._running.remove(request)
-        blocks, discarded = len(request.block_table), request.num_computed_tokens
-        age = now - request.admitted_ns
-        self._kv.release(request, "preempted")
-        request.state = RequestState.WAITING
-        request.num_preemptions += 1
-        request.preempted_ns = now
-        request.discarded_tokens = discarded
-        self._waiting.push(request)
-        self._emit(RequestPreempted(request.request_id, "recompute", cause, discarded, blocks, age))
+        assert sequence.admitted_ns is not None
+        event = RequestPreempted(
+            sequence.sequence_id,
+            sequence.request_id,
+            "recompute",
+            cause,
+            discarded_tokens=sequence.num_computed_tokens,
+            blocks=len(sequence.block_table),
+            age_ns=now - sequence.admitted_ns,
+        )
+        self._running.remove(sequence)
+        self._kv.release(sequence, "preempted")
+        sequence.state = SequenceState.WAITING
+        sequence.num_preemptions += 1
+        sequence.preempted_ns = now
+        sequence.discarded_tokens = event.discarded_tokens
+        self._waiting.push(sequence)
+        self.requests.preempted(sequence, event)
 
-    def _stop_reason(self, request: Request, token: int) -> FinishReason | None:
-        sampling = request.sampling
+    def _stop_reason(self, sequence: Sequence, token: int) -> FinishReason | None:
+        sampling = sequence.sampling
         if token in sampling.stop_token_ids:
             return "stop"
         if token in self._eos_token_ids and not sampling.ignore_eos:
             return "stop"
-        if request.num_output_tokens >= sampling.max_tokens:
+        if sequence.num_output_tokens >= sampling.max_tokens:
             return "length"
         return None
-
-
-def _add_row(plan: StepPlan, request: Request, count: int, owed: int) -> None:
-    plan.rows.append(ScheduledSequence(request, request.num_computed_tokens, count))
-    if owed > 1:
-        plan.prefill_tokens += count
-    else:
-        plan.decode_tokens += count
-
-
-def _finished_event(request: Request, reason: FinishReason) -> RequestFinished:
-    now = time.monotonic_ns()
-    return RequestFinished(
-        request=request.request_id,
-        reason=reason,
-        prompt_tokens=request.prompt_length,
-        output_tokens=request.num_output_tokens,
-        max_tokens=request.sampling.max_tokens,
-        preemptions=request.num_preemptions,
-        elapsed_ns=now - request.arrival_ns,
-        queue_ns=_between(request.arrival_ns, request.first_scheduled_ns),
-        prefill_ns=_between(request.first_scheduled_ns, request.first_token_ns),
-        decode_ns=_between(request.first_token_ns, request.last_token_ns),
-        computed_tokens=request.computed_prompt_tokens,
-    )
-
-
-def _between(start_ns: int | None, end_ns: int | None) -> int | None:
-    return None if start_ns is None or end_ns is None else end_ns - start_ns

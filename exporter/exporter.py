@@ -7,10 +7,10 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from exporter.catalogue import COMPAT_SETS, DEFAULT_COMPAT
 from exporter.clock import Clock
 from exporter.machine import Machine
-from exporter.web.negotiation import negotiate
 from exporter.page import Page
 from exporter.sources import InProcessSource
 from exporter.target import Target
+from exporter.web.negotiation import negotiate
 from kvscope_events.bus import Subscription
 
 
@@ -80,6 +80,5 @@ def check_compat(compat: Collection[str]) -> None:
     """Raises ValueError for a compatibility set that does not exist."""
     unknown = set(compat) - COMPAT_SETS
     if unknown:
-        raise ValueError(
-            f"compat {', '.join(sorted(unknown))}: expected some of {', '.join(sorted(COMPAT_SETS))}"
-        )
+        known = ", ".join(sorted(COMPAT_SETS))
+        raise ValueError(f"compat {', '.join(sorted(unknown))}: expected some of {known}")

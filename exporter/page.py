@@ -3,7 +3,6 @@
 A part that raises is left out and counted, the rest of the page is there.
 """
 
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 
 from prometheus_client.core import Metric as Family
@@ -19,8 +18,6 @@ from exporter.gpu import DeviceSample
 from exporter.machine import Machine
 from exporter.target import Target
 
-logger = logging.getLogger(__name__)
-
 
 class Page:
     """A collector for a prometheus_client registry."""
@@ -32,7 +29,6 @@ class Page:
         self._guard = Guard()
         self._families = Families({}, clock)
         self._build = build_version()
-        self._alike: set[tuple[str, str]] = set()
         self.scrape_seconds: float | None = None
         """Duration of the last scrape, set by whoever times it."""
 
@@ -49,14 +45,11 @@ class Page:
         now_ns = self._clock.monotonic_ns()
         seen: set[tuple[str, str]] = set()
         for target in self._targets:
-            labels = target.labels
-            alike = "" not in labels and labels in seen
-            if alike:
-                self._say_alike(labels)
-            yield from target.collect(self._guard, stream_only=alike)
-            if not alike:
+            yield from target.collect(self._guard, seen)
+            if target.labels not in seen:
                 yield from target.collect_host(self._guard, self._machine, now_ns)
-            seen.add(labels)
+            if target.hello is not None:
+                seen.add(target.labels)
         yield from self._devices(now_ns)
         yield from self._own()
 
@@ -69,7 +62,7 @@ class Page:
         guard, families, gpu = self._guard, self._families, self._machine.gpu
         if gpu is not None:
             reading = gpu.read()
-            yield from guard.read("nvml", lambda: collect_nvml(families, reading))
+            yield from guard.read("gpu", lambda: collect_nvml(families, reading))
             sample = reading.sample
             if sample is not None:
                 devices = sample.devices
@@ -78,23 +71,16 @@ class Page:
                 yield from guard.read("gpu", lambda: collect_gpus(families, sample, devices))
                 pids = {t.hello.pid for t in self._targets if t.hello is not None}
                 yield from guard.read(
-                    "device_ledger",
+                    "device_memory",
                     lambda: collect_ledger_of_devices(families, devices, engines, pids, now_ns),
                 )
-        yield from guard.read("torch", lambda: collect_torch(families, engines, devices, now_ns))
+        yield from guard.read(
+            "device_memory", lambda: collect_torch(families, engines, devices, now_ns)
+        )
 
     def _own(self) -> Iterator[Family]:
         families = self._families
         if self.scrape_seconds is not None:
             yield families.single("kvscope_scrape_duration_seconds", self.scrape_seconds)
-        yield from self._guard.read("build", lambda: collect_build(families, self._build))
+        yield from self._guard.read("self", lambda: collect_build(families, self._build))
         yield families.column("kvscope_collect_errors_total", self._guard.errors)
-
-    def _say_alike(self, labels: tuple[str, str]) -> None:
-        if labels not in self._alike:
-            self._alike.add(labels)
-            logger.error(
-                "two engines of this server call themselves model_name=%r engine=%r: only the "
-                "first is shown; name them as two servers, or give each rank its own number",
-                *labels,
-            )

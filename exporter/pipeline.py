@@ -144,7 +144,9 @@ class Pipeline:
             if len(chunk) == CHUNK_BATCHES:
                 self._fold(chunk, after_gap)
                 chunk, after_gap = [], False
-            if batch.arrived_ns > began_ns:  # an engine faster than we are must not hold us for ever
+            if (
+                batch.arrived_ns > began_ns
+            ):  # an engine faster than we are must not hold us for ever
                 break
         self._fold(chunk, after_gap)
 

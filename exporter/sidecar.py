@@ -40,9 +40,8 @@ class Sidecar:
             )
             for name, endpoints in servers.items()
         }
-        self.own = (
-            next(iter(self._servers.values())) if alone else Exporter([], machine=Machine(), clock=clock)
-        )
+        only = next(iter(self._servers.values())) if alone else None
+        self.own = only or Exporter([], machine=Machine(), clock=clock)
 
     def names(self) -> list[str]:
         """The servers, in the order given."""

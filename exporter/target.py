@@ -1,5 +1,6 @@
 """One engine that is watched: its source, its folds, what it says of itself, its part of a page."""
 
+import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 
@@ -12,12 +13,17 @@ from exporter.collect.guard import Guard
 from exporter.collect.host import collect_host
 from exporter.collect.observation import collect_census, collect_pipeline, collect_source
 from exporter.collect.parts import parts_of
-from exporter.fold import Census, DeviceMemory, Folds, Introduction, TimedSample
+from exporter.fold import Census, DeviceMemory, Fold, Folds, Introduction, TimedSample
 from exporter.listener import Listener
 from exporter.machine import Machine
 from exporter.pipeline import Pipeline
 from exporter.sources import Source
 from kvscope_events.events import Hello
+
+logger = logging.getLogger(__name__)
+
+_FACTS = frozenset(row.family for row in CATALOGUE if row.events == ("Hello",))
+"""What an engine says of itself: it does not hang on the state of its pool."""
 
 
 class Target:
@@ -37,9 +43,12 @@ class Target:
         self._further = tuple(listeners)
         self.folds = Folds(())
         self.pipeline = Pipeline(source, self._listeners, clock)
+        self._said_alike = False
         self._families: Families | None = None
         self._known_as: Hello | None = None
+        self._tells: frozenset[str] = frozenset()
         self._shown: frozenset[str] = frozenset()
+        self._sums: frozenset[str] = frozenset()
         self.memory_samples: Mapping[str | None, Sequence[TimedSample]] = {}
         """Reports of device memory by device, as of the last `collect`."""
         self.activation_peaks: Mapping[str, int] = {}
@@ -65,10 +74,11 @@ class Target:
         self.pipeline.stop()
         self.source.close()
 
-    def collect(self, guard: Guard, *, stream_only: bool = False) -> list[Family]:
+    def collect(self, guard: Guard, taken: Collection[tuple[str, str]] = ()) -> list[Family]:
         """Every family that is known; the folds stand still meanwhile, rendering happens later.
 
-        stream_only: only the families about the stream, whose labels tell two alike engines apart.
+        taken: labels of other engines on this page. One that has the same ones shows its stream
+        only, whose families tell the two apart.
         """
         with self.pipeline.settled():
             families = self._current_families()
@@ -77,11 +87,14 @@ class Target:
             self.memory_samples = memory.samples()
             self.activation_peaks = memory.activation_peaks.copy()
             hello = self.hello
-            if hello is not None and self.folds[Introduction].stopped is None and not stream_only:
+            is_alike = hello is not None and self.labels in taken
+            if is_alike and not self._said_alike:
+                self._say_alike()
+            if hello is not None and self.folds[Introduction].stopped is None and not is_alike:
                 for part in self._parts:
                     if not self.pipeline.failed(self.folds[part.fold]):
                         read = partial(part.read, families, self.folds, hello)
-                        page += self._told(guard.read(part.name, read))
+                        page += self._sayable(guard.read(part.group, read))
             return page
 
     def collect_host(self, guard: Guard, machine: Machine, now_ns: int) -> list[Family]:
@@ -103,22 +116,38 @@ class Target:
 
         return guard.read("host", read)
 
+    def _say_alike(self) -> None:
+        self._said_alike = True
+        logger.error(
+            "two engines of one server call themselves model_name=%r engine=%r: only the first is "
+            "shown; give them names of their own, or each rank its own number",
+            *self.labels,
+        )
+
     def _stream_families(self, families: Families, guard: Guard) -> list[Family]:
         pipeline, source, folds = self.pipeline, self.source, self.folds
         return [
-            *guard.read("source", lambda: collect_source(families, source, pipeline.running)),
-            *guard.read("census", lambda: collect_census(families, folds[Census])),
-            *guard.read("pipeline", lambda: collect_pipeline(families, pipeline)),
+            *guard.read("self", lambda: collect_source(families, source, pipeline.running)),
+            *guard.read("self", lambda: collect_census(families, folds[Census], self._tells)),
+            *guard.read("self", lambda: collect_pipeline(families, pipeline)),
         ]
 
     def _listeners(self) -> tuple[Listener, ...]:
         """New folds for a new session; what was known of the former producer goes with them."""
-        kinds = (Introduction, *(part.fold for part in self._parts), DeviceMemory, Census)
+        kinds: list[type[Fold]] = [Introduction]
+        kinds += [part.fold for part in self._parts]
+        kinds += [DeviceMemory, Census]
         self.folds = Folds(kinds)
         return (*self.folds, *self._further)
 
-    def _told(self, families: list[Family]) -> list[Family]:
-        return [family for family in families if family.name in self._shown]
+    def _sayable(self, families: list[Family]) -> list[Family]:
+        """What the engine tells, and of that only sums while its present state is unknown."""
+        shown = self._shown
+        if not self.source.up:
+            shown = self._sums
+        elif not self.source.state_known:
+            shown = self._sums | _FACTS
+        return [family for family in families if family.name in shown]
 
     def _current_families(self) -> Families:
         hello = self.hello
@@ -134,6 +163,8 @@ class Target:
                 },
                 self._clock,
             )
-            tells = frozenset(hello.tells) if hello is not None else frozenset[str]()
-            self._shown = frozenset(row.family for row in CATALOGUE if tells.issuperset(row.events))
+            self._tells = frozenset(hello.tells) if hello is not None else frozenset()
+            told = [row for row in CATALOGUE if self._tells.issuperset(row.events)]
+            self._shown = frozenset(row.family for row in told)
+            self._sums = frozenset(row.family for row in told if row.kind != "gauge")
         return self._families

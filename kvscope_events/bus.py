@@ -25,6 +25,10 @@ class Bus(Protocol):
         """Add an event to the current step. The callable stays valid for the bus's life."""
         ...
 
+    def provide_snapshot(self, snapshot: Callable[[], list[EngineEvent]]) -> None:
+        """Set the function that gives the state to whoever asks for it."""
+        ...
+
     def flush(self) -> None:
         """End the step."""
         ...
@@ -42,6 +46,11 @@ class Subscription:
     def request_snapshot(self) -> None:
         """Ask for a Hello and a PoolSnapshot in one of the next batches."""
         self.snapshot_wanted = True
+
+    @property
+    def queued(self) -> int:
+        """Batches that wait to be taken."""
+        return len(self._queue)
 
     def wait(self, timeout: float) -> bool:
         """Wait until a batch may be there; True if so."""
@@ -126,6 +135,9 @@ class NullBus:
     @property
     def emit(self) -> Callable[[EngineEvent], None]:
         return _forget
+
+    def provide_snapshot(self, snapshot: Callable[[], list[EngineEvent]]) -> None:
+        """Nobody will ask."""
 
     def flush(self) -> None:
         """Nothing was collected."""

@@ -1,4 +1,4 @@
-"""Two engines under load and a sidecar that is stopped for a while: `python -m tests.sidecar_pause`.
+"""Two engines under load and a sidecar that is stopped for a while.
 
     python -m tests.sidecar_pause --minutes 5 --pause 30
 
@@ -112,8 +112,10 @@ def run(minutes: float, pause: float, say: Callable[[str], None]) -> dict[str, o
                 for server in servers:
                     same, count = compare(server, beside)
                     compared, equal, lines = compared + 1, equal + same, lines + count
-                say(f"{phase}: {rates[phase][-1] if rates[phase] else 0:.0f} tokens/s, "
-                    f"{equal} of {compared} comparisons equal")
+                say(
+                    f"{phase}: {rates[phase][-1] if rates[phase] else 0:.0f} tokens/s, "
+                    f"{equal} of {compared} comparisons equal"
+                )
             healed = {
                 server.name: {
                     name: sample(beside.page(server.name), f"kvscope_{name}")

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from engine.block_pool import BlockPool
-from kvscope_events.bus import EventBus, Subscription
-from kvscope_events.events import PrefixLookup
 from engine.workload.mooncake import TRACE_BLOCK_TOKENS, TraceError, read_trace
 from exporter.fold import Ledger
+from kvscope_events.bus import EventBus, Subscription
+from kvscope_events.events import PrefixLookup
 
 
 def replay(paths: Iterable[Sequence[int]], capacity: int) -> tuple[int, int]:
@@ -51,10 +51,10 @@ def replay(paths: Iterable[Sequence[int]], capacity: int) -> tuple[int, int]:
 
 
 def _fold(events: Subscription, ledger: Ledger) -> tuple[int, int]:
-    batch = events.take()
-    assert batch is not None
+    taken = events.take()
+    assert taken is not None
     hits = queried = 0
-    for event in batch.events:
+    for event in taken[0].events:
         ledger.apply(event)
         if isinstance(event, PrefixLookup):
             hits += event.hit_blocks

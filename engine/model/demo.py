@@ -8,7 +8,7 @@ from tokenizers import decoders, models, pre_tokenizers
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, TokenizersBackend
 
-from engine.model.attention import IMPLEMENTATION
+from engine.model.attention.interface import IMPLEMENTATION
 from engine.model.byte_alphabet import BYTE_TO_CHAR
 
 NAME = "demo"

@@ -23,7 +23,7 @@ from transformers.utils import logging as transformers_logging
 from engine.config import ModelConfig
 from engine.model import demo
 from engine.model.architecture import check_config, check_model_type
-from engine.model.attention import IMPLEMENTATION
+from engine.model.attention.interface import IMPLEMENTATION
 from engine.model.checkpoint import check_files
 from engine.model.errors import (
     CheckpointError,
@@ -37,7 +37,8 @@ from engine.model.errors import (
 from engine.model.limits import max_model_len
 from engine.model.probe import probe
 from engine.model.tokenizer import Tokenizer
-from engine.model.weights import buffer_bytes, parameter_bytes
+from engine.model.weights import weight_bytes
+from engine.sizing.model_source import local_path
 
 logger = logging.getLogger(__name__)
 
@@ -52,26 +53,11 @@ class LoadedModel:
     model: PreTrainedModel
     tokenizer: Tokenizer
 
-    @property
-    def weight_bytes(self) -> int:
-        """Parameters and buffers, tied ones once."""
-        return self.parameter_bytes + self.buffer_bytes
-
-    @property
-    def parameter_bytes(self) -> int:
-        """What the checkpoint brought; tied ones once."""
-        return parameter_bytes(self.model)
-
-    @property
-    def buffer_bytes(self) -> int:
-        """Other tensors of the model: tables of rotary angles, mostly."""
-        return buffer_bytes(self.model)
-
 
 def load_model(config: ModelConfig) -> LoadedModel:
-    """Load, check and probe. Raises a CheckpointError of one line; writes nothing to the terminal.
+    """Load, check and probe a model. Raises a CheckpointError of one line; prints nothing.
 
-    Only a name that is no local path goes to the network.
+    Only a name on the hub goes to the network.
     """
     started = time.monotonic()
     device = device_of(config)
@@ -88,7 +74,7 @@ def load_model(config: ModelConfig) -> LoadedModel:
         loaded.model.config.model_type,
         loaded.model.dtype,
         loaded.model.device,
-        loaded.weight_bytes / 2**20,
+        weight_bytes(loaded.model) / 2**20,
         length,
         time.monotonic() - started,
     )
@@ -96,7 +82,7 @@ def load_model(config: ModelConfig) -> LoadedModel:
 
 
 def device_of(config: ModelConfig) -> torch.device:
-    """Where the model is to live."""
+    """The device that the model is loaded to."""
     name: str = config.device
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
@@ -131,8 +117,8 @@ def _load_checkpoint(config: ModelConfig, device: torch.device) -> LoadedModel:
 
 def _local_folder(model: str) -> Path:
     """The folder itself, or the hub's snapshot of a name, downloaded where it is not cached."""
-    path = Path(model).expanduser()
-    if path.is_dir() or model.startswith(("/", ".", "~")) or model.count("/") > 1:
+    path = local_path(model)
+    if path is not None:
         return path
     logger.info("%s is no folder here: asking the hub", model)
     try:
@@ -194,7 +180,7 @@ def _load_tokenizer(model: str, folder: Path, eos_token_ids: frozenset[int]) -> 
 
 
 def _eos_token_ids(model: PreTrainedModel) -> frozenset[int]:
-    """One or several, of the generation config where there is one, else of the config."""
+    """End-of-sequence tokens of the generation config where there is one, else of the config."""
     eos: object = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
     if eos is None:
         eos = getattr(model.config.get_text_config(decoder=True), "eos_token_id", None)

@@ -5,20 +5,25 @@ logits are compared with a plain forward pass. Whatever a model does that paged 
 know (another mask, biases, sinks, its own cache) shows here, not in a user's output.
 """
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from engine.hashing import PrefixHasher
 from engine.model.architecture import expected_windows
-from engine.model.attention import IMPLEMENTATION, PagedStep, UnsupportedAttentionError
+from engine.model.attention.backend import LayerOptions
+from engine.model.attention.interface import (
+    IMPLEMENTATION,
+    PagedStep,
+    UnsupportedAttentionError,
+)
+from engine.model.attention.torch_backend import TorchAttention
 from engine.model.errors import UnsupportedArchitectureError, first_line
 from engine.model.kv_cache import KVCache, kv_layout
-from engine.model.metadata import DecodeGroup, StepBatch
 from engine.model.runner import step_logits
-from engine.request import Request, SamplingParams, ScheduledSequence
+from engine.model.step_batch import StepBatch
+from engine.sequence import SamplingParams, Sequence
+from engine.step_plan import ScheduledSequence
 
 _BLOCK_SIZE = 4
 _LENGTHS = (9, 12, 13, 15)
@@ -27,21 +32,19 @@ _HALF_TOLERANCE = 0.1
 """Relative error of logits; 16-bit rounding alone gives about 0.01, a wrong mask about 1."""
 
 _BROKEN = (TypeError, ValueError, AttributeError, LookupError, RuntimeError)
-"""What a model raises that does not expect the step's keyword, or no cache of its own."""
+"""Errors of models that cannot run without a cache of their own or with our attention."""
 
 
-class _RecordingBatch(StepBatch):
+class _WindowRecorder(TorchAttention):
     """Notes which window each layer asks for, in the order the layers run."""
 
-    def __init__(
-        self, rows: Sequence[ScheduledSequence], cache: KVCache, windows: list[int | None]
-    ) -> None:
-        super().__init__(rows, cache.layout, cache.device)
+    def __init__(self, batch: StepBatch, cache: KVCache, windows: list[int | None]) -> None:
+        super().__init__(batch, cache)
         self._windows = windows
 
-    def decode_groups(self, window: int | None) -> list[DecodeGroup]:
-        self._windows.append(window)
-        return super().decode_groups(window)
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, options: LayerOptions) -> Tensor:
+        self._windows.append(options.window)
+        return super().attend(query, key, value, options)
 
 
 def probe(model: PreTrainedModel, name: str) -> None:
@@ -50,11 +53,11 @@ def probe(model: PreTrainedModel, name: str) -> None:
     About four forward passes of 15 to 49 tokens. Leaves the model as it was.
     """
     layout = kv_layout(model.config, _BLOCK_SIZE, model.dtype)
-    requests = _requests(model.config.get_text_config(decoder=True).vocab_size)
-    cache = KVCache(layout, sum(len(request.block_table) for request in requests), model.device)
+    sequences = _sequences(model.config.get_text_config(decoder=True).vocab_size)
+    cache = KVCache(layout, sum(len(sequence.block_table) for sequence in sequences), model.device)
     windows: list[int | None] = []
     try:
-        paged = _paged_logits(model, cache, requests, windows)
+        paged = _paged_logits(model, cache, sequences, windows)
     except torch.OutOfMemoryError:
         raise
     except (UnsupportedAttentionError, *_BROKEN) as error:
@@ -62,7 +65,7 @@ def probe(model: PreTrainedModel, name: str) -> None:
             name, f"{model.config.model_type} does not run on paged attention ({first_line(error)})"
         ) from error
     _check_layers(model, cache, name, windows)
-    plain = _plain_logits(model, requests)
+    plain = _plain_logits(model, sequences)
     errors = (paged - plain).norm(dim=-1) / plain.norm(dim=-1).clamp_min(1e-12)
     deviation = float(errors.median())  # rounding may route one token to another expert
     if not deviation <= _TOLERANCES.get(model.dtype, _HALF_TOLERANCE):
@@ -73,41 +76,43 @@ def probe(model: PreTrainedModel, name: str) -> None:
         )
 
 
-def _requests(vocab_size: int) -> list[Request]:
-    """Scattered block tables that together use every block once."""
+def _sequences(vocab_size: int) -> list[Sequence]:
+    """Four sequences with scattered block tables that together use every block once."""
     num_blocks = [-(-length // _BLOCK_SIZE) for length in _LENGTHS]
-    requests = []
+    sequences = []
     free = list(range(sum(num_blocks)))[::-1]
     for number, (length, blocks) in enumerate(zip(_LENGTHS, num_blocks, strict=True)):
         tokens = [(37 * (position + 31 * number) + 11) % vocab_size for position in range(length)]
-        requests.append(
-            Request(
+        sequences.append(
+            Sequence(
+                sequence_id=number,
                 request_id=number,
                 tokens=tokens,
                 prompt_length=length,
                 sampling=SamplingParams(max_tokens=1),
                 hasher=PrefixHasher(b"", _BLOCK_SIZE),
-                arrival_ns=0,
                 block_table=[free.pop(0 if block % 2 else -1) for block in range(blocks)],
             )
         )
-    return requests
+    return sequences
 
 
 def _paged_logits(
-    model: PreTrainedModel, cache: KVCache, requests: list[Request], windows: list[int | None]
+    model: PreTrainedModel, cache: KVCache, sequences: list[Sequence], windows: list[int | None]
 ) -> Tensor:
     """(4, V) float32: last logits after a whole prompt, a chunk, and single tokens."""
-    lengths = [len(request.tokens) for request in requests]
+    lengths = [len(sequence.tokens) for sequence in sequences]
     # [0, length // 2) whole, [length // 2, length - 1) as a chunk, [length - 1, length) alone.
     bounds = [(0, length // 2, length - 1, length) for length in lengths]
     for step in range(3):
         rows = [
-            ScheduledSequence(request, bound[step], bound[step + 1] - bound[step])
-            for request, bound in zip(requests, bounds, strict=True)
+            ScheduledSequence(sequence, bound[step], bound[step + 1] - bound[step])
+            for sequence, bound in zip(sequences, bounds, strict=True)
         ]
         windows.clear()
-        logits = step_logits(model, PagedStep(cache, _RecordingBatch(rows, cache, windows)))
+        batch = StepBatch(rows, cache.layout, cache.device)
+        attention = _WindowRecorder(batch, cache, windows)
+        logits = step_logits(model, PagedStep(cache, batch, attention))
     return logits
 
 
@@ -129,16 +134,16 @@ def _check_layers(
 
 
 @torch.inference_mode()
-def _plain_logits(model: PreTrainedModel, requests: list[Request]) -> Tensor:
+def _plain_logits(model: PreTrainedModel, sequences: list[Sequence]) -> Tensor:
     """(4, V) float32 of the model's own attention, one sequence at a time."""
     model.set_attn_implementation("eager")
     try:
         return torch.stack(
             [
                 model(
-                    input_ids=torch.tensor([request.tokens], device=model.device), use_cache=False
+                    input_ids=torch.tensor([sequence.tokens], device=model.device), use_cache=False
                 ).logits[0, -1]
-                for request in requests
+                for sequence in sequences
             ]
         ).float()
     finally:

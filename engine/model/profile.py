@@ -4,8 +4,8 @@
     prompts  as many short prompts as may run at once, sharing the step's budget
     decode   one token for every sequence that may run, over contexts as long as a pool can hold
 
-The temporary cache holds only the tokens that a batch writes: what a sequence read before is block
-0, over and over.
+The temporary cache holds only the tokens that a batch writes; all that a sequence reads besides is
+block 0, again and again.
 """
 
 import torch
@@ -15,14 +15,15 @@ from engine.config import SchedulerConfig
 from engine.hashing import PrefixHasher
 from engine.model.runner import ModelRunner
 from engine.oom import DeviceOutOfMemoryError
-from engine.request import Request, SamplingParams, ScheduledSequence
+from engine.sequence import SamplingParams, Sequence
 from engine.sizing import DeviceMemory, PoolSizeError, format_bytes
+from engine.step_plan import ScheduledSequence, StepPlan
 
 Spans = list[tuple[int, int]]
 """Start and count of each row of a batch."""
 
 _SAMPLING = SamplingParams(max_tokens=1, temperature=1.0, top_p=0.9)
-"""Sorts every row of logits: what takes most."""
+"""Sorting every row of logits is what takes the most memory."""
 
 
 def activation_peak(
@@ -33,7 +34,7 @@ def activation_peak(
     block_size: int,
     pool_tokens: int,
 ) -> int:
-    """Bytes beyond what is allocated now that the worst batch took; leaves nothing allocated.
+    """Bytes that the worst batch took beyond what is allocated now; leaves nothing allocated.
 
     pool_tokens: at least what the pool will hold. Raises PoolSizeError where a batch does not fit.
     """
@@ -76,21 +77,21 @@ def _peak(model: PreTrainedModel, memory: DeviceMemory, spans: Spans, block_size
         written = -(-(start + count) // block_size) - read
         table = [0] * read + list(range(num_blocks, num_blocks + written))
         num_blocks += written
-        rows.append(ScheduledSequence(_request(start + count, table, block_size), start, count))
+        rows.append(ScheduledSequence(_sequence(start + count, table, block_size), start, count))
     runner = ModelRunner(model, num_blocks=num_blocks, block_size=block_size)
     before = memory.allocated()
     memory.reset_peak()
-    runner.execute(rows)
+    runner.execute(StepPlan(rows))
     return memory.peak() - before
 
 
-def _request(length: int, table: list[int], block_size: int) -> Request:
-    return Request(
+def _sequence(length: int, table: list[int], block_size: int) -> Sequence:
+    return Sequence(
+        sequence_id=0,
         request_id=0,
         tokens=[0] * length,
         prompt_length=length,
         sampling=_SAMPLING,
         hasher=PrefixHasher(b"", block_size),
-        arrival_ns=0,
         block_table=table,
     )

@@ -1,21 +1,21 @@
 """One step of the model: compute the KV of the scheduled tokens, sample where a row is complete."""
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from kvscope_events.events import DeviceMemorySampled
-from engine.model.attention import PagedStep, paged_step
+from engine.model.attention.backend import AttentionBackend
+from engine.model.attention.interface import PagedStep, paged_step
+from engine.model.attention.torch_backend import TorchAttention
 from engine.model.kv_cache import KVCache, KVLayout, kv_layout
-from engine.model.limits import max_model_len
 from engine.model.memory_report import MemoryReporter
-from engine.model.metadata import StepBatch
-from engine.model.oom import out_of_memory_is_told
+from engine.model.oom import device_out_of_memory
 from engine.model.sampler import Sampler
+from engine.model.step_batch import StepBatch
 from engine.model.weights import weight_bytes
-from engine.request import SampledToken, ScheduledSequence
+from engine.runner import SampledToken
+from engine.step_plan import ScheduledSequence, StepPlan
+from kvscope_events.events import DeviceMemorySampled
 
 
 class ModelRunner:
@@ -32,12 +32,14 @@ class ModelRunner:
         block_size: int,
         seed: int = 0,
         profiled_peak: int = 0,
+        attention: AttentionBackend = TorchAttention,
     ) -> None:
         """Allocates num_blocks * bytes_per_block.
 
-        seed: for requests that bring none. profiled_peak: bytes that start-up's largest step took.
+        seed: for calls that bring none. profiled_peak: bytes that start-up's largest step took.
         """
         self._model = model
+        self._attention = attention
         self.layout: KVLayout = kv_layout(model.config, block_size, model.dtype)
         self.cache = KVCache(self.layout, num_blocks, model.device)
         self._sampler = Sampler(seed)
@@ -49,30 +51,22 @@ class ModelRunner:
         )
 
     @property
-    def max_model_len(self) -> int:
-        """Positions that the model was made for."""
-        return max_model_len(self._model.config)
-
-    @property
     def vocab_size(self) -> int:
         """Columns of the logits; may exceed the tokenizer's vocabulary."""
         size: int = self._model.config.get_text_config(decoder=True).vocab_size
         return size
 
-    @property
-    def bytes_per_block(self) -> int:
-        return self.layout.bytes_per_block
-
-    def execute(self, rows: Sequence[ScheduledSequence]) -> list[SampledToken | None]:
+    def execute(self, plan: StepPlan) -> list[SampledToken | None]:
         """Write the rows' KV and return each row's next token, None where it does not sample.
 
         Every row's block table must cover its tokens, and no two rows may write the same slot.
 
         Raises DeviceOutOfMemoryError; the step can then be tried again, smaller.
         """
-        with out_of_memory_is_told():
+        rows = plan.rows
+        with device_out_of_memory():
             logits = self.forward_logits(rows)
-            tokens = self._sampler.sample(logits, [row.request for row in rows if row.samples])
+            tokens = self._sampler.sample(logits, [row.sequence for row in rows if row.samples])
         sampled = iter(tokens)
         return [next(sampled) if row.samples else None for row in rows]
 
@@ -85,10 +79,11 @@ class ModelRunner:
         """Where the device's memory is now, as far as this process knows."""
         return self._memory.sample()
 
-    def forward_logits(self, rows: Sequence[ScheduledSequence]) -> Tensor:
+    def forward_logits(self, rows: list[ScheduledSequence]) -> Tensor:
         """Write the rows' KV. Returns (S, vocab_size) float32: the S rows that sample, in order."""
         batch = StepBatch(rows, self.layout, self.cache.device)
-        return step_logits(self._model, PagedStep(self.cache, batch))
+        step = PagedStep(self.cache, batch, self._attention(batch, self.cache))
+        return step_logits(self._model, step)
 
 
 @torch.inference_mode()

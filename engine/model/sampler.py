@@ -1,34 +1,33 @@
 """The next token of each row: greedy, or drawn by a number that depends on nothing but the row.
 
-A draw needs one uniform number. It is a hash of the request's seed and the token's position, so
-there is no generator to keep: preemption, batch order and device do not change what a request
+A draw needs one uniform number. It is a hash of the call's seed and the token's position, so
+there is no generator to keep: preemption, batch order and device do not change what a sequence
 draws, and nothing has to be released when it ends.
 """
-
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from engine.request import Request, SampledToken
+from engine.runner import SampledToken
+from engine.sequence import Sequence
 
 _MASK = (1 << 64) - 1
 
 
 class Sampler:
-    """Chooses tokens. `seed` serves requests without a seed of their own."""
+    """Chooses tokens. `seed` serves calls without a seed of their own."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
 
-    def sample(self, logits: Tensor, requests: Sequence[Request]) -> list[SampledToken]:
-        """One token per row. logits: (N, V) float32, row i belonging to requests[i]."""
+    def sample(self, logits: Tensor, sequences: list[Sequence]) -> list[SampledToken]:
+        """One token per row. logits: (N, V) float32, row i belonging to sequences[i]."""
         chosen: list[int] = logits.argmax(dim=-1).tolist()
         plain: list[int] = []
         filtered: list[int] = []
         reported: list[int] = []
-        for row, request in enumerate(requests):
-            sampling = request.sampling
+        for row, sequence in enumerate(sequences):
+            sampling = sequence.sampling
             if sampling.temperature != 0.0:
                 narrowed = sampling.top_k > 0 or sampling.top_p < 1.0
                 (filtered if narrowed else plain).append(row)
@@ -36,21 +35,21 @@ class Sampler:
                 reported.append(row)
         for rows, draw in ((plain, _draw), (filtered, _draw_filtered)):
             if rows:
-                uniforms = [self._uniform(requests[row]) for row in rows]
-                drawn = draw(logits[rows], [requests[row] for row in rows], uniforms)
+                uniforms = [self._uniform(sequences[row]) for row in rows]
+                drawn = draw(logits[rows], [sequences[row] for row in rows], uniforms)
                 for row, token_id in zip(rows, drawn, strict=True):
                     chosen[row] = token_id
         tokens = [SampledToken(token_id) for token_id in chosen]
         if reported:
-            _report(tokens, logits, requests, reported)
+            _report(tokens, logits, sequences, reported)
         return tokens
 
-    def _uniform(self, request: Request) -> float:
-        """In [0, 1), for the token that follows the request's last."""
-        seed = request.sampling.seed
+    def _uniform(self, sequence: Sequence) -> float:
+        """A number in [0, 1) for the token that follows the sequence's last."""
+        seed = sequence.sampling.seed
         if seed is None:
-            seed = _mix(_mix(self._seed) ^ request.request_id)
-        return (_mix(_mix(seed) ^ len(request.tokens)) >> 11) * 2.0**-53
+            seed = _mix(_mix(self._seed) ^ sequence.sequence_id)
+        return (_mix(_mix(seed) ^ len(sequence.tokens)) >> 11) * 2.0**-53
 
 
 def _mix(number: int) -> int:
@@ -61,32 +60,34 @@ def _mix(number: int) -> int:
     return number ^ (number >> 31)
 
 
-def _probabilities(logits: Tensor, requests: Sequence[Request]) -> Tensor:
+def _probabilities(logits: Tensor, sequences: list[Sequence]) -> Tensor:
     """(N, V) float64, scaled by temperature. Shifted first: tiny temperatures must not overflow."""
-    temperatures = _column([request.sampling.temperature for request in requests], logits)
+    temperatures = _column([sequence.sampling.temperature for sequence in sequences], logits)
     shifted = logits - logits.amax(dim=-1, keepdim=True)
     return (shifted / temperatures).softmax(dim=-1)
 
 
-def _draw(logits: Tensor, requests: Sequence[Request], uniforms: list[float]) -> list[int]:
+def _draw(logits: Tensor, sequences: list[Sequence], uniforms: list[float]) -> list[int]:
     """Token ids from the whole vocabulary. logits: (N, V). uniforms: N, in [0, 1)."""
-    cumulative = _probabilities(logits, requests).cumsum(dim=-1)
+    cumulative = _probabilities(logits, sequences).cumsum(dim=-1)
     targets = _column(uniforms, logits) * cumulative[:, -1:]
     indices = torch.searchsorted(cumulative, targets, right=True)
     drawn: list[int] = indices.clamp_(max=logits.shape[1] - 1)[:, 0].tolist()
     return drawn
 
 
-def _draw_filtered(logits: Tensor, requests: Sequence[Request], uniforms: list[float]) -> list[int]:
+def _draw_filtered(logits: Tensor, sequences: list[Sequence], uniforms: list[float]) -> list[int]:
     """Token ids from each row's top_k tokens, and of those from the likeliest of mass top_p."""
     vocab_size = logits.shape[1]
-    ordered, token_ids = _probabilities(logits, requests).sort(dim=-1, descending=True, stable=True)
+    ordered, token_ids = _probabilities(logits, sequences).sort(
+        dim=-1, descending=True, stable=True
+    )
     cumulative = ordered.cumsum(dim=-1)
     # Ranks [0, last] stay: the first top_k, then up to the rank that completes top_p of their mass.
-    top_k = [min(request.sampling.top_k or vocab_size, vocab_size) for request in requests]
+    top_k = [min(sequence.sampling.top_k or vocab_size, vocab_size) for sequence in sequences]
     last_by_k = torch.tensor(top_k, device=logits.device)[:, None] - 1
     mass = cumulative.gather(1, last_by_k)
-    top_p = _column([request.sampling.top_p for request in requests], logits)
+    top_p = _column([sequence.sampling.top_p for sequence in sequences], logits)
     last = torch.searchsorted(cumulative, top_p * mass).minimum(last_by_k)
     targets = _column(uniforms, logits) * cumulative.gather(1, last)
     ranks = torch.searchsorted(cumulative, targets, right=True).minimum(last)
@@ -100,13 +101,13 @@ def _column(numbers: list[float], like: Tensor) -> Tensor:
 
 
 def _report(
-    tokens: list[SampledToken], logits: Tensor, requests: Sequence[Request], rows: list[int]
+    tokens: list[SampledToken], logits: Tensor, sequences: list[Sequence], rows: list[int]
 ) -> None:
     """Replace the tokens of `rows` by ones that carry log probabilities."""
     logprobs = logits[rows].log_softmax(dim=-1)
     chosen_ids = torch.tensor([tokens[row].token_id for row in rows], device=logits.device)
     chosen: list[float] = logprobs.gather(1, chosen_ids[:, None])[:, 0].tolist()
-    counts = [requests[row].sampling.logprobs or 0 for row in rows]
+    counts = [sequences[row].sampling.logprobs or 0 for row in rows]
     best = logprobs.topk(min(max(counts), logits.shape[1]), dim=-1)
     best_ids: list[list[int]] = best.indices.tolist()
     best_logprobs: list[list[float]] = best.values.tolist()

@@ -1,6 +1,6 @@
 """Runs the choices of one API call and writes the answer, whole or as server-sent events.
 
-What the two APIs word differently is behind `Wording`; this file knows only choices and pieces.
+The two APIs differ in their `Wording`; this file knows only choices and pieces.
 """
 
 import asyncio
@@ -52,28 +52,20 @@ class Answer:
 
     dispatcher: Dispatcher
     tokenizer: Tokenizer
-    requests: Sequence[Request]
-    stops: Sequence[str]
+    request: Request
+    stops: list[str]
     wording: Wording
-    choices_per_prompt: int
-
-    def submit(self) -> None:
-        """Start every choice, or none: raises what `Dispatcher.submit` raises."""
-        try:
-            for request in self.requests:
-                self.dispatcher.submit(request)
-        except Exception:
-            self.close()
-            raise
 
     def close(self) -> None:
         """Abort what still runs."""
-        for request in self.requests:
-            self.dispatcher.close(request)
+        self.dispatcher.close(self.request)
 
     async def respond(self, http_request: HttpRequest, *, stream: bool, usage: bool) -> Response:
-        """Submit and answer; a client that goes away ends its requests."""
-        self.submit()
+        """Submit and answer; a client that goes away ends its call.
+
+        Raises what `Dispatcher.submit` raises.
+        """
+        self.dispatcher.submit(self.request)
         if stream:
             return _EventStream(self, include_usage=usage)
         try:
@@ -84,7 +76,7 @@ class Answer:
     async def events(self, *, include_usage: bool) -> AsyncIterator[bytes]:
         """The stream as server-sent events."""
         try:
-            for index in range(len(self.requests)):
+            for index in range(len(self.request.sequences)):
                 opening = self.wording.opening(index)
                 if opening is not None:
                     yield _event(opening)
@@ -116,7 +108,7 @@ class Answer:
         return _json(self.wording.whole(choices, self._usage(produced)))
 
     async def _collect(self) -> list[Piece]:
-        choices = [Piece() for _ in self.requests]
+        choices = [Piece() for _ in self.request.sequences]
         async with aclosing(self._pieces()) as pieces:
             async for index, piece in pieces:
                 choices[index].add(piece)
@@ -124,12 +116,14 @@ class Answer:
 
     async def _pieces(self) -> AsyncGenerator[tuple[int, Piece]]:
         """Pieces of all choices as they come."""
-        if len(self.requests) == 1:
+        if len(self.request.sequences) == 1:
             async for piece in self._generate(0):
                 yield 0, piece
             return
         merged: asyncio.Queue[tuple[int, Piece | Exception]] = asyncio.Queue()
-        tasks = [asyncio.ensure_future(self._feed(i, merged)) for i in range(len(self.requests))]
+        tasks = [
+            asyncio.ensure_future(self._feed(i, merged)) for i in range(len(self.request.sequences))
+        ]
         try:
             unfinished = len(tasks)
             while unfinished:
@@ -150,16 +144,15 @@ class Answer:
             merged.put_nowait((index, error))
 
     def _generate(self, index: int) -> AsyncIterator[Piece]:
-        return generate(self.dispatcher, self.tokenizer, self.requests[index], self.stops)
+        return generate(self.dispatcher, self.tokenizer, self.request.sequences[index], self.stops)
 
     def _usage(self, produced: int) -> dict[str, Any]:
-        """Each prompt counts once, however many choices it has; found tokens likewise."""
-        firsts = self.requests[:: self.choices_per_prompt]
-        prompt = sum(request.prompt_length for request in firsts)
+        """Each prompt counts once, however many choices it has, and so do its cached tokens."""
+        prompt = self.request.prompt_tokens
         found = [
-            request.prompt_length - request.computed_prompt_tokens
-            for request in firsts
-            if request.computed_prompt_tokens is not None
+            sequence.prompt_length - sequence.computed_prompt_tokens
+            for sequence in self.request.prompts
+            if sequence.computed_prompt_tokens is not None
         ]
         return {
             "prompt_tokens": prompt,
@@ -170,7 +163,7 @@ class Answer:
 
 
 class _EventStream(StreamingResponse):
-    """A stream that ends its requests however it ends, even before its first byte."""
+    """A stream that ends its call however it ends, even before its first byte."""
 
     def __init__(self, answer: Answer, *, include_usage: bool) -> None:
         super().__init__(

@@ -36,8 +36,12 @@ def create_app(
     scheduler: SchedulerConfig,
     config: ApiConfig,
     routers: Iterable[APIRouter] = (),
+    guarded_routers: Iterable[APIRouter] = (),
 ) -> FastAPI:
-    """The app over a running engine; `routers` add what others serve on the same port."""
+    """The app over a running engine, and what others serve on the same port.
+
+    routers: open to everybody. guarded_routers: ask for the API key, where there is one.
+    """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -53,6 +57,7 @@ def create_app(
         completions_router(dispatcher, tokenizer, factory, model.name),
         chat_router(dispatcher, tokenizer, factory, model.name),
         _control_router(dispatcher, model, scheduler),
+        *guarded_routers,
     ):
         app.include_router(guarded, dependencies=guard)
     for router in (_health_router(dispatcher), *routers):

@@ -29,11 +29,11 @@ class ChatWording:
         body: ChatCompletionRequest,
         model: str,
         tokenizer: Tokenizer,
-        requests: Sequence[Request],
+        request: Request,
     ) -> None:
         self._body = body
         self._tokenizer = tokenizer
-        self._prompt = requests[0].tokens[: requests[0].prompt_length]
+        self._prompt = request.sequences[0].prompt
         self._head = {
             "id": f"chatcmpl-{uuid.uuid4().hex}",
             "object": "chat.completion",
@@ -113,10 +113,9 @@ def chat_router(
         )
         logprobs = (body.top_logprobs or 0) if body.logprobs else None
         sampling = factory.sampling(body, len(prompt), wanted, logprobs)
-        trace = trace_id(traceparent)
-        requests = [factory.build(body, prompt, sampling, i, trace) for i in range(body.n)]
-        wording = ChatWording(body, model, tokenizer, requests)
-        answer = Answer(dispatcher, tokenizer, requests, body.stop_strings, wording, body.n)
+        request = factory.build(body, [(prompt, sampling)], trace_id(traceparent))
+        wording = ChatWording(body, model, tokenizer, request)
+        answer = Answer(dispatcher, tokenizer, request, body.stop_strings, wording)
         return await answer.respond(http_request, stream=body.stream, usage=body.include_usage)
 
     return router

@@ -21,18 +21,18 @@ from engine.server.protocol import MAX_CHOICES, CompletionRequest
 from engine.server.requests import RequestFactory, trace_id
 
 DEFAULT_MAX_TOKENS = 16
-"""What OpenAI's API and vLLM take when the caller names none."""
+"""The default of OpenAI's API and of vLLM."""
 
 
 class CompletionWording:
     """OpenAI's `text_completion` objects."""
 
     def __init__(
-        self, body: CompletionRequest, model: str, tokenizer: Tokenizer, requests: Sequence[Request]
+        self, body: CompletionRequest, model: str, tokenizer: Tokenizer, request: Request
     ) -> None:
         self._body = body
         self._tokenizer = tokenizer
-        self._requests = requests
+        self._sequences = request.sequences
         self._opened: set[int] = set()
         self._head = {
             "id": f"cmpl-{uuid.uuid4().hex}",
@@ -64,8 +64,7 @@ class CompletionWording:
         if self._body.return_token_ids:
             choice["token_ids"] = [token.token_id for token in piece.tokens]
             if index not in self._opened:
-                request = self._requests[index]
-                choice["prompt_token_ids"] = request.tokens[: request.prompt_length]
+                choice["prompt_token_ids"] = self._sequences[index].prompt
         self._opened.add(index)
         return choice
 
@@ -101,13 +100,13 @@ def completions_router(
         factory.check_model(body.model)
         prompts = await _prompts(body, tokenizer)
         wanted = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
-        trace = trace_id(traceparent)
-        requests = []
-        for prompt in prompts:
-            sampling = factory.sampling(body, len(prompt), wanted, body.logprobs)
-            requests += [factory.build(body, prompt, sampling, i, trace) for i in range(body.n)]
-        wording = CompletionWording(body, model, tokenizer, requests)
-        answer = Answer(dispatcher, tokenizer, requests, body.stop_strings, wording, body.n)
+        sampled = [
+            (prompt, factory.sampling(body, len(prompt), wanted, body.logprobs))
+            for prompt in prompts
+        ]
+        request = factory.build(body, sampled, trace_id(traceparent))
+        wording = CompletionWording(body, model, tokenizer, request)
+        answer = Answer(dispatcher, tokenizer, request, body.stop_strings, wording)
         return await answer.respond(http_request, stream=body.stream, usage=body.include_usage)
 
     return router

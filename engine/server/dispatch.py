@@ -1,14 +1,16 @@
-"""Carries step outputs from the engine's thread to the coroutine that waits for each request."""
+"""Carries step outputs from the engine's thread to the coroutine that waits for each sequence."""
 
 import asyncio
 from collections.abc import AsyncIterator
 
 from engine.request import Request
-from engine.step_loop import StepLoop, StepOutput
+from engine.sequence import Sequence
+from engine.step import StepOutput
+from engine.step_loop import StepLoop
 
 
 class _Mailbox:
-    """Outputs of one request; what came since the last look is read at once."""
+    """Outputs of one sequence; what came since the last look is read at once."""
 
     def __init__(self) -> None:
         self.finished = False
@@ -59,30 +61,38 @@ class Dispatcher:
                 raise
 
     def submit(self, request: Request) -> None:
-        """Start a request, to be ended with `close`.
+        """Start every sequence of a call, to be ended with `close`.
 
         Raises QueueFullError or EngineUnavailableError; then there is nothing to close.
         """
         self.engine.submit(request)
-        self._mailboxes[request.request_id] = _Mailbox()  # filled by this thread: not before now
+        for sequence in request.sequences:  # `_deliver` runs on this thread, so not before now
+            self._mailboxes[sequence.sequence_id] = _Mailbox()
 
-    async def outputs(self, request: Request) -> AsyncIterator[list[StepOutput]]:
-        """The outputs of a submitted request, in order, until it ends."""
-        mailbox = self._mailboxes[request.request_id]
+    async def outputs(self, sequence: Sequence) -> AsyncIterator[list[StepOutput]]:
+        """The outputs of a submitted sequence, in order, until it ends."""
+        mailbox = self._mailboxes[sequence.sequence_id]
         while True:
             outputs = await mailbox.take()
             yield outputs
             if outputs[-1].finish_reason is not None:
                 return
 
+    def stop(self, sequence: Sequence) -> None:
+        """End one sequence whose text is complete; the others of its call go on."""
+        mailbox = self._mailboxes.get(sequence.sequence_id)
+        if mailbox is not None:  # otherwise the whole call is closed already
+            mailbox.finished = True
+            self.engine.abort_sequence(sequence, "stop")
+
     def close(self, request: Request) -> None:
-        """Forget a request; one that still runs is aborted. Idempotent."""
-        mailbox = self._mailboxes.pop(request.request_id, None)
-        if mailbox is not None and not mailbox.finished:
+        """Forget a call; what still runs of it is aborted. Idempotent."""
+        mailboxes = [self._mailboxes.pop(s.sequence_id, None) for s in request.sequences]
+        if any(mailbox is not None and not mailbox.finished for mailbox in mailboxes):
             self.engine.abort(request.request_id)
 
     def _deliver(self, outputs: list[StepOutput]) -> None:
         for output in outputs:
-            mailbox = self._mailboxes.get(output.request_id)
+            mailbox = self._mailboxes.get(output.sequence_id)
             if mailbox is not None:
                 mailbox.put(output)

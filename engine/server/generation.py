@@ -1,13 +1,14 @@
 """One choice of an answer: tokens in, text out, ended by the engine or by a stop string."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from kvscope_events.events import FinishReason
 from engine.model.tokenizer import Tokenizer
-from engine.request import Request, SampledToken
+from engine.runner import SampledToken
+from engine.sequence import Sequence
 from engine.server.dispatch import Dispatcher
 from engine.server.stop_strings import StopStrings
+from kvscope_events.events import FinishReason
 
 
 class GenerationError(Exception):
@@ -32,9 +33,9 @@ class Piece:
 
 
 async def generate(
-    dispatcher: Dispatcher, tokenizer: Tokenizer, request: Request, stops: Sequence[str]
+    dispatcher: Dispatcher, tokenizer: Tokenizer, sequence: Sequence, stops: list[str]
 ) -> AsyncIterator[Piece]:
-    """Yields the pieces of a submitted request, several steps in one if the reader is slow.
+    """Yields the pieces of a submitted sequence, several steps in one if the reader is slow.
 
     Text never contains a stop string, the token that stopped it or half a character. Raises
     GenerationError if the engine fails.
@@ -42,7 +43,7 @@ async def generate(
     detokenizer = tokenizer.detokenizer()
     stop_strings = StopStrings(stops)
     length = 0  # characters decoded, shown or held back
-    async for outputs in dispatcher.outputs(request):
+    async for outputs in dispatcher.outputs(sequence):
         piece = Piece()
         for _, token, finish_reason in outputs:
             if finish_reason == "error":
@@ -59,7 +60,7 @@ async def generate(
             shown, stopped = stop_strings.add(text)
             piece.text += shown
             if stopped:
-                dispatcher.engine.abort(request.request_id, "stop")
+                dispatcher.stop(sequence)
                 piece.finish_reason = "stop"
                 yield piece
                 return

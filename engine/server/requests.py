@@ -1,14 +1,14 @@
-"""From an API request to engine requests: limits of the model are checked here, by field."""
+"""From a call's body to the engine's request: the model's limits are checked here, by field."""
 
 import itertools
 import re
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from engine.config import SchedulerConfig
 from engine.hashing import PrefixHasher, chain_seed
-from engine.request import Request, SamplingParams
+from engine.request import Request
+from engine.sequence import SamplingParams, Sequence
 from engine.server.errors import BadRequestError
 from engine.server.protocol import ChatCompletionRequest, GenerationRequest
 
@@ -18,11 +18,11 @@ _NO_TRACE = "0" * 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedModel:
-    """What the API needs to know of the model."""
+    """Facts about the model that the API needs."""
 
     name: str
     vocab_size: int
-    """Token ids are below this."""
+    """Upper bound of token ids, exclusive."""
     block_size: int
     created: int
     """Unix time at which the model was ready."""
@@ -35,12 +35,13 @@ def trace_id(traceparent: str | None) -> str:
 
 
 class RequestFactory:
-    """Builds validated engine requests with ids that grow by one."""
+    """Builds validated requests; requests and sequences are numbered apart, by one each."""
 
     def __init__(self, model: ServedModel, scheduler: SchedulerConfig) -> None:
         self._model = model
         self._scheduler = scheduler
-        self._ids = itertools.count()
+        self._request_ids = itertools.count()
+        self._sequence_ids = itertools.count()
 
     def check_model(self, name: str | None) -> None:
         """Raises BadRequestError unless the name is the served one, or absent."""
@@ -90,14 +91,39 @@ class RequestFactory:
         )
 
     def build(
-        self,
-        body: GenerationRequest,
-        prompt: Sequence[int],
-        sampling: SamplingParams,
-        choice: int,
-        trace: str,
+        self, body: GenerationRequest, prompts: list[tuple[list[int], SamplingParams]], trace: str
     ) -> Request:
-        """One engine request. choice: number among the n of this prompt; shifts a given seed."""
+        """The request of one call: body.n sequences for each prompt, sampled as given with it.
+
+        The number of a choice among the n of its prompt is added to a given seed.
+        """
+        for prompt, _ in prompts:
+            self._check_tokens(body, prompt)
+        request_id = next(self._request_ids)
+        seed = chain_seed(self._model.name, salt=body.cache_salt or "")
+        sequences = [
+            Sequence(
+                sequence_id=next(self._sequence_ids),
+                request_id=request_id,
+                tokens=list(prompt),
+                prompt_length=len(prompt),
+                sampling=_for_choice(sampling, choice),
+                hasher=PrefixHasher(seed, self._model.block_size),
+            )
+            for prompt, sampling in prompts
+            for choice in range(body.n)
+        ]
+        return Request(
+            request_id=request_id,
+            sequences=sequences,
+            arrival_ns=time.monotonic_ns(),
+            choices_per_prompt=body.n,
+            priority=body.priority,
+            tenant=body.user or "",
+            trace_id=trace,
+        )
+
+    def _check_tokens(self, body: GenerationRequest, prompt: list[int]) -> None:
         if not prompt:
             param = _prompt_field(body)
             raise BadRequestError(param, f"{param}: must hold at least one token")
@@ -107,20 +133,12 @@ class RequestFactory:
                 "prompt",
                 f"prompt: token id {highest} is outside the vocabulary of {self._model.vocab_size}",
             )
-        if choice and sampling.seed is not None:
-            sampling = replace(sampling, seed=sampling.seed + choice)
-        seed = chain_seed(self._model.name, salt=body.cache_salt or "")
-        return Request(
-            request_id=next(self._ids),
-            tokens=list(prompt),
-            prompt_length=len(prompt),
-            sampling=sampling,
-            hasher=PrefixHasher(seed, self._model.block_size),
-            arrival_ns=time.monotonic_ns(),
-            priority=body.priority,
-            tenant=body.user or "",
-            trace_id=trace,
-        )
+
+
+def _for_choice(sampling: SamplingParams, choice: int) -> SamplingParams:
+    if not choice or sampling.seed is None:
+        return sampling
+    return replace(sampling, seed=sampling.seed + choice)
 
 
 def _prompt_field(body: GenerationRequest) -> str:

@@ -81,7 +81,7 @@ async def read_counters(http: httpx.AsyncClient, spec: LoadSpec) -> Counters:
 
 
 def parse_counters(exposition: str) -> Counters:
-    """From Prometheus text. Raises ValueError."""
+    """Read counters from Prometheus text. Raises ValueError."""
     samples: dict[str, list[tuple[dict[str, str], float]]] = {}
     for family in text_string_to_metric_families(exposition):
         for sample in family.samples:

@@ -91,7 +91,7 @@ def plan(
         )
         memory = Memory(
             total=_total(gpu, gpu_memory),
-            told=None if kv_cache_memory_bytes is None else parse_bytes(kv_cache_memory_bytes),
+            pool=None if kv_cache_memory_bytes is None else parse_bytes(kv_cache_memory_bytes),
             free_host=None if host_memory is None else parse_bytes(host_memory),
             utilization=gpu_memory_utilization,
             other=parse_bytes(other_memory),

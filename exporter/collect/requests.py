@@ -47,7 +47,9 @@ def collect_steps(families: Families, steps: Steps, _engine: Hello) -> Iterator[
         )
 
 
-def collect_preemption(families: Families, preemption: Preemption, _engine: Hello) -> Iterator[Family]:
+def collect_preemption(
+    families: Families, preemption: Preemption, _engine: Hello
+) -> Iterator[Family]:
     yield families.table("kvscope_preemptions_total", preemption.preemptions)
     yield families.single("kvscope_preemption_discarded_tokens_total", preemption.discarded_tokens)
     yield families.single(

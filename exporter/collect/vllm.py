@@ -40,17 +40,17 @@ def collect_vllm_prefix(families: Families, cache: Cache, _engine: Hello) -> Ite
     yield families.single("vllm:prefix_cache_hits_total", cache.hit_tokens["first"])
 
 
-def collect_vllm_requests(families: Families, requests: Requests, _engine: Hello) -> Iterator[Family]:
+def collect_vllm_requests(
+    families: Families, requests: Requests, _engine: Hello
+) -> Iterator[Family]:
+    """Sequences: each is a request of its own in vLLM's scheduler."""
     if requests.known:
         yield families.single("vllm:num_requests_running", requests.sequences_running)
         yield families.single("vllm:num_requests_waiting", requests.sequences_waiting)
-    yield families.column("vllm:request_success_total", {**requests.finished, "repetition": 0})
 
 
 def collect_vllm_latency(families: Families, latency: Latency, _engine: Hello) -> Iterator[Family]:
-    yield families.histogram("vllm:time_to_first_token_seconds", latency.first_token)
     yield families.histogram("vllm:inter_token_latency_seconds", latency.inter_token)
-    yield families.histogram("vllm:e2e_request_latency_seconds", latency.duration)
 
 
 def collect_vllm(families: Families, vllm: Vllm, engine: Hello) -> Iterator[Family]:
@@ -63,11 +63,13 @@ def collect_vllm(families: Families, vllm: Vllm, engine: Hello) -> Iterator[Fami
     for name, histogram in (
         ("vllm:request_prompt_tokens", vllm.request_prompt_tokens),
         ("vllm:request_generation_tokens", vllm.request_generation_tokens),
-        # One sequence per request: the longest is the only one.
-        ("vllm:request_max_num_generation_tokens", vllm.request_generation_tokens),
+        ("vllm:request_max_num_generation_tokens", vllm.request_longest_tokens),
         ("vllm:request_params_max_tokens", vllm.request_max_tokens),
     ):
         yield families.histogram(name, histogram, tokens)
+    yield families.column("vllm:request_success_total", {**vllm.finished, "repetition": 0})
+    yield families.histogram("vllm:time_to_first_token_seconds", vllm.first_token)
+    yield families.histogram("vllm:e2e_request_latency_seconds", vllm.duration)
     yield families.histogram(
         "vllm:request_time_per_output_token_seconds", vllm.time_per_output_token
     )

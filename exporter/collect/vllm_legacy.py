@@ -18,9 +18,7 @@ def collect_legacy_pool(families: Families, ledger: Ledger, _engine: Hello) -> I
         yield families.single("vllm:kv_cache_block_size", ledger.block_size)
 
 
-def collect_legacy_prefix(
-    families: Families, cache: Cache, engine: Hello
-) -> Iterator[Family]:
+def collect_legacy_prefix(families: Families, cache: Cache, engine: Hello) -> Iterator[Family]:
     queried, hit = cache.queried_tokens["first"], cache.hit_tokens["first"]
     rate = hit / queried if queried else 0.0
     if engine.enable_prefix_caching is False:
@@ -30,10 +28,14 @@ def collect_legacy_prefix(
     yield families.single("vllm:gpu_prefix_cache_hits_total", hit)
 
 
-def collect_legacy_requests(families: Families, requests: Requests, _engine: Hello) -> Iterator[Family]:
+def collect_legacy_requests(
+    families: Families, requests: Requests, _engine: Hello
+) -> Iterator[Family]:
     if requests.known:
         yield families.single("vllm:num_requests_swapped", requests.swapped)
 
 
-def collect_legacy_latency(families: Families, latency: Latency, _engine: Hello) -> Iterator[Family]:
+def collect_legacy_latency(
+    families: Families, latency: Latency, _engine: Hello
+) -> Iterator[Family]:
     yield families.histogram("vllm:time_per_output_token_seconds", latency.inter_token)

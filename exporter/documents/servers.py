@@ -12,7 +12,7 @@ source can tell (`exporter/sources/attachments.py`) and what each family needs
 
 | depth | needs | gives |
 |---|---|---|
-| observer | the engine emits the contract itself, or an observer in it does | every family, exactly |
+| observer | the engine emits the contract, or an observer in it does | every family, exactly |
 
 | server | depth | how |
 |---|---|---|

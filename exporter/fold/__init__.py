@@ -1,22 +1,24 @@
 """One state machine per question; none knows Prometheus."""
 
+from exporter.fold.cache import Cache
 from exporter.fold.census import Census
 from exporter.fold.churn import Churn
-from exporter.fold.device_memory import DeviceMemory
+from exporter.fold.device_memory import DeviceMemory, TimedSample
 from exporter.fold.exhaustion import Exhaustion
 from exporter.fold.fold import Fold
 from exporter.fold.folds import Folds
 from exporter.fold.histogram import Bucket, Exemplar, Histogram
+from exporter.fold.introduction import Introduction
 from exporter.fold.latency import Latency
 from exporter.fold.ledger import Ledger
 from exporter.fold.preemption import Preemption
-from exporter.fold.prefix import Prefix
 from exporter.fold.requests import Requests
 from exporter.fold.steps import Steps
 from exporter.fold.vllm import Vllm
 
 __all__ = [
     "Bucket",
+    "Cache",
     "Census",
     "Churn",
     "DeviceMemory",
@@ -25,11 +27,12 @@ __all__ = [
     "Fold",
     "Folds",
     "Histogram",
+    "Introduction",
     "Latency",
     "Ledger",
     "Preemption",
-    "Prefix",
     "Requests",
     "Steps",
+    "TimedSample",
     "Vllm",
 ]

@@ -2,15 +2,14 @@
 
 from typing import Any, get_args
 
-from kvscope_events.events import Batch, EngineEvent
 from exporter.fold.fold import Fold
+from kvscope_events.events import Batch, EngineEvent
 
 
 class Census(Fold):
     """Counts by type, all types present from the start."""
 
     name = "census"
-    ignored = frozenset()
 
     def __init__(self) -> None:
         self.counts: dict[type[Any], int] = dict.fromkeys(get_args(EngineEvent), 0)

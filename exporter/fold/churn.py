@@ -2,56 +2,22 @@
 
 from typing import get_args
 
+from exporter.fold.fold import Fold
 from kvscope_events.events import (
     AllocationCause,
     AllocationFailed,
     BlocksAllocated,
-    BlocksCached,
     BlocksEvicted,
     BlocksReleased,
-    BlocksShared,
-    DeviceMemorySampled,
-    DeviceOutOfMemory,
     EvictionCause,
-    FirstToken,
-    PoolCreated,
-    PoolSnapshot,
-    PrefixLookup,
     ReleaseCause,
-    RequestArrived,
-    RequestFinished,
-    RequestPreempted,
-    RequestRejected,
-    RequestResumed,
-    RequestScheduled,
-    StepCompleted,
 )
-from exporter.fold.fold import Fold
 
 
 class Churn(Fold):
     """Blocks by cause."""
 
     name = "churn"
-    ignored = frozenset(
-        {
-            BlocksCached,
-            BlocksShared,
-            DeviceMemorySampled,
-            DeviceOutOfMemory,
-            FirstToken,
-            PoolCreated,
-            PoolSnapshot,
-            PrefixLookup,
-            RequestArrived,
-            RequestFinished,
-            RequestPreempted,
-            RequestRejected,
-            RequestResumed,
-            RequestScheduled,
-            StepCompleted,
-        }
-    )
 
     def __init__(self) -> None:
         super().__init__(
@@ -75,7 +41,8 @@ class Churn(Fold):
         self.releases[event.cause] += len(event.cached) + len(event.free) + len(event.shared)
 
     def _evicted(self, event: BlocksEvicted) -> None:
-        self.evictions[event.cause] += len(event.blocks)
+        # A producer of names alone has no block ids, one without a prefix cache no names.
+        self.evictions[event.cause] += max(len(event.blocks), len(event.hashes))
 
     def _failed(self, event: AllocationFailed) -> None:
         self.allocation_failures += 1

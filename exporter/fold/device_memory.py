@@ -6,30 +6,12 @@ A sample states a moment whole, so a gap makes none of it wrong; a reader asks h
 from collections import deque
 from typing import NamedTuple, get_args
 
+from exporter.fold.fold import Fold
 from kvscope_events.events import (
-    AllocationFailed,
-    Batch,
-    BlocksAllocated,
-    BlocksCached,
-    BlocksEvicted,
-    BlocksReleased,
-    BlocksShared,
     DeviceMemorySampled,
     DeviceOutOfMemory,
-    FirstToken,
     OutOfMemoryAction,
-    PoolCreated,
-    PoolSnapshot,
-    PrefixLookup,
-    RequestArrived,
-    RequestFinished,
-    RequestPreempted,
-    RequestRejected,
-    RequestResumed,
-    RequestScheduled,
-    StepCompleted,
 )
-from exporter.fold.fold import Fold
 
 HISTORY = 16
 """Samples kept per device: longer than NVML's process list is old."""
@@ -38,37 +20,20 @@ FRESH_NS = 10_000_000_000
 
 
 class TimedSample(NamedTuple):
-    """A sample and when its batch was sent, on the engine's monotonic clock."""
+    """A sample and when its batch arrived, on our monotonic clock."""
 
     time_ns: int
     event: DeviceMemorySampled
+
+    def is_fresh(self, now_ns: int) -> bool:
+        """Whether it still says something of that moment."""
+        return abs(now_ns - self.time_ns) <= FRESH_NS
 
 
 class DeviceMemory(Fold):
     """By device; None is an engine without one."""
 
     name = "device_memory"
-    ignored = frozenset(
-        {
-            AllocationFailed,
-            BlocksAllocated,
-            BlocksCached,
-            BlocksEvicted,
-            BlocksReleased,
-            BlocksShared,
-            FirstToken,
-            PoolCreated,
-            PoolSnapshot,
-            PrefixLookup,
-            RequestArrived,
-            RequestFinished,
-            RequestPreempted,
-            RequestRejected,
-            RequestResumed,
-            RequestScheduled,
-            StepCompleted,
-        }
-    )
 
     def __init__(self) -> None:
         super().__init__(
@@ -79,32 +44,15 @@ class DeviceMemory(Fold):
         self.activation_peaks: dict[str, int] = {}
         """Largest ever seen, by device."""
         self._history: dict[str | None, deque[TimedSample]] = {}
-        self._now_ns = 0
 
-    def on_batch(self, batch: Batch) -> None:
-        self._now_ns = batch.time_ns
-        super().on_batch(batch)
-
-    def nearest(self, device_uuid: str | None, time_ns: int) -> DeviceMemorySampled | None:
-        """The sample nearest to a moment; None: none is near."""
-        history = self._history.get(device_uuid)
-        if not history:
-            return None
-        sample = min(history, key=lambda sample: abs(sample.time_ns - time_ns))
-        return sample.event if abs(sample.time_ns - time_ns) <= FRESH_NS else None
-
-    def fresh(self, now_ns: int) -> dict[str | None, DeviceMemorySampled]:
-        """The last sample of each device, but for those that fell silent."""
-        return {
-            uuid: history[-1].event
-            for uuid, history in self._history.items()
-            if now_ns - history[-1].time_ns <= FRESH_NS
-        }
+    def samples(self) -> dict[str | None, tuple[TimedSample, ...]]:
+        """The last reports of each device, the newest last."""
+        return {uuid: tuple(history) for uuid, history in self._history.items()}
 
     def _sampled(self, event: DeviceMemorySampled) -> None:
         uuid = event.device_uuid
         history = self._history.setdefault(uuid, deque(maxlen=HISTORY))
-        history.append(TimedSample(self._now_ns, event))
+        history.append(TimedSample(self.batch.arrived_ns, event))
         if uuid is not None and event.activation_peak_bytes is not None:
             peak = self.activation_peaks.get(uuid, 0)
             self.activation_peaks[uuid] = max(peak, event.activation_peak_bytes)

@@ -1,30 +1,21 @@
-"""Will the KV pool run out: what running requests may still take, and when the trend meets it."""
+"""Will the KV pool run out: what running sequences may still take, and when the trend meets it."""
 
 from collections import deque
 
+from exporter.fold.fold import Fold
 from kvscope_events.events import (
-    AllocationFailed,
     Batch,
     BlocksAllocated,
-    BlocksCached,
-    BlocksEvicted,
     BlocksReleased,
     BlocksShared,
-    DeviceMemorySampled,
-    DeviceOutOfMemory,
-    FirstToken,
+    CacheGroup,
     PoolCreated,
     PoolSnapshot,
-    PrefixLookup,
-    RequestArrived,
-    RequestFinished,
     RequestPreempted,
-    RequestRejected,
-    RequestResumed,
-    RequestScheduled,
+    SequenceAdded,
+    SequenceFinished,
     StepCompleted,
 )
-from exporter.fold.fold import Fold
 
 WINDOW_SECONDS = 60.0
 """How far back the trend looks: a few requests' lives, short enough to follow a burst."""
@@ -34,61 +25,49 @@ MIN_SPAN_SECONDS = 5.0
 HORIZON_SECONDS = 3600.0
 """A trend that needs longer than this to fill the pool is not approaching."""
 
+_TERMINAL = frozenset({"finished", "aborted", "preempted"})
+"""Causes of a release after which the sequence holds nothing."""
+
 
 class Exhaustion(Fold):
-    """Demand of the running requests, and a straight line through the active blocks of a minute.
+    """Demand of the running sequences, and a straight line through a minute's active blocks.
 
-    Cached blocks count as available: they are evicted, not waited for. Requests that were running
-    when batches were lost are not known; `committed` is None until the last of them has ended.
+    Cached blocks count as available: they are evicted, not waited for. A sequence runs while it
+    holds blocks. Those that were running when batches were lost are not known; `committed_blocks`
+    is None until the last of them has ended.
     """
 
     name = "exhaustion"
-    ignored = frozenset(
-        {
-            AllocationFailed,
-            BlocksCached,
-            BlocksEvicted,
-            DeviceMemorySampled,
-            DeviceOutOfMemory,
-            FirstToken,
-            PrefixLookup,
-            RequestRejected,
-        }
-    )
 
     def __init__(self) -> None:
         super().__init__(
             {
                 PoolCreated: self._sized,
                 PoolSnapshot: self._sized,
-                RequestArrived: self._arrived,
-                RequestScheduled: self._admitted,
-                RequestResumed: self._admitted,
-                RequestPreempted: self._left,
-                RequestFinished: self._finished,
-                BlocksAllocated: self._took,
-                BlocksShared: self._took,
+                SequenceAdded: self._added,
+                RequestPreempted: self._preempted,
+                SequenceFinished: self._finished,
+                BlocksAllocated: self._allocated,
+                BlocksShared: self._shared,
                 BlocksReleased: self._gave_back,
                 StepCompleted: self._stepped,
             }
         )
         self._usable = 0
-        self._block_size = 0
-        self._most: dict[int, int] = {}  # request -> blocks it holds at max_tokens
-        self._held: dict[int, int] = {}  # request -> blocks in its table
-        self._running: set[int] = set()
-        self._owed = 0  # blocks that the running requests may still take
+        self._groups: list[CacheGroup] = []
+        self._most: dict[int, int] = {}  # sequence -> blocks that it holds at max_tokens
+        self._held: dict[int, int] = {}  # running sequence -> blocks in its table
+        self._owed = 0  # blocks that the running sequences may still take
         self._active: int | None = None
         self._num_running = 0
-        self._now_ns = 0
         self._samples: deque[tuple[float, int]] = deque(
             maxlen=round(WINDOW_SECONDS / SAMPLE_SECONDS)
         )
 
     @property
     def committed_blocks(self) -> int | None:
-        """Blocks that are active once every running request has run to its max_tokens."""
-        if self._active is None or self._num_running != len(self._running):
+        """Blocks that are active once every running sequence has run to its max_tokens."""
+        if self._active is None or self._num_running != len(self._held):
             return None
         return self._active + self._owed
 
@@ -107,9 +86,8 @@ class Exhaustion(Fold):
         return seconds if seconds <= HORIZON_SECONDS else None
 
     def on_batch(self, batch: Batch) -> None:
-        self._now_ns = batch.time_ns
         super().on_batch(batch)
-        seconds = self._now_ns / 1e9
+        seconds = batch.time_ns / 1e9
         if self._active is not None and (
             not self._samples or seconds - self._samples[-1][0] >= SAMPLE_SECONDS
         ):
@@ -118,57 +96,74 @@ class Exhaustion(Fold):
     def on_gap(self) -> None:
         self._most.clear()
         self._held.clear()
-        self._running.clear()
         self._owed = 0
 
     def _sized(self, event: PoolCreated | PoolSnapshot) -> None:
         self._usable = event.num_blocks - event.reserved
-        self._block_size = event.block_size
+        self._groups = event.groups or [CacheGroup("full_attention", event.block_size)]
         if isinstance(event, PoolCreated):
             self._active = 0
 
-    def _arrived(self, event: RequestArrived) -> None:
-        if self._block_size:
+    def _added(self, event: SequenceAdded) -> None:
+        if self._groups:
             # The last token is never written: nothing follows it.
             tokens = event.prompt_tokens + event.max_tokens - 1
-            self._most[event.request] = -(-tokens // self._block_size)
+            self._most[event.sequence] = sum(_most_blocks(tokens, g) for g in self._groups)
 
-    def _admitted(self, event: RequestScheduled | RequestResumed) -> None:
-        self._num_running += 1
-        if event.request in self._most:
-            self._running.add(event.request)
-            self._owed += self._remaining(event.request)
+    def _preempted(self, event: RequestPreempted) -> None:
+        self._stop(event.sequence)
 
-    def _left(self, event: RequestPreempted) -> None:
-        # Its blocks were released before: what it owed went with them.
-        self._running.discard(event.request)
+    def _finished(self, event: SequenceFinished) -> None:
+        self._stop(event.sequence)
+        self._most.pop(event.sequence, None)
 
-    def _finished(self, event: RequestFinished) -> None:
-        self._running.discard(event.request)
-        self._most.pop(event.request, None)
-        self._held.pop(event.request, None)
+    def _allocated(self, event: BlocksAllocated) -> None:
+        if event.sequence is not None:
+            self._take(event.sequence, len(event.blocks))
 
-    def _took(self, event: BlocksAllocated | BlocksShared) -> None:
-        if event.request not in self._most:
+    def _shared(self, event: BlocksShared) -> None:
+        if event.sequence is not None and event.cause != "pin":  # a pin is not in its table
+            self._take(event.sequence, len(event.blocks))
+
+    def _take(self, sequence: int, count: int) -> None:
+        most = self._most.get(sequence)
+        if most is None:
             return
-        if event.request in self._running:
-            self._owed -= self._remaining(event.request)
-        self._held[event.request] = self._held.get(event.request, 0) + len(event.blocks)
-        if event.request in self._running:
-            self._owed += self._remaining(event.request)
+        held = self._held.get(sequence)
+        if held is None:
+            held = 0
+            self._num_running += 1
+            self._owed += most
+        self._held[sequence] = held + count
+        if held < most:
+            self._owed -= min(count, most - held)
 
     def _gave_back(self, event: BlocksReleased) -> None:
-        if event.request in self._running:
-            self._owed -= self._remaining(event.request)
-            self._running.discard(event.request)
-        self._held.pop(event.request, None)
-        # The next heartbeat states both; but a request that ends while the engine idles has none.
-        self._num_running = max(0, self._num_running - 1)
+        # The next heartbeat states it, but what ends while the engine idles is followed by none.
         if self._active is not None:
             self._active = max(0, self._active - len(event.cached) - len(event.free))
+        sequence = event.sequence
+        if sequence is None or event.cause == "unpinned":
+            return
+        if event.cause in _TERMINAL:
+            if not self._stop(sequence):
+                self._num_running = max(0, self._num_running - 1)
+            return
+        held = self._held.get(sequence)
+        if held is not None:
+            left = held - len(event.cached) - len(event.free) - len(event.shared)
+            most = self._most[sequence]
+            self._owed += max(0, most - left) - max(0, most - held)
+            self._held[sequence] = left
 
-    def _remaining(self, request: int) -> int:
-        return max(0, self._most[request] - self._held.get(request, 0))
+    def _stop(self, sequence: int) -> bool:
+        """Whether it was among those known to run."""
+        held = self._held.pop(sequence, None)
+        if held is None:
+            return False
+        self._owed -= max(0, self._most[sequence] - held)
+        self._num_running = max(0, self._num_running - 1)
+        return True
 
     def _stepped(self, event: StepCompleted) -> None:
         self._active = event.active_blocks
@@ -176,7 +171,7 @@ class Exhaustion(Fold):
 
     def _slope(self) -> float | None:
         """Blocks a second, by least squares over the window."""
-        now = self._now_ns / 1e9
+        now = self.batch.time_ns / 1e9
         points = [(at - now, blocks) for at, blocks in self._samples if now - at <= WINDOW_SECONDS]
         if len(points) < 3 or points[-1][0] - points[0][0] < MIN_SPAN_SECONDS:
             return None
@@ -184,3 +179,11 @@ class Exhaustion(Fold):
         mean_blocks = sum(blocks for _, blocks in points) / len(points)
         spread = sum((at - mean_at) ** 2 for at, _ in points)
         return sum((at - mean_at) * (blocks - mean_blocks) for at, blocks in points) / spread
+
+
+def _most_blocks(tokens: int, group: CacheGroup) -> int:
+    """Blocks of one group that a sequence of so many tokens holds at once."""
+    blocks = -(-tokens // group.block_size)
+    if group.window is None:
+        return blocks
+    return min(blocks, -(-group.window // group.block_size) + 1)  # a window may begin in a block

@@ -6,17 +6,23 @@ from typing import Any, ClassVar
 from kvscope_events.events import Batch, EngineEvent
 
 Handlers = dict[type[Any], Callable[[Any], None]]
-"""Event type to bound method: one look-up per event, where a match would compare up to 17 types."""
+"""Event type to bound method: one look-up per event, where a match would compare type by type."""
 
 
 class Fold:
-    """Applies events in order. Each event type is in `handlers` or in `ignored`: a test says so."""
+    """Applies events in order; those without a handler do not concern it.
+
+    A fold is made without arguments and is a `Listener`.
+    """
 
     name: ClassVar[str]
-    ignored: ClassVar[frozenset[type[Any]]]
+    """Value of the label `fold`; unique."""
 
-    def __init__(self, handlers: Handlers) -> None:
-        self.handlers = handlers
+    def __init__(self, handlers: Handlers | None = None) -> None:
+        self.handlers = handlers or {}
+        self.batch = Batch(0, 0, [])
+        """The one under way, for its times: `time_ns` for what lies within the stream, `arrived_ns`
+        for what is compared with our clock."""
 
     def apply(self, event: EngineEvent) -> None:
         """Apply one event."""
@@ -26,6 +32,7 @@ class Fold:
 
     def on_batch(self, batch: Batch) -> None:
         """Apply one step's events."""
+        self.batch = batch
         get = self.handlers.get
         for event in batch.events:
             handler = get(type(event))

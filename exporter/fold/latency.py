@@ -1,60 +1,29 @@
-"""How long requests waited: queue, first token, between tokens, altogether.
+"""How long callers waited: queue, first token and duration by request, gaps by sequence.
 
 Sequences in steady decode emit together step after step, so their gap is one observation with a
-count, and their last emission is kept once, not per request.
+count, and their last emission is kept once for all of them.
 """
 
 from collections import Counter
 
-from kvscope_events.events import (
-    AllocationFailed,
-    Batch,
-    BlocksAllocated,
-    BlocksCached,
-    BlocksEvicted,
-    BlocksReleased,
-    BlocksShared,
-    DeviceMemorySampled,
-    DeviceOutOfMemory,
-    FirstToken,
-    PoolCreated,
-    PoolSnapshot,
-    PrefixLookup,
-    RequestArrived,
-    RequestFinished,
-    RequestPreempted,
-    RequestRejected,
-    RequestResumed,
-    RequestScheduled,
-    StepCompleted,
-)
 from exporter import buckets
 from exporter.fold.fold import Fold
 from exporter.fold.histogram import Histogram
+from kvscope_events.events import (
+    FirstToken,
+    RequestArrived,
+    RequestFinished,
+    RequestScheduled,
+    SequenceAdded,
+    SequenceFinished,
+    StepCompleted,
+)
 
 
 class Latency(Fold):
     """Histograms in seconds, with the trace of the newest traced request in each bucket."""
 
     name = "latency"
-    ignored = frozenset(
-        {
-            AllocationFailed,
-            BlocksAllocated,
-            BlocksCached,
-            BlocksEvicted,
-            BlocksReleased,
-            BlocksShared,
-            DeviceMemorySampled,
-            DeviceOutOfMemory,
-            PoolCreated,
-            PoolSnapshot,
-            PrefixLookup,
-            RequestPreempted,
-            RequestRejected,
-            RequestResumed,
-        }
-    )
 
     def __init__(self) -> None:
         super().__init__(
@@ -62,23 +31,21 @@ class Latency(Fold):
                 RequestArrived: self._arrived,
                 RequestScheduled: self._scheduled,
                 FirstToken: self._first_token,
+                SequenceAdded: self._added,
+                SequenceFinished: self._ended,
                 RequestFinished: self._finished,
                 StepCompleted: self._emitted,
             }
         )
         self.queue = Histogram(buckets.QUEUE_SECONDS)
-        self.first_token = Histogram(
-            buckets.merged(buckets.FIRST_TOKEN_SECONDS, buckets.VLLM_FIRST_TOKEN_SECONDS)
-        )
+        self.first_token = Histogram(buckets.FIRST_TOKEN_SECONDS)
         self.inter_token = Histogram(
             buckets.merged(buckets.INTER_TOKEN_SECONDS, buckets.VLLM_INTER_TOKEN_SECONDS)
         )
-        self.duration = Histogram(
-            buckets.merged(buckets.REQUEST_SECONDS, buckets.VLLM_REQUEST_SECONDS)
-        )
-        self._now_ns = 0
-        self._traces: dict[int, str] = {}
-        # Last emission: `_cohort_ns` for the requests of `_cohort`, `_last_ns` for the others.
+        self.duration = Histogram(buckets.REQUEST_SECONDS)
+        self._traces: dict[int, str] = {}  # by request
+        self._sequence_traces: dict[int, str] = {}
+        # Last emission: `_cohort_ns` for the sequences of `_cohort`, `_last_ns` for the others.
         self._last_ns: dict[int, int] = {}
         self._cohort: list[int] = []
         self._cohort_ns = 0
@@ -87,15 +54,13 @@ class Latency(Fold):
 
     @property
     def num_tracked(self) -> int:
-        """Requests that something is remembered of."""
-        return len({*self._last_ns, *self._cohort, *self._traces})
-
-    def on_batch(self, batch: Batch) -> None:
-        self._now_ns = batch.time_ns
-        super().on_batch(batch)
+        """Sequences that something is remembered of, and traced requests."""
+        sequences = {*self._last_ns, *self._cohort, *self._sequence_traces}
+        return len(sequences) + len(self._traces)
 
     def on_gap(self) -> None:
         self._traces.clear()
+        self._sequence_traces.clear()
         self._last_ns.clear()
         self._cohort = []
         self._leaving = []
@@ -104,55 +69,66 @@ class Latency(Fold):
         if event.trace_id:
             self._traces[event.request] = event.trace_id
 
+    def _added(self, event: SequenceAdded) -> None:
+        if self._traces:
+            trace_id = self._traces.get(event.request)
+            if trace_id is not None:
+                self._sequence_traces[event.sequence] = trace_id
+
     def _scheduled(self, event: RequestScheduled) -> None:
         self._observe(self.queue, event.queue_ns, event.request)
 
     def _first_token(self, event: FirstToken) -> None:
         self._observe(self.first_token, event.elapsed_ns, event.request)
 
+    def _ended(self, event: SequenceFinished) -> None:
+        self._leaving.append(event.sequence)
+
     def _finished(self, event: RequestFinished) -> None:
         self._observe(self.duration, event.elapsed_ns, event.request)
-        self._leaving.append(event.request)
+        self._traces.pop(event.request, None)
 
     def _emitted(self, event: StepCompleted) -> None:
         emitted = event.emitted
         if emitted == self._cohort:
             if emitted:
-                gap = (self._now_ns - self._cohort_ns) / 1e9
+                now_ns = self.batch.time_ns
+                gap = (now_ns - self._cohort_ns) / 1e9
                 self.inter_token.observe(gap, len(emitted))
                 if self._cohort_trace:
-                    self.inter_token.mark(gap, self._cohort_trace, self._now_ns)
-                self._cohort_ns = self._now_ns
+                    self.inter_token.mark(gap, self._cohort_trace, self.batch.wall_ns)
+                self._cohort_ns = now_ns
         elif emitted:
             self._regroup(emitted)
         if self._leaving:
             self._forget()
 
     def _regroup(self, emitted: list[int]) -> None:
-        """The set of emitting requests changed: observe by equal last emission, form a cohort."""
+        """The set of emitting sequences changed: observe by equal last emission, form a cohort."""
+        now_ns = self.batch.time_ns
         self._last_ns.update(dict.fromkeys(self._cohort, self._cohort_ns))
-        before = [self._last_ns.pop(request, None) for request in emitted]
+        before = [self._last_ns.pop(sequence, None) for sequence in emitted]
         for last_ns, count in Counter(before).items():
             if last_ns is not None:  # None: the first token, or its last one was lost in a gap
-                self.inter_token.observe((self._now_ns - last_ns) / 1e9, count)
+                self.inter_token.observe((now_ns - last_ns) / 1e9, count)
         self._cohort_trace = ""
-        if self._traces:
-            for request, last_ns in zip(emitted, before, strict=True):
-                trace_id = self._traces.get(request)
+        if self._sequence_traces:
+            for sequence, last_ns in zip(emitted, before, strict=True):
+                trace_id = self._sequence_traces.get(sequence)
                 if trace_id is not None:
                     self._cohort_trace = trace_id
                     if last_ns is not None:
-                        gap = (self._now_ns - last_ns) / 1e9
-                        self.inter_token.mark(gap, trace_id, self._now_ns)
+                        gap = (now_ns - last_ns) / 1e9
+                        self.inter_token.mark(gap, trace_id, self.batch.wall_ns)
         self._cohort = emitted
-        self._cohort_ns = self._now_ns
+        self._cohort_ns = now_ns
 
     def _forget(self) -> None:
         self._last_ns.update(dict.fromkeys(self._cohort, self._cohort_ns))
         self._cohort = []
-        for request in self._leaving:
-            self._last_ns.pop(request, None)
-            self._traces.pop(request, None)
+        for sequence in self._leaving:
+            self._last_ns.pop(sequence, None)
+            self._sequence_traces.pop(sequence, None)
         self._leaving.clear()
 
     def _observe(self, histogram: Histogram, elapsed_ns: int, request: int) -> None:
@@ -160,4 +136,4 @@ class Latency(Fold):
         histogram.observe(seconds)
         trace_id = self._traces.get(request)
         if trace_id is not None:
-            histogram.mark(seconds, trace_id, self._now_ns)
+            histogram.mark(seconds, trace_id, self.batch.wall_ns)

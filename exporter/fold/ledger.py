@@ -4,50 +4,26 @@ Equal to the pool's own state after every batch, or `known` is False. An event t
 state is counted, applied as far as it makes sense, and stays visible until the next snapshot.
 """
 
+from exporter.fold.fold import Fold
 from kvscope_events.events import (
-    AllocationFailed,
     BlockHash,
     BlocksAllocated,
     BlocksCached,
     BlocksEvicted,
     BlocksReleased,
     BlocksShared,
-    DeviceMemorySampled,
-    DeviceOutOfMemory,
-    FirstToken,
+    CacheGroup,
+    ContentDropped,
     PoolCreated,
     PoolSnapshot,
-    PrefixLookup,
-    RequestArrived,
-    RequestFinished,
-    RequestPreempted,
-    RequestRejected,
-    RequestResumed,
-    RequestScheduled,
     StepCompleted,
 )
-from exporter.fold.fold import Fold
 
 
 class Ledger(Fold):
     """Reads are meaningful only while `known`."""
 
     name = "ledger"
-    ignored = frozenset(
-        {
-            AllocationFailed,
-            DeviceMemorySampled,
-            DeviceOutOfMemory,
-            FirstToken,
-            PrefixLookup,
-            RequestArrived,
-            RequestFinished,
-            RequestPreempted,
-            RequestRejected,
-            RequestResumed,
-            RequestScheduled,
-        }
-    )
 
     def __init__(self) -> None:
         super().__init__(
@@ -58,6 +34,7 @@ class Ledger(Fold):
                 BlocksShared: self._shared,
                 BlocksCached: self._cached,
                 BlocksEvicted: self._evicted,
+                ContentDropped: self._dropped,
                 BlocksReleased: self._released,
                 StepCompleted: self._compared,
             }
@@ -68,12 +45,13 @@ class Ledger(Fold):
         self.bytes_per_block = 0
         self.reserved = 0
         self.memory_terms: dict[str, int] = {}
-        """Bytes by term of the pool's sizing; empty: its size was told, or we came too late."""
+        """Bytes by term of the pool's sizing; empty: its size was configured."""
+        self.groups: list[CacheGroup] = []
         self.num_active = 0
         self.num_shared = 0
         """Blocks with more than one reference."""
         self.violations = 0
-        """Blocks of events that contradicted the state, since it was last told as a whole."""
+        """Blocks of events that contradicted the state, since it was last stated as a whole."""
         self._unfilled_slots: int | None = None  # at the last step
         self._references = 0
         self._difference = 0
@@ -127,6 +105,8 @@ class Ledger(Fold):
             self._ref_counts.copy(),
             self._hashes.copy(),
             list(self._lru),
+            self.memory_terms.copy(),
+            self.groups.copy(),
         )
 
     def check(self) -> None:
@@ -150,20 +130,17 @@ class Ledger(Fold):
             hashes=[None] * event.num_blocks,
             lru=[],
         )
-        self.memory_terms = event.memory_terms
         self._unfilled_slots = 0
 
     def _synchronised(self, event: PoolSnapshot) -> None:
-        same_pool = self.known
-        if event.num_blocks != self.num_blocks or event.bytes_per_block != self.bytes_per_block:
-            self.memory_terms = {}
+        was_known = self.known
         self._replace(
             event,
             ref_counts=event.ref_counts.copy(),
             hashes=event.hashes.copy(),
             lru=event.lru,
         )
-        if not same_pool:
+        if not was_known:
             self._unfilled_slots = None
 
     def _replace(
@@ -178,6 +155,8 @@ class Ledger(Fold):
         self.block_size = event.block_size
         self.bytes_per_block = event.bytes_per_block
         self.reserved = event.reserved
+        self.memory_terms = event.memory_terms
+        self.groups = event.groups
         self._ref_counts = ref_counts
         self._hashes = hashes
         self._lru = dict.fromkeys(lru)
@@ -192,6 +171,7 @@ class Ledger(Fold):
         if not self.known:
             return
         ref_counts, hashes = self._ref_counts, self._hashes
+        taken = 0
         for block in self._existing(event.blocks):
             if ref_counts[block]:
                 self.violations += 1  # handed out twice
@@ -201,8 +181,9 @@ class Ledger(Fold):
                 hashes[block] = None
                 self._lru.pop(block, None)
             ref_counts[block] = 1
-            self.num_active += 1
-            self._references += 1
+            taken += 1
+        self.num_active += taken
+        self._references += taken
 
     def _shared(self, event: BlocksShared) -> None:
         if not self.known:
@@ -250,22 +231,47 @@ class Ledger(Fold):
             del lru[block]
             hashes[block] = None
 
-    def _released(self, event: BlocksReleased) -> None:
+    def _dropped(self, event: ContentDropped) -> None:
         if not self.known:
             return
         hashes, lru = self._hashes, self._lru
+        self._existing(event.blocks)
+        for block, block_hash in zip(event.blocks, event.hashes, strict=False):
+            if not self.reserved <= block < self.num_blocks:
+                continue
+            if hashes[block] != block_hash:
+                self.violations += 1
+            hashes[block] = None
+            lru.pop(block, None)  # what nobody references and nobody can find is free
+
+    def _released(self, event: BlocksReleased) -> None:
+        if not self.known:
+            return
+        ref_counts, hashes, lru = self._ref_counts, self._hashes, self._lru
+        ended = 0
         for block in self._existing(event.cached):
+            if ref_counts[block] == 1 and hashes[block] is not None:  # as it should be
+                ref_counts[block] = 0
+                lru[block] = None
+                ended += 1
+                continue
             left = self._drop_reference(block)
             if left == 0 and hashes[block] is not None:
                 lru[block] = None
             elif left >= 0:
                 self.violations += 1  # still referenced, or nothing in it to find
         for block in self._existing(event.free):
+            if ref_counts[block] == 1 and hashes[block] is None:  # as it should be
+                ref_counts[block] = 0
+                ended += 1
+                continue
             left = self._drop_reference(block)
             if left > 0 or (left == 0 and hashes[block] is not None):
                 self.violations += 1  # still referenced, or its content got lost
             if left == 0:
                 hashes[block] = None
+        self.num_active -= ended
+        self._references -= ended
         for block in self._existing(event.shared):
             if self._drop_reference(block) == 0:
                 self.violations += 1  # that was the last reference

@@ -3,57 +3,19 @@
 from itertools import product
 from typing import get_args
 
+from exporter.fold.fold import Fold
 from kvscope_events.events import (
-    AllocationFailed,
-    BlocksAllocated,
-    BlocksCached,
-    BlocksEvicted,
-    BlocksReleased,
-    BlocksShared,
-    DeviceMemorySampled,
-    DeviceOutOfMemory,
-    FirstToken,
-    PoolCreated,
-    PoolSnapshot,
     PreemptionCause,
     PreemptionMode,
-    PrefixLookup,
-    RequestArrived,
-    RequestFinished,
     RequestPreempted,
-    RequestRejected,
     RequestResumed,
-    RequestScheduled,
-    StepCompleted,
 )
-from exporter.fold.fold import Fold
 
 
 class Preemption(Fold):
-    """Sums; a victim that ends without resuming was preempted, but stalled nobody further."""
+    """Sums; a victim that ends without resuming was preempted, but its stall is not counted."""
 
     name = "preemption"
-    ignored = frozenset(
-        {
-            AllocationFailed,
-            BlocksAllocated,
-            BlocksCached,
-            BlocksEvicted,
-            BlocksReleased,
-            BlocksShared,
-            DeviceMemorySampled,
-            DeviceOutOfMemory,
-            FirstToken,
-            PoolCreated,
-            PoolSnapshot,
-            PrefixLookup,
-            RequestArrived,
-            RequestFinished,
-            RequestRejected,
-            RequestScheduled,
-            StepCompleted,
-        }
-    )
 
     def __init__(self) -> None:
         super().__init__({RequestPreempted: self._preempted, RequestResumed: self._resumed})

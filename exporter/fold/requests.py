@@ -1,4 +1,4 @@
-"""How many requests wait and run, and how they ended.
+"""How many requests wait and run, since when the oldest waits, and how they ended.
 
 The engine's heartbeat states the counts; events move them between two heartbeats, so that an
 abort while the engine idles is seen.
@@ -6,20 +6,10 @@ abort while the engine idles is seen.
 
 from typing import get_args
 
+from exporter.fold.fold import Fold
 from kvscope_events.events import (
-    AllocationFailed,
-    BlocksAllocated,
-    BlocksCached,
-    BlocksEvicted,
-    BlocksReleased,
-    BlocksShared,
-    DeviceMemorySampled,
-    DeviceOutOfMemory,
     FinishReason,
-    FirstToken,
     PoolCreated,
-    PoolSnapshot,
-    PrefixLookup,
     RejectReason,
     RequestArrived,
     RequestFinished,
@@ -27,40 +17,33 @@ from kvscope_events.events import (
     RequestRejected,
     RequestResumed,
     RequestScheduled,
+    SequenceAdded,
+    SequenceFinished,
     StepCompleted,
 )
-from exporter.fold.fold import Fold
 
 
 class Requests(Fold):
-    """`waiting`, `running` and `swapped` are meaningful only while `known`."""
+    """The counts are meaningful only while `known`; requests are calls.
+
+    A request waits again once all of its sequences that have not ended are preempted. A sequence
+    that has not been admitted yet does not count as waiting for that: no event tells when a second
+    sequence is admitted.
+    """
 
     name = "requests"
-    ignored = frozenset(
-        {
-            AllocationFailed,
-            BlocksAllocated,
-            BlocksCached,
-            BlocksEvicted,
-            BlocksReleased,
-            BlocksShared,
-            DeviceMemorySampled,
-            DeviceOutOfMemory,
-            FirstToken,
-            PoolSnapshot,
-            PrefixLookup,
-        }
-    )
 
     def __init__(self) -> None:
         super().__init__(
             {
                 PoolCreated: self._created,
                 RequestArrived: self._arrived,
+                SequenceAdded: self._added,
                 RequestRejected: self._rejected,
                 RequestScheduled: self._scheduled,
                 RequestPreempted: self._preempted,
                 RequestResumed: self._resumed,
+                SequenceFinished: self._ended,
                 RequestFinished: self._finished,
                 StepCompleted: self._counted,
             }
@@ -68,52 +51,115 @@ class Requests(Fold):
         self.known = False
         self.waiting = 0
         self.running = 0
+        self.sequences_waiting = 0
+        self.sequences_running = 0
         self.swapped = 0
+        """Sequences."""
+        self.waiting_known = False
+        """Whether every request that waits is among those that `oldest_since_ns` looks at."""
         self.finished: dict[str, int] = dict.fromkeys(get_args(FinishReason), 0)
         self.rejected: dict[str, int] = dict.fromkeys(get_args(RejectReason), 0)
-        self._victims: set[int] = set()  # preempted, not yet resumed
+        self._since_ns: dict[int, int] = {}  # waiting requests, in the order in which they began to
+        self._victims: set[int] = set()  # sequences preempted and not yet resumed
+        self._unpreempted: dict[int, int] = {}  # request -> sequences neither ended nor victims
         self._began = False
 
+    @property
+    def oldest_since_ns(self) -> int | None:
+        """When the request that waits longest arrived or was preempted, on our monotonic clock.
+
+        None: nobody waits. Meaningful only while `waiting_known`.
+        """
+        return next(iter(self._since_ns.values()), None)
+
     def on_gap(self) -> None:
-        self.known = False
+        self.known = self.waiting_known = False
+        self._since_ns.clear()
         self._victims.clear()
+        self._unpreempted.clear()
 
     def _created(self, event: PoolCreated) -> None:
         if not self._began:  # the engine's first sign of life: nobody waits yet
-            self.known = self._began = True
+            self.known = self.waiting_known = self._began = True
 
     def _arrived(self, event: RequestArrived) -> None:
         self.waiting += 1
+        self._since_ns[event.request] = self.batch.arrived_ns
+
+    def _added(self, event: SequenceAdded) -> None:
+        self.sequences_waiting += 1
+        request = event.request
+        self._unpreempted[request] = self._unpreempted.get(request, 0) + 1
 
     def _rejected(self, event: RequestRejected) -> None:
         self.rejected[event.reason] += 1
 
     def _scheduled(self, event: RequestScheduled) -> None:
-        self._start()
+        self._start(event.request)
 
     def _preempted(self, event: RequestPreempted) -> None:
-        self._victims.add(event.request)
-        self.running -= 1
-        self.waiting += 1
+        request = event.request
+        self._victims.add(event.sequence)
+        self.sequences_running -= 1
+        self.sequences_waiting += 1
+        others = self._unpreempted.get(request, 1) - 1  # not heard of before a gap: its only one
+        self._unpreempted[request] = others
+        if not others:
+            self._wait(request)
 
     def _resumed(self, event: RequestResumed) -> None:
-        self._victims.discard(event.request)
-        self._start()
+        request = event.request
+        self._victims.discard(event.sequence)
+        self.sequences_waiting -= 1
+        self.sequences_running += 1
+        others = self._unpreempted.get(request, 0)
+        self._unpreempted[request] = others + 1
+        if not others:
+            self._start(request)
+
+    def _ended(self, event: SequenceFinished) -> None:
+        request = event.request
+        if event.sequence in self._victims:
+            self._victims.discard(event.sequence)
+            self.sequences_waiting -= 1
+            return
+        if event.queue_ns is None:
+            self.sequences_waiting -= 1
+        else:
+            self.sequences_running -= 1
+        others = self._unpreempted.get(request)
+        if others is None:  # from before a gap
+            return
+        self._unpreempted[request] = others - 1
+        if others == 1 and request not in self._since_ns:
+            self._wait(request)  # victims are left, or nothing: then RequestFinished follows
 
     def _finished(self, event: RequestFinished) -> None:
+        request = event.request
         self.finished[event.reason] += 1
-        if event.queue_ns is None or event.request in self._victims:
-            self._victims.discard(event.request)
+        self._unpreempted.pop(request, None)
+        if self._since_ns.pop(request, None) is not None or event.queue_ns is None:
             self.waiting -= 1
         else:
             self.running -= 1
 
     def _counted(self, event: StepCompleted) -> None:
         self.known = self._began = True
-        self.waiting = event.waiting
-        self.running = event.running
+        self.waiting = event.requests_waiting
+        self.running = event.requests_running
+        self.sequences_waiting = event.waiting
+        self.sequences_running = event.running
         self.swapped = event.swapped
+        if not self.waiting_known:
+            # Those that we know of are among those that the engine counts: as many are the same.
+            self.waiting_known = len(self._since_ns) == event.requests_waiting
 
-    def _start(self) -> None:
+    def _wait(self, request: int) -> None:
+        self._since_ns[request] = self.batch.arrived_ns
+        self.running -= 1
+        self.waiting += 1
+
+    def _start(self, request: int) -> None:
+        self._since_ns.pop(request, None)
         self.waiting -= 1
         self.running += 1

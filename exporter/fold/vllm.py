@@ -1,126 +1,143 @@
 """What vLLM counts in its own way: at the first token, with the next token, or at the end.
 
-Semantics of vLLM 0.28 to 0.33, whose names these are.
+Semantics of vLLM 0.28 to 0.33, whose names these are. Each sequence is a request there.
 """
 
+from typing import get_args
+
+from exporter import buckets
+from exporter.fold.fold import Fold
+from exporter.fold.histogram import Histogram
 from kvscope_events.events import (
-    AllocationFailed,
-    BlocksAllocated,
-    BlocksCached,
-    BlocksEvicted,
-    BlocksReleased,
-    BlocksShared,
-    DeviceMemorySampled,
-    DeviceOutOfMemory,
+    FinishReason,
     FirstToken,
     PoolCreated,
     PoolSnapshot,
     PrefixLookup,
-    RequestArrived,
     RequestFinished,
     RequestPreempted,
-    RequestRejected,
-    RequestResumed,
-    RequestScheduled,
+    SequenceAdded,
+    SequenceFinished,
     StepCompleted,
 )
-from exporter import buckets
-from exporter.fold.fold import Fold
-from exporter.fold.histogram import Histogram
 
 
 class Vllm(Fold):
-    """Counters and histograms that no other fold already keeps."""
+    """Counters and histograms that no other fold already keeps.
+
+    Histograms of tokens keep all bounds; a page shows those up to the model's longest sequence.
+    """
 
     name = "vllm"
-    ignored = frozenset(
-        {
-            AllocationFailed,
-            BlocksAllocated,
-            BlocksCached,
-            BlocksEvicted,
-            BlocksReleased,
-            BlocksShared,
-            DeviceMemorySampled,
-            DeviceOutOfMemory,
-            PoolCreated,
-            PoolSnapshot,
-            PrefixLookup,
-            RequestRejected,
-            RequestResumed,
-        }
-    )
 
-    def __init__(self, max_model_len: int) -> None:
+    def __init__(self) -> None:
         super().__init__(
             {
-                RequestArrived: self._arrived,
-                RequestScheduled: self._scheduled,
+                PoolCreated: self._sized,
+                PoolSnapshot: self._sized,
+                SequenceAdded: self._arrived,
+                PrefixLookup: self._looked_up,
                 RequestPreempted: self._preempted,
                 FirstToken: self._first_token,
+                SequenceFinished: self._ended,
                 RequestFinished: self._finished,
                 StepCompleted: self._completed,
             }
         )
-        tokens = buckets.up_to(buckets.VLLM_REQUEST_TOKENS, max_model_len)
         self.preemptions = 0
         self.prompt_tokens = 0
         self.generation_tokens = 0
+        self.finished: dict[str, int] = dict.fromkeys(get_args(FinishReason), 0)
+        """Sequences by reason."""
         self.iteration_tokens = Histogram(buckets.VLLM_ITERATION_TOKENS)
-        self.request_prompt_tokens = Histogram(tokens)
-        self.request_generation_tokens = Histogram(tokens)
-        self.request_max_tokens = Histogram(tokens)
+        self.request_prompt_tokens = Histogram(buckets.VLLM_REQUEST_TOKENS)
+        self.request_generation_tokens = Histogram(buckets.VLLM_REQUEST_TOKENS)
+        self.request_longest_tokens = Histogram(buckets.VLLM_REQUEST_TOKENS)
+        """Generated tokens of the longest sequence of each call."""
+        self.request_max_tokens = Histogram(buckets.VLLM_REQUEST_TOKENS)
+        self.first_token = Histogram(buckets.VLLM_FIRST_TOKEN_SECONDS)
         self.time_per_output_token = Histogram(buckets.VLLM_INTER_TOKEN_SECONDS)
+        self.duration = Histogram(buckets.VLLM_REQUEST_SECONDS)
         self.queue = Histogram(buckets.VLLM_REQUEST_SECONDS)
-        self.prefill = Histogram(buckets.VLLM_REQUEST_SECONDS)
-        self.decode = Histogram(buckets.VLLM_REQUEST_SECONDS)
-        self.inference = Histogram(buckets.VLLM_REQUEST_SECONDS)
-        self._prompts: dict[int, tuple[int, int]] = {}  # until the first token: length, cached
-        self._victims: dict[int, int] = {}  # preemptions since the request's last token
-        self._first_prompt_tokens = 0  # computed for the requests whose first token is in this step
+        self.prefill = Histogram(buckets.VLLM_PHASE_SECONDS)
+        self.decode = Histogram(buckets.VLLM_PHASE_SECONDS)
+        self.inference = Histogram(buckets.VLLM_PHASE_SECONDS)
+        self._block_size = 0
+        self._added: dict[int, SequenceAdded] = {}  # by sequence, until its first token
+        self._hit_blocks: dict[int, int] = {}  # by sequence, until its first token; never 0
+        self._arrivals_ns: dict[int, int] = {}  # by request, once it has a token
+        self._leaving: list[int] = []  # requests that ended; their last token comes in this step
+        self._longest: dict[int, int] = {}  # by request, of its sequences that ended
+        self._victims: dict[int, int] = {}  # preemptions since the sequence's last token
 
     def on_gap(self) -> None:
-        self._prompts.clear()
+        self._added.clear()
+        self._hit_blocks.clear()
+        self._arrivals_ns.clear()
+        self._leaving.clear()
+        self._longest.clear()
         self._victims.clear()
-        self._first_prompt_tokens = 0
 
-    def _arrived(self, event: RequestArrived) -> None:
-        self._prompts[event.request] = (event.prompt_tokens, 0)
+    def _sized(self, event: PoolCreated | PoolSnapshot) -> None:
+        self._block_size = event.block_size
 
-    def _scheduled(self, event: RequestScheduled) -> None:
-        prompt = self._prompts.get(event.request)
-        if prompt is not None:
-            self._prompts[event.request] = (prompt[0], event.cached_tokens)
+    def _arrived(self, event: SequenceAdded) -> None:
+        self._added[event.sequence] = event
+
+    def _looked_up(self, event: PrefixLookup) -> None:
+        if event.hit_blocks and not event.resumed and event.sequence in self._added:
+            self._hit_blocks[event.sequence] = event.hit_blocks
 
     def _preempted(self, event: RequestPreempted) -> None:
-        self._victims[event.request] = self._victims.get(event.request, 0) + 1
+        self._victims[event.sequence] = self._victims.get(event.sequence, 0) + 1
 
     def _first_token(self, event: FirstToken) -> None:
-        prompt = self._prompts.pop(event.request, None)
-        if prompt is not None:
-            length, cached = prompt
-            self.prompt_tokens += length
-            self._first_prompt_tokens += length - cached
+        self._arrivals_ns[event.request] = self.batch.time_ns - event.elapsed_ns
 
     def _completed(self, event: StepCompleted) -> None:
-        if not event.emitted:
-            return
-        generated = len(event.emitted)
-        self.generation_tokens += generated
-        self.iteration_tokens.observe(self._first_prompt_tokens + generated)
-        self._first_prompt_tokens = 0
-        if self._victims:
-            for request in event.emitted:
-                self.preemptions += self._victims.pop(request, 0)
+        emitted = event.emitted
+        if emitted:
+            self.generation_tokens += len(emitted)
+            computed = self._begin(event.first_tokens) if event.first_tokens else 0
+            self.iteration_tokens.observe(computed + len(emitted))
+            if self._victims:
+                for sequence in emitted:
+                    self.preemptions += self._victims.pop(sequence, 0)
+        if self._leaving:
+            for request in self._leaving:
+                self._arrivals_ns.pop(request, None)
+            self._leaving.clear()
 
-    def _finished(self, event: RequestFinished) -> None:
-        self._prompts.pop(event.request, None)
-        victim = self._victims.pop(event.request, 0)
-        if event.reason in ("stop", "length"):  # it ends with a token, whose step may be told later
+    def _begin(self, sequences: list[int]) -> int:
+        """Count sequences with their first token; returns the prompt tokens computed for them."""
+        computed = 0
+        for sequence in sequences:
+            added = self._added.pop(sequence, None)
+            if added is None:  # before a gap
+                continue
+            self.prompt_tokens += added.prompt_tokens
+            computed += added.prompt_tokens
+            computed -= self._hit_blocks.pop(sequence, 0) * self._block_size
+            arrival_ns = self._arrivals_ns.get(added.request)
+            if arrival_ns is not None:
+                self.first_token.observe((self.batch.time_ns - arrival_ns) / 1e9)
+        return computed
+
+    def _ended(self, event: SequenceFinished) -> None:
+        if event.reason in ("abort", "error"):  # the others end with a token
+            self._added.pop(event.sequence, None)
+            self._hit_blocks.pop(event.sequence, None)
+        self.finished[event.reason] += 1
+        victim = self._victims.pop(event.sequence, 0)
+        if event.reason in ("stop", "length"):  # it ends with a token, whose step may come later
             self.preemptions += victim
+        longest = self._longest.get(event.request, 0)
+        if event.output_tokens > longest:
+            self._longest[event.request] = event.output_tokens
         self.request_prompt_tokens.observe(event.prompt_tokens)
         self.request_generation_tokens.observe(event.output_tokens)
         self.request_max_tokens.observe(event.max_tokens)
+        self.duration.observe(event.elapsed_ns / 1e9)
         if event.queue_ns is not None:
             self.queue.observe(event.queue_ns / 1e9)
         if event.prefill_ns is not None:
@@ -131,3 +148,7 @@ class Vllm(Fold):
             self.time_per_output_token.observe(event.decode_ns / gaps / 1e9 if gaps > 0 else 0.0)
             if event.prefill_ns is not None:
                 self.inference.observe((event.prefill_ns + event.decode_ns) / 1e9)
+
+    def _finished(self, event: RequestFinished) -> None:
+        self.request_longest_tokens.observe(self._longest.pop(event.request, 0))
+        self._leaving.append(event.request)

@@ -1,4 +1,4 @@
-"""What each kind of server can tell at each depth of attachment: the data behind docs/servers.md."""
+"""What each kind of server can tell at each depth of attachment; docs/servers.md shows it."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -10,8 +10,8 @@ Depth = Literal["observer"]
 
 ENGINE_TELLS = frozenset(EVENT_NAMES) - {"ObserverStopped", "ContentDropped"}
 """Our own engine never stops observing itself, and never takes a referenced block's content."""
-PREFIX_EVENTS = frozenset({"PrefixLookup", "BlocksCached", "BlocksEvicted"})
-"""What there is nothing to tell of without a prefix cache."""
+LOOKUP_EVENTS = frozenset({"PrefixLookup"})
+"""What nobody can tell without a prefix cache; that no block is ever cached or evicted, is told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +46,6 @@ ATTACHMENTS = (
         server="kvscope without prefix caching",
         depth="observer",
         how="`kvscope serve --no-enable-prefix-caching`",
-        tells=ENGINE_TELLS - PREFIX_EVENTS,
+        tells=ENGINE_TELLS - LOOKUP_EVENTS,
     ),
 )

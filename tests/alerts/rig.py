@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ import pytest
 
 from engine.config import CacheConfig, ModelConfig
 from engine.oom import DeviceOutOfMemoryError
-from engine.request import SampledToken, ScheduledSequence
+from engine.runner import SampledToken
+from engine.step_plan import StepPlan
 from exporter.exporter import in_process
 from exporter.gpu import Cadence, GpuPoller, xids
 from exporter.host_memory import HostMemory, host_memory
@@ -44,12 +45,12 @@ class Rig(Reins):
         self.torch: dict[str, object] | None = None
         """What torch says of a GPU, but for the defaults; None: there is none."""
 
-    def execute(self, rows: Sequence[ScheduledSequence]) -> list[SampledToken | None]:
+    def execute(self, plan: StepPlan) -> list[SampledToken | None]:
         time.sleep(self.step_seconds)
         if self.out_of_memory:
             self.out_of_memory -= 1
             raise DeviceOutOfMemoryError(2**30)
-        return super().execute(rows)
+        return super().execute(plan)
 
     def drop_caches(self) -> None:
         """There are none."""

@@ -13,8 +13,26 @@ import statistics
 import subprocess
 import time
 from collections import deque
+from collections.abc import Callable
 from importlib.metadata import version
 
+from exporter.clock import Clock
+from exporter.fold import (
+    Cache,
+    Census,
+    Churn,
+    DeviceMemory,
+    Exhaustion,
+    Fold,
+    Latency,
+    Ledger,
+    Preemption,
+    Requests,
+    Steps,
+    Vllm,
+)
+from exporter.pipeline import CHUNK_BATCHES, Pipeline
+from exporter.sources.source import SourceKind
 from kvscope_events.events import (
     Batch,
     BlocksAllocated,
@@ -28,11 +46,10 @@ from kvscope_events.events import (
     RequestArrived,
     RequestFinished,
     RequestScheduled,
+    SequenceAdded,
+    SequenceFinished,
     StepCompleted,
 )
-from exporter.clock import Clock
-from exporter.fold import Fold, Folds, Vllm
-from exporter.pipeline import CHUNK_BATCHES, Pipeline
 
 BLOCK_SIZE = 16
 PROMPT_BLOCKS = 8
@@ -40,25 +57,31 @@ OUTPUT_TOKENS = 256
 STEP_NS = 20_000_000
 REPETITIONS = 7
 
+FOLDS: tuple[Callable[[], Fold], ...] = (
+    *(Ledger, Churn, Cache, Preemption, Requests, Latency, Steps, Exhaustion, DeviceMemory),
+    *(Census, Vllm),
+)
+
 
 class _Sequence:
-    """A request in decode: its blocks, and tokens written so far."""
+    """A sequence in decode, the only one of its request: its blocks, and tokens written so far."""
 
-    def __init__(self, request: int, blocks: list[int], tokens: int) -> None:
-        self.request = request
+    def __init__(self, number: int, blocks: list[int], tokens: int) -> None:
+        self.number = number
         self.blocks = blocks
         self.tokens = tokens
 
 
-class _Stream:
+class Stream:
     """Makes one batch per step; consistent with a pool, so that the ledger stays balanced."""
 
     def __init__(self, num_sequences: int) -> None:
         blocks_each = PROMPT_BLOCKS + OUTPUT_TOKENS // BLOCK_SIZE + 1
         self.num_blocks = (num_sequences + 1) * blocks_each
         self._free = deque(range(self.num_blocks))
-        self._next_request = 0
+        self._next = 0
         self._seq = 0
+        self._first_tokens: list[int] = []
         self._events: list[EngineEvent] = [PoolCreated(self.num_blocks, BLOCK_SIZE, 0)]
         self._running = [self._admit() for _ in range(num_sequences)]
         for index, sequence in enumerate(self._running):  # not all at the same place in a block
@@ -71,7 +94,7 @@ class _Stream:
             sequence.tokens += 1
             if sequence.tokens % BLOCK_SIZE == 0:
                 self._grow(sequence)
-            emitted.append(sequence.request)
+            emitted.append(sequence.number)
             if sequence.tokens >= PROMPT_BLOCKS * BLOCK_SIZE + OUTPUT_TOKENS:
                 self._finish(sequence)
                 self._running[index] = self._admit()
@@ -80,37 +103,41 @@ class _Stream:
         events.append(
             StepCompleted(
                 STEP_NS, len(emitted), 0, 0, 0, len(emitted), filled, held, 0,
-                self.num_blocks - held, emitted,
+                self.num_blocks - held, emitted, self._first_tokens, len(emitted), 0,
             )
         )  # fmt: skip
-        batch = Batch(self._seq, self._seq * STEP_NS, events)
+        now_ns = self._seq * STEP_NS
+        batch = Batch(self._seq, now_ns, events, now_ns, now_ns)
         self._seq += 1
         self._events = []
+        self._first_tokens = []
         return batch
 
     def _admit(self) -> _Sequence:
-        request, self._next_request = self._next_request, self._next_request + 1
+        number, self._next = self._next, self._next + 1
         blocks = [self._free.popleft() for _ in range(PROMPT_BLOCKS + 1)]
-        hashes = [self._name(request, index) for index in range(PROMPT_BLOCKS)]
+        hashes = [self._name(number, index) for index in range(PROMPT_BLOCKS)]
         tokens = PROMPT_BLOCKS * BLOCK_SIZE + 1
         self._events += [
-            RequestArrived(request, tokens, OUTPUT_TOKENS),
-            PrefixLookup(request, tokens, hashes, 0),
-            BlocksAllocated(request, blocks.copy(), "prefill"),
-            RequestScheduled(request, 1_000_000, 0),
-            BlocksCached(request, blocks[:PROMPT_BLOCKS], hashes, None),
-            FirstToken(request, STEP_NS),
+            RequestArrived(number, tokens, OUTPUT_TOKENS),
+            SequenceAdded(number, number, tokens, OUTPUT_TOKENS),
+            PrefixLookup(number, tokens, hashes, 0),
+            BlocksAllocated(number, blocks.copy(), "prefill"),
+            RequestScheduled(number, 1_000_000, 0),
+            BlocksCached(number, blocks[:PROMPT_BLOCKS], hashes, None),
+            FirstToken(number, STEP_NS),
         ]
-        return _Sequence(request, blocks, tokens)
+        self._first_tokens.append(number)
+        return _Sequence(number, blocks, tokens)
 
     def _grow(self, sequence: _Sequence) -> None:
         block = self._free.popleft()
         self._events += [
-            BlocksAllocated(sequence.request, [block], "decode"),
+            BlocksAllocated(sequence.number, [block], "decode"),
             BlocksCached(
-                sequence.request,
+                sequence.number,
                 [sequence.blocks[-1]],
-                [self._name(sequence.request, len(sequence.blocks) - 1)],
+                [self._name(sequence.number, len(sequence.blocks) - 1)],
                 b"",
             ),
         ]
@@ -119,57 +146,67 @@ class _Stream:
     def _finish(self, sequence: _Sequence) -> None:
         *full, last = sequence.blocks
         full.reverse()
-        names = [self._name(sequence.request, index) for index in reversed(range(len(full)))]
+        names = [self._name(sequence.number, index) for index in reversed(range(len(full)))]
         self._events += [
-            BlocksReleased(sequence.request, full, [last], [], "finished"),
+            BlocksReleased(sequence.number, full, [last], [], "finished"),
             BlocksEvicted(full, names, "capacity"),
-            RequestFinished(
-                sequence.request, "length", PROMPT_BLOCKS * BLOCK_SIZE + 1, OUTPUT_TOKENS,
-                OUTPUT_TOKENS, 0, OUTPUT_TOKENS * STEP_NS, 1_000_000, STEP_NS,
+            SequenceFinished(
+                sequence.number, sequence.number, "length", PROMPT_BLOCKS * BLOCK_SIZE + 1,
+                OUTPUT_TOKENS, OUTPUT_TOKENS, 0, OUTPUT_TOKENS * STEP_NS, 1_000_000, STEP_NS,
                 OUTPUT_TOKENS * STEP_NS,
+            ),
+            RequestFinished(
+                sequence.number, "length", PROMPT_BLOCKS * BLOCK_SIZE + 1, OUTPUT_TOKENS,
+                OUTPUT_TOKENS, 0, OUTPUT_TOKENS * STEP_NS, 1_000_000,
             ),
         ]  # fmt: skip
         self._free.extend(sequence.blocks)
 
     @staticmethod
-    def _name(request: int, index: int) -> bytes:
-        return request.to_bytes(8, "little") + index.to_bytes(8, "little")
+    def _name(number: int, index: int) -> bytes:
+        return number.to_bytes(8, "little") + index.to_bytes(8, "little")
 
 
 class _Replay:
     """A source that brings recorded batches, all known, none lost."""
 
-    name = "inprocess"
+    kind: SourceKind = "inprocess"
+    endpoint = ""
+    session = "benchmark"
+    up = state_known = True
+    batches_dropped = gaps = 0
+    last_message_ns: int | None = None
 
     def __init__(self) -> None:
         self.queue: deque[Batch] = deque()
-        self.lost = self.batches_dropped = self.gaps = 0
-        self.state_known = True
-        self.last_message_ns: int | None = None
+        self.decode_errors: dict[str, int] = {}
 
-    def take(self) -> Batch | None:
-        return self.queue.popleft() if self.queue else None
+    def take(self) -> tuple[Batch, int] | None:
+        return (self.queue.popleft(), 0) if self.queue else None
 
     def wait(self, timeout: float) -> bool:
         return bool(self.queue)
 
+    def close(self) -> None:
+        self.queue.clear()
 
-def _folds() -> Folds:
-    return Folds(Vllm(131_072))
+
+def _folds() -> list[Fold]:
+    return [make() for make in FOLDS]
 
 
 def _pipeline_us(batches: list[Batch], chunk: int) -> float:
     """Whole pipeline, `chunk` batches per drain, as the fold thread would find them."""
     source = _Replay()
     folds = _folds()
-    pipeline = Pipeline(source, folds.all, Clock())
+    pipeline = Pipeline(source, lambda: folds, Clock())
     began = time.thread_time_ns()
     for start in range(0, len(batches), chunk):
         source.queue.extend(batches[start : start + chunk])
         pipeline.drain()
     spent = time.thread_time_ns() - began
     assert not any(pipeline.errors.values()), pipeline.errors
-    assert not folds.ledger.imbalance, folds.ledger.imbalance
+    assert not any(fold.imbalance for fold in folds if isinstance(fold, Ledger))
     return spent / len(batches) / 1e3
 
 
@@ -182,7 +219,7 @@ def _fold_us(fold: Fold, batches: list[Batch]) -> float:
 
 def measure(num_sequences: int, steps: int) -> dict[str, float]:
     """Median microseconds per step: per fold, and of the pipeline one or many batches a drain."""
-    stream = _Stream(num_sequences)
+    stream = Stream(num_sequences)
     batches = [stream.batch() for _ in range(steps)]
     result = {
         "pipeline, one batch a drain": statistics.median(
@@ -192,8 +229,8 @@ def measure(num_sequences: int, steps: int) -> dict[str, float]:
             _pipeline_us(batches, CHUNK_BATCHES) for _ in range(REPETITIONS)
         ),
     }
-    samples = [[_fold_us(fold, batches) for fold in _folds().all] for _ in range(REPETITIONS)]
-    for fold, costs in zip(_folds().all, zip(*samples, strict=True), strict=True):
+    samples = [[_fold_us(fold, batches) for fold in _folds()] for _ in range(REPETITIONS)]
+    for fold, costs in zip(_folds(), zip(*samples, strict=True), strict=True):
         result[fold.name] = statistics.median(costs)
     return result
 

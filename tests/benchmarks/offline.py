@@ -2,23 +2,26 @@
 
 import threading
 import time
-from collections.abc import Sequence
+from collections import abc
 from dataclasses import dataclass
 
 from engine.block_pool import BlockPool
-from kvscope_events.bus import EventBus, NullBus
-from engine.config import ModelConfig, SchedulerConfig
+from engine.config import CacheConfig, EngineConfig, ModelConfig
 from engine.hashing import PrefixHasher, chain_seed
+from engine.introduction import Introduction
 from engine.kv_manager import KVManager
 from engine.model.loader import load_model
 from engine.model.runner import ModelRunner
 from engine.model.threads import leave_a_core
-from engine.request import Request, SamplingParams
+from engine.request import Request
 from engine.scheduler import Scheduler
-from engine.step_loop import StepLoop, StepOutput
+from engine.sequence import SamplingParams, Sequence
+from engine.step import Step, StepOutput
+from engine.step_loop import StepLoop
 from exporter.catalogue import COMPAT_SETS
 from exporter.exporter import Exporter, in_process
 from exporter.machine import Machine
+from kvscope_events.bus import EventBus, NullBus
 
 BLOCK_SIZE = 16
 MAX_MODEL_LEN = 1024
@@ -37,33 +40,39 @@ class OfflineEngine:
 
     def __post_init__(self) -> None:
         bus = EventBus() if self.observed else NullBus()
-        loaded = load_model(ModelConfig(model=self.model))
-        leave_a_core()
-        runner = ModelRunner(loaded.model, num_blocks=self.num_blocks, block_size=BLOCK_SIZE)
-        pool = BlockPool(self.num_blocks, BLOCK_SIZE, bus)
-        config = SchedulerConfig(
+        config = EngineConfig(
+            model=ModelConfig(model=self.model, served_model_name="bench"),
+            cache=CacheConfig(block_size=BLOCK_SIZE),
             max_model_len=MAX_MODEL_LEN,
             max_num_seqs=self.max_num_seqs,
-            max_num_batched_tokens=max(2048, self.max_num_seqs),
             max_num_queued_reqs=1_000_000,
         )
-        scheduler = Scheduler(config, KVManager(pool, bus), bus, frozenset())
+        introduction = Introduction(config, bus)
+        loaded = load_model(config.model)
+        leave_a_core()
+        runner = ModelRunner(loaded.model, num_blocks=self.num_blocks, block_size=BLOCK_SIZE)
+        introduction.announce(ready=True)
+        pool = BlockPool(self.num_blocks, BLOCK_SIZE, bus)
+        introduction.attach(pool)
+        limits = config.scheduler(MAX_MODEL_LEN)
+        scheduler = Scheduler(limits, KVManager(pool, bus), bus, frozenset())
         self._unfinished = 0
         self._done = threading.Event()
         self._next_id = 0
         self.loop = StepLoop(
-            scheduler, pool, runner, bus, self._sink, max_num_queued_reqs=1_000_000
+            Step(scheduler, pool, runner, bus),
+            bus,
+            self._sink,
+            introduction,
+            max_num_queued_reqs=limits.max_num_queued_reqs,
         )
         self._exporter: Exporter | None = None
         if isinstance(bus, EventBus):
-            bus.provide_snapshot(pool.snapshot)
-            self._exporter = in_process(
-                bus.subscribe(), compat=COMPAT_SETS, machine=self.machine
-            )
+            self._exporter = in_process(bus.subscribe(), compat=COMPAT_SETS, machine=self.machine)
             self._exporter.start()
         self.loop.start()
 
-    def run(self, prompts: Sequence[Sequence[int]], output_tokens: int) -> float:
+    def run(self, prompts: abc.Sequence[abc.Sequence[int]], output_tokens: int) -> float:
         """Generate for all prompts at once; seconds until the last one has ended."""
         self._unfinished = len(prompts)
         self._done.clear()
@@ -83,15 +92,18 @@ class OfflineEngine:
         if self._exporter is not None:
             self._exporter.stop()
 
-    def _request(self, prompt: Sequence[int], output_tokens: int) -> Request:
+    def _request(self, prompt: abc.Sequence[int], output_tokens: int) -> Request:
         self._next_id += 1
-        return Request(
+        sequence = Sequence(
+            sequence_id=self._next_id,
             request_id=self._next_id,
             tokens=list(prompt),
             prompt_length=len(prompt),
             sampling=SamplingParams(max_tokens=output_tokens, ignore_eos=True),
             hasher=PrefixHasher(chain_seed("bench"), BLOCK_SIZE),
-            arrival_ns=time.monotonic_ns(),
+        )
+        return Request(
+            request_id=self._next_id, sequences=[sequence], arrival_ns=time.monotonic_ns()
         )
 
     def _sink(self, outputs: list[StepOutput]) -> None:

@@ -19,8 +19,8 @@ from statistics import median
 from time import perf_counter
 
 from engine.block_pool import BlockPool
-from kvscope_events.bus import EventBus
 from engine.hashing import PrefixHasher, chain_seed
+from kvscope_events.bus import EventBus
 from tests.benchmarks.report import environment
 
 Lives = Callable[[int], None]  # run that many requests

@@ -12,13 +12,14 @@ from statistics import median
 from time import perf_counter
 
 from engine.block_pool import BlockPool
-from kvscope_events.bus import EventBus
 from engine.config import SchedulerConfig
-from kvscope_events.events import StepCompleted
 from engine.hashing import PrefixHasher, chain_seed
 from engine.kv_manager import KVManager
-from engine.request import Request, SamplingParams
+from engine.request import Request
 from engine.scheduler import Scheduler
+from engine.sequence import SamplingParams, Sequence
+from kvscope_events.bus import EventBus
+from kvscope_events.events import StepCompleted
 from tests.benchmarks.report import environment
 
 SEQUENCES = (1, 8, 32, 128, 512)
@@ -36,16 +37,15 @@ def step_seconds(count: int) -> list[float]:
     )
     scheduler = Scheduler(config, KVManager(pool, bus), bus, frozenset())
     for number in range(count):
-        scheduler.add(
-            Request(
-                request_id=number,
-                tokens=[number % 250] * PROMPT_TOKENS,
-                prompt_length=PROMPT_TOKENS,
-                sampling=SamplingParams(max_tokens=STEPS + 10),
-                hasher=PrefixHasher(chain_seed("m"), BLOCK_SIZE),
-                arrival_ns=0,
-            )
+        sequence = Sequence(
+            sequence_id=number,
+            request_id=number,
+            tokens=[number % 250] * PROMPT_TOKENS,
+            prompt_length=PROMPT_TOKENS,
+            sampling=SamplingParams(max_tokens=STEPS + 10),
+            hasher=PrefixHasher(chain_seed("m"), BLOCK_SIZE),
         )
+        scheduler.add(Request(request_id=number, sequences=[sequence], arrival_ns=0))
     times = []
     for _ in range(STEPS):
         start = perf_counter()
@@ -59,11 +59,14 @@ def step_seconds(count: int) -> list[float]:
                 swapped=0,
                 prefill_tokens=plan.prefill_tokens,
                 decode_tokens=plan.decode_tokens,
-                slots_filled=pool.num_active * BLOCK_SIZE - scheduler.unfilled_slots(),
+                slots_filled=pool.num_active * BLOCK_SIZE - scheduler.num_unfilled_slots,
                 active_blocks=pool.num_active,
                 cached_blocks=pool.num_cached,
                 free_blocks=pool.num_free,
-                emitted=[row.request.request_id for row in plan.rows],
+                emitted=[row.sequence.sequence_id for row in plan.rows],
+                first_tokens=[],
+                requests_running=scheduler.requests.num_running,
+                requests_waiting=scheduler.requests.num_waiting,
             )
         )
         bus.flush()

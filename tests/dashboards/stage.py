@@ -1,20 +1,20 @@
 """`python -m tests.dashboards.stage FOLDER`: `kvscope demo` on a GPU that is not there.
 
 The engine is real, as is its exporter; NVML is the simulated one, and what torch would say of a
-CUDA device is told in its stead. A file `oom` in FOLDER makes the next step run out of memory, and
+CUDA device is made up. A file `oom` in FOLDER makes the next step run out of memory, and
 torch have one more retry; the simulated hardware's state is FOLDER/nvml.state.
 """
 
 import os
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
-from kvscope_events.events import DeviceMemorySampled
 from engine.model.runner import ModelRunner
 from engine.oom import DeviceOutOfMemoryError
-from engine.request import SampledToken, ScheduledSequence
+from engine.runner import SampledToken
+from engine.step_plan import StepPlan
 from exporter.cli.app import app
+from kvscope_events.events import DeviceMemorySampled
 from tests.fakes.nvml import GIB, MIB, Simulated, h200, machine
 from tests.gpu.support import torch_sample
 
@@ -29,16 +29,14 @@ def pretend(folder: Path) -> None:
     execute = ModelRunner.execute
     failures = 0
 
-    def may_fail(
-        runner: ModelRunner, rows: Sequence[ScheduledSequence]
-    ) -> list[SampledToken | None]:
+    def may_fail(runner: ModelRunner, plan: StepPlan) -> list[SampledToken | None]:
         nonlocal failures
         fault = folder / "oom"
         if fault.exists():
             fault.unlink()
             failures += 1
             raise DeviceOutOfMemoryError(2 * GIB)
-        return execute(runner, rows)
+        return execute(runner, plan)
 
     def sample(runner: ModelRunner) -> DeviceMemorySampled:
         return torch_sample(pid=os.getpid(), alloc_retries=failures, ooms=failures)

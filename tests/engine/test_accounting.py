@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from engine.sequence import SequenceState
 from kvscope_events.events import (
     BlocksAllocated,
     BlocksReleased,
@@ -14,7 +15,6 @@ from kvscope_events.events import (
     RequestPreempted,
     RequestResumed,
 )
-from engine.request import RequestState
 from tests.support.accounting import VOCABULARY, Accounting, continuation
 
 TOKENS = st.integers(0, VOCABULARY - 1)
@@ -68,9 +68,17 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule(arrivals=st.lists(ARRIVAL, min_size=1, max_size=4))
     def arrive(self, arrivals: list[tuple[list[int], int, int]]) -> None:
-        ranked = self.engine.config.policy == "priority"
         for prompt, max_tokens, priority in arrivals:
-            self.engine.add(prompt, max_tokens, priority if ranked else 0)
+            self.engine.add(prompt, max_tokens, priority)
+
+    @rule(
+        prompts=st.lists(PROMPTS, min_size=1, max_size=2),
+        max_tokens=st.integers(1, 15),
+        n=st.integers(1, 3),
+        priority=st.integers(0, 2),
+    )
+    def call(self, prompts: list[list[int]], max_tokens: int, n: int, priority: int) -> None:
+        self.engine.call(prompts, max_tokens, n, priority)
 
     @rule(steps=st.integers(1, 12))
     def step(self, steps: int) -> None:
@@ -85,13 +93,19 @@ class EngineMachine(RuleBasedStateMachine):
         if live:
             self.engine.scheduler.finish(live[choice % len(live)], "abort")
 
+    @rule(choice=st.integers(0, 100))
+    def abort_a_call(self, choice: int) -> None:
+        live = self.engine.scheduler.requests.requests
+        if live:
+            self.engine.scheduler.finish_request(live[choice % len(live)], "abort")
+
     @rule()
     def run_out_of_memory(self) -> None:
         """A step that was scheduled and failed: nothing of it was computed."""
         plan = self.engine.scheduler.schedule()
         if plan.rows and self.engine.scheduler.shrink(plan) is None:
             for row in plan.rows:
-                self.engine.scheduler.finish(row.request, "error")
+                self.engine.scheduler.finish(row.sequence, "error")
 
     @rule()
     def reset(self) -> None:
@@ -104,24 +118,24 @@ class EngineMachine(RuleBasedStateMachine):
 
     @invariant()
     def outputs_are_right(self) -> None:
-        for request in self.engine.requests:
-            output = request.tokens[request.prompt_length :]
-            assert output == continuation(request.tokens[: request.prompt_length], len(output))
+        for sequence in self.engine.sequences:
+            output = sequence.tokens[sequence.prompt_length :]
+            assert output == continuation(sequence.prompt, len(output))
 
     def teardown(self) -> None:
         self.engine.run()
         assert self.engine.pool.num_active == 0
-        for name in sorted({type(e).__name__ for e in self.kvscope_events.events}):
+        for name in sorted({type(e).__name__ for e in self.engine.events}):
             event(name)
         discarded = sum(
-            e.discarded_tokens for e in self.kvscope_events.events if isinstance(e, RequestPreempted)
+            e.discarded_tokens for e in self.engine.events if isinstance(e, RequestPreempted)
         )
         recovered = sum(
             e.recompute_tokens + e.cached_tokens
-            for e in self.kvscope_events.events
+            for e in self.engine.events
             if isinstance(e, RequestResumed)
         )
-        cut_short = any(r.finish_reason in ("abort", "error") for r in self.engine.requests)
+        cut_short = any(s.finish_reason in ("abort", "error") for s in self.engine.sequences)
         assert cut_short or discarded == recovered
 
 
@@ -178,11 +192,11 @@ def test_a_planted_double_free_of_a_shared_block_is_caught() -> None:
 
 def test_a_planted_double_free_of_a_free_block_stops_the_pool() -> None:
     engine = loaded_engine()
-    request = engine.scheduler.running[-1]
-    table = list(request.block_table)
-    engine.scheduler.finish(request, "abort")
+    sequence = engine.scheduler.running[-1]
+    table = list(sequence.block_table)
+    engine.scheduler.finish(sequence, "abort")
     with pytest.raises(AssertionError, match="double free"):
-        engine.pool.release(request.request_id, table[-1:], "finished")
+        engine.pool.release(sequence.sequence_id, table[-1:], "finished")
 
 
 @pytest.mark.parametrize("lost", [BlocksAllocated, BlocksReleased])
@@ -210,10 +224,9 @@ def test_output_is_the_same_however_often_a_request_is_preempted() -> None:
     for first in range(6):
         engine.add([first] * 8, 20)
     engine.run()
-    assert sum(r.num_preemptions for r in engine.requests) > 5
-    for request in engine.requests:
-        prompt = request.tokens[: request.prompt_length]
-        assert request.tokens[request.prompt_length :] == continuation(prompt, 20)
-        assert request.state is RequestState.FINISHED
-    finished = [e for e in kvscope_events.events if isinstance(e, RequestFinished)]
+    assert sum(s.num_preemptions for s in engine.sequences) > 5
+    for sequence in engine.sequences:
+        assert sequence.tokens[sequence.prompt_length :] == continuation(sequence.prompt, 20)
+        assert sequence.state is SequenceState.FINISHED
+    finished = [e for e in engine.events if isinstance(e, RequestFinished)]
     assert [e.reason for e in finished] == ["length"] * 6

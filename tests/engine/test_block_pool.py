@@ -23,8 +23,8 @@ class Harness:
 
     def events(self) -> list[EngineEvent]:
         self.bus.flush()
-        batch = self.subscription.take()
-        return [] if batch is None else batch.events
+        taken = self.subscription.take()
+        return [] if taken is None else taken[0].events
 
     def fill(self, request: int, names: str) -> list[int]:
         """Allocate, cache and keep one block per letter; equal letters are equal content."""
@@ -37,7 +37,7 @@ def test_a_new_pool_says_so_and_is_free() -> None:
     harness = Harness(num_blocks=8, reserved=2)
     assert harness.events() == [PoolCreated(8, 4, 64, 2)]
     pool = harness.pool
-    assert (pool.num_free, pool.num_cached, pool.num_active, pool.capacity) == (6, 0, 0, 6)
+    assert (pool.num_free, pool.num_cached, pool.num_active, pool.num_usable) == (6, 0, 0, 6)
 
 
 def test_reserved_blocks_are_never_handed_out() -> None:

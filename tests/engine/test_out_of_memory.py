@@ -5,10 +5,10 @@ import logging
 import pytest
 import torch
 
-from kvscope_events.events import RequestPreempted
-from engine.model.oom import out_of_memory_is_told
+from engine.model.oom import device_out_of_memory
 from engine.oom import DeviceOutOfMemoryError, OutOfMemoryLog
 from engine.scheduler import RECOVERY_STEPS
+from kvscope_events.events import RequestPreempted
 from tests.support.accounting import Accounting, continuation
 
 
@@ -19,7 +19,7 @@ def fail_once_over(engine: Accounting, tokens: int) -> int:
         plan = engine.scheduler.schedule()
         assert plan.rows, "work, but nothing was scheduled"
         if plan.num_tokens <= tokens:
-            sampled = engine.runner.execute(plan.rows)
+            sampled = engine.runner.execute(plan)
             engine.scheduler.update(plan, [None if s is None else s.token_id for s in sampled])
             engine.flush()
             return failures
@@ -31,16 +31,15 @@ def fail_once_over(engine: Accounting, tokens: int) -> int:
 
 def test_every_request_gets_its_tokens_on_a_device_that_stands_few() -> None:
     engine = Accounting(num_blocks=24, max_num_batched_tokens=32)
-    requests = [engine.add([i] * 12, 12) for i in range(4)]
+    sequences = [engine.add([i] * 12, 12) for i in range(4)]
     failures = 0
     while engine.live:
         failures += fail_once_over(engine, tokens=3)
         engine.check()
     assert failures > 3
-    for request in requests:
-        prompt = request.tokens[: request.prompt_length]
-        assert request.tokens[request.prompt_length :] == continuation(prompt, 12)
-    causes = [e.cause for e in kvscope_events.events if isinstance(e, RequestPreempted)]
+    for sequence in sequences:
+        assert sequence.tokens[sequence.prompt_length :] == continuation(sequence.prompt, 12)
+    causes = [e.cause for e in engine.events if isinstance(e, RequestPreempted)]
     assert "out_of_memory" in causes
 
 
@@ -91,13 +90,13 @@ def test_the_budget_grows_back() -> None:
 
 
 def test_torch_tells_its_out_of_memory_errors_apart() -> None:
-    with pytest.raises(DeviceOutOfMemoryError) as caught, out_of_memory_is_told():
+    with pytest.raises(DeviceOutOfMemoryError) as caught, device_out_of_memory():
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has")
     assert caught.value.wanted_bytes == 2_684_354_560
-    with pytest.raises(DeviceOutOfMemoryError) as caught, out_of_memory_is_told():
+    with pytest.raises(DeviceOutOfMemoryError) as caught, device_out_of_memory():
         torch.empty(2**60, dtype=torch.uint8)
     assert caught.value.wanted_bytes == 2**60
-    with pytest.raises(RuntimeError, match="shape"), out_of_memory_is_told():
+    with pytest.raises(RuntimeError, match="shape"), device_out_of_memory():
         torch.zeros(2) @ torch.zeros(3, 3)
 
 
@@ -110,7 +109,7 @@ def test_torch_tells_its_out_of_memory_errors_apart() -> None:
     ],
 )
 def test_a_library_of_cuda_that_is_out_of_memory_is_out_of_memory(message: str) -> None:
-    with pytest.raises(DeviceOutOfMemoryError) as caught, out_of_memory_is_told():
+    with pytest.raises(DeviceOutOfMemoryError) as caught, device_out_of_memory():
         raise RuntimeError(message)
     assert caught.value.wanted_bytes is None
 
@@ -124,7 +123,7 @@ def test_attention_of_cudnn_that_fails_where_memory_is_scarce_is_out_of_memory(
     """Seen on an H200 with 128 MiB free; it names neither memory nor an amount."""
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.mem_get_info", lambda: (free, 2**37))
-    with pytest.raises(expected) as caught, out_of_memory_is_told():
+    with pytest.raises(expected) as caught, device_out_of_memory():
         raise RuntimeError(
             "Expected mha_graph.execute(handle, variant_pack, workspace_ptr.get()).is_good() to be "
             "true, but got false."
@@ -135,9 +134,9 @@ def test_attention_of_cudnn_that_fails_where_memory_is_scarce_is_out_of_memory(
 def test_a_thousand_failed_steps_make_one_line_of_log(caplog: pytest.LogCaptureFixture) -> None:
     log = OutOfMemoryLog()
     with caplog.at_level(logging.WARNING, logger="engine.oom"):
-        log.say(DeviceOutOfMemoryError(512), 64)
+        log.log(DeviceOutOfMemoryError(512), 64)
         for _ in range(1000):
-            log.say(DeviceOutOfMemoryError(None), None)
+            log.log(DeviceOutOfMemoryError(None), None)
     assert caplog.messages == [
         "out of device memory: 512 bytes wanted; next step: at most 64 tokens"
     ]
@@ -149,10 +148,10 @@ def test_the_log_tells_how_much_it_left_out(
     log, now = OutOfMemoryLog(), 100.0
     monkeypatch.setattr("engine.oom.time.monotonic", lambda: now)
     for _ in range(3):
-        log.say(DeviceOutOfMemoryError(None), 8)
+        log.log(DeviceOutOfMemoryError(None), 8)
     now += 1.0
     with caplog.at_level(logging.WARNING, logger="engine.oom"):
-        log.say(DeviceOutOfMemoryError(None), None)
+        log.log(DeviceOutOfMemoryError(None), None)
     assert caplog.messages[-1] == (
         "out of device memory; the smallest step does not fit, its request ends with an error "
         "(2 more since the last line)"

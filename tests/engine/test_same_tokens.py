@@ -15,16 +15,17 @@ import torch
 from transformers.models.auto import AutoModelForCausalLM
 
 from engine.block_pool import BlockPool
-from kvscope_events.bus import EventBus
 from engine.config import ModelConfig, SchedulerConfig
-from kvscope_events.events import EngineEvent, PrefixLookup, RequestPreempted
 from engine.hashing import PrefixHasher, chain_seed
 from engine.kv_manager import KVManager
 from engine.model.loader import LoadedModel, device_of, load_model
 from engine.model.runner import ModelRunner
-from engine.request import Request, RequestState, SamplingParams
+from engine.request import Request
 from engine.scheduler import Scheduler
+from engine.sequence import SamplingParams, Sequence, SequenceState
 from exporter.fold import Ledger
+from kvscope_events.bus import EventBus
+from kvscope_events.events import EngineEvent, PrefixLookup, RequestPreempted
 from tests.support.checkpoints import ARCHITECTURES, make_checkpoint
 
 BLOCK_SIZE = 16
@@ -113,25 +114,27 @@ def generate(
         frozenset(),
     )
     runner = ModelRunner(oracle.loaded.model, num_blocks=num_blocks, block_size=BLOCK_SIZE)
-    requests = []
+    sequences = []
     for number, prompt in enumerate(oracle.prompts):
         hasher = PrefixHasher(chain_seed("m"), BLOCK_SIZE)
         sampling = SamplingParams(max_tokens=OUTPUT_TOKENS)
         arrival = time.monotonic_ns()
-        requests.append(Request(number, list(prompt), len(prompt), sampling, hasher, arrival))
-        scheduler.add(requests[-1])
+        sequence = Sequence(number, number, list(prompt), len(prompt), sampling, hasher)
+        scheduler.add(Request(request_id=number, sequences=[sequence], arrival_ns=arrival))
+        sequences.append(sequence)
     events: list[EngineEvent] = []
-    while any(request.state is not RequestState.FINISHED for request in requests):
+    while any(s.state is not SequenceState.FINISHED for s in sequences):
         plan = scheduler.schedule()
         assert plan.rows, "work, but nothing was scheduled"
-        sampled = runner.execute(plan.rows)
+        sampled = runner.execute(plan)
         scheduler.update(plan, [None if s is None else s.token_id for s in sampled])
         bus.flush()
-        if (batch := subscription.take()) is not None:
+        if (taken := subscription.take()) is not None:
+            batch, _ = taken
             ledger.on_batch(batch)
             events += batch.events
         assert ledger.state() == pool.snapshot()
-    return [r.tokens[r.prompt_length :] for r in requests], events
+    return [s.tokens[s.prompt_length :] for s in sequences], events
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from engine.config import CacheConfig, SchedulerConfig
+from engine.sequence import SequenceState
 from kvscope_events.events import (
     AllocationFailed,
     PrefixLookup,
@@ -12,12 +13,11 @@ from kvscope_events.events import (
     RequestResumed,
     RequestScheduled,
 )
-from engine.request import RequestState
 from tests.support.accounting import Accounting
 
 
 def of_type(engine: Accounting, kind: type) -> list[Any]:
-    return [e for e in kvscope_events.events if isinstance(e, kind)]
+    return [e for e in engine.events if isinstance(e, kind)]
 
 
 def test_a_long_prompt_is_computed_in_chunks_and_starves_no_decode() -> None:
@@ -48,8 +48,8 @@ def test_nobody_overtakes_a_request_that_does_not_fit() -> None:
     engine.step()
     large, small = engine.add([2] * 24, 2), engine.add([3], 2)
     engine.step()
-    assert large.state is RequestState.WAITING
-    assert small.state is RequestState.WAITING
+    assert large.state is SequenceState.WAITING
+    assert small.state is SequenceState.WAITING
     engine.run()
 
 
@@ -65,10 +65,11 @@ def test_the_newest_request_is_preempted_and_comes_back_before_later_ones() -> N
     assert (second.admitted_ns or 0) < (third.admitted_ns or 0)
     (preempted,) = of_type(engine, RequestPreempted)
     (resumed,) = of_type(engine, RequestResumed)
+    assert preempted.sequence == resumed.sequence == second.sequence_id
     assert preempted.request == resumed.request == second.request_id
     assert resumed.recompute_tokens + resumed.cached_tokens == preempted.discarded_tokens > 16
     assert resumed.stalled_ns > 0
-    assert of_type(engine, AllocationFailed)[0].request == first.request_id
+    assert of_type(engine, AllocationFailed)[0].sequence == first.sequence_id
 
 
 def test_a_step_that_preempted_admits_nobody() -> None:
@@ -81,10 +82,10 @@ def test_a_step_that_preempted_admits_nobody() -> None:
     urgent = engine.add([3] * 4, 4, priority=0)  # no block is left for it
     engine.step()  # the first needs a third block
     assert victim.num_preemptions == 1
-    assert first.state is RequestState.RUNNING
-    assert urgent.state is RequestState.WAITING
+    assert first.state is SequenceState.RUNNING
+    assert urgent.state is SequenceState.WAITING
     engine.step()
-    assert urgent.state is RequestState.RUNNING
+    assert urgent.state is SequenceState.RUNNING
     engine.run()
 
 
@@ -97,7 +98,7 @@ def test_lower_priority_numbers_are_served_first_and_preempted_last() -> None:
     assert urgent_later.num_preemptions == 0
     assert bulk[1].num_preemptions > 0
     scheduled = [e.request for e in of_type(engine, RequestScheduled)]
-    assert scheduled == [0, 1, 2]
+    assert scheduled == [request.request_id for request in engine.requests]
 
 
 def test_a_prefix_hit_leaves_at_least_one_token_to_compute() -> None:

@@ -1,124 +1,28 @@
 """The engine's thread: commands in, outputs out, a clean end, a crash that everybody hears of."""
 
 import logging
-import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 
 import pytest
 
-from engine.block_pool import BlockPool
-from kvscope_events.bus import EventBus, Subscription
-from engine.config import SchedulerConfig
+from engine.runner import SampledToken
+from engine.step_loop import EngineUnavailableError, QueueFullError
+from engine.step_plan import StepPlan
 from kvscope_events.events import (
     DeviceMemorySampled,
     DeviceOutOfMemory,
     EngineEvent,
+    Hello,
     PoolSnapshot,
     RequestArrived,
     RequestFinished,
     RequestRejected,
     StepCompleted,
 )
-from engine.hashing import PrefixHasher, chain_seed
-from engine.kv_manager import KVManager
-from engine.oom import DeviceOutOfMemoryError
-from engine.request import Request, SampledToken, SamplingParams, ScheduledSequence
-from engine.scheduler import Scheduler
-from engine.step_loop import EngineUnavailableError, QueueFullError, StepLoop, StepOutput
-from tests.support.accounting import ContentRunner, continuation
-
-PATIENCE_SECONDS = 10.0
-BLOCK_SIZE = 4
-
-
-class BrokenDeviceError(Exception):
-    """What a broken device would raise."""
-
-
-class Gate(ContentRunner):
-    """A runner that can be held and broken from outside."""
-
-    def __init__(self) -> None:
-        super().__init__(BLOCK_SIZE)
-        self.open = threading.Event()
-        self.open.set()
-        self.broken = False
-        self.memory_tokens: int | None = None
-        """Tokens of a step that the memory is enough for; None: any number."""
-        self.steps_until_hold: int | None = None
-
-    def execute(self, rows: Sequence[ScheduledSequence]) -> list[SampledToken | None]:
-        if self.steps_until_hold is not None:
-            self.steps_until_hold -= 1
-            if self.steps_until_hold < 0:
-                self.steps_until_hold = None
-                self.open.clear()
-        assert self.open.wait(PATIENCE_SECONDS)
-        if self.broken:
-            raise BrokenDeviceError("device lost")
-        tokens = sum(row.count for row in rows)
-        if self.memory_tokens is not None and tokens > self.memory_tokens:
-            raise DeviceOutOfMemoryError(tokens * 1024)
-        return super().execute(rows)
-
-
-class Running:
-    """A started loop and all that came out of it."""
-
-    def __init__(
-        self, *, queue_limit: int = 100, stall_seconds: float = 60.0, runner: Gate | None = None
-    ) -> None:
-        self.bus = EventBus()
-        self.events: Subscription = self.bus.subscribe()
-        self.pool = BlockPool(16, BLOCK_SIZE, self.bus)
-        self.bus.provide_snapshot(self.pool.snapshot)
-        config = SchedulerConfig(max_model_len=40, max_num_seqs=4)
-        scheduler = Scheduler(config, KVManager(self.pool, self.bus), self.bus, frozenset())
-        self.runner = runner or Gate()
-        self.outputs: list[StepOutput] = []
-        self.loop = StepLoop(
-            scheduler,
-            self.pool,
-            self.runner,
-            self.bus,
-            self.outputs.extend,
-            max_num_queued_reqs=queue_limit,
-            stall_seconds=stall_seconds,
-        )
-        self._next_id = 0
-
-    def submit(self, prompt: list[int], max_tokens: int) -> Request:
-        hasher = PrefixHasher(chain_seed("m"), BLOCK_SIZE)
-        sampling = SamplingParams(max_tokens=max_tokens)
-        now = time.monotonic_ns()
-        request = Request(self._next_id, list(prompt), len(prompt), sampling, hasher, now)
-        self._next_id += 1
-        self.loop.submit(request)
-        return request
-
-    def reason(self, request: Request) -> str | None:
-        """How the request ended, once it has."""
-        reasons = [o.finish_reason for o in self.outputs if o.request_id == request.request_id]
-        return reasons[-1] if reasons else None
-
-    def tokens(self, request: Request) -> list[int]:
-        mine = [o.token for o in self.outputs if o.request_id == request.request_id]
-        return [token.token_id for token in mine if token is not None]
-
-    def all_events(self) -> list[EngineEvent]:
-        events: list[EngineEvent] = []
-        while (batch := self.events.take()) is not None:
-            events += batch.events
-        return events
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.002)
+from tests.support.accounting import continuation
+from tests.support.running import PATIENCE_SECONDS, Gate, Running, wait_for
 
 
 @pytest.fixture
@@ -138,7 +42,9 @@ def test_a_request_gets_its_tokens_and_a_reason(running: Running) -> None:
     assert running.loop.health().ok
     steps = [e for e in running.all_events() if isinstance(e, StepCompleted)]
     assert [s.prefill_tokens for s in steps] == [3, 0, 0, 0, 0, 0]
-    assert [s.emitted for s in steps] == [[request.request_id]] * 6
+    assert [s.emitted for s in steps] == [[request.sequence_id]] * 6
+    assert [s.first_tokens for s in steps] == [[request.sequence_id], *[[]] * 5]
+    assert [s.requests_running for s in steps] == [1, 1, 1, 1, 1, 0]
     assert steps[-2].slots_filled == 3 + 4
     assert steps[-1].active_blocks == 0
 
@@ -199,6 +105,7 @@ def test_a_crash_ends_every_request_and_shows_in_health(
     reasons = [e.reason for e in events if isinstance(e, RequestFinished)]
     assert reasons == ["error"] * 6
     assert RequestRejected("engine_dead") in events
+    assert [e.ready for e in events if isinstance(e, Hello)] == [False, True, False]
 
 
 def test_a_step_that_hangs_is_a_stall_and_an_idle_engine_is_none() -> None:
@@ -252,14 +159,17 @@ def test_a_late_subscriber_gets_a_snapshot_from_an_idle_engine(running: Running)
     late.request_snapshot()
     batches = []
 
-    def taken() -> bool:
-        batch = late.take()
-        if batch is not None:
-            batches.append(batch)
+    def arrived() -> bool:
+        taken = late.take()
+        if taken is not None:
+            batches.append(taken[0])
         return bool(batches)
 
-    wait_for(taken)
-    assert isinstance(batches[0].events[-1], PoolSnapshot)
+    wait_for(arrived)
+    *_, hello, snapshot = batches[0].events
+    assert isinstance(hello, Hello)
+    assert hello.ready
+    assert isinstance(snapshot, PoolSnapshot)
 
 
 def test_reset_forgets_what_nobody_uses(running: Running) -> None:
@@ -302,10 +212,10 @@ class LeavesActivations(Gate):
         self.freed: list[bool] = []
         """At each dropping of caches, whether what the failed step held was gone."""
 
-    def execute(self, rows: Sequence[ScheduledSequence]) -> list[SampledToken | None]:
+    def execute(self, plan: StepPlan) -> list[SampledToken | None]:
         activations = Activations()
         self.held = weakref.ref(activations)
-        return super().execute(rows)
+        return super().execute(plan)
 
     def drop_caches(self) -> None:
         assert self.held is not None

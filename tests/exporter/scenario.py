@@ -19,9 +19,10 @@ from kvscope_events.events import (
     RequestRejected,
     RequestResumed,
     RequestScheduled,
+    SequenceAdded,
 )
 from tests.exporter.machine import GIB, NOW_NS, SERVER_PID, UUID
-from tests.exporter.support import block_hash, finished, put, step
+from tests.exporter.stream import block_hash, ended, finished, put, step
 
 MS = 1_000_000
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -47,9 +48,13 @@ MEMORY = DeviceMemorySampled(
 
 STEPS: tuple[list[EngineEvent], ...] = (
     [
-        PoolCreated(10, 4, 4096, 1, {"total": 65_536, "kv_pool": 40_960, "unclaimed": 24_576}),
+        PoolCreated(
+            *(10, 4, 4096, 1),
+            {"total": 65_536, "requested": 58_982, "kv_pool": 40_960, "unclaimed": 24_576},
+        ),
         RequestRejected("queue_full"),
         RequestArrived(0, 9, 8, "tenant", TRACE),
+        SequenceAdded(0, 0, 9, 8),
         PrefixLookup(0, 9, [A, B], 0),
         BlocksAllocated(0, [1, 2, 3], "prefill"),
         RequestScheduled(0, 3 * MS, 0),
@@ -62,10 +67,12 @@ STEPS: tuple[list[EngineEvent], ...] = (
             active_blocks=3,
             free_blocks=6,
             emitted=[0],
+            first_tokens=[0],
         ),
     ],
     [
         RequestArrived(1, 9, 8),
+        SequenceAdded(1, 1, 9, 8),
         PrefixLookup(1, 9, [A, C], 1),
         BlocksShared(1, [1], "prefix_hit"),
         BlocksAllocated(1, [4, 5], "prefill"),
@@ -80,6 +87,7 @@ STEPS: tuple[list[EngineEvent], ...] = (
             active_blocks=5,
             free_blocks=4,
             emitted=[0, 1],
+            first_tokens=[1],
             duration_ns=25 * MS,
         ),
     ],
@@ -88,7 +96,7 @@ STEPS: tuple[list[EngineEvent], ...] = (
         MEMORY,
         AllocationFailed(0, 1, 0),
         BlocksReleased(1, [4], [5], [1], "preempted"),
-        RequestPreempted(1, "recompute", "out_of_blocks", 9, 3, 40 * MS),
+        RequestPreempted(1, 1, "recompute", "out_of_blocks", 9, 3, 40 * MS),
         BlocksEvicted([4], [C], "capacity"),
         BlocksAllocated(0, [4], "decode"),
         step(
@@ -103,11 +111,12 @@ STEPS: tuple[list[EngineEvent], ...] = (
     ],
     [
         BlocksReleased(0, [2, 1], [4, 3], [], "finished"),
+        ended(0, reason="length", prompt_tokens=9, max_tokens=8),
         finished(0, reason="length", prompt_tokens=9, max_tokens=8),
         PrefixLookup(1, 10, [A, C], 1, resumed=True),
         BlocksShared(1, [1], "prefix_hit"),
         BlocksAllocated(1, [5, 6], "prefill"),
-        RequestResumed(1, 5, 4, 60 * MS),
+        RequestResumed(1, 1, 5, 4, 60 * MS),
         BlocksCached(1, [5], [C], A),
         step(
             running=1,

@@ -1,27 +1,36 @@
 """The pool's forecast: what is committed, against the requests themselves; when the trend ends."""
 
+from random import Random
+
 import pytest
 
+from exporter.fold import Exhaustion
 from kvscope_events.events import (
     Batch,
+    BlocksAllocated,
+    BlocksReleased,
+    BlocksShared,
+    CacheGroup,
     DeviceMemorySampled,
     EngineEvent,
     PoolCreated,
     RequestPreempted,
+    SequenceAdded,
+    SequenceFinished,
     StepCompleted,
 )
-from exporter.fold import Exhaustion
-from tests.support.accounting import Accounting
+from tests.exporter import stream
+from tests.exporter.stream import batch_of, ended
 
 SECOND = 10**9
 
 
 def step(active: int, *, running: int = 0) -> StepCompleted:
-    return StepCompleted(1, running, 0, 0, 0, 0, 0, active, 0, 0, [])
+    return stream.step(active_blocks=active, running=running)
 
 
 def batch(seconds: float, *events: EngineEvent) -> Batch:
-    return Batch(0, round(seconds * SECOND), list(events))
+    return batch_of(*events, time_ns=round(seconds * SECOND))
 
 
 def grown(per_second: float, *, seconds: int = 20, capacity: int = 1_000) -> Exhaustion:
@@ -32,63 +41,119 @@ def grown(per_second: float, *, seconds: int = 20, capacity: int = 1_000) -> Exh
     return fold
 
 
-def test_committed_blocks_are_what_the_running_requests_may_still_need() -> None:
-    engine = Accounting(num_blocks=14, max_num_seqs=4, max_num_batched_tokens=40)
+def started(held: int) -> Exhaustion:
+    """A pool of blocks of 16; sequence 7 runs, may come to 6 blocks and holds so many."""
     fold = Exhaustion()
-    for number in range(6):
-        engine.add([number % 2] * (6 + number), 15)
-    seen = 0
-    while engine.live:
-        before = len(kvscope_events.events)
-        engine.step()
-        running = engine.scheduler.running
-        fold.on_batch(
-            batch(0, *kvscope_events.events[before:], step(engine.pool.num_active, running=len(running)))
+    fold.on_batch(batch(0, PoolCreated(100, 16, 0), SequenceAdded(7, 7, 60, 37)))
+    allocated = BlocksAllocated(7, list(range(1, held + 1)), "prefill")
+    fold.on_batch(batch(0.5, allocated, step(held, running=1)))
+    return fold
+
+
+def test_a_release_in_mid_request_gives_back_what_it_names() -> None:
+    fold = started(held=4)  # 4 of the 6 blocks that it may hold
+    assert fold.committed_blocks == 6
+    fold.on_batch(batch(1, BlocksReleased(7, [], [1], [], "failed_load"), step(3, running=1)))
+    assert fold.committed_blocks == 6
+    fold.on_batch(
+        batch(
+            2,
+            BlocksAllocated(7, [9], "cow"),
+            BlocksReleased(7, [], [], [2], "cow"),
+            step(4, running=1),
         )
-        most = (r.prompt_length + r.sampling.max_tokens for r in running)
-        owed = sum(
-            -(-(tokens - 1) // 4) - len(r.block_table)
-            for tokens, r in zip(most, running, strict=True)
-        )
-        assert fold.committed_blocks == engine.pool.num_active + owed
-        seen += 1
-    assert seen > 20
-    assert any(isinstance(e, RequestPreempted) for e in kvscope_events.events)
+    )
+    assert fold.committed_blocks == 7, "its copy, and the original that others hold"
+
+
+def test_pins_and_blocks_without_an_owner_are_nobodys_table() -> None:
+    fold = started(held=4)
+    pin = BlocksShared(7, [1], "pin"), BlocksShared(None, [2], "pin")
+    fold.on_batch(batch(1, *pin, BlocksAllocated(None, [8], "prefill"), step(5, running=1)))
+    assert fold.committed_blocks == 5 + 2
+    unpin = (
+        BlocksReleased(7, [], [], [1], "unpinned"),
+        BlocksReleased(None, [], [8], [], "unpinned"),
+    )
+    fold.on_batch(batch(2, *unpin, step(4, running=1)))
+    assert fold.committed_blocks == 4 + 2
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        BlocksReleased(7, [], [1, 2, 3, 4], [], "preempted"),
+        RequestPreempted(7, 7, "recompute", "out_of_blocks", 60, 4, 1),
+        ended(7),
+    ],
+    ids=["release", "preemption", "end"],
+)
+def test_a_sequence_that_stops_owes_nothing_and_takes_it_up_again_when_it_resumes(
+    end: EngineEvent,
+) -> None:
+    fold = started(held=4)
+    fold.on_batch(batch(1, end, step(0)))
     assert fold.committed_blocks == 0
+    if not isinstance(end, SequenceFinished):
+        fold.on_batch(batch(2, BlocksAllocated(7, [1], "prefill"), step(1, running=1)))
+        assert fold.committed_blocks == 6
 
 
-def test_after_a_gap_nothing_is_known_until_the_requests_of_before_have_ended() -> None:
-    engine = Accounting(num_blocks=40, max_num_batched_tokens=40)
+def test_a_window_holds_its_width_and_gives_back_what_left_it() -> None:
     fold = Exhaustion()
-    engine.add([1] * 8, 10)
-    engine.step()
-    fold.on_batch(batch(0, *kvscope_events.events, step(engine.pool.num_active, running=1)))
-    assert fold.committed_blocks is not None
+    groups = [CacheGroup("full_attention", 16), CacheGroup("sliding_window", 16, 32)]
+    fold.on_batch(batch(0, PoolCreated(100, 16, 0, groups=groups), SequenceAdded(7, 7, 80, 17)))
+    fold.on_batch(batch(1, BlocksAllocated(7, list(range(8)), "prefill"), step(8, running=1)))
+    assert fold.committed_blocks == 6 + 3
+    fold.on_batch(batch(2, BlocksReleased(7, [0], [], [], "out_of_window"), step(7, running=1)))
+    assert fold.committed_blocks == 6 + 3
+
+
+def test_the_committed_blocks_equal_those_of_a_plain_model() -> None:
+    random = Random(0)
+    fold = Exhaustion()
+    fold.on_batch(batch(0, PoolCreated(1_000, 16, 0)))
+    most: dict[int, int] = {}
+    held: dict[int, int] = {}
+    for number in range(600):
+        events: list[EngineEvent] = []
+        if len(most) < 6:
+            prompt, output = random.randint(1, 60), random.randint(1, 60)
+            events.append(SequenceAdded(number, number, prompt, output))
+            most[number] = -(-(prompt + output - 1) // 16)
+        sequence = random.choice(list(most))
+        count = held.get(sequence, 0)
+        act = random.choice(["grow", "grow", "grow", "partial", "preempt", "end"])
+        if act == "grow":
+            count = random.randint(0 if count else 1, 2)
+            events.append(BlocksAllocated(sequence, [0] * count, "decode"))
+            held[sequence] = held.get(sequence, 0) + count
+        elif act == "partial" and count:
+            events.append(BlocksReleased(sequence, [], [0], [], "failed_load"))
+            held[sequence] -= 1
+        elif act == "preempt" and count:
+            events.append(BlocksReleased(sequence, [0] * count, [], [], "preempted"))
+            events.append(RequestPreempted(sequence, sequence, "recompute", "reset", 1, count, 1))
+            del held[sequence]
+        elif act == "end":
+            if sequence in held:
+                events.append(BlocksReleased(sequence, [], [0] * count, [], "finished"))
+            events.append(ended(sequence))
+            held.pop(sequence, None)
+            del most[sequence]
+        active = sum(held.values())
+        fold.on_batch(batch(number, *events, step(active, running=len(held))))
+        owed = sum(max(0, most[s] - blocks) for s, blocks in held.items())
+        assert fold.committed_blocks == active + owed
+
+
+def test_sequences_of_before_a_gap_are_unknown_until_they_have_ended() -> None:
+    fold = started(held=4)
     fold.on_gap()
-    engine.step()
-    fold.on_batch(batch(0, step(engine.pool.num_active, running=1)))
+    fold.on_batch(batch(1, BlocksAllocated(7, [9], "decode"), step(5, running=1)))
     assert fold.committed_blocks is None
-    engine.run()
-    fold.on_batch(batch(0, step(0, running=0)))
-    assert fold.committed_blocks == 0
-
-
-def test_when_all_clients_have_gone_nothing_is_committed_though_no_step_follows() -> None:
-    engine = Accounting(num_blocks=10, max_num_batched_tokens=40)
-    fold = Exhaustion()
-    requests = [engine.add([number] * 16, 10) for number in range(2)]
-    while engine.pool.num_available:
-        engine.step()
-    assert engine.scheduler.num_running == 2
-    fold.on_batch(batch(0, *kvscope_events.events, step(engine.pool.num_active, running=2)))
-    assert fold.seconds_to_exhaustion == 0.0
-    before = len(kvscope_events.events)
-    for request in requests:
-        engine.scheduler.finish(request, "abort")
-    engine.flush()
-    fold.on_batch(batch(1, *kvscope_events.events[before:]))
-    assert fold.committed_blocks == 0
-    assert fold.seconds_to_exhaustion is None
+    fold.on_batch(batch(2, BlocksReleased(7, [], [1, 2, 3, 4, 9], [], "aborted"), ended(7)))
+    assert fold.committed_blocks == 0, "no step follows when the engine idles"
 
 
 def test_a_new_pool_has_nothing_committed() -> None:
@@ -125,20 +190,6 @@ def test_a_second_of_history_is_no_trend() -> None:
     for at in range(4):
         fold.on_batch(batch(at / 2, step(10 * at)))
     assert fold.seconds_to_exhaustion is None
-
-
-def test_requests_that_end_while_the_engine_idles_leave_nothing_committed() -> None:
-    engine = Accounting(num_blocks=14, max_num_batched_tokens=40)
-    fold = Exhaustion()
-    requests = [engine.add([number] * 8, 20) for number in range(2)]
-    engine.step()
-    fold.on_batch(batch(0, *kvscope_events.events, step(engine.pool.num_active, running=2)))
-    before = len(kvscope_events.events)
-    for request in requests:  # both clients go away: no step follows
-        engine.scheduler.finish(request, "abort")
-    engine.flush()
-    fold.on_batch(batch(1, *kvscope_events.events[before:]))
-    assert fold.committed_blocks == 0
 
 
 def test_an_idle_engine_does_not_approach_the_end() -> None:

@@ -1,11 +1,15 @@
-"""Every fold has an answer to every event, and the pure counters count."""
+"""Every event has a fold that answers it, and the pure counters count."""
 
 from typing import get_args
 
 import pytest
 
+from exporter import fold
+from exporter.collect.engine_memory import EngineMemory
+from exporter.fold import Census, Churn, DeviceMemory, Fold, Preemption, Steps
 from kvscope_events.events import (
     AllocationFailed,
+    Batch,
     BlocksAllocated,
     BlocksEvicted,
     BlocksReleased,
@@ -13,37 +17,28 @@ from kvscope_events.events import (
     DeviceOutOfMemory,
     EngineEvent,
     PoolCreated,
+    ReleaseCause,
     RequestArrived,
     RequestPreempted,
-    RequestRejected,
     RequestResumed,
-    RequestScheduled,
 )
-from exporter.catalogue import FOLDS
-from exporter.fold import (
-    Census,
-    Churn,
-    DeviceMemory,
-    Fold,
-    Folds,
-    Preemption,
-    Requests,
-    Steps,
-    Vllm,
+from tests.exporter.stream import batch_of, block_hash, step
+
+FOLDS: tuple[Fold, ...] = tuple(
+    kind()
+    for kind in vars(fold).values()
+    if isinstance(kind, type) and issubclass(kind, Fold) and kind is not Fold
 )
-from tests.exporter.support import batch_of, block_hash, finished, step
-
-ALL = Folds(Vllm(2048)).all
+"""One of each that the package exports, made without arguments."""
 
 
-@pytest.mark.parametrize("fold", ALL, ids=lambda fold: fold.name)
-def test_every_event_is_handled_or_ignored_on_purpose(fold: Fold) -> None:
-    assert set(fold.handlers) | fold.ignored == set(get_args(EngineEvent))
-    assert not set(fold.handlers) & fold.ignored
+def test_every_event_has_a_handler_somewhere() -> None:
+    handled = {event for fold in FOLDS if not isinstance(fold, Census) for event in fold.handlers}
+    assert handled == set(get_args(EngineEvent))
 
 
-def test_the_catalogue_knows_every_fold() -> None:
-    assert tuple(fold.name for fold in ALL) == FOLDS
+def test_names_of_folds_are_unique() -> None:
+    assert len({fold.name for fold in FOLDS}) == len(FOLDS)
 
 
 def test_churn_counts_blocks_by_cause() -> None:
@@ -54,70 +49,58 @@ def test_churn_counts_blocks_by_cause() -> None:
             BlocksAllocated(0, [3], "decode"),
             BlocksReleased(0, [1], [2], [3], "preempted"),
             BlocksEvicted([1], [block_hash(1)], "reset"),
+            BlocksReleased(None, [], [1, 2], [], "unpinned"),
             AllocationFailed(0, 2, 1),
         )
     )
-    assert churn.allocations == {"prefill": 2, "decode": 1}
-    assert churn.releases == {"finished": 0, "aborted": 0, "preempted": 3}
-    assert churn.evictions == {"capacity": 0, "reset": 1}
+    assert churn.allocations == {"prefill": 2, "decode": 1, "cow": 0}
+    assert {cause: count for cause, count in churn.releases.items() if count} == {
+        "preempted": 3,
+        "unpinned": 2,
+    }
+    assert set(churn.releases) == set(get_args(ReleaseCause))
+    assert churn.evictions == {"capacity": 0, "reset": 1, "ordered": 0}
     assert churn.allocation_failures == 1
+
+
+def test_an_eviction_told_by_names_alone_or_by_blocks_alone_counts() -> None:
+    churn = Churn()
+    churn.apply(BlocksEvicted([], [block_hash(1), block_hash(2)], "capacity"))
+    churn.apply(BlocksEvicted([1, 2, 3], [], "capacity"))
+    assert churn.evictions["capacity"] == 5
 
 
 def test_the_bill_of_preemption() -> None:
     preemption = Preemption()
     preemption.on_batch(
         batch_of(
-            RequestPreempted(0, "recompute", "out_of_blocks", 100, 7, 5),
-            RequestResumed(0, 40, 60, 2_000_000_000),
-            RequestPreempted(1, "recompute", "out_of_blocks", 10, 1, 5),
+            RequestPreempted(0, 0, "recompute", "out_of_blocks", 100, 7, 5),
+            RequestResumed(0, 0, 40, 60, 2_000_000_000),
+            RequestPreempted(1, 1, "recompute", "out_of_blocks", 10, 1, 5),
         )
     )
     assert preemption.preemptions == {
         ("recompute", "out_of_blocks"): 2,
         ("recompute", "out_of_memory"): 0,
+        ("recompute", "reset"): 0,
     }
     assert preemption.discarded_tokens == 110
     assert preemption.recomputed_tokens == 40
     assert preemption.stalled_ns == 2_000_000_000
 
 
-def test_requests_move_between_heartbeats_and_the_heartbeat_decides() -> None:
-    requests = Requests()
-    assert not requests.known
-    requests.on_batch(batch_of(PoolCreated(8, 4, 0), RequestArrived(0, 5, 5)))
-    assert requests.known
-    assert (requests.waiting, requests.running) == (1, 0)
-    requests.apply(RequestScheduled(0, 1, 0))
-    assert (requests.waiting, requests.running) == (0, 1)
-    requests.apply(RequestPreempted(0, "recompute", "out_of_blocks", 5, 2, 1))
-    assert (requests.waiting, requests.running) == (1, 0)
-    requests.apply(finished(0, reason="abort"))  # aborted while it waits again
-    assert (requests.waiting, requests.running) == (0, 0)
-    requests.apply(step(waiting=3, running=2))
-    assert (requests.waiting, requests.running) == (3, 2)
-    requests.apply(finished(5, reason="abort", queue_ns=None, prefill_ns=None, decode_ns=None))
-    assert (requests.waiting, requests.running) == (2, 2)
-    requests.apply(finished(4))
-    assert (requests.waiting, requests.running) == (2, 1)
-    assert requests.finished == {"stop": 1, "length": 0, "abort": 2, "error": 0}
-
-
-def test_requests_are_unknown_from_a_gap_to_the_next_heartbeat() -> None:
-    requests = Requests()
-    requests.apply(step(running=1))
-    requests.on_gap()
-    requests.apply(PoolCreated(8, 4, 0))  # says nothing of those that were there before
-    assert not requests.known
-    requests.apply(RequestRejected("queue_full"))
-    assert requests.rejected["queue_full"] == 1
-    requests.apply(step(running=2))
-    assert requests.known
-
-
 def test_before_the_first_step_its_age_is_that_of_the_pool() -> None:
     steps = Steps()
     steps.on_batch(batch_of(PoolCreated(8, 4, 0), time_ns=5))
     assert steps.last_step_ns == 5, "an engine that hangs in its first step is seen to hang"
+
+
+def test_the_last_step_is_known_on_our_clock_and_on_the_producers_if_it_has_one() -> None:
+    steps = Steps()
+    steps.on_batch(Batch(0, 5, [step()], wall_ns=7, arrived_ns=9))
+    assert (steps.last_step_ns, steps.last_step_wall_ns) == (9, 7)
+    steps.on_batch(Batch(1, 6, [step()], wall_ns=0, arrived_ns=10))
+    assert (steps.last_step_ns, steps.last_step_wall_ns) == (10, None)
 
 
 def test_steps_add_up() -> None:
@@ -143,17 +126,28 @@ def test_device_memory_keeps_the_newest_sample_of_each_device_and_the_largest_pe
         )
         memory.on_batch(batch_of(event, time_ns=time * second))
     memory.on_batch(batch_of(DeviceMemorySampled(2, None, 1, 1), time_ns=2 * second))
-    assert {uuid: event.pid for uuid, event in memory.fresh(4 * second).items()} == {
+    engines = EngineMemory([memory.samples()], [memory.activation_peaks])
+    newest = {uuid: history[-1].event.pid for uuid, history in memory.samples().items()}
+    assert newest == {
         "GPU-0": 1,
         None: 2,
     }
     assert memory.activation_peaks == {"GPU-0": 9}
-    nearest = memory.nearest("GPU-0", second + 1)
+    nearest = engines.nearest("GPU-0", second + 1)
     assert nearest is not None
     assert nearest.alloc_retries == 0
-    assert memory.nearest("GPU-0", 14 * second) is None
-    assert memory.nearest("GPU-1", second) is None
-    assert set(memory.fresh(13 * second)) == {"GPU-0"}, "the silent one is forgotten"
+    assert engines.nearest("GPU-0", 14 * second) is None
+    assert engines.nearest("GPU-1", second) is None
+    assert set(engines.fresh(12 * second)) == {"GPU-0"}
+    assert not engines.fresh(14 * second), "the silent one is forgotten"
+
+
+def test_device_memory_is_joined_on_the_clock_of_the_reader() -> None:
+    memory = DeviceMemory()
+    memory.on_batch(Batch(0, 5, [DeviceMemorySampled(1, "GPU-0", 0, 0)], 0, 10**12))
+    engines = EngineMemory([memory.samples()], [])
+    assert engines.nearest("GPU-0", 10**12) is not None
+    assert engines.nearest("GPU-0", 5) is None
 
 
 def test_out_of_memory_is_counted_by_what_was_done() -> None:
@@ -176,3 +170,21 @@ def test_the_census_counts_types_alike_by_batch_and_one_by_one() -> None:
         one.apply(event)
     assert one.counts == many.counts
     assert sum(one.counts.values()) == 3
+
+
+def test_engines_on_one_device_are_added_up_and_their_largest_step_counts() -> None:
+    memories = []
+    for pid, peak in ((1, 5), (2, 9)):
+        memory = DeviceMemory()
+        sample = DeviceMemorySampled(
+            pid, "GPU-0", 10 * pid, 1, allocated_bytes=100 * pid, activation_peak_bytes=peak
+        )
+        memory.on_batch(batch_of(sample, time_ns=1))
+        memories.append(memory)
+    engines = EngineMemory(
+        [memory.samples() for memory in memories], [m.activation_peaks for m in memories]
+    )
+    both = engines.fresh(1)["GPU-0"]
+    assert (both.weights_bytes, both.allocated_bytes, both.reserved_bytes) == (30, 300, None)
+    assert engines.pids("GPU-0", 1) == {1, 2}
+    assert engines.activation_peaks == {"GPU-0": 9}

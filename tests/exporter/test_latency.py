@@ -3,10 +3,16 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvscope_events.events import EngineEvent, FirstToken, RequestArrived, RequestScheduled
 from exporter.buckets import INTER_TOKEN_SECONDS, VLLM_INTER_TOKEN_SECONDS, merged
 from exporter.fold import Histogram, Latency
-from tests.exporter.support import batch_of, finished, step
+from kvscope_events.events import (
+    EngineEvent,
+    FirstToken,
+    RequestArrived,
+    RequestScheduled,
+    SequenceAdded,
+)
+from tests.exporter.stream import batch_of, ended, finished, step
 
 MS = 1_000_000
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -16,7 +22,7 @@ STEPS = st.lists(
         st.lists(st.integers(0, 4), unique=True, max_size=5),  # who emits
         st.integers(1, 300),  # milliseconds since the step before
         st.lists(st.integers(0, 4), unique=True, max_size=2),  # who ends with this step
-        st.booleans(),  # whether its end is told before the step
+        st.booleans(),  # whether its end comes before the step
     ),
     max_size=40,
 )
@@ -24,30 +30,27 @@ STEPS = st.lists(
 
 @settings(deadline=None)
 @given(STEPS)
-def test_gaps_are_those_of_each_request_alone(
+def test_gaps_are_those_of_each_sequence_alone(
     steps: list[tuple[list[int], int, list[int], bool]],
 ) -> None:
     latency = Latency()
     expected = Histogram(merged(INTER_TOKEN_SECONDS, VLLM_INTER_TOKEN_SECONDS))
     last: dict[int, int] = {}
     now = 0
-    for emitted, pause, ended, before in steps:
+    for emitted, pause, leaving, before in steps:
         now += pause * MS
-        events = [finished(request) for request in ended]
+        events = [ended(sequence) for sequence in leaving]
         heartbeat = step(emitted=emitted)
         ordered: list[EngineEvent] = [*events, heartbeat] if before else [heartbeat, *events]
         latency.on_batch(batch_of(*ordered, time_ns=now))
-        for request in emitted:
-            if request in last:
-                expected.observe((now - last[request]) / 1e9)
-            last[request] = now
-        if before:
-            for request in ended:
-                last.pop(request, None)
-        else:  # told after its step: remembered until the next one, where it cannot emit
+        for sequence in emitted:
+            if sequence in last:
+                expected.observe((now - last[sequence]) / 1e9)
+            last[sequence] = now
+        if not before:  # after its step: remembered until the next one, where it cannot emit
             latency.on_batch(batch_of(step(), time_ns=now))
-            for request in ended:
-                last.pop(request, None)
+        for sequence in leaving:
+            last.pop(sequence, None)
         assert latency.num_tracked == len(last)
     assert latency.inter_token.counts == expected.counts
     assert abs(latency.inter_token.total - expected.total) < 1e-9
@@ -64,7 +67,7 @@ def test_the_first_token_is_no_gap_and_a_stall_is_one() -> None:
     assert abs(latency.inter_token.total - (0.01 + 0.49 + 0.5)) < 1e-9
 
 
-def test_after_a_gap_the_first_emission_of_a_request_is_no_sample() -> None:
+def test_after_a_gap_the_first_emission_of_a_sequence_is_no_sample() -> None:
     latency = Latency()
     latency.on_batch(batch_of(step(emitted=[1]), time_ns=0))
     latency.on_gap()
@@ -79,15 +82,20 @@ def test_a_traced_request_leaves_its_trace_in_every_histogram() -> None:
     latency.on_batch(
         batch_of(
             RequestArrived(1, 10, 10, trace_id=TRACE),
+            SequenceAdded(11, 1, 10, 10),
+            SequenceAdded(12, 1, 10, 10),
             RequestArrived(2, 10, 10),
+            SequenceAdded(13, 2, 10, 10),
             RequestScheduled(1, 5 * MS, 0),
             FirstToken(1, 20 * MS),
-            step(emitted=[1, 2]),
+            step(emitted=[11, 13]),
             time_ns=0,
         )
     )
-    latency.on_batch(batch_of(step(emitted=[1, 2]), time_ns=40 * MS))
-    latency.on_batch(batch_of(finished(1), step(emitted=[2, 1]), time_ns=60 * MS))
+    latency.on_batch(batch_of(step(emitted=[11, 13]), time_ns=40 * MS))
+    latency.on_batch(
+        batch_of(ended(11), ended(12), finished(1), step(emitted=[13, 11]), time_ns=60 * MS)
+    )
     for histogram in (
         latency.queue,
         latency.first_token,
@@ -96,8 +104,28 @@ def test_a_traced_request_leaves_its_trace_in_every_histogram() -> None:
     ):
         assert {e.trace_id for e in histogram.exemplars if e is not None} == {TRACE}
     assert [e.value for e in latency.inter_token.exemplars if e is not None] == [0.02, 0.04]
-    latency.on_batch(batch_of(finished(2), step(), time_ns=70 * MS))
+    latency.on_batch(batch_of(ended(13), finished(2), step(), time_ns=70 * MS))
     assert latency.num_tracked == 0
+
+
+def test_a_call_of_two_sequences_is_one_request_and_two_streams_of_tokens() -> None:
+    latency = Latency()
+    latency.on_batch(
+        batch_of(
+            RequestArrived(1, 10, 10),
+            SequenceAdded(1, 1, 10, 10),
+            SequenceAdded(2, 1, 10, 10),
+            RequestScheduled(1, 5 * MS, 0),
+            FirstToken(1, 20 * MS),
+            step(emitted=[1, 2]),
+        )
+    )
+    ends = ended(1, request=1), ended(2, request=1), finished(1, sequences=2)
+    latency.on_batch(batch_of(*ends, step(emitted=[1, 2]), time_ns=10 * MS))
+    counts = {name: sum(getattr(latency, name).counts) for name in ("queue", "first_token")}
+    assert counts == {"queue": 1, "first_token": 1}
+    assert sum(latency.duration.counts) == 1
+    assert sum(latency.inter_token.counts) == 2
 
 
 def test_an_untraced_request_leaves_none() -> None:

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from random import Random
+from typing import get_args
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from exporter.fold import Ledger
 from kvscope_events.bus import EventBus
 from kvscope_events.events import (
     BlocksAllocated,
@@ -15,38 +17,41 @@ from kvscope_events.events import (
     BlocksEvicted,
     BlocksReleased,
     BlocksShared,
+    CacheGroup,
+    ContentCause,
+    ContentDropped,
     EngineEvent,
     PoolCreated,
     PoolSnapshot,
+    ReleaseCause,
 )
-from exporter.fold import Ledger
-from tests.exporter.support import ModelPool, batch_of, block_hash, step
+from tests.exporter.stream import ModelPool, batch_of, block_hash, step
 
 
 class LedgerFollowsPool(RuleBasedStateMachine):
-    """Requests come, share, fill blocks and go; each step is one batch."""
+    """Sequences come, share, fill blocks, lose some and go; each step is one batch."""
 
     def __init__(self) -> None:
         super().__init__()
         self.bus = EventBus()
         self.subscription = self.bus.subscribe()
         self.pool = ModelPool(self.bus)
-        self.bus.provide_snapshot(self.pool.snapshot)
+        self.bus.provide_snapshot(self.pool.snapshots)
         self.ledger = Ledger()
         self.tables: dict[int, list[int]] = {}
-        self.next_request = 0
+        self.next_sequence = 0
         self.follow()
 
     def follow(self) -> None:
         self.pool.heartbeat()
-        while (batch := self.subscription.take()) is not None:
-            self.ledger.on_batch(batch)
+        while (taken := self.subscription.take()) is not None:
+            self.ledger.on_batch(taken[0])
 
     @rule(count=st.integers(1, 4))
     def admit(self, count: int) -> None:
         if len(self.pool.free) + len(self.pool.lru) >= count:
-            self.tables[self.next_request] = self.pool.allocate(self.next_request, count)
-            self.next_request += 1
+            self.tables[self.next_sequence] = self.pool.allocate(self.next_sequence, count)
+            self.next_sequence += 1
         self.follow()
 
     @rule(choice=st.randoms(use_true_random=False))
@@ -54,9 +59,9 @@ class LedgerFollowsPool(RuleBasedStateMachine):
         named = [block for block, name in enumerate(self.pool.hashes) if name is not None]
         if named:
             blocks = choice.sample(named, choice.randint(1, len(named)))
-            self.pool.share(self.next_request, blocks)
-            self.tables[self.next_request] = blocks
-            self.next_request += 1
+            self.pool.share(self.next_sequence, blocks)
+            self.tables[self.next_sequence] = blocks
+            self.next_sequence += 1
         self.follow()
 
     @rule(name=st.integers(0, 5))
@@ -70,8 +75,26 @@ class LedgerFollowsPool(RuleBasedStateMachine):
     @precondition(lambda self: self.tables)
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
-        request = data.draw(st.sampled_from(sorted(self.tables)))
-        self.pool.release(request, self.tables.pop(request))
+        sequence = data.draw(st.sampled_from(sorted(self.tables)))
+        self.pool.release(sequence, self.tables.pop(sequence))
+        self.follow()
+
+    @precondition(lambda self: self.tables)
+    @rule(data=st.data(), cause=st.sampled_from(["out_of_window", "cow", "failed_load"]))
+    def release_in_mid_request(self, data: st.DataObject, cause: ReleaseCause) -> None:
+        sequence = data.draw(st.sampled_from(sorted(self.tables)))
+        table = self.tables[sequence]
+        count = data.draw(st.integers(0, len(table)))
+        self.tables[sequence] = table[count:]
+        self.pool.release(sequence, table[:count], cause)
+        self.follow()
+
+    @precondition(lambda self: any(name is not None for name in self.pool.hashes))
+    @rule(data=st.data(), cause=st.sampled_from(get_args(ContentCause)))
+    def lose_content(self, data: st.DataObject, cause: ContentCause) -> None:
+        named = [block for block, name in enumerate(self.pool.hashes) if name is not None]
+        block = data.draw(st.sampled_from(named))
+        self.pool.drop(block, cause)
         self.follow()
 
     @precondition(lambda self: self.pool.lru)
@@ -104,7 +127,7 @@ TestLedgerFollowsPool.settings = settings(max_examples=60, stateful_step_count=3
 
 
 def ledger_with(*events: EngineEvent) -> Ledger:
-    """Of 8 blocks of 4 tokens, the first reserved: 1 free, 2 cached, 3 active and findable."""
+    """A pool of 8 blocks of 4 tokens, 0 reserved: 1 is free, 2 cached, 3 active and findable."""
     ledger = Ledger()
     setup: list[EngineEvent] = [
         PoolCreated(8, 4, 64, 1),
@@ -135,6 +158,9 @@ CONTRADICTIONS: dict[str, EngineEvent] = {
     "evict a free block": BlocksEvicted([1], [block_hash(1)], "capacity"),
     "evict another content": BlocksEvicted([2], [block_hash(7)], "capacity"),
     "evict an unknown block": BlocksEvicted([99], [block_hash(7)], "capacity"),
+    "drop another content": ContentDropped([3], [block_hash(7)], "replaced"),
+    "drop the content of a free block": ContentDropped([1], [block_hash(1)], "invalid"),
+    "drop the content of an unknown block": ContentDropped([99], [block_hash(1)], "invalid"),
     "release a cached block: double free": BlocksReleased(1, [2], [], [], "finished"),
     "release a free block: double free": BlocksReleased(1, [], [1], [], "finished"),
     "release to free what is findable": BlocksReleased(1, [], [3], [], "finished"),
@@ -145,6 +171,46 @@ CONTRADICTIONS: dict[str, EngineEvent] = {
 @pytest.mark.parametrize("event", CONTRADICTIONS.values(), ids=CONTRADICTIONS)
 def test_a_contradicting_event_is_one_block_of_imbalance(event: EngineEvent) -> None:
     assert ledger_with(event).imbalance == 1
+
+
+def test_a_referenced_block_without_its_name_is_freed_not_cached() -> None:
+    ledger = ledger_with(
+        ContentDropped([3], [block_hash(3)], "moved"),
+        BlocksReleased(0, [], [3], [], "finished"),
+    )
+    assert ledger.imbalance == 0
+    assert (ledger.num_cached, ledger.num_free) == (1, 6)
+
+
+def test_a_cached_block_without_its_name_is_free() -> None:
+    ledger = ledger_with(ContentDropped([2], [block_hash(2)], "invalid"))
+    assert ledger.imbalance == 0
+    assert (ledger.num_cached, ledger.num_free) == (0, 6)
+
+
+def test_a_block_can_be_named_again_after_it_lost_its_name() -> None:
+    ledger = ledger_with(
+        ContentDropped([3], [block_hash(3)], "replaced"),
+        BlocksCached(0, [3], [block_hash(9)], None),
+    )
+    assert ledger.imbalance == 0
+    assert ledger.state().hashes[3] == block_hash(9)
+
+
+def test_references_without_a_known_owner_are_references() -> None:
+    ledger = ledger_with(
+        BlocksShared(None, [3], "pin"), BlocksReleased(None, [], [], [3], "unpinned")
+    )
+    assert ledger.imbalance == 0
+    assert ledger.num_shared == 0
+
+
+def test_a_snapshot_states_the_terms_and_groups_anew() -> None:
+    ledger = ledger_with()
+    terms, groups = {"kv_pool": 7}, [CacheGroup("sliding_window", 4, 8)]
+    ledger.apply(PoolSnapshot(8, 4, 64, 1, [0] * 8, [None] * 8, [], terms, groups))
+    assert (ledger.memory_terms, ledger.groups) == (terms, groups)
+    assert (ledger.state().memory_terms, ledger.state().groups) == (terms, groups)
 
 
 def test_releasing_a_shared_block_as_free_or_cached_is_a_contradiction() -> None:
@@ -172,7 +238,7 @@ def _double_free(pool: ModelPool, table: list[int]) -> None:
 
 
 def _lost_event(pool: ModelPool, table: list[int]) -> None:
-    """The engine changes its pool and tells nobody."""
+    """The engine changes its pool and says nothing."""
     silent = EventBus()
     pool.bus, bus = silent, pool.bus
     pool.release(0, table)
@@ -186,13 +252,13 @@ def test_a_fault_of_the_engine_shows_within_the_step_and_a_snapshot_ends_it(
     bus = EventBus()
     subscription = bus.subscribe()
     pool = ModelPool(bus)
-    bus.provide_snapshot(pool.snapshot)
+    bus.provide_snapshot(pool.snapshots)
     ledger = Ledger()
 
     def follow() -> None:
         pool.heartbeat()
-        while (batch := subscription.take()) is not None:
-            ledger.on_batch(batch)
+        while (taken := subscription.take()) is not None:
+            ledger.on_batch(taken[0])
 
     table = pool.allocate(0, 3)
     follow()

@@ -6,6 +6,13 @@ import time
 
 import pytest
 
+from exporter.catalogue import CATALOGUE, COMPAT_SETS
+from exporter.exporter import Exporter, in_process
+from exporter.fold import Census
+from exporter.pipeline import CHUNK_BATCHES, Pipeline
+from exporter.sources import InProcessSource
+from exporter.sources.attachments import ENGINE_TELLS, LOOKUP_EVENTS
+from exporter.target import Target
 from kvscope_events.bus import EventBus, Subscription
 from kvscope_events.events import (
     Batch,
@@ -16,13 +23,6 @@ from kvscope_events.events import (
     RequestArrived,
     StepCompleted,
 )
-from exporter.catalogue import CATALOGUE, COMPAT_SETS
-from exporter.exporter import Exporter, in_process
-from exporter.fold import Census
-from exporter.pipeline import CHUNK_BATCHES, Pipeline
-from exporter.sources import InProcessSource
-from exporter.sources.attachments import ENGINE_TELLS, PREFIX_EVENTS
-from exporter.target import Target
 from tests.exporter.support import (
     FIXED_CLOCK,
     HELLO,
@@ -250,7 +250,7 @@ def test_pages_and_steps_at_once_lose_nothing() -> None:
 
 def test_without_prefix_caching_its_families_are_absent() -> None:
     subscription = Subscription(8)
-    tells = sorted(ENGINE_TELLS - PREFIX_EVENTS)
+    tells = sorted(ENGINE_TELLS - LOOKUP_EVENTS)
     put(subscription, 0, 0, hello(tells=tells, enable_prefix_caching=False))
     exporter = in_process(subscription, compat=COMPAT_SETS)
     prefix = {metric.family for metric in CATALOGUE if metric.group == "prefix"}

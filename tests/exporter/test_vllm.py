@@ -2,31 +2,22 @@
 
 import pytest
 
+from exporter.fold import Vllm
 from kvscope_events.events import (
     FirstToken,
     PoolCreated,
     PrefixLookup,
-    RequestArrived,
     RequestPreempted,
     RequestResumed,
-    RequestScheduled,
+    SequenceAdded,
 )
-from exporter.fold import Vllm
-from tests.exporter.support import (
-    batch_of,
-    block_hash,
-    finished,
-    make_exporter,
-    put,
-    step,
-    value,
-)
+from tests.exporter.stream import batch_of, block_hash, ended, finished, step
 
-PREEMPTED = RequestPreempted(1, "recompute", "out_of_blocks", 40, 3, 1)
+PREEMPTED = RequestPreempted(1, 1, "recompute", "out_of_blocks", 40, 3, 1)
 
 
 def vllm_after(*events: object) -> Vllm:
-    vllm = Vllm(2048)
+    vllm = Vllm()
     vllm.on_batch(batch_of(*events))  # type: ignore[arg-type]
     return vllm
 
@@ -41,46 +32,64 @@ def test_a_preemption_counts_with_the_victims_next_token() -> None:
 
 
 def test_a_victim_aborted_while_it_waits_is_never_counted() -> None:
-    assert vllm_after(PREEMPTED, finished(1, reason="abort"), step(emitted=[1])).preemptions == 0
+    assert vllm_after(PREEMPTED, ended(1, reason="abort"), step(emitted=[1])).preemptions == 0
 
 
 @pytest.mark.parametrize("end_first", [True, False])
 def test_a_victim_whose_next_token_is_its_last_counts_once(end_first: bool) -> None:
-    end, heartbeat = finished(1, reason="length"), step(emitted=[1])
+    end, heartbeat = ended(1, reason="length"), step(emitted=[1])
     events = (end, heartbeat) if end_first else (heartbeat, end)
     assert vllm_after(PREEMPTED, *events).preemptions == 1
 
 
 def test_prompts_count_at_the_first_token_and_iterations_without_recompute() -> None:
+    names = [block_hash(number) for number in range(6)]
     vllm = vllm_after(
-        RequestArrived(1, 100, 10),
-        RequestArrived(2, 50, 10),
-        RequestScheduled(1, 1, 64),
+        PoolCreated(8, 16, 0),
+        SequenceAdded(1, 1, 100, 10),
+        SequenceAdded(2, 2, 50, 10),
+        PrefixLookup(1, 100, names, 4),
         step(prefill_tokens=36),
     )
     assert vllm.prompt_tokens == 0
     assert sum(vllm.iteration_tokens.counts) == 0  # a step without output is no iteration
-    vllm.on_batch(batch_of(FirstToken(1, 5), step(emitted=[1])))
+    vllm.on_batch(batch_of(FirstToken(1, 5), step(emitted=[1], first_tokens=[1])))
     assert vllm.prompt_tokens == 100
     assert vllm.iteration_tokens.total == 36 + 1
     vllm.on_batch(batch_of(PREEMPTED, step(emitted=[2])))
-    resumed = RequestResumed(1, 40, 0, 1)
-    vllm.on_batch(batch_of(resumed, step(prefill_tokens=101, emitted=[1, 2])))
+    again = PrefixLookup(1, 101, names, 2, resumed=True), RequestResumed(1, 1, 40, 0, 1)
+    vllm.on_batch(batch_of(*again, step(prefill_tokens=101, emitted=[1, 2])))
     assert vllm.iteration_tokens.total == 37 + 1 + 2
     assert vllm.generation_tokens == 4
 
 
+def test_each_sequence_of_a_call_is_a_request_and_the_longest_speaks_for_the_call() -> None:
+    second = 1_000_000_000
+    vllm = vllm_after(SequenceAdded(1, 0, 30, 10), SequenceAdded(2, 0, 30, 10))
+    first = FirstToken(0, second), step(emitted=[1], first_tokens=[1])
+    vllm.on_batch(batch_of(*first, time_ns=5 * second))
+    ends = ended(2, request=0, output_tokens=1), ended(1, request=0), finished(0, sequences=2)
+    heartbeat = step(emitted=[1, 2], first_tokens=[2])  # its first token is its last
+    vllm.on_batch(batch_of(*ends, heartbeat, time_ns=7 * second))
+    assert vllm.prompt_tokens == 60
+    assert (sum(vllm.first_token.counts), vllm.first_token.total) == (2, 1 + 3)
+    assert vllm.finished["stop"] == sum(vllm.duration.counts) == 2
+    assert vllm.request_generation_tokens.total == 6
+    assert (sum(vllm.request_longest_tokens.counts), vllm.request_longest_tokens.total) == (1, 5)
+
+
 def test_a_finished_request_is_observed_once_with_the_times_it_reached() -> None:
     vllm = vllm_after(
-        finished(1),
-        finished(2, output_tokens=1, decode_ns=0),
-        finished(3, reason="abort", queue_ns=None, prefill_ns=None, decode_ns=None),
+        ended(1),
+        ended(2, output_tokens=1, decode_ns=0),
+        ended(3, reason="abort", queue_ns=None, prefill_ns=None, decode_ns=None),
     )
     observations: dict[str, object] = {
         name: (sum(histogram.counts), pytest.approx(histogram.total))
         for name, histogram in {
             "prompt": vllm.request_prompt_tokens,
             "max_tokens": vllm.request_max_tokens,
+            "duration": vllm.duration,
             "queue": vllm.queue,
             "decode": vllm.decode,
             "inference": vllm.inference,
@@ -90,6 +99,7 @@ def test_a_finished_request_is_observed_once_with_the_times_it_reached() -> None
     expected: dict[str, object] = {
         "prompt": (3, 120),
         "max_tokens": (3, 192),
+        "duration": (3, 3.0),
         "queue": (2, 0.2),
         "decode": (2, 0.4),
         "inference": (2, 1.4),
@@ -99,57 +109,7 @@ def test_a_finished_request_is_observed_once_with_the_times_it_reached() -> None
 
 
 def test_requests_that_a_gap_hides_are_skipped_not_guessed() -> None:
-    vllm = vllm_after(RequestArrived(1, 100, 10), PREEMPTED)
+    vllm = vllm_after(SequenceAdded(1, 1, 100, 10), PREEMPTED)
     vllm.on_gap()
-    vllm.on_batch(batch_of(RequestScheduled(1, 1, 0), FirstToken(1, 5), step(emitted=[1])))
+    vllm.on_batch(batch_of(FirstToken(1, 5), step(emitted=[1], first_tokens=[1])))
     assert (vllm.prompt_tokens, vllm.preemptions, vllm.generation_tokens) == (0, 0, 1)
-
-
-def test_the_page_has_first_lookups_only_and_usage_without_cached_blocks() -> None:
-    exporter, subscription = make_exporter()
-    names = [block_hash(1), block_hash(2)]
-    put(
-        subscription,
-        0,
-        0,
-        PoolCreated(9, 4, 64, 1),
-        PrefixLookup(1, 9, names, 2),
-        PrefixLookup(1, 12, names, 1, resumed=True),
-        finished(1, reason="length"),
-        step(running=2, waiting=1),
-    )
-    expected = {
-        "vllm:prefix_cache_queries_total": 9,
-        "vllm:prefix_cache_hits_total": 8,
-        "vllm:gpu_prefix_cache_queries_total": 9,
-        "vllm:gpu_prefix_cache_hits_total": 8,
-        "vllm:gpu_prefix_cache_hit_rate": 8 / 9,
-        "vllm:kv_cache_usage_perc": 0,
-        "vllm:gpu_cache_usage_perc": 0,
-        "vllm:cpu_cache_usage_perc": 0,
-        "vllm:num_requests_running": 2,
-        "vllm:num_requests_waiting": 1,
-        "vllm:num_requests_swapped": 0,
-        "vllm:kv_cache_block_count": 9,
-        "vllm:kv_cache_block_size": 4,
-    }
-    assert {name: value(exporter, name) for name in expected} == expected
-    assert value(exporter, "vllm:request_success_total", finished_reason="length") == 1
-    assert value(exporter, "vllm:request_success_total", finished_reason="repetition") == 0
-
-
-def test_cache_config_info_says_what_is_known_as_text_and_names_no_model() -> None:
-    exporter, subscription = make_exporter()
-    put(subscription, 0, 0, PoolCreated(100, 16, 64))
-    (family,) = (f for f in exporter.registry.collect() if f.name == "vllm:cache_config_info")
-    (sample,) = family.samples
-    assert sample.labels == {
-        "engine": "0",
-        "block_size": "16",
-        "num_gpu_blocks": "100",
-        "enable_prefix_caching": "True",
-        "cache_dtype": "auto",
-        "kv_cache_size_tokens": "1600",
-        "kv_cache_max_concurrency": str(1600 / 131_072),
-        "gpu_memory_utilization": "0.9",
-    }

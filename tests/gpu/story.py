@@ -7,6 +7,7 @@ that need as much as the largest one of start-up did.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from exporter.gpu import GpuPoller
 from kvscope_events.events import (
     BlocksAllocated,
     DeviceOutOfMemory,
@@ -15,7 +16,6 @@ from kvscope_events.events import (
     RequestArrived,
     RequestPreempted,
 )
-from exporter.gpu import GpuPoller
 from tests.fakes.nvml import GIB, MIB, Simulated, h200, machine
 from tests.gpu.support import SERVER_PID, Scrapes, eventually, torch_sample
 

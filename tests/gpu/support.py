@@ -3,12 +3,12 @@
 import time
 from collections.abc import Callable
 
-from kvscope_events.bus import Subscription
-from kvscope_events.events import Batch, DeviceMemorySampled, EngineEvent
 from exporter.exporter import in_process
 from exporter.gpu import Cadence, GpuSource
 from exporter.host_memory import HostMemory
 from exporter.machine import Machine
+from kvscope_events.bus import Subscription
+from kvscope_events.events import Batch, DeviceMemorySampled, EngineEvent
 from tests.exporter.support import hello
 from tests.fakes.nvml import GIB
 from tests.fakes.nvml.states import UUID

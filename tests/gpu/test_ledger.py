@@ -6,7 +6,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kvscope_events.events import DeviceMemorySampled
 from exporter.gpu import (
     Cadence,
     GpuPoller,
@@ -17,6 +16,7 @@ from exporter.gpu import (
     headroom,
     owners,
 )
+from kvscope_events.events import DeviceMemorySampled
 from tests.fakes.nvml import GIB, MIB, STATES, Simulated
 from tests.fakes.nvml.states import UUID
 from tests.gpu.support import SERVER_PID, Scrapes, eventually, torch_sample

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from engine.build import Engine, EngineConfig, build_engine
-from kvscope_events.bus import EventBus
-from engine.config import CacheConfig, ModelConfig
-from kvscope_events.events import PoolCreated
+from engine.build import Engine, build_engine
+from engine.config import CacheConfig, EngineConfig, ModelConfig
+from engine.model.errors import CheckpointNotFoundError
 from engine.model.runner import ModelRunner
 from engine.oom import DeviceOutOfMemoryError
 from engine.sizing import DeviceMemory, HostMemory, PoolSizeError
 from exporter.cli.app import app
-from exporter.exporter import in_process
+from kvscope_events.bus import EventBus, Subscription
+from kvscope_events.events import EVENT_NAMES, EngineEvent, Hello, PoolCreated, PoolSnapshot
 from tests.support.checkpoints import ARCHITECTURES, make_checkpoint
 
 MIB = 2**20
@@ -83,6 +83,15 @@ def meminfo(folder: Path, total: int, available: int) -> HostMemory:
     return HostMemory(file)
 
 
+def events_of(bus: EventBus, subscription: Subscription) -> list[EngineEvent]:
+    """All that was emitted and not taken yet."""
+    bus.flush()
+    events: list[EngineEvent] = []
+    while (taken := subscription.take()) is not None:
+        events += taken[0].events
+    return events
+
+
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_weights_and_blocks_agree_to_the_byte(architecture: str, tmp_path: Path) -> None:
     folder = make_checkpoint(tmp_path / "model", architecture)
@@ -119,7 +128,7 @@ def test_a_simulated_cuda_device_agrees_with_the_plan(checkpoint: Path) -> None:
         checkpoint,
         *("--gpu-memory", "64MiB", "--activation-memory", "7MiB", "--other-memory", "20MiB"),
     )
-    assert planned["activations"]["source"] == "told"
+    assert planned["activations"]["source"] == "configured"
     assert size.num_blocks == planned["pool"]["blocks"]
     assert size.bytes_per_block == planned["bytes"]["per_block"]
     assert terms["kv_pool"] == planned["budget"]["chunked"]["kv_pool"]
@@ -131,15 +140,15 @@ def test_a_simulated_cuda_device_agrees_with_the_plan(checkpoint: Path) -> None:
 def test_the_measured_peak_is_what_the_engine_reports(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[dict[str, Any]] = []
+    given: list[dict[str, Any]] = []
 
     def runner(*arguments: Any, **settings: Any) -> ModelRunner:
-        told.append(settings)
+        given.append(settings)
         return ModelRunner(*arguments, **settings)
 
     monkeypatch.setattr("engine.build.ModelRunner", runner)
     build(checkpoint, SimulatedCuda(64 * MIB, taken=30 * MIB))
-    assert [settings["profiled_peak"] for settings in told] == [PEAK]
+    assert [settings["profiled_peak"] for settings in given] == [PEAK]
 
 
 def test_the_share_moves_the_pool_with_all_memory(checkpoint: Path) -> None:
@@ -159,20 +168,11 @@ def test_every_term_is_logged_and_published(
     for term in engine.pool_size.terms:
         assert f"  {term} " in caplog.text
     assert f"{engine.pool_size.tokens} tokens" in caplog.text
-    exporter = in_process(subscription)
-    bus.flush()
-    page = exporter.render()[0].decode()
-    for term, amount in engine.pool_size.terms.items():
-        line = f'kvscope_kv_pool_sizing_bytes{{engine="0",model_name="m",term="{term}"}} '
-        if term in ("total", "requested"):
-            line = f'kvscope_kv_pool_sizing_{term}_bytes{{engine="0",model_name="m"}} '
-        (sample,) = [text for text in page.splitlines() if text.startswith(line)]
-        assert float(sample.removeprefix(line)) == amount
-    fit = 'kvscope_kv_full_length_sequences{engine="0",model_name="m"} '
-    assert f"{fit}{engine.pool_size.full_sequences}" in page
+    (created,) = [e for e in events_of(bus, subscription) if isinstance(e, PoolCreated)]
+    assert created.memory_terms == engine.pool_size.terms
 
 
-def test_a_told_size_has_no_terms_but_its_peak_is_measured(checkpoint: Path) -> None:
+def test_a_configured_size_has_no_terms_but_its_peak_is_measured(checkpoint: Path) -> None:
     bus = EventBus()
     subscription = bus.subscribe()
     memory = SimulatedCuda(64 * MIB, neighbour=40 * MIB)  # less free than the share asks for
@@ -180,14 +180,11 @@ def test_a_told_size_has_no_terms_but_its_peak_is_measured(checkpoint: Path) -> 
     assert memory.resets == 3
     assert engine.pool_size.terms == {}
     assert engine.pool_size.activation_peak == PEAK
-    bus.flush()
-    batch = subscription.take()
-    assert batch is not None
-    (created,) = [event for event in batch.events if isinstance(event, PoolCreated)]
+    (created,) = [e for e in events_of(bus, subscription) if isinstance(e, PoolCreated)]
     assert created.memory_terms == {}
 
 
-def test_the_largest_steps_are_those_that_a_told_pool_can_hold(
+def test_the_largest_steps_are_those_that_a_configured_pool_can_hold(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried: list[int] = []
@@ -201,8 +198,57 @@ def test_the_largest_steps_are_those_that_a_told_pool_can_hold(
     assert tried == [32 * 16]
 
 
+def test_watchers_learn_who_loads_before_there_is_a_pool(checkpoint: Path) -> None:
+    bus = EventBus()
+    subscription = bus.subscribe()
+    engine = build(checkpoint, SimulatedCuda(64 * MIB, taken=30 * MIB), bus)
+    loading, ready, created = events_of(bus, subscription)
+    assert isinstance(loading, Hello)
+    assert isinstance(ready, Hello)
+    assert isinstance(created, PoolCreated)
+    assert (loading.ready, loading.cache_dtype) == (False, None)
+    assert (ready.ready, ready.cache_dtype, ready.max_model_len) == (True, "float32", 256)
+    assert ready.gpu_memory_utilization == 0.9
+    assert ready.session == loading.session
+    assert ready == engine.hello
+    subscription.request_snapshot()
+    hello, snapshot = events_of(bus, subscription)
+    assert hello == ready
+    assert isinstance(snapshot, PoolSnapshot)
+    assert snapshot.memory_terms == engine.pool_size.terms
+
+
+def test_a_failed_load_leaves_an_engine_that_is_not_ready(tmp_path: Path) -> None:
+    bus = EventBus()
+    subscription = bus.subscribe()
+    with pytest.raises(CheckpointNotFoundError):
+        build(tmp_path / "no-checkpoint-here", SimulatedCuda(64 * MIB), bus)
+    subscription.request_snapshot()
+    loading, still_loading = events_of(bus, subscription)
+    assert isinstance(still_loading, Hello)
+    assert loading == still_loading
+    assert not still_loading.ready
+
+
+def test_a_pool_of_a_configured_size_was_not_sized_by_a_share(checkpoint: Path) -> None:
+    engine = build(checkpoint, SimulatedCuda(64 * MIB), num_gpu_blocks_override=32)
+    assert engine.hello.gpu_memory_utilization is None
+
+
+def test_without_prefix_caching_nobody_says_that_the_cache_is_asked(checkpoint: Path) -> None:
+    with_cache = build(checkpoint, SimulatedCuda(64 * MIB), num_gpu_blocks_override=32)
+    without = build(
+        checkpoint,
+        SimulatedCuda(64 * MIB),
+        num_gpu_blocks_override=32,
+        enable_prefix_caching=False,
+    )
+    assert set(EVENT_NAMES) - set(with_cache.hello.tells) == {"ContentDropped", "ObserverStopped"}
+    assert set(with_cache.hello.tells) - set(without.hello.tells) == {"PrefixLookup"}
+
+
 @pytest.mark.parametrize(("free", "warned"), [(6 * MIB, True), (24 * MIB, False)])
-def test_a_told_size_that_leaves_too_little_for_steps_is_warned_of(
+def test_a_configured_size_that_leaves_too_little_for_steps_is_warned_of(
     checkpoint: Path, caplog: pytest.LogCaptureFixture, free: int, warned: bool
 ) -> None:
     memory = SimulatedCuda(64 * MIB, neighbour=40 * MIB, taken=24 * MIB - free)
@@ -241,7 +287,7 @@ def test_a_share_is_between_0_and_1(share: float) -> None:
 def test_a_step_that_does_not_fit_names_the_flags(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def too_large(runner: ModelRunner, rows: object) -> None:
+    def too_large(runner: ModelRunner, plan: object) -> None:
         raise DeviceOutOfMemoryError(None)
 
     monkeypatch.setattr(ModelRunner, "execute", too_large)

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kvscope_events.events import DeviceMemorySampled
 from engine.oom import DeviceOutOfMemoryError
+from kvscope_events.events import DeviceMemorySampled
 from tests.fakes.nvml import GIB, MIB, Simulated, machine
 from tests.fakes.nvml.states import UUID, l40s
 

@@ -5,14 +5,14 @@ FAKE_NVML_STATE and CARD_ORDERS name its files; LD_LIBRARY_PATH leads to the dri
 
 import os
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import engine.build
 from engine.block_pool import BlockPool
 from engine.model.runner import ModelRunner
-from engine.request import SampledToken, ScheduledSequence
+from engine.runner import SampledToken
+from engine.step_plan import StepPlan
 from exporter.cli.app import main
 from tests.stack.card import BYTES_PER_BLOCK, Card
 
@@ -21,11 +21,9 @@ def put_on(card: Card) -> None:
     """The runner's memory is the card's from now on; what it computes stays as it was."""
     compute = ModelRunner.execute
 
-    def execute(
-        runner: ModelRunner, rows: Sequence[ScheduledSequence]
-    ) -> list[SampledToken | None]:
-        card.before_step(sum(row.count for row in rows))
-        return compute(runner, rows)
+    def execute(runner: ModelRunner, plan: StepPlan) -> list[SampledToken | None]:
+        card.before_step(plan.num_tokens)
+        return compute(runner, plan)
 
     def pool(num_blocks: int, block_size: int, bus: Any, **settings: Any) -> BlockPool:
         card.hold_pool(num_blocks)

@@ -7,18 +7,20 @@ digest, so a sequence has one right continuation, whatever was preempted or cach
 """
 
 import os
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, abc
 
 from engine.block_pool import BlockPool
-from kvscope_events.bus import EventBus
 from engine.config import SchedulerConfig, SchedulingPolicy
-from kvscope_events.events import DeviceMemorySampled, EngineEvent
 from engine.hashing import PrefixHasher, chain_seed
 from engine.kv_manager import KVManager
-from engine.request import Request, RequestState, SampledToken, SamplingParams, ScheduledSequence
+from engine.request import Request
+from engine.runner import SampledToken
 from engine.scheduler import Scheduler
+from engine.sequence import SamplingParams, Sequence, SequenceState
+from engine.step_plan import ScheduledSequence, StepPlan
 from exporter.fold import Ledger
+from kvscope_events.bus import EventBus
+from kvscope_events.events import DeviceMemorySampled, EngineEvent
 
 VOCABULARY = 7
 """Few tokens: equal prefixes and equal continuations happen often."""
@@ -33,7 +35,7 @@ def extend_digest(digest: int, token: int) -> int:
     return hash((digest, token))
 
 
-def continuation(prompt: Sequence[int], count: int) -> list[int]:
+def continuation(prompt: abc.Sequence[int], count: int) -> list[int]:
     """What any correct engine generates."""
     digest = 0
     for token in prompt:
@@ -52,11 +54,12 @@ class ContentRunner:
         self._block_size = block_size
         self._slots: dict[tuple[int, int], int] = {}
 
-    def execute(self, rows: Sequence[ScheduledSequence]) -> list[SampledToken | None]:
+    def execute(self, plan: StepPlan) -> list[SampledToken | None]:
+        rows = plan.rows
         digests = [self._write(row) for row in rows]
         for row, expected in zip(rows, digests, strict=True):
             for position, digest in enumerate(expected):
-                slot = self._slot(row.request, position)
+                slot = self._slot(row.sequence, position)
                 assert self._slots.get(slot) == digest, f"slot {slot} holds other content"
         return [
             SampledToken(next_token(expected[-1])) if row.samples else None
@@ -72,16 +75,16 @@ class ContentRunner:
     def _write(self, row: ScheduledSequence) -> list[int]:
         """Write the row's tokens; returns the digests that all its slots must hold."""
         digests, digest = [], 0
-        for position, token in enumerate(row.request.tokens[: row.start + row.count]):
+        for position, token in enumerate(row.sequence.tokens[: row.start + row.count]):
             digest = extend_digest(digest, token)
             digests.append(digest)
             if position >= row.start:
-                self._slots[self._slot(row.request, position)] = digest
+                self._slots[self._slot(row.sequence, position)] = digest
         return digests
 
-    def _slot(self, request: Request, position: int) -> tuple[int, int]:
+    def _slot(self, sequence: Sequence, position: int) -> tuple[int, int]:
         block, offset = divmod(position, self._block_size)
-        return request.block_table[block], offset
+        return sequence.block_table[block], offset
 
 
 class Accounting:
@@ -117,22 +120,45 @@ class Accounting:
         self.scheduler = Scheduler(self.config, self.kv, self.bus, NO_EOS)
         self.runner = ContentRunner(block_size)
         self.requests: list[Request] = []
+        self.sequences: list[Sequence] = []
 
     @property
-    def live(self) -> list[Request]:
-        return [r for r in self.requests if r.state is not RequestState.FINISHED]
+    def live(self) -> list[Sequence]:
+        return [s for s in self.sequences if s.state is not SequenceState.FINISHED]
 
-    def add(self, prompt: Sequence[int], max_tokens: int, priority: int = 0) -> Request:
+    def add(self, prompt: abc.Sequence[int], max_tokens: int, priority: int = 0) -> Sequence:
+        """A call of one sequence; returns the sequence."""
+        return self.call([prompt], max_tokens, priority=priority).sequences[0]
+
+    def call(
+        self,
+        prompts: abc.Sequence[abc.Sequence[int]],
+        max_tokens: int,
+        n: int = 1,
+        priority: int = 0,
+    ) -> Request:
+        """A call of n sequences for each prompt. Its numbers are not those of its sequences."""
+        request_id = 1_000 + len(self.requests)
+        sequences = [
+            Sequence(
+                sequence_id=len(self.sequences) + index,
+                request_id=request_id,
+                tokens=list(prompt),
+                prompt_length=len(prompt),
+                sampling=SamplingParams(max_tokens=max_tokens),
+                hasher=PrefixHasher(chain_seed("model"), self.pool.block_size),
+            )
+            for index, prompt in enumerate(prompt for prompt in prompts for _ in range(n))
+        ]
         request = Request(
-            request_id=len(self.requests),
-            tokens=list(prompt),
-            prompt_length=len(prompt),
-            sampling=SamplingParams(max_tokens=max_tokens),
-            hasher=PrefixHasher(chain_seed("model"), self.pool.block_size),
+            request_id=request_id,
+            sequences=sequences,
             arrival_ns=len(self.requests),
+            choices_per_prompt=n,
             priority=priority,
         )
         self.requests.append(request)
+        self.sequences += sequences
         self.scheduler.add(request)
         return request
 
@@ -140,7 +166,7 @@ class Accounting:
         """One engine step; returns the number of tokens it computed."""
         plan = self.scheduler.schedule()
         assert plan.prefill_tokens + plan.decode_tokens <= self.config.max_num_batched_tokens
-        sampled = self.runner.execute(plan.rows)
+        sampled = self.runner.execute(plan)
         self.scheduler.update(plan, [None if s is None else s.token_id for s in sampled])
         self.flush()
         return plan.prefill_tokens + plan.decode_tokens
@@ -148,7 +174,9 @@ class Accounting:
     def flush(self) -> None:
         """End the step on the bus and fold its events."""
         self.bus.flush()
-        while (batch := self._subscription.take()) is not None:
+        while (taken := self._subscription.take()) is not None:
+            batch, lost = taken
+            assert not lost
             self.events += batch.events
             self.ledger.on_batch(batch)
 
@@ -168,16 +196,31 @@ class Accounting:
         assert ledger.state() == state, "the ledger folded from events is not the pool's state"
         states = pool.num_active + pool.num_cached + pool.num_free + pool.reserved
         assert states == pool.num_blocks, "states do not sum to the capacity"
-        owners = Counter(block for request in self.live for block in request.block_table)
+        owners = Counter(block for sequence in self.live for block in sequence.block_table)
         counts = {block: count for block, count in enumerate(state.ref_counts) if count}
         assert owners == counts, "reference counts are not the number of owners"
-        for request in self.live:
-            assert len(set(request.block_table)) == len(request.block_table)
-            assert len(request.block_table) * pool.block_size >= request.num_computed_tokens
+        unfilled = 0
+        for sequence in self.live:
+            assert len(set(sequence.block_table)) == len(sequence.block_table)
+            slots = len(sequence.block_table) * pool.block_size
+            assert slots >= sequence.num_computed_tokens
+            unfilled += slots - sequence.num_computed_tokens
+        assert self.scheduler.num_unfilled_slots == unfilled, "slots are counted wrongly"
         self._check_tails()
+        self._check_calls()
 
     def _check_tails(self) -> None:
         """No two sequences may write to one block: only named (full) blocks have two owners."""
         hashes = self.pool.snapshot().hashes
-        owners = Counter(block for request in self.live for block in request.block_table)
+        owners = Counter(block for sequence in self.live for block in sequence.block_table)
         assert all(hashes[block] is not None for block, count in owners.items() if count > 1)
+
+    def _check_calls(self) -> None:
+        """A call runs while one of its sequences does, and lives while one is left."""
+        states = [{sequence.state for sequence in request.sequences} for request in self.requests]
+        running = sum(SequenceState.RUNNING in states_of_one for states_of_one in states)
+        ended = sum(states_of_one == {SequenceState.FINISHED} for states_of_one in states)
+        book = self.scheduler.requests
+        assert book.num_running == running
+        assert (len(book), book.num_ended) == (len(self.requests) - ended, ended)
+        assert book.num_waiting == len(self.requests) - ended - running

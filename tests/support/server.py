@@ -5,7 +5,7 @@ The runner can be held between two steps, told what to say, or made to fail.
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -14,11 +14,11 @@ import httpx
 import uvicorn
 
 from engine.block_pool import BlockPool
-from engine.build import Engine, EngineConfig, build_engine
-from engine.config import CacheConfig, ModelConfig
-from engine.request import SampledToken, ScheduledSequence
+from engine.build import Engine, build_engine
+from engine.config import CacheConfig, EngineConfig, ModelConfig
+from engine.runner import Runner, SampledToken
 from engine.server.app import ApiConfig, create_app
-from engine.step_loop import Runner
+from engine.step_plan import StepPlan
 from exporter.catalogue import COMPAT_SETS
 from exporter.exporter import Exporter, in_process
 from exporter.web.metrics import metrics_router
@@ -50,16 +50,16 @@ class Reins:
     def sample_memory(self) -> DeviceMemorySampled:
         return self._runner.sample_memory()
 
-    def execute(self, rows: Sequence[ScheduledSequence]) -> list[SampledToken | None]:
+    def execute(self, plan: StepPlan) -> list[SampledToken | None]:
         self._go.wait()
         if self.failure is not None:
             raise self.failure
-        tokens = list(self._runner.execute(rows))
-        for index, row in enumerate(rows):
+        tokens = self._runner.execute(plan)
+        for index, row in enumerate(plan.rows):
             token = tokens[index]
             if token is None:
                 continue
-            position = row.request.num_output_tokens
+            position = row.sequence.num_output_tokens
             if self.says is not None:
                 tokens[index] = token._replace(token_id=self.says[position % len(self.says)])
             if position == self.ends_after:
@@ -150,8 +150,8 @@ def serving(config: EngineConfig | None = None, api: ApiConfig | None = None) ->
     bus = EventBus()
     engine = build_engine(config or make_engine_config(), bus)
     loop: Any = engine.loop  # its private parts are what a test holds on to
-    reins = Reins(loop._runner)
-    loop._runner = reins
+    reins = Reins(loop._step.runner)
+    loop._step.runner = reins
     exporter = in_process(bus.subscribe(), compat=COMPAT_SETS)
     exporter.start()
     app = create_app(

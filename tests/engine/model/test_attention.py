@@ -10,17 +10,18 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from engine.hashing import PrefixHasher
-from engine.model import metadata
-from engine.model.attention import (
+from engine.model.attention import torch_plan
+from engine.model.attention.interface import (
     PagedStep,
     UnsupportedAttentionError,
-    attend,
     paged_attention,
     paged_step,
 )
+from engine.model.attention.torch_backend import TorchAttention, attend
 from engine.model.kv_cache import KVCache, KVLayout, LayerShape
-from engine.model.metadata import StepBatch
-from engine.request import Request, SamplingParams, ScheduledSequence
+from engine.model.step_batch import StepBatch
+from engine.sequence import SamplingParams, Sequence
+from engine.step_plan import ScheduledSequence
 
 
 class Layer(nn.Module):
@@ -72,7 +73,7 @@ def run_case(case: Case) -> None:
     for (context, count), blocks in zip(case.rows, num_blocks, strict=True):
         length = context + count
         table = [free.pop() for _ in range(blocks)]
-        rows.append(ScheduledSequence(_request(length, table), context, count))
+        rows.append(ScheduledSequence(_sequence(length, table), context, count))
         keys, values = torch.randn(2, length, *shape, generator=generator)
         query = torch.randn(count, case.group * shape[0], shape[1], generator=generator)
         inputs.append((query, keys, values))
@@ -96,7 +97,7 @@ def run_case(case: Case) -> None:
         torch.cat([inputs[row][kind][rows[row].start :] for row in order]).transpose(0, 1)[None]
         for kind in (1, 2)
     )
-    with paged_step(PagedStep(cache, batch)):
+    with paged_step(PagedStep(cache, batch, TorchAttention(batch, cache))):
         output, _ = paged_attention(
             Layer(),
             query,
@@ -111,14 +112,14 @@ def run_case(case: Case) -> None:
     torch.testing.assert_close(output[0], expected, atol=2e-5, rtol=2e-5)
 
 
-def _request(length: int, table: list[int]) -> Request:
-    return Request(
+def _sequence(length: int, table: list[int]) -> Sequence:
+    return Sequence(
+        sequence_id=0,
         request_id=0,
         tokens=[0] * length,
         prompt_length=length,
         sampling=SamplingParams(max_tokens=1),
         hasher=PrefixHasher(b"", 16),
-        arrival_ns=0,
         block_table=table,
     )
 
@@ -147,8 +148,8 @@ def test_equals_dense_attention(case: Case) -> None:
 
 
 def test_decode_groups_of_very_different_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata, "PADDED_ELEMENTS", 64)
-    monkeypatch.setattr(metadata, "CPU_GROUP_ELEMENTS", 1024)
+    monkeypatch.setattr(torch_plan, "PADDED_ELEMENTS", 64)
+    monkeypatch.setattr(torch_plan, "CPU_GROUP_ELEMENTS", 1024)
     rows = tuple((context, 1) for context in (0, 90, 3, 89, 50, 90, 88, 7, 1))
     run_case(Case(4, 2, 2, 8, None, None, rows, 0))
     run_case(Case(4, 2, 2, 8, 10, None, rows, 0))
@@ -160,7 +161,7 @@ def test_prompts_about_as_long_as_the_window(window: int) -> None:
 
 
 def test_softcapping_in_several_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.model.attention._QUERIES_AT_ONCE", 4)
+    monkeypatch.setattr("engine.model.attention.torch_backend._QUERIES_AT_ONCE", 4)
     run_case(Case(4, 2, 2, 8, None, 0.5, ((0, 11), (6, 9)), 0))
     run_case(Case(4, 2, 2, 8, 5, 0.5, ((0, 11), (6, 9)), 0))
 
@@ -177,8 +178,8 @@ def test_default_scaling_is_the_same_with_and_without_softcap() -> None:
     [
         ({"s_aux": torch.zeros(2)}, "Layer passes 's_aux' to attention, which is not supported"),
         ({"position_bias": torch.zeros(2)}, "Layer passes 'position_bias' to attention"),
-        ({"dropout": 0.1}, "Layer wants a mask, dropout or attention that is not causal"),
-        ({"is_causal": False}, "Layer wants a mask, dropout or attention that is not causal"),
+        ({"dropout": 0.1}, "Layer asks for a mask, dropout or attention that is not causal"),
+        ({"is_causal": False}, "Layer asks for a mask, dropout or attention that is not causal"),
     ],
 )
 def test_refuses_what_it_does_not_compute(arguments: dict[str, object], message: str) -> None:
@@ -201,11 +202,11 @@ def test_refuses_other_head_sizes() -> None:
 def _attend_once(layer: Layer, *, value_dim: int = 4, **arguments: object) -> None:
     layout = KVLayout(layers=(LayerShape(2, 4),), block_size=4, dtype=torch.float32)
     cache = KVCache(layout, 1, torch.device("cpu"))
-    batch = StepBatch([ScheduledSequence(_request(2, [0]), 0, 2)], layout, cache.device)
+    batch = StepBatch([ScheduledSequence(_sequence(2, [0]), 0, 2)], layout, cache.device)
     query, key, value = (
         torch.zeros(1, 2, 2, 4),
         torch.zeros(1, 2, 2, 4),
         torch.zeros(1, 2, 2, value_dim),
     )
-    with paged_step(PagedStep(cache, batch)):
+    with paged_step(PagedStep(cache, batch, TorchAttention(batch, cache))):
         paged_attention(layer, query, key, value, None, **arguments)

@@ -4,6 +4,7 @@ import torch
 
 from engine.config import ModelConfig
 from engine.model.demo import demo_model
+from engine.model.limits import max_model_len
 from engine.model.loader import load_model
 from engine.model.runner import ModelRunner
 
@@ -22,7 +23,7 @@ def test_the_same_seed_gives_the_same_weights_and_leaves_the_generator_alone() -
 def test_it_loads_by_name_and_fits_its_tokenizer() -> None:
     loaded = load_model(ModelConfig(device="cpu"))
     runner = ModelRunner(loaded.model, num_blocks=2, block_size=16)
-    assert runner.max_model_len == 4096
+    assert max_model_len(loaded.model.config) == 4096
     assert runner.vocab_size == 259
-    assert runner.bytes_per_block == 4 * 2 * 16 * 2 * 32 * 4
+    assert runner.layout.bytes_per_block == 4 * 2 * 16 * 2 * 32 * 4
     assert loaded.tokenizer.has_chat_template

@@ -14,7 +14,9 @@ from engine.config import ModelConfig
 from engine.hashing import PrefixHasher
 from engine.model.loader import load_model
 from engine.model.runner import ModelRunner
-from engine.request import Request, SamplingParams, ScheduledSequence
+from engine.runner import SampledToken
+from engine.sequence import SamplingParams, Sequence
+from engine.step_plan import ScheduledSequence, StepPlan
 from tests.support.checkpoints import ARCHITECTURES, make_checkpoint
 
 TOLERANCE = 1e-4
@@ -22,7 +24,7 @@ NUM_BLOCKS = 160
 
 
 class Sequences:
-    """Requests with scattered block tables out of one pool; a spare block stays between them."""
+    """Sequences with scattered block tables out of one pool; a spare block stays between them."""
 
     def __init__(self, runner: ModelRunner, block_size: int, seed: int) -> None:
         self.runner = runner
@@ -31,20 +33,24 @@ class Sequences:
         self.free = list(range(NUM_BLOCKS))
         self.random.shuffle(self.free)
 
-    def make(self, length: int) -> Request:
+    def make(self, length: int) -> Sequence:
         tokens = [self.random.randrange(256) for _ in range(length)]
-        return Request(
+        return Sequence(
+            sequence_id=length,
             request_id=length,
             tokens=tokens,
             prompt_length=length,
             sampling=SamplingParams(max_tokens=8),
             hasher=PrefixHasher(b"", self.block_size),
-            arrival_ns=0,
             block_table=[self.free.pop() for _ in range(-(-length // self.block_size))],
         )
 
-    def run(self, *rows: tuple[Request, int, int]) -> Tensor:
+    def run(self, *rows: tuple[Sequence, int, int]) -> Tensor:
         return self.runner.forward_logits([ScheduledSequence(*row) for row in rows])
+
+
+def execute(runner: ModelRunner, *rows: ScheduledSequence) -> list[SampledToken | None]:
+    return runner.execute(StepPlan(list(rows)))
 
 
 @pytest.fixture(scope="module", params=ARCHITECTURES)
@@ -75,11 +81,11 @@ def test_whole_prompts(
 ) -> None:
     runner = ModelRunner(paged_model, num_blocks=NUM_BLOCKS, block_size=block_size)
     pool = Sequences(runner, block_size, seed=1)
-    requests = [pool.make(length) for length in (1, 2, 15, 16, 17, 61, 200)]
-    logits = pool.run(*[(request, 0, len(request.tokens)) for request in requests])
-    for row, request in enumerate(requests):
+    sequences = [pool.make(length) for length in (1, 2, 15, 16, 17, 61, 200)]
+    logits = pool.run(*[(sequence, 0, len(sequence.tokens)) for sequence in sequences])
+    for row, sequence in enumerate(sequences):
         torch.testing.assert_close(
-            logits[row], reference(request.tokens)[-1], atol=TOLERANCE, rtol=TOLERANCE
+            logits[row], reference(sequence.tokens)[-1], atol=TOLERANCE, rtol=TOLERANCE
         )
 
 
@@ -91,19 +97,19 @@ def test_chunks_decodes_and_prompts_in_one_batch(
     decoding = [pool.make(length) for length in (5, 26, 64, 118)]
     chunked, late = pool.make(90), pool.make(50)
     cuts = (0, 7, 30, 31, 65, 90)
-    pool.run(*[(request, 0, len(request.tokens) - 4) for request in decoding])
-    expected = {request: reference(request.tokens) for request in [*decoding, chunked, late]}
+    pool.run(*[(sequence, 0, len(sequence.tokens) - 4) for sequence in decoding])
+    expected = {sequence: reference(sequence.tokens) for sequence in [*decoding, chunked, late]}
     for step, (start, end) in enumerate(pairwise(cuts)):
         rows = [(chunked, start, end - start)]
         if step < 4:
-            rows += [(request, len(request.tokens) - 4 + step, 1) for request in decoding]
+            rows += [(sequence, len(sequence.tokens) - 4 + step, 1) for sequence in decoding]
         if step == 2:
             rows.insert(1, (late, 0, 50))
         logits = pool.run(*rows)
         sampling = [row for row in rows if sum(row[1:]) == len(row[0].tokens)]
         assert len(logits) == len(sampling)
-        for got, (request, _, _) in zip(logits, sampling, strict=True):
-            torch.testing.assert_close(got, expected[request][-1], atol=TOLERANCE, rtol=TOLERANCE)
+        for got, (sequence, _, _) in zip(logits, sampling, strict=True):
+            torch.testing.assert_close(got, expected[sequence][-1], atol=TOLERANCE, rtol=TOLERANCE)
 
 
 def test_greedy_continuation_equals_generate(
@@ -111,18 +117,18 @@ def test_greedy_continuation_equals_generate(
 ) -> None:
     runner = ModelRunner(paged_model, num_blocks=NUM_BLOCKS, block_size=4)
     pool = Sequences(runner, 4, seed=3)
-    request = pool.make(40)
-    request.block_table += [pool.free.pop() for _ in range(4)]
-    prompt = list(request.tokens)
+    sequence = pool.make(40)
+    sequence.block_table += [pool.free.pop() for _ in range(4)]
+    prompt = list(sequence.tokens)
     start = 0
     for _ in range(12):
-        (token,) = runner.execute([ScheduledSequence(request, start, len(request.tokens) - start)])
+        (token,) = execute(runner, ScheduledSequence(sequence, start, len(sequence.tokens) - start))
         assert token is not None
-        start = len(request.tokens)
-        request.tokens.append(token.token_id)
+        start = len(sequence.tokens)
+        sequence.tokens.append(token.token_id)
     for _ in range(12):
         prompt.append(int(reference(prompt)[-1].argmax()))
-    assert request.tokens == prompt
+    assert sequence.tokens == prompt
 
 
 def test_only_the_rows_own_slots_are_written(paged_model: PreTrainedModel) -> None:
@@ -133,8 +139,8 @@ def test_only_the_rows_own_slots_are_written(paged_model: PreTrainedModel) -> No
     before = [layer.clone() for layer in runner.cache.layers]
     pool.run((decoding, 8, 1), (partial, 10, 9), (whole, 0, 37))
     owned = {
-        request.block_table[position // 4] * 4 + position % 4
-        for request, start, count in ((decoding, 8, 1), (partial, 10, 9), (whole, 0, 37))
+        sequence.block_table[position // 4] * 4 + position % 4
+        for sequence, start, count in ((decoding, 8, 1), (partial, 10, 9), (whole, 0, 37))
         for position in range(start, start + count)
     }
     for old, new in zip(before, runner.cache.layers, strict=True):
@@ -154,9 +160,9 @@ def test_what_an_earlier_owner_left_in_a_block_does_not_reach_a_later_one(
         logits = []
         for runner in (clean, dirty):
             pool = Sequences(runner, 4, seed=7)
-            request = pool.make(22)
+            sequence = pool.make(22)
             for start, end in pairwise(cuts):
-                last = pool.run((request, start, end - start))
+                last = pool.run((sequence, start, end - start))
             logits.append(last)
         torch.testing.assert_close(logits[1], logits[0], atol=0, rtol=0)
 
@@ -164,17 +170,17 @@ def test_what_an_earlier_owner_left_in_a_block_does_not_reach_a_later_one(
 def test_results_come_in_the_order_of_the_rows(paged_model: PreTrainedModel) -> None:
     runner = ModelRunner(paged_model, num_blocks=NUM_BLOCKS, block_size=4)
     pool = Sequences(runner, 4, seed=6)
-    requests = [pool.make(length) for length in (5, 30, 12, 1, 21)]
-    whole = [ScheduledSequence(request, 0, len(request.tokens)) for request in requests]
-    alone = [runner.execute([row])[0] for row in whole]
-    part = ScheduledSequence(requests[1], 0, 8)
-    last = ScheduledSequence(requests[2], 11, 1)
+    sequences = [pool.make(length) for length in (5, 30, 12, 1, 21)]
+    whole = [ScheduledSequence(sequence, 0, len(sequence.tokens)) for sequence in sequences]
+    alone = [execute(runner, row)[0] for row in whole]
+    part = ScheduledSequence(sequences[1], 0, 8)
+    last = ScheduledSequence(sequences[2], 11, 1)
     rows = [part, whole[4], whole[3], last, whole[0]]
-    assert runner.execute(rows) == [None, alone[4], alone[3], alone[2], alone[0]]
+    assert execute(runner, *rows) == [None, alone[4], alone[3], alone[2], alone[0]]
 
 
 def test_a_batch_in_which_no_row_samples(paged_model: PreTrainedModel) -> None:
     runner = ModelRunner(paged_model, num_blocks=NUM_BLOCKS, block_size=4)
     pool = Sequences(runner, 4, seed=5)
-    request = pool.make(20)
-    assert runner.execute([ScheduledSequence(request, 0, 10)]) == [None]
+    sequence = pool.make(20)
+    assert execute(runner, ScheduledSequence(sequence, 0, 10)) == [None]

@@ -1,4 +1,4 @@
-"""Greedy choice, draws that depend on nothing but the request, and log probabilities."""
+"""Greedy choice, draws that depend on nothing but the sequence, and log probabilities."""
 
 from collections import Counter
 
@@ -8,17 +8,18 @@ from torch import Tensor
 
 from engine.hashing import PrefixHasher
 from engine.model.sampler import Sampler
-from engine.request import Request, SampledToken, SamplingParams
+from engine.runner import SampledToken
+from engine.sequence import SamplingParams, Sequence
 
 
-def make_request(request_id: int = 0, length: int = 5, **sampling: object) -> Request:
-    return Request(
-        request_id=request_id,
+def make_sequence(sequence_id: int = 0, length: int = 5, **sampling: object) -> Sequence:
+    return Sequence(
+        sequence_id=sequence_id,
+        request_id=0,
         tokens=[0] * length,
         prompt_length=length,
         sampling=SamplingParams(max_tokens=10, **sampling),
         hasher=PrefixHasher(b"", 16),
-        arrival_ns=0,
     )
 
 
@@ -29,14 +30,14 @@ def make_logits(rows: int, vocab_size: int = 50, seed: int = 0) -> Tensor:
 def draw(logits: Tensor, count: int = 4000, **sampling: object) -> Counter[int]:
     """Tokens drawn at successive positions from one row of logits."""
     sampler = Sampler(seed=0)
-    requests = [make_request(length=length, **sampling) for length in range(1, count + 1)]
-    sampled = sampler.sample(logits.expand(count, -1), requests)
+    sequences = [make_sequence(length=length, **sampling) for length in range(1, count + 1)]
+    sampled = sampler.sample(logits.expand(count, -1), sequences)
     return Counter(token.token_id for token in sampled)
 
 
 def test_greedy_is_the_likeliest() -> None:
     logits = make_logits(7)
-    sampled = Sampler(seed=0).sample(logits, [make_request(row) for row in range(7)])
+    sampled = Sampler(seed=0).sample(logits, [make_sequence(row) for row in range(7)])
     assert sampled == [SampledToken(token_id) for token_id in logits.argmax(-1).tolist()]
 
 
@@ -52,33 +53,33 @@ def test_greedy_is_the_likeliest() -> None:
 )
 def test_narrowest_settings_equal_greedy(sampling: dict[str, float]) -> None:
     logits = make_logits(40)
-    requests = [make_request(row, **sampling) for row in range(40)]
-    tokens = [token.token_id for token in Sampler(seed=3).sample(logits, requests)]
+    sequences = [make_sequence(row, **sampling) for row in range(40)]
+    tokens = [token.token_id for token in Sampler(seed=3).sample(logits, sequences)]
     assert tokens == logits.argmax(-1).tolist()
 
 
 @pytest.mark.parametrize("filters", [{}, {"top_k": 10}, {"top_p": 0.8}])
 def test_a_draw_does_not_depend_on_the_batch(filters: dict[str, float]) -> None:
     logits = make_logits(6)
-    target = make_request(9, temperature=1.0, seed=42, **filters)
+    target = make_sequence(9, temperature=1.0, seed=42, **filters)
     alone = Sampler(seed=0).sample(logits[2:3], [target])[0]
     others = [
-        make_request(0, temperature=0.7),
-        make_request(1),
+        make_sequence(0, temperature=0.7),
+        make_sequence(1),
         target,
-        make_request(3, temperature=1.5, top_k=5),
-        make_request(4, temperature=1.5, top_p=0.5),
-        make_request(5, logprobs=2),
+        make_sequence(3, temperature=1.5, top_k=5),
+        make_sequence(4, temperature=1.5, top_p=0.5),
+        make_sequence(5, logprobs=2),
     ]
     assert Sampler(seed=1).sample(logits, others)[2] == alone
 
 
-def test_requests_without_a_seed_draw_differently_and_repeatably() -> None:
+def test_sequences_without_a_seed_draw_differently_and_repeatably() -> None:
     logits = make_logits(1, vocab_size=1000).expand(50, -1)
-    requests = [make_request(number, temperature=2.0) for number in range(50)]
-    first = Sampler(seed=7).sample(logits, requests)
-    assert first == Sampler(seed=7).sample(logits, requests)
-    assert first != Sampler(seed=8).sample(logits, requests)
+    sequences = [make_sequence(number, temperature=2.0) for number in range(50)]
+    first = Sampler(seed=7).sample(logits, sequences)
+    assert first == Sampler(seed=7).sample(logits, sequences)
+    assert first != Sampler(seed=8).sample(logits, sequences)
     assert len({token.token_id for token in first}) > 25
 
 
@@ -104,12 +105,12 @@ def test_top_k_and_top_p_keep_only_the_likeliest() -> None:
 
 def test_log_probabilities_are_those_of_the_unscaled_logits() -> None:
     logits = make_logits(3)
-    requests = [
-        make_request(0, logprobs=3, temperature=4.0, seed=1),
-        make_request(1),
-        make_request(2, logprobs=0),
+    sequences = [
+        make_sequence(0, logprobs=3, temperature=4.0, seed=1),
+        make_sequence(1),
+        make_sequence(2, logprobs=0),
     ]
-    drawn, plain, chosen_only = Sampler(seed=0).sample(logits, requests)
+    drawn, plain, chosen_only = Sampler(seed=0).sample(logits, sequences)
     expected = logits.log_softmax(-1)
     assert plain.logprob is None
     assert plain.alternatives is None

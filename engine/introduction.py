@@ -1,0 +1,69 @@
+"""Who emits the events of this engine: the Hello of its stream, said again when a fact changes."""
+
+import os
+import secrets
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import msgspec
+
+from engine.block_pool import BlockPool
+from engine.config import EngineConfig
+from kvscope_events.bus import Bus
+from kvscope_events.events import CONTRACT_VERSION, EVENT_NAMES, EngineEvent, Hello
+
+_NEVER_EMITTED = frozenset({"ObserverStopped", "ContentDropped"})
+_HASH_ALGORITHM = "sha256"
+
+
+class Introduction:
+    """Holds the Hello that is true now. Snapshots begin with it from the first moment on."""
+
+    def __init__(self, config: EngineConfig, bus: Bus) -> None:
+        """Emits a Hello of an engine that is not ready: its model is still to be loaded."""
+        self._bus = bus
+        self._pool: BlockPool | None = None
+        self.hello = _hello_of(config)
+        bus.emit(self.hello)
+        bus.provide_snapshot(self.snapshot)
+
+    def announce(self, **facts: Any) -> None:
+        """Emit a Hello in which those fields have changed."""
+        self.hello = msgspec.structs.replace(self.hello, **facts)
+        self._bus.emit(self.hello)
+
+    def attach(self, pool: BlockPool) -> None:
+        """Snapshots show this pool from now on."""
+        self._pool = pool
+
+    def snapshot(self) -> list[EngineEvent]:
+        """Who emits, then the pool's whole state once there is a pool."""
+        return [self.hello] if self._pool is None else [self.hello, self._pool.snapshot()]
+
+
+def _hello_of(config: EngineConfig) -> Hello:
+    caching = config.cache.enable_prefix_caching
+    # Without prefix caching there are no lookups; the pool's state remains known event by event.
+    never = _NEVER_EMITTED if caching else _NEVER_EMITTED | {"PrefixLookup"}
+    return Hello(
+        contract=CONTRACT_VERSION,
+        session=secrets.token_hex(8),
+        server="kvscope",
+        server_version=_installed_version(),
+        model_name=config.model.name,
+        engine="0",
+        pid=os.getpid(),
+        ready=False,
+        tells=[name for name in EVENT_NAMES if name not in never],
+        requests_are="call",
+        max_model_len=config.max_model_len,
+        enable_prefix_caching=caching,
+        prefix_caching_hash_algo=_HASH_ALGORITHM,
+    )
+
+
+def _installed_version() -> str:
+    try:
+        return version("kvscope")
+    except PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,1 @@
+"""Paged attention: transformers' interface to it, the backend protocol, one backend a file."""

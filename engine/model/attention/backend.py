@@ -1,0 +1,38 @@
+"""What an attention backend is: a callable that prepares one step for all layers of the model."""
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from torch import Tensor
+
+from engine.model.kv_cache import KVCache
+from engine.model.step_batch import StepBatch
+
+
+class LayerOptions(NamedTuple):
+    """What one layer asks for."""
+
+    layer: int
+    """Its number, and that of its KV tensors."""
+    window: int | None
+    """Keys that a token sees, itself included; None: all before it."""
+    scaling: float | None
+    """Factor of the scores; None: 1/√D."""
+    softcap: float | None
+    """Scores become softcap * tanh(scores / softcap); None: they stay."""
+
+
+class StepAttention(Protocol):
+    """The attention of one step; the step's K and V are in the cache when a layer asks."""
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, options: LayerOptions) -> Tensor:
+        """Each token attends to its own sequence up to itself.
+
+        query: (1, H, T, D), the flattened batch. key, value: (1, H_kv, T, D), what the step has
+        written. Returns (T, H, D). Does not write the cache.
+        """
+        ...
+
+
+AttentionBackend = Callable[[StepBatch, KVCache], StepAttention]
+"""Prepares a step: called once per step, before the first layer."""

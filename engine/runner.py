@@ -1,0 +1,34 @@
+"""The port between the step and the model: whatever computes a plan is a `Runner`."""
+
+from typing import NamedTuple, Protocol
+
+from engine.step_plan import StepPlan
+from kvscope_events.events import DeviceMemorySampled
+
+
+class SampledToken(NamedTuple):
+    """The token chosen for one row, with log probabilities where the caller asked for them."""
+
+    token_id: int
+    logprob: float | None = None
+    alternatives: list[tuple[int, float]] | None = None
+    """(token id, log probability), the likeliest first."""
+
+
+class Runner(Protocol):
+    """Computes steps. One thread at a time."""
+
+    def execute(self, plan: StepPlan) -> list[SampledToken | None]:
+        """Compute KV for every row; one result a row, None where the row does not sample.
+
+        Raises DeviceOutOfMemoryError if the step is too large for the memory there is.
+        """
+        ...
+
+    def drop_caches(self) -> None:
+        """Give back memory that is held but not used."""
+        ...
+
+    def sample_memory(self) -> DeviceMemorySampled:
+        """Where the device's memory is now."""
+        ...

@@ -1,0 +1,81 @@
+"""One continuation of a prompt: its tokens, its place in the pool, its times."""
+
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from engine.hashing import PrefixHasher
+from kvscope_events.events import FinishReason
+
+Rank = tuple[int, int]
+
+
+class SequenceState(Enum):
+    """WAITING → RUNNING → FINISHED, and back from RUNNING to WAITING by preemption."""
+
+    WAITING = auto()
+    RUNNING = auto()
+    FINISHED = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """How the next token is chosen and when to stop."""
+
+    max_tokens: int
+    temperature: float = 0.0
+    """0 is greedy."""
+    top_p: float = 1.0
+    top_k: int = 0
+    """0: all tokens."""
+    seed: int | None = None
+    """None: the engine's own generator."""
+    stop_token_ids: frozenset[int] = frozenset()
+    ignore_eos: bool = False
+    logprobs: int | None = None
+    """Alternatives reported with each token's log probability; None: no log probabilities."""
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """A sequence of tokens that grows. Only the engine's thread changes it."""
+
+    sequence_id: int
+    request_id: int
+    """The call that it belongs to."""
+    tokens: list[int]
+    """Prompt, then output; append-only. All but the last may have KV."""
+    prompt_length: int
+    sampling: SamplingParams
+    hasher: PrefixHasher
+    """Names of the leading full blocks of `tokens`."""
+
+    rank: Rank = (0, 0)
+    """Order of service, lower first; unique. The scheduler sets it on arrival."""
+    state: SequenceState = SequenceState.WAITING
+    block_table: list[int] = field(default_factory=list)
+    """Block ids in token order: token i lives in block_table[i // block_size]."""
+    num_computed_tokens: int = 0
+    """Leading tokens whose KV is in the pool."""
+    num_cached_blocks: int = 0
+    """Leading blocks of the table that are findable."""
+
+    num_preemptions: int = 0
+    discarded_tokens: int = 0
+    """Computed tokens lost by the last preemption."""
+    first_scheduled_ns: int | None = None
+    admitted_ns: int | None = None
+    preempted_ns: int | None = None
+    first_token_ns: int | None = None
+    last_token_ns: int | None = None
+    computed_prompt_tokens: int | None = None
+    """Prompt tokens that the first admission had to compute."""
+    finish_reason: FinishReason | None = None
+
+    @property
+    def prompt(self) -> list[int]:
+        """A copy of the prompt's tokens."""
+        return self.tokens[: self.prompt_length]
+
+    @property
+    def num_output_tokens(self) -> int:
+        return len(self.tokens) - self.prompt_length

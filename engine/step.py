@@ -1,0 +1,122 @@
+"""One step: schedule, execute, take the tokens; a step that runs out of device memory is survived.
+
+Emits the step's StepCompleted or DeviceOutOfMemory; who calls flushes the bus.
+"""
+
+import time
+from typing import NamedTuple
+
+from engine.block_pool import BlockPool
+from engine.oom import DeviceOutOfMemoryError, OutOfMemoryLog
+from engine.runner import Runner, SampledToken
+from engine.scheduler import Scheduler
+from engine.sequence import SequenceState
+from engine.step_plan import StepPlan
+from kvscope_events.bus import Bus
+from kvscope_events.events import DeviceOutOfMemory, FinishReason, StepCompleted
+
+MEMORY_SAMPLE_NS = 1_000_000_000
+"""Between two samples of the device's memory."""
+
+
+class StepOutput(NamedTuple):
+    """News about one sequence after a step; `finish_reason` marks the last."""
+
+    sequence_id: int
+    token: SampledToken | None
+    finish_reason: FinishReason | None
+
+
+class Step:
+    """Runs steps over one scheduler, pool and runner. One thread."""
+
+    def __init__(self, scheduler: Scheduler, pool: BlockPool, runner: Runner, bus: Bus) -> None:
+        self.scheduler = scheduler
+        self.pool = pool
+        self.runner = runner
+        self._emit = bus.emit
+        self._memory_due_ns = 0
+        self._oom_log = OutOfMemoryLog()
+
+    def run(self) -> list[StepOutput] | None:
+        """One step's news; None if nothing could run."""
+        start_ns = time.monotonic_ns()
+        plan = self.scheduler.schedule()
+        if not plan.rows:
+            return None
+        failure: DeviceOutOfMemoryError | None = None
+        try:
+            sampled = self.runner.execute(plan)
+        except DeviceOutOfMemoryError as error:
+            # A copy: the frames of the one that was raised keep the step's tensors alive.
+            failure = DeviceOutOfMemoryError(error.wanted_bytes)
+        if failure is not None:
+            return self._survive(plan, failure)
+        self.scheduler.update(
+            plan, [None if token is None else token.token_id for token in sampled]
+        )
+        outputs: list[StepOutput] = []
+        emitted: list[int] = []
+        first_tokens: list[int] = []
+        for row, token in zip(plan.rows, sampled, strict=True):
+            if token is None:
+                continue
+            sequence = row.sequence
+            emitted.append(sequence.sequence_id)
+            if len(sequence.tokens) == sequence.prompt_length + 1:
+                first_tokens.append(sequence.sequence_id)
+            outputs.append(StepOutput(sequence.sequence_id, token, sequence.finish_reason))
+        self._emit(self._completed(plan, start_ns, emitted, first_tokens))
+        return outputs
+
+    def sample_memory_if_due(self) -> None:
+        """Emit where the device's memory is, a second after the last time."""
+        if time.monotonic_ns() >= self._memory_due_ns:
+            self._sample_memory()
+
+    def _sample_memory(self) -> None:
+        self._emit(self.runner.sample_memory())
+        self._memory_due_ns = time.monotonic_ns() + MEMORY_SAMPLE_NS
+
+    def _survive(self, plan: StepPlan, error: DeviceOutOfMemoryError) -> list[StepOutput]:
+        """Make room and make the next step smaller; where that is impossible, end its sequence."""
+        self.runner.drop_caches()
+        retry_tokens = self.scheduler.shrink(plan)
+        outputs: list[StepOutput] = []
+        if retry_tokens is None:
+            for sequence in (row.sequence for row in plan.rows):
+                if sequence.state is not SequenceState.FINISHED:
+                    self.scheduler.finish(sequence, "error")
+                    outputs.append(StepOutput(sequence.sequence_id, None, "error"))
+        self._emit(
+            DeviceOutOfMemory(
+                error.wanted_bytes,
+                "gave_up" if retry_tokens is None else "retried",
+                plan.num_tokens,
+                retry_tokens or 0,
+            )
+        )
+        self._oom_log.log(error, retry_tokens)
+        self._sample_memory()
+        return outputs
+
+    def _completed(
+        self, plan: StepPlan, start_ns: int, emitted: list[int], first_tokens: list[int]
+    ) -> StepCompleted:
+        pool, scheduler = self.pool, self.scheduler
+        return StepCompleted(
+            duration_ns=time.monotonic_ns() - start_ns,
+            running=scheduler.num_running,
+            waiting=scheduler.num_waiting,
+            swapped=0,
+            prefill_tokens=plan.prefill_tokens,
+            decode_tokens=plan.decode_tokens,
+            slots_filled=pool.num_active * pool.block_size - scheduler.num_unfilled_slots,
+            active_blocks=pool.num_active,
+            cached_blocks=pool.num_cached,
+            free_blocks=pool.num_free,
+            emitted=emitted,
+            first_tokens=first_tokens,
+            requests_running=scheduler.requests.num_running,
+            requests_waiting=scheduler.requests.num_waiting,
+        )

@@ -1,0 +1,43 @@
+"""What one step computes: the scheduler writes the plan, the runner carries it out."""
+
+from dataclasses import dataclass, field
+
+from engine.sequence import Sequence
+
+
+@dataclass(slots=True)
+class ScheduledSequence:
+    """One row of a step: compute KV for tokens [start, start + count) of the sequence.
+
+    The row samples a token iff that reaches the sequence's last token.
+    """
+
+    sequence: Sequence
+    start: int
+    count: int
+
+    @property
+    def samples(self) -> bool:
+        return self.start + self.count == len(self.sequence.tokens)
+
+
+@dataclass(slots=True)
+class StepPlan:
+    """The rows of one step; empty when nothing can run."""
+
+    rows: list[ScheduledSequence] = field(default_factory=list)
+    prefill_tokens: int = 0
+    """Tokens of rows that owe more than their newest token."""
+    decode_tokens: int = 0
+
+    @property
+    def num_tokens(self) -> int:
+        return self.prefill_tokens + self.decode_tokens
+
+    def add(self, sequence: Sequence, count: int, owed: int) -> None:
+        """A row for the next `count` of the `owed` tokens that have no KV yet."""
+        self.rows.append(ScheduledSequence(sequence, sequence.num_computed_tokens, count))
+        if owed > 1:
+            self.prefill_tokens += count
+        else:
+            self.decode_tokens += count

@@ -1,0 +1,78 @@
+"""The names that were in the pool and are not now: a window of the newest, with their times."""
+
+from collections import Counter, deque
+from collections.abc import Iterable
+
+from exporter.fold.cache.forgotten import Forgotten
+from kvscope_events.events import BlockHash
+
+
+class Evicted:
+    """The last names evicted, in order; the oldest fall out into `forgotten`.
+
+    A name that is resident again is not in the window.
+    """
+
+    def __init__(self, window: int, forgotten: Forgotten) -> None:
+        self.forgotten = forgotten
+        self._window = window
+        self._times_ns: dict[BlockHash, int] = {}
+        # Deleting a dict's first key again and again leaves a gap that each look-up of the first
+        # one walks over; so the order stands apart. A name that came back to the pool stays in it:
+        # `_stale` counts its places that mean nothing any more, until they are too many.
+        self._order: deque[BlockHash] = deque()
+        self._stale: dict[BlockHash, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._times_ns)
+
+    def __contains__(self, name: BlockHash) -> bool:
+        return name in self._times_ns
+
+    def time_ns(self, name: BlockHash) -> int | None:
+        """When it was evicted, on the producer's clock; None: it is not in the window."""
+        return self._times_ns.get(name)
+
+    def add(self, names: Iterable[BlockHash], time_ns: int) -> None:
+        """These have just lost their last block."""
+        times_ns, append = self._times_ns, self._order.append
+        for name in names:
+            if name not in times_ns:  # else it is evicted without having been resident
+                times_ns[name] = time_ns
+                append(name)
+        if len(times_ns) > self._window:
+            self._shrink()
+        if len(self._order) > 2 * self._window:
+            self._order = deque(times_ns)
+            self._stale.clear()
+
+    def discard(self, names: Iterable[BlockHash]) -> None:
+        """These are resident again."""
+        times_ns = self._times_ns
+        if times_ns.keys().isdisjoint(names):
+            return
+        stale = self._stale
+        for name in names:
+            if times_ns.pop(name, None) is not None:
+                stale[name] = stale.get(name, 0) + 1
+
+    def check(self) -> None:
+        """Assert that the order holds every name once more than it is stale; O(window)."""
+        assert Counter(self._order) == Counter(self._stale) + Counter(iter(self._times_ns))
+        assert len(self._times_ns) <= self._window
+        assert len(self._order) <= 2 * self._window
+
+    def _shrink(self) -> None:
+        times_ns, order, stale = self._times_ns, self._order, self._stale
+        out = []
+        while len(times_ns) > self._window:
+            name = order.popleft()
+            if name in stale:
+                if stale[name] == 1:
+                    del stale[name]
+                else:
+                    stale[name] -= 1
+            else:
+                del times_ns[name]
+                out.append(name)
+        self.forgotten.add(out)

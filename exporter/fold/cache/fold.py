@@ -1,0 +1,96 @@
+"""The prefix cache's books. Names resident and names evicted are kept here, once for all questions.
+
+A question is a component with its own state, called with the event and the names it needs, before
+or after they change; it keeps no names of its own.
+"""
+
+from exporter.fold.cache.evicted import Evicted
+from exporter.fold.cache.forgotten import Forgotten
+from exporter.fold.cache.lookups import Lookups
+from exporter.fold.cache.resident import Resident
+from exporter.fold.fold import Fold
+from kvscope_events.events import (
+    BlocksCached,
+    BlocksEvicted,
+    ContentDropped,
+    PoolCreated,
+    PoolSnapshot,
+    PrefixLookup,
+)
+
+WINDOW_NAMES = 1 << 19
+"""Evicted names kept exactly, with the time of each: 8.4 million tokens in blocks of 16, and about
+as many names as a large pool has blocks. At most 100 MB."""
+FORGOTTEN_NAMES = 1 << 22
+"""Older names kept approximately, this many at least and twice as many at most: 67 million tokens
+in blocks of 16. At most 16 MiB."""
+
+
+class Cache(Fold):
+    """Counts of lookups by phase, and of missed blocks by cause.
+
+    A name was seen once its block had been cached: blocks that two sequences compute at the same
+    time are cold for both. Names cached and evicted while batches were lost were never seen.
+    """
+
+    name = "cache"
+
+    def __init__(self, window: int = WINDOW_NAMES, forgotten: int = FORGOTTEN_NAMES) -> None:
+        super().__init__(
+            {
+                PoolCreated: self._created,
+                PoolSnapshot: self._synchronised,
+                PrefixLookup: self._looked_up,
+                BlocksCached: self._cached,
+                BlocksEvicted: self._lost,
+                ContentDropped: self._lost,
+            }
+        )
+        self.resident = Resident()
+        self.evicted = Evicted(window, Forgotten(forgotten))
+        self._lookups = Lookups()
+        self.queried_tokens = self._lookups.queried_tokens
+        self.hit_tokens = self._lookups.hit_tokens
+        self.queried_blocks = self._lookups.queried_blocks
+        self.hit_blocks = self._lookups.hit_blocks
+        self._known = False
+        self._block_size = 0
+
+    @property
+    def missed_blocks(self) -> dict[str, int]:
+        """By cause; while the state is unknown without those that need the names."""
+        if self._known:
+            return self._lookups.missed.copy()
+        return {"partial": self._lookups.missed["partial"]}
+
+    def on_gap(self) -> None:
+        self._known = False
+
+    def _created(self, event: PoolCreated) -> None:
+        self._begin(event.block_size, [])
+
+    def _synchronised(self, event: PoolSnapshot) -> None:
+        self._begin(event.block_size, [name for name in event.hashes if name is not None])
+
+    def _begin(self, block_size: int, names: list[bytes]) -> None:
+        self._block_size = block_size
+        # What is gone was lost somewhere in the gap: the time is the latest possible.
+        self.evicted.add(self.resident.replace(names), self.batch.time_ns)
+        self.evicted.discard(names)
+        self._known = True
+
+    def _looked_up(self, event: PrefixLookup) -> None:
+        if not self._block_size:  # joined late, and the snapshot has not come yet
+            return
+        self._lookups.ask(event, self._block_size)
+        if self._known:
+            self._lookups.miss(event.hashes[event.hit_blocks :], self.resident, self.evicted)
+
+    def _cached(self, event: BlocksCached) -> None:
+        if self._known:
+            self.resident.add(event.hashes)
+            self.evicted.discard(event.hashes)
+
+    def _lost(self, event: BlocksEvicted | ContentDropped) -> None:
+        if self._known:
+            self.evicted.add(self.resident.remove(event.hashes), self.batch.time_ns)

@@ -1,0 +1,66 @@
+"""The names that can be found in the pool now, and how many blocks hold each."""
+
+from collections import Counter
+from collections.abc import Sequence, Set
+
+from kvscope_events.events import BlockHash
+
+
+class Resident:
+    """A set, and the copies beyond the first: nearly every name has one block only.
+
+    So that a whole event is one operation on sets, three times as fast as a count by name.
+    """
+
+    def __init__(self) -> None:
+        self._names: set[BlockHash] = set()
+        self._copies: dict[BlockHash, int] = {}  # beyond the first, never 0
+
+    @property
+    def names(self) -> Set[BlockHash]:
+        """A live view."""
+        return self._names
+
+    def copies(self, name: BlockHash) -> int:
+        """Blocks that hold this name."""
+        return self._copies.get(name, 0) + (name in self._names)
+
+    def replace(self, names: Sequence[BlockHash]) -> set[BlockHash]:
+        """Forget what was here and hold these, one block each; returns the names that are gone."""
+        before, self._names = self._names, set(names)
+        self._copies = {name: count - 1 for name, count in Counter(names).items() if count > 1}
+        return before - self._names
+
+    def add(self, names: Sequence[BlockHash]) -> None:
+        """One more block for each of them."""
+        held = self._names
+        size = len(held)
+        if held.isdisjoint(names):
+            held.update(names)
+            if len(held) == size + len(names):
+                return
+            held.difference_update(names)  # one of them stands here twice: name by name
+        copies = self._copies
+        for name in names:
+            if name in held:
+                copies[name] = copies.get(name, 0) + 1
+            else:
+                held.add(name)
+
+    def remove(self, names: Sequence[BlockHash]) -> Sequence[BlockHash]:
+        """One block less for each of them; returns those that were the last."""
+        copies = self._copies
+        if not copies:
+            self._names.difference_update(names)
+            return names
+        gone = []
+        for name in names:
+            left = copies.get(name)
+            if left is None:
+                self._names.discard(name)
+                gone.append(name)
+            elif left > 1:
+                copies[name] = left - 1
+            else:
+                del copies[name]
+        return gone

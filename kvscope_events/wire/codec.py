@@ -1,0 +1,83 @@
+"""Batches to and from MessagePack; events of a newer producer are left out and counted."""
+
+import msgspec
+
+from kvscope_events.events import (
+    EVENT_NAMES,
+    Batch,
+    EngineEvent,
+    Hello,
+    PoolCreated,
+    PoolSnapshot,
+)
+from kvscope_events.wire.errors import FrameError
+from kvscope_events.wire.frame import HAS_HELLO, HAS_STATE
+
+_NAMES = frozenset(EVENT_NAMES)
+_MARKED = frozenset((Hello, PoolCreated, PoolSnapshot))
+_POOL_EVENTS = frozenset(("PoolCreated", "PoolSnapshot"))
+_UNREADABLE = (msgspec.DecodeError, ValueError, OverflowError, RecursionError)
+"""What msgspec raises for bytes that nobody encoded; text that is no UTF-8 is a ValueError."""
+
+
+class _RawBatch(msgspec.Struct, frozen=True, array_like=True):
+    """A batch whose events are still to be read, one by one."""
+
+    seq: int
+    time_ns: int
+    events: list[msgspec.Raw]
+    wall_ns: int = 0
+    arrived_ns: int = 0
+
+
+encode_batch = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Batch).decode
+_decode_raw = msgspec.msgpack.Decoder(_RawBatch).decode
+_decode_event: msgspec.msgpack.Decoder[EngineEvent] = msgspec.msgpack.Decoder(EngineEvent)
+_decode_tag: msgspec.msgpack.Decoder[list[msgspec.Raw]] = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_decode_name = msgspec.msgpack.Decoder(str).decode
+
+
+def flags_of(batch: Batch) -> int:
+    """What a reader may begin with, without decoding the batch.
+
+    A producer without a pool has no state but its Hello.
+    """
+    if _MARKED.isdisjoint(map(type, batch.events)):
+        return 0
+    flags = 0
+    for event in batch.events:
+        if isinstance(event, Hello):
+            flags |= HAS_HELLO
+            if _POOL_EVENTS.isdisjoint(event.tells):
+                flags |= HAS_STATE
+        elif type(event) in _MARKED:
+            flags |= HAS_STATE
+    return flags
+
+
+def decode_batch(payload: bytes) -> tuple[Batch, int]:
+    """The batch, and how many events of it are unknown here; raises FrameError."""
+    try:
+        return _decode(payload), 0
+    except msgspec.ValidationError:
+        return _decode_known(payload)
+    except _UNREADABLE as error:
+        raise FrameError("malformed", f"a batch that cannot be read: {error}") from error
+
+
+def _decode_known(payload: bytes) -> tuple[Batch, int]:
+    try:
+        raw = _decode_raw(payload)
+        events = [_decode_event.decode(event) for event in raw.events if _is_known(event)]
+    except _UNREADABLE as error:
+        raise FrameError("malformed", f"a batch that cannot be read: {error}") from error
+    batch = Batch(raw.seq, raw.time_ns, events, raw.wall_ns, raw.arrived_ns)
+    return batch, len(raw.events) - len(events)
+
+
+def _is_known(event: msgspec.Raw) -> bool:
+    fields = _decode_tag.decode(event)
+    if not fields:
+        raise msgspec.ValidationError("an event without a name")
+    return _decode_name(fields[0]) in _NAMES

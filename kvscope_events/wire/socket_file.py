@@ -1,0 +1,101 @@
+"""The claim on an ipc endpoint: one live process holds it, a dead one's socket file is replaced.
+
+ZMQ's bind takes over a socket file that another process still serves. A lock file beside it decides
+instead: its record lock ends with the process that holds it and is not inherited by fork.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import stat
+
+from kvscope_events.wire.errors import EndpointError
+from kvscope_events.wire.run_directory import prepare_directory
+
+_HELD: set[str] = set()
+"""Claims of this process: its own record locks would not keep it out."""
+
+
+class SocketFile:
+    """Holds an ipc path from construction to `release`; raises EndpointError if it is taken."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._lock_path = path + ".lock"
+        self._pid = os.getpid()
+        if path in _HELD:
+            raise _taken(path)
+        prepare_directory(os.path.dirname(path))
+        self._lock, is_new = self._locked()
+        try:
+            self._clear(is_new)
+        except BaseException:
+            self._unlock()
+            raise
+        _HELD.add(path)
+
+    def release(self) -> None:
+        """Remove the socket file and give up the claim. A forked child leaves both alone."""
+        if self._pid != os.getpid() or self._path not in _HELD:
+            return
+        _HELD.discard(self._path)
+        _remove(self._path)
+        self._unlock()
+
+    def _locked(self) -> tuple[int, bool]:
+        while True:
+            is_new = not os.path.lexists(self._lock_path)
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            try:
+                lock = os.open(self._lock_path, flags, 0o600)
+            except OSError as error:
+                raise EndpointError(
+                    self._lock_path, f"cannot be opened: {error.strerror}", "remove it"
+                ) from error
+            try:
+                fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                os.close(lock)
+                if error.errno in (errno.EACCES, errno.EAGAIN):
+                    raise _taken(self._path) from error
+                raise
+            # The holder before us may have removed the file between our open and our lock.
+            with contextlib.suppress(FileNotFoundError):
+                if os.stat(self._lock_path).st_ino == os.fstat(lock).st_ino:
+                    return lock, is_new
+            os.close(lock)
+
+    def _clear(self, is_new: bool) -> None:
+        """Remove what a dead publisher left; refuse what is not its socket."""
+        try:
+            found = os.lstat(self._path)
+        except FileNotFoundError:
+            return
+        if not stat.S_ISSOCK(found.st_mode):
+            raise EndpointError(self._path, "it exists and is not a socket", "use another")
+        if is_new and _answers(self._path):  # never a publisher's: some other program's
+            raise _taken(self._path)
+        _remove(self._path)
+
+    def _unlock(self) -> None:
+        _remove(self._lock_path)
+        os.close(self._lock)
+
+
+def _answers(path: str) -> bool:
+    import socket  # 5 ms, and rarely needed
+
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(path) == 0
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+
+
+def _taken(path: str) -> EndpointError:
+    return EndpointError(
+        f"ipc://{path}", "another process publishes there", "stop it or use another endpoint"
+    )

@@ -1,0 +1,145 @@
+"""The reading side of one stream, without sockets: what to deliver, what to ask for, what is lost.
+
+Batches are delivered in order and once. One that is missing is asked for; where the publisher no
+longer has it, reading goes on at the next batch that brings the whole state. A new session begins
+anew, with the oldest that its publisher holds, and never before a batch that says who emits.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from kvscope_events.wire.errors import FrameError
+from kvscope_events.wire.frame import (
+    HAS_HELLO,
+    HAS_STATE,
+    Frame,
+    FrameKind,
+    RequestKind,
+)
+
+RETRY_NS = 250_000_000
+"""How long an answer may take before it is asked for again; a publisher's tick takes 20 ms."""
+SNAPSHOT_RETRY_NS = 2_000_000_000
+"""An idle engine may take its time, and one whose snapshots cannot be read is to be spared."""
+REMEMBERED_SESSIONS = 64
+"""Sessions known to have ended: enough for every restart within a reader's memory."""
+
+
+class Delivery(NamedTuple):
+    """A batch still encoded, and how many are missing just before it."""
+
+    session: bytes
+    seq: int
+    flags: int
+    payload: bytes
+    lost: int
+
+
+class Stream:
+    """`deliver` takes a batch, or returns False when it has no room: it is asked for later."""
+
+    def __init__(self, deliver: Callable[[Delivery], bool]) -> None:
+        self._deliver = deliver
+        self.session: bytes | None = None
+        self.gaps = 0
+        """Times that a batch was missing, whether it came later or not."""
+        self.lost = 0
+        """Batches that never came."""
+        self.snapshot_wanted = False
+        """Set by who could not read a batch; cleared by the next batch that brings the state."""
+        self._ended: deque[bytes] = deque(maxlen=REMEMBERED_SESSIONS)
+        self._asked_ns: int | None = None
+        self._gone = False  # what is expected will not come
+        self._begin(None)
+
+    @property
+    def behind(self) -> bool:
+        """Batches are known to exist that have not been delivered."""
+        return self._expected < self._head
+
+    def on_stream(self, frames: Iterable[Frame]) -> None:
+        """Frames that all readers get; raises FrameError for those of a session that ended."""
+        for frame in frames:
+            if frame.session != self.session:
+                if frame.session in self._ended:
+                    raise FrameError("second_publisher", "two publishers take turns")
+                self._begin(frame.session)
+            self._on_frame(frame)
+
+    def on_answer(self, frames: Iterable[Frame]) -> None:
+        """Frames that this reader asked for."""
+        for frame in frames:
+            if frame.session != self.session:
+                return
+            if frame.kind == FrameKind.GONE:
+                self._gone = self._gone or frame.seq == self._expected
+            elif frame.kind == FrameKind.BATCH and not self._offer(frame, may_skip=True):
+                break
+        self._asked_ns = None  # there may be more, at once
+
+    def request(self, now_ns: int) -> tuple[RequestKind, int] | None:
+        """What to ask the publisher for now; None: nothing, or not yet again."""
+        snapshot = self.snapshot_wanted and not self.behind
+        if self.session is None or not (self.behind or snapshot):
+            return None
+        pause_ns = SNAPSHOT_RETRY_NS if snapshot else RETRY_NS
+        if self._asked_ns is not None and now_ns - self._asked_ns < pause_ns:
+            return None
+        self._asked_ns = now_ns
+        if snapshot:
+            return RequestKind.SNAPSHOT, 0
+        return RequestKind.REPLAY, self._expected
+
+    def _begin(self, session: bytes | None) -> None:
+        if self.session is not None:
+            self._ended.append(self.session)
+        self.session = session
+        self._expected = 0
+        self._head = 0  # follows the newest batch known to exist
+        self._joined = False  # a batch has been delivered
+        self._gone = False
+        self._full = False  # a batch had to wait for room
+        self._asked_ns = None
+        self.snapshot_wanted = False
+
+    def _on_frame(self, frame: Frame) -> None:
+        if frame.kind == FrameKind.HEARTBEAT:
+            self._learn(frame.seq)
+        elif frame.kind == FrameKind.BATCH:
+            if frame.seq != self._expected or self._full:
+                self._learn(frame.seq + 1)
+            if not self._full:
+                self._offer(frame, may_skip=self._gone)
+
+    def _learn(self, head: int) -> None:
+        if head <= self._head:
+            return
+        if self._joined and not self.behind and not self._full:
+            self.gaps += 1
+        self._head = head
+
+    def _offer(self, frame: Frame, *, may_skip: bool) -> bool:
+        """Deliver the frame if it is the next, or the first after a hole; False: no room."""
+        missing = frame.seq - self._expected
+        if missing < 0 or (missing and not (may_skip and frame.flags & HAS_STATE)):
+            return True
+        if self._joined or frame.flags & HAS_HELLO:
+            lost = missing if self._joined else 0
+            delivery = Delivery(frame.session, frame.seq, frame.flags, frame.payload, lost)
+            if not self._deliver(delivery):
+                self._full = True
+                self._head = max(self._head, frame.seq + 1)
+                return False
+            self._joined = True
+            self.lost += lost
+            if frame.flags & HAS_STATE:
+                self.snapshot_wanted = False
+        elif missing:
+            return True
+        else:
+            self.snapshot_wanted = True
+        self._full = self._gone = False
+        self._expected = frame.seq + 1
+        self._head = max(self._head, self._expected)
+        return True

@@ -1,0 +1,213 @@
+"""Reads a publisher's batches from a thread of its own; memory is bounded by bytes.
+
+The thread owns the socket and keeps what it got, still encoded, in order. When that is full it
+stops listening and later asks for what it missed: the publisher's ring is the longer queue. `take`
+decodes, on the caller's thread.
+"""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kvscope_events.events import Batch
+from kvscope_events.wire.codec import decode_batch
+from kvscope_events.wire.errors import DECODE_ERROR_KINDS, DecodeErrorKind, FrameError
+from kvscope_events.wire.frame import HAS_STATE, MAX_MESSAGE_BYTES, read_frames
+from kvscope_events.wire.link import Link
+from kvscope_events.wire.run_directory import connectable
+from kvscope_events.wire.stream import Delivery, Stream
+
+_LOGGER = logging.getLogger(__name__)
+
+QUEUE_BYTES = 16 << 20
+"""Batches received but not yet taken; one of any size always has room."""
+SILENCE_NS = 5_000_000_000
+"""Without a message for this long a publisher counts as gone; it sends a heartbeat every second."""
+_POLL_SECONDS = 0.05
+_ENTRY_BYTES = 300
+
+
+class Taken(NamedTuple):
+    """A batch, and what the stream knew of it."""
+
+    batch: Batch
+    lost: int  # batches missing just before it
+    session: str  # of its publisher; another one than before: everything begins anew
+    arrived_ns: int
+
+
+class WireSubscriber:
+    """Reads from construction to `close`; construction raises EndpointError.
+
+    One thread at a time takes; `wait` and the properties are for any thread.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        *,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+        queue_bytes: int = QUEUE_BYTES,
+        max_message_bytes: int = MAX_MESSAGE_BYTES,
+        allow_remote: bool = False,
+    ) -> None:
+        self.endpoint = endpoint
+        self.last_message_ns: int | None = None
+        """Arrival of the last valid frame, on `clock_ns`; None before the first."""
+        self.decode_errors: dict[str, int] = dict.fromkeys(DECODE_ERROR_KINDS, 0)
+        self._endpoint = connectable(endpoint, allow_remote=allow_remote)
+        self._max_message_bytes = max_message_bytes
+        self._clock_ns = clock_ns
+        self._queue_bytes = queue_bytes
+        self._queue: deque[tuple[Delivery, int]] = deque()
+        self._put_bytes = 0  # written by our thread alone
+        self._taken_bytes = 0  # written by who takes: no lock between the two
+        self._ready = threading.Event()
+        self._stopping = threading.Event()
+        self._stream = Stream(self._put)
+        self.batches_lost = 0
+        """Batches that never came or could not be read."""
+        self._lost = 0  # of them, those since the batch last taken
+        self._unreadable = 0
+        self._damaged = False  # by one that could not be read, until the state comes
+        self._has_state = False
+        self._session: bytes | None = None  # of the batch last taken
+        self._thread = threading.Thread(target=self._run, name="kvscope-wire-reader", daemon=True)
+        self._thread.start()
+
+    @property
+    def queued_bytes(self) -> int:
+        """Memory of what was received but not yet taken."""
+        return self._put_bytes - self._taken_bytes
+
+    @property
+    def up(self) -> bool:
+        """A valid frame came within the last five seconds."""
+        last_ns = self.last_message_ns
+        return last_ns is not None and self._clock_ns() - last_ns <= SILENCE_NS
+
+    @property
+    def state_known(self) -> bool:
+        """What was taken leads to the publisher's state, and nothing is known to be missing."""
+        stream = self._stream
+        if self._damaged or stream.behind or stream.session != self._session:
+            return False
+        return self._has_state and self.up
+
+    @property
+    def gaps(self) -> int:
+        """Times that a batch was missing or could not be read, whether it came later or not."""
+        return self._stream.gaps + self._unreadable
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until a batch may be there; True if so."""
+        ready = self._ready.wait(timeout)
+        self._ready.clear()
+        return ready
+
+    def take(self) -> Taken | None:
+        """The next batch; None: none is there."""
+        while self._queue:
+            delivery, arrived_ns = self._queue.popleft()
+            self._taken_bytes += len(delivery.payload) + _ENTRY_BYTES
+            batch = self._read(delivery)
+            if batch is not None:
+                lost, self._lost = self._lost, 0
+                self.batches_lost += lost
+                return Taken(batch, lost, delivery.session.hex(), arrived_ns)
+        return None
+
+    def close(self) -> None:
+        """End the thread and the connection; may be repeated."""
+        self._stopping.set()
+        self._thread.join()
+
+    def _read(self, delivery: Delivery) -> Batch | None:
+        """None: it cannot be read, or follows such a one and does not bring the state."""
+        if delivery.session != self._session:
+            self._session = delivery.session
+            self._has_state = self._damaged = False
+            self._lost = 0
+        self._lost += delivery.lost
+        has_state = bool(delivery.flags & HAS_STATE)
+        if self._damaged and not has_state:
+            self._lost += 1
+            return None
+        try:
+            batch, unknown = decode_batch(delivery.payload)
+        except FrameError as error:
+            self._count(error.kind, error.problem)
+            self._unreadable += 1
+            self._lost += 1
+            self._damaged = self._stream.snapshot_wanted = True
+            return None
+        if unknown:
+            self._count("unknown_event", "events of a newer producer are left out", unknown)
+        self._damaged = False
+        self._has_state = self._has_state or has_state
+        return batch
+
+    def _run(self) -> None:
+        link = Link(self._endpoint, self._max_message_bytes)
+        try:
+            heard_ns = time.monotonic_ns()
+            while not self._stopping.is_set():
+                message = link.receive(_POLL_SECONDS)
+                now_ns = time.monotonic_ns()
+                if message is not None and self._on_message(message, link.answers):
+                    heard_ns = now_ns
+                for kind in link.faults(now_ns):
+                    self._count(kind, _FAULTS[kind])
+                if now_ns - heard_ns > SILENCE_NS:
+                    heard_ns = now_ns
+                    link.renew(now_ns)
+                self._ask(link, now_ns)
+        finally:
+            link.close()
+
+    def _on_message(self, message: bytes, answers: bytes) -> bool:
+        """False: not a word of our publisher."""
+        is_answer = message.startswith(answers)
+        try:
+            frames = read_frames(message, len(answers) if is_answer else 0)
+            if is_answer:
+                self._stream.on_answer(frames)
+            else:
+                self._stream.on_stream(frames)
+        except FrameError as error:
+            self._count(error.kind, error.problem)
+            return False
+        self.last_message_ns = self._clock_ns()
+        return True
+
+    def _ask(self, link: Link, now_ns: int) -> None:
+        session = self._stream.session
+        if session is None or self.queued_bytes > self._queue_bytes // 2:
+            return
+        request = self._stream.request(now_ns)
+        if request is not None:
+            link.ask(request[0], session, request[1])
+
+    def _put(self, delivery: Delivery) -> bool:
+        size = len(delivery.payload) + _ENTRY_BYTES
+        if self._queue and self.queued_bytes + size > self._queue_bytes:
+            return False
+        self._put_bytes += size
+        self._queue.append((delivery, self._clock_ns()))
+        if not self._ready.is_set():
+            self._ready.set()
+        return True
+
+    def _count(self, kind: DecodeErrorKind, problem: str, count: int = 1) -> None:
+        if not self.decode_errors[kind]:
+            _LOGGER.warning("%s: %s (%s; counted from now on)", self.endpoint, problem, kind)
+        self.decode_errors[kind] += count
+
+
+_FAULTS: dict[DecodeErrorKind, str] = {
+    "malformed": "what answers there is no publisher",
+    "too_large": "the peer broke off in mid-message, or sent more than a message may have",
+}

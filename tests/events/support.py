@@ -1,0 +1,82 @@
+"""Producers and readers for the tests of the wire."""
+
+import time
+from collections.abc import Callable
+
+from kvscope_events.bus import EventBus
+from kvscope_events.events import (
+    CONTRACT_VERSION,
+    Batch,
+    EngineEvent,
+    FirstToken,
+    Hello,
+    PoolSnapshot,
+)
+from kvscope_events.wire.codec import encode_batch, flags_of
+from kvscope_events.wire.frame import FrameKind, pack_header
+from kvscope_events.wire.subscriber import Taken, WireSubscriber
+
+SNAPSHOT = PoolSnapshot(1, 16, 0, 0, [0], [None], [])
+
+
+def hello(
+    model_name: str = "demo", tells: tuple[str, ...] = ("FirstToken", "PoolSnapshot")
+) -> Hello:
+    return Hello(CONTRACT_VERSION, "run", "kvscope", "0.1.0", model_name, "0", 1, True, list(tells))
+
+
+class Producer:
+    """A bus whose steps are numbered by an event of their own; it says hello first."""
+
+    def __init__(self, model_name: str = "demo") -> None:
+        self.bus = EventBus()
+        self.bus.provide_snapshot(lambda: [hello(model_name), SNAPSHOT])
+        self._model_name = model_name
+        self.steps = 0
+
+    def begin(self) -> None:
+        """The first batch: hello and the state."""
+        self.bus.emit(hello(self._model_name))
+        self.bus.emit(SNAPSHOT)
+        self.bus.flush()
+
+    def step(self, count: int = 1, padding: int = 0) -> None:
+        """`padding` bytes make a batch larger."""
+        for _ in range(count):
+            self.bus.emit(FirstToken(self.steps, 0))
+            if padding:
+                self.bus.emit(hello("x" * padding))
+            self.bus.flush()
+            self.steps += 1
+
+
+def steps_of(batch: Batch) -> list[int]:
+    return [event.request for event in batch.events if isinstance(event, FirstToken)]
+
+
+def collect(
+    subscriber: WireSubscriber, until: Callable[[list[Taken]], bool], seconds: float = 10.0
+) -> list[Taken]:
+    """What is taken until the condition holds."""
+    taken: list[Taken] = []
+    deadline = time.monotonic() + seconds
+    while not until(taken):
+        assert time.monotonic() < deadline, f"took {len(taken)} batches in {seconds} s"
+        subscriber.wait(0.05)
+        while (one := subscriber.take()) is not None:
+            taken.append(one)
+    return taken
+
+
+def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.01)
+
+
+def frame(events: list[EngineEvent], seq: int, session: bytes) -> bytes:
+    """One batch as it travels."""
+    batch = Batch(seq, 0, events)
+    payload = encode_batch(batch)
+    return pack_header(FrameKind.BATCH, flags_of(batch), session, seq, len(payload)) + payload

@@ -1,0 +1,205 @@
+"""What a reader makes of a hostile peer: one line in the log, a count by kind, state unknown."""
+
+import logging
+import resource
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import zmq
+
+from kvscope_events.events import CONTRACT_VERSION, EngineEvent, FirstToken
+from kvscope_events.wire.errors import DECODE_ERROR_KINDS
+from kvscope_events.wire.frame import MAGIC, FrameKind, pack_header
+from kvscope_events.wire.publisher import WirePublisher
+from kvscope_events.wire.subscriber import WireSubscriber
+from tests.events.support import SNAPSHOT, Producer, collect, eventually, frame, hello
+
+SESSION = b"hostile!"
+BASE: list[EngineEvent] = [hello(), SNAPSHOT]
+
+
+class Peer:
+    """A socket that sends whatever a test wants; it answers no request."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.XPUB)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.setsockopt(zmq.XPUB_VERBOSE, 1)
+        self._socket.bind(endpoint)
+
+    def await_reader(self) -> None:
+        assert self._socket.poll(10_000)
+        self._socket.recv()
+        time.sleep(0.1)  # its second topic
+
+    def send(self, message: bytes) -> None:
+        self._socket.send(message)
+
+    def close(self) -> None:
+        self._context.destroy(linger=0)
+
+
+@pytest.fixture
+def endpoint(tmp_path: Path) -> str:
+    return f"ipc://{tmp_path}/engine.sock"
+
+
+@pytest.fixture
+def peer(endpoint: str) -> Iterator[Peer]:
+    made = Peer(endpoint)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def reader(endpoint: str, peer: Peer) -> Iterator[WireSubscriber]:
+    subscriber = WireSubscriber(endpoint)
+    peer.await_reader()
+    yield subscriber
+    subscriber.close()
+
+
+def begin(peer: Peer, reader: WireSubscriber) -> None:
+    peer.send(frame(BASE, 0, SESSION))
+    collect(reader, lambda taken: len(taken) == 1)
+    assert reader.state_known
+
+
+def seqs(reader: WireSubscriber, until: Callable[[list[int]], bool]) -> list[int]:
+    taken = collect(reader, lambda taken: until([one.batch.seq for one in taken]))
+    return [one.batch.seq for one in taken]
+
+
+CUT_SHORT = frame([FirstToken(1, 1)], 1, SESSION)[:-1]
+THEIR_CONTRACT = MAGIC + (CONTRACT_VERSION + 1).to_bytes(2, "little") + bytes(40)
+TOO_LONG = pack_header(FrameKind.BATCH, 0, SESSION, 1, 2**32 - 1)
+
+
+@pytest.mark.parametrize(
+    ("message", "kind", "problem"),
+    [
+        (MAGIC, "malformed", "a header cut short at 4 bytes"),
+        (MAGIC + b"\x01\x00 garbage", "malformed", "a header cut short"),
+        (CUT_SHORT, "malformed", "cut short"),
+        (THEIR_CONTRACT, "contract", "the peer speaks contract 2, this reader 1"),
+        (TOO_LONG, "too_large", "a payload of 4294967295 bytes"),
+    ],
+    ids=["magic alone", "garbage", "cut short", "another contract", "a length over the limit"],
+)
+def test_a_bad_message_is_counted_and_named_once(
+    peer: Peer,
+    reader: WireSubscriber,
+    caplog: pytest.LogCaptureFixture,
+    message: bytes,
+    kind: str,
+    problem: str,
+) -> None:
+    assert reader.decode_errors == dict.fromkeys(DECODE_ERROR_KINDS, 0)
+    begin(peer, reader)
+    for _ in range(3):
+        peer.send(message)
+    eventually(lambda: reader.decode_errors[kind] == 3)
+    assert sum(reader.decode_errors.values()) == 3
+    (record,) = caplog.records
+    assert (record.levelno, problem in record.getMessage()) == (logging.WARNING, True)
+    peer.send(frame([FirstToken(2, 1)], 1, SESSION))
+    assert seqs(reader, lambda seqs: len(seqs) == 1) == [1], "the next good one is read"
+
+
+def test_a_batch_that_cannot_be_read_is_a_loss_until_the_state_comes(
+    peer: Peer, reader: WireSubscriber
+) -> None:
+    begin(peer, reader)
+    peer.send(pack_header(FrameKind.BATCH, 0, SESSION, 1, 7) + b"garbage")
+    peer.send(frame([FirstToken(2, 1)], 2, SESSION))
+    eventually(lambda: (reader.take(), reader.decode_errors["malformed"])[1] == 1)
+    assert not reader.state_known
+    peer.send(frame([FirstToken(3, 1), *BASE], 3, SESSION))
+    taken = collect(reader, lambda taken: len(taken) == 1)
+    assert (taken[0].batch.seq, taken[0].lost) == (3, 2)
+    assert reader.state_known
+    assert (reader.gaps, reader.batches_lost) == (1, 2)
+
+
+def test_two_publishers_on_one_endpoint_are_told_apart(peer: Peer, reader: WireSubscriber) -> None:
+    begin(peer, reader)
+    for seq in range(1, 4):
+        peer.send(frame(BASE, seq - 1, b"another!"))
+        peer.send(frame([FirstToken(seq, 1)], seq, SESSION))
+    taken = collect(reader, lambda taken: len(taken) == 3)
+    assert {one.session for one in taken} == {b"another!".hex()}
+    eventually(lambda: reader.decode_errors["second_publisher"] == 3)
+
+
+def test_events_of_a_newer_producer_are_left_out(peer: Peer, reader: WireSubscriber) -> None:
+    begin(peer, reader)
+    payload = b"\x93\x01\x00\x92\x92\xa7Unheard\x01\x93\xaaFirstToken\x07\x01"
+    peer.send(pack_header(FrameKind.BATCH, 0, SESSION, 1, len(payload)) + payload)
+    taken = collect(reader, lambda taken: len(taken) == 1)
+    assert taken[0].batch.events == [FirstToken(7, 1)]
+    assert reader.decode_errors["unknown_event"] == 1
+    assert reader.state_known
+
+
+def test_a_message_of_100_megabytes_is_refused_and_the_next_peer_is_read(
+    peer: Peer, endpoint: str, reader: WireSubscriber, caplog: pytest.LogCaptureFixture
+) -> None:
+    begin(peer, reader)
+    huge = MAGIC + bytes(100_000_000)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    peer.send(huge)
+    eventually(lambda: reader.decode_errors["too_large"] == 1)
+    grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown_kib < 150_000, "ZMQ's copy for sending, and none of the reader's"
+    assert "sent more than a message may have" in caplog.text
+    peer.await_reader()  # ZMQ itself would never connect again
+    peer.send(frame([FirstToken(1, 1)], 1, SESSION))
+    assert seqs(reader, lambda seqs: len(seqs) == 1) == [1]
+
+
+def test_a_server_of_another_protocol_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        reader = WireSubscriber(f"tcp://127.0.0.1:{server.getsockname()[1]}")
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 10)
+                connection.close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        eventually(lambda: reader.decode_errors["malformed"] > 0)
+        assert not reader.up
+        reader.close()
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def test_garbage_requests_are_ignored(tmp_path: Path) -> None:
+    made = Producer()
+    publisher = WirePublisher(made.bus, f"ipc://{tmp_path}/engine.sock")
+    publisher.start()
+    made.begin()
+    context = zmq.Context()
+    hostile = context.socket(zmq.XSUB)
+    hostile.setsockopt(zmq.LINGER, 0)
+    hostile.connect(publisher.address)
+    hostile.send(b"\x01" + MAGIC)
+    assert hostile.poll(5_000)
+    eventually(lambda: (hostile.send(b"garbage"), publisher.requests_ignored)[1] > 100)
+    hostile.send(bytes(10_000_000))  # over what a request may have: its connection ends
+    watch = WireSubscriber(publisher.address)
+    made.step(10)
+    assert seqs(watch, lambda seqs: 10 in seqs) == list(range(11))
+    watch.close()
+    context.destroy(linger=0)
+    publisher.stop()

@@ -1,0 +1,151 @@
+"""Frames and batches: what was written is read, and nothing else raises anything but FrameError."""
+
+import contextlib
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvscope_events.events import (
+    CONTRACT_VERSION,
+    Batch,
+    BlocksAllocated,
+    FirstToken,
+    PoolCreated,
+    StepCompleted,
+)
+from kvscope_events.wire.codec import decode_batch, encode_batch, flags_of
+from kvscope_events.wire.errors import FrameError
+from kvscope_events.wire.frame import (
+    HAS_HELLO,
+    HAS_STATE,
+    HEADER_BYTES,
+    MAGIC,
+    MAX_MESSAGE_BYTES,
+    FrameKind,
+    RequestKind,
+    pack_header,
+    pack_request,
+    read_frames,
+    read_request,
+)
+from tests.events.support import SNAPSHOT, frame, hello
+
+SESSION = b"session!"
+MESSAGE = frame([FirstToken(1, 0)], 0, SESSION) + frame([FirstToken(2, 0)], 1, SESSION)
+
+
+def strategy_of(kind: Any) -> st.SearchStrategy[Any]:
+    """Values of an annotation; integers as MessagePack has them."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if kind is int:
+        return st.integers(-(2**63), 2**64 - 1)
+    if kind is float:
+        return st.floats(allow_nan=False)
+    if origin is list:
+        return st.lists(strategy_of(arguments[0]), max_size=4)
+    if origin is dict:
+        return st.dictionaries(st.text(max_size=4), strategy_of(arguments[1]), max_size=3)
+    if origin in (Union, UnionType):
+        return st.one_of(*map(strategy_of, arguments))
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return st.builds(kind, *map(strategy_of, get_type_hints(kind).values()))
+    return st.from_type(kind)
+
+
+@given(strategy_of(Batch))
+def test_every_batch_is_read_as_it_was_written(batch: Batch) -> None:
+    assert decode_batch(encode_batch(batch)) == (batch, 0)
+
+
+@given(st.binary(max_size=200))
+def test_garbage_is_an_error_of_the_wire_and_no_other(garbage: bytes) -> None:
+    with contextlib.suppress(FrameError):
+        list(read_frames(garbage))
+    with contextlib.suppress(FrameError):
+        decode_batch(garbage)
+
+
+@given(st.binary(max_size=60), st.integers(0, len(MESSAGE)))
+def test_a_frame_with_garbage_in_it_is_an_error_of_the_wire_and_no_other(
+    garbage: bytes, at: int
+) -> None:
+    with contextlib.suppress(FrameError):
+        for read in read_frames(MESSAGE[:at] + garbage + MESSAGE[at:]):
+            decode_batch(read.payload)
+
+
+@given(st.integers(1, len(MESSAGE) - 1))
+def test_a_message_cut_short_is_malformed(length: int) -> None:
+    if length == len(frame([FirstToken(1, 0)], 0, SESSION)):
+        return  # the first frame alone
+    with pytest.raises(FrameError, match=r"cut short"):
+        list(read_frames(MESSAGE[:length]))
+
+
+def test_deep_nesting_is_malformed() -> None:
+    for payload in (b"\x91" * 5_000_000, b"\x93\x00\x00" + b"\x91" * 5_000_000):
+        with pytest.raises(FrameError, match="cannot be read"):
+            decode_batch(payload)
+
+
+def test_a_frame_of_another_contract_is_named_before_anything_is_decoded() -> None:
+    theirs = MAGIC + (CONTRACT_VERSION + 1).to_bytes(2, "little") + b"whatever they like"
+    with pytest.raises(FrameError, match="the peer speaks contract 2, this reader 1") as refused:
+        list(read_frames(theirs))
+    assert refused.value.kind == "contract"
+
+
+def test_a_length_over_the_limit_is_too_large() -> None:
+    header = pack_header(FrameKind.BATCH, 0, SESSION, 0, MAX_MESSAGE_BYTES + 1)
+    with pytest.raises(FrameError) as refused:
+        list(read_frames(header))
+    assert refused.value.kind == "too_large"
+
+
+def test_events_of_a_newer_producer_are_left_out_and_counted() -> None:
+    known = msgspec.to_builtins(FirstToken(7, 1))
+    newer = [9, 8, [["Unheard", 1, {"of": b"x"}], known, ["Of", []]], 3, 0, "a field more"]
+    batch, unknown = decode_batch(msgspec.msgpack.encode(newer))
+    assert (batch, unknown) == (Batch(9, 8, [FirstToken(7, 1)], 3), 2)
+
+
+def test_a_field_more_in_a_known_event_is_ignored() -> None:
+    newer = [9, 8, [["FirstToken", 7, 1, "more"]]]
+    assert decode_batch(msgspec.msgpack.encode(newer)) == (Batch(9, 8, [FirstToken(7, 1)]), 0)
+
+
+@pytest.mark.parametrize(
+    "event", [["FirstToken", "seven", 1], ["FirstToken"], [], [1], 5, ["BlocksAllocated", 1, [2]]]
+)
+def test_a_known_event_that_cannot_be_read_spoils_its_batch(event: object) -> None:
+    with pytest.raises(FrameError, match="cannot be read"):
+        decode_batch(msgspec.msgpack.encode([9, 8, [event]]))
+
+
+def test_flags_say_where_a_reader_may_begin() -> None:
+    step = StepCompleted(1, 0, 0, 0, 0, 0, 0, 0, 0, 0, [], [], 0, 0)
+    created = PoolCreated(1, 16, 0)
+    worker = hello(tells=("DeviceMemorySampled",))
+    for events, flags in (
+        ([], 0),
+        ([step, BlocksAllocated(1, [2], "decode")], 0),
+        ([hello(), step], HAS_HELLO),
+        ([created], HAS_STATE),
+        ([step, hello(), SNAPSHOT], HAS_HELLO | HAS_STATE),
+        ([worker], HAS_HELLO | HAS_STATE),  # has no pool: nothing more will be known
+    ):
+        assert flags_of(Batch(0, 0, events)) == flags
+
+
+def test_requests_of_peers_are_read_or_ignored() -> None:
+    request = pack_request(RequestKind.REPLAY, b"reader-1", SESSION, 17)
+    assert read_request(request) == (RequestKind.REPLAY, b"reader-1", SESSION, 17)
+    assert read_request(request + b"x") is None
+    assert read_request(b"") is None
+    assert read_request(b"KVSX" + request[4:]) is None
+    assert read_request(request[:4] + b"\xff\xff" + request[6:]) is None
+    assert len(frame([], 0, SESSION)) > HEADER_BYTES

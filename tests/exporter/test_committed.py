@@ -1,0 +1,82 @@
+"""What is committed, against an engine's own requests, whatever is preempted or aborted."""
+
+from exporter.fold import Exhaustion
+from kvscope_events.events import RequestPreempted
+from tests.exporter.stream import batch_of, step
+from tests.support.accounting import Accounting
+
+
+def test_committed_blocks_are_what_the_running_requests_may_still_need() -> None:
+    engine = Accounting(num_blocks=14, max_num_seqs=4, max_num_batched_tokens=40)
+    fold = Exhaustion()
+    for number in range(6):
+        engine.add([number % 2] * (6 + number), 15)
+    seen = 0
+    while engine.live:
+        before = len(engine.events)
+        engine.step()
+        running = engine.scheduler.running
+        fold.on_batch(
+            batch_of(
+                *engine.events[before:],
+                step(active_blocks=engine.pool.num_active, running=len(running)),
+            )
+        )
+        most = (r.prompt_length + r.sampling.max_tokens for r in running)
+        owed = sum(
+            -(-(tokens - 1) // 4) - len(r.block_table)
+            for tokens, r in zip(most, running, strict=True)
+        )
+        assert fold.committed_blocks == engine.pool.num_active + owed
+        seen += 1
+    assert seen > 20
+    assert any(isinstance(e, RequestPreempted) for e in engine.events)
+    assert fold.committed_blocks == 0
+
+
+def test_after_a_gap_nothing_is_known_until_the_requests_of_before_have_ended() -> None:
+    engine = Accounting(num_blocks=40, max_num_batched_tokens=40)
+    fold = Exhaustion()
+    engine.add([1] * 8, 10)
+    engine.step()
+    fold.on_batch(batch_of(*engine.events, step(active_blocks=engine.pool.num_active, running=1)))
+    assert fold.committed_blocks is not None
+    fold.on_gap()
+    engine.step()
+    fold.on_batch(batch_of(step(active_blocks=engine.pool.num_active, running=1)))
+    assert fold.committed_blocks is None
+    engine.run()
+    fold.on_batch(batch_of(step()))
+    assert fold.committed_blocks == 0
+
+
+def test_when_all_clients_have_gone_nothing_is_committed_though_no_step_follows() -> None:
+    engine = Accounting(num_blocks=10, max_num_batched_tokens=40)
+    fold = Exhaustion()
+    requests = [engine.add([number] * 16, 10) for number in range(2)]
+    while engine.pool.num_available:
+        engine.step()
+    assert engine.scheduler.num_running == 2
+    fold.on_batch(batch_of(*engine.events, step(active_blocks=engine.pool.num_active, running=2)))
+    assert fold.seconds_to_exhaustion == 0.0
+    before = len(engine.events)
+    for request in requests:
+        engine.scheduler.finish(request, "abort")
+    engine.flush()
+    fold.on_batch(batch_of(*engine.events[before:], time_ns=10**9))
+    assert fold.committed_blocks == 0
+    assert fold.seconds_to_exhaustion is None
+
+
+def test_requests_that_end_while_the_engine_idles_leave_nothing_committed() -> None:
+    engine = Accounting(num_blocks=14, max_num_batched_tokens=40)
+    fold = Exhaustion()
+    requests = [engine.add([number] * 8, 20) for number in range(2)]
+    engine.step()
+    fold.on_batch(batch_of(*engine.events, step(active_blocks=engine.pool.num_active, running=2)))
+    before = len(engine.events)
+    for request in requests:  # both clients go away: no step follows
+        engine.scheduler.finish(request, "abort")
+    engine.flush()
+    fold.on_batch(batch_of(*engine.events[before:]))
+    assert fold.committed_blocks == 0

@@ -1,0 +1,146 @@
+"""A source over the wire: stamps arrivals with our clock, says what it knows, counts by kind."""
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from exporter.clock import Clock
+from exporter.sources.source import Source
+from exporter.sources.wire import WireSource
+from kvscope_events.events import Batch, Hello
+from kvscope_events.wire.errors import EndpointError
+from kvscope_events.wire.publisher import WirePublisher
+from tests.events.support import Producer, eventually
+
+CLOCK = Clock(monotonic_ns=lambda: time.monotonic_ns() + 10**15)
+"""Far from the producer's, as on another machine."""
+
+
+@pytest.fixture
+def endpoint(tmp_path: Path) -> str:
+    return f"ipc://{tmp_path}/engine.sock"
+
+
+@pytest.fixture
+def source(endpoint: str) -> Iterator[WireSource]:
+    made = WireSource(endpoint, CLOCK)
+    yield made
+    made.close()
+
+
+def drain(source: Source, count: int) -> list[Batch]:
+    """Batches of an engine that loses none."""
+    taken: list[Batch] = []
+    deadline = time.monotonic() + 10
+    while len(taken) < count:
+        assert time.monotonic() < deadline, f"took {len(taken)} of {count}"
+        source.wait(0.05)
+        while (one := source.take()) is not None:
+            batch, lost = one
+            assert lost == 0
+            taken.append(batch)
+    return taken
+
+
+def test_it_is_a_source_that_knows_nothing_before_its_first_batch(
+    source: WireSource, endpoint: str
+) -> None:
+    anonymous: Source = source
+    assert (anonymous.kind, anonymous.endpoint, anonymous.session) == ("wire", endpoint, "")
+    assert (anonymous.up, anonymous.state_known, anonymous.last_message_ns) == (False, False, None)
+    assert (anonymous.batches_dropped, anonymous.gaps) == (0, 0)
+    assert set(anonymous.decode_errors) == {
+        *("malformed", "too_large", "contract", "unknown_event", "second_publisher")
+    }
+    assert not any(anonymous.decode_errors.values())
+    assert anonymous.take() is None
+    assert not anonymous.wait(0.01)
+
+
+def test_arrivals_are_stamped_with_the_exporters_clock(source: WireSource, endpoint: str) -> None:
+    producer = Producer()
+    publisher = WirePublisher(producer.bus, endpoint)
+    publisher.start()
+    before_ns = CLOCK.monotonic_ns()
+    producer.begin()
+    producer.step(3)
+    batches = drain(source, 4)
+    after_ns = CLOCK.monotonic_ns()
+    for batch in batches:
+        assert before_ns < batch.arrived_ns < after_ns
+        assert batch.time_ns < before_ns, "the producer's own clock"
+        assert abs(batch.wall_ns - time.time_ns()) < 10**10
+    assert source.last_message_ns is not None
+    assert before_ns < source.last_message_ns < after_ns
+    assert (source.up, source.state_known) == (True, True)
+    publisher.stop()
+
+
+def test_another_producer_on_the_endpoint_is_another_session(
+    source: WireSource, endpoint: str
+) -> None:
+    sessions = set()
+    for model_name in ("first", "second"):
+        producer = Producer(model_name)
+        publisher = WirePublisher(producer.bus, endpoint)
+        publisher.start()
+        producer.begin()
+        (batch,) = drain(source, 1)
+        said = batch.events[0]
+        assert isinstance(said, Hello)
+        assert said.model_name == model_name
+        sessions.add(source.session)
+        assert source.state_known
+        publisher.stop()
+    assert len(sessions) == 2
+
+
+def test_a_new_session_that_nobody_has_taken_yet_is_not_known(
+    source: WireSource, endpoint: str
+) -> None:
+    for waits in (False, True):
+        producer = Producer()
+        publisher = WirePublisher(producer.bus, endpoint)
+        publisher.start()
+        producer.begin()
+        if waits:
+            eventually(lambda: source.wait(0.05))
+            assert not source.state_known
+        drain(source, 1)
+        assert source.state_known
+        publisher.stop()
+
+
+def test_scrapes_and_the_fold_thread_take_in_turn(source: WireSource, endpoint: str) -> None:
+    producer = Producer()
+    publisher = WirePublisher(producer.bus, endpoint)
+    publisher.start()
+    producer.begin()
+    lock = threading.Lock()
+    seqs: list[int] = []
+
+    def take() -> None:
+        while len(seqs) < 3001:
+            source.wait(0.01)
+            with lock:
+                while (one := source.take()) is not None:
+                    seqs.append(one[0].seq)
+
+    threads = [threading.Thread(target=take) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(30):
+        producer.step(100)
+        time.sleep(0.005)
+    for thread in threads:
+        thread.join(20)
+    assert seqs == list(range(3001))
+    publisher.stop()
+
+
+def test_an_endpoint_that_cannot_be_read_is_refused_at_once() -> None:
+    with pytest.raises(EndpointError, match="not a loopback address"):
+        WireSource("tcp://10.0.0.1:5557", CLOCK)
