@@ -165,7 +165,7 @@ def test_the_model_is_an_argument_or_an_option(tmp_path: Path) -> None:
 
 def test_the_page_has_the_names_of_current_vllm_alone_by_default() -> None:
     result = CliRunner().invoke(app, ["serve", "--help"], env={"COLUMNS": "200"})
-    assert "[default: vllm]" in " ".join(result.output.split())
+    assert "KVSCOPE_COMPAT; default: vllm]" in " ".join(result.output.split())
 
 
 @pytest.mark.parametrize(
