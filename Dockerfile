@@ -27,6 +27,7 @@ RUN --mount=type=cache,target=/pip-cache \
     /opt/kvscope/bin/pip install -c /tmp/constraints.txt -r /tmp/exporter.txt -r /tmp/engine.txt
 COPY LICENSE README.md ./
 COPY dashboards dashboards
+COPY monitoring monitoring
 COPY engine engine
 COPY exporter exporter
 COPY kvscope_events kvscope_events
@@ -37,6 +38,7 @@ RUN --mount=type=cache,target=/pip-cache \
     /opt/kvscope/bin/pip install -c /tmp/constraints.txt -r /tmp/exporter.txt
 COPY LICENSE README.md ./
 COPY dashboards dashboards
+COPY monitoring monitoring
 COPY engine engine
 COPY exporter exporter
 COPY kvscope_events kvscope_events

@@ -76,12 +76,13 @@ docs: venv ## Write docs/metrics.md and docs/servers.md anew
 	$(VENV)/bin/kvscope metrics --servers > $(VENV)/servers.md
 	mv $(VENV)/metrics.md $(VENV)/servers.md docs/
 
-dashboards: venv ## Write dashboards/*.json anew
+dashboards: venv ## Write dashboards/*.json and their ConfigMaps anew
 	$(VENV)/bin/python -m dashboards
-	$(VENV)/bin/python -m alerts
+	$(VENV)/bin/python -m deploy
 
-alerts: venv ## Write the rules and deploy/kubernetes/ anew
+alerts: venv ## Write the rule file and the PrometheusRule anew
 	$(VENV)/bin/python -m alerts
+	$(VENV)/bin/python -m deploy
 
 screenshots: venv tools ## Draw docs/images anew (needs node 20, npm, Chromium and a C compiler)
 	cd tools/render && npm install --no-package-lock --no-audit --no-fund && npm run build

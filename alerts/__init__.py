@@ -1,4 +1,4 @@
 """Alerts and recording rules: data here, thresholds in one place, the YAML written from both.
 
-`python -m alerts` writes `alerts/kvscope.rules.yml` and `deploy/kubernetes/` anew.
+`python -m alerts` writes `alerts/kvscope.rules.yml` anew.
 """

@@ -1,16 +1,20 @@
 """Alerts about the engine, the target and the exporter itself."""
 
-from alerts.promql import name, series
 from alerts.rule import COUNT, ENGINE, Alert, Group
 from alerts.thresholds import JOB, SILENCE_SECONDS, STEP_AGE_SECONDS
 from alerts.timing import Timing
+from monitoring import formulas
+from monitoring.selectors import series
 
 
 def engine_groups(timing: Timing) -> list[Group]:
     return [
         Group(name="kvscope-targets", rules=[_down(), _absent()]),
         Group(name="kvscope-engine", rules=[_stalled(timing), *_dead(timing)]),
-        Group(name="kvscope-exporter", rules=[_dropped(timing), _folds(), _imbalance()]),
+        Group(
+            name="kvscope-exporter",
+            rules=[_source_down(), _dropped(timing), _folds(), _imbalance()],
+        ),
     ]
 
 
@@ -23,8 +27,8 @@ def _down() -> Alert:
         wait="5m",
         summary="An inference server does not answer scrapes.",
         description="Prometheus has had no answer from {{ $labels.instance }} (job "
-        "{{ $labels.job }}) for five minutes. Engine and exporter are one process: requests "
-        "probably fail as well.",
+        "{{ $labels.job }}) for five minutes, although a server answers even while it loads a "
+        "model. Requests to its engines probably fail as well.",
         board="kvscope-overview",
         by=("instance",),
     )
@@ -46,28 +50,27 @@ def _absent() -> Alert:
 
 
 def _stalled(timing: Timing) -> Alert:
-    seconds = timing.seconds(f"{STEP_AGE_SECONDS}s")
+    stalled = formulas.stalled(timing.range("1m"), timing.range("5s"))
     return Alert(
         name="KvscopeEngineStalled",
         severity="critical",
         topic="engine",
-        expr=f"time() - {name('kvscope_last_step_timestamp_seconds')} > {seconds:g}\n"
-        f"and min_over_time((sum without (state) ({name('kvscope_requests')}))"
-        f"[{timing.range('1m')}:{timing.range('5s')}]) > 0",  # after an idle hour, a step may begin
+        expr=f"({stalled})\n> {timing.seconds(f'{STEP_AGE_SECONDS}s'):g}",
         wait="15s",
         summary="An engine has requests and makes no steps.",
         description=f"{ENGINE} has requests but has completed no step for "
-        "{{ $value | humanizeDuration }}: they hang.",
+        "{{ $value | humanizeDuration }}: its requests hang.",
         board="kvscope-overview",
     )
 
 
-def _dead(timing: Timing) -> tuple[Alert, Alert]:
-    """By what it refuses, and by its silence: a load balancer that asks /health sends nothing."""
+def _dead(timing: Timing) -> tuple[Alert, ...]:
+    """Three signs: it refuses requests; it is silent, for a load balancer that asks /health sends
+    it none; its process is gone while the exporter's goes on."""
     refused = series("kvscope_requests_rejected_total", reason="engine_dead")
-    last = series("kvscope_source_last_message_timestamp_seconds", source="inprocess")
-    silence = f"(time() - {last})"
-    is_idle = f"(sum without (state) ({name('kvscope_requests')}) == bool 0)"
+    silence = formulas.age("kvscope_source_last_message_timestamp_seconds")
+    heard = series("kvscope_source_up", 'model_name!=""')
+    same = f"on ({formulas.PER_ENGINE})"
     summary = "An engine has failed and serves no request any more."
     return (
         Alert(
@@ -79,7 +82,7 @@ def _dead(timing: Timing) -> tuple[Alert, Alert]:
             summary=summary,
             description=f"The step loop of {ENGINE} has ended with an exception: about "
             f"{COUNT} requests were refused in the last five minutes, and no other "
-            "will be served until the process is started anew.",
+            "will be served until the engine is started anew.",
             board="kvscope-overview",
             labels={"sign": "refusals"},
         ),
@@ -87,21 +90,54 @@ def _dead(timing: Timing) -> tuple[Alert, Alert]:
             name="KvscopeEngineDead",
             severity="critical",
             topic="engine",
-            expr=f"{silence}\n* on (job, instance) group_right ()\n{is_idle}"
-            f" > {timing.seconds(f'{SILENCE_SECONDS}s'):g}",
+            expr=f"max without (source, endpoint) ({silence})\n"
+            f"> {timing.seconds(f'{SILENCE_SECONDS}s'):g}\n"
+            f"and {same} ({formulas.in_engine()} == 0)\n"
+            f"unless {same} ({series('kvscope_engine_ready')} == 0)",  # loading takes minutes
             wait="10s",
             summary=summary,
-            description=f"The step loop of {ENGINE} has been silent for "
-            "{{ $value | humanizeDuration }}, and has no requests: an idle one speaks every "
-            "second. It has ended, and serves nothing until the process is started anew.",
+            description=f"{ENGINE} has been silent for {{{{ $value | humanizeDuration }}}} and has "
+            "no requests, but an idle engine speaks every second. Its step loop has ended, and it "
+            "serves nothing until it is started anew.",
             board="kvscope-overview",
             labels={"sign": "silence"},
+        ),
+        Alert(
+            name="KvscopeEngineDead",
+            severity="critical",
+            topic="engine",
+            # an engine that was never heard has no model_name: nobody has started it yet
+            expr=f"max without (source, endpoint) ({heard}) == 0",
+            wait="5m",
+            summary=summary,
+            description=f"The exporter has not heard {ENGINE} for five minutes, although it did "
+            "before. Its process has probably ended, and it serves nothing until it is started "
+            "anew.",
+            board="kvscope-overview",
+            labels={"sign": "unheard"},
         ),
     )
 
 
+def _source_down() -> Alert:
+    return Alert(
+        name="KvscopeSourceDown",
+        severity="warning",
+        topic="exporter",
+        expr=f"{series('kvscope_source_up')} == 0",
+        wait="1m",
+        summary="The exporter does not hear an engine that it watches.",
+        description="For a minute the exporter of {{ $labels.instance }} has not heard "
+        "{{ if $labels.model_name }}{{ $labels.model_name }} (engine {{ $labels.engine }})"
+        "{{ else }}any engine{{ end }}{{ with $labels.endpoint }} at {{ . }}{{ end }}. What was "
+        "known of it is gone, and other alerts about it cannot fire.",
+        board="kvscope-overview",
+        by=("instance",),
+    )
+
+
 def _dropped(timing: Timing) -> Alert:
-    dropped = name("kvscope_event_batches_dropped_total")
+    dropped = series("kvscope_event_batches_dropped_total")
     return Alert(
         name="KvscopeEventsDropped",
         severity="warning",
@@ -110,11 +146,10 @@ def _dropped(timing: Timing) -> Alert:
         wait="10s",
         summary="The exporter cannot keep up and loses the engine's events.",
         description="The exporter of {{ $labels.instance }} lost about "
-        f"{COUNT} "
-        "batches from {{ $labels.source }} in the last five minutes: counters are too low, and "
-        "the pool's gauges are absent until its state is known again.",
+        f"{COUNT} batches of events of {{{{ $labels.model_name }}}} (engine "
+        "{{ $labels.engine }}) in the last five minutes: counters are too low, and the pool's "
+        "gauges are absent until its state is known again.",
         board="kvscope-overview",
-        by=("instance",),
     )
 
 
@@ -123,13 +158,13 @@ def _folds() -> Alert:
         name="KvscopeFoldFailed",
         severity="warning",
         topic="exporter",
-        expr=f"{name('kvscope_fold_errors_total')} > 0",
+        expr=f"{series('kvscope_fold_errors_total')} > 0",
         wait="10s",
         summary="A part of the exporter has failed, and its metrics are gone.",
-        description="Fold {{ $labels.fold }} of {{ $labels.instance }} raised and was given up: "
-        "its families are absent until a restart, and alerts on them cannot fire. This is a bug.",
+        description=f"Fold {{{{ $labels.fold }}}} for {ENGINE} raised an exception and was given "
+        "up: its families are absent until a restart, and alerts on them cannot fire. This is a "
+        "bug.",
         board="kvscope-overview",
-        by=("instance",),
     )
 
 
@@ -138,11 +173,11 @@ def _imbalance() -> Alert:
         name="KvscopeLedgerImbalance",
         severity="warning",
         topic="exporter",
-        expr=f"{name('kvscope_kv_ledger_imbalance_blocks')} != 0",
+        expr=f"{series('kvscope_kv_ledger_imbalance_blocks')} != 0",
         wait="1m",
         summary="Block counts of the exporter and the engine differ.",
         description="The events of "
-        f"{ENGINE} account for {COUNT} blocks differently than its own "
-        "counts. This is a bug of the engine or the exporter: do not trust the pool's figures.",
+        f"{ENGINE} account for {COUNT} blocks differently than its own counts. This is a bug of "
+        "the engine or the exporter: do not trust the pool's figures.",
         board="kvscope-kv-pool",
     )

@@ -1,9 +1,9 @@
 """Alerts about GPUs: XIDs, ECC, lost devices, slowed clocks, NVML."""
 
-from alerts.promql import matching, name, series
 from alerts.rule import COUNT, GPU, Alert, Group, Severity
 from alerts.thresholds import SLOWED_SHARE, XIDS
 from alerts.timing import Timing
+from monitoring.selectors import series
 
 _DEVICE = ("instance", "uuid")
 
@@ -18,7 +18,7 @@ def gpu_groups(timing: Timing) -> list[Group]:
 
 
 def _xids(timing: Timing) -> list[Alert]:
-    """By the time of the last one: increase() misses the first event of a series."""
+    """The time of the last one decides: increase() misses the first event of a series."""
     texts: dict[Severity, tuple[str, str, str]] = {
         "critical": (
             "KvscopeXidCritical",
@@ -28,7 +28,7 @@ def _xids(timing: Timing) -> list[Alert]:
         "warning": (
             "KvscopeXidWarning",
             "The driver reported an error after which the server needs a restart.",
-            "The process that caused it is gone or wrong: look at it, restart it.",
+            "The process that caused it has ended or computes nonsense: look at it, restart it.",
         ),
         "info": (
             "KvscopeXidInfo",
@@ -42,7 +42,7 @@ def _xids(timing: Timing) -> list[Alert]:
             name=alert,
             severity=severity,
             topic="gpu-errors",
-            expr=f"time() - {matching(family, 'xid', XIDS[severity])} < {timing.seconds('10m'):g}",
+            expr=f"time() - {series(family, xid=XIDS[severity])} < {timing.seconds('10m'):g}",
             wait="10s",
             summary=summary,
             description=f"XID {{{{ $labels.xid }}}} on {GPU}, {{{{ $value | humanizeDuration }}}} "
@@ -74,7 +74,7 @@ def _ecc() -> list[Alert]:
             name="KvscopeRowRemapPending",
             severity="warning",
             topic="gpu-memory",
-            expr=f"{name('kvscope_gpu_row_remap_pending')} == 1",
+            expr=f"{series('kvscope_gpu_row_remap_pending')} == 1",
             wait="10s",
             summary="A GPU needs a reset to replace a faulty row of memory.",
             description=f"A row of the memory of {GPU} is to be replaced; until a reset the "
@@ -86,7 +86,7 @@ def _ecc() -> list[Alert]:
             name="KvscopeRowRemapFailed",
             severity="critical",
             topic="gpu-memory",
-            expr=f"{name('kvscope_gpu_row_remap_failed')} == 1",
+            expr=f"{series('kvscope_gpu_row_remap_failed')} == 1",
             wait="10s",
             summary="A GPU has no spare rows left for faulty memory.",
             description=f"A faulty row of the memory of {GPU} could not be replaced. The card has "
@@ -98,9 +98,9 @@ def _ecc() -> list[Alert]:
 
 
 def _slowdown(timing: Timing) -> Alert:
-    """By its share of the time: the reasons come and go within seconds."""
+    """The share of the time decides: the reasons come and go within seconds."""
     reasons = ("sw_thermal", "hw_thermal", "hw_power_brake")
-    active = matching("kvscope_gpu_clocks_event_active", "reason", reasons)
+    active = series("kvscope_gpu_clocks_event_active", reason=reasons)
     return Alert(
         name="KvscopeGpuSlowedDown",
         severity="warning",
@@ -121,7 +121,7 @@ def _lost() -> Alert:
         name="KvscopeGpuLost",
         severity="critical",
         topic="gpu",
-        expr=f"{name('kvscope_gpu_up')} == 0",
+        expr=f"{series('kvscope_gpu_up')} == 0",
         wait="30s",
         summary="A GPU does not answer.",
         description=f"NVML gets no answer from {GPU}: it is lost or needs a reset.",
@@ -135,7 +135,7 @@ def _recovery() -> Alert:
         name="KvscopeGpuNeedsRecovery",
         severity="critical",
         topic="gpu",
-        expr=f"{name('kvscope_gpu_recovery_action')} > 0",
+        expr=f"{series('kvscope_gpu_recovery_action')} > 0",
         wait="30s",
         summary="The driver asks for a recovery action on a GPU.",
         description=f"{GPU} asks for recovery action {{{{ $value }}}} (1 GPU reset, 2 node "
@@ -149,8 +149,8 @@ def _recovery() -> Alert:
 def _nvml(timing: Timing) -> Alert:
     """Only where NVML worked before, or an engine on a GPU says that there is one: a machine
     without GPUs has no NVML, and that is no fault."""
-    up = name("kvscope_gpu_nvml_up")
-    torch = series("kvscope_gpu_torch_memory_bytes", kind="reserved")
+    up = series("kvscope_gpu_nvml_up")
+    torch = series("kvscope_gpu_torch_reserved_bytes")
     return Alert(
         name="KvscopeNvmlDown",
         severity="warning",

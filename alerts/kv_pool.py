@@ -1,7 +1,6 @@
 """Alerts about the KV pool, preemption and the prefix cache."""
 
-from alerts.promql import name, series
-from alerts.recordings import HIT_RATIO_6H, HIT_RATIO_10M, QUERIED_TOKENS, RECOMPUTED_RATIO_2M
+from alerts.recordings import HIT_RATIO_6H, HIT_RATIO_10M, RECOMPUTED_RATIO_2M, RECOMPUTED_RATIO_10M
 from alerts.rule import ENGINE, Alert, Group
 from alerts.thresholds import (
     EXHAUSTION_LEVELS,
@@ -10,16 +9,16 @@ from alerts.thresholds import (
     HIT_RATIO_WORTH,
     POOL_SATURATED,
     PREFIX_TOKENS_PER_SECOND,
+    RECOMPUTED_NOTICEABLE,
     RECOMPUTED_SHARE,
 )
 from alerts.timing import Timing
+from monitoring import formulas
+from monitoring.selectors import series
 
-_USED = f"max without (basis) ({series('kvscope_kv_usage_ratio', basis='active')})"
-_FORECAST = name("kvscope_kv_time_to_exhaustion_seconds")
-_USABLE = (
-    f"({name('kvscope_kv_capacity_blocks')}"
-    f" - ignoring (state) {series('kvscope_kv_blocks', state='reserved')})"
-)
+_ACTIVE = series("kvscope_kv_active_ratio")
+_FORECAST = series("kvscope_kv_time_to_exhaustion_seconds")
+_USABLE = series("kvscope_kv_usable_blocks")
 
 
 def kv_pool_groups(timing: Timing) -> list[Group]:
@@ -30,48 +29,50 @@ def kv_pool_groups(timing: Timing) -> list[Group]:
 
 
 def _saturated(timing: Timing) -> Alert:
-    preempted = series("kvscope_preemptions_total", cause="out_of_blocks")
+    fullest = f"max_over_time({_ACTIVE}[{timing.range('10m')}])"
     return Alert(
         name="KvscopeKvPoolSaturated",
         severity="warning",
         topic="kv-pool",
-        expr=f"{_USED} > {POOL_SATURATED:.2f}\n"
-        f"and sum without (mode, cause) (rate({preempted}[{timing.range('2m')}])) > 0",
-        wait="1m",
+        expr=f"{RECOMPUTED_RATIO_10M} > {RECOMPUTED_NOTICEABLE:.2f}\n"
+        f"and {fullest} > {POOL_SATURATED:.2f}",
+        wait="10m",
         keep="5m",
-        summary="A KV pool is full and preempts running requests.",
-        description=f"Requests hold {{{{ $value | humanizePercentage }}}} of the KV blocks of "
-        f"{ENGINE}, and running ones lose theirs: they are computed again later.",
+        summary="A KV pool is too small for its load: preempted requests are computed again.",
+        description="The KV pool "
+        f"of {ENGINE} fills again and again, and running requests lose their blocks: "
+        "{{ $value | humanizePercentage }} of the tokens computed in the last ten minutes had been "
+        "computed before.",
         board="kvscope-kv-pool",
     )
 
 
 def _predicted() -> tuple[Alert, Alert]:
     (low, high), (long, short) = EXHAUSTION_LEVELS, EXHAUSTION_SECONDS
-    committed = name("kvscope_kv_committed_blocks")
+    committed = series("kvscope_kv_committed_blocks")
     return (
         Alert(
             name="KvscopeKvExhaustionPredicted",
             severity="info",
             topic="kv-pool",
-            expr=f"{_FORECAST} < {long}\nand {_USED} > {low:.2f}\nand {committed} > {_USABLE}",
+            expr=f"{_FORECAST} < {long}\nand {_ACTIVE} > {low:.2f}\nand {committed} > {_USABLE}",
             wait="2m",
             keep="2m",
             summary="A KV pool will be full within minutes.",
-            description="At the trend of the last minute, running requests fill the KV pool of "
-            f"{ENGINE} in {{{{ $value | humanizeDuration }}}}, and they may grow beyond it. Then "
-            "they preempt each other.",
+            description="If the trend of the last minute goes on, running requests will fill the "
+            f"KV pool of {ENGINE} in {{{{ $value | humanizeDuration }}}}, and they may grow "
+            "beyond it. Then they preempt each other.",
             board="kvscope-kv-pool",
         ),
         Alert(
             name="KvscopeKvExhaustionImminent",
-            severity="warning",
+            severity="info",
             topic="kv-pool",
-            expr=f"{_FORECAST} < {short}\nand {_USED} > {high:.2f}\nand {committed} > {_USABLE}",
+            expr=f"{_FORECAST} < {short}\nand {_ACTIVE} > {high:.2f}\nand {committed} > {_USABLE}",
             wait="15s",
             keep="2m",
             summary="A KV pool is about to run out of blocks, and its requests want more.",
-            description="Running requests fill the KV pool of "
+            description="Running requests will fill the KV pool of "
             f"{ENGINE} in {{{{ $value | humanizeDuration }}}}, and they may grow to more blocks "
             "than there are: preemption follows unless some of them end.",
             board="kvscope-kv-pool",
@@ -87,7 +88,7 @@ def _storm() -> Alert:
         expr=f"{RECOMPUTED_RATIO_2M} > {RECOMPUTED_SHARE:.2f}",
         wait="3m",  # longer than the window: one long request that resumes is no storm
         keep="2m",
-        summary="An engine spends its time on computing preempted requests again.",
+        summary="An engine spends its time on recomputing preempted requests.",
         description=f"{{{{ $value | humanizePercentage }}}} of the tokens that {ENGINE} computes "
         "were computed before and lost to preemption.",
         board="kvscope-kv-pool",
@@ -95,16 +96,18 @@ def _storm() -> Alert:
 
 
 def _collapsed(timing: Timing) -> Alert:
-    queried = series(QUERIED_TOKENS, phase="first")
+    """A restart, which counters show by a reset, excuses the next half hour: an emptied cache fills
+    by itself."""
+    queried = series(formulas.QUERIED_TOKENS, phase="first")
     before = f"({HIT_RATIO_6H} offset {timing.range('30m')})"
     return Alert(
         name="KvscopePrefixHitRateCollapsed",
         severity="warning",
         topic="prefix-cache",
         expr=f"{HIT_RATIO_10M} < {HIT_RATIO_LEFT} * {before}\n"
-        f"and {before} > {HIT_RATIO_WORTH}\n"
-        f"and sum without (phase) (rate({queried}[{timing.range('10m')}]))"
-        f" > {PREFIX_TOKENS_PER_SECOND}",
+        f"and {before} > {HIT_RATIO_WORTH}\nand sum without (phase) "
+        f"(rate({queried}[{timing.range('10m')}])) > {PREFIX_TOKENS_PER_SECOND}\nunless sum "
+        f"without (phase) (resets({queried}[{timing.range('30m')}])) > 0",
         wait="5m",
         keep="5m",
         summary="The prefix cache hits less than half as often as it used to.",

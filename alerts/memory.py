@@ -1,9 +1,10 @@
 """Alerts about device memory and host memory."""
 
-from alerts.promql import name, series
 from alerts.rule import COUNT, ENGINE, GPU, Alert, Group
 from alerts.thresholds import HOST_USED_SHARE, NEIGHBOUR_GREW_BYTES
 from alerts.timing import Timing
+from monitoring import formulas
+from monitoring.selectors import series
 
 _DEVICE = ("instance", "uuid")
 
@@ -23,8 +24,8 @@ def _headroom() -> Alert:
         name="KvscopeDeviceOomRisk",
         severity="warning",
         topic="device-memory",
-        expr=f"{name('kvscope_gpu_memory_headroom_bytes')}"
-        f" < {name('kvscope_gpu_activation_peak_bytes')}",
+        expr=f"{series('kvscope_gpu_memory_headroom_bytes')}"
+        f" < {series('kvscope_gpu_activation_peak_bytes')}",
         wait="1m",
         keep="2m",
         summary="A GPU has less memory left than a step has needed before.",
@@ -37,7 +38,7 @@ def _headroom() -> Alert:
 
 
 def _retries(timing: Timing) -> Alert:
-    retries = name("kvscope_gpu_torch_alloc_retries_total")
+    retries = series("kvscope_gpu_torch_alloc_retries_total")
     return Alert(
         name="KvscopeDeviceAllocationRetries",
         severity="warning",
@@ -88,7 +89,7 @@ def _happened(timing: Timing) -> tuple[Alert, Alert]:
 
 def _neighbour(timing: Timing) -> Alert:
     others = series("kvscope_gpu_process_memory_bytes", owner="other")
-    own = series("kvscope_gpu_torch_memory_bytes", kind="reserved")
+    own = series("kvscope_gpu_torch_reserved_bytes")
     grown = f"{others} - min_over_time({others}[{timing.range('30m')}])"
     return Alert(
         name="KvscopeForeignProcessGrew",
@@ -106,13 +107,11 @@ def _neighbour(timing: Timing) -> Alert:
 
 
 def _host() -> Alert:
-    used = series("kvscope_host_memory_bytes", kind="unreclaimable")
-    limit = series("kvscope_host_memory_bytes", kind="limit")
     return Alert(
         name="KvscopeHostOomRisk",
         severity="critical",
         topic="host-memory",
-        expr=f"max without (kind) ({used})\n/ max without (kind) ({limit}) > {HOST_USED_SHARE}",
+        expr=f"{formulas.host_used_share()} > {HOST_USED_SHARE}",
         wait="30s",
         keep="2m",
         summary="A server is close to the memory limit at which the kernel kills it.",

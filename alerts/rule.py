@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from alerts.timing import Timing
-from dashboards.runbooks import RUNBOOKS
+from monitoring.addresses import GRAFANA, RUNBOOKS
 
 Severity = Literal["critical", "warning", "info"]
 Topic = Literal[
@@ -24,9 +24,6 @@ Topic = Literal[
 ]
 """Alerts of one topic are about one problem: the worst of them silences the others."""
 Board = Literal["kvscope-overview", "kvscope-kv-pool", "kvscope-prefix-cache", "kvscope-memory"]
-
-GRAFANA = "http://localhost:3000"
-"""Of the compose stack; `python -m alerts --grafana` names another."""
 
 ENGINE = "{{ $labels.model_name }} on {{ $labels.instance }} (engine {{ $labels.engine }})"
 GPU = (

@@ -4,6 +4,7 @@ from alerts.engine_health import engine_groups
 from alerts.gpus import gpu_groups
 from alerts.kv_pool import kv_pool_groups
 from alerts.memory import memory_groups
+from alerts.objectives import Objectives
 from alerts.recordings import recordings
 from alerts.rule import Alert, Group, Places
 from alerts.slo import slo_groups
@@ -13,8 +14,8 @@ from alerts.yaml_text import to_yaml
 HEADER = "Written by `python -m alerts` from alerts/*.py: change those. docs/alerts.md explains."
 
 
-def groups(timing: Timing | None = None) -> list[Group]:
-    """In the order of the file."""
+def groups(timing: Timing | None = None, objectives: Objectives | None = None) -> list[Group]:
+    """All groups, in the order of the file."""
     timing = timing or Timing()
     return [
         *recordings(timing),
@@ -22,21 +23,29 @@ def groups(timing: Timing | None = None) -> list[Group]:
         *kv_pool_groups(timing),
         *memory_groups(timing),
         *gpu_groups(timing),
-        *slo_groups(timing),
+        *slo_groups(timing, objectives or Objectives()),
     ]
 
 
 def alerts() -> list[Alert]:
-    """All of them, as shipped; rules that share a name are each there."""
+    """All alerts as shipped; of rules that share a name, each is there."""
     return [rule for group in groups() for rule in group.rules if isinstance(rule, Alert)]
 
 
-def mapping(timing: Timing | None = None, places: Places | None = None) -> dict[str, object]:
+def mapping(
+    timing: Timing | None = None,
+    places: Places | None = None,
+    objectives: Objectives | None = None,
+) -> dict[str, object]:
     """The rule file as data."""
     timing, places = timing or Timing(), places or Places()
-    return {"groups": [group.mapping(timing, places) for group in groups(timing)]}
+    return {"groups": [group.mapping(timing, places) for group in groups(timing, objectives)]}
 
 
-def rule_file(timing: Timing | None = None, places: Places | None = None) -> str:
+def rule_file(
+    timing: Timing | None = None,
+    places: Places | None = None,
+    objectives: Objectives | None = None,
+) -> str:
     """The text of `alerts/kvscope.rules.yml`."""
-    return to_yaml(mapping(timing, places), HEADER)
+    return to_yaml(mapping(timing, places, objectives), HEADER)

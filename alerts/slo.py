@@ -1,12 +1,14 @@
 """Service levels: burn rates over pairs of windows, by model. An SLO is the service's, not that of
 one replica."""
 
+import json
 from typing import NamedTuple
 
-from alerts.promql import matching, name
+from alerts.objectives import Objectives
 from alerts.rule import Alert, Group, Record, Rule, Severity, Topic
-from alerts.thresholds import BURN_MIN_BAD, ERROR_OBJECTIVE, TTFT_OBJECTIVE, TTFT_SECONDS
+from alerts.thresholds import BURN_MIN_BAD, ERROR_OBJECTIVE, TTFT_OBJECTIVE
 from alerts.timing import Timing
+from monitoring import formulas
 
 
 class Pair(NamedTuple):
@@ -25,12 +27,13 @@ PAIRS = (
     Pair(3, "1d", "2h", "1h", "warning"),
     Pair(1, "3d", "6h", "3h", "warning"),
 )
-"""Of Google's SRE workbook: a 30-day budget gone in 2, 5, 10 and 30 days."""
+"""Those of Google's SRE workbook: a 30-day budget gone in 2, 5, 10 and 30 days."""
+_BY_MODEL = "by (model_name)"
 _WINDOWS = sorted({w for pair in PAIRS for w in (pair.long, pair.short)})
 
 
 class Slo(NamedTuple):
-    """Bad and judged requests a second are functions of the window."""
+    """An objective: this share of what is judged is good."""
 
     alert: str
     topic: Topic
@@ -45,30 +48,30 @@ ERRORS = Slo(
 )
 
 
-def slo_groups(timing: Timing) -> list[Group]:
+def slo_groups(timing: Timing, objectives: Objectives) -> list[Group]:
     return [
-        Group(name="kvscope-slo.rules", rules=_recorded(timing), interval="1m"),
+        Group(name="kvscope-slo.rules", rules=_recorded(timing, objectives), interval="1m"),
         Group(
             name="kvscope-slo",
-            rules=[alert for slo in (TTFT, ERRORS) for alert in _alerts(slo)],
+            rules=[alert for slo in (TTFT, ERRORS) for alert in _alerts(slo, objectives)],
             interval="1m",
         ),
     ]
 
 
-def _recorded(timing: Timing) -> list[Rule]:
+def _recorded(timing: Timing, objectives: Objectives) -> list[Rule]:
     rules: list[Rule] = []
-    for slo, judge in ((TTFT, _first_tokens), (ERRORS, _requests)):
+    for slo in (TTFT, ERRORS):
         for window in _WINDOWS:
-            bad, judged = judge(timing.range(window))
+            bad, judged = _judge(slo, timing.range(window), objectives)
             rules.append(
                 Record(
                     record=f"model:{slo.metric}_bad:ratio_rate{window}",
-                    expr=f"({bad})\n/ ({judged} > 0)",
+                    expr=formulas.share(f"({bad})", f"({judged})"),
                 )
             )
         for pair in PAIRS:
-            bad, _ = judge(timing.range(pair.long))
+            bad, _ = _judge(slo, timing.range(pair.long), objectives)
             rules.append(
                 Record(
                     record=f"model:{slo.metric}_bad:increase{pair.long}",
@@ -78,31 +81,46 @@ def _recorded(timing: Timing) -> list[Rule]:
     return rules
 
 
-def _first_tokens(window: str) -> tuple[str, str]:
-    family = name("kvscope_time_to_first_token_seconds")
-    judged = f"sum by (model_name) (rate({family}_count[{window}]))"
-    good = f'sum by (model_name) (rate({family}_bucket{{le="{TTFT_SECONDS}"}}[{window}]))'
-    return f"{judged} - {good}", judged
+def _judge(slo: Slo, window: str, objectives: Objectives) -> tuple[str, str]:
+    """Bad and judged requests a second, by model."""
+    if slo is ERRORS:
+        return (
+            formulas.failed_requests(window, _BY_MODEL),
+            formulas.judged_requests(window, _BY_MODEL),
+        )
+    judged = formulas.first_tokens(window, _BY_MODEL)
+    return f"{judged} - {_timely(window, objectives)}", judged
 
 
-def _requests(window: str) -> tuple[str, str]:
-    """What the client did (abort, a prompt too long) is no failure; a refusal for want of room
-    is, and so is an engine that is dead."""
-    finished, rejected = "kvscope_requests_finished_total", "kvscope_requests_rejected_total"
-    refused = matching(rejected, "reason", ("queue_full", "engine_dead"))
-    failed = matching(finished, "reason", ("error",))
-    ended = matching(finished, "reason", ("stop", "length", "error"))
-    rate = "sum by (model_name) (rate({}[{}]))".format
-    return (
-        f"{rate(failed, window)} + {rate(refused, window)}",
-        f"({rate(ended, window)} + {rate(refused, window)})",
-    )
+def _timely(window: str, objectives: Objectives) -> str:
+    """Each model's first tokens by its own limit."""
+    own = objectives.ttft.items()
+    others = ",".join(f"model_name!={json.dumps(model)}" for model, _ in own)
+    default = formulas.timely_first_tokens(window, _BY_MODEL, objectives.ttft_default, others)
+    if not own:
+        return default
+    each = [
+        formulas.timely_first_tokens(window, _BY_MODEL, limit, f"model_name={json.dumps(model)}")
+        for model, limit in own
+    ]
+    return f"({' or '.join([default, *each])})"
 
 
-def _alerts(slo: Slo) -> list[Rule]:
+def _limit(objectives: Objectives) -> str:
+    """Seconds, in a description."""
+    text = f"{objectives.ttft_default:g}"
+    for model, seconds in objectives.ttft.items():
+        text = (
+            f"{{{{ if eq $labels.model_name {json.dumps(model)} }}}}{seconds:g}"
+            f"{{{{ else }}}}{text}{{{{ end }}}}"
+        )
+    return text
+
+
+def _alerts(slo: Slo, objectives: Objectives) -> list[Rule]:
     budget = 1 - slo.objective
     missed = {
-        "slo-ttft": f"had no first token within {TTFT_SECONDS} s",
+        "slo-ttft": f"had no first token within {_limit(objectives)} s",
         "slo-errors": "failed or were refused for want of room",
     }[slo.topic]
     return [
@@ -117,8 +135,8 @@ def _alerts(slo: Slo) -> list[Rule]:
             summary=f"The error budget of {slo.what} is being used up "
             + ("within days." if pair.severity == "critical" else "faster than it comes back."),
             description=f"{{{{ $value | humanizePercentage }}}} of the requests to "
-            f"{{{{ $labels.model_name }}}} {missed} in the last {pair.long}; "
-            f"{budget:.0%} is the budget, and this rate is {pair.factor:g} times that or more.",
+            f"{{{{ $labels.model_name }}}} {missed} in the last {pair.long}; {budget:.0%} is the "
+            f"budget, and this rate is {pair.factor:g} times that or more.",
             board="kvscope-overview",
             by=("model_name",),
             labels={"window": pair.long},

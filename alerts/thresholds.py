@@ -1,6 +1,6 @@
 """Every number that an alert compares with, and why it is that number.
 
-Those that a panel shows as well are the panel's (`dashboards/thresholds.py`); a test compares.
+Those that a panel shows as well are the panel's (`dashboards/kit/thresholds.py`); a test compares.
 """
 
 JOB = "kvscope"
@@ -9,18 +9,20 @@ JOB = "kvscope"
 # KV pool
 
 POOL_SATURATED = 0.90
-"""Share of blocks referenced by requests. A pool that preempts breathes between 0.9 and 1: each
-preemption gives a whole request's blocks back."""
+"""Share of the usable blocks that sequences reference. A pool that preempts breathes between 0.9
+and 1: each preemption gives a whole request's blocks back."""
 EXHAUSTION_LEVELS = (0.70, 0.85)
-"""Info, warning. A forecast alone flaps: below 0.7 the trend of one long prompt predicts
-exhaustion every minute; above 0.85 one more burst is enough."""
+"""Active share for a forecast of five minutes, and of one. A forecast alone flaps: below 0.7 the
+trend of one long prompt predicts exhaustion every minute; above 0.85 one more burst is enough."""
 EXHAUSTION_SECONDS = (300, 60)
-"""Info: an autoscaler adds a replica within five minutes. Warning: in one, nobody does. Neither
-wakes anybody: a full pool makes requests wait, and who is hurt shows in first tokens and in tokens
-computed twice, which do."""
+"""An autoscaler adds a replica within five minutes; in one, nobody does. Both are info: a full pool
+makes requests wait, and who is hurt shows in first tokens and in recomputed tokens, which page."""
+RECOMPUTED_NOTICEABLE = 0.01
+"""Share of the tokens that steps compute, over ten minutes and for ten more. A pool that is well
+sized recomputes less; one preemption does not last that long."""
 RECOMPUTED_SHARE = 0.10
-"""Of the tokens that steps compute. A tenth of the device works for nothing; by experience batches
-that preempt each other do not stop by themselves."""
+"""Share of the tokens that steps compute. A tenth of the device works for nothing; by experience
+batches that preempt each other do not stop by themselves."""
 
 # Prefix cache
 
@@ -29,20 +31,21 @@ HIT_RATIO_LEFT = 0.5
 HIT_RATIO_WORTH = 0.2
 """Where less than a fifth of the tokens hit, losing them changes little."""
 PREFIX_TOKENS_PER_SECOND = 10
-"""Queried: below it a handful of requests makes the ratio."""
+"""Tokens queried: below that, a handful of requests makes the ratio."""
 
 # Memory
 
 NEIGHBOUR_GREW_BYTES = 2**30
-"""Of other processes in half an hour. Opening a context takes about half a GiB; more than one is a
-process that does something."""
+"""Growth of other processes in half an hour. Opening a context takes about half a GiB; more than
+one is a process that does something."""
 HOST_USED_SHARE = 0.95
-"""Of the control group's limit, without file cache that can be dropped. The kernel kills at 1."""
+"""Share of the control group's limit, without file cache that can be dropped. The kernel kills at
+1."""
 
 # GPUs
 
 SLOWED_SHARE = 0.4
-"""Of five minutes: two of them, in one piece or in many."""
+"""Share of five minutes: two of them, in one piece or in many."""
 
 # Engine
 
@@ -50,13 +53,13 @@ STEP_AGE_SECONDS = 60
 """The longest real step of a large prefill takes a few seconds; /health gives up at 60, too."""
 
 SILENCE_SECONDS = 60
-"""An idle step loop tells of its memory every second."""
+"""An idle engine speaks every second: it samples its memory, or says that it is there."""
 
 # Service levels
 
 TTFT_SECONDS = 2.5
-"""A bucket's bound, and not a whole number: `le="1"` is spelled differently by Prometheus 2 and 3.
-A person notices one second and reloads after five."""
+"""Default of every model; `--ttft` sets another for one model. A person notices one second and
+reloads after five. It must be a bound of the histogram's."""
 TTFT_OBJECTIVE = 0.99
 """Share of the requests with a first token within that time."""
 ERROR_OBJECTIVE = 0.99
@@ -69,5 +72,5 @@ XIDS = {
     "warning": ("31", "94", "other"),
     "info": ("13", "43", "45", "63", "92"),
 }
-"""By what NVIDIA asks for: reset or restart of the machine, restart of the application, nothing.
-154 announces a recovery action, which has its own metric."""
+"""Severity of each XID by what NVIDIA asks for: reset or restart of the machine, restart of the
+application, nothing. 154 announces a recovery action, which has its own metric."""

@@ -8,7 +8,7 @@ _DURATION = re.compile(r"(\d+)([smhd])")
 
 
 def seconds_of(duration: str) -> int:
-    """Of one number and unit, as rules use them: 90s, 5m, 1h, 3d."""
+    """Seconds of a duration of one number and unit, as rules use them: 90s, 5m, 1h, 3d."""
     match = _DURATION.fullmatch(duration)
     if match is None:
         raise ValueError(f"{duration!r} is no duration: expected a number and one of s, m, h, d")
@@ -31,17 +31,17 @@ class Timing:
             raise ValueError(f"divisor must be at least 1, got {self.divisor}")
 
     def range(self, duration: str) -> str:
-        """Of a range selector, an offset or an evaluation interval."""
+        """A duration for a range selector, an offset or an evaluation interval."""
         return duration if self.divisor == 1 else f"{self.seconds(duration):g}s"
 
     def wait(self, duration: str) -> str:
-        """Of `for` and `keep_firing_for`: at least a second, so that there is a pending state."""
+        """A duration for `for` and `keep_firing_for`: at least a second, to be pending in."""
         if self.divisor == 1:
             return duration
         return f"{max(1, min(self.longest, round(seconds_of(duration) / self.divisor)))}s"
 
     def seconds(self, duration: str) -> float:
-        """As a number, for comparisons with ages."""
+        """A number of seconds, for comparisons with ages."""
         if self.divisor == 1:
             return seconds_of(duration)
         shortened = round(seconds_of(duration) / self.divisor)

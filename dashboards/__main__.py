@@ -5,7 +5,7 @@ from pathlib import Path
 
 warnings.filterwarnings("ignore", "Prefer using dashboardv2", DeprecationWarning)
 
-from dashboards.boards import FOLDER, write  # noqa: E402 - the SDK warns when it is imported
+from dashboards.generate import FOLDER, write  # noqa: E402 - the SDK warns when it is imported
 
 
 def main() -> None:

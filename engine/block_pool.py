@@ -26,7 +26,7 @@ from kvscope_events.events import (
 
 
 class OutOfBlocksError(Exception):
-    """More blocks were wanted than are free or evictable; the pool is as it was."""
+    """More blocks were asked for than are free or evictable; the pool is unchanged."""
 
     def __init__(self, wanted: int, available: int) -> None:
         super().__init__(f"{wanted} blocks wanted, {available} free or evictable")
@@ -102,7 +102,7 @@ class BlockPool:
         return blocks
 
     def num_cached_among(self, blocks: Iterable[int]) -> int:
-        """How many of the findable `blocks` nobody references: sharing costs the evictor these."""
+        """How many of the findable `blocks` are unreferenced, so that the evictor holds them."""
         ref_counts = self._ref_counts
         return sum(1 for block in blocks if not ref_counts[block])
 

@@ -51,9 +51,9 @@ def build_engine(
 ) -> Engine:
     """Load the model and put the engine together; nothing runs yet.
 
-    Subscribers learn at once who is loading, and with the pool's first event that it is ready.
+    Subscribers get a Hello before the model loads and another, ready, before the pool's events.
 
-    memory: measures in place of the device's own figures, for tests.
+    memory: a meter in place of the device's own, for tests.
 
     Raises CheckpointError, PoolSizeError, or ValueError for settings that contradict each other or
     the checkpoint.

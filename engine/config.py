@@ -9,7 +9,7 @@ DEFAULT_MODEL = "demo"
 DEFAULT_SEED = 0
 DEFAULT_BLOCK_SIZE = 16
 DEFAULT_GPU_MEMORY_UTILIZATION = 0.9
-"""vLLM's, up to its 0.19."""
+"""The default of vLLM up to 0.19."""
 DEFAULT_ENABLE_PREFIX_CACHING = True
 DEFAULT_MAX_NUM_SEQS = 64
 DEFAULT_MAX_NUM_BATCHED_TOKENS = 2048
@@ -21,7 +21,7 @@ DEFAULT_STALL_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """Which weights, and how they are held."""
+    """Which weights to serve, in which type and on which device."""
 
     model: str = DEFAULT_MODEL
     """A folder with a Hugging Face checkpoint, a hub name, or `demo`: seeded, no download."""
@@ -32,7 +32,7 @@ class ModelConfig:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: CUDA where there is one."""
     seed: int = DEFAULT_SEED
-    """For the demo model's weights, and for sampling where a call brings no seed."""
+    """Seed of the demo model's weights, and of sampling where a call brings none."""
 
     @property
     def name(self) -> str:
@@ -41,7 +41,7 @@ class ModelConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheConfig:
-    """The block pool. Its size: blocks, or bytes, or (neither) what the device's rule leaves."""
+    """The block pool. With neither blocks nor bytes its size follows from the device's memory."""
 
     block_size: int = DEFAULT_BLOCK_SIZE
     """Tokens per block."""
@@ -52,7 +52,7 @@ class CacheConfig:
     gpu_memory_utilization: float = DEFAULT_GPU_MEMORY_UTILIZATION
     """Share of the device's total memory for weights, activations and pool together."""
     enable_prefix_caching: bool = DEFAULT_ENABLE_PREFIX_CACHING
-    """Keep full blocks findable by content after their last reference went."""
+    """Keep full blocks findable by content after their last reference has gone."""
 
     def __post_init__(self) -> None:
         _require_positive(self, "block_size", "num_gpu_blocks_override", "kv_cache_memory_bytes")
@@ -112,7 +112,7 @@ class EngineConfig(SchedulingLimits):
     max_num_batched_tokens: int | None = None
     """Tokens computed in one step; None: the default, more where the other settings need it."""
     stall_seconds: float = DEFAULT_STALL_SECONDS
-    """A step that takes longer makes /health say so."""
+    """Seconds without a step, while there is work, after which /health reports a stall."""
 
     def scheduler(self, model_limit: int) -> SchedulerConfig:
         """The limits for a checkpoint of `model_limit` positions. Raises ValueError."""

@@ -23,7 +23,7 @@ def chain_seed(model: str, adapter: str = "", salt: str = "") -> BlockHash:
 
 
 class PrefixHasher:
-    """Names the leading full blocks of one growing sequence, as far as someone asked."""
+    """Names the leading full blocks of one growing sequence, on demand."""
 
     __slots__ = ("_block_size", "_running", "names")
 
@@ -33,7 +33,9 @@ class PrefixHasher:
         self.names: list[BlockHash] = []
 
     def extend(self, tokens: Sequence[int], count: int) -> list[BlockHash]:
-        """Name the first `count` blocks of `tokens`, which begin as at the last call; all names.
+        """Name the first `count` blocks of `tokens` and return all names so far.
+
+        `tokens` must begin with those of the last call.
 
         Token ids are in [0, 2**32), struct.error otherwise; at least count * block_size of them.
         """

@@ -43,7 +43,7 @@ class Introduction:
 
 def _hello_of(config: EngineConfig) -> Hello:
     caching = config.cache.enable_prefix_caching
-    # Without prefix caching nobody asks the cache; that no block is ever cached is still told.
+    # Without prefix caching there are no lookups; the pool's state remains known event by event.
     never = _NEVER_EMITTED if caching else _NEVER_EMITTED | {"PrefixLookup"}
     return Hello(
         contract=CONTRACT_VERSION,

@@ -77,23 +77,22 @@ class KVManager:
         sequence.num_computed_tokens = len(prefix) * self.block_size
 
     def missing_blocks(self, sequence: Sequence) -> int:
-        """Blocks that a running sequence lacks for its newest token; not positive: none."""
+        """Blocks that a running sequence lacks for its newest token; 0 or less: it has a slot."""
         return -(-len(sequence.tokens) // self.block_size) - len(sequence.block_table)
 
     def can_grow(self, sequence: Sequence) -> bool:
-        """Whether a running sequence has, or can get, a slot for its newest token."""
-        missing = -(-len(sequence.tokens) // self.block_size) - len(sequence.block_table)
-        return missing <= 0 or missing <= self._pool.num_available
+        """Whether the pool has the blocks that a running sequence lacks."""
+        return self.missing_blocks(sequence) <= self._pool.num_available
 
     def grow(self, sequence: Sequence) -> None:
-        """Give a running sequence a slot for its newest token, unless it has one.
+        """Give a running sequence the blocks that it lacks.
 
         Raises OutOfBlocksError unless `can_grow` said yes.
         """
-        missing = -(-len(sequence.tokens) // self.block_size) - len(sequence.block_table)
-        if missing > 0:
-            sequence.block_table += self._pool.allocate(sequence.sequence_id, missing, "decode")
-            self.num_unfilled_slots += missing * self.block_size
+        missing = self.missing_blocks(sequence)
+        assert missing > 0, "it has a slot"
+        sequence.block_table += self._pool.allocate(sequence.sequence_id, missing, "decode")
+        self.num_unfilled_slots += missing * self.block_size
 
     def commit(self, sequence: Sequence, num_computed_tokens: int) -> None:
         """The KV of that many leading tokens is there: the blocks they fill become findable."""

@@ -21,23 +21,23 @@ class DeviceOutOfMemoryError(Exception):
 
 
 class OutOfMemoryLog:
-    """A line a second at most: on a crowded device, steps fail by the thousand."""
+    """Logs at most one line a second: on a crowded device, steps fail by the thousand."""
 
     def __init__(self) -> None:
         self._silent_until = 0.0
-        self._unsaid = 0
+        self._unlogged = 0
 
-    def say(self, error: DeviceOutOfMemoryError, retry_tokens: int | None) -> None:
-        """retry_tokens: of the next step; None: it cannot be made smaller, and its request ends."""
+    def log(self, error: DeviceOutOfMemoryError, retry_tokens: int | None) -> None:
+        """retry_tokens: limit of the next step; None: it cannot shrink, its sequence ends."""
         now = time.monotonic()
         if now < self._silent_until:
-            self._unsaid += 1
+            self._unlogged += 1
             return
         outcome = (
             "the smallest step does not fit, its request ends with an error"
             if retry_tokens is None
             else f"next step: at most {retry_tokens} tokens"
         )
-        more = f" ({self._unsaid} more since the last line)" if self._unsaid else ""
+        more = f" ({self._unlogged} more since the last line)" if self._unlogged else ""
         logger.warning("%s; %s%s", error, outcome, more)
-        self._silent_until, self._unsaid = now + _QUIET_SECONDS, 0
+        self._silent_until, self._unlogged = now + _QUIET_SECONDS, 0

@@ -146,26 +146,32 @@ class Scheduler:
         position = 0
         while position < len(running) and budget > 0:
             sequence = running[position]
-            while not kv.can_grow(sequence):
-                self._emit(
-                    AllocationFailed(
-                        sequence.sequence_id, kv.missing_blocks(sequence), kv.num_available_blocks
-                    )
-                )
-                victim = running[-1]
-                self._preempt(victim, "out_of_blocks")
-                preempted = True
-                if victim is sequence:
-                    break
-            else:
+            if kv.missing_blocks(sequence) > 0:
+                preempted = self._make_room(sequence) or preempted
+                if sequence.state is not SequenceState.RUNNING:
+                    break  # it was the last one itself
                 kv.grow(sequence)
-                # One token is kept back for each one behind: a long prefill starves no decode.
-                behind = len(running) - position - 1
-                owed = len(sequence.tokens) - sequence.num_computed_tokens
-                count = min(owed, max(1, budget - behind))
-                budget -= count
-                plan.add(sequence, count, owed)
-                position += 1
+            # One token is kept back for each one behind: a long prefill starves no decode.
+            behind = len(running) - position - 1
+            owed = len(sequence.tokens) - sequence.num_computed_tokens
+            count = min(owed, max(1, budget - behind))
+            budget -= count
+            plan.add(sequence, count, owed)
+            position += 1
+        return preempted
+
+    def _make_room(self, sequence: Sequence) -> bool:
+        """Preempt from the end until the sequence can grow, itself in the end; True: any was."""
+        kv = self._kv
+        preempted = False
+        while sequence.state is SequenceState.RUNNING and not kv.can_grow(sequence):
+            self._emit(
+                AllocationFailed(
+                    sequence.sequence_id, kv.missing_blocks(sequence), kv.num_available_blocks
+                )
+            )
+            self._preempt(self._running[-1], "out_of_blocks")
+            preempted = True
         return preempted
 
     def _admit_waiting(self, plan: StepPlan) -> None:

@@ -96,7 +96,7 @@ class Step:
                 retry_tokens or 0,
             )
         )
-        self._oom_log.say(error, retry_tokens)
+        self._oom_log.log(error, retry_tokens)
         self._sample_memory()
         return outputs
 

@@ -21,7 +21,7 @@ from kvscope_events.bus import Bus
 from kvscope_events.events import FinishReason, RejectReason, RequestRejected
 
 IDLE_TICK_SECONDS = 0.5
-"""How often an idle loop looks up: late subscribers get their snapshot within this time."""
+"""Period of an idle loop: late subscribers get their snapshot within this time."""
 STOP_SECONDS = 10.0
 """How long a stop waits for the step under way."""
 
@@ -108,7 +108,7 @@ class StepLoop:
             self._progress_ns = time.monotonic_ns()  # idle until now: the stall clock starts here
         self._num_submitted += 1
         self._commands.put(partial(self._add, request))
-        self._refuse_if_failed()  # it failed just now and may have looked at commands before
+        self._refuse_if_failed()  # since the check above the loop may have read its last command
 
     def abort(self, request_id: int, reason: FinishReason = "abort") -> None:
         """End what is left of a call before the next step; one that has ended is left alone."""
@@ -132,7 +132,7 @@ class StepLoop:
     def shutdown(self, drain_seconds: float) -> None:
         """Take no more, finish what is there for at most `drain_seconds`, abort the rest, stop.
 
-        From any thread, also while another call still waits. A step that hangs is left to itself.
+        Callable from any thread, also while another shutdown waits. A step that hangs is abandoned.
         """
         self._closing = True
         deadline = time.monotonic() + drain_seconds

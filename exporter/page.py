@@ -62,7 +62,7 @@ class Page:
         guard, families, gpu = self._guard, self._families, self._machine.gpu
         if gpu is not None:
             reading = gpu.read()
-            yield from guard.read("nvml", lambda: collect_nvml(families, reading))
+            yield from guard.read("gpu", lambda: collect_nvml(families, reading))
             sample = reading.sample
             if sample is not None:
                 devices = sample.devices
@@ -71,14 +71,16 @@ class Page:
                 yield from guard.read("gpu", lambda: collect_gpus(families, sample, devices))
                 pids = {t.hello.pid for t in self._targets if t.hello is not None}
                 yield from guard.read(
-                    "device_ledger",
+                    "device_memory",
                     lambda: collect_ledger_of_devices(families, devices, engines, pids, now_ns),
                 )
-        yield from guard.read("torch", lambda: collect_torch(families, engines, devices, now_ns))
+        yield from guard.read(
+            "device_memory", lambda: collect_torch(families, engines, devices, now_ns)
+        )
 
     def _own(self) -> Iterator[Family]:
         families = self._families
         if self.scrape_seconds is not None:
             yield families.single("kvscope_scrape_duration_seconds", self.scrape_seconds)
-        yield from self._guard.read("build", lambda: collect_build(families, self._build))
+        yield from self._guard.read("self", lambda: collect_build(families, self._build))
         yield families.column("kvscope_collect_errors_total", self._guard.errors)

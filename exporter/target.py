@@ -13,7 +13,7 @@ from exporter.collect.guard import Guard
 from exporter.collect.host import collect_host
 from exporter.collect.observation import collect_census, collect_pipeline, collect_source
 from exporter.collect.parts import parts_of
-from exporter.fold import Census, DeviceMemory, Folds, Introduction, TimedSample
+from exporter.fold import Census, DeviceMemory, Fold, Folds, Introduction, TimedSample
 from exporter.listener import Listener
 from exporter.machine import Machine
 from exporter.pipeline import Pipeline
@@ -46,6 +46,7 @@ class Target:
         self._said_alike = False
         self._families: Families | None = None
         self._known_as: Hello | None = None
+        self._tells: frozenset[str] = frozenset()
         self._shown: frozenset[str] = frozenset()
         self._sums: frozenset[str] = frozenset()
         self.memory_samples: Mapping[str | None, Sequence[TimedSample]] = {}
@@ -93,7 +94,7 @@ class Target:
                 for part in self._parts:
                     if not self.pipeline.failed(self.folds[part.fold]):
                         read = partial(part.read, families, self.folds, hello)
-                        page += self._sayable(guard.read(part.name, read))
+                        page += self._sayable(guard.read(part.group, read))
             return page
 
     def collect_host(self, guard: Guard, machine: Machine, now_ns: int) -> list[Family]:
@@ -126,14 +127,16 @@ class Target:
     def _stream_families(self, families: Families, guard: Guard) -> list[Family]:
         pipeline, source, folds = self.pipeline, self.source, self.folds
         return [
-            *guard.read("source", lambda: collect_source(families, source, pipeline.running)),
-            *guard.read("census", lambda: collect_census(families, folds[Census])),
-            *guard.read("pipeline", lambda: collect_pipeline(families, pipeline)),
+            *guard.read("self", lambda: collect_source(families, source, pipeline.running)),
+            *guard.read("self", lambda: collect_census(families, folds[Census], self._tells)),
+            *guard.read("self", lambda: collect_pipeline(families, pipeline)),
         ]
 
     def _listeners(self) -> tuple[Listener, ...]:
         """New folds for a new session; what was known of the former producer goes with them."""
-        kinds = (Introduction, *(part.fold for part in self._parts), DeviceMemory, Census)
+        kinds: list[type[Fold]] = [Introduction]
+        kinds += [part.fold for part in self._parts]
+        kinds += [DeviceMemory, Census]
         self.folds = Folds(kinds)
         return (*self.folds, *self._further)
 
@@ -160,8 +163,8 @@ class Target:
                 },
                 self._clock,
             )
-            tells = frozenset(hello.tells) if hello is not None else frozenset[str]()
-            told = [row for row in CATALOGUE if tells.issuperset(row.events)]
+            self._tells = frozenset(hello.tells) if hello is not None else frozenset()
+            told = [row for row in CATALOGUE if self._tells.issuperset(row.events)]
             self._shown = frozenset(row.family for row in told)
             self._sums = frozenset(row.family for row in told if row.kind != "gauge")
         return self._families

@@ -1,4 +1,4 @@
-"""What a configuration rules out before the weights are read; the probe finds the rest."""
+"""Models that their configuration rules out before weights are read; the probe finds the rest."""
 
 from collections.abc import Mapping
 

@@ -47,7 +47,7 @@ class ByteVocabulary:
 
 
 class ByteDetokenizer:
-    """For byte-level vocabularies: exact for any tokens. The pieces join to the full decoding."""
+    """Detokenizer of byte-level vocabularies; exact: the pieces join to the full decoding."""
 
     def __init__(self, vocabulary: ByteVocabulary) -> None:
         self._vocabulary = vocabulary
@@ -62,7 +62,7 @@ class ByteDetokenizer:
 
 
 class WindowDetokenizer:
-    """For other vocabularies: decodes a short window twice and emits the difference.
+    """Detokenizer of other vocabularies: decodes a short window twice and emits the difference.
 
     The window starts at the tokens emitted last, because a decoder may join a token to the one
     before it (spaces above all). Text that ends in U+FFFD waits, but not for ever: after 16

@@ -1,4 +1,4 @@
-"""Memory of a CUDA device as torch and its runtime tell it."""
+"""Memory of a CUDA device, as torch and the CUDA runtime report it."""
 
 import gc
 
@@ -8,7 +8,7 @@ from engine.sizing import DeviceMemory, HostMemory
 
 
 class CudaMemory:
-    """Of one device. The first figure asked for creates this process's CUDA context there."""
+    """Memory of one device. The first call creates this process's CUDA context there."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -36,5 +36,5 @@ class CudaMemory:
 
 
 def memory_of(device: torch.device) -> DeviceMemory | HostMemory:
-    """What measures this device."""
+    """The meter for this device."""
     return HostMemory() if device.type == "cpu" else CudaMemory(device)

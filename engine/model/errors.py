@@ -11,7 +11,7 @@ CheckpointError
 
 
 class CheckpointError(Exception):
-    """What is wrong with `model`, and the remedy."""
+    """A checkpoint that cannot be served: the problem and the remedy."""
 
     def __init__(self, model: str, problem: str, remedy: str) -> None:
         super().__init__(f"{model}: {problem}; {remedy}")
@@ -50,6 +50,6 @@ class UnsupportedArchitectureError(CheckpointError):
 
 
 def first_line(error: BaseException) -> str:
-    """What another library's error says, short enough to stand in one of ours."""
+    """The first line of another library's error, to be quoted in one of ours."""
     lines = str(error).strip().splitlines()
     return lines[0].strip() if lines else type(error).__name__

@@ -10,6 +10,8 @@ from transformers import PreTrainedConfig
 
 from engine.model.architecture import layer_configs
 from engine.model.errors import UnsupportedArchitectureError
+from engine.sizing.config_json import ConfigError, Fields
+from engine.sizing.layers import HEAD_FIELDS, head_dim, num_kv_heads
 
 
 class LayerShape(NamedTuple):
@@ -21,7 +23,7 @@ class LayerShape(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KVLayout:
-    """What one token and one block occupy."""
+    """Shape and type of K and V, and the bytes that follow from them."""
 
     layers: tuple[LayerShape, ...]
     block_size: int
@@ -30,18 +32,18 @@ class KVLayout:
 
     @property
     def bytes_per_token(self) -> int:
-        """K and V, all layers."""
+        """Bytes of K and V in all layers."""
         elements = sum(2 * layer.num_kv_heads * layer.head_dim for layer in self.layers)
         return elements * self.dtype.itemsize
 
     @property
     def bytes_per_block(self) -> int:
-        """K and V, all layers."""
+        """Bytes of K and V in all layers."""
         return self.bytes_per_token * self.block_size
 
 
 def kv_layout(config: PreTrainedConfig, block_size: int, dtype: torch.dtype) -> KVLayout:
-    """The layout that the configuration promises; the load-time probe checks that it is kept.
+    """The layout by the model's configuration; the probe at load time checks that it is true.
 
     Raises UnsupportedArchitectureError if the configuration names no heads or no layers.
     """
@@ -50,18 +52,15 @@ def kv_layout(config: PreTrainedConfig, block_size: int, dtype: torch.dtype) -> 
 
 
 def _layer_shape(config: PreTrainedConfig) -> LayerShape:
-    num_heads = getattr(config, "num_attention_heads", None)
-    num_kv_heads = getattr(config, "num_key_value_heads", None)
-    if num_kv_heads is None:  # multi_query: how GPT-BigCode says one head for all
-        num_kv_heads = 1 if getattr(config, "multi_query", False) else num_heads
-    head_dim = getattr(config, "head_dim", None)
-    if head_dim is None and isinstance(num_heads, int):
-        head_dim = config.hidden_size // num_heads
-    if not isinstance(num_kv_heads, int) or not isinstance(head_dim, int):
+    """Read by the same functions as `kvscope plan` reads config.json."""
+    fields = Fields({name: getattr(config, name, None) for name in HEAD_FIELDS}, {})
+    try:
+        return LayerShape(num_kv_heads(fields), head_dim(fields))
+    except ConfigError as error:
         raise UnsupportedArchitectureError(
-            config.model_type, "its configuration does not say how many KV heads a layer has"
-        )
-    return LayerShape(num_kv_heads, head_dim)
+            config.model_type,
+            f"its configuration does not say how many KV heads a layer has ({error})",
+        ) from error
 
 
 class KVCache:

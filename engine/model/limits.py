@@ -1,4 +1,4 @@
-"""How long a sequence may be, as the configuration tells it."""
+"""How long a sequence may be, by the model's configuration."""
 
 from collections.abc import Iterator, Mapping
 
@@ -11,10 +11,10 @@ _LENGTH_DEPENDENT = frozenset({"dynamic", "longrope"})
 
 
 def max_model_len(config: PreTrainedConfig) -> int:
-    """Positions, counted from 1.
+    """The longest sequence in tokens.
 
-    Where rotary scaling depends on the batch's longest sequence, the length before scaling: up to
-    there no sequence changes another's positions.
+    Where rotary scaling depends on the batch's longest sequence, this is the length before scaling:
+    up to there no sequence changes another's positions.
 
     Raises UnsupportedArchitectureError if the configuration names no length.
     """

@@ -38,7 +38,7 @@ from engine.model.limits import max_model_len
 from engine.model.probe import probe
 from engine.model.tokenizer import Tokenizer
 from engine.model.weights import weight_bytes
-from engine.model_source import local_path
+from engine.sizing.model_source import local_path
 
 logger = logging.getLogger(__name__)
 
@@ -55,9 +55,9 @@ class LoadedModel:
 
 
 def load_model(config: ModelConfig) -> LoadedModel:
-    """Load, check and probe. Raises a CheckpointError of one line; writes nothing to the terminal.
+    """Load, check and probe a model. Raises a CheckpointError of one line; prints nothing.
 
-    Only a name that is no local path goes to the network.
+    Only a name on the hub goes to the network.
     """
     started = time.monotonic()
     device = device_of(config)
@@ -82,7 +82,7 @@ def load_model(config: ModelConfig) -> LoadedModel:
 
 
 def device_of(config: ModelConfig) -> torch.device:
-    """Where the model is to live."""
+    """The device that the model is loaded to."""
     name: str = config.device
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
@@ -180,7 +180,7 @@ def _load_tokenizer(model: str, folder: Path, eos_token_ids: frozenset[int]) -> 
 
 
 def _eos_token_ids(model: PreTrainedModel) -> frozenset[int]:
-    """One or several, of the generation config where there is one, else of the config."""
+    """End-of-sequence tokens of the generation config where there is one, else of the config."""
     eos: object = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
     if eos is None:
         eos = getattr(model.config.get_text_config(decoder=True), "eos_token_id", None)

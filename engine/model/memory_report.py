@@ -31,7 +31,7 @@ class MemoryReporter:
             self._uuid = f"GPU-{torch.cuda.get_device_properties(device).uuid}"
 
     def sample(self) -> DeviceMemorySampled:
-        """One moment; about 0.1 ms on CUDA, nothing on a CPU. Resets no peak."""
+        """The figures of this moment; takes about 0.1 ms on CUDA. Resets no peak."""
         sampled = partial(
             DeviceMemorySampled, self._pid, self._uuid, self._weights_bytes, self._kv_pool_bytes
         )
@@ -56,6 +56,6 @@ class MemoryReporter:
 
 
 def _current(stats: dict[str, Any], family: str, statistic: str = "current") -> int | None:
-    """A statistic of all pools; None where the allocator's backend does not keep it."""
+    """A statistic over all of torch's pools; None where its backend does not keep it."""
     value = stats.get(family, {}).get("all", {}).get(statistic)
     return value if isinstance(value, int) else None

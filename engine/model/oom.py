@@ -11,11 +11,11 @@ from engine.oom import DeviceOutOfMemoryError
 _CUDA = re.compile(r"Tried to allocate (?P<amount>[\d.]+) (?P<unit>bytes|[KMGT]iB)")
 _CPU = re.compile(r"DefaultCPUAllocator: .*you tried to allocate (?P<amount>\d+) bytes", re.DOTALL)
 _LIBRARY = re.compile(r"CU(BLAS|DNN|SPARSE|SOLVER)_STATUS_ALLOC_FAILED|CUDA error: out of memory")
-"""Errors of what allocates past torch's allocator; they say no amount."""
+"""Errors of libraries that allocate past torch's allocator; they name no amount."""
 _CUDNN = re.compile(r"mha_graph|cudnn_frontend|CUDNN_STATUS_EXECUTION_FAILED")
-"""What cuDNN's attention says where it cannot load its kernel, for want of memory or otherwise."""
+"""Errors of cuDNN's attention when it cannot load its kernel, for lack of memory or otherwise."""
 _SCARCE_BYTES = 2**30
-"""Less free than this, and memory is what it wanted: it takes tens of megabytes."""
+"""With less than this free, memory was the reason: cuDNN needs tens of megabytes."""
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 
@@ -41,6 +41,6 @@ def _cudnn_lacks_memory(message: str) -> bool:
 
 
 def _wanted(message: str) -> int | None:
-    """Bytes, as exactly as the message has them (two digits after the point)."""
+    """Bytes, as precise as the message: two decimals of its unit."""
     match = _CUDA.search(message)
     return None if match is None else round(float(match["amount"]) * _UNITS[match["unit"]])

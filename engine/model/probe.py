@@ -32,7 +32,7 @@ _HALF_TOLERANCE = 0.1
 """Relative error of logits; 16-bit rounding alone gives about 0.01, a wrong mask about 1."""
 
 _BROKEN = (TypeError, ValueError, AttributeError, LookupError, RuntimeError)
-"""What a model raises that does not expect the step's keyword, or no cache of its own."""
+"""Errors of models that cannot run without a cache of their own or with our attention."""
 
 
 class _WindowRecorder(TorchAttention):
@@ -77,7 +77,7 @@ def probe(model: PreTrainedModel, name: str) -> None:
 
 
 def _sequences(vocab_size: int) -> list[Sequence]:
-    """Scattered block tables that together use every block once."""
+    """Four sequences with scattered block tables that together use every block once."""
     num_blocks = [-(-length // _BLOCK_SIZE) for length in _LENGTHS]
     sequences = []
     free = list(range(sum(num_blocks)))[::-1]

@@ -4,8 +4,8 @@
     prompts  as many short prompts as may run at once, sharing the step's budget
     decode   one token for every sequence that may run, over contexts as long as a pool can hold
 
-The temporary cache holds only the tokens that a batch writes: what a sequence read before is block
-0, over and over.
+The temporary cache holds only the tokens that a batch writes; all that a sequence reads besides is
+block 0, again and again.
 """
 
 import torch
@@ -23,7 +23,7 @@ Spans = list[tuple[int, int]]
 """Start and count of each row of a batch."""
 
 _SAMPLING = SamplingParams(max_tokens=1, temperature=1.0, top_p=0.9)
-"""Sorts every row of logits: what takes most."""
+"""Sorting every row of logits is what takes the most memory."""
 
 
 def activation_peak(
@@ -34,7 +34,7 @@ def activation_peak(
     block_size: int,
     pool_tokens: int,
 ) -> int:
-    """Bytes beyond what is allocated now that the worst batch took; leaves nothing allocated.
+    """Bytes that the worst batch took beyond what is allocated now; leaves nothing allocated.
 
     pool_tokens: at least what the pool will hold. Raises PoolSizeError where a batch does not fit.
     """

@@ -45,7 +45,7 @@ class Sampler:
         return tokens
 
     def _uniform(self, sequence: Sequence) -> float:
-        """In [0, 1), for the token that follows the sequence's last."""
+        """A number in [0, 1) for the token that follows the sequence's last."""
         seed = sequence.sampling.seed
         if seed is None:
             seed = _mix(_mix(self._seed) ^ sequence.sequence_id)

@@ -54,7 +54,7 @@ class Tokenizer:
         return self._tokenizer.chat_template is not None
 
     def encode(self, text: str) -> list[int]:
-        """With the special tokens that the model expects around a plain prompt."""
+        """A plain prompt's token ids, with the special tokens that the model expects around it."""
         return self._encode(text, add_special_tokens=True)
 
     def apply_chat_template(self, messages: Sequence[Mapping[str, object]]) -> list[int]:
@@ -91,7 +91,7 @@ class Tokenizer:
         return text
 
     def detokenizer(self) -> Detokenizer:
-        """A fresh one for one sequence."""
+        """A new detokenizer for one sequence."""
         if self._byte_vocabulary is not None:
             return ByteDetokenizer(self._byte_vocabulary)
         return WindowDetokenizer(self._backend, self._special_ids)

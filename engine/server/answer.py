@@ -1,6 +1,6 @@
 """Runs the choices of one API call and writes the answer, whole or as server-sent events.
 
-What the two APIs word differently is behind `Wording`; this file knows only choices and pieces.
+The two APIs differ in their `Wording`; this file knows only choices and pieces.
 """
 
 import asyncio

@@ -21,7 +21,7 @@ from engine.server.protocol import MAX_CHOICES, CompletionRequest
 from engine.server.requests import RequestFactory, trace_id
 
 DEFAULT_MAX_TOKENS = 16
-"""What OpenAI's API and vLLM take when the caller names none."""
+"""The default of OpenAI's API and of vLLM."""
 
 
 class CompletionWording:

@@ -66,7 +66,7 @@ class Dispatcher:
         Raises QueueFullError or EngineUnavailableError; then there is nothing to close.
         """
         self.engine.submit(request)
-        for sequence in request.sequences:  # filled by this thread: not before now
+        for sequence in request.sequences:  # `_deliver` runs on this thread, so not before now
             self._mailboxes[sequence.sequence_id] = _Mailbox()
 
     async def outputs(self, sequence: Sequence) -> AsyncIterator[list[StepOutput]]:
@@ -79,7 +79,7 @@ class Dispatcher:
                 return
 
     def stop(self, sequence: Sequence) -> None:
-        """End one sequence that has said what it should; the others of its call go on."""
+        """End one sequence whose text is complete; the others of its call go on."""
         mailbox = self._mailboxes.get(sequence.sequence_id)
         if mailbox is not None:  # otherwise the whole call is closed already
             mailbox.finished = True

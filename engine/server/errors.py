@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class BadRequestError(Exception):
-    """The caller's wish cannot be met; `param` is the field to change."""
+    """A request that cannot be served; `param` is the field to change."""
 
     def __init__(
         self, param: str | None, message: str, *, reason: RejectReason = "invalid"
@@ -34,7 +34,7 @@ def error_body(message: str, kind: str, param: str | None, code: int) -> dict[st
 
 
 def install(app: FastAPI, reject: Callable[[RejectReason], None]) -> None:
-    """Give every error of the app that shape; `reject` counts requests refused by content."""
+    """Give every error of the app OpenAI's shape; `reject` counts requests with bad content."""
 
     async def bad_request(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, BadRequestError)

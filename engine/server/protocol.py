@@ -1,8 +1,8 @@
 """The requests of OpenAI's completion and chat APIs, with vLLM's additions, checked by field.
 
-What this engine does not do is refused by name when asked for, never silently dropped. Fields that
-nobody here knows are ignored, as vLLM does; null is the same as absent. Types are strict: `true` is
-no number and "5" none either.
+A known field that this engine does not implement is refused by name, never silently dropped.
+Unknown fields are ignored, as by vLLM; null is the same as absent. Types are strict: neither `true`
+nor "5" is a number.
 """
 
 from typing import Annotated, Any, Literal, Self
@@ -22,7 +22,7 @@ MAX_CHOICES = 32
 MAX_STOP_STRINGS = 16
 
 _NOT_SUPPORTED: dict[str, tuple[Any, ...]] = {
-    # field: values that ask for nothing, besides null
+    # field: values that mean the default, besides null
     "add_special_tokens": (True,),
     "allowed_token_ids": ([],),
     "bad_words": ([],),
@@ -52,13 +52,13 @@ _NOT_SUPPORTED: dict[str, tuple[Any, ...]] = {
 
 
 def _encodable(text: str) -> str:
-    """JSON can escape half a surrogate pair, which no tokenizer takes."""
+    """Refuse half a surrogate pair, which JSON can escape and no tokenizer accepts."""
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError:
             raise ValueError(
-                "the text holds half a surrogate pair, which is no character"
+                "the text holds half a surrogate pair, which is not a character"
             ) from None
     return text
 
@@ -116,7 +116,7 @@ Stop = Annotated[
 
 
 class FieldError(ValueError):
-    """A wish that is wrong for a reason beyond the field's type."""
+    """A value that is wrong for a reason beyond its type."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(message)
@@ -138,7 +138,7 @@ class DependentFieldError(FieldError):
 
 
 class _Body(BaseModel):
-    """JSON as it is: strict, and null is the same as absent."""
+    """A strict JSON object in which null is the same as absent."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False)
 
@@ -155,7 +155,7 @@ class StreamOptions(_Body):
 
 
 class GenerationRequest(_Body):
-    """What both APIs share."""
+    """Fields of both APIs."""
 
     model: Annotated[str, Field(max_length=1024)] | None = None
     max_tokens: Annotated[int, Field(gt=0)] | None = None

@@ -18,11 +18,11 @@ _NO_TRACE = "0" * 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedModel:
-    """What the API needs to know of the model."""
+    """Facts about the model that the API needs."""
 
     name: str
     vocab_size: int
-    """Token ids are below this."""
+    """Upper bound of token ids, exclusive."""
     block_size: int
     created: int
     """Unix time at which the model was ready."""

@@ -11,7 +11,7 @@ class StopStrings:
         self._held = ""
 
     def add(self, text: str) -> tuple[str, bool]:
-        """(text that may be shown now, whether a stop string ended it)."""
+        """Returns the text that may be shown now, and whether a stop string ended it."""
         if not self._stops:
             return text, False
         self._held += text
@@ -25,7 +25,7 @@ class StopStrings:
         return shown, False
 
     def flush(self) -> str:
-        """What is still held when the sequence ends without a stop string."""
+        """Returns the text held back, when the sequence ends without a stop string."""
         shown, self._held = self._held, ""
         return shown
 

@@ -1,4 +1,4 @@
-"""What one forward pass needs beyond weights and KV: an estimate, and its formula.
+"""Memory of one forward pass beyond weights and KV: an estimate, and its formula.
 
 For T tokens in a step and S rows that sample, with elements of e bytes:
 
@@ -33,11 +33,11 @@ class Widths:
 
     hidden: int
     peak: int
-    """In the widest phase of a layer."""
+    """Elements that a token holds in the widest phase of a layer."""
     vocabulary: int
 
     def activation_bytes(self, tokens: int, sampled: int, dtype: Dtype) -> int:
-        """Peak of a step. dtype: of the weights; quantized ones compute in 16 bits."""
+        """Bytes at the peak of a step. dtype: the weights'; quantized ones compute in 16 bits."""
         compute = Dtype.BF16 if dtype.quantized else dtype
         logits = sampled * self.vocabulary
         return max(

@@ -11,11 +11,11 @@ _NESTED = ("text_config", "language_config", "llm_config")
 
 
 class ConfigError(Exception):
-    """The configuration does not say what is needed; the text names the field."""
+    """A field that is needed is missing or wrong; the text names it."""
 
 
 def read_config(path: Path) -> Config:
-    """config.json itself, or the folder that holds it. Raises ConfigError."""
+    """path: config.json itself or the folder that holds it. Raises ConfigError."""
     file = path / "config.json" if path.is_dir() else path
     try:
         config = json.loads(file.read_bytes())
@@ -29,7 +29,7 @@ def read_config(path: Path) -> Config:
 
 
 def decoder_config(config: Config) -> Config:
-    """The part about the text decoder; of the outer one what it leaves out but needs."""
+    """The text decoder's part, with the dtype of the outer part where it has none."""
     for key in _NESTED:
         inner = config.get(key)
         if isinstance(inner, Mapping):
@@ -66,11 +66,11 @@ class Fields:
         return None
 
     def flag(self, name: str) -> bool:
-        """Absent and null are False."""
+        """True where the field is true; absent and null are False."""
         return bool(self._get(name))
 
     def is_off(self, name: str) -> bool:
-        """Said to be false, which absence is not."""
+        """True where the field is false; an absent one is not."""
         return self._get(name) is False
 
     def text(self, *names: str) -> str | None:

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class Dtype(StrEnum):
-    """What `kvscope plan` calculates with."""
+    """Element types that `kvscope plan` knows."""
 
     FP32 = "fp32"
     BF16 = "bf16"
@@ -48,7 +48,7 @@ _ALIASES = {
 
 
 def parse_dtype(name: str) -> Dtype:
-    """Our names, torch's or vLLM's. Raises ValueError with those that there are."""
+    """A type by our name, torch's or vLLM's. Raises ValueError, which lists the known ones."""
     if name in _ALIASES:
         return _ALIASES[name]
     try:

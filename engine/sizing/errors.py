@@ -1,4 +1,4 @@
-"""What is wrong with the size of a pool."""
+"""The error of a pool whose size is impossible."""
 
 
 class PoolSizeError(Exception):

@@ -1,4 +1,4 @@
-"""How each model type departs from Llama, as data: what its weights are, and its defaults.
+"""How each model type differs from Llama, as data: its weights and its defaults.
 
 `defaults` are those of transformers' configuration class where published config.json files rely on
 them. tests/planning compares every row with the modules that transformers builds.
@@ -15,7 +15,7 @@ the first included; all but every n-th; those from max_window_layers on; never."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """None: as the configuration's `attention_bias` or `mlp_bias` says."""
+    """None: the configuration's `attention_bias` or `mlp_bias` decides."""
 
     tied: bool = False
     """Output head and embedding share their matrix unless config.json says otherwise."""
@@ -23,9 +23,9 @@ class Family:
     output_bias: bool | None = None
     mlp_bias: bool | None = None
     gated_mlp: bool = True
-    """Three matrices; else two."""
+    """The feed-forward network has three matrices; else two."""
     expert_bias: bool = False
-    """Of router and experts."""
+    """Router and experts have biases."""
     shared_gate: bool = False
     """A gate of one column before the shared expert."""
     head_norms: bool = False
@@ -135,4 +135,4 @@ FAMILIES: Mapping[str, Family] = {
 }
 
 OTHER = Family()
-"""For the KV of model types that are not here: their weights are not counted."""
+"""Stands in for model types that are not here: KV is calculated, weights are not counted."""

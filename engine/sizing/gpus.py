@@ -1,4 +1,4 @@
-"""Memory of common GPUs, as CUDA reports it: what the share of `gpu_memory_utilization` is of.
+"""Memory of common GPUs as CUDA reports it, the total that `gpu_memory_utilization` is a share of.
 
 A datasheet's "GB" is neither: an H200 of "141 GB" has 143,771 MiB by nvidia-smi (150.8e9 bytes)
 of which the driver keeps 614 MiB for itself, so cudaMemGetInfo and torch say 139.80 GiB. It varies
@@ -44,9 +44,9 @@ _ALIASES = {"A100": "A100-80GB", "H100": "H100-80GB", "A10G": "A10"}
 
 
 def find_gpu(name: str) -> Gpu:
-    """Upper or lower case, spaces or hyphens: `h200`, `RTX 4090`, `NVIDIA H100 80GB`.
+    """A card by name, in any case, with spaces or hyphens: `h200`, `RTX 4090`, `NVIDIA H100 80GB`.
 
-    Raises ValueError with the names that there are.
+    Raises ValueError, which lists the known names.
     """
     key = _key(name)
     by_key = {_key(known.name): known for known in GPUS}

@@ -1,4 +1,4 @@
-"""What each layer remembers of a sequence: KV for every token, for a window, latent, or a state."""
+"""What each layer keeps of a sequence: KV of all tokens or a window, a latent vector, a state."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -23,26 +23,41 @@ _KINDS: dict[object, tuple[LayerKind, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KVLayer:
-    """One layer's memory of one sequence."""
+    """What one layer keeps of one sequence."""
 
     kind: LayerKind
     elements: int = 0
-    """For each token: K and V of all KV heads, or the compressed vector of latent attention."""
+    """Elements per token: K and V of all KV heads, or the compressed vector of latent attention."""
     window: int | None = None
     """Tokens that a sliding layer sees."""
     conv_elements: int = 0
-    """Of the state: last inputs of the convolution, in the model's dtype."""
+    """Elements of the state that hold the convolution's last inputs, in the model's dtype."""
     recurrent_elements: int = 0
-    """Of the state: the recurrence, kept in fp32."""
+    """Elements of the state that hold the recurrence, in fp32."""
 
     def state_bytes(self, dtype: Dtype) -> int:
-        """Of one sequence, however long it is. dtype: the model's."""
+        """Bytes of the state of one sequence, however long. dtype: the model's."""
         conv = Dtype.BF16 if dtype.quantized else dtype
         return conv.nbytes(self.conv_elements) + Dtype.FP32.nbytes(self.recurrent_elements)
 
 
+HEAD_FIELDS = (
+    "num_attention_heads",
+    "n_head",
+    "num_key_value_heads",
+    "num_kv_heads",
+    "n_head_kv",
+    "head_dim",
+    "hidden_size",
+    "n_embd",
+    "multi_query",
+    "new_decoder_architecture",
+)
+"""All that `num_heads`, `num_kv_heads` and `head_dim` read."""
+
+
 def head_dim(fields: Fields) -> int:
-    """As configured, else the hidden size shared among the heads."""
+    """The configured size, else the hidden size divided by the number of heads."""
     given = fields.optional_integer("head_dim")
     return given or fields.integer("hidden_size", "n_embd") // num_heads(fields)
 
@@ -52,7 +67,7 @@ def num_heads(fields: Fields) -> int:
 
 
 def num_kv_heads(fields: Fields) -> int:
-    """As configured; one for multi-query models that say it by a flag; else one per head."""
+    """The configured number; 1 for models with the flag multi_query; else one per query head."""
     given = fields.optional_integer("num_key_value_heads", "num_kv_heads", "n_head_kv")
     new_falcon = fields.flag("new_decoder_architecture")
     if fields.flag("multi_query") and not new_falcon:
@@ -65,7 +80,7 @@ def num_layers(fields: Fields) -> int:
 
 
 def kv_layers(fields: Fields, family: Family) -> tuple[KVLayer, ...]:
-    """Every layer's memory, in order. Raises ConfigError for what the fields do not tell."""
+    """What every layer keeps, in order. Raises ConfigError where fields are missing."""
     rank = fields.optional_integer("kv_lora_rank")
     if rank:
         elements = rank + fields.integer("qk_rope_head_dim")
@@ -84,7 +99,7 @@ def kv_layers(fields: Fields, family: Family) -> tuple[KVLayer, ...]:
 
 
 def is_linear(fields: Fields, family: Family) -> list[bool]:
-    """For each layer, whether it has a state only and no heads."""
+    """One flag per layer: it has a state and no heads."""
     return [kinds == ("state",) for kinds in _layer_kinds(fields, family)]
 
 
@@ -102,7 +117,7 @@ def _layer_kinds(fields: Fields, family: Family) -> list[tuple[LayerKind, ...]]:
 
 
 def _kind_by_rule(fields: Fields, family: Family, layer: int, count: int) -> tuple[LayerKind, ...]:
-    """Layer `layer` of `count`, by whichever way the configuration tells it."""
+    """The kinds of layer `layer` of `count`, by whichever fields the configuration has."""
     period = fields.optional_integer("attn_layer_period")
     if period:  # Jamba
         offset = fields.optional_integer("attn_layer_offset") or 0
@@ -128,7 +143,7 @@ def _kind_by_rule(fields: Fields, family: Family, layer: int, count: int) -> tup
 
 
 def _state_layer(fields: Fields) -> KVLayer:
-    """Gated delta net, Mamba 2 or Mamba 1, by the fields that each of them has."""
+    """Gated delta net, Mamba 2 or Mamba 1, told apart by their fields."""
     if fields.has("linear_num_value_heads"):
         keys = fields.integer("linear_num_key_heads") * fields.integer("linear_key_head_dim")
         heads = fields.integer("linear_num_value_heads")

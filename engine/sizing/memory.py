@@ -11,11 +11,11 @@ class DeviceMemory(Protocol):
     """A device whose memory can be measured. Bytes."""
 
     def total(self) -> int:
-        """All of it, as the device's own runtime sees it."""
+        """The whole memory, as the device's runtime reports it."""
         ...
 
     def free(self) -> int:
-        """What nobody has taken: no other process, no context, no allocator's cache."""
+        """Memory that no process, context or allocator's cache holds."""
         ...
 
     def allocated(self) -> int:
@@ -35,7 +35,7 @@ class DeviceMemory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class HostMemory:
-    """The machine's own, as its kernel tells it."""
+    """The machine's own memory, as its kernel reports it."""
 
     meminfo: Path = Path("/proc/meminfo")
 
@@ -43,7 +43,7 @@ class HostMemory:
         return self._field("MemTotal")
 
     def free(self) -> int:
-        """What the kernel says can be taken without swapping."""
+        """Memory that the kernel can give without swapping."""
         return self._field("MemAvailable")
 
     def _field(self, name: str) -> int:

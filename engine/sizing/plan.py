@@ -14,17 +14,17 @@ Prefill = Literal["chunked", "whole"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Where the pool is to live; exactly one of the three, or none: then nothing is said to fit."""
+    """The memory for the pool: at most one of the first three; none: no pool is sized."""
 
     total: int | None = None
-    """Bytes of a GPU: vLLM's rule."""
-    told: int | None = None
+    """Bytes of a GPU; the pool follows from vLLM's rule."""
+    pool: int | None = None
     """Bytes of the pool itself."""
     free_host: int | None = None
-    """Bytes free on a machine without GPU: the CPU's rule."""
+    """Bytes free on a machine without a GPU; the pool follows from the rule for CPUs."""
     utilization: float = DEFAULT_GPU_MEMORY_UTILIZATION
     other: int = 0
-    """Context, libraries, graphs: non-torch memory of the engine."""
+    """Bytes outside torch: CUDA context, libraries, graphs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Settings:
     window_aware: bool = False
     """Sliding layers keep what they can still see, as in vLLM's hybrid cache manager."""
     activations: int | None = None
-    """Measured elsewhere; None: estimated."""
+    """Bytes of a step's peak, measured elsewhere; None: estimated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,18 +58,18 @@ class Budget:
     kv_pool: int
     """Whole blocks; 0 where nothing is left."""
     missing: int
-    """Bytes by which the budget is too small for the rest alone; 0: it is not."""
+    """Bytes that the budget lacks even without a pool; 0: none."""
 
     @property
     def outside(self) -> int:
-        """Not the engine's: the share left out, and less than a block. `missing` is taken of it."""
+        """Bytes outside the budget: left to others, or less than a block; `missing` comes off."""
         used = self.weights + self.activations + self.other + self.kv_pool
         return self.total - used
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Raises ConfigError when it is made of a model without a KV cache."""
+    """Raises ConfigError for a model without a KV cache."""
 
     shape: ModelShape
     settings: Settings
@@ -92,7 +92,7 @@ class Plan:
 
     @property
     def state_bytes(self) -> int:
-        """Of one sequence, in layers that keep a state instead of KV."""
+        """Bytes of one sequence in layers that keep a state instead of KV."""
         dtype = self.settings.weight_dtype
         return sum(layer.state_bytes(dtype) for layer in self.shape.layers)
 
@@ -118,7 +118,7 @@ class Plan:
         return held + self.state_bytes
 
     def activation_bytes(self, prefill: Prefill) -> int | None:
-        """None where the widths of the model are not known, and nothing was told."""
+        """None where the model's widths are unknown and no measurement is given."""
         settings, widths = self.settings, self.shape.widths
         if settings.activations is not None:
             return settings.activations
@@ -132,7 +132,7 @@ class Plan:
         )
 
     def budget(self, prefill: Prefill) -> Budget | None:
-        """By vLLM's rule; None without a GPU, or where the weights are not known."""
+        """The GPU's memory divided by vLLM's rule; None without a GPU or the number of weights."""
         memory, weights = self.memory, self.weight_bytes
         if memory.total is None or weights is None:
             return None
@@ -151,9 +151,9 @@ class Plan:
         )
 
     def pool_bytes(self, prefill: Prefill = "chunked") -> int | None:
-        """Whole blocks of the pool; None where nothing tells its size."""
-        if self.memory.told is not None:
-            return self.memory.told // self.bytes_per_block * self.bytes_per_block
+        """Bytes of the pool's whole blocks; None where no memory is given."""
+        if self.memory.pool is not None:
+            return self.memory.pool // self.bytes_per_block * self.bytes_per_block
         if self.memory.free_host is not None:
             useful = self.settings.concurrency * self.blocks(self.settings.max_model_len)
             blocks = cpu_pool_blocks(self.memory.free_host, self.bytes_per_block, useful)
@@ -162,7 +162,7 @@ class Plan:
         return None if budget is None else budget.kv_pool
 
     def sequences(self, tokens: int, prefill: Prefill = "chunked") -> int | None:
-        """How many of this length fit at once; None where nothing tells the pool's size."""
+        """Sequences of this length that fit at once; None where no memory is given."""
         pool = self.pool_bytes(prefill)
         return None if pool is None else pool // self.sequence_bytes(tokens)
 

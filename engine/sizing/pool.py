@@ -1,4 +1,4 @@
-"""The pool's size at start-up: as told, by measurement on a device, by a stated share on a CPU.
+"""The pool's size at start-up: configured, measured on a device, or a share of a CPU's free memory.
 
 The terms of a measured pool add up to the device's total:
 
@@ -25,7 +25,7 @@ Terms = dict[SizingTerm, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Footprint:
-    """What the loaded model takes, and what a block of it will."""
+    """Bytes of the loaded model, and of one block of its KV cache."""
 
     weights: int
     """Bytes of its parameters, tied ones once."""
@@ -36,16 +36,16 @@ class Footprint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolSize:
-    """The outcome, and how it came about."""
+    """The size of the pool, and how it was found."""
 
     num_blocks: int
     block_size: int
     bytes_per_block: int
     max_model_len: int
     rule: str
-    """In words."""
+    """How the size was found, for logs and errors."""
     terms: Terms = field(default_factory=dict)
-    """Bytes; empty: the size was told."""
+    """Bytes; empty: the size was configured."""
     activation_peak: int = 0
     """Bytes that the largest step took beyond weights and pool; 0: not measured, on a CPU."""
 
@@ -55,7 +55,7 @@ class PoolSize:
 
     @property
     def measured(self) -> bool:
-        """By a run on the device, as a share of its memory."""
+        """Whether the size is a share of the device's memory, less what a test run took."""
         return "activation_peak" in self.terms
 
     @property
@@ -64,7 +64,7 @@ class PoolSize:
         return self.num_blocks / -(-self.max_model_len // self.block_size)
 
     def table(self) -> str:
-        """Every term on a line of its own, then what they come to."""
+        """The pool in one line, then every term on a line of its own."""
         rows = [
             f"  {term:<16}{size:>18,} B  {format_bytes(size)}" for term, size in self.terms.items()
         ]
@@ -77,7 +77,7 @@ class PoolSize:
 
 
 class PoolSizer:
-    """Made before the model is loaded, asked when it is: what was in use before is not ours."""
+    """Sizes one pool. Create it before the model is loaded: memory in use by then is not ours."""
 
     def __init__(self, cache: CacheConfig, memory: DeviceMemory | HostMemory) -> None:
         """Raises PoolSizeError if a device has less free than the share asks for."""
@@ -86,8 +86,8 @@ class PoolSizer:
         self._total = memory.total()
         self._free_at_start = memory.free()
         self._requested = requested_bytes(self._total, cache.gpu_memory_utilization)
-        told = cache.num_gpu_blocks_override or cache.kv_cache_memory_bytes
-        if isinstance(memory, HostMemory) or told or self._free_at_start >= self._requested:
+        configured = cache.num_gpu_blocks_override or cache.kv_cache_memory_bytes
+        if isinstance(memory, HostMemory) or configured or self._free_at_start >= self._requested:
             return
         raise PoolSizeError(
             f"--gpu-memory-utilization {cache.gpu_memory_utilization} asks for "
@@ -110,15 +110,17 @@ class PoolSizer:
         cache, bytes_per_block = self._cache, footprint.bytes_per_block
         needed = -(-scheduler.max_model_len // cache.block_size)
         terms: Terms = {}
-        told = self._told(bytes_per_block)
+        configured = self._configured(bytes_per_block)
         peak = 0
         if not isinstance(self._memory, HostMemory):
-            # Where the size is told, too: the headroom is compared with what a step takes.
+            # For a configured size, too: the headroom is compared with the peak of a step.
             free = self._memory.free()
-            peak = measure(free if told is None else min(told[0] * bytes_per_block, free))
+            peak = measure(
+                free if configured is None else min(configured[0] * bytes_per_block, free)
+            )
             self._memory.trim()
-        if told is not None:
-            blocks, rule = told
+        if configured is not None:
+            blocks, rule = configured
         elif isinstance(self._memory, HostMemory):
             useful = scheduler.max_num_seqs * needed
             free = self._memory.free()
@@ -143,8 +145,8 @@ class PoolSizer:
         self._warn_if_tight(size)
         return size
 
-    def _told(self, bytes_per_block: int) -> tuple[int, str] | None:
-        """Blocks, and the option that says so."""
+    def _configured(self, bytes_per_block: int) -> tuple[int, str] | None:
+        """Blocks, and the option that sets them; None: neither option is given."""
         blocks, size = self._cache.num_gpu_blocks_override, self._cache.kv_cache_memory_bytes
         if blocks is not None:
             return blocks, "--num-gpu-blocks-override"
@@ -191,7 +193,7 @@ class PoolSizer:
         }
 
     def _warn_if_tight(self, size: PoolSize) -> None:
-        """Only a told size can be: a measured one leaves room for the largest step."""
+        """Only a configured pool can be too large; a measured one leaves room for any step."""
         left = self._memory.free() - size.num_blocks * size.bytes_per_block
         if left < size.activation_peak:
             logger.warning(
@@ -221,7 +223,7 @@ class PoolSizer:
 
 
 def _in_words(terms: Terms) -> str:
-    """The terms after a refusal; nothing where the size was told."""
+    """The terms, to end an error with; empty where the size was configured."""
     if not terms:
         return ""
     return "; " + ", ".join(f"{term} {format_bytes(size)}" for term, size in terms.items())

@@ -11,13 +11,13 @@ _MAX_ROWS = 7
 
 
 class Cell(NamedTuple):
-    """So many sequences of so many tokens."""
+    """The bytes of a batch: `batch` sequences of `context` tokens."""
 
     context: int
     batch: int
     nbytes: int
     fits: bool | None
-    """None: nothing tells the pool's size."""
+    """None: the size of the pool is not known."""
 
 
 class Reservation(NamedTuple):
@@ -56,7 +56,7 @@ def grid(plan: Plan) -> list[Cell]:
 
 
 def reservations(plan: Plan) -> list[Reservation]:
-    """At an eighth, a quarter, half and all of max_model_len; empty without a pool."""
+    """One row each for an eighth, a quarter, half and all of max_model_len; none without a pool."""
     length = plan.settings.max_model_len
     naive = plan.sequences(length)
     if naive is None:
@@ -71,10 +71,10 @@ def reservations(plan: Plan) -> list[Reservation]:
 
 
 def notes(plan: Plan) -> list[str]:
-    """What the reader must know about the figures."""
+    """Caveats about the figures."""
     found = list(plan.shape.notes)
     if plan.memory.total is not None and plan.weight_bytes is None:
-        found.append("the number of weights is not known, so nothing is said to fit: give --params")
+        found.append("the number of weights is not known, so no pool is sized: give --params")
     elif plan.memory.total is not None and plan.activation_bytes("chunked") is None:
         found.append("activations are not known and counted as 0: give --activation-memory")
     return found
@@ -106,7 +106,7 @@ def document(plan: Plan) -> dict[str, object]:
             "state_per_sequence": plan.state_bytes,
         },
         "activations": {
-            "source": "estimated" if settings.activations is None else "told",
+            "source": "estimated" if settings.activations is None else "configured",
             **activations,
         },
         "budget": {prefill: _budget(plan, prefill) for prefill in PREFILLS},

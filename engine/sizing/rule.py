@@ -3,7 +3,7 @@
 import math
 
 CPU_MEMORY_SHARE = 0.25
-"""Of the memory free at start; the system, activations and others need the rest."""
+"""Share of the memory free at start; the system, activations and other programs need the rest."""
 
 
 def requested_bytes(total: int, utilization: float) -> int:

@@ -1,4 +1,4 @@
-"""A model as far as memory is concerned: from its configuration, or from numbers alone."""
+"""The parts of a model that determine its memory, from its configuration or from numbers alone."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,17 +23,17 @@ class ModelShape:
 
     name: str
     attention: str
-    """In words: which kind of heads, which layers."""
+    """Kinds of heads and layers, as text."""
     layers: tuple[KVLayer, ...]
     parameters: Parameters | None
-    """None: not known; then there is no budget to calculate."""
+    """None: unknown; then no budget is calculated."""
     widths: Widths | None
-    """None: not known; then activations are not estimated."""
+    """None: unknown; then activations are not estimated."""
     dtype: Dtype | None
-    """As config.json says the weights are stored."""
+    """Type of the stored weights, by config.json."""
     max_positions: int | None
     notes: tuple[str, ...] = ()
-    """What the reader must know about the figures."""
+    """Caveats about the figures."""
 
 
 def shape_from_config(
@@ -51,7 +51,7 @@ def shape_from_config(
     family = FAMILIES.get(model_type)
     if changes:
         inner |= {_OVERRIDES[key]: value for key, value in changes.items()}
-        notes.append(f"{', '.join(changes)}: as told, not the checkpoint's own")
+        notes.append(f"{', '.join(changes)}: as given, not the checkpoint's own")
         if "layers" in changes:
             inner.pop("layer_types", None)
     fields = Fields(inner, (family or OTHER).defaults)

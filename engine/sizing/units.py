@@ -23,7 +23,7 @@ def parse_bytes(text: str) -> int:
     """`141GB`, `139.8 GiB`, or plain bytes. Raises ValueError for any other unit, `80G` too."""
     match = _QUANTITY.fullmatch(text.strip())
     if match is None:
-        raise ValueError(f"{text!r} is no amount of memory: write 141GB, 139.8GiB, or plain bytes")
+        raise ValueError(f"{text!r} is not an amount of memory: write 141GB, 139.8GiB, or bytes")
     number, unit = match.groups()
     if unit and unit not in _UNITS:
         raise ValueError(f"{text!r}: unknown unit {unit!r}, expected one of {', '.join(_UNITS)}")
@@ -36,7 +36,7 @@ def parse_bytes(text: str) -> int:
 
 
 def format_bytes(amount: int) -> str:
-    """In the largest binary unit that leaves at least 1; two decimals, none where it is whole."""
+    """The amount in the largest binary unit that leaves at least 1; whole, or with two decimals."""
     for unit in _BINARY:
         if abs(amount) >= _UNITS[unit]:
             number = f"{amount / _UNITS[unit]:,.2f}".rstrip("0").rstrip(".")

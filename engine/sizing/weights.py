@@ -19,7 +19,7 @@ INT4_GROUP_BITS = 20
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """Counts. `idle`: of the matrices, experts that a token does not pass."""
+    """Numbers of weights. `idle`: matrices of experts that a token does not pass."""
 
     matrices: int = 0
     rest: int = 0
@@ -40,7 +40,7 @@ class Parameters:
         return self.total - self.idle
 
     def nbytes(self, dtype: Dtype) -> int:
-        """As a checkpoint of this dtype holds them; below 16 bits the rest stays in bf16."""
+        """Bytes in a checkpoint of this dtype; below 16 bits all but the matrices stays in bf16."""
         if not dtype.quantized:
             return dtype.nbytes(self.total)
         scales = 0
@@ -50,7 +50,7 @@ class Parameters:
 
 
 def count_parameters(fields: Fields, family: Family) -> Parameters:
-    """Of the text decoder. Raises ConfigError where the fields do not suffice."""
+    """The weights of the text decoder. Raises ConfigError where fields are missing."""
     hidden = fields.integer("hidden_size", "n_embd")
     vocabulary = fields.integer("vocab_size") * hidden
     tied = (
@@ -97,7 +97,7 @@ def shared_width(fields: Fields) -> int:
 
 
 def sparse_layers(fields: Fields) -> Iterator[bool]:
-    """For each layer, whether it has experts."""
+    """One flag per layer: it has experts."""
     step = fields.optional_integer("decoder_sparse_step") or 1
     first = fields.optional_integer("first_k_dense_replace") or 0
     dense = fields.items("mlp_only_layers") or []
@@ -124,7 +124,7 @@ def _attention(fields: Fields, family: Family, hidden: int) -> Parameters:
 
 
 def _latent_attention(fields: Fields, hidden: int) -> Parameters:
-    """DeepSeek's: K and V, and mostly Q, pass through a narrow latent vector."""
+    """DeepSeek's attention: K and V, and mostly Q, pass through a narrow latent vector."""
     heads = num_heads(fields)
     rope, nope = fields.integer("qk_rope_head_dim"), fields.integer("qk_nope_head_dim")
     value = fields.integer("v_head_dim")

@@ -1,4 +1,4 @@
-"""When requests start: as others end, by chance at a rate, or as a trace recorded it."""
+"""When requests start: as others end, at random at a rate, or as a trace recorded it."""
 
 import asyncio
 import math
@@ -16,7 +16,7 @@ from engine.workload.tokens import BlockTokens
 QUIET_LEVEL = 0.1
 """Load between bursts, as a share of the full load."""
 _BURST_SHARE = 0.4
-"""Of a period; the quiet comes first, so that the burst has something to differ from."""
+"""Share of a period that is quiet; it comes first, so that the burst stands out."""
 
 Level = Callable[[float], float]
 """Share of the full load, 0 to 1, at so many seconds from the start."""
@@ -43,7 +43,7 @@ def level_of(spec: LoadSpec) -> Level:
 
 
 async def closed_loop(spec: LoadSpec, lane: Lane, source: Source) -> None:
-    """As many in flight as the level allows, at least one."""
+    """Keeps as many requests in flight as the level allows, at least one."""
     level = level_of(spec)
     for _ in _counted(spec.num_requests):
         await lane.below(lambda: max(1, round(spec.max_in_flight * level(lane.elapsed_seconds))))

@@ -15,11 +15,11 @@ from engine.workload.spec import LoadSpec
 from engine.workload.sse import EventParser, EventTooLongError
 
 MAX_RETRIES = 5
-"""Of one request that is told to wait (429); then it has failed."""
+"""Retries of one request that gets 429, before it counts as failed."""
 MAX_RETRY_SECONDS = 30.0
 """Longest wait before a retry, whatever the server asks for."""
 DEFAULT_RETRY_SECONDS = 1.0
-"""Where a 429 does not say."""
+"""Wait after a 429 without Retry-After."""
 
 _MALFORMED = (EventTooLongError, UnicodeDecodeError, msgspec.DecodeError)
 
@@ -43,7 +43,7 @@ class Exchange:
 
     text: str = ""
     prompt_tokens: int | None = None
-    """From the server's usage, as the two below; None: it does not tell."""
+    """Reported by the server's usage, as are the next two; None: not reported."""
     output_tokens: int | None = None
     cached_tokens: int | None = None
     num_chunks: int = 0
@@ -185,7 +185,7 @@ class Client:
 
 
 def describe(error: Exception) -> str:
-    """In words; some of httpx's errors have none."""
+    """The error as text; some of httpx's errors have none."""
     return str(error) or type(error).__name__
 
 
@@ -194,7 +194,7 @@ def authorization(spec: LoadSpec) -> dict[str, str]:
 
 
 def retry_seconds(retry_after: str | None) -> float:
-    """Of a Retry-After header: seconds or an HTTP date. Bounded; the default if unreadable."""
+    """Seconds of a Retry-After header, which may be a date. Bounded; the default if unreadable."""
     if retry_after is None:
         return DEFAULT_RETRY_SECONDS
     try:
@@ -206,12 +206,12 @@ def retry_seconds(retry_after: str | None) -> float:
             return DEFAULT_RETRY_SECONDS
         # HTTP dates are UTC; one that ends in -0000 is parsed without a zone.
         seconds = (moment.replace(tzinfo=moment.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
-    # In this order NaN becomes 0, too.
+    # Arguments in this order turn NaN into 0, too.
     return min(MAX_RETRY_SECONDS, max(0.0, seconds))
 
 
 def error_detail(body: bytes) -> str:
-    """What the server says went wrong: OpenAI's error message, or the first bytes of the body."""
+    """OpenAI's error message, or the first bytes of the body."""
     try:
         return msgspec.json.decode(body, type=_ErrorBody).error.message
     except msgspec.DecodeError:

@@ -11,18 +11,19 @@ from engine.workload.spec import LoadSpec
 _TIMEOUT_SECONDS = 10.0
 
 _Candidates = tuple[tuple[str, dict[str, str]], ...]
-"""Names and required labels, in order of preference; the series of a name are summed."""
+"""Names and required labels, in order of preference; the series of a name are summed. A test holds
+them against the catalogue, which this package may not import."""
 
 _FIRST = {"phase": "first"}
-_QUERIED: _Candidates = (
+QUERIED: _Candidates = (
     ("kvscope_prefix_cache_queried_tokens_total", _FIRST),
     ("vllm:prefix_cache_queries_total", {}),
 )
-_HIT: _Candidates = (
+HIT: _Candidates = (
     ("kvscope_prefix_cache_hit_tokens_total", _FIRST),
     ("vllm:prefix_cache_hits_total", {}),
 )
-_PREEMPTIONS: _Candidates = (
+PREEMPTIONS: _Candidates = (
     ("kvscope_preemptions_total", {}),
     ("vllm:num_preemptions_total", {}),
 )
@@ -80,7 +81,7 @@ async def read_counters(http: httpx.AsyncClient, spec: LoadSpec) -> Counters:
 
 
 def parse_counters(exposition: str) -> Counters:
-    """From Prometheus text. Raises ValueError."""
+    """Read counters from Prometheus text. Raises ValueError."""
     samples: dict[str, list[tuple[dict[str, str], float]]] = {}
     for family in text_string_to_metric_families(exposition):
         for sample in family.samples:
@@ -98,9 +99,9 @@ def parse_counters(exposition: str) -> Counters:
         return None
 
     return Counters(
-        queried_tokens=first_exposed(_QUERIED),
-        hit_tokens=first_exposed(_HIT),
-        preemptions=first_exposed(_PREEMPTIONS),
+        queried_tokens=first_exposed(QUERIED),
+        hit_tokens=first_exposed(HIT),
+        preemptions=first_exposed(PREEMPTIONS),
     )
 
 

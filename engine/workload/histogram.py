@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 _GROWTH = 1.02
-"""Of a bucket's edges; a value is within sqrt(1.02), 1 %, of its bucket's middle."""
+"""Ratio of a bucket's edges; a value is within sqrt(1.02), 1 %, of its bucket's middle."""
 _LOG_GROWTH = math.log(_GROWTH)
 _SMALLEST_SECONDS = 1e-6
 """Below the resolution of what is measured here; keeps the buckets up to an hour below 1,200."""

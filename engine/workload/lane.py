@@ -1,4 +1,4 @@
-"""The requests in flight: at most so many, each its own task, their outcomes tallied."""
+"""The requests in flight, up to a limit: each a task of its own, their outcomes tallied."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,11 +8,11 @@ from engine.workload.report import Tally
 from engine.workload.scenarios import Job
 
 LOST_AFTER_SECONDS = 10.0
-"""From the first to the newest refused connection, without any answer: the server is gone."""
+"""Time of refused connections without any answer, after which the server counts as gone."""
 _FAILURE_PAUSE_SECONDS = 0.5
-"""A request whose connection failed keeps its place so long, or a closed loop would spin."""
+"""Time that a request whose connection failed keeps its place, or a closed loop would spin."""
 _POLL_SECONDS = 0.05
-"""A limit that changes with time is looked at so often."""
+"""Period of looking at a limit that changes with time."""
 
 
 class Lane:

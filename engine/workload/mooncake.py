@@ -17,7 +17,7 @@ _AT_FIELD = re.compile(r"(?P<problem>.*) - at `\$\.(?P<field>[^`]+)`")
 
 
 class TraceError(ValueError):
-    """A line that is no request. `str()` reads `trace.jsonl:17: hash_ids: …`."""
+    """A line that is not a request. `str()` reads `trace.jsonl:17: hash_ids: …`."""
 
     def __init__(self, path: Path, line_number: int, problem: str) -> None:
         super().__init__(f"{path.name}:{line_number}: {problem}")
@@ -33,7 +33,7 @@ class TraceRequest(msgspec.Struct, frozen=True, rename={"timestamp_ms": "timesta
     input_length: _Positive
     output_length: _NonNegative
     hash_ids: list[_NonNegative]
-    """Of the prompt's blocks, first to last; the last one is usually partial."""
+    """Ids of the prompt's blocks, first to last; the last one is usually partial."""
 
     @property
     def num_full_blocks(self) -> int:

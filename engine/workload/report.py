@@ -1,4 +1,4 @@
-"""What came of a run: counts while it goes on, the report at its end."""
+"""The results of a run: counts while it goes on, the report at its end."""
 
 import time
 from collections import Counter
@@ -11,7 +11,7 @@ from engine.workload.histogram import Histogram, Summary
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a run is; a copy, safe to keep."""
+    """Progress of a run; a copy, safe to keep."""
 
     elapsed_seconds: float
     share_done: float | None
@@ -24,7 +24,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """Everything measured. None: not exposed by the server, or nothing to measure; never 0."""
+    """All measurements. None: not exposed by the server, or nothing to measure; never 0."""
 
     scenario: str
     model: str
@@ -33,13 +33,13 @@ class Report:
     elapsed_seconds: float
     ok: int
     failed: dict[str, int]
-    """By kind, see RequestFailedError."""
+    """Failed requests by kind; see RequestFailedError."""
     first_failures: dict[str, str]
     """The first detail of each kind."""
     retried: int
     """Waits after a 429; not failures."""
     cancelled: int
-    """In flight when the run was stopped."""
+    """Requests in flight when the run was stopped."""
     shed: int
     """Arrivals dropped because too many requests were in flight (open loop)."""
     skipped: int
@@ -49,7 +49,7 @@ class Report:
     max_late_seconds: float | None
     """Trace: longest wait of a request for room, after its time of arrival."""
     prompt_tokens: int | None
-    """By the server's usage."""
+    """Tokens, as the server's usage reports them."""
     output_tokens: int
     output_tokens_counted: bool
     """False: no usage from the server for some replies; there a chunk counts as one token."""
@@ -61,9 +61,9 @@ class Report:
     """Between chunks with output; a chunk may hold several tokens."""
     e2e: Summary | None
     hit_rate_usage: HitRate | None
-    """From the replies' `prompt_tokens_details.cached_tokens`."""
+    """Prefix hits by the replies' `prompt_tokens_details.cached_tokens`."""
     hit_rate_metrics: HitRate | None
-    """From the server's counters, before and after: everything the server did meanwhile."""
+    """Prefix hits by the server's counters, which include other clients' requests."""
     preemptions: int | None
     server_lost: bool
     """The run ended because nothing answered any more."""
@@ -87,7 +87,7 @@ class Report:
         return amount / self.elapsed_seconds
 
     def to_dict(self) -> dict[str, object]:
-        """For JSON: the fields, and the rates that follow from them."""
+        """The fields and the rates derived from them, for JSON."""
         fields: dict[str, object] = asdict(self)
         for name in ("hit_rate_usage", "hit_rate_metrics"):
             hit_rate: HitRate | None = getattr(self, name)

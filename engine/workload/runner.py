@@ -21,7 +21,7 @@ from engine.workload.text import TextCost
 from engine.workload.tokens import BlockTokens
 
 _TICK_SECONDS = 0.1
-"""Stop, deadline and progress are looked at so often."""
+"""Period of the checks for stop, deadline and progress."""
 
 _T = TypeVar("_T")
 
@@ -38,7 +38,7 @@ async def run(
 ) -> Report:
     """Makes the load until its end, or until `stop` is set (from any thread or signal handler).
 
-    At the end of the duration requests in flight finish; on `stop` they are cancelled.
+    When the duration is over, requests in flight finish; on `stop` they are cancelled.
     `on_progress` is called on the event loop, ten times a second.
 
     Raises TraceError and OSError for the trace (all of it is read before the first request),

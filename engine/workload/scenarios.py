@@ -1,7 +1,7 @@
 """What is sent: chats, questions about documents, agents, and their mix. Drawn from one seed.
 
-A conversation waits for its reply before its next turn, so the oldest idle one goes next: between
-two turns of one the others have theirs, and the prefix cache has to remember.
+A conversation waits for its reply before its next turn, and the one idle longest goes next: between
+two of its turns the others have theirs, and the prefix cache has to keep it.
 """
 
 import random
@@ -17,9 +17,9 @@ from engine.workload.tokens import named_tokens
 COMPLETIONS = "/v1/completions"
 CHAT_COMPLETIONS = "/v1/chat/completions"
 USUAL_CONTEXT = 4096
-"""Where the server does not tell: every model in use has it."""
+"""Context assumed where the server reports none; every model in use has that much."""
 MIN_CONTEXT = 128
-"""Below it a prompt has no parts left."""
+"""Tokens of context below which a prompt has no room for its parts."""
 
 _NUM_SYSTEM_PROMPTS = 4
 _NUM_DOCUMENTS = 8
@@ -30,7 +30,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What matters to the next turn."""
+    """The outcome of a job, as the next turn needs it."""
 
     text: str
     prompt_tokens: int | None
@@ -48,7 +48,7 @@ class Job:
 
 
 class Source(Protocol):
-    """Where jobs come from; never runs out."""
+    """An endless supply of jobs."""
 
     def next_job(self) -> Job: ...
 
@@ -63,7 +63,7 @@ class Shape:
     turn_cap: int
     turns: int
     turn_prefix: str
-    """Before what a turn adds; results of tools come as the user's, which every template takes."""
+    """Text before a turn's message; tool results come as the user's, as every template accepts."""
 
 
 _SHAPES = {

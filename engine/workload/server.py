@@ -1,4 +1,4 @@
-"""What the server is: its model, its context, the tokens that it makes of text."""
+"""Facts about the server: its model, its context, how it turns text into tokens."""
 
 import random
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from engine.workload.spec import LoadSpec
 from engine.workload.text import TextCost, words
 
 _HELLO_TIMEOUT_SECONDS = 10.0
-"""For the list of models: an answer that needs no model."""
+"""Limit for the list of models, an answer that takes no computation."""
 _PROBE_BYTES = (32, 96)
 """Two texts, short enough for any context; their difference has no template in it."""
 
@@ -23,11 +23,11 @@ class ServerError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """Known before the first request of the workload."""
+    """Facts that are known before the first request of the workload."""
 
     model: str
     max_model_len: int | None
-    """None: neither the server nor the user says."""
+    """None: neither the server nor the user gives it."""
 
 
 class _Model(msgspec.Struct):
@@ -76,7 +76,7 @@ def _choose(url: str, models: list[_Model], spec: LoadSpec) -> Server:
 
 
 async def measure_text(http: httpx.AsyncClient, spec: LoadSpec, model: str) -> TextCost | None:
-    """From two one-token chats. None: the server gives no usage, or refuses the probe."""
+    """Estimate the tokenizer from two one-token chats. None: no usage in the reply, or refused."""
     counts = []
     for num_bytes in _PROBE_BYTES:
         text = words(random.Random(0), num_bytes)

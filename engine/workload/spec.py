@@ -36,10 +36,10 @@ class LoadSpec:
     metrics_url: str | None = None
     """Where the server's counters are; None: `/metrics` below the base URL."""
     seed: int = 0
-    """Of everything that is drawn: texts, tokens, lengths, arrivals."""
+    """Seed of everything random: texts, tokens, lengths, arrivals."""
 
     duration_seconds: float | None = None
-    """Requests start for so long; those in flight then finish."""
+    """Time during which requests start; those in flight then finish."""
     num_requests: int | None = None
     """Requests started; for `trace` lines read."""
     concurrency: int | None = None
@@ -56,7 +56,7 @@ class LoadSpec:
     ignore_eos: bool | None = None
     """Generate to max_tokens (vLLM's extension). None: for `trace` only."""
     max_model_len: int | None = None
-    """Context of the model; None: what `/v1/models` says."""
+    """Context of the model; None: as `/v1/models` reports it."""
     vocab_size: int = 256
     """Token ids of prompts stay below it; 256 fits byte-level models."""
     time_scale: float = 1.0
@@ -66,7 +66,7 @@ class LoadSpec:
     truncate: bool = False
     """Cut prompts of a trace that exceed the context, instead of skipping them."""
     timeout_seconds: float = 300.0
-    """For a whole request, from connecting to the last byte."""
+    """Limit of a whole request, from connecting to the last byte."""
 
     def __post_init__(self) -> None:
         if not self.url.startswith(("http://", "https://")):

@@ -1,4 +1,4 @@
-"""Text of a wanted length in tokens, for servers whose tokenizer is theirs to know."""
+"""Text of a given length in tokens, for servers whose tokenizer is unknown to the client."""
 
 import random
 from dataclasses import dataclass

@@ -6,7 +6,7 @@ from exporter.catalogue.device_memory import DEVICE_MEMORY
 from exporter.catalogue.exhaustion import EXHAUSTION
 from exporter.catalogue.gpu import GPU
 from exporter.catalogue.host import HOST
-from exporter.catalogue.metric import Group, Kind, Labels, Metric
+from exporter.catalogue.metric import Kind, Labels, Metric
 from exporter.catalogue.observation import DECODE_ERRORS, SELF
 from exporter.catalogue.pool import POOL
 from exporter.catalogue.preemption import PREEMPTION
@@ -24,7 +24,6 @@ __all__ = [
     "GROUPS",
     "MISS_CAUSES",
     "PHASES",
-    "Group",
     "Kind",
     "Labels",
     "Metric",
@@ -47,7 +46,7 @@ CATALOGUE = (
     *VLLM_LEGACY,
 )
 
-GROUPS: dict[Group, str] = {
+GROUPS: dict[str, str] = {
     "pool": "Pool",
     "prefix": "Prefix cache",
     "requests": "Requests and steps",
@@ -60,10 +59,10 @@ GROUPS: dict[Group, str] = {
     "vllm": "Compatibility: vLLM",
     "vllm-legacy": "Compatibility: vLLM, old names",
 }
-"""Groups in the order of the documentation, with their titles."""
+"""Groups in the order of the documentation, with their titles; the key is that of the rows."""
 
 COMPAT_SETS: frozenset[str] = frozenset({"vllm", "vllm-legacy"})
-"""Groups of other servers' names, each of which can be switched off."""
+"""Groups of other servers' names, each of which can be switched on and off."""
 
 DEFAULT_COMPAT: frozenset[str] = frozenset({"vllm"})
 """Those that are served unless others are asked for: vLLM's own dashboards work as they are."""

@@ -17,7 +17,7 @@ def _torch(figure: str, help: str) -> Metric:
         group="device_memory",
         labels=DEVICE,
         otel_name=f"kvscope.gpu.torch.{figure}",
-        source=_SAMPLED,
+        events=_SAMPLED,
     )
 
 
@@ -25,10 +25,10 @@ DEVICE_MEMORY = (
     Metric(
         name="kvscope_gpu_memory_component_bytes",
         kind="gauge",
-        help="Where the device's memory is; the components there are sum to its total exactly. "
-        "Of a server that publishes nothing, server_process stands for weights, kv_pool, torch_* "
-        "and non_torch; where processes do not tell their bytes, unsplit stands for non_torch, "
-        "other_processes and unattributed.",
+        help="Memory of the device by what holds it; the components on the page sum to the "
+        "device's memory exactly. For a server that reports no figures of its own, server_process "
+        "stands for weights, kv_pool, torch_* and non_torch. Where the driver does not report the "
+        "memory of each process, unsplit stands for non_torch, other_processes and unattributed.",
         unit="bytes",
         group="device_memory",
         labels={
@@ -40,68 +40,76 @@ DEVICE_MEMORY = (
             ),
         },
         otel_name="kvscope.gpu.memory.component",
-        source=_SAMPLED,
     ),
     Metric(
         name="kvscope_gpu_memory_headroom_bytes",
         kind="gauge",
-        help="The most that the next allocation can get: free memory, and what torch caches and "
-        "can return.",
+        help="The most that the next allocation can get: free memory, plus what torch caches and "
+        "can return to the driver.",
         unit="bytes",
         group="device_memory",
         labels=DEVICE,
         otel_name="kvscope.gpu.memory.headroom",
-        source=_SAMPLED,
+        events=_SAMPLED,
     ),
     Metric(
         name="kvscope_gpu_activation_peak_bytes",
         kind="gauge",
-        help="The most that a step took beyond weights and KV pool so far, the largest one of "
-        "start-up included; with less headroom the next one as large fails.",
+        help="The most memory beyond weights and KV pool that a step has taken so far, the "
+        "profiling step at start-up included. With less headroom than this, the next step as "
+        "large fails.",
         unit="bytes",
         group="device_memory",
         labels=DEVICE,
         otel_name="kvscope.gpu.activation_peak",
-        source=_SAMPLED,
+        events=_SAMPLED,
     ),
-    _torch("allocated", "Memory of torch's allocator that tensors hold."),
-    _torch("active", "Memory of torch's allocator in use, or waiting for a stream to end its use."),
-    _torch("reserved", "Memory that torch's allocator holds of the driver."),
-    _torch("requested", "Memory that tensors asked for, before rounding."),
-    _torch("inactive_split", "Free parts of split blocks, which torch cannot return."),
-    _torch("allocated_peak", "The most that tensors ever held; the exporter never resets it."),
-    _torch("reserved_peak", "The most that torch ever held; the exporter never resets it."),
+    _torch("allocated", "Memory that tensors hold in torch's allocator."),
+    _torch(
+        "active",
+        "Memory of torch's allocator that is in use, or will be free once a stream has passed it.",
+    ),
+    _torch("reserved", "Memory that torch's allocator has reserved from the driver."),
+    _torch("requested", "Memory that tensors requested, before the allocator rounded it up."),
+    _torch(
+        "inactive_split", "Free parts of split blocks, which torch cannot return to the driver."
+    ),
+    _torch(
+        "allocated_peak", "The most memory that tensors have held so far; kvscope never resets it."
+    ),
+    _torch(
+        "reserved_peak", "The most memory that torch has reserved so far; kvscope never resets it."
+    ),
     Metric(
         name="kvscope_gpu_torch_alloc_retries_total",
         kind="counter",
-        help="Allocations that succeeded only after torch had returned its cache: the earliest "
-        "sign of a device that is full.",
+        help="Allocations that succeeded only after torch had returned its cache to the driver: "
+        "the earliest sign of a full device.",
         unit="retries",
         group="device_memory",
         labels=DEVICE,
         otel_name="kvscope.gpu.torch.alloc_retries",
-        source=_SAMPLED,
+        events=_SAMPLED,
     ),
     Metric(
         name="kvscope_gpu_torch_ooms_total",
         kind="counter",
-        help="Allocations that torch could not serve, whoever asked and whether or not it was "
-        "caught.",
+        help="Allocations that torch could not serve, whether or not the error was caught.",
         unit="errors",
         group="device_memory",
         labels=DEVICE,
         otel_name="kvscope.gpu.torch.ooms",
-        source=_SAMPLED,
+        events=_SAMPLED,
     ),
     Metric(
         name="kvscope_engine_oom_events_total",
         kind="counter",
-        help="Steps that ran out of device memory, by what the engine did: retried smaller, or "
-        "gave up.",
+        help="Steps that ran out of device memory, by what the engine did: it retried with a "
+        "smaller step, or gave up.",
         unit="events",
         group="device_memory",
         labels={**ENGINE, "action": get_args(OutOfMemoryAction)},
         otel_name="kvscope.engine.oom_events",
-        source=("DeviceOutOfMemory",),
+        events=("DeviceOutOfMemory",),
     ),
 )

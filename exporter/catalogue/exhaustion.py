@@ -1,4 +1,4 @@
-"""KV exhaustion: what running requests may still take, and when the trend meets the pool's end."""
+"""KV exhaustion: what running sequences may still take, and when the trend meets the pool's end."""
 
 from exporter.catalogue.metric import Metric
 
@@ -6,25 +6,24 @@ EXHAUSTION = (
     Metric(
         name="kvscope_kv_committed_blocks",
         kind="gauge",
-        help="Blocks that are active once every running request has run to its max_tokens; above "
-        "the capacity, some will be preempted unless others end before.",
+        help="Blocks that are active once every running sequence has run to its max_tokens. Above "
+        "kvscope_kv_usable_blocks some sequences will be preempted, unless others end before.",
         unit="blocks",
         group="exhaustion",
         otel_name="kvscope.kv.committed_blocks",
-        source=(
-            *("RequestArrived", "RequestScheduled", "RequestResumed", "RequestPreempted"),
-            *("RequestFinished", "BlocksAllocated", "BlocksShared", "BlocksReleased"),
-            "StepCompleted",
+        events=(
+            *("PoolCreated", "SequenceAdded", "SequenceFinished", "StepCompleted"),
+            *("BlocksAllocated", "BlocksShared", "BlocksReleased"),
         ),
     ),
     Metric(
         name="kvscope_kv_time_to_exhaustion_seconds",
         kind="gauge",
-        help="Time until active blocks fill the pool if the last minute's trend goes on; 0 when "
-        "they do, absent when they are not approaching.",
+        help="Time until active blocks fill the pool if the trend of the last minute goes on; 0 "
+        "when they fill it now, absent when they do not approach that within an hour.",
         unit="seconds",
         group="exhaustion",
         otel_name="kvscope.kv.time_to_exhaustion",
-        source=("PoolCreated", "PoolSnapshot", "BlocksReleased", "StepCompleted"),
+        events=("PoolCreated", "BlocksReleased", "StepCompleted"),
     ),
 )

@@ -1,4 +1,4 @@
-"""GPU: what NVML says of each device, by index and UUID; what the device is stands on the info."""
+"""GPU: what NVML reports of each device, by index and UUID; kvscope_gpu_info says what it is."""
 
 from exporter.catalogue.gpu_sets import CLOCKS_EVENTS, NVML_CALLS, NVML_CODES, XIDS
 from exporter.catalogue.metric import DEVICE, Kind, Labels, Metric
@@ -16,7 +16,7 @@ def _gpu(
     otel: str = "",
     aliases: tuple[str, ...] = (),
 ) -> Metric:
-    """A row of this group: all names begin alike, and most labels are the device's."""
+    """A row of this group: all names begin with the same prefix, and most rows are by device."""
     return Metric(
         name=f"kvscope_gpu_{name}",
         kind=kind,
@@ -33,7 +33,7 @@ GPU = (
     Metric(
         name="kvscope_gpu_info",
         kind="info",
-        help="What the device is and what drives it.",
+        help="Name and bus address of the device, and the versions of its driver and of CUDA.",
         unit="",
         group="gpu",
         labels={
@@ -46,27 +46,31 @@ GPU = (
     ),
     _gpu(
         "up",
-        "Whether the device answers; 0: lost, or in need of a reset.",
+        "Whether the device answers; 0 when it is lost or needs a reset.",
         otel="hw.status",
     ),
-    _gpu("nvml_up", "Whether NVML answers; 0: the last sample is missing or old.", labels={}),
+    _gpu(
+        "nvml_up", "Whether NVML answers; 0 when the last sample is missing or too old.", labels={}
+    ),
     _gpu(
         "sample_timestamp_seconds",
-        "Unix time of the last sample; with kvscope_gpu_nvml_up at 0 nothing else of it is shown.",
+        "Unix time of the last sample of NVML. While kvscope_gpu_nvml_up is 0, its values are "
+        "absent.",
         unit="seconds",
         labels={},
         otel="kvscope.gpu.sample.timestamp",
     ),
     _gpu(
         "sample_duration_seconds",
-        "Time that NVML took for that sample.",
+        "Time that NVML took for the last sample.",
         unit="seconds",
         labels={},
         otel="kvscope.gpu.sample.duration",
     ),
     _gpu(
         "nvml_errors_total",
-        "Failed calls by NVML function and return code; what is not supported is no error.",
+        "Failed calls, by NVML function and return code; a call that the device does not support "
+        "is not counted.",
         kind="counter",
         unit="errors",
         labels={"call": NVML_CALLS, "code": (*NVML_CODES.values(), "other")},
@@ -80,53 +84,56 @@ GPU = (
     ),
     _gpu(
         "memory_used_bytes",
-        "Memory in use, without the driver's reserve.",
+        "Memory in use, without what the driver reserves.",
         unit="bytes",
         otel="hw.gpu.memory.usage",
         aliases=("FB_USED",),
     ),
     _gpu(
         "memory_reserved_bytes",
-        "Memory that the driver keeps: firmware, page tables, ECC.",
+        "Memory that the driver reserves for firmware, page tables and ECC.",
         unit="bytes",
         aliases=("FB_RESERVED",),
     ),
     _gpu("memory_free_bytes", "Memory that is free.", unit="bytes", aliases=("FB_FREE",)),
     _gpu(
         "memory_used_ratio",
-        "Memory in use over what can be: total less reserve. High by design under a KV pool.",
+        "Memory in use as a share of what can be used: the total without the driver's reserve. A "
+        "KV pool makes it high by design.",
         unit="ratio",
         otel="hw.gpu.memory.utilization",
         aliases=("FB_USED_PERCENT",),
     ),
     _gpu(
         "mig_memory_bytes",
-        "Memory of a MIG GPU instance by state; the states sum to the instance's memory.",
+        "Memory of a MIG GPU instance, by state; the states sum to the instance's memory.",
         unit="bytes",
         labels={**DEVICE, "gpu_instance_id": None, "state": ("used", "reserved", "free")},
     ),
     _gpu(
         "processes",
-        "Processes with a context on the device; absent where the server's are not visible.",
+        "Processes with a context on the device, by owner; absent where the server's own "
+        "processes are not visible.",
         unit="processes",
         labels={**DEVICE, "owner": ("server", "other")},
     ),
     _gpu(
         "process_memory_bytes",
-        "Device memory of processes; absent where one of them does not say.",
+        "Device memory of processes, by owner; absent where the driver does not report it for "
+        "each.",
         unit="bytes",
         labels={**DEVICE, "owner": ("server", "other")},
     ),
     _gpu(
         "utilization_ratio",
-        "Share of time with a kernel running; says nothing of how much of the device it used.",
+        "Share of the time in which a kernel was running, however little of the device it used.",
         unit="ratio",
         otel="hw.gpu.utilization",
         aliases=("GPU_UTIL",),
     ),
     _gpu(
         "memory_activity_ratio",
-        "Share of time that memory was read or written; not how full it is.",
+        "Share of the time in which memory was read or written; it does not tell how full it is.",
         unit="ratio",
         aliases=("MEM_COPY_UTIL",),
     ),
@@ -145,7 +152,7 @@ GPU = (
     ),
     _gpu(
         "power_watts",
-        "Power draw; from Ampere on the mean of a second.",
+        "Power draw; from the Ampere generation on, the mean of one second.",
         unit="watts",
         otel="hw.power",
         aliases=("POWER_USAGE",),
@@ -158,23 +165,25 @@ GPU = (
     ),
     _gpu(
         "energy_joules_total",
-        "Energy since the driver was loaded.",
+        "Energy used since the driver was loaded.",
         kind="counter",
         unit="joules",
         otel="hw.energy",
         aliases=("TOTAL_ENERGY_CONSUMPTION",),
     ),
-    _gpu("sm_clock_hertz", "Clock of the multiprocessors.", unit="hertz", aliases=("SM_CLOCK",)),
-    _gpu("memory_clock_hertz", "Clock of the memory.", unit="hertz", aliases=("MEM_CLOCK",)),
+    _gpu(
+        "sm_clock_hertz", "Clock rate of the multiprocessors.", unit="hertz", aliases=("SM_CLOCK",)
+    ),
+    _gpu("memory_clock_hertz", "Clock rate of the memory.", unit="hertz", aliases=("MEM_CLOCK",)),
     _gpu(
         "clocks_event_active",
-        "Whether this is a reason why clocks are low now.",
+        "Whether clocks are lowered now for this reason.",
         labels={**DEVICE, "reason": tuple(CLOCKS_EVENTS)},
         aliases=("CLOCKS_EVENT_REASONS",),
     ),
     _gpu(
         "ecc_errors_total",
-        "ECC errors since the driver was loaded.",
+        "ECC errors since the driver was loaded, by type.",
         kind="counter",
         unit="errors",
         labels={**DEVICE, "type": ("corrected", "uncorrected")},
@@ -183,21 +192,22 @@ GPU = (
     ),
     _gpu(
         "remapped_rows_total",
-        "Rows of memory replaced by spare ones in the device's life, by the error that led to it.",
+        "Rows of memory replaced by spare ones in the life of the device, by the kind of error.",
         kind="counter",
         unit="rows",
         labels={**DEVICE, "cause": ("correctable", "uncorrectable")},
         aliases=("CORRECTABLE_REMAPPED_ROWS", "UNCORRECTABLE_REMAPPED_ROWS"),
     ),
-    _gpu("row_remap_pending", "Whether a row waits for a reset to be replaced."),
+    _gpu("row_remap_pending", "Whether a row of memory will be replaced at the next reset."),
     _gpu(
         "row_remap_failed",
-        "Whether a row could not be replaced.",
+        "Whether a row of memory could not be replaced.",
         aliases=("ROW_REMAP_FAILURE",),
     ),
     _gpu(
         "xid_events_total",
-        "XIDs, the driver's critical events, since the exporter began; a series from its first.",
+        "XID events, the driver's reports of errors, since the exporter started. An XID has a "
+        "series from its first event on.",
         kind="counter",
         unit="events",
         labels={**DEVICE, "xid": XIDS},
@@ -211,13 +221,13 @@ GPU = (
     ),
     _gpu(
         "recovery_action",
-        "What the device needs: 0 nothing, 1 GPU reset, 2 node reboot, 3 drain of peers, 4 drain "
-        "and reset, 5 IMEX recovery, 6 bus reset, 7 system reboot.",
+        "What the device needs to recover: 0 nothing, 1 GPU reset, 2 node reboot, 3 drain of "
+        "peers, 4 drain and reset, 5 IMEX recovery, 6 bus reset, 7 system reboot.",
         aliases=("GPU_RECOVERY_ACTION",),
     ),
     _gpu(
         "pcie_bytes_total",
-        "Bytes over PCIe; wraps where the device's counter does.",
+        "Bytes over PCIe, by direction; the value wraps where the device's own counter does.",
         kind="counter",
         unit="bytes",
         labels={**DEVICE, "direction": _DIRECTIONS},
@@ -225,7 +235,7 @@ GPU = (
     ),
     _gpu(
         "nvlink_bytes_total",
-        "Bytes over all NVLinks.",
+        "Bytes over all NVLinks, by direction.",
         kind="counter",
         unit="bytes",
         labels={**DEVICE, "direction": _DIRECTIONS},

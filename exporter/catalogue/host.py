@@ -1,9 +1,11 @@
-"""Host: memory of the server's process and of the group whose limit ends it."""
+"""Host: memory of the engine's process, and of the control group whose limit can end it."""
 
 from exporter.catalogue.metric import Metric
 
 
-def _host(name: str, help: str, aliases: tuple[str, ...] = ()) -> Metric:
+def _host(
+    name: str, help: str, *, aliases: tuple[str, ...] = (), events: tuple[str, ...] = ()
+) -> Metric:
     return Metric(
         name=f"kvscope_host_memory_{name}_bytes",
         kind="gauge",
@@ -12,6 +14,7 @@ def _host(name: str, help: str, aliases: tuple[str, ...] = ()) -> Metric:
         group="host",
         otel_name=f"kvscope.host.memory.{name}",
         aliases=aliases,
+        events=events,
     )
 
 
@@ -19,18 +22,27 @@ HOST = (
     _host(
         "resident",
         "Resident memory of the engine's process.",
-        ("process_resident_memory_bytes",),
+        aliases=("process_resident_memory_bytes",),
     ),
-    _host("pinned", "Pinned host memory of torch in the engine's process."),
-    _host("limit", "Memory limit of the control group with the least room; absent without one."),
-    _host("usage", "Memory that this control group uses, file cache included."),
+    _host(
+        "pinned",
+        "Pinned host memory that torch holds in the engine's process.",
+        events=("DeviceMemorySampled",),
+    ),
+    _host(
+        "limit",
+        "Memory limit of the engine's control group, or of the one above it that has the least "
+        "room left; absent where none has a limit.",
+    ),
+    _host("usage", "Memory that the control group with that limit uses, file cache included."),
     _host(
         "working_set",
-        "Usage of this control group without inactive file cache, as a kubelet counts.",
-        ("container_memory_working_set_bytes",),
+        "Usage of the same control group without inactive file cache, as a kubelet counts it.",
+        aliases=("container_memory_working_set_bytes",),
     ),
     _host(
         "unreclaimable",
-        "Usage of this control group without any file cache: at the limit the kernel kills.",
+        "Usage of the same control group without any file cache; when it reaches the limit, the "
+        "kernel kills a process.",
     ),
 )

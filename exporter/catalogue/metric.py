@@ -4,19 +4,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Kind = Literal["gauge", "counter", "histogram", "info"]
-Group = Literal[
-    "pool",
-    "prefix",
-    "requests",
-    "preemption",
-    "exhaustion",
-    "device_memory",
-    "gpu",
-    "host",
-    "self",
-    "vllm",
-    "vllm-legacy",
-]
 Labels = dict[str, tuple[str, ...] | None]
 """Name to closed set of values; None: constant for the engine, or fixed by the hardware."""
 
@@ -34,10 +21,11 @@ class Metric:
     """As exposed in the text format: a counter ends in `_total`, an info in `_info`."""
     kind: Kind
     help: str
-    """A sentence."""
+    """Sentences, or a noun phrase with a full stop."""
     unit: str
     """Plural base unit; empty where the value has none."""
-    group: Group
+    group: str
+    """A key of `catalogue.GROUPS`."""
     labels: Labels = field(default_factory=lambda: dict(ENGINE))
     buckets: tuple[float, ...] = ()
     """Of a histogram, without +Inf."""
@@ -45,8 +33,12 @@ class Metric:
     """Instrument name in OpenTelemetry; empty: not exported there."""
     aliases: tuple[str, ...] = ()
     """Nearest names in other servers' vocabularies; not always the same definition."""
-    source: tuple[str, ...] = ()
-    """Events it is folded from; empty: the exporter's own state."""
+    events: tuple[str, ...] = ()
+    """Events that a source must all tell, or the family cannot be known and is absent.
+
+    Empty: not read from an engine's events. PoolCreated stands for PoolSnapshot as well: whoever
+    tells one tells the other.
+    """
 
     def __post_init__(self) -> None:
         if (self.kind == "histogram") != bool(self.buckets):

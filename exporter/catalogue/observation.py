@@ -98,7 +98,8 @@ SELF = (
     Metric(
         name="kvscope_collect_errors_total",
         kind="counter",
-        help="Parts of the page that raised and were left out of it, by part: a bug.",
+        help="Times that a part of the page raised and was left out of it, by group of families: a "
+        "bug.",
         unit="errors",
         group="self",
         labels={"part": None},

@@ -7,13 +7,13 @@ from kvscope_events.events import AllocationCause, EvictionCause, ReleaseCause
 
 STATE_EVENTS = (
     "PoolCreated",
-    "PoolSnapshot",
     "BlocksAllocated",
     "BlocksShared",
     "BlocksCached",
     "BlocksEvicted",
     "BlocksReleased",
 )
+"""The events that the place of every block follows from."""
 
 POOL = (
     Metric(
@@ -31,7 +31,7 @@ POOL = (
             "trtllm_kv_cache_used_blocks",
             "trtllm_kv_cache_free_blocks",
         ),
-        source=STATE_EVENTS,
+        events=STATE_EVENTS,
     ),
     Metric(
         name="kvscope_kv_capacity_blocks",
@@ -45,7 +45,7 @@ POOL = (
             "sglang:num_pages",
             "trtllm_kv_cache_max_blocks",
         ),
-        source=("PoolCreated", "PoolSnapshot"),
+        events=("PoolCreated",),
     ),
     Metric(
         name="kvscope_kv_block_size_tokens",
@@ -59,7 +59,7 @@ POOL = (
             "sglang:page_size",
             "trtllm_kv_cache_tokens_per_block",
         ),
-        source=("PoolCreated", "PoolSnapshot"),
+        events=("PoolCreated",),
     ),
     Metric(
         name="kvscope_kv_block_size_bytes",
@@ -68,7 +68,7 @@ POOL = (
         unit="bytes",
         group="pool",
         otel_name="kvscope.kv.block.size",
-        source=("PoolCreated", "PoolSnapshot"),
+        events=("PoolCreated",),
     ),
     Metric(
         name="kvscope_kv_usable_blocks",
@@ -77,7 +77,7 @@ POOL = (
         unit="blocks",
         group="pool",
         otel_name="kvscope.kv.usable",
-        source=("PoolCreated", "PoolSnapshot"),
+        events=("PoolCreated",),
     ),
     Metric(
         name="kvscope_kv_active_ratio",
@@ -87,7 +87,7 @@ POOL = (
         group="pool",
         otel_name="kvscope.kv.active_ratio",
         aliases=("vllm:kv_cache_usage_perc", "sglang:token_usage", "trtllm_kv_cache_utilization"),
-        source=STATE_EVENTS,
+        events=STATE_EVENTS,
     ),
     Metric(
         name="kvscope_kv_resident_ratio",
@@ -96,86 +96,93 @@ POOL = (
         unit="ratio",
         group="pool",
         otel_name="kvscope.kv.resident_ratio",
-        source=STATE_EVENTS,
+        events=STATE_EVENTS,
     ),
     Metric(
         name="kvscope_kv_ledger_imbalance_blocks",
         kind="gauge",
         help=(
-            "Blocks by which the replayed events differ from the engine's own counts, and "
-            "contradicting events since the pool's state was last known; anything but 0 is a bug."
+            "Blocks by which the replayed events differ from the engine's own counts, plus blocks "
+            "of events that contradicted the state since the pool last stated it as a whole. "
+            "Anything but 0 is a bug."
         ),
         unit="blocks",
         group="pool",
         otel_name="kvscope.kv.ledger.imbalance",
-        source=(*STATE_EVENTS, "StepCompleted"),
+        events=(*STATE_EVENTS, "StepCompleted"),
     ),
     Metric(
         name="kvscope_kv_shared_blocks",
         kind="gauge",
-        help="Blocks that more than one request references.",
+        help="Blocks with more than one reference.",
         unit="blocks",
         group="pool",
         otel_name="kvscope.kv.shared",
-        source=STATE_EVENTS,
+        events=STATE_EVENTS,
     ),
     Metric(
         name="kvscope_kv_deduplicated_blocks",
         kind="gauge",
-        help="References beyond the first of all blocks: blocks that sharing saves now.",
+        help="References to blocks beyond the first of each: the blocks that sharing saves now.",
         unit="blocks",
         group="pool",
         otel_name="kvscope.kv.deduplicated",
-        source=STATE_EVENTS,
+        events=STATE_EVENTS,
     ),
     Metric(
         name="kvscope_kv_unfilled_slots",
         kind="gauge",
-        help="Token slots of active blocks not written at the last step: internal fragmentation.",
+        help="Token slots of active blocks that were not written at the last step: internal "
+        "fragmentation.",
         unit="slots",
         group="pool",
         otel_name="kvscope.kv.unfilled_slots",
-        source=("StepCompleted",),
+        events=(*STATE_EVENTS, "StepCompleted"),
     ),
     Metric(
         name="kvscope_kv_block_allocations_total",
         kind="counter",
-        help="Blocks handed out, by what they were wanted for.",
+        help="Blocks handed out, by cause: the prefill or the decode of a sequence, or a copy of "
+        "a shared block before it is written (cow).",
         unit="blocks",
         group="pool",
         labels={**ENGINE, "cause": get_args(AllocationCause)},
         otel_name="kvscope.kv.block.allocations",
         aliases=("trtllm_kv_cache_gen_alloc_blocks_total",),
-        source=("BlocksAllocated",),
+        events=("BlocksAllocated",),
     ),
     Metric(
         name="kvscope_kv_block_releases_total",
         kind="counter",
-        help="References to blocks given back, by why the request gave them back.",
+        help="References to blocks given back, by cause: the sequence finished, was aborted or "
+        "preempted, the block left its attention window (out_of_window), was copied before a "
+        "write (cow), was pinned only for a while (unpinned), or its content could not be loaded "
+        "(failed_load).",
         unit="blocks",
         group="pool",
         labels={**ENGINE, "cause": get_args(ReleaseCause)},
         otel_name="kvscope.kv.block.releases",
-        source=("BlocksReleased",),
+        events=("BlocksReleased",),
     ),
     Metric(
         name="kvscope_kv_block_evictions_total",
         kind="counter",
-        help="Cached blocks that lost their content, by why.",
+        help="Cached blocks that lost their content, by cause: their place was needed (capacity), "
+        "the cache was reset, or the engine was asked to evict them (ordered).",
         unit="blocks",
         group="pool",
         labels={**ENGINE, "cause": get_args(EvictionCause)},
         otel_name="kvscope.kv.block.evictions",
         aliases=("sglang:evicted_tokens_total",),
-        source=("BlocksEvicted",),
+        events=("BlocksEvicted",),
     ),
     Metric(
         name="kvscope_kv_allocation_failures_total",
         kind="counter",
-        help="Times that the pool could not serve a running request, which leads to preemption.",
+        help="Times that the pool could not serve a running sequence, which leads to preemption.",
         unit="failures",
         group="pool",
         otel_name="kvscope.kv.allocation_failures",
-        source=("AllocationFailed",),
+        events=("AllocationFailed",),
     ),
 )

@@ -12,65 +12,68 @@ PREFIX = (
         name="kvscope_prefix_cache_queried_tokens_total",
         kind="counter",
         help=(
-            "Tokens of the requests that asked the prefix cache, first admissions and "
-            "resumptions after preemption apart."
+            "Tokens of the sequences that asked the prefix cache, by phase: the first admission, "
+            "or the resumption after a preemption."
         ),
         unit="tokens",
         group="prefix",
         labels=_BY_PHASE,
         otel_name="kvscope.prefix_cache.queried_tokens",
         aliases=("vllm:prefix_cache_queries_total", "sglang:prompt_tokens_total"),
-        source=("PrefixLookup",),
+        events=("PrefixLookup", "PoolCreated"),
     ),
     Metric(
         name="kvscope_prefix_cache_hit_tokens_total",
         kind="counter",
-        help="Tokens that the prefix cache held when it was asked.",
+        help="Tokens that the prefix cache held when it was asked, by phase.",
         unit="tokens",
         group="prefix",
         labels=_BY_PHASE,
         otel_name="kvscope.prefix_cache.hit_tokens",
         aliases=("vllm:prefix_cache_hits_total", "sglang:cached_tokens_total"),
-        source=("PrefixLookup",),
+        events=("PrefixLookup", "PoolCreated"),
     ),
     Metric(
         name="kvscope_prefix_cache_queried_blocks_total",
         kind="counter",
         help=(
-            "Blocks of the requests that asked the prefix cache, the last partial one included: "
-            "hit blocks and missed blocks sum to it."
+            "Blocks of the sequences that asked the prefix cache, the last partial one included, "
+            "by phase; hit blocks and missed blocks sum to it."
         ),
         unit="blocks",
         group="prefix",
         labels=_BY_PHASE,
         otel_name="kvscope.prefix_cache.queried_blocks",
-        source=("PrefixLookup",),
+        events=("PrefixLookup", "PoolCreated"),
     ),
     Metric(
         name="kvscope_prefix_cache_hit_blocks_total",
         kind="counter",
-        help="Blocks that the prefix cache held when it was asked.",
+        help="Blocks that the prefix cache held when it was asked, by phase.",
         unit="blocks",
         group="prefix",
         labels=_BY_PHASE,
         otel_name="kvscope.prefix_cache.hit_blocks",
         aliases=("trtllm_kv_cache_reused_blocks_total",),
-        source=("PrefixLookup",),
+        events=("PrefixLookup", "PoolCreated"),
     ),
     Metric(
         name="kvscope_prefix_cache_missed_blocks_total",
         kind="counter",
         help=(
-            "Blocks asked for and not found, by cause: cold (not seen since the exporter watches), "
-            "evicted (it was here), unreachable (it is here, but an ancestor is gone), partial "
-            "(the end of the request, too short for a block that may hit). cold and evicted are "
-            "absent once more names have been seen than are remembered."
+            "Blocks that the prefix cache was asked for and did not hold, by cause: cold (not "
+            "seen since the exporter began to watch), evicted (among the last 524,288 blocks that "
+            "were evicted), forgotten (evicted before those; at least the last 4 million are "
+            "remembered, and less than 1 % of the cold are taken for forgotten), unreachable (it "
+            "is in the cache, but a block before it is not), partial (the end of the sequence, "
+            "which cannot hit). After lost events all causes but partial are absent until a "
+            "snapshot."
         ),
         unit="blocks",
         group="prefix",
         labels={**ENGINE, "cause": MISS_CAUSES},
         otel_name="kvscope.prefix_cache.missed_blocks",
         aliases=("trtllm_kv_cache_missed_blocks_total",),
-        source=("PrefixLookup", "BlocksCached", "BlocksEvicted", "PoolCreated", "PoolSnapshot"),
+        events=("PrefixLookup", "PoolCreated", "BlocksCached", "BlocksEvicted"),
     ),
 )

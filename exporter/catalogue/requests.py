@@ -1,4 +1,4 @@
-"""Requests and steps: states, ends, latencies, the heartbeat."""
+"""Requests and steps: states, ends, latencies, the pace of the engine."""
 
 from typing import get_args
 
@@ -10,7 +10,8 @@ REQUESTS = (
     Metric(
         name="kvscope_requests",
         kind="gauge",
-        help="Requests in the engine by state; preempted ones wait.",
+        help="Requests in the engine by state. A request is one call, whatever the number of its "
+        "sequences; it waits while none of them runs, also after a preemption.",
         unit="requests",
         group="requests",
         labels={**ENGINE, "state": ("waiting", "running")},
@@ -25,25 +26,26 @@ REQUESTS = (
             "tgi_batch_current_size",
             "tgi_queue_size",
         ),
-        source=(
+        events=(
             "StepCompleted",
             "RequestArrived",
             "RequestScheduled",
-            "RequestPreempted",
-            "RequestResumed",
             "RequestFinished",
-            "PoolCreated",
         ),
     ),
     Metric(
         name="kvscope_requests_oldest_wait_seconds",
         kind="gauge",
-        help="How long the request that has waited longest has waited, since it arrived or was "
-        "preempted; 0 when none waits.",
+        help="Time for which the request that has waited longest has been waiting, since it "
+        "arrived or was preempted; 0 when none waits. Absent after lost events until all that "
+        "wait are known.",
         unit="seconds",
         group="requests",
         otel_name="kvscope.requests.oldest_wait",
-        source=("RequestArrived", "RequestScheduled", "RequestFinished", "StepCompleted"),
+        events=(
+            *("RequestArrived", "RequestScheduled", "RequestPreempted", "RequestResumed"),
+            *("RequestFinished", "StepCompleted"),
+        ),
     ),
     Metric(
         name="kvscope_engine_ready",
@@ -52,12 +54,13 @@ REQUESTS = (
         unit="",
         group="requests",
         otel_name="kvscope.engine.ready",
-        source=("Hello",),
+        events=("Hello",),
     ),
     Metric(
         name="kvscope_requests_finished_total",
         kind="counter",
-        help="Requests that left the engine, by reason.",
+        help="Requests that ended, by the worst reason among their sequences: error, abort, length "
+        "or stop.",
         unit="requests",
         group="requests",
         labels={**ENGINE, "reason": get_args(FinishReason)},
@@ -68,23 +71,23 @@ REQUESTS = (
             "trtllm_request_success_total",
             "tgi_request_success",
         ),
-        source=("RequestFinished",),
+        events=("RequestFinished",),
     ),
     Metric(
         name="kvscope_requests_rejected_total",
         kind="counter",
-        help="Requests refused at the door, by reason.",
+        help="Requests refused before they entered the queue, by reason.",
         unit="requests",
         group="requests",
         labels={**ENGINE, "reason": get_args(RejectReason)},
         otel_name="kvscope.requests.rejected",
         aliases=("vllm:admission_rejections_total", "tgi_request_failure"),
-        source=("RequestRejected",),
+        events=("RequestRejected",),
     ),
     Metric(
         name="kvscope_time_to_first_token_seconds",
         kind="histogram",
-        help="Time from a request's arrival to its first token.",
+        help="Time from a request's arrival to its first token, of whichever of its sequences.",
         unit="seconds",
         group="requests",
         buckets=buckets.FIRST_TOKEN_SECONDS,
@@ -94,18 +97,18 @@ REQUESTS = (
             "sglang:time_to_first_token_seconds",
             "trtllm_time_to_first_token_seconds",
         ),
-        source=("FirstToken",),
+        events=("FirstToken",),
     ),
     Metric(
         name="kvscope_inter_token_latency_seconds",
         kind="histogram",
-        help="Time between consecutive tokens of a request; a preemption is one long sample.",
+        help="Time between consecutive tokens of a sequence; a preemption is one long sample.",
         unit="seconds",
         group="requests",
         buckets=buckets.INTER_TOKEN_SECONDS,
         otel_name="kvscope.inter_token_latency",
         aliases=("vllm:inter_token_latency_seconds", "sglang:inter_token_latency_seconds"),
-        source=("StepCompleted",),
+        events=("StepCompleted",),
     ),
     Metric(
         name="kvscope_request_duration_seconds",
@@ -121,7 +124,7 @@ REQUESTS = (
             "trtllm_e2e_request_latency_seconds",
             "tgi_request_duration",
         ),
-        source=("RequestFinished",),
+        events=("RequestFinished",),
     ),
     Metric(
         name="kvscope_request_queue_seconds",
@@ -137,7 +140,7 @@ REQUESTS = (
             "trtllm_request_queue_time_seconds",
             "tgi_request_queue_duration",
         ),
-        source=("RequestScheduled",),
+        events=("RequestScheduled",),
     ),
     Metric(
         name="kvscope_step_duration_seconds",
@@ -148,27 +151,27 @@ REQUESTS = (
         buckets=buckets.STEP_SECONDS,
         otel_name="kvscope.step.duration",
         aliases=("trtllm_iteration_latency_seconds", "tgi_batch_inference_duration"),
-        source=("StepCompleted",),
+        events=("StepCompleted",),
     ),
     Metric(
         name="kvscope_step_tokens_total",
         kind="counter",
-        help="Tokens computed by steps, recomputed ones included.",
+        help="Tokens that steps computed, recomputed ones included, by phase.",
         unit="tokens",
         group="requests",
         labels={**ENGINE, "phase": ("prefill", "decode")},
         otel_name="kvscope.step.tokens",
         aliases=("sglang:realtime_tokens_total",),
-        source=("StepCompleted",),
+        events=("StepCompleted",),
     ),
     Metric(
         name="kvscope_last_step_timestamp_seconds",
         kind="gauge",
-        help="Unix time at which the last engine step ended; before the first, the pool's "
-        "creation. It ages when the engine hangs.",
+        help="Unix time at which the last engine step ended; before the first step, that of the "
+        "pool's creation. It ages when the engine hangs or idles.",
         unit="seconds",
         group="requests",
         otel_name="kvscope.last_step.timestamp",
-        source=("PoolCreated", "StepCompleted"),
+        events=("StepCompleted",),
     ),
 )

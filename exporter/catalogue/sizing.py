@@ -1,4 +1,4 @@
-"""Sizing: how the pool came to its size at start-up, and what it comes to."""
+"""Sizing: how the pool got its size at start-up, and how much that holds."""
 
 from typing import get_args
 
@@ -13,38 +13,40 @@ SIZING = (
         name="kvscope_kv_pool_sizing_bytes",
         kind="gauge",
         help=(
-            "Memory at start-up by term of the rule that sized the pool; the terms sum to "
-            "kvscope_kv_pool_sizing_total_bytes. Absent where the size was configured; "
-            "activation_peak and non_torch are absent where they were not measured."
+            "Memory at start-up, by term of the rule that sized the pool; the terms sum to "
+            "kvscope_kv_pool_sizing_total_bytes. The family is absent where the size was "
+            "configured, and activation_peak and non_torch are where they were not measured."
         ),
         unit="bytes",
         group="pool",
         labels={**ENGINE, "term": SIZING_PARTS},
         otel_name="kvscope.kv.pool.sizing",
-        source=("PoolCreated",),
+        events=("PoolCreated",),
     ),
     Metric(
         name="kvscope_kv_pool_sizing_total_bytes",
         kind="gauge",
-        help="Memory of the device, or of the machine, when the pool was sized.",
+        help="Memory of the device, or of the machine, when the pool was sized; absent where the "
+        "size was configured.",
         unit="bytes",
         group="pool",
         otel_name="kvscope.kv.pool.sizing.total",
-        source=("PoolCreated",),
+        events=("PoolCreated",),
     ),
     Metric(
         name="kvscope_kv_pool_sizing_requested_bytes",
         kind="gauge",
-        help="Memory that weights, activations and pool were allowed to take together.",
+        help="Memory that weights, activations and pool were allowed to take together; absent "
+        "where the size was configured.",
         unit="bytes",
         group="pool",
         otel_name="kvscope.kv.pool.sizing.requested",
-        source=("PoolCreated",),
+        events=("PoolCreated",),
     ),
     Metric(
         name="kvscope_kv_usable_tokens",
         kind="gauge",
-        help="Tokens that the usable blocks hold.",
+        help="Tokens that fit into the usable blocks.",
         unit="tokens",
         group="pool",
         otel_name="kvscope.kv.usable.tokens",
@@ -52,16 +54,16 @@ SIZING = (
             "vllm:cache_config_info{kv_cache_size_tokens}",
             "sglang:max_total_num_tokens",
         ),
-        source=("PoolCreated", "PoolSnapshot"),
+        events=("PoolCreated",),
     ),
     Metric(
         name="kvscope_kv_full_length_sequences",
         kind="gauge",
-        help="Sequences of the longest length allowed that the pool holds at once.",
+        help="Number of sequences of the longest length allowed that fit into the pool at once.",
         unit="sequences",
         group="pool",
         otel_name="kvscope.kv.full_length_sequences",
         aliases=("vllm:cache_config_info{kv_cache_max_concurrency}",),
-        source=("PoolCreated", "PoolSnapshot"),
+        events=("PoolCreated",),
     ),
 )

@@ -1,4 +1,7 @@
-"""Compatibility: vLLM's present names with vLLM's semantics and buckets."""
+"""Compatibility: vLLM's present names with vLLM's semantics and buckets.
+
+vLLM makes a request of each sequence of a call; its "requests" are therefore our sequences.
+"""
 
 from typing import get_args
 
@@ -8,7 +11,7 @@ from exporter.catalogue.pool import STATE_EVENTS
 from kvscope_events.events import FinishReason
 
 
-def _request_seconds(name: str, help: str, source: tuple[str, ...]) -> Metric:
+def _request_seconds(name: str, help: str) -> Metric:
     return Metric(
         name=name,
         kind="histogram",
@@ -16,19 +19,21 @@ def _request_seconds(name: str, help: str, source: tuple[str, ...]) -> Metric:
         unit="seconds",
         group="vllm",
         buckets=buckets.VLLM_REQUEST_SECONDS,
-        source=source,
+        events=("SequenceFinished",),
     )
 
 
-def _request_tokens(name: str, help: str) -> Metric:
+def _request_tokens(
+    name: str, help: str, events: tuple[str, ...] = ("SequenceFinished",)
+) -> Metric:
     return Metric(
         name=name,
         kind="histogram",
-        help=f"{help} The buckets end at the longest sequence.",
+        help=f"{help} The buckets end at the longest sequence of the model.",
         unit="tokens",
         group="vllm",
         buckets=buckets.VLLM_REQUEST_TOKENS,
-        source=("RequestFinished",),
+        events=events,
     )
 
 
@@ -36,146 +41,149 @@ VLLM = (
     Metric(
         name="vllm:num_requests_running",
         kind="gauge",
-        help="Number of requests in model execution batches.",
+        help="Number of sequences in model execution batches.",
         unit="requests",
         group="vllm",
-        source=("StepCompleted",),
+        events=("StepCompleted", "SequenceFinished"),
     ),
     Metric(
         name="vllm:num_requests_waiting",
         kind="gauge",
-        help="Number of requests waiting to be processed, preempted ones included.",
+        help="Number of sequences waiting to be processed, preempted ones included.",
         unit="requests",
         group="vllm",
-        source=("StepCompleted",),
+        events=("StepCompleted", "SequenceAdded", "SequenceFinished"),
     ),
     Metric(
         name="vllm:kv_cache_usage_perc",
         kind="gauge",
-        help="KV-cache usage: share of the blocks that requests reference, 0 to 1.",
+        help="KV-cache usage: share of the usable blocks that sequences reference, 0 to 1.",
         unit="ratio",
         group="vllm",
-        source=STATE_EVENTS,
+        events=STATE_EVENTS,
     ),
     Metric(
         name="vllm:prefix_cache_queries_total",
         kind="counter",
-        help="Prefix cache queries in tokens, first admissions only.",
+        help="Tokens that the prefix cache was asked for, at first admissions only.",
         unit="tokens",
         group="vllm",
-        source=("PrefixLookup",),
+        events=("PrefixLookup", "PoolCreated"),
     ),
     Metric(
         name="vllm:prefix_cache_hits_total",
         kind="counter",
-        help="Prefix cache hits in tokens, first admissions only.",
+        help="Tokens that the prefix cache held, at first admissions only.",
         unit="tokens",
         group="vllm",
-        source=("PrefixLookup",),
+        events=("PrefixLookup", "PoolCreated"),
     ),
     Metric(
         name="vllm:num_preemptions_total",
         kind="counter",
-        help="Cumulative number of preemptions, counted with the victim's next token.",
+        help="Preemptions, counted when the preempted sequence produces its next token.",
         unit="preemptions",
         group="vllm",
-        source=("RequestPreempted", "StepCompleted", "RequestFinished"),
+        events=("RequestPreempted", "StepCompleted", "SequenceFinished"),
     ),
     Metric(
         name="vllm:prompt_tokens_total",
         kind="counter",
-        help="Prompt lengths in tokens, added at the first token.",
+        help="Prompt tokens of all sequences, added when a sequence produces its first token.",
         unit="tokens",
         group="vllm",
-        source=("RequestArrived", "FirstToken"),
+        events=("SequenceAdded", "StepCompleted"),
     ),
     Metric(
         name="vllm:generation_tokens_total",
         kind="counter",
-        help="Number of generation tokens produced.",
+        help="Tokens generated.",
         unit="tokens",
         group="vllm",
-        source=("StepCompleted",),
+        events=("StepCompleted",),
     ),
     Metric(
         name="vllm:request_success_total",
         kind="counter",
-        help="Count of finished requests by reason.",
+        help="Sequences that ended, by reason; repetition stays 0, for no engine reports it.",
         unit="requests",
         group="vllm",
         labels={**ENGINE, "finished_reason": (*get_args(FinishReason), "repetition")},
-        source=("RequestFinished",),
+        events=("SequenceFinished",),
     ),
     Metric(
         name="vllm:iteration_tokens_total",
         kind="histogram",
-        help="Tokens per step with output: prompt tokens computed first time, and generated ones.",
+        help="Tokens of each step with output: the prompt tokens computed for sequences that "
+        "produced their first token, and the tokens generated.",
         unit="tokens",
         group="vllm",
         buckets=buckets.VLLM_ITERATION_TOKENS,
-        source=("RequestArrived", "RequestScheduled", "FirstToken", "StepCompleted"),
+        events=("SequenceAdded", "PoolCreated", "StepCompleted"),
     ),
-    _request_tokens("vllm:request_prompt_tokens", "Prompt tokens per finished request."),
-    _request_tokens("vllm:request_generation_tokens", "Generated tokens per finished request."),
+    _request_tokens("vllm:request_prompt_tokens", "Prompt tokens of each sequence that ended."),
+    _request_tokens(
+        "vllm:request_generation_tokens", "Generated tokens of each sequence that ended."
+    ),
     _request_tokens(
         "vllm:request_max_num_generation_tokens",
-        "Most generated tokens of any sequence of a finished request.",
+        "Generated tokens of the longest sequence of each request that ended.",
+        ("SequenceFinished", "RequestFinished"),
     ),
-    _request_tokens("vllm:request_params_max_tokens", "The max_tokens parameter of a request."),
+    _request_tokens(
+        "vllm:request_params_max_tokens", "Value of max_tokens of each sequence that ended."
+    ),
     Metric(
         name="vllm:time_to_first_token_seconds",
         kind="histogram",
-        help="Time to first token in seconds.",
+        help="Time from arrival to the first token of each sequence.",
         unit="seconds",
         group="vllm",
         buckets=buckets.VLLM_FIRST_TOKEN_SECONDS,
-        source=("FirstToken",),
+        events=("SequenceAdded", "FirstToken", "StepCompleted"),
     ),
     Metric(
         name="vllm:inter_token_latency_seconds",
         kind="histogram",
-        help="Inter-token latency in seconds.",
+        help="Time between consecutive tokens of a sequence.",
         unit="seconds",
         group="vllm",
         buckets=buckets.VLLM_INTER_TOKEN_SECONDS,
-        source=("StepCompleted",),
+        events=("StepCompleted",),
     ),
     Metric(
         name="vllm:request_time_per_output_token_seconds",
         kind="histogram",
-        help="Decode time per token after the first, once per finished request.",
+        help="Decode time of each sequence that ended, divided by its tokens after the first.",
         unit="seconds",
         group="vllm",
         buckets=buckets.VLLM_INTER_TOKEN_SECONDS,
-        source=("RequestFinished",),
+        events=("SequenceFinished",),
     ),
     _request_seconds(
-        "vllm:e2e_request_latency_seconds", "Request latency in seconds.", ("RequestFinished",)
+        "vllm:e2e_request_latency_seconds",
+        "Time from arrival to the end of each sequence.",
     ),
     _request_seconds(
         "vllm:request_queue_time_seconds",
-        "Time in the queue before a request first ran, observed when it ended.",
-        ("RequestFinished",),
+        "Time from arrival until each sequence first ran, observed when it ended.",
     ),
     _request_seconds(
         "vllm:request_prefill_time_seconds",
-        "Time from first run to first token, observed when a request ended.",
-        ("RequestFinished",),
+        "Time from the first run to the first token of each sequence, observed when it ended.",
     ),
     _request_seconds(
         "vllm:request_decode_time_seconds",
-        "Time from first to last token, observed when a request ended.",
-        ("RequestFinished",),
+        "Time from the first to the last token of each sequence, observed when it ended.",
     ),
     _request_seconds(
         "vllm:request_inference_time_seconds",
-        "Time from first run to last token, observed when a request ended.",
-        ("RequestFinished",),
+        "Time from the first run to the last token of each sequence, observed when it ended.",
     ),
     Metric(
         name="vllm:cache_config_info",
         kind="gauge",
-        help="The cache configuration, as far as it is known, as labels of a 1.",
+        help="Configuration of the cache as labels, as far as it is known; the value is 1.",
         unit="",
         group="vllm",
         labels=dict.fromkeys(
@@ -191,6 +199,6 @@ VLLM = (
                 "prefix_caching_hash_algo",
             )
         ),
-        source=("PoolCreated", "PoolSnapshot"),
+        events=("PoolCreated",),
     ),
 )

@@ -33,7 +33,7 @@ app = typer.Typer(
     "environment variable as well: --max-num-seqs by KVSCOPE_MAX_NUM_SEQS. A flag wins.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,  # the boxes of the rich help cut names off on 80 columns
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (serve, sidecar, demo, load, plan, doctor, metrics):

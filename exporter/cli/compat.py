@@ -16,7 +16,6 @@ Compat = Annotated[
         metavar="SETS",
         help=f"Other servers' metric names to serve as well, separated by commas: {_KNOWN}; "
         "or none.",
-        rich_help_panel="Metrics",
     ),
 ]
 """The option, for every command that serves a page."""

@@ -49,7 +49,7 @@ def demo(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the model and of the workload.")] = 0,
 ) -> None:
-    """Serve the demo model under load, and show what happens to its KV cache.
+    """Serve the demo model under load, and show its KV cache at work.
 
     Example: kvscope demo --duration 60
     """

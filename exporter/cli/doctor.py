@@ -36,7 +36,9 @@ def doctor(
     ] = 5.0,
     gpu_devices: WatchedDevices = GpuDevices.VISIBLE,
 ) -> None:
-    """Report what can be read on this machine, what cannot, and why. Exit code 1: a problem.
+    """Report what can be read on this machine, what cannot, and why.
+
+    Exit status: 1 if there is a problem.
 
     Example: kvscope doctor --url http://127.0.0.1:8000
     """

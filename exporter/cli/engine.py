@@ -14,6 +14,7 @@ from exporter.cli.listen import listening, metrics_listener, url_of
 from exporter.cli.loading import Loading, leave_at_once
 from exporter.cli.output import fail
 from exporter.cli.run import AppServer
+from exporter.cli.signals import signals_end
 from exporter.cli.telemetry import Telemetry, telemetry
 from exporter.web.gate import Gate
 from exporter.web.gpu import gpu_router
@@ -48,6 +49,7 @@ def run_engine(
     checkpoint or the ports.
     """
     with ExitStack() as stack:
+        ending = stack.enter_context(signals_end())
         listener = stack.enter_context(listening(listen.host, listen.port))
         port = listener.getsockname()[1]
         observed = stack.enter_context(telemetry(observe, f"serve-{port}"))
@@ -59,10 +61,10 @@ def run_engine(
             )
             stack.callback(metrics.stop)
             metrics_url = f"{url_of(listen.metrics_host, metrics.port)}/metrics"
-        _LOGGER.info("loading %s; metrics: %s", config.model.name, metrics_url)
+        _LOGGER.info("loading %s at %s; metrics: %s", config.model.name, url, metrics_url)
         startup = _Startup(config, listen, observed, url, on_ready)
         try:
-            startup.server.run_until_signal(listener)
+            startup.server.run_until_end(listener, ending)
         finally:
             startup.stop()
     startup.raise_failure()

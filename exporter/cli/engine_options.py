@@ -7,10 +7,6 @@ import typer
 
 from engine.config import DEFAULT_MAX_NUM_BATCHED_TOKENS
 
-_MODEL = "Model"
-_POOL = "KV pool"
-_SCHEDULER = "Scheduler"
-
 
 class DtypeName(StrEnum):
     """Values of --dtype."""
@@ -36,113 +32,107 @@ class PolicyName(StrEnum):
     PRIORITY = "priority"
 
 
-Checkpoint = Annotated[str | None, typer.Argument(metavar="[MODEL]", help="The same as --model.")]
+Checkpoint = Annotated[str | None, typer.Argument(metavar="MODEL", help="The same as --model.")]
 Model = Annotated[
     str,
     typer.Option(
+        metavar="MODEL",
         help="Folder of a Hugging Face checkpoint (safetensors), a name on the hub, or 'demo': a "
         "small random model made on the spot.",
-        rich_help_panel=_MODEL,
     ),
 ]
 ServedModelName = Annotated[
     str | None,
-    typer.Option(help="Name in the API and in metrics. Default: --model.", rich_help_panel=_MODEL),
+    typer.Option(metavar="NAME", help="Name in the API and in metrics. Default: --model."),
 ]
 Dtype = Annotated[
     DtypeName,
-    typer.Option(
-        help="Type of weights and KV; auto: the checkpoint's own.", rich_help_panel=_MODEL
-    ),
+    typer.Option(help="Type of weights and KV; auto: the checkpoint's own."),
 ]
 Device = Annotated[
-    DeviceName, typer.Option(help="auto: CUDA where there is one.", rich_help_panel=_MODEL)
+    DeviceName, typer.Option(help="Device to run on; auto: CUDA where there is one.")
 ]
 Seed = Annotated[
     int,
     typer.Option(
+        metavar="INT",
         min=0,
         max=2**63 - 1,
         help="Seed for requests that bring none, and for the demo model's weights.",
-        rich_help_panel=_MODEL,
     ),
 ]
 MaxModelLen = Annotated[
     int | None,
     typer.Option(
+        metavar="TOKENS",
         min=1,
         help="Prompt and output tokens of a sequence. Default: the model's limit.",
-        rich_help_panel=_MODEL,
     ),
 ]
-BlockSize = Annotated[int, typer.Option(min=1, help="Tokens per block.", rich_help_panel=_POOL)]
+BlockSize = Annotated[int, typer.Option(metavar="TOKENS", min=1, help="Tokens per block.")]
 NumBlocks = Annotated[
     int | None,
     typer.Option(
+        metavar="BLOCKS",
         min=1,
         help="Blocks in the pool, also on a CPU. Wins over --kv-cache-memory-bytes.",
-        rich_help_panel=_POOL,
     ),
 ]
 PoolBytes = Annotated[
     int | None,
     typer.Option(
+        metavar="BYTES",
         min=1,
         help="Bytes for the pool. Default on CUDA: measured; on a CPU: a quarter of the free "
         "memory, at most what --max-num-seqs sequences of full length need.",
-        rich_help_panel=_POOL,
     ),
 ]
 MemoryUtilization = Annotated[
     float,
     typer.Option(
+        metavar="SHARE",
         min=0.01,
         max=1.0,
         help="On CUDA: share of the device's total memory for weights, activations and pool.",
-        rich_help_panel=_POOL,
     ),
 ]
 PrefixCaching = Annotated[
     bool,
-    typer.Option(
-        help="Keep the KV of finished prefixes for later requests.", rich_help_panel=_POOL
-    ),
+    typer.Option(help="Keep the KV of finished prefixes for later requests."),
 ]
 MaxNumSeqs = Annotated[
-    int, typer.Option(min=1, help="Sequences running at once.", rich_help_panel=_SCHEDULER)
+    int,
+    typer.Option(metavar="SEQUENCES", min=1, help="Sequences running at once."),
 ]
 MaxNumBatchedTokens = Annotated[
     int | None,
     typer.Option(
+        metavar="TOKENS",
         min=1,
         help=f"Tokens computed in a step. Default: {DEFAULT_MAX_NUM_BATCHED_TOKENS}; without "
         "chunked prefill at least --max-model-len.",
-        rich_help_panel=_SCHEDULER,
     ),
 ]
-ChunkedPrefill = Annotated[
-    bool, typer.Option(help="Split long prompts over several steps.", rich_help_panel=_SCHEDULER)
-]
+ChunkedPrefill = Annotated[bool, typer.Option(help="Split long prompts over several steps.")]
 Policy = Annotated[
     PolicyName,
     typer.Option(
         help="fcfs: in order of arrival; priority: lower numbers first, then arrival.",
-        rich_help_panel=_SCHEDULER,
     ),
 ]
 MaxNumQueued = Annotated[
     int,
     typer.Option(
+        metavar="REQUESTS",
         min=1,
         help="Requests that may wait; further ones are answered with 429.",
-        rich_help_panel=_SCHEDULER,
     ),
 ]
 StallSeconds = Annotated[
     float,
     typer.Option(
+        metavar="SECONDS",
         min=0.1,
         help="Seconds without a finished step, while there is work, until /health answers 503.",
-        rich_help_panel=_SCHEDULER,
     ),
 ]

@@ -27,7 +27,6 @@ Gpu = Annotated[
     bool,
     typer.Option(
         help="Read NVIDIA GPUs through NVML. POST /api/gpu/release releases them for a while.",
-        rich_help_panel="Metrics",
     ),
 ]
 WatchedDevices = Annotated[
@@ -35,7 +34,6 @@ WatchedDevices = Annotated[
     typer.Option(
         help="GPUs to read: those that CUDA_VISIBLE_DEVICES leaves to this process, or all GPUs "
         "of the host.",
-        rich_help_panel="Metrics",
     ),
 ]
 """The options, for every command that serves a page."""

@@ -40,7 +40,7 @@ def load(
     trace_file: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[FILE]",
+            metavar="FILE",
             exists=True,
             dir_okay=False,
             readable=True,
@@ -135,7 +135,9 @@ def load(
         typer.Option(metavar="FILE", help="Write the report as JSON; -: to standard output."),
     ] = None,
 ) -> None:
-    """Send a workload to an OpenAI-compatible server and report throughput, latency and hits.
+    """Send a workload to a server, and report latency and cache hits.
+
+    The server is any that speaks OpenAI's API; the metrics of kvscope and vLLM are read for hits.
 
     Example: kvscope load chat --url http://127.0.0.1:8000 --duration 60 --concurrency 16
 

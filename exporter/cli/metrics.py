@@ -11,7 +11,7 @@ def metrics(
         typer.Option("--servers", help="Print which server provides which metric instead."),
     ] = False,
 ) -> None:
-    """Print every metric that kvscope exports, with type, unit, labels and meaning, as Markdown."""
+    """Print all metrics of kvscope as a page in Markdown."""
     from exporter.documents.metrics import metrics_page
     from exporter.documents.servers import servers_page
 

@@ -64,7 +64,7 @@ def plan(
     output_json: options.OutputJson = False,
     plot: options.Plot = None,
 ) -> None:
-    """Say what a model's KV cache takes, and what fits on a GPU beside its weights.
+    """Calculate a model's KV cache, and what fits on a GPU.
 
     Example: kvscope plan ./Qwen3-30B-A3B --gpu H200 --max-model-len 16384 --concurrency 32
 
@@ -91,7 +91,7 @@ def plan(
         )
         memory = Memory(
             total=_total(gpu, gpu_memory),
-            told=None if kv_cache_memory_bytes is None else parse_bytes(kv_cache_memory_bytes),
+            pool=None if kv_cache_memory_bytes is None else parse_bytes(kv_cache_memory_bytes),
             free_host=None if host_memory is None else parse_bytes(host_memory),
             utilization=gpu_memory_utilization,
             other=parse_bytes(other_memory),

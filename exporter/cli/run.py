@@ -3,15 +3,14 @@
 import asyncio
 import logging
 import math
-import signal
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Callable
 
 import uvicorn
 from starlette.types import ASGIApp
+
+from exporter.cli.signals import Ending
 
 FORCED_SECONDS = 1.0
 """After a second Ctrl-C: for aborted requests to send their last chunk."""
@@ -42,10 +41,10 @@ class AppServer(uvicorn.Server):
         self.drain: Drain | None = None
         """Set once there is something to drain; None: the server ends at once."""
 
-    def run_until_signal(self, listener: socket.socket) -> None:
+    def run_until_end(self, listener: socket.socket, ending: Ending) -> None:
         """Serve on the main thread; returns after a signal or `should_exit`."""
-        with _signals_end(self):
-            self.run(sockets=[listener])
+        ending.attach(self)
+        self.run(sockets=[listener])
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if self.drain is not None:
@@ -62,21 +61,3 @@ class AppServer(uvicorn.Server):
         """In a thread of its own: asyncio would wait for those of its executor."""
         if self.drain is not None:
             threading.Thread(target=self.drain, args=(seconds,), name="drain", daemon=True).start()
-
-
-@contextmanager
-def _signals_end(server: uvicorn.Server) -> Iterator[None]:
-    """Around uvicorn's own handlers: a signal before they are set counts too.
-
-    uvicorn raises the signal that ended it once more after its shutdown; then this does nothing.
-    """
-
-    def end(number: int, frame: FrameType | None) -> None:
-        server.should_exit = True
-
-    previous = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

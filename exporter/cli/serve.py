@@ -51,9 +51,9 @@ def serve(
     gpu_devices: WatchedDevices = GpuDevices.VISIBLE,
     disable_log_stats: server.DisableLogStats = False,
 ) -> None:
-    """Serve a model over OpenAI's API, and report every block of its KV cache.
+    """Serve a model over OpenAI's API, and report its KV cache.
 
-    /metrics and /health answer while the model loads.
+    /metrics and /health answer from the start, /v1 once the model is loaded.
 
     Example: kvscope serve --model ./Qwen3-0.6B --port 8000
     """

@@ -1,7 +1,7 @@
 """`kvscope sidecar`: folds the events of engines in other processes; runs without torch."""
 
 import logging
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,9 @@ from exporter.cli.endpoints import servers_of
 from exporter.cli.gpu_devices import Gpu, GpuDevices, WatchedDevices, polling
 from exporter.cli.output import configure_logging, fail
 from exporter.cli.server_options import Host, Port
+
+if TYPE_CHECKING:
+    from exporter.gpu import GpuPoller
 
 DEFAULT_PORT = 8010
 """Not 9400, the first that comes to mind: NVIDIA's DCGM exporter listens there."""
@@ -36,14 +39,15 @@ def sidecar(
         typer.Option(
             metavar="HOST:PORT",
             help="Address of this sidecar in /targets. Default: the one Prometheus used.",
-            rich_help_panel="Server",
         ),
     ] = None,
     compat: Compat = DEFAULT_SETS,
     gpu: Gpu = True,
     gpu_devices: WatchedDevices = GpuDevices.VISIBLE,
 ) -> None:
-    """Serve metrics of engines that publish their events from other processes.
+    """Serve metrics of engines that run in other processes.
+
+    The engines publish their events: kvscope serve --event-endpoint ENDPOINT.
 
     /scrape?target=NAME is the page of one server, /targets the list of servers for Prometheus'
     http_sd_configs. /metrics is the page of the only server, or the sidecar's own state where
@@ -51,34 +55,48 @@ def sidecar(
 
     Example: kvscope sidecar --events llama=tcp://127.0.0.1:5557 --port 8010
     """
-    from exporter.cli.listen import listening, url_of
-    from exporter.cli.run import AppServer
-    from exporter.sidecar import Sidecar
-    from exporter.web.gpu import gpu_router
-    from exporter.web.sidecar_app import is_address, sidecar_app
-    from kvscope_events.wire.errors import EndpointError
-
     configure_logging()
     sets = parse_compat(compat)
     try:
         servers = servers_of(events or ())
     except ValueError as error:
         raise fail(error) from None
+    with polling(gpu, gpu_devices) as poller:
+        _run(servers, sets, poller, host, port, address)
+
+
+def _run(
+    servers: dict[str, list[str]],
+    compat: frozenset[str],
+    poller: "GpuPoller | None",
+    host: str,
+    port: int,
+    address: str | None,
+) -> None:
+    """Serve until a signal. Raises typer.Exit(2)."""
+    from exporter.cli.listen import listening, url_of
+    from exporter.cli.run import AppServer
+    from exporter.cli.signals import signals_end
+    from exporter.sidecar import Sidecar
+    from exporter.web.gpu import gpu_router
+    from exporter.web.sidecar_app import is_address, sidecar_app
+    from kvscope_events.wire.errors import EndpointError
+
     if address is not None and not is_address(address):
         raise fail(f"--address {address!r}: expected HOST:PORT")
-    with listening(host, port) as listener, polling(gpu, gpu_devices) as poller:
+    with signals_end() as ending, listening(host, port) as listener:
         try:
-            watched = Sidecar(servers, compat=sets, gpu=poller)
+            watched = Sidecar(servers, compat=compat, gpu=poller)
         except EndpointError as error:
             raise fail(f"--events: {error}") from None
         app = sidecar_app(watched, address)
         if poller is not None:
             app.include_router(gpu_router(poller))
-        watched.start()
         url = url_of(host, listener.getsockname()[1])
+        watched.start()
         _LOGGER.info("watching %s; targets: %s/targets", ", ".join(servers), url)
         try:
-            AppServer(app).run_until_signal(listener)
+            AppServer(app).run_until_end(listener, ending)
         finally:
             watched.stop()
     _LOGGER.info("stopped")

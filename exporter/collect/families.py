@@ -72,10 +72,11 @@ class Families:
         for bucket in buckets:
             exemplar = None
             if bucket.exemplar is not None:
+                wall_ns = bucket.exemplar.wall_ns
                 exemplar = Exemplar(
                     {"trace_id": bucket.exemplar.trace_id},
                     bucket.exemplar.value,
-                    round(self.wall(bucket.exemplar.time_ns), 3),
+                    round(wall_ns / 1e9, 3) if wall_ns else None,
                 )
             bound = floatToGoString(bucket.bound)  # type: ignore[no-untyped-call]
             labels = self._labels_of(row, ("le", bound))

@@ -5,22 +5,23 @@ from collections.abc import Callable, Iterable
 
 from prometheus_client.core import Metric as Family
 
+from exporter.catalogue import GROUPS
+
 logger = logging.getLogger(__name__)
 
 
 class Guard:
-    """Counts errors by part; every part that was ever read is there, at 0 from its first page."""
+    """Counts errors by group of families, all groups at 0 from the start."""
 
     def __init__(self) -> None:
-        self.errors: dict[str, int] = {}
+        self.errors: dict[str, int] = dict.fromkeys(GROUPS, 0)
 
-    def read(self, part: str, collect: Callable[[], Iterable[Family]]) -> list[Family]:
+    def read(self, group: str, collect: Callable[[], Iterable[Family]]) -> list[Family]:
         """All families of a part, or none of them."""
-        self.errors.setdefault(part, 0)
         try:
             return list(collect())
         except Exception:
-            if not self.errors[part]:  # it will be as wrong at the next scrape
-                logger.exception("part %r of the page failed and is left out", part)
-            self.errors[part] += 1
+            if not self.errors[group]:  # it will be as wrong at the next scrape
+                logger.exception("a part of the page, of group %r, failed and is left out", group)
+            self.errors[group] += 1
             return []

@@ -33,9 +33,12 @@ def collect_source(families: Families, source: Source, running: bool) -> Iterato
         yield families.column("kvscope_event_decode_errors_total", source.decode_errors)
 
 
-def collect_census(families: Families, census: Census) -> Iterator[Family]:
+def collect_census(families: Families, census: Census, tells: frozenset[str]) -> Iterator[Family]:
+    """Events that the engine can tell, and any other that came all the same."""
     counts = {event.__name__: count for event, count in census.counts.items()}
-    yield families.column("kvscope_events_total", counts)
+    told = {name: count for name, count in counts.items() if count or name in tells}
+    if told:
+        yield families.column("kvscope_events_total", told)
 
 
 def collect_pipeline(families: Families, pipeline: Pipeline) -> Iterator[Family]:

@@ -17,13 +17,11 @@ F = TypeVar("F", bound=Fold)
 class Part(Generic[F]):
     """Parts stand or fall alone: one that raises is absent, counted, and logged once."""
 
-    name: str
-    """Value of the label `part` of kvscope_collect_errors_total."""
+    group: str
+    """Of its families in the catalogue; value of the label `group` of its errors."""
     fold: type[F]
     """What it is read from; a fold that was given up takes its parts with it."""
     collect: Callable[[Families, F, Hello], Iterable[Family]]
-    compat: str | None = None
-    """Compatibility set that it belongs to; None: kvscope's own names."""
 
     def read(self, families: Families, folds: Folds, engine: Hello) -> Iterable[Family]:
         """The families as they are now; the caller holds the fold still."""

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from typing import Any
 
+from exporter.catalogue import COMPAT_SETS
 from exporter.collect.device_memory import collect_out_of_memory
 from exporter.collect.exhaustion import collect_exhaustion
 from exporter.collect.part import Part
@@ -44,29 +45,29 @@ from exporter.fold import (
 )
 
 PARTS: tuple[Part[Any], ...] = (
-    Part("engine", Introduction, collect_ready),
+    Part("requests", Introduction, collect_ready),
     Part("pool", Ledger, collect_pool),
-    Part("sizing", Ledger, collect_sizing),
-    Part("churn", Churn, collect_churn),
+    Part("pool", Ledger, collect_sizing),
+    Part("pool", Churn, collect_churn),
     Part("prefix", Cache, collect_prefix),
     Part("requests", Requests, collect_requests),
-    Part("latency", Latency, collect_latency),
-    Part("steps", Steps, collect_steps),
+    Part("requests", Latency, collect_latency),
+    Part("requests", Steps, collect_steps),
     Part("preemption", Preemption, collect_preemption),
     Part("exhaustion", Exhaustion, collect_exhaustion),
-    Part("out_of_memory", DeviceMemory, collect_out_of_memory),
-    Part("vllm_requests", Requests, collect_vllm_requests, compat="vllm"),
-    Part("vllm_pool", Ledger, collect_vllm_pool, compat="vllm"),
-    Part("vllm_prefix", Cache, collect_vllm_prefix, compat="vllm"),
-    Part("vllm_latency", Latency, collect_vllm_latency, compat="vllm"),
-    Part("vllm", Vllm, collect_vllm, compat="vllm"),
-    Part("legacy_pool", Ledger, collect_legacy_pool, compat="vllm-legacy"),
-    Part("legacy_prefix", Cache, collect_legacy_prefix, compat="vllm-legacy"),
-    Part("legacy_requests", Requests, collect_legacy_requests, compat="vllm-legacy"),
-    Part("legacy_latency", Latency, collect_legacy_latency, compat="vllm-legacy"),
+    Part("device_memory", DeviceMemory, collect_out_of_memory),
+    Part("vllm", Requests, collect_vllm_requests),
+    Part("vllm", Ledger, collect_vllm_pool),
+    Part("vllm", Cache, collect_vllm_prefix),
+    Part("vllm", Latency, collect_vllm_latency),
+    Part("vllm", Vllm, collect_vllm),
+    Part("vllm-legacy", Ledger, collect_legacy_pool),
+    Part("vllm-legacy", Cache, collect_legacy_prefix),
+    Part("vllm-legacy", Requests, collect_legacy_requests),
+    Part("vllm-legacy", Latency, collect_legacy_latency),
 )
 
 
 def parts_of(compat: Collection[str]) -> tuple[Part[Any], ...]:
     """The parts of kvscope's own names, and those of the compatibility sets asked for."""
-    return tuple(part for part in PARTS if part.compat is None or part.compat in compat)
+    return tuple(part for part in PARTS if part.group not in COMPAT_SETS or part.group in compat)

@@ -18,8 +18,8 @@ class Fold:
     name: ClassVar[str]
     """Value of the label `fold`; unique."""
 
-    def __init__(self, handlers: Handlers) -> None:
-        self.handlers = handlers
+    def __init__(self, handlers: Handlers | None = None) -> None:
+        self.handlers = handlers or {}
         self.batch = Batch(0, 0, [])
         """The one under way, for its times: `time_ns` for what lies within the stream, `arrived_ns`
         for what is compared with our clock."""

@@ -10,7 +10,7 @@ class Exemplar(NamedTuple):
 
     trace_id: str
     value: float
-    time_ns: int  # monotonic
+    wall_ns: int  # of the engine; 0: not known
 
 
 class Bucket(NamedTuple):
@@ -38,9 +38,9 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += count
         self.total += value * count
 
-    def mark(self, value: float, trace_id: str, time_ns: int) -> None:
+    def mark(self, value: float, trace_id: str, wall_ns: int) -> None:
         """Make an observation the exemplar of its bucket."""
-        self.exemplars[bisect_left(self.bounds, value)] = Exemplar(trace_id, value, time_ns)
+        self.exemplars[bisect_left(self.bounds, value)] = Exemplar(trace_id, value, wall_ns)
 
     def at(self, bounds: Sequence[float]) -> list[Bucket]:
         """The cumulative buckets at `bounds`, all of them bounds of this histogram, and +Inf."""
@@ -51,7 +51,7 @@ class Histogram:
         newest: Exemplar | None = None
         for own, own_count, exemplar in zip(self.bounds, self.counts, self.exemplars, strict=True):
             count += own_count
-            if exemplar is not None and (newest is None or exemplar.time_ns >= newest.time_ns):
+            if exemplar is not None and (newest is None or exemplar.wall_ns >= newest.wall_ns):
                 newest = exemplar
             if own == bound:
                 buckets.append(Bucket(bound, count, newest))

@@ -96,7 +96,7 @@ class Latency(Fold):
                 gap = (now_ns - self._cohort_ns) / 1e9
                 self.inter_token.observe(gap, len(emitted))
                 if self._cohort_trace:
-                    self.inter_token.mark(gap, self._cohort_trace, now_ns)
+                    self.inter_token.mark(gap, self._cohort_trace, self.batch.wall_ns)
                 self._cohort_ns = now_ns
         elif emitted:
             self._regroup(emitted)
@@ -119,7 +119,7 @@ class Latency(Fold):
                     self._cohort_trace = trace_id
                     if last_ns is not None:
                         gap = (now_ns - last_ns) / 1e9
-                        self.inter_token.mark(gap, trace_id, now_ns)
+                        self.inter_token.mark(gap, trace_id, self.batch.wall_ns)
         self._cohort = emitted
         self._cohort_ns = now_ns
 
@@ -136,4 +136,4 @@ class Latency(Fold):
         histogram.observe(seconds)
         trace_id = self._traces.get(request)
         if trace_id is not None:
-            histogram.mark(seconds, trace_id, self.batch.time_ns)
+            histogram.mark(seconds, trace_id, self.batch.wall_ns)

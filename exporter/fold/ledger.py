@@ -171,6 +171,7 @@ class Ledger(Fold):
         if not self.known:
             return
         ref_counts, hashes = self._ref_counts, self._hashes
+        taken = 0
         for block in self._existing(event.blocks):
             if ref_counts[block]:
                 self.violations += 1  # handed out twice
@@ -180,8 +181,9 @@ class Ledger(Fold):
                 hashes[block] = None
                 self._lru.pop(block, None)
             ref_counts[block] = 1
-            self.num_active += 1
-            self._references += 1
+            taken += 1
+        self.num_active += taken
+        self._references += taken
 
     def _shared(self, event: BlocksShared) -> None:
         if not self.known:
@@ -245,19 +247,31 @@ class Ledger(Fold):
     def _released(self, event: BlocksReleased) -> None:
         if not self.known:
             return
-        hashes, lru = self._hashes, self._lru
+        ref_counts, hashes, lru = self._ref_counts, self._hashes, self._lru
+        ended = 0
         for block in self._existing(event.cached):
+            if ref_counts[block] == 1 and hashes[block] is not None:  # as it should be
+                ref_counts[block] = 0
+                lru[block] = None
+                ended += 1
+                continue
             left = self._drop_reference(block)
             if left == 0 and hashes[block] is not None:
                 lru[block] = None
             elif left >= 0:
                 self.violations += 1  # still referenced, or nothing in it to find
         for block in self._existing(event.free):
+            if ref_counts[block] == 1 and hashes[block] is None:  # as it should be
+                ref_counts[block] = 0
+                ended += 1
+                continue
             left = self._drop_reference(block)
             if left > 0 or (left == 0 and hashes[block] is not None):
                 self.violations += 1  # still referenced, or its content got lost
             if left == 0:
                 hashes[block] = None
+        self.num_active -= ended
+        self._references -= ended
         for block in self._existing(event.shared):
             if self._drop_reference(block) == 0:
                 self.violations += 1  # that was the last reference

@@ -123,14 +123,16 @@ class Requests(Fold):
             self._victims.discard(event.sequence)
             self.sequences_waiting -= 1
             return
-        others = self._unpreempted.get(request, 1) - 1
-        self._unpreempted[request] = others
         if event.queue_ns is None:
             self.sequences_waiting -= 1
+        else:
+            self.sequences_running -= 1
+        others = self._unpreempted.get(request)
+        if others is None:  # from before a gap
             return
-        self.sequences_running -= 1
-        if not others:  # victims are left, or nothing: then RequestFinished follows
-            self._wait(request)
+        self._unpreempted[request] = others - 1
+        if others == 1 and request not in self._since_ns:
+            self._wait(request)  # victims are left, or nothing: then RequestFinished follows
 
     def _finished(self, event: RequestFinished) -> None:
         request = event.request

@@ -8,6 +8,7 @@ import yaml
 
 from alerts.rule import Alert
 from alerts.rules import alerts
+from alerts.timing import seconds_of
 from tests.alerts.tools import ALERTMANAGER, run
 
 FILES = sorted(ALERTMANAGER.glob("*.yml"))
@@ -40,6 +41,16 @@ def test_the_example_is_the_configuration_with_addresses() -> None:
     addresses = [receiver.pop("webhook_configs", None) for receiver in example["receivers"]]
     assert example == plain
     assert [bool(address) for address in addresses] == [True, True, False]
+
+
+def test_replicas_behind_one_cause_make_one_message() -> None:
+    """Nobody is called once for each server: not by a group of its own, not by too short a wait."""
+    root: Any = yaml.safe_load((ALERTMANAGER / "alertmanager.yml").read_text())["route"]
+    assert root["group_by"] == ["alertname", "model_name", "cluster", "namespace"]
+    waits = [route["group_wait"] for route in (root, *root["routes"]) if "group_wait" in route]
+    assert all(10 <= seconds_of(wait) <= 30 for wait in waits)
+    for route in root["routes"]:
+        assert "group_by" not in route
 
 
 def test_inhibition_asks_for_labels_that_alerts_have() -> None:

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
-from alerts.kubernetes import SCRAPE_INTERVAL, SCRAPE_TIMEOUT, manifests
 from alerts.rules import mapping
 from alerts.thresholds import JOB
+from deploy.manifests import SCRAPE_INTERVAL, SCRAPE_TIMEOUT, manifests
 from tests.repo.checkout import ROOT
 
 FOLDER = ROOT / "deploy" / "kubernetes"
@@ -20,7 +20,7 @@ CONFIG_MAP_BYTES = 1_000_000
 
 def test_the_committed_files_are_what_the_generator_writes() -> None:
     committed = {path.name: path.read_text() for path in FOLDER.glob("*.yaml")}
-    assert committed == FILES, "run `python -m alerts`"
+    assert committed == FILES, "run `python -m deploy`"
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -1,7 +1,7 @@
 """Every alert, from a real fault to the webhook and back: one run, faults side by side.
 
 Prometheus evaluates the shipped rules with durations divided by 60; Alertmanager has the shipped
-example without inhibition, which another test sees.
+example without inhibition, which another test covers.
 """
 
 import itertools
@@ -237,6 +237,8 @@ def test_the_worst_of_a_topic_speaks_alone(tmp_path: Path) -> None:
         alert("KvscopeKvPoolSaturated", "warning", "kv-pool", here | {"instance": "b:8000"}),
         alert("KvscopeTargetDown", "critical", "target", {"job": "kvscope", "instance": "c:8000"}),
         alert("KvscopeEngineStalled", "critical", "engine", here | {"instance": "d:8000"}),
+        alert("KvscopeDeviceOom", "critical", "device-memory", here | {"instance": "e:8000"}),
+        alert("KvscopeDeviceOomRisk", "warning", "device-memory", gpu | {"instance": "f:8000"}),
     ]
     silenced = [
         alert("KvscopeKvPoolSaturated", "warning", "kv-pool", here),
@@ -244,6 +246,12 @@ def test_the_worst_of_a_topic_speaks_alone(tmp_path: Path) -> None:
         alert("KvscopeXidInfo", "info", "gpu-errors", gpu),
         alert("KvscopeGpuLost", "critical", "gpu", gpu | {"instance": "c:8000"}),
         alert("KvscopePreemptionStorm", "critical", "kv-pool", here | {"instance": "d:8000"}),
+        alert("KvscopeSourceDown", "warning", "exporter", here | {"instance": "d:8000"}),
+        alert("KvscopeDeviceOomRetried", "warning", "device-memory", here | {"instance": "e:8000"}),
+        *(
+            alert(f"Kvscope{name}", "warning", "device-memory", gpu | {"instance": "e:8000"})
+            for name in ("DeviceOomRisk", "DeviceAllocationRetries", "ForeignProcessGrew")
+        ),
     ]
     with webhook() as hook, alertmanager(tmp_path, hook.url, inhibit=True) as url:
         for batch in (loud, silenced):

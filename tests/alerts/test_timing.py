@@ -2,9 +2,8 @@
 
 import pytest
 
-from alerts.promql import matching, series
 from alerts.timing import Timing, seconds_of
-from alerts.yaml_text import to_yaml
+from monitoring.selectors import bucket, series
 
 
 def test_nothing_is_shortened_unless_asked() -> None:
@@ -38,9 +37,16 @@ def test_selectors_know_the_catalogue() -> None:
     with pytest.raises(KeyError, match="has no state='sleeping'"):
         series("kvscope_requests", state="sleeping")
     with pytest.raises(KeyError, match="has no colour"):
-        matching("kvscope_requests", "colour", ("red",))
+        series("kvscope_requests", colour="red")
 
 
-def test_what_has_no_yaml_here_is_refused() -> None:
-    with pytest.raises(TypeError):
-        to_yaml("only a text")
+@pytest.mark.parametrize(("bound", "matcher"), [(2.5, 'le="2.5"'), (5, 'le=~"5([.]0)?"')])
+def test_a_bucket_is_found_however_its_bound_is_spelled(bound: float, matcher: str) -> None:
+    """Prometheus 2 keeps `5`, Prometheus 3 makes it `5.0`."""
+    family = "kvscope_time_to_first_token_seconds"
+    assert bucket(family, bound, 'job="x"') == f'{family}_bucket{{{matcher},job="x"}}'
+
+
+def test_a_bucket_that_is_not_there_is_refused() -> None:
+    with pytest.raises(KeyError, match=r"no bucket of 2\.4; it has 0\.005, "):
+        bucket("kvscope_time_to_first_token_seconds", 2.4)

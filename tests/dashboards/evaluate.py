@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from dashboards.boards import FOLDER
+from dashboards.generate import FOLDER
 from tests.alerts.tools import promtools, run
 from tests.dashboards.promql import VARIABLE
 

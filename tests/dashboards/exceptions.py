@@ -1,8 +1,10 @@
 """What is not shown, and what may be empty: data, each with its reason."""
 
 NOT_SHOWN = {
-    "kvscope_build_info": "a version, not a state; `kvscope doctor` and the page tell it",
+    "kvscope_build_info": "a version, not a state; `kvscope doctor` and the page show it",
     "kvscope_events_total": "for debugging the exporter; lost events are shown instead",
+    "kvscope_host_memory_working_set_bytes": "for comparison with a kubelet; the kernel goes by "
+    "what cannot be reclaimed, which is shown",
     "kvscope_gpu_memory_free_bytes": "is the component `free`",
     "kvscope_gpu_memory_used_bytes": "is the ratio, and total less the component `free`",
     "kvscope_gpu_memory_reserved_bytes": "is the component `driver_reserved`",

@@ -20,9 +20,9 @@ SENTINELS = {
 WINDOWS = {
     timedelta(minutes=4, seconds=13): "rate",
     timedelta(hours=1, minutes=1, seconds=1): "all",
-    timedelta(minutes=2): "hang",
+    timedelta(minutes=2): "stall",
 }
-"""The last is vllm_series.HANG_WINDOW, which says why it is the same at every scrape interval."""
+"""The last is STALL_WINDOW of the board for vLLM, which says why it is the same everywhere."""
 VARIABLE = re.compile(r"\$(\w+)|\$\{(\w+)(?::\w+)?\}")
 OF_PROMETHEUS = {"up", "ALERTS", "ALERTS_FOR_STATE"}
 OF_THE_TARGET = {"job", "instance"}

@@ -1,7 +1,7 @@
 """`python -m tests.dashboards.stage FOLDER`: `kvscope demo` on a GPU that is not there.
 
 The engine is real, as is its exporter; NVML is the simulated one, and what torch would say of a
-CUDA device is told in its stead. A file `oom` in FOLDER makes the next step run out of memory, and
+CUDA device is made up. A file `oom` in FOLDER makes the next step run out of memory, and
 torch have one more retry; the simulated hardware's state is FOLDER/nvml.state.
 """
 

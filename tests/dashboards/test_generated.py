@@ -3,13 +3,15 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dashboards.boards import BOARDS, FOLDER, as_json
-from dashboards.queries import series
-from tests.repo.checkout import ROOT
+from dashboards.generate import BOARDS, FOLDER, as_json
+from dashboards.kit.queries import series
+from tests.repo.checkout import ROOT, python_files, relative
+from tests.repo.test_imports import everywhere, of_package
 
 FILES = sorted(FOLDER.glob("*.json"))
 
@@ -71,6 +73,14 @@ def test_a_typo_in_a_query_is_an_error_of_the_generator() -> None:
         series("kvscope_kv_blocks", basis="active")
 
 
+@pytest.mark.parametrize("path", python_files("dashboards", "monitoring"), ids=relative)
+def test_boards_and_what_they_stand_on_know_nothing_of_alerts(path: Path) -> None:
+    names = everywhere(path)
+    assert not of_package(names, "alerts", "deploy", "engine", "tests")
+    if path.is_relative_to(ROOT / "monitoring"):
+        assert not of_package(names, "dashboards")
+
+
 def test_generating_needs_no_torch() -> None:
-    code = "import sys; sys.modules['torch'] = None; import runpy; import dashboards.boards"
+    code = "import sys; sys.modules['torch'] = None; import runpy; import dashboards.generate"
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], cwd=ROOT, check=True)

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from dashboards.boards import BOARDS, FOLDER
+from dashboards.generate import BOARDS, FOLDER
 from tests.dashboards.exceptions import (
     COMES_AND_GOES,
     NOT_ON_THIS_MACHINE,

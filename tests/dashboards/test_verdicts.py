@@ -5,15 +5,17 @@ from pathlib import Path
 
 import pytest
 
+from alerts.objectives import Objectives
 from alerts.slo import ERRORS, slo_groups
 from alerts.timing import Timing
-from dashboards.boards import BOARDS
-from dashboards.queries import process
+from dashboards.generate import BOARDS
+from dashboards.kit.queries import every_engine
+from monitoring import formulas
 from tests.dashboards.evaluate import board, check, query
 
 SICK, WELL = (f'model_name="{m}",instance="{m}:8000",engine="0",job="kvscope"' for m in "ab")
 CARD_1, CARD_2 = (f'gpu="{i}",uuid="GPU-{i}",job="kvscope"' for i in "12")
-SERVERS = {f'kvscope_host_memory_bytes{{kind="resident",{who}}}': "1x200" for who in (SICK, WELL)}
+SERVERS = {f'kvscope_source_up{{source="inprocess",{who}}}': "1x200" for who in (SICK, WELL)}
 
 
 def finished(who: str, **values: str) -> dict[str, str]:
@@ -53,7 +55,7 @@ def test_what_clients_did_is_no_error(tmp_path: Path) -> None:
 
 def test_the_error_ratio_counts_what_the_service_level_counts() -> None:
     pattern = re.compile(r'kvscope_requests_(\w+)_total\{reason=~?"([\w|]+)"')
-    group, _ = slo_groups(Timing())
+    group, _ = slo_groups(Timing(), Objectives())
     (rule,) = (
         rule
         for rule in group.rules
@@ -90,6 +92,16 @@ def test_a_busy_engine_that_stops_stepping_hangs_at_once(tmp_path: Path) -> None
 
 
 @pytest.mark.promtool
+def test_a_scrape_that_is_old_does_not_make_an_engine_look_old(tmp_path: Path) -> None:
+    """Scraped every 90 s, it stepped at each scrape; the last one is 70 s ago."""
+    last = "kvscope_last_step_timestamp_seconds"
+    labels = f"{{{SICK}}}"
+    series = {f"{last}{labels}": "0+90x20"}
+    answers = {formulas.age(last): {labels: 0.0}, f"time() - {last}": {labels: 70.0}}
+    check(tmp_path, series, answers, at="700s", every="90s")
+
+
+@pytest.mark.promtool
 def test_gpus_are_those_of_servers_that_serve_the_model(tmp_path: Path) -> None:
     headroom, peak = "kvscope_gpu_memory_headroom_bytes", "kvscope_gpu_activation_peak_bytes"
     series = {
@@ -112,7 +124,9 @@ def test_every_query_about_gpus_follows_the_choice_of_model() -> None:
         for panel in board(uid.removeprefix("kvscope-"))["panels"]:
             for target in panel.get("targets", []):
                 if "kvscope_gpu_" in target["expr"]:
-                    assert process() in target["expr"], f"{uid} {panel['id']} {target['refId']}"
+                    assert every_engine() in target["expr"], (
+                        f"{uid} {panel['id']} {target['refId']}"
+                    )
 
 
 def test_alerts_of_other_servers_draw_no_bars() -> None:
@@ -146,11 +160,11 @@ def test_mig_instances_of_two_cards_are_two(tmp_path: Path) -> None:
 
 
 @pytest.mark.promtool
-def test_what_the_exporter_costs_is_that_of_one_server(tmp_path: Path) -> None:
+def test_what_the_exporter_costs_is_that_of_one_engine(tmp_path: Path) -> None:
     family = "kvscope_fold_seconds_total"
     series = {
-        f'{family}{{fold="{fold}",instance="{server}:8000",job="kvscope"}}': f"0+{growth}x200"
-        for server, growth in (("a", 1), ("b", 2))
+        f'{family}{{fold="{fold}",source="inprocess",{who}}}': f"0+{growth}x200"
+        for who, growth in ((SICK, 1), (WELL, 2))
         for fold in ("ledger", "steps")
     }
     answer = {'{fold="ledger"}': 0.4, '{fold="steps"}': 0.4}

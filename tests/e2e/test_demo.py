@@ -14,13 +14,11 @@ PATIENCE_SECONDS = 120.0
 
 
 def scrape(url: str) -> dict[str, float]:
-    """Sums by name, and the usage by basis."""
+    """Sums by name."""
     sums: dict[str, float] = {}
     for family in text_string_to_metric_families(httpx.get(f"{url}/metrics", timeout=5).text):
         for sample in family.samples:
-            basis = sample.labels.get("basis")
-            name = f"{sample.name}/{basis}" if basis else sample.name
-            sums[name] = sums.get(name, 0) + sample.value
+            sums[sample.name] = sums.get(sample.name, 0) + sample.value
     return sums
 
 
@@ -44,7 +42,7 @@ def test_demo_shows_pressure_that_comes_and_goes() -> None:
         while not (len(usages) > 10 and rose_and_fell(usages)):
             assert time.monotonic() < deadline, f"usage did not rise and fall: {usages}"
             last = scrape(url)
-            usages.append(last.get("kvscope_kv_usage_ratio/active", 0.0))
+            usages.append(last.get("kvscope_kv_active_ratio", 0.0))
             time.sleep(0.3)
         process.send(signal.SIGINT)
         assert process.wait(PATIENCE_SECONDS) == 0

@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 
 from exporter.cli.app import app
 from tests.support.checkpoints import make_checkpoint
-from tests.support.process import kvscope
 
 SMALL_POOL = ("--num-gpu-blocks-override", "64")
 
@@ -56,6 +55,8 @@ def test_every_option_of_every_command_has_a_variable() -> None:
         "serve": ("MODEL", "ENABLE_PREFIX_CACHING", "DISABLE_LOG_STATS", "API_KEY"),
         "demo": ("PORT", "DURATION"),
         "load": ("URL", "API_KEY", "MAX_TOKENS"),
+        "plan": ("MODEL", "GPU"),
+        "sidecar": ("EVENTS", "PORT", "COMPAT"),
     }.items():
         result = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "300"})
         for option in options:
@@ -86,7 +87,19 @@ def test_a_pool_larger_than_the_memory_is_refused_with_the_numbers() -> None:
         (("--max-model-len", "100000"), "over the checkpoint's 4096 positions"),
         (("--max-num-seqs", "100", "--max-num-batched-tokens", "10"), "max_num_batched_tokens"),
         (("--compat", "bogus"), "'bogus' is unknown; expected vllm, vllm-legacy, or none"),
-        (("--metrics-port", "0", "--disable-log-stats"), "--metrics-port"),
+        (("--metrics-port", "0", "--disable-log-stats"), "with --disable-log-stats: drop one"),
+        (
+            ("--metrics-port", "0", "--no-exporter", "--event-endpoint", "tcp://127.0.0.1:0"),
+            "with --no-exporter: drop one",
+        ),
+        (("--no-exporter",), "add --event-endpoint, or give --disable-log-stats instead"),
+        (
+            ("--event-endpoint", "tcp://127.0.0.1:0", "--disable-log-stats"),
+            "nothing to publish with --disable-log-stats",
+        ),
+        (("--event-endpoint", "tcp://192.0.2.1:5557"), "not a loopback address"),
+        (("--event-endpoint", "nonsense"), "not an endpoint of the wire"),
+        (("./here", "--model", "./there"), "two models, ./here and --model ./there: give one"),
         (("--api-key", ""), "api_key must not be empty"),
         (("--host", "a..b"), "cannot listen on a..b"),
         (("--host", "192.0.2.1"), "cannot listen on 192.0.2.1"),
@@ -141,11 +154,34 @@ def test_a_device_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch)
     assert "no CUDA device" in refusal("--device", "cuda")
 
 
-@pytest.mark.slow
-def test_a_failing_process_writes_one_line(tmp_path: Path) -> None:
-    with kvscope("serve", "--port", "0", "--model", str(tmp_path)) as process:
-        assert process.wait(60) == 2
-    assert process.lines == [
-        f"kvscope: {tmp_path}: no config.json; give the folder that save_pretrained or the "
-        "download wrote\n"
-    ]
+def test_the_model_is_an_argument_or_an_option(tmp_path: Path) -> None:
+    here, there = str(tmp_path / "here"), str(tmp_path / "there")
+    assert f"{here}: no such folder" in refusal(here)
+    assert f"{here}: no such folder" in refusal("--model", here)
+    assert f"{here}: no such folder" in refusal(here, "--model", here)
+    result = serve(here, KVSCOPE_MODEL=there)
+    assert f"{here}: no such folder" in result.output, "what is on the command line wins"
+
+
+def test_the_page_has_the_names_of_current_vllm_alone_by_default() -> None:
+    result = CliRunner().invoke(app, ["serve", "--help"], env={"COLUMNS": "200"})
+    assert "KVSCOPE_COMPAT; default: vllm]" in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "--events is missing"),
+        (("--events", "tcp://127.0.0.1:5557", "--events", "tcp://127.0.0.1:5557"), "given twice"),
+        (("--events", "nonsense"), "no endpoint in it"),
+        (("--events", "a=tcp://192.0.2.1:5557"), "not a loopback address"),
+        (("--events", "a=tcp://127.0.0.1:5557", "--address", "a b"), "expected HOST:PORT"),
+        (("--events", "a=tcp://127.0.0.1:5557", "--compat", "bogus"), "'bogus' is unknown"),
+        (("--events", "a=tcp://127.0.0.1:5557", "--host", "192.0.2.1"), "cannot listen on"),
+    ],
+)
+def test_what_a_sidecar_cannot_watch_is_one_line(arguments: tuple[str, ...], says: str) -> None:
+    result = CliRunner().invoke(app, ["sidecar", "--port", "0", "--no-gpu", *arguments])
+    assert result.exit_code == 2, result.output
+    (line,) = [line for line in result.output.splitlines() if line.startswith("kvscope: ")]
+    assert says in line

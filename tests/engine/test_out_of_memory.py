@@ -134,9 +134,9 @@ def test_attention_of_cudnn_that_fails_where_memory_is_scarce_is_out_of_memory(
 def test_a_thousand_failed_steps_make_one_line_of_log(caplog: pytest.LogCaptureFixture) -> None:
     log = OutOfMemoryLog()
     with caplog.at_level(logging.WARNING, logger="engine.oom"):
-        log.say(DeviceOutOfMemoryError(512), 64)
+        log.log(DeviceOutOfMemoryError(512), 64)
         for _ in range(1000):
-            log.say(DeviceOutOfMemoryError(None), None)
+            log.log(DeviceOutOfMemoryError(None), None)
     assert caplog.messages == [
         "out of device memory: 512 bytes wanted; next step: at most 64 tokens"
     ]
@@ -148,10 +148,10 @@ def test_the_log_tells_how_much_it_left_out(
     log, now = OutOfMemoryLog(), 100.0
     monkeypatch.setattr("engine.oom.time.monotonic", lambda: now)
     for _ in range(3):
-        log.say(DeviceOutOfMemoryError(None), 8)
+        log.log(DeviceOutOfMemoryError(None), 8)
     now += 1.0
     with caplog.at_level(logging.WARNING, logger="engine.oom"):
-        log.say(DeviceOutOfMemoryError(None), None)
+        log.log(DeviceOutOfMemoryError(None), None)
     assert caplog.messages[-1] == (
         "out of device memory; the smallest step does not fit, its request ends with an error "
         "(2 more since the last line)"

@@ -48,7 +48,10 @@ MEMORY = DeviceMemorySampled(
 
 STEPS: tuple[list[EngineEvent], ...] = (
     [
-        PoolCreated(10, 4, 4096, 1, {"total": 65_536, "kv_pool": 40_960, "unclaimed": 24_576}),
+        PoolCreated(
+            *(10, 4, 4096, 1),
+            {"total": 65_536, "requested": 58_982, "kv_pool": 40_960, "unclaimed": 24_576},
+        ),
         RequestRejected("queue_full"),
         RequestArrived(0, 9, 8, "tenant", TRACE),
         SequenceAdded(0, 0, 9, 8),

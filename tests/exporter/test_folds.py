@@ -5,6 +5,7 @@ from typing import get_args
 import pytest
 
 from exporter import fold
+from exporter.collect.engine_memory import EngineMemory
 from exporter.fold import Census, Churn, DeviceMemory, Fold, Preemption, Steps
 from kvscope_events.events import (
     AllocationFailed,
@@ -125,24 +126,28 @@ def test_device_memory_keeps_the_newest_sample_of_each_device_and_the_largest_pe
         )
         memory.on_batch(batch_of(event, time_ns=time * second))
     memory.on_batch(batch_of(DeviceMemorySampled(2, None, 1, 1), time_ns=2 * second))
-    assert {uuid: event.pid for uuid, event in memory.fresh(4 * second).items()} == {
+    engines = EngineMemory([memory.samples()], [memory.activation_peaks])
+    newest = {uuid: history[-1].event.pid for uuid, history in memory.samples().items()}
+    assert newest == {
         "GPU-0": 1,
         None: 2,
     }
     assert memory.activation_peaks == {"GPU-0": 9}
-    nearest = memory.nearest("GPU-0", second + 1)
+    nearest = engines.nearest("GPU-0", second + 1)
     assert nearest is not None
     assert nearest.alloc_retries == 0
-    assert memory.nearest("GPU-0", 14 * second) is None
-    assert memory.nearest("GPU-1", second) is None
-    assert set(memory.fresh(13 * second)) == {"GPU-0"}, "the silent one is forgotten"
+    assert engines.nearest("GPU-0", 14 * second) is None
+    assert engines.nearest("GPU-1", second) is None
+    assert set(engines.fresh(12 * second)) == {"GPU-0"}
+    assert not engines.fresh(14 * second), "the silent one is forgotten"
 
 
 def test_device_memory_is_joined_on_the_clock_of_the_reader() -> None:
     memory = DeviceMemory()
-    memory.on_batch(Batch(0, 5, [DeviceMemorySampled(1, None, 0, 0)], 0, 10**12))
-    assert memory.nearest(None, 10**12) is not None
-    assert memory.nearest(None, 5) is None
+    memory.on_batch(Batch(0, 5, [DeviceMemorySampled(1, "GPU-0", 0, 0)], 0, 10**12))
+    engines = EngineMemory([memory.samples()], [])
+    assert engines.nearest("GPU-0", 10**12) is not None
+    assert engines.nearest("GPU-0", 5) is None
 
 
 def test_out_of_memory_is_counted_by_what_was_done() -> None:
@@ -165,3 +170,21 @@ def test_the_census_counts_types_alike_by_batch_and_one_by_one() -> None:
         one.apply(event)
     assert one.counts == many.counts
     assert sum(one.counts.values()) == 3
+
+
+def test_engines_on_one_device_are_added_up_and_their_largest_step_counts() -> None:
+    memories = []
+    for pid, peak in ((1, 5), (2, 9)):
+        memory = DeviceMemory()
+        sample = DeviceMemorySampled(
+            pid, "GPU-0", 10 * pid, 1, allocated_bytes=100 * pid, activation_peak_bytes=peak
+        )
+        memory.on_batch(batch_of(sample, time_ns=1))
+        memories.append(memory)
+    engines = EngineMemory(
+        [memory.samples() for memory in memories], [m.activation_peaks for m in memories]
+    )
+    both = engines.fresh(1)["GPU-0"]
+    assert (both.weights_bytes, both.allocated_bytes, both.reserved_bytes) == (30, 300, None)
+    assert engines.pids("GPU-0", 1) == {1, 2}
+    assert engines.activation_peaks == {"GPU-0": 9}

@@ -83,7 +83,7 @@ def break_part(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         raise ZeroDivisionError("on purpose")
 
     changed = tuple(
-        Part(part.name, part.fold, broken, part.compat) if part.name == name else part  # type: ignore[arg-type]
+        Part(part.group, part.fold, broken) if part.group == name else part  # type: ignore[arg-type]
         for part in parts.PARTS
     )
     monkeypatch.setattr(parts, "PARTS", changed)

@@ -37,6 +37,7 @@ def query(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Query]:
     bus = EventBus()
     exporter = in_process(bus.subscribe())
     bus.emit(HELLO)
+    bus.flush()
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

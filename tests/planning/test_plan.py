@@ -227,7 +227,7 @@ def test_many_rows_of_logits_can_be_the_peak() -> None:
 
 
 def test_the_grid_says_what_fits() -> None:
-    plan = make_plan(QWEN3_30B_A3B, memory=Memory(told=40 * GIB), max_model_len=16_384)
+    plan = make_plan(QWEN3_30B_A3B, memory=Memory(pool=40 * GIB), max_model_len=16_384)
     cells = {(cell.context, cell.batch): cell for cell in grid(plan)}
     assert cells[16_384, 32].nbytes == 48 * GIB
     assert cells[16_384, 32].fits is False
@@ -236,7 +236,7 @@ def test_the_grid_says_what_fits() -> None:
 
 
 def test_paging_beats_reservation_by_what_sequences_do_not_use() -> None:
-    plan = make_plan(LLAMA_3_8B, memory=Memory(told=64 * GIB), max_model_len=8192)
+    plan = make_plan(LLAMA_3_8B, memory=Memory(pool=64 * GIB), max_model_len=8192)
     assert [row.naive for row in reservations(plan)] == [64] * 4
     assert [row.paged for row in reservations(plan)] == [512, 256, 128, 64]
     assert reservations(make_plan(LLAMA_3_8B)) == []

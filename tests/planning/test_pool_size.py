@@ -1,4 +1,4 @@
-"""The pool's size: as told, or refused with the numbers."""
+"""The pool's size: as configured, or refused with the numbers."""
 
 from typing import Any
 
@@ -17,13 +17,13 @@ def blocks(*, bytes_per_block: int = 1000, **cache: Any) -> int:
     return sizer.size(SCHEDULER, footprint, lambda: pytest.fail("a CPU is not measured")).num_blocks
 
 
-def test_as_told_in_blocks_or_bytes() -> None:
+def test_as_configured_in_blocks_or_bytes() -> None:
     assert blocks(num_gpu_blocks_override=7) == 7
     assert blocks(kv_cache_memory_bytes=9999) == 9
     assert blocks(num_gpu_blocks_override=8, kv_cache_memory_bytes=1) == 8
 
 
-def test_untold_on_a_cpu_it_is_what_can_be_of_use() -> None:
+def test_unconfigured_on_a_cpu_it_is_what_can_be_of_use() -> None:
     assert blocks() == 4 * 7
 
 

@@ -128,7 +128,7 @@ def test_a_simulated_cuda_device_agrees_with_the_plan(checkpoint: Path) -> None:
         checkpoint,
         *("--gpu-memory", "64MiB", "--activation-memory", "7MiB", "--other-memory", "20MiB"),
     )
-    assert planned["activations"]["source"] == "told"
+    assert planned["activations"]["source"] == "configured"
     assert size.num_blocks == planned["pool"]["blocks"]
     assert size.bytes_per_block == planned["bytes"]["per_block"]
     assert terms["kv_pool"] == planned["budget"]["chunked"]["kv_pool"]
@@ -140,15 +140,15 @@ def test_a_simulated_cuda_device_agrees_with_the_plan(checkpoint: Path) -> None:
 def test_the_measured_peak_is_what_the_engine_reports(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[dict[str, Any]] = []
+    given: list[dict[str, Any]] = []
 
     def runner(*arguments: Any, **settings: Any) -> ModelRunner:
-        told.append(settings)
+        given.append(settings)
         return ModelRunner(*arguments, **settings)
 
     monkeypatch.setattr("engine.build.ModelRunner", runner)
     build(checkpoint, SimulatedCuda(64 * MIB, taken=30 * MIB))
-    assert [settings["profiled_peak"] for settings in told] == [PEAK]
+    assert [settings["profiled_peak"] for settings in given] == [PEAK]
 
 
 def test_the_share_moves_the_pool_with_all_memory(checkpoint: Path) -> None:
@@ -172,7 +172,7 @@ def test_every_term_is_logged_and_published(
     assert created.memory_terms == engine.pool_size.terms
 
 
-def test_a_told_size_has_no_terms_but_its_peak_is_measured(checkpoint: Path) -> None:
+def test_a_configured_size_has_no_terms_but_its_peak_is_measured(checkpoint: Path) -> None:
     bus = EventBus()
     subscription = bus.subscribe()
     memory = SimulatedCuda(64 * MIB, neighbour=40 * MIB)  # less free than the share asks for
@@ -184,7 +184,7 @@ def test_a_told_size_has_no_terms_but_its_peak_is_measured(checkpoint: Path) -> 
     assert created.memory_terms == {}
 
 
-def test_the_largest_steps_are_those_that_a_told_pool_can_hold(
+def test_the_largest_steps_are_those_that_a_configured_pool_can_hold(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried: list[int] = []
@@ -248,7 +248,7 @@ def test_without_prefix_caching_nobody_says_that_the_cache_is_asked(checkpoint: 
 
 
 @pytest.mark.parametrize(("free", "warned"), [(6 * MIB, True), (24 * MIB, False)])
-def test_a_told_size_that_leaves_too_little_for_steps_is_warned_of(
+def test_a_configured_size_that_leaves_too_little_for_steps_is_warned_of(
     checkpoint: Path, caplog: pytest.LogCaptureFixture, free: int, warned: bool
 ) -> None:
     memory = SimulatedCuda(64 * MIB, neighbour=40 * MIB, taken=24 * MIB - free)

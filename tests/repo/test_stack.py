@@ -22,6 +22,10 @@ SERVICES: dict[str, Any] = COMPOSE["services"]
 _SETTING = re.compile(r"\$\{(\w+):-([^}]*)\}")
 DEFAULTS = dict(_SETTING.findall(GPU_TEXT)) | dict(_SETTING.findall(COMPOSE_TEXT))
 PROFILES = {profile for service in SERVICES.values() for profile in service.get("profiles", [])}
+DIFFERS = "ENGINE_MEMORY"
+"""A setting whose default the GPU overlay changes."""
+NOT_YET = "tracing"
+"""A profile that stays out of the documents until an engine sends traces."""
 WITHOUT_CLIENT = {"otel-collector", "tempo"}
 """Their images have no program that could run a health check."""
 WRITES_ITS_ROOT = {"grafana", "tempo"}
@@ -91,14 +95,22 @@ def test_mounted_files_exist_and_are_read_only(service: str) -> None:
 def test_the_example_environment_names_every_setting_with_its_default() -> None:
     lines = (ROOT / ".env.example").read_text().splitlines()
     example = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
-    assert example == DEFAULTS
+    shared = {name: default for name, default in DEFAULTS.items() if name != DIFFERS}
+    assert example == shared
+    assert f"# {DIFFERS}=" in lines, "copied as it is, it must not override one of the two files"
 
 
 def test_the_profiles_are_those_of_the_documents() -> None:
     page = (ROOT / "docs" / "stack.md").read_text()
-    assert {"demo", "tracing"} == PROFILES
-    for profile in PROFILES:
-        assert f"--profile {profile}" in page
+    assert {"demo", NOT_YET} == PROFILES
+    assert "--profile demo" in page
+    for text in (page, COMPOSE_TEXT.partition("services:")[0]):
+        assert NOT_YET not in text, "nothing sends traces"
+
+
+def test_the_start_of_an_engine_is_watched() -> None:
+    for service in ("prometheus", "alertmanager", "grafana"):
+        assert "engine" not in SERVICES[service].get("depends_on", {})
 
 
 def test_the_gpu_overlay_changes_the_engine_and_nothing_else() -> None:
@@ -164,10 +176,10 @@ def test_grafana_shows_our_dashboards_and_begins_with_the_overview() -> None:
 def test_a_trace_goes_from_the_collector_to_tempo_to_grafana() -> None:
     collector = yaml.safe_load((DEPLOY / "otel-collector" / "config.yaml").read_text())
     tempo = yaml.safe_load((DEPLOY / "tempo" / "tempo.yaml").read_text())
-    exporter = collector["exporters"]["otlp/tempo"]["endpoint"]
+    exporter = collector["exporters"]["otlp_grpc/tempo"]["endpoint"]
     received = tempo["distributor"]["receivers"]["otlp"]["protocols"]["grpc"]["endpoint"]
     assert exporter == f"tempo:{received.rpartition(':')[2]}"
-    assert collector["service"]["pipelines"]["traces"]["exporters"] == ["otlp/tempo"]
+    assert collector["service"]["pipelines"]["traces"]["exporters"] == ["otlp_grpc/tempo"]
     sources = DEPLOY / "grafana" / "provisioning" / "datasources"
     (source,) = yaml.safe_load((sources / "tempo.yml").read_text())["datasources"]
     assert source["url"] == f"http://tempo:{tempo['server']['http_listen_port']}"

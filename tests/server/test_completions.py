@@ -162,6 +162,24 @@ def test_a_stop_string_ends_the_engines_work_too(server: Server) -> None:
     assert server.metric("kvscope_requests_finished_total", reason="stop") == before + 1
 
 
+def test_a_stop_string_ends_one_choice_while_the_others_go_on(server: Server) -> None:
+    body = {"prompt": "dice", "n": 3, "seed": 7, "max_tokens": 60, "ignore_eos": True}
+    texts = [choice["text"] for choice in server.post(PATH, body).json()["choices"]]
+    only_here = set(texts[1][1:]) - set(texts[0] + texts[2] + texts[1][0])
+    stop = min(only_here, key=texts[1].index)
+    before = server.metric("kvscope_requests_finished_total", reason="length")
+    streamed = joined(stream(server, body | {"stop": stop}))
+    for choices in (
+        server.post(PATH, body | {"stop": stop}).json()["choices"],
+        [streamed[index] for index in range(3)],
+    ):
+        assert [choice["finish_reason"] for choice in choices] == ["length", "stop", "length"]
+        assert choices[1]["text"] == texts[1][: texts[1].index(stop)]
+        assert [choices[0]["text"], choices[2]["text"]] == [texts[0], texts[2]]
+    server.wait_until_free()
+    assert server.metric("kvscope_requests_finished_total", reason="length") == before + 2
+
+
 def test_streams_never_cut_a_character(server: Server) -> None:
     server.reins.says = "né€😀".encode()
     events = stream(server, greedy("x", max_tokens=10))

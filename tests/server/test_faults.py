@@ -47,12 +47,22 @@ def test_a_full_queue_is_429_with_retry_after() -> None:
         assert server.metric("kvscope_requests_rejected_total", reason="queue_full") == 2
 
 
-def test_choices_that_do_not_all_fit_the_queue_leave_none_behind() -> None:
-    with serving(make_engine_config(max_num_seqs=1, max_num_queued_reqs=2)) as server:
-        with server.reins.held():
-            assert server.post(PATH, greedy("abc", n=8)).status_code == 429
-        wait_for(lambda: server.engine.loop.num_in_flight == 0, "none is left")
+def test_a_call_of_several_choices_waits_and_is_refused_as_one() -> None:
+    with serving(make_engine_config(max_num_seqs=1, max_num_queued_reqs=1)) as server:
+        loop: Any = server.engine.loop
+        body = greedy("abc", n=8)
+        with server.reins.held(), in_background(server, body) as running:
+            wait_for(lambda: loop._scheduler.num_running == 1, "the first call runs")
+            with in_background(server, body) as queued:
+                wait_for(lambda: server.engine.loop.num_in_flight == 2, "the second waits")
+                assert server.post(PATH, body).status_code == 429
+                assert server.engine.loop.num_in_flight == 2
+                server.reins._go.set()
+                for future in (*running, *queued):
+                    assert len(future.result().json()["choices"]) == 8
         server.wait_until_free()
+        assert server.metric("kvscope_requests_finished_total", reason="length") == 2
+        assert server.metric("kvscope_requests_rejected_total", reason="queue_full") == 1
 
 
 def test_a_failed_step_ends_every_request_with_an_error(own_server: Server) -> None:
@@ -80,7 +90,7 @@ def test_a_failed_step_ends_every_request_with_an_error(own_server: Server) -> N
     assert server.post("/reset_prefix_cache", {}).status_code == 503
     page = server.client.get("/metrics")
     assert page.status_code == 200
-    assert server.metric("kvscope_requests_finished_total", reason="error") == 7
+    assert server.metric("kvscope_requests_finished_total", reason="error") == len(bodies)
     assert server.metric("kvscope_requests_rejected_total", reason="engine_dead") == 2
     server.check_accounts()
 

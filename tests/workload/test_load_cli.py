@@ -84,7 +84,7 @@ def test_cannot_start_is_2_and_one_line(peer: Peer, free_url: str, tmp_path: Pat
     for arguments, problem in cases:
         done = run_cli(*arguments)
         assert (done.returncode, done.stdout) == (2, ""), arguments
-        assert done.stderr.startswith("kvscope load: ")
+        assert done.stderr.startswith("kvscope: ")
         assert problem in done.stderr
         assert done.stderr.count("\n") == 1
     assert peer.bodies == []

@@ -85,7 +85,7 @@ def paged_attention(
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     if attention_mask is not None or dropout or not causal:
         raise UnsupportedAttentionError(
-            f"{type(module).__name__} wants a mask, dropout or attention that is not causal"
+            f"{type(module).__name__} asks for a mask, dropout or attention that is not causal"
         )
     for name, argument in others.items():
         if argument is not None and name not in _WITHOUT_EFFECT:

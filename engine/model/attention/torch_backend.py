@@ -23,7 +23,7 @@ class TorchAttention:
         self._cache = cache
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, options: LayerOptions) -> Tensor:
-        """As `StepAttention` says."""
+        """See `StepAttention`."""
         cache, window = self._cache, options.window
         outputs: list[Tensor] = []  # (tokens, H, D) each, in the order of the flattened batch
         if self._num_decodes:

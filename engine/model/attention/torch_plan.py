@@ -14,7 +14,7 @@ from torch import Tensor
 from engine.model.step_batch import PrefillSpan, StepBatch
 
 PADDED_ELEMENTS = 1 << 16
-"""K elements a decode group may read in vain before another group is cheaper; about 40 µs."""
+"""K elements a decode group may read needlessly before another group is cheaper; about 40 µs."""
 CPU_GROUP_ELEMENTS = 1 << 19
 """K elements a decode group gathers at most on a CPU: they stay in its caches until they are used.
 

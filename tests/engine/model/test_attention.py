@@ -178,8 +178,8 @@ def test_default_scaling_is_the_same_with_and_without_softcap() -> None:
     [
         ({"s_aux": torch.zeros(2)}, "Layer passes 's_aux' to attention, which is not supported"),
         ({"position_bias": torch.zeros(2)}, "Layer passes 'position_bias' to attention"),
-        ({"dropout": 0.1}, "Layer wants a mask, dropout or attention that is not causal"),
-        ({"is_causal": False}, "Layer wants a mask, dropout or attention that is not causal"),
+        ({"dropout": 0.1}, "Layer asks for a mask, dropout or attention that is not causal"),
+        ({"is_causal": False}, "Layer asks for a mask, dropout or attention that is not causal"),
     ],
 )
 def test_refuses_what_it_does_not_compute(arguments: dict[str, object], message: str) -> None:

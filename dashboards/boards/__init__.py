@@ -1,0 +1,1 @@
+"""Dashboards by name: a folder each, a file a row, `board.py` puts the rows together."""

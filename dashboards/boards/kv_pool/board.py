@@ -1,0 +1,26 @@
+"""KV pool: one engine in depth. Who holds the blocks, how they turn over, what pressure costs."""
+
+from grafana_foundation_sdk.builders import dashboard as db
+
+from dashboards.boards.kv_pool import cost, experience, holders, size, steps, turnover, verdict
+from dashboards.kit.frame import EVERY_ENGINE, assemble, engine_variables, gpu_variable
+from dashboards.kit.links import KV_POOL
+
+
+def build() -> db.Dashboard:
+    """One engine; with several selected, counts are sums and ratios stand by engine."""
+    return assemble(
+        "KV pool",
+        KV_POOL,
+        "One engine's KV pool: will it fill, who holds its blocks, what did pressure cost?",
+        [*engine_variables(EVERY_ENGINE), gpu_variable("kvscope_gpu_up")],
+        [
+            verdict.row(),
+            holders.row(),
+            cost.row(),
+            turnover.row(),
+            experience.row(),
+            steps.row(),
+            size.row(),
+        ],
+    )

@@ -1,0 +1,64 @@
+"""KV pool: what did pressure cost, in tokens and in seconds?"""
+
+from dashboards.kit import thresholds as limits
+from dashboards.kit.frame import Row
+from dashboards.kit.panels import COUNT, PER_SECOND, RATIO, TOKENS_PER_SECOND, Q, graph
+from dashboards.kit.queries import EACH_ENGINE, ENGINE, ENGINE_LEGEND, RATE_WINDOW, rate, total
+from monitoring import formulas
+
+
+def row() -> Row:
+    recomputed = rate("kvscope_preemption_recomputed_tokens_total")
+    return Row(
+        300,
+        "What did pressure cost?",
+        [
+            graph(
+                301,
+                "Preemptions",
+                "Running requests that lost their blocks. out_of_blocks: the pool was full. "
+                "out_of_memory: the device was; open Memory and OOM risk.",
+                PER_SECOND,
+                Q(total(rate("kvscope_preemptions_total"), "cause"), "{{cause}}"),
+                colours={"out_of_blocks": "orange", "out_of_memory": "red"},
+                span=6,
+            ),
+            graph(
+                302,
+                "Tokens discarded, tokens recomputed",
+                "discarded: computed or found before the request was preempted. recomputed: what "
+                "the cache no longer had when it resumed. The gap is what the cache rescued.",
+                TOKENS_PER_SECOND,
+                Q(total(rate("kvscope_preemption_discarded_tokens_total")), "discarded"),
+                Q(total(recomputed), "recomputed"),
+                colours={"discarded": "light-blue", "recomputed": "orange"},
+                span=6,
+            ),
+            graph(
+                303,
+                "Recomputed share",
+                "Share of all computed tokens that had been computed before. Orange is "
+                "noticeable, red a storm: running requests preempt each other. Lower "
+                "--max-num-seqs until it is gone.",
+                RATIO,
+                Q(
+                    formulas.recomputed_share(RATE_WINDOW, EACH_ENGINE, ENGINE),
+                    ENGINE_LEGEND,
+                ),
+                steps=limits.RECOMPUTED_SHARE,
+                span=6,
+            ),
+            graph(
+                304,
+                "Requests standing still",
+                "How many preempted requests wait, on average: seconds of waiting per second, "
+                "added when they resume. Each is a reply that stopped midway.",
+                COUNT,
+                Q(total(rate("kvscope_preemption_stalled_seconds_total")), "preempted"),
+                colours={"preempted": "orange"},
+                steps=limits.STALLED_REQUESTS,
+                axis="requests",
+                span=6,
+            ),
+        ],
+    )

@@ -1,0 +1,60 @@
+"""KV pool: what do users feel?"""
+
+from dashboards.kit import thresholds as limits
+from dashboards.kit.frame import Row
+from dashboards.kit.panels import Q, heat, quantiles
+from dashboards.kit.queries import buckets, mean, quantile
+
+
+def row() -> Row:
+    return Row(
+        500,
+        "What do users feel?",
+        [
+            heat(
+                501,
+                "Time to first token",
+                "From arrival to the first token; the more a cell stands out, the more requests. "
+                "A second band above the first: some requests wait for the pool; compare with the "
+                "queue.",
+                buckets("kvscope_time_to_first_token_seconds"),
+                height=9,
+            ),
+            quantiles(
+                502,
+                "Between two tokens",
+                "A preemption is one long gap. p99 up with p50 flat: preemptions. Both up: large "
+                "prefills in the same steps; lower --max-num-batched-tokens.",
+                *(
+                    Q(quantile(q, "kvscope_inter_token_latency_seconds"), f"p{q * 100:g}")
+                    for q in (0.5, 0.95, 0.99)
+                ),
+                steps=limits.TOKEN_GAP_SECONDS,
+                height=9,
+            ),
+            quantiles(
+                503,
+                "In the queue",
+                "From arrival until a request first runs. Long with a full pool: more memory or "
+                "replicas. Long with a pool that is not full: raise --max-num-seqs.",
+                *(
+                    Q(quantile(q, "kvscope_request_queue_seconds"), f"p{q * 100:g}")
+                    for q in (0.5, 0.95)
+                ),
+                steps=limits.QUEUE_SECONDS,
+                height=9,
+            ),
+            quantiles(
+                504,
+                "Whole request",
+                "From arrival to the end, whatever the reason. It depends on how much was asked "
+                "for: judge it beside the first token and the gaps.",
+                *(
+                    Q(quantile(q, "kvscope_request_duration_seconds"), f"p{q * 100:g}")
+                    for q in (0.5, 0.95)
+                ),
+                Q(mean("kvscope_request_duration_seconds"), "mean"),
+                height=9,
+            ),
+        ],
+    )

@@ -1,0 +1,124 @@
+"""KV pool: what holds the blocks?"""
+
+from dashboards.kit import thresholds as limits
+from dashboards.kit.frame import Row
+from dashboards.kit.links import PREFIX_CACHE, to_dashboard
+from dashboards.kit.panels import BLOCKS, RATIO, SECONDS, Q, graph
+from dashboards.kit.queries import (
+    BY_ENGINE,
+    EACH_ENGINE,
+    ENGINE,
+    ENGINE_LEGEND,
+    series,
+    total,
+    worst,
+)
+from monitoring import formulas
+from monitoring.formulas import share
+
+_CAPACITY = series("kvscope_kv_capacity_blocks")
+_COMMITTED = series("kvscope_kv_committed_blocks")
+_ACTIVE = series("kvscope_kv_blocks", state="active")
+
+
+def row() -> Row:
+    tokens = f"{_ACTIVE} * ignoring (state) {series('kvscope_kv_block_size_tokens')}"
+    return Row(
+        200,
+        "What holds the blocks?",
+        [
+            graph(
+                201,
+                "Every block of the pool",
+                "active: referenced by sequences. cached: referenced by nobody, but findable, and "
+                "taken when needed. free: empty. reserved: never handed out. They add up to the "
+                "capacity. Active up to the top is pressure; cached up to the top is a cache that "
+                "uses idle memory well.",
+                BLOCKS,
+                Q(total(series("kvscope_kv_blocks"), "state"), "{{state}}"),
+                Q(total(series("kvscope_kv_capacity_blocks")), "capacity"),
+                stacked=True,
+                lines=("capacity",),
+                colours=limits.BLOCK_COLOURS,
+                axis="blocks",
+                height=9,
+                span=14,
+                right=True,
+                calcs=("lastNotNull",),
+            ),
+            graph(
+                202,
+                "Active and resident share",
+                "Shares of the usable blocks. active: referenced by sequences. resident: "
+                "referenced, or findable in the cache; the gap between both is the cache's. "
+                "Active near 100 %: preemptions follow.",
+                RATIO,
+                *(
+                    Q(
+                        worst(series(f"kvscope_kv_{which}_ratio"), BY_ENGINE),
+                        f"{which}, {ENGINE_LEGEND}",
+                    )
+                    for which in ("active", "resident")
+                ),
+                high=1,
+                steps=limits.POOL_USAGE,
+                height=9,
+                span=10,
+            ),
+            graph(
+                203,
+                "Saved by sharing",
+                "shared: blocks that more than one sequence references. saved: blocks that would "
+                "be needed without sharing. 0 although prompts are alike: prefix caching is off, "
+                "or they differ early.",
+                BLOCKS,
+                Q(total(series("kvscope_kv_shared_blocks")), "shared"),
+                Q(total(series("kvscope_kv_deduplicated_blocks")), "saved"),
+                axis="blocks",
+                span=6,
+                link=to_dashboard("Prefix cache", PREFIX_CACHE),
+            ),
+            graph(
+                204,
+                "Unfilled slots",
+                "Share of the token slots of active blocks that hold no token: the price of "
+                "blocks. Half a block a sequence is normal; more than a fifth of the pool: "
+                "smaller --block-size.",
+                RATIO,
+                Q(
+                    share(
+                        total(series("kvscope_kv_unfilled_slots"), BY_ENGINE),
+                        total(tokens, BY_ENGINE),
+                    ),
+                    ENGINE_LEGEND,
+                ),
+                span=6,
+            ),
+            graph(
+                205,
+                "Time to exhaustion",
+                "Time until active blocks fill the pool if the last minute's trend goes on. Gaps: "
+                "not filling. A steady fall towards 0: act before it gets there.",
+                SECONDS,
+                Q(
+                    f"min by ({BY_ENGINE}) ({series('kvscope_kv_time_to_exhaustion_seconds')})",
+                    ENGINE_LEGEND,
+                ),
+                steps=limits.TIME_TO_EXHAUSTION,
+                calcs=("lastNotNull", "min"),
+                span=6,
+                when_absent="Not filling in this time range.",
+            ),
+            graph(
+                206,
+                "Committed share",
+                "Blocks needed if every running request goes on to its max_tokens, over the "
+                "usable ones. Clients that name no max_tokens keep it high. A falling time at the "
+                "left and more than 100 % here: preemption follows; lower max_tokens.",
+                RATIO,
+                Q(formulas.committed_share(EACH_ENGINE, ENGINE), ENGINE_LEGEND),
+                steps=limits.COMMITTED_SHARE,
+                span=6,
+            ),
+        ],
+    )

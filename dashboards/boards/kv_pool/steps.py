@@ -1,0 +1,72 @@
+"""KV pool: what does the engine do?"""
+
+from dashboards.kit import thresholds as limits
+from dashboards.kit.frame import Row
+from dashboards.kit.panels import COUNT, REQUESTS_PER_SECOND, TOKENS_PER_SECOND, Q, graph, quantiles
+from dashboards.kit.queries import quantile, rate, series, total
+
+
+def row() -> Row:
+    return Row(
+        600,
+        "What does the engine do?",
+        [
+            graph(
+                601,
+                "Requests",
+                "Running and waiting; preempted ones wait. Waiting while the pool is not full: "
+                "--max-num-seqs is the limit.",
+                COUNT,
+                Q(total(series("kvscope_requests"), "state"), "{{state}}"),
+                stacked=True,
+                colours={"running": "blue", "waiting": "orange"},
+                axis="requests",
+                span=8,
+            ),
+            graph(
+                602,
+                "Tokens computed",
+                "By phase, recomputed tokens included. Decode that falls when prefill rises: "
+                "lower --max-num-batched-tokens.",
+                TOKENS_PER_SECOND,
+                Q(total(rate("kvscope_step_tokens_total"), "phase"), "{{phase}}"),
+                stacked=True,
+                colours={"prefill": "light-blue", "decode": "blue"},
+                span=8,
+            ),
+            quantiles(
+                603,
+                "A step",
+                "Duration of an engine step: no token reaches a user faster. p99 shows the large "
+                "prefills. If all go up: the GPU slows down; look at its clocks in Memory and OOM "
+                "risk.",
+                *(
+                    Q(quantile(q, "kvscope_step_duration_seconds"), f"p{q * 100:g}")
+                    for q in (0.5, 0.99)
+                ),
+                span=8,
+            ),
+            graph(
+                604,
+                "Ends",
+                "How requests ended. error: see the log. abort: clients gave up, often because "
+                "they waited. length: max_tokens was the limit.",
+                REQUESTS_PER_SECOND,
+                Q(total(rate("kvscope_requests_finished_total"), "reason"), "{{reason}}"),
+                stacked=True,
+                colours=limits.END_COLOURS,
+                listed=True,
+            ),
+            graph(
+                605,
+                "Refusals",
+                "Requests turned away, by reason. queue_full: more arrive than can be served; add "
+                "replicas. prompt_too_long, invalid: the client's mistake. engine_dead: restart.",
+                REQUESTS_PER_SECOND,
+                Q(total(rate("kvscope_requests_rejected_total"), "reason"), "{{reason}}"),
+                stacked=True,
+                colours={"queue_full": "orange", "engine_dead": "red"},
+                listed=True,
+            ),
+        ],
+    )

@@ -1,0 +1,26 @@
+"""Memory and OOM risk: where all the bytes went, and the three ways to run out of them."""
+
+from grafana_foundation_sdk.builders import dashboard as db
+
+from dashboards.boards.memory import advice, allocator, hardware, modes, sizing, verdict, where
+from dashboards.kit.frame import EVERY_ENGINE, assemble, engine_variables, gpu_variable
+from dashboards.kit.links import MEMORY
+
+
+def build() -> db.Dashboard:
+    """One card or all; choose a GPU to see its card alone."""
+    return assemble(
+        "Memory and OOM risk",
+        MEMORY,
+        "Where every byte of the card went, and how far each of three kinds of running out is.",
+        [*engine_variables(EVERY_ENGINE), gpu_variable("kvscope_gpu_up")],
+        [
+            verdict.row(),
+            where.row(),
+            modes.row(),
+            sizing.row(),
+            allocator.row(),
+            hardware.row(),
+            advice.row(),
+        ],
+    )

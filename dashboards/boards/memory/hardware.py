@@ -1,0 +1,254 @@
+"""Memory: is the hardware well?"""
+
+from grafana_foundation_sdk.models import units
+
+from dashboards.kit import thresholds as limits
+from dashboards.kit.frame import Row
+from dashboards.kit.links import RUNBOOK_OF_XIDS
+from dashboards.kit.panels import COUNT, PER_SECOND, RATIO, SECONDS, Q, graph, numbers, timeline
+from dashboards.kit.queries import (
+    GPU,
+    GPU_LEGEND,
+    SERVER,
+    gpu,
+    of_chosen,
+    or_zero,
+    rate,
+    series,
+    total,
+    worst,
+)
+from dashboards.kit.tables import Column, rows
+
+_NO_GPU = "No GPU is read here: `kvscope doctor` says why."
+_BY_GPU = "instance, gpu, uuid"
+_SAMPLED = series("kvscope_gpu_sample_timestamp_seconds", SERVER)
+_NO_GPU = "No GPU is read here: `kvscope doctor` says why."
+
+
+def _gpu(name: str, **labels: str) -> str:
+    return gpu(f"kvscope_gpu_{name}", **labels)
+
+
+def _gpu_rate(name: str) -> str:
+    return of_chosen(rate(f"kvscope_gpu_{name}", GPU))
+
+
+def _of_server(name: str) -> str:
+    return of_chosen(series(f"kvscope_gpu_{name}", SERVER))
+
+
+def _traffic(link: str) -> str:
+    return total(worst(_gpu_rate(f"{link}_bytes_total"), "uuid, direction"), "direction")
+
+
+def _each_card(expr: str) -> str:
+    """One that several servers of a machine see is one card."""
+    return worst(expr, "uuid")
+
+
+def row() -> Row:
+    recovery = {0: ("nothing", "green"), 1: ("reset the GPU", "red"), 2: ("reboot", "red")} | {
+        3: ("drain peers", "orange"),
+        4: ("drain and reset", "red"),
+        5: ("IMEX recovery", "red"),
+        6: ("bus reset", "red"),
+        7: ("reboot the system", "red"),
+    }
+    return Row(
+        600,
+        "Is the hardware well?",
+        [
+            numbers(
+                601,
+                "Lost, broken, unread",
+                "GPUs that do not answer (lost), rows of memory that wait for a reset or could not "
+                "be replaced, servers whose driver does not answer. Not 0: drain the server, then "
+                "follow what 'The device asks for' says.",
+                COUNT,
+                Q(total(_each_card(f"1 - {_gpu('up')}")), "lost"),
+                Q(or_zero(total(_each_card(_gpu("row_remap_pending")))), "remap pending"),
+                Q(or_zero(total(_each_card(_gpu("row_remap_failed")))), "remap failed"),
+                Q(f"sum(1 - {_of_server('nvml_up')})", "driver silent"),
+                steps=limits.NONE_IS_GOOD,
+                span=8,
+                height=7,
+                when_absent="no GPU",
+            ),
+            timeline(
+                602,
+                "The device asks for",
+                "What the driver says the device needs. Anything but nothing: drain the server "
+                "first, then do it.",
+                Q(worst(_gpu("recovery_action"), _BY_GPU), GPU_LEGEND),
+                meanings=recovery,
+                span=6,
+                height=7,
+                when_absent="The driver does not say (before 570).",
+            ),
+            timeline(
+                603,
+                "Clocks are held back by",
+                "hw_* and sw_thermal: too hot, or the power supply brakes; tell who runs the "
+                "machine. sw_power_cap: at its power limit, normal under full load.",
+                Q(
+                    worst(_gpu("clocks_event_active"), "gpu, instance, reason"),
+                    f"{{{{reason}}}}, {GPU_LEGEND}",
+                ),
+                meanings={0: ("no", "green"), 1: ("yes", "orange")},
+                span=10,
+                height=7,
+                when_absent=_NO_GPU,
+            ),
+            graph(
+                604,
+                "ECC errors, failed calls",
+                "Uncorrected ECC errors: the card loses data; drain it, and replace it if they "
+                "come again. Failed calls of the driver's library: it is in trouble, or rights are "
+                "missing; `kvscope doctor` says which.",
+                PER_SECOND,
+                Q(
+                    total(worst(_gpu_rate("ecc_errors_total"), "uuid, type"), "type"),
+                    "ECC {{type}}",
+                ),
+                Q(
+                    total(of_chosen(rate("kvscope_gpu_nvml_errors_total", SERVER)), "call"),
+                    "{{call}}",
+                ),
+                span=6,
+            ),
+            graph(
+                605,
+                "Temperature",
+                "Temperatures of the GPU and of its memory. Above the line clocks go down and "
+                "every step gets slower: check cooling and neighbours.",
+                "celsius",
+                Q(worst(_gpu("temperature_celsius"), _BY_GPU), GPU_LEGEND),
+                Q(worst(_gpu("memory_temperature_celsius"), _BY_GPU), f"memory, {GPU_LEGEND}"),
+                steps=limits.GPU_CELSIUS,
+                span=6,
+                when_absent=_NO_GPU,
+            ),
+            graph(
+                606,
+                "Power, of the limit",
+                "Near 100 % under load is normal. Low under load: the GPU waits for something "
+                "else, or somebody lowered its clocks.",
+                RATIO,
+                Q(f"{_gpu('power_watts')} / {_gpu('power_limit_watts')}", GPU_LEGEND),
+                steps=limits.POWER_SHARE,
+                span=6,
+                when_absent=_NO_GPU,
+            ),
+            graph(
+                607,
+                "How busy?",
+                "Share of the time with a kernel running, and with memory read or written. 100 % "
+                "busy with little memory activity: many small kernels; raise the batch.",
+                RATIO,
+                Q(worst(_gpu("utilization_ratio"), _BY_GPU), GPU_LEGEND),
+                Q(worst(_gpu("memory_activity_ratio"), _BY_GPU), f"memory, {GPU_LEGEND}"),
+                high=1,
+                span=6,
+                when_absent=_NO_GPU,
+            ),
+            graph(
+                608,
+                "Traffic",
+                "Traffic over PCIe and NVLink. PCIe busy during decode: something swaps or copies "
+                "through the host.",
+                "binBps",
+                Q(_traffic("pcie"), "PCIe {{direction}}"),
+                Q(_traffic("nvlink"), "NVLink {{direction}}"),
+                span=8,
+                listed=True,
+                when_absent=_NO_GPU,
+            ),
+            graph(
+                609,
+                "Clocks",
+                "Clocks of the multiprocessors and of the memory. If they fall under load, see "
+                "above what holds them back.",
+                "hertz",
+                Q(worst(_gpu("sm_clock_hertz"), _BY_GPU), GPU_LEGEND),
+                Q(worst(_gpu("memory_clock_hertz"), _BY_GPU), f"memory, {GPU_LEGEND}"),
+                span=8,
+                when_absent=_NO_GPU,
+            ),
+            graph(
+                610,
+                "How old is what you see?",
+                "Age of the last sample of the GPUs, and how long it took. Several seconds: the "
+                "driver hangs, and `nvidia-smi` will hang as well.",
+                SECONDS,
+                Q(
+                    worst(of_chosen(f"timestamp({_SAMPLED}) - {_SAMPLED}"), "instance"),
+                    "age, {{instance}}",
+                ),
+                Q(
+                    worst(_of_server("sample_duration_seconds"), "instance"),
+                    "duration, {{instance}}",
+                ),
+                steps=limits.LAG_SECONDS,
+                span=8,
+                when_absent=_NO_GPU,
+            ),
+            rows(
+                611,
+                "Devices",
+                "What is built in, and what wore out: rows of memory that a spare row has "
+                "replaced, after errors that could be corrected, or could not (then data was "
+                "lost). Orange that increases: plan a replacement. A row without a spare one is "
+                "'remap failed' above.",
+                Q(
+                    worst(
+                        _gpu("info"),
+                        f"{_BY_GPU}, name, driver_version, cuda_version, pci_bus_id",
+                    ),
+                    "present",
+                ),
+                Q(
+                    worst(_gpu("remapped_rows_total", cause="correctable"), _BY_GPU),
+                    "correctable",
+                ),
+                Q(
+                    worst(_gpu("remapped_rows_total", cause="uncorrectable"), _BY_GPU),
+                    "uncorrectable",
+                ),
+                columns={
+                    "gpu": Column("GPU", width=60),
+                    "name": Column("Model"),
+                    "instance": Column("Server"),
+                    "driver_version": Column("Driver", width=110),
+                    "cuda_version": Column("CUDA", width=65),
+                    "pci_bus_id": Column("PCI", width=145),
+                    "correctable": Column("Remaps, corr.", COUNT, width=115),
+                    "uncorrectable": Column(
+                        "Remaps, uncorr.", COUNT, limits.SOME_ARE_WORTH_A_LOOK, width=135
+                    ),
+                },
+                span=16,
+                height=5,
+                when_absent=_NO_GPU,
+            ),
+            rows(
+                612,
+                "XIDs: the driver's critical events",
+                "Events by number, since the exporter began. 13, 31, 43, 45: the program's fault, "
+                "look at its log. 48, 63, 64, 94, 95: memory. 74: NVLink. 79: the card fell off "
+                "the bus, drain and reboot. Click a number for the runbook.",
+                Q(worst(_gpu("xid_events_total"), f"{_BY_GPU}, xid"), "events"),
+                Q(f"1000 * max by ({_BY_GPU}, xid) ({_gpu('xid_last_timestamp_seconds')})", "last"),
+                columns={
+                    "xid": Column("XID", width=60, link=RUNBOOK_OF_XIDS),
+                    "gpu": Column("GPU", width=60),
+                    "instance": Column("Server"),
+                    "events": Column("Events", COUNT, width=70),
+                    "last": Column("Last", units.DateTimeFromNow, width=140),
+                },
+                span=8,
+                height=5,
+                when_absent="None since the exporter began.",
+            ),
+        ],
+    )

@@ -1,0 +1,132 @@
+"""Memory: three ways to run out, side by side."""
+
+from dashboards.kit import thresholds as limits
+from dashboards.kit.frame import Row
+from dashboards.kit.links import KV_POOL, to_dashboard
+from dashboards.kit.panels import BYTES, COUNT, RATIO, SECONDS, Q, graph
+from dashboards.kit.queries import (
+    BY_ENGINE,
+    ENGINE,
+    ENGINE_LEGEND,
+    GPU,
+    GPU_LEGEND,
+    added,
+    gpu,
+    of_chosen,
+    series,
+    total,
+    worst,
+)
+from monitoring import formulas
+
+BY_GPU = "instance, gpu, uuid"
+_HEADROOM = gpu("kvscope_gpu_memory_headroom_bytes")
+_PEAK = gpu("kvscope_gpu_activation_peak_bytes")
+_RETRIES = "kvscope_gpu_torch_alloc_retries_total"
+_OOMS = "kvscope_engine_oom_events_total"
+
+
+def _host(figure: str) -> str:
+    return worst(series(f"kvscope_host_memory_{figure}_bytes"), BY_ENGINE)
+
+
+def row() -> Row:
+    return Row(
+        300,
+        "Three ways to run out: they look alike from outside, and each has another remedy",
+        [
+            graph(
+                301,
+                "1  The KV pool is full",
+                "Nothing crashes: requests wait, or are preempted and recomputed. Remedy: more "
+                "KV memory, fewer sequences at once, more replicas.",
+                RATIO,
+                Q(
+                    worst(series("kvscope_kv_active_ratio"), BY_ENGINE),
+                    ENGINE_LEGEND,
+                ),
+                high=1,
+                steps=limits.POOL_USAGE,
+                span=8,
+                link=to_dashboard("KV pool", KV_POOL),
+            ),
+            graph(
+                302,
+                "2  The device is full",
+                "headroom: the most that the next allocation can get. peak: the most that a step "
+                "has taken so far. Headroom below peak: the next step as large fails, with an "
+                "error in the log. Remedy: lower --gpu-memory-utilization; move other processes "
+                "away.",
+                BYTES,
+                Q(f"min by ({BY_GPU}) ({_HEADROOM})", f"headroom, {GPU_LEGEND}"),
+                Q(worst(_PEAK, BY_GPU), f"peak, {GPU_LEGEND}"),
+                span=8,
+                calcs=("lastNotNull", "min"),
+                when_absent="Not known: no GPU, or a server without allocator figures.",
+            ),
+            graph(
+                303,
+                "3  The host is full",
+                "Memory of the control group with the least room. At the limit the kernel kills "
+                "the process: no error, no log line, exit code 137. Remedy: a higher limit; less "
+                "pinned memory; look for what grows.",
+                BYTES,
+                Q(_host("unreclaimable"), "in use, {{instance}}"),
+                Q(_host("usage"), "with file cache, {{instance}}"),
+                Q(_host("limit"), "limit, {{instance}}"),
+                Q(_host("resident"), "this process, {{instance}}"),
+                Q(_host("pinned"), "pinned, {{instance}}"),
+                span=8,
+                listed=True,
+            ),
+            graph(
+                304,
+                "Pool: time to exhaustion",
+                "Time until active blocks fill the pool if the last minute's trend goes on. Gaps: "
+                "not filling. Below a minute: send new work elsewhere now.",
+                SECONDS,
+                Q(
+                    f"min by ({BY_ENGINE}) ({series('kvscope_kv_time_to_exhaustion_seconds')})",
+                    ENGINE_LEGEND,
+                ),
+                steps=limits.TIME_TO_EXHAUSTION,
+                calcs=("lastNotNull", "min"),
+                span=8,
+                height=6,
+                when_absent="Not filling in this time range.",
+            ),
+            graph(
+                305,
+                "Device: near misses and errors",
+                "retries: torch had to give back its cache first. refused: torch could not serve. "
+                "steps: what the engine did about it, retried smaller or gave up. Any of them: "
+                "lower --gpu-memory-utilization.",
+                COUNT,
+                Q(total(of_chosen(added(_RETRIES, GPU))), "retries"),
+                Q(total(of_chosen(added("kvscope_gpu_torch_ooms_total", GPU))), "refused"),
+                Q(total(added(_OOMS), "action"), "step {{action}}"),
+                colours={
+                    "retries": "orange",
+                    "refused": "red",
+                    "step retried": "purple",
+                    "step gave_up": "dark-red",
+                },
+                span=8,
+                height=6,
+                listed=True,
+            ),
+            graph(
+                306,
+                "Host: share of the limit",
+                "Memory in use, without file cache, over the limit. Steady growth under steady "
+                "load is a leak: restart in a quiet hour, and report it.",
+                RATIO,
+                Q(worst(formulas.host_used_share(ENGINE), BY_ENGINE), ENGINE_LEGEND),
+                high=1,
+                steps=limits.HOST_USED_SHARE,
+                span=8,
+                height=6,
+                when_absent="No limit is set.",
+            ),
+        ],
+    )

@@ -1,0 +1,98 @@
+"""Memory: where did the bytes of the card go?"""
+
+from dashboards.kit import thresholds as limits
+from dashboards.kit.frame import Row
+from dashboards.kit.panels import BYTES, RATIO, Q, graph
+from dashboards.kit.queries import gpu, gpu_room, total, worst
+from dashboards.kit.tables import Column, note, rows
+
+BY_GPU = "instance, gpu, uuid"
+_FROM_BELOW = (
+    ("weights",),
+    ("kv_pool",),
+    ("torch_live_other", "torch_pending", "torch_cached"),
+    ("non_torch", "server_process"),
+    ("other_processes", "unattributed", "unsplit"),
+    ("driver_reserved",),
+    ("free",),
+)
+"""Components in the order of the stack: a query each, because the stack follows the queries."""
+_HEADROOM = gpu("kvscope_gpu_memory_headroom_bytes")
+_PEAK = gpu("kvscope_gpu_activation_peak_bytes")
+_TOTAL = gpu("kvscope_gpu_memory_total_bytes")
+_OTHERS = gpu("kvscope_gpu_memory_component_bytes", component="other_processes")
+_NO_GPU = "No GPU is read here: `kvscope doctor` says why."
+_COMPONENTS = """
+| part | is |
+|---|---|
+| weights, kv_pool | what the server took at its start |
+| torch_live_other | activations and buffers in use |
+| torch_pending, torch_cached | freed, not yet given back |
+| non_torch | CUDA context, kernels, NCCL, graphs |
+| other_processes | somebody else on your card |
+| unattributed | owned by no visible process: displays, hidden processes |
+| server_process, unsplit | sums, where the parts cannot be told apart |
+| driver_reserved | firmware, page tables, ECC |
+| free | anyone may take it, others too |
+"""
+_NO_GPU = "No GPU is read here: `kvscope doctor` says why."
+
+
+def _parts(components: tuple[str, ...]) -> str:
+    return total(gpu("kvscope_gpu_memory_component_bytes", component=components), "component")
+
+
+def row() -> Row:
+    return Row(
+        200,
+        "Where did the memory go?",
+        [
+            graph(
+                201,
+                "Where did the memory go?",
+                "Every byte of the card; the stack ends exactly at the line. Blue: this server. "
+                "Red: other processes. Orange: owned by no process that can be named. Grey: free. "
+                "What grew before the trouble is the culprit. Several cards, or servers that see "
+                "the same one: their sum; choose a server and a GPU above.",
+                BYTES,
+                *(Q(_parts(parts), "{{component}}") for parts in _FROM_BELOW),
+                Q(total(_TOTAL), "total"),
+                stacked=True,
+                lines=("total",),
+                colours=limits.MEMORY_COLOURS,
+                low=None,
+                height=12,
+                span=16,
+                right=True,
+                calcs=("lastNotNull",),
+                when_absent=_NO_GPU,
+            ),
+            note(202, "What is what?", _COMPONENTS, span=8, height=12),
+            rows(
+                203,
+                "Cards",
+                "One line for each card and server, the fullest first. Room is what a step can "
+                "still take beyond the largest so far: begin where a cell is red.",
+                Q(worst(_TOTAL, BY_GPU), "total"),
+                Q(worst(gpu("kvscope_gpu_memory_used_ratio"), BY_GPU), "used"),
+                Q(worst(_HEADROOM, BY_GPU), "headroom"),
+                Q(worst(_PEAK, BY_GPU), "peak"),
+                Q(worst(gpu_room(), BY_GPU), "room"),
+                Q(worst(_OTHERS, BY_GPU), "others"),
+                columns={
+                    "gpu": Column("GPU", width=60),
+                    "uuid": Column("UUID"),
+                    "instance": Column("Server", width=160),
+                    "total": Column("Memory", BYTES, width=115),
+                    "used": Column("In use", RATIO, width=115),
+                    "headroom": Column("Headroom", BYTES, limits.HEADROOM_BYTES, width=115),
+                    "peak": Column("Largest step", BYTES, width=115),
+                    "room": Column("Room", BYTES, limits.ROOM_AFTER_PEAK_BYTES, width=115),
+                    "others": Column("Other proc.", BYTES, width=115),
+                },
+                height=5,
+                when_absent=_NO_GPU,
+                worst_first="In use",
+            ),
+        ],
+    )

@@ -1,0 +1,91 @@
+"""Overview: can the numbers be trusted?
+
+Streams are chosen by server alone: an engine that has not spoken yet has no model to choose.
+"""
+
+from dashboards.kit import thresholds as limits
+from dashboards.kit.frame import Row
+from dashboards.kit.panels import COUNT, PER_SECOND, RATIO, SECONDS, Q, graph, numbers
+from dashboards.kit.queries import BY_ENGINE, SERVER, rate, series, total, worst
+from monitoring import formulas
+
+
+def _costliest(counter: str) -> str:
+    """The rates of the engine where their sum is highest."""
+    each = rate(counter)
+    by = f"job, {BY_ENGINE}"
+    return f"{each} and on ({by}) topk(1, {total(each, by)})"
+
+
+def row() -> Row:
+    return Row(
+        600,
+        "Can these numbers be trusted?",
+        [
+            numbers(
+                601,
+                "Is anything missing or wrong?  All must be 0",
+                "Out of balance: blocks by which the replayed events differ from the engine's own "
+                "counts; a bug, keep the log and report it. Sources down: engines that the "
+                "exporter does not hear, so their numbers are old; see the runbook "
+                "KvscopeSourceDown. State unknown: batches were lost; what depends on them is "
+                "absent until the next snapshot. If one stays, restart the server.",
+                COUNT,
+                Q(
+                    worst(f"abs({series('kvscope_kv_ledger_imbalance_blocks')})"),
+                    "out of balance",
+                ),
+                Q(f"sum(1 - {series('kvscope_source_up', SERVER)})", "sources down"),
+                Q(f"sum(1 - {series('kvscope_source_state_known', SERVER)})", "state unknown"),
+                steps=limits.NONE_IS_GOOD,
+                span=6,
+                height=7,
+            ),
+            graph(
+                604,
+                "Events lost",
+                "Batches dropped because the exporter was too slow, gaps that it saw, folds and "
+                "parts of the page that failed, messages that it could not read. Where one is not "
+                "0, give the process more CPU, or report the error.",
+                PER_SECOND,
+                Q(total(rate("kvscope_event_batches_dropped_total", SERVER)), "batches dropped"),
+                Q(total(rate("kvscope_event_gaps_total", SERVER)), "gaps"),
+                Q(total(rate("kvscope_fold_errors_total", SERVER)), "failed folds"),
+                Q(total(rate("kvscope_event_decode_errors_total", SERVER)), "unreadable"),
+                Q(total(rate("kvscope_collect_errors_total", SERVER)), "failed parts"),
+                span=6,
+                height=7,
+                listed=True,
+            ),
+            graph(
+                605,
+                "How far behind is the exporter?",
+                "Age of the oldest event that was queued, time to render the page, age of the last "
+                "message from an engine. A lag of seconds: batches will be dropped next.",
+                SECONDS,
+                Q(worst(series("kvscope_fold_lag_seconds", SERVER)), "lag"),
+                Q(worst(series("kvscope_scrape_duration_seconds", SERVER)), "page"),
+                Q(
+                    worst(formulas.age("kvscope_source_last_message_timestamp_seconds", SERVER)),
+                    "last message",
+                ),
+                span=6,
+                height=7,
+                steps=limits.LAG_SECONDS,
+                listed=True,
+            ),
+            graph(
+                606,
+                "What the exporter costs",
+                "CPU spent on events, by fold, as a share of one core, for the engine where that "
+                "is most at the moment. Above a tenth it competes with an engine in the same "
+                "process: report it.",
+                RATIO,
+                Q(total(_costliest("kvscope_fold_seconds_total"), "fold"), "{{fold}}"),
+                stacked=True,
+                span=6,
+                height=7,
+                listed=True,
+            ),
+        ],
+    )

@@ -1,0 +1,95 @@
+"""Overview: which alerts fire, and which engine is it?"""
+
+from grafana_foundation_sdk.models import units
+
+from dashboards.kit import thresholds as limits
+from dashboards.kit.frame import Row
+from dashboards.kit.links import KV_POOL, PREFIX_CACHE, RUNBOOK_OF_ROW, to_engine_of_row
+from dashboards.kit.panels import COUNT, RATIO, SECONDS, TOKENS_PER_SECOND, Q
+from dashboards.kit.queries import (
+    ALERT,
+    BY_ENGINE,
+    ENGINE,
+    RATE_WINDOW,
+    every_engine,
+    firing_by_rank,
+    quantile,
+    rate,
+    series,
+    total,
+    up_for,
+    worst,
+)
+from dashboards.kit.tables import Column, rows
+from monitoring import formulas
+
+_FIRING = f'ALERTS{{alertstate="firing",{ALERT}}}'
+
+
+def row() -> Row:
+    by = f"job, {BY_ENGINE}"
+    hits = formulas.hit_ratio(RATE_WINDOW, f"by ({by})", ENGINE)
+    return Row(
+        200,
+        "What is wrong, and where?",
+        [
+            rows(
+                201,
+                "Alerts firing, and since when",
+                "Every kvscope alert that fires now. Click its name for the runbook: what it "
+                "means, how to find the cause, what to do.",
+                Q(f"1000 * ({_FIRING} * ignoring (alertstate) ALERTS_FOR_STATE)", "since"),
+                Q(firing_by_rank("sum without (alertstate)"), "rank"),
+                columns={
+                    "rank": Column("Severity", meanings=limits.SEVERITIES, width=90),
+                    "alertname": Column("Alert", link=RUNBOOK_OF_ROW),
+                    "instance": Column("Server"),
+                    "model_name": Column("Model"),
+                    "gpu": Column("GPU", width=60),
+                    "since": Column("Since", unit=units.DateTimeFromNow, width=145),
+                },
+                span=24,
+                height=7,
+                when_absent="No alert fires.",
+                worst_first="Severity",
+            ),
+            rows(
+                202,
+                "Engines",
+                "One line for each engine, the longest queue first; click a model for its KV "
+                "pool, a hit ratio for its prefix cache. Begin where a cell is coloured. An "
+                "engine that has been up for less time than its neighbours, without anybody "
+                "having restarted it, has crashed: look at the end of its log.",
+                Q(worst(series("kvscope_kv_active_ratio"), by), "pool"),
+                Q(worst(series("kvscope_requests", state="running"), by), "running"),
+                Q(worst(series("kvscope_requests", state="waiting"), by), "waiting"),
+                Q(quantile(0.95, "kvscope_time_to_first_token_seconds", by), "ttft"),
+                Q(hits, "hits"),
+                Q(total(rate("kvscope_preemption_recomputed_tokens_total"), by), "recomputed"),
+                Q(worst(series("kvscope_kv_time_to_exhaustion_seconds"), by), "exhaustion"),
+                Q(up_for(every_engine()), "up"),
+                Q(worst(series("kvscope_engine_ready"), by), "ready"),
+                Q(worst(series("kvscope_requests_oldest_wait_seconds"), by), "oldest"),
+                columns={
+                    "model_name": Column("Model", link=to_engine_of_row("KV pool", KV_POOL)),
+                    "instance": Column("Server", width=150),
+                    "engine": Column("Engine", width=65),
+                    "ready": Column("State", meanings=limits.READY, width=80),
+                    "pool": Column("Pool", RATIO, limits.POOL_USAGE),
+                    "running": Column("Running", COUNT),
+                    "waiting": Column("Waiting", COUNT, limits.SOME_ARE_WORTH_A_LOOK),
+                    "oldest": Column("Oldest wait", SECONDS, limits.QUEUE_SECONDS, width=100),
+                    "ttft": Column("First token p95", SECONDS, limits.FIRST_TOKEN_SECONDS),
+                    "hits": Column(
+                        "Hit ratio", RATIO, link=to_engine_of_row("Prefix cache", PREFIX_CACHE)
+                    ),
+                    "recomputed": Column("Recomputed", TOKENS_PER_SECOND, width=100),
+                    "exhaustion": Column("Exhaustion in", SECONDS, limits.TIME_TO_EXHAUSTION),
+                    "up": Column("Up for", SECONDS, width=100),
+                },
+                span=24,
+                height=8,
+                worst_first="Waiting",
+            ),
+        ],
+    )

@@ -1,0 +1,118 @@
+"""Overview: the usual causes side by side."""
+
+from dashboards.kit import thresholds as limits
+from dashboards.kit.frame import Row
+from dashboards.kit.links import KV_POOL, MEMORY, PREFIX_CACHE, to_dashboard
+from dashboards.kit.panels import (
+    BYTES,
+    COUNT,
+    RATIO,
+    REQUESTS_PER_SECOND,
+    TOKENS_PER_SECOND,
+    Q,
+    graph,
+)
+from dashboards.kit.queries import (
+    EACH_ENGINE,
+    ENGINE,
+    ENGINE_LEGEND,
+    GPU_LEGEND,
+    RATE_WINDOW,
+    gpu_room,
+    rate,
+    total,
+)
+from monitoring import formulas
+
+
+def row() -> Row:
+    recomputed = total(rate("kvscope_preemption_recomputed_tokens_total"))
+    return Row(
+        400,
+        "Why?",
+        [
+            graph(
+                401,
+                "What did pressure cost?  Tokens",
+                "Tokens recomputed after a preemption, beside the useful ones. Orange is work that "
+                "more KV memory, or fewer sequences at once, would save.",
+                TOKENS_PER_SECOND,
+                Q(f"{total(rate('kvscope_step_tokens_total'))} - {recomputed}", "useful"),
+                Q(recomputed, "recomputed"),
+                stacked=True,
+                colours={"useful": "blue", "recomputed": "orange"},
+                span=8,
+                calcs=("lastNotNull", "mean"),
+                link=to_dashboard("KV pool", KV_POOL),
+            ),
+            graph(
+                402,
+                "What did pressure cost?  Seconds",
+                "How many requests stand still on average: after a preemption (seconds stalled per "
+                "second, added when they resume), and in the queue before their first step.",
+                COUNT,
+                Q(total(rate("kvscope_preemption_stalled_seconds_total")), "preempted"),
+                Q(total(rate("kvscope_request_queue_seconds_sum")), "queued"),
+                colours={"preempted": "orange", "queued": "light-blue"},
+                axis="requests standing still",
+                span=8,
+                calcs=("lastNotNull", "mean"),
+                link=to_dashboard("KV pool", KV_POOL),
+            ),
+            graph(
+                403,
+                "Prefix hits",
+                "Share of the prompt tokens that were in the cache. If it fell at the moment when "
+                "first tokens became slow, open the prefix cache for the cause of the misses.",
+                RATIO,
+                Q(
+                    formulas.hit_ratio(RATE_WINDOW, EACH_ENGINE, ENGINE),
+                    ENGINE_LEGEND,
+                ),
+                high=1,
+                span=8,
+                calcs=("lastNotNull", "mean"),
+                link=to_dashboard("Prefix cache", PREFIX_CACHE),
+            ),
+            graph(
+                404,
+                "Ends and refusals",
+                "Requests by how they ended. error: see the log. refused: turned away, whatever "
+                "the reason; the KV pool dashboard tells the reasons apart. abort: clients gave "
+                "up, often because they waited.",
+                REQUESTS_PER_SECOND,
+                Q(total(rate("kvscope_requests_finished_total"), "reason"), "{{reason}}"),
+                Q(total(rate("kvscope_requests_rejected_total")), "refused"),
+                stacked=True,
+                colours=limits.END_COLOURS,
+                span=8,
+                listed=True,
+            ),
+            graph(
+                405,
+                "Tokens computed",
+                "What all engines compute together. Prefill that crowds out decode makes tokens "
+                "come slowly: lower --max-num-batched-tokens.",
+                TOKENS_PER_SECOND,
+                Q(total(rate("kvscope_step_tokens_total"), "phase"), "{{phase}}"),
+                stacked=True,
+                colours={"prefill": "light-blue", "decode": "blue"},
+                span=8,
+                calcs=("lastNotNull", "mean"),
+            ),
+            graph(
+                406,
+                "GPU room after the largest step",
+                "Headroom less the largest step so far, by GPU. Towards 0: another process grew, "
+                "or torch's cache is fragmented; open Memory.",
+                BYTES,
+                Q(f"min by (instance, gpu, uuid) ({gpu_room()})", GPU_LEGEND),
+                steps=limits.ROOM_AFTER_PEAK_BYTES,
+                low=None,
+                span=8,
+                calcs=("lastNotNull", "min"),
+                when_absent="No GPU is read, or its server has no allocator figures.",
+                link=to_dashboard("Memory", MEMORY),
+            ),
+        ],
+    )

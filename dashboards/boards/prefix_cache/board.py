@@ -1,0 +1,18 @@
+"""Prefix cache: what it found, what it missed and why, what a larger one would have found."""
+
+from grafana_foundation_sdk.builders import dashboard as db
+
+from dashboards.boards.prefix_cache import advice, misses, pool, since_when, verdict
+from dashboards.kit.frame import EVERY_ENGINE, assemble, engine_variables, gpu_variable
+from dashboards.kit.links import PREFIX_CACHE
+
+
+def build() -> db.Dashboard:
+    """The cache of one engine or of all."""
+    return assemble(
+        "Prefix cache",
+        PREFIX_CACHE,
+        "What the prefix cache saved, what it missed, and whether more memory would help.",
+        [*engine_variables(EVERY_ENGINE), gpu_variable("kvscope_gpu_up")],
+        [verdict.row(), misses.row(), since_when.row(), pool.row(), advice.row()],
+    )

@@ -1,0 +1,66 @@
+"""Prefix cache: since when did it change?"""
+
+from dashboards.kit import thresholds as limits
+from dashboards.kit.frame import Row
+from dashboards.kit.panels import RATIO, Q, graph, quantiles
+from dashboards.kit.queries import EACH_ENGINE, ENGINE, ENGINE_LEGEND, RATE_WINDOW, quantile
+from monitoring import formulas
+
+
+def row() -> Row:
+    ratio = formulas.hit_ratio(RATE_WINDOW, selector=ENGINE)
+    before = ratio.replace(f"[{RATE_WINDOW}]", f"[{RATE_WINDOW}] offset 1h")
+    return Row(
+        300,
+        "Since when?",
+        [
+            graph(
+                301,
+                "Hit ratio against an hour ago",
+                "first: new requests, now and an hour before. resumed: after a preemption, shown "
+                "apart because it flatters the cache. A step down at a deployment: the prompts "
+                "changed.",
+                RATIO,
+                Q(ratio, "first"),
+                Q(before, "first, an hour before"),
+                Q(
+                    formulas.hit_ratio(RATE_WINDOW, selector=ENGINE, phase="resumed"),
+                    "resumed",
+                ),
+                colours={
+                    "first": "green",
+                    "first, an hour before": "#55606e",
+                    "resumed": "purple",
+                },
+                high=1,
+                span=8,
+                calcs=("lastNotNull", "mean"),
+            ),
+            graph(
+                302,
+                "Hit ratio by engine",
+                "Engines of one model should be alike. One much lower: it restarted, or the router "
+                "sends equal prefixes to different engines; use prefix-aware routing.",
+                RATIO,
+                Q(
+                    formulas.hit_ratio(RATE_WINDOW, EACH_ENGINE, ENGINE),
+                    ENGINE_LEGEND,
+                ),
+                high=1,
+                span=8,
+                calcs=("lastNotNull", "mean"),
+            ),
+            quantiles(
+                303,
+                "Time to first token",
+                "What hits are for. If it rises when the hit ratio falls, users wait for the "
+                "misses. If it rises alone, look at the queue in KV pool.",
+                *(
+                    Q(quantile(q, "kvscope_time_to_first_token_seconds"), f"p{q * 100:g}")
+                    for q in (0.5, 0.95)
+                ),
+                steps=limits.FIRST_TOKEN_SECONDS,
+                span=8,
+            ),
+        ],
+    )

@@ -1,0 +1,34 @@
+"""vLLM: what can be said of a bare vLLM, by its own metric names, scraped without kvscope.
+
+The same JSON reads kvscope's own engine, which serves those names too. Where vLLM renamed a metric,
+both names are asked (0.8 to now)."""
+
+from grafana_foundation_sdk.builders import dashboard as db
+
+from dashboards.boards.vllm import experience, limits_of_vllm, pool, verdict, where, work
+from dashboards.kit.frame import assemble, engine_variables
+from dashboards.kit.links import VLLM
+
+
+def build() -> db.Dashboard:
+    """For users who have not installed anything of kvscope but this JSON."""
+    return assemble(
+        "vLLM",
+        VLLM,
+        "A bare vLLM by its own metrics. What it cannot say, kvscope's other dashboards do.",
+        _variables(),
+        [
+            verdict.row(),
+            where.row(),
+            pool.row(),
+            experience.row(),
+            work.row(),
+            limits_of_vllm.row(),
+        ],
+    )
+
+
+def _variables() -> list[db.QueryVariable]:
+    """All engines are also those without the label, which vLLM did not always have."""
+    model, server, engine = engine_variables("vllm:num_requests_running")
+    return [model, server, engine.all_value(".*")]

@@ -1,0 +1,64 @@
+"""vLLM: what do users feel?"""
+
+from dashboards.boards.vllm.series import gap
+from dashboards.kit import thresholds as limits
+from dashboards.kit.frame import Row
+from dashboards.kit.panels import Q, heat, quantiles
+from dashboards.kit.queries import buckets, mean, quantile
+
+
+def row() -> Row:
+    return Row(
+        400,
+        "What do users feel?",
+        [
+            heat(
+                401,
+                "Time to first token",
+                "The more a cell stands out, the more requests. A second band above the first: "
+                "some wait for the cache.",
+                buckets("vllm:time_to_first_token_seconds"),
+                height=9,
+            ),
+            quantiles(
+                402,
+                "Between two tokens",
+                "p99 up with p50 flat: preemptions. Both up: large prefills; lower "
+                "--max-num-batched-tokens.",
+                *(Q(gap(q), f"p{q * 100:g}") for q in (0.5, 0.95, 0.99)),
+                steps=limits.TOKEN_GAP_SECONDS,
+                height=9,
+            ),
+            quantiles(
+                403,
+                "Where a request's time goes",
+                "On average: in the queue, for its prompt (prefill), for its tokens (decode); the "
+                "rest up to the line is the front end's. Look at the part that grew. Means, "
+                "because these buckets begin at 0.3 s and quantiles below that would be wrong.",
+                *(
+                    Q(mean(f"vllm:request_{phase}_time_seconds"), phase)
+                    for phase in ("queue", "prefill", "decode")
+                ),
+                Q(mean("vllm:e2e_request_latency_seconds"), "whole request"),
+                stacked=True,
+                lines=("whole request",),
+                colours=limits.PHASE_COLOURS,
+                calcs=("lastNotNull", "mean"),
+                right=True,
+                height=9,
+            ),
+            quantiles(
+                404,
+                "Whole request",
+                "From arrival to the end. It depends on how much was asked for: judge it beside "
+                "the first token. Its buckets begin at 0.3 s: of shorter requests only the mean is "
+                "right.",
+                *(
+                    Q(quantile(q, "vllm:e2e_request_latency_seconds"), f"p{q * 100:g}")
+                    for q in (0.5, 0.95)
+                ),
+                Q(mean("vllm:e2e_request_latency_seconds"), "mean"),
+                height=9,
+            ),
+        ],
+    )

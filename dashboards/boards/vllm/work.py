@@ -1,0 +1,93 @@
+"""vLLM: what do the engines do?"""
+
+from dashboards.boards.vllm.series import MODEL_OF_SERVER, REFUSALS
+from dashboards.kit import thresholds as limits
+from dashboards.kit.frame import Row
+from dashboards.kit.panels import (
+    COUNT,
+    REQUESTS_PER_SECOND,
+    TOKENS,
+    TOKENS_PER_SECOND,
+    Panel,
+    Q,
+    graph,
+)
+from dashboards.kit.queries import quantile, rate, series, total
+
+
+def _lengths(id: int, title: str, description: str, name: str) -> Panel:
+    return graph(
+        id,
+        title,
+        description,
+        TOKENS,
+        *(
+            Q(quantile(q, name, "model_name"), f"p{q * 100:g}, {{{{model_name}}}}")
+            for q in (0.5, 0.95)
+        ),
+        axis="tokens",
+        right=True,
+    )
+
+
+def row() -> Row:
+    return Row(
+        500,
+        "What do the engines do?",
+        [
+            graph(
+                501,
+                "Requests",
+                "Running and waiting. Waiting that does not go down: more arrives than can be "
+                "served.",
+                COUNT,
+                Q(total(series("vllm:num_requests_running")), "running"),
+                Q(total(series("vllm:num_requests_waiting")), "waiting"),
+                stacked=True,
+                colours={"running": "blue", "waiting": "orange"},
+                axis="requests",
+                span=8,
+            ),
+            graph(
+                502,
+                "Tokens",
+                "Prompt tokens (added at the first token, hits included) and generated ones. "
+                "Generated falls, prompts do not: prefill crowds out decode.",
+                TOKENS_PER_SECOND,
+                Q(total(rate("vllm:prompt_tokens_total")), "prompt"),
+                Q(total(rate("vllm:generation_tokens_total")), "generated"),
+                colours={"prompt": "light-blue", "generated": "blue"},
+                span=8,
+            ),
+            graph(
+                503,
+                "Ends",
+                "How requests ended. abort: clients gave up. error: see the log. refused: the "
+                "queue was full; counted since vLLM 0.32.",
+                REQUESTS_PER_SECOND,
+                Q(
+                    total(rate("vllm:request_success_total"), "finished_reason"),
+                    "{{finished_reason}}",
+                ),
+                Q(total(rate(REFUSALS, MODEL_OF_SERVER)), "refused"),
+                stacked=True,
+                colours={**limits.END_COLOURS, "repetition": "purple"},
+                listed=True,
+                span=8,
+            ),
+            _lengths(
+                504,
+                "Prompt lengths",
+                "Tokens of the prompts that ended, by model: the buckets end at each model's "
+                "longest sequence. It rises: callers send more, and fewer fit the pool at once.",
+                "vllm:request_prompt_tokens",
+            ),
+            _lengths(
+                505,
+                "Reply lengths",
+                "Tokens generated for the requests that ended, by model. Long replies hold their "
+                "blocks longest. p50 close to p95: callers run into their limit.",
+                "vllm:request_generation_tokens",
+            ),
+        ],
+    )

@@ -1,0 +1,306 @@
+"""Panels as functions: id, title and what to do first, then unit and queries; the rest is the same.
+
+Every description ends in what to do. Ids are fixed, because links lead to panels: a row has
+hundreds, its panels follow (200; 201, 202, ...).
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from grafana_foundation_sdk.builders import common as cb
+from grafana_foundation_sdk.builders import dashboard as db
+from grafana_foundation_sdk.builders import heatmap as heatmaps
+from grafana_foundation_sdk.builders import prometheus, stat, statetimeline, timeseries
+from grafana_foundation_sdk.cog.builder import Builder
+from grafana_foundation_sdk.models import common, heatmap, units
+from grafana_foundation_sdk.models import dashboard as dm
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+
+from dashboards.kit.links import SOURCE, Link
+from dashboards.kit.thresholds import PLAIN, Steps
+
+BLOCKS = units.Short
+BYTES = units.BytesIEC
+COUNT = units.Short
+RATIO = units.PercentUnit
+SECONDS = units.Seconds
+TOKENS = units.Short
+TOKENS_PER_SECOND = "si:tok/s"
+BLOCKS_PER_SECOND = "suffix: blocks/s"
+REQUESTS_PER_SECOND = units.RequestsPerSecond
+PER_SECOND = "suffix:/s"
+
+Panel = Builder[dm.Panel]
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+"""Names of a panel's queries, in their order."""
+
+
+class Q(NamedTuple):
+    """A query and the name of what it returns."""
+
+    expr: str
+    legend: str
+
+
+def numbers(
+    id: int,
+    title: str,
+    description: str,
+    unit: str,
+    *queries: Q,
+    steps: Steps = PLAIN,
+    judged: Mapping[str, Steps] | None = None,
+    span: int = 4,
+    height: int = 5,
+    decimals: int | None = None,
+    when_absent: str = "none",
+    link: Link | None = None,
+) -> Panel:
+    """One large number a query, its background the verdict.
+
+    judged: other steps than the panel's, by the query's name.
+
+    Asked once, at the end of the time range: the last value of a curve that has ended would be
+    shown as if it were now.
+    """
+    panel = (
+        stat.Panel()
+        .id(id)
+        .title(title)
+        .description(description)
+        .datasource(SOURCE)
+        .unit(unit)
+        .no_value(when_absent)
+        .mappings([_not_a_number(when_absent)])
+        .thresholds(_thresholds(steps))
+        .reduce_options(cb.ReduceDataOptions().calcs(["lastNotNull"]))
+        .color_mode(
+            common.BigValueColorMode.VALUE
+            if steps is PLAIN
+            else common.BigValueColorMode.BACKGROUND
+        )
+        .graph_mode(common.BigValueGraphMode.NONE)
+        .text_mode(
+            common.BigValueTextMode.VALUE_AND_NAME
+            if len(queries) > 1
+            else common.BigValueTextMode.VALUE
+        )
+        .span(span)
+        .height(height)
+        .targets(targets(queries, instant=True))
+    )
+    for name, others in (judged or {}).items():
+        limits = dm.DynamicConfigValue("thresholds", _thresholds(others).build())
+        panel.override_by_name(name, [limits])
+    if decimals is not None:
+        panel.decimals(decimals)
+    if link is not None:
+        panel.data_links([link.builder()])
+    return panel
+
+
+def graph(
+    id: int,
+    title: str,
+    description: str,
+    unit: str,
+    *queries: Q,
+    axis: str = "",
+    stacked: bool = False,
+    colours: Mapping[str, str] | None = None,
+    lines: Iterable[str] = (),
+    steps: Steps | None = None,
+    low: float | None = 0,
+    high: float | None = None,
+    span: int = 12,
+    height: int = 8,
+    calcs: tuple[str, ...] = ("lastNotNull", "max"),
+    right: bool = False,
+    listed: bool = False,
+    link: Link | None = None,
+    when_absent: str = "",
+    exemplars: bool = False,
+) -> Panel:
+    """Lines, or a stack. `lines`: series drawn over the stack, as what it must not pass.
+
+    right: the legend stands beside the picture. listed: it is names only, for many series.
+    """
+    panel = (
+        timeseries.Panel()
+        .id(id)
+        .title(title)
+        .description(description)
+        .datasource(SOURCE)
+        .unit(unit)
+        .line_width(0 if stacked else 1)  # a part that is 0 would draw its line over the stack
+        .fill_opacity(85 if stacked else 8)
+        .show_points(common.VisibilityMode.NEVER)
+        .axis_label(axis)
+        .legend(
+            cb.VizLegendOptions()
+            .show_legend(True)
+            .display_mode(
+                common.LegendDisplayMode.LIST if listed else common.LegendDisplayMode.TABLE
+            )
+            .placement(common.LegendPlacement.RIGHT if right else common.LegendPlacement.BOTTOM)
+            .calcs([] if listed else list(calcs))
+        )
+        .tooltip(
+            cb.VizTooltipOptions()
+            .mode(common.TooltipDisplayMode.MULTI)
+            .sort(common.SortOrder.NONE if stacked else common.SortOrder.DESCENDING)
+        )
+        .span(span)
+        .height(height)
+        .targets(targets(queries, exemplars=exemplars))
+    )
+    if stacked:
+        panel.stacking(cb.StackingConfig().mode(common.StackingMode.NORMAL).group("A"))
+        panel.axis_soft_min(0)  # a part can be negative; without this the axis begins at the lowest
+    for name, colour in (colours or {}).items():
+        panel.override_by_name(
+            name, [dm.DynamicConfigValue("color", {"mode": "fixed", "fixedColor": colour})]
+        )
+    for name in lines:
+        panel.override_by_name(name, _OVER_THE_STACK)
+    if steps is not None:
+        panel.thresholds(_thresholds(steps))
+        panel.thresholds_style(
+            cb.GraphThresholdsStyleConfig().mode(common.GraphThresholdsStyleMode.DASHED)
+        )
+    if low is not None:
+        panel.min(low)
+    if high is not None:
+        panel.max(high)
+    if when_absent:
+        panel.no_value(when_absent)
+    if link is not None:
+        panel.data_links([link.builder()])
+    return panel
+
+
+def quantiles(id: int, title: str, description: str, *queries: Q, **options: Any) -> Panel:
+    """A graph of seconds, with exemplars: each is a point that leads to its request's trace."""
+    return graph(id, title, description, SECONDS, *queries, exemplars=True, **options)
+
+
+def heat(
+    id: int,
+    title: str,
+    description: str,
+    expr: str,
+    *,
+    unit: str = SECONDS,
+    span: int = 12,
+    height: int = 8,
+) -> Panel:
+    """A histogram over time. expr: `buckets(...)`."""
+    return (
+        heatmaps.Panel()
+        .id(id)
+        .title(title)
+        .description(description)
+        .datasource(SOURCE)
+        .unit(unit)
+        .calculate(False)
+        .cell_gap(1)
+        .color(
+            heatmaps.HeatmapColorOptions()
+            .mode(heatmap.HeatmapColorMode.SCHEME)
+            .scheme("Oranges")
+            .steps(64)
+            .fill("dark-orange")
+            .exponent(0.5)
+        )
+        .y_axis(heatmaps.YAxisConfig().unit(unit))
+        .span(span)
+        .height(height)
+        .targets(targets([Q(expr, "{{le}}")], shape=PromQueryFormat.HEATMAP))
+    )
+
+
+def timeline(
+    id: int,
+    title: str,
+    description: str,
+    *queries: Q,
+    meanings: Mapping[int, tuple[str, str]],
+    span: int = 12,
+    height: int = 8,
+    when_absent: str = "",
+) -> Panel:
+    """What was the case, from when to when. meanings: value to text and colour."""
+    values = {
+        str(value): dm.ValueMappingResult(text=name, color=colour, index=index)
+        for index, (value, (name, colour)) in enumerate(meanings.items())
+    }
+    return (
+        statetimeline.Panel()
+        .id(id)
+        .title(title)
+        .description(description)
+        .datasource(SOURCE)
+        .mappings([dm.ValueMap(options=values)])
+        .no_value(when_absent)
+        .show_value(common.VisibilityMode.NEVER)
+        .row_height(0.8)
+        .legend(
+            cb.VizLegendOptions()
+            .show_legend(True)
+            .display_mode(common.LegendDisplayMode.LIST)
+            .placement(common.LegendPlacement.BOTTOM)
+        )
+        .span(span)
+        .height(height)
+        .targets(targets(queries))
+    )
+
+
+_OVER_THE_STACK = [
+    dm.DynamicConfigValue("custom.stacking", {"mode": "none"}),
+    dm.DynamicConfigValue("custom.fillOpacity", 0),
+    dm.DynamicConfigValue("custom.lineWidth", 2),
+    dm.DynamicConfigValue("custom.lineStyle", {"fill": "dash", "dash": [8, 6]}),
+]
+
+
+def _not_a_number(text: str) -> dm.SpecialValueMap:
+    """A quantile of nothing is NaN."""
+    return dm.SpecialValueMap(
+        options=dm.DashboardSpecialValueMapOptions(
+            match=dm.SpecialValueMatch.NA_N,
+            result=dm.ValueMappingResult(text=text, color="transparent"),
+        )
+    )
+
+
+def _thresholds(steps: Steps) -> db.ThresholdsConfig:
+    return (
+        db.ThresholdsConfig()
+        .mode(dm.ThresholdsMode.ABSOLUTE)
+        .steps([dm.Threshold(value=value, color=colour) for value, colour in steps])
+    )
+
+
+def targets(
+    queries: Iterable[Q],
+    *,
+    instant: bool = False,
+    exemplars: bool = False,
+    shape: PromQueryFormat = PromQueryFormat.TIME_SERIES,
+) -> list[Any]:
+    """The queries as Grafana has them. instant: for now, not over the time range."""
+    made = []
+    for letter, query in zip(LETTERS, queries, strict=False):
+        target = (
+            prometheus.Dataquery()
+            .datasource(SOURCE)
+            .expr(query.expr)
+            .legend_format(query.legend)
+            .format(shape)
+            .ref_id(letter)
+        )
+        if exemplars:
+            target.exemplar(True)
+        made.append(target.instant() if instant else target.range())
+    return made

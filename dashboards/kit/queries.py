@@ -1,0 +1,126 @@
+"""PromQL from the catalogue's names: selectors, rates, shares. A typo raises KeyError."""
+
+from dashboards.kit.thresholds import SEVERITIES
+from monitoring import selectors
+from monitoring.formulas import share
+
+ENGINE = 'model_name=~"$model",instance=~"$instance",engine=~"$engine"'
+"""The one selector of engine-level families."""
+GPU = 'instance=~"$instance",uuid=~"$gpu"'
+"""The one selector of device-level families: they belong to a server, not to a model; see `gpu`."""
+SERVER = 'instance=~"$instance"'
+"""The one selector of what a server says of itself as a whole."""
+
+BY_ENGINE = "model_name, instance, engine"
+"""Labels that tell engines apart: `engine` is 0 in every server with one."""
+EACH_ENGINE = f"by ({BY_ENGINE})"
+"""The same as the grouping of a formula."""
+ENGINE_LEGEND = "{{model_name}} on {{instance}} ({{engine}})"
+GPU_LEGEND = "GPU {{gpu}} of {{instance}}"
+
+RATE_WINDOW = "$__rate_interval"
+WHOLE_RANGE = "$__range"
+"""The dashboard's time range; for instant queries only."""
+ALERT = 'alertname=~"Kvscope.+"'
+"""Ours among all alerts."""
+
+
+def series(name: str, selector: str = ENGINE, **labels: str | tuple[str, ...]) -> str:
+    """A selector that follows the variables; `monitoring.selectors` checks names and labels."""
+    return selectors.series(name, selector, **labels)
+
+
+def rate(name: str, selector: str = ENGINE, **labels: str | tuple[str, ...]) -> str:
+    """Growth per second over the rate window."""
+    return selectors.rate(name, RATE_WINDOW, selector, **labels)
+
+
+def over_range(name: str, selector: str = ENGINE, **labels: str | tuple[str, ...]) -> str:
+    """How much a counter grew in the time range on screen."""
+    return f"increase({series(name, selector, **labels)}[{WHOLE_RANGE}])"
+
+
+def added(name: str, selector: str = ENGINE, **labels: str | tuple[str, ...]) -> str:
+    """How much a counter grew in the rate window: for events so rare that a rate says little."""
+    return f"increase({series(name, selector, **labels)}[{RATE_WINDOW}])"
+
+
+def total(expr: str, by: str = "") -> str:
+    return f"sum by ({by}) ({expr})" if by else f"sum({expr})"
+
+
+def worst(expr: str, by: str = "") -> str:
+    return f"max by ({by}) ({expr})" if by else f"max({expr})"
+
+
+def or_zero(expr: str) -> str:
+    """0 where nothing is there: for counts, of which none is none."""
+    return f"{expr} or vector(0)"
+
+
+def quantile(q: float, name: str, by: str = "", selector: str = ENGINE) -> str:
+    """Quantile of a histogram's observations in the rate window."""
+    return quantile_of(q, rate(f"{name}_bucket", selector), by)
+
+
+def quantile_of(q: float, bucket_rates: str, by: str = "") -> str:
+    """Quantile from rates of buckets that are not yet summed."""
+    return f"histogram_quantile({q}, {total(bucket_rates, f'le, {by}' if by else 'le')})"
+
+
+def mean(name: str, by: str = "") -> str:
+    """Mean of a histogram's observations in the rate window."""
+    return share(total(rate(f"{name}_sum"), by), total(rate(f"{name}_count"), by))
+
+
+def buckets(name: str, selector: str = ENGINE) -> str:
+    """Observations by bucket, for a heatmap."""
+    bucket = series(f"{name}_bucket", selector)
+    return f"sum by (le) (increase({bucket}[{RATE_WINDOW}]))"
+
+
+def firing_by_rank(aggregate: str) -> str:
+    """The alerts that fire, each as the rank of its severity. aggregate: `max by (alertname)`."""
+    return " or ".join(
+        f'{rank} * {aggregate} (ALERTS{{alertstate="firing",{ALERT},severity="{name}"}})'
+        for rank, (name, _) in SEVERITIES.items()
+    )
+
+
+def every_engine() -> str:
+    """One series an engine, on every page; the pool's are absent while its state is unknown."""
+    return series("kvscope_source_up")
+
+
+def up_for(engines: str) -> str:
+    """Seconds since the process began, by engine. engines: a series of each."""
+    began = series("process_start_time_seconds", SERVER)
+    return (
+        f"(time() - max by (job, instance) ({began}))"
+        f" * on (job, instance) group_right () group by (job, {BY_ENGINE}) ({engines})"
+    )
+
+
+def known_servers(engines: str) -> str:
+    """Servers that had an engine in the time range, so that one that is gone still counts."""
+    return f"group by (job, instance) (last_over_time({engines}[{WHOLE_RANGE}]))"
+
+
+def of_chosen(expr: str, window: str = "") -> str:
+    """Device-level series of the servers whose engine is chosen: a card has no model.
+
+    window: the server need not be there now, only within it.
+    """
+    there = f"last_over_time({every_engine()}[{window}])" if window else every_engine()
+    return f"({expr} and on (job, instance) {there})"
+
+
+def gpu(name: str, **labels: str | tuple[str, ...]) -> str:
+    """A device-level selector that follows the choice of model and engine."""
+    return of_chosen(series(name, GPU, **labels))
+
+
+def gpu_room() -> str:
+    """What the next allocation can get, less the largest step so far, by GPU."""
+    headroom = series("kvscope_gpu_memory_headroom_bytes", GPU)
+    return of_chosen(f"{headroom} - {series('kvscope_gpu_activation_peak_bytes', GPU)}")

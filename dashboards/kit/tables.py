@@ -1,0 +1,119 @@
+"""Panels to read line by line: tables of what is now, and notes."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from grafana_foundation_sdk.builders import common as cb
+from grafana_foundation_sdk.builders import table, text
+from grafana_foundation_sdk.models import dashboard as dm
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+
+from dashboards.kit.links import SOURCE, Link
+from dashboards.kit.panels import LETTERS, Panel, Q, targets
+from dashboards.kit.thresholds import Steps
+
+
+class Column(NamedTuple):
+    """A column of a table: how one label or one query's value looks."""
+
+    title: str
+    unit: str = ""
+    steps: Steps | None = None
+    link: Link | None = None
+    width: int | None = None
+    meanings: Mapping[int, tuple[str, str]] | None = None
+    """Value to text and background."""
+
+
+def rows(
+    id: int,
+    title: str,
+    description: str,
+    *queries: Q,
+    columns: Mapping[str, Column],
+    span: int = 24,
+    height: int = 8,
+    when_absent: str = "",
+    worst_first: str = "",
+) -> Panel:
+    """A table of what is now: one query a value column (its legend says which), joined by labels.
+
+    columns: by label, or by a query's legend, in the order shown. Other labels are hidden.
+    worst_first: title of the column whose largest value comes first.
+    """
+    letters = [f"Value #{letter}" for letter in LETTERS] if len(queries) > 1 else ["Value"]
+    values = {letters[index]: query.legend for index, query in enumerate(queries)}
+    fields = [next((v for v, shown in values.items() if shown == name), name) for name in columns]
+    renamed = {f: columns[name].title for f, name in zip(fields, columns, strict=True)}
+    panel = (
+        table.Panel()
+        .id(id)
+        .title(title)
+        .description(description)
+        .datasource(SOURCE)
+        .no_value(when_absent)
+        .span(span)
+        .height(height)
+        .targets(targets(queries, instant=True, shape=PromQueryFormat.TABLE))
+        .with_transformation(dm.DataTransformerConfig(id_val="merge", options={}))
+        .with_transformation(
+            dm.DataTransformerConfig(
+                id_val="filterFieldsByName", options={"include": {"names": list(fields)}}
+            )
+        )
+        .with_transformation(
+            dm.DataTransformerConfig(
+                id_val="organize",
+                options={
+                    "indexByName": {f: index for index, f in enumerate(fields)},
+                    "renameByName": renamed,
+                },
+            )
+        )
+    )
+    if worst_first:
+        panel.sort_by([cb.TableSortByFieldState().display_name(worst_first).desc(True)])
+    for column in columns.values():
+        panel.override_by_name(column.title, list(_column_properties(column)))
+    return panel
+
+
+def note(id: int, title: str, content: str, *, span: int = 24, height: int = 8) -> Panel:
+    """Markdown."""
+    return (
+        text.Panel()
+        .id(id)
+        .title(title)
+        .description(f"In words: {title}")
+        .span(span)
+        .height(height)
+        .content(content)
+    )
+
+
+def _value(key: str, value: object) -> dm.DynamicConfigValue:
+    return dm.DynamicConfigValue(key, value)
+
+
+def _column_properties(column: Column) -> Iterable[dm.DynamicConfigValue]:
+    yield _value("noValue", "-")  # or a missing cell says what the whole table says when empty
+    if column.unit:
+        yield _value("unit", column.unit)
+    if column.width is not None:
+        yield _value("custom.width", column.width)
+    if column.link is not None:
+        yield _value("links", [column.link.model()])
+    if column.steps is not None:
+        nothing = {"match": "null+nan", "result": {"text": "-", "color": "transparent"}}
+        yield _value("mappings", [{"type": "special", "options": nothing}])
+        steps = [{"value": value, "color": colour} for value, colour in column.steps]
+        yield _value("thresholds", {"mode": "absolute", "steps": steps})
+    if column.meanings is not None:
+        options = {
+            str(value): {"text": name, "color": colour, "index": index}
+            for index, (value, (name, colour)) in enumerate(column.meanings.items())
+        }
+        yield _value("mappings", [{"type": "value", "options": options}])
+        yield _value("custom.align", "left")  # words, though they are numbers
+    if column.steps is not None or column.meanings is not None:
+        yield _value("custom.cellOptions", {"type": "color-background", "mode": "basic"})

@@ -1,0 +1,159 @@
+"""Every threshold and colour of the dashboards, with the reason for each.
+
+A panel turns orange where someone should look and red where users are hurt. Panels whose good
+value depends on the workload (hit ratio, throughput) have no thresholds: a colour would be a guess.
+"""
+
+GREEN, ORANGE, RED, NEUTRAL = "green", "orange", "red", "blue"
+
+Steps = tuple[tuple[float | None, str], ...]
+"""Bounds and colours from the lowest; the first has no lower bound."""
+
+
+def rising(orange: float, red: float) -> Steps:
+    """The larger, the worse."""
+    return ((None, GREEN), (orange, ORANGE), (red, RED))
+
+
+def falling(red: float, orange: float) -> Steps:
+    """The smaller, the worse."""
+    return ((None, RED), (red, ORANGE), (orange, GREEN))
+
+
+PLAIN: Steps = ((None, NEUTRAL),)
+"""No judgement."""
+
+NONE_IS_GOOD: Steps = ((None, GREEN), (0.5, RED))
+"""Counts of which one is too many. Below one, because increase() extrapolates."""
+
+SOME_ARE_WORTH_A_LOOK: Steps = ((None, GREEN), (0.5, ORANGE))
+"""Counts that hurt nobody by themselves: a preemption, a firing warning, a waiting request."""
+
+POOL_USAGE = rising(0.90, 0.98)
+"""Share of the usable blocks that sequences reference. At 90 % a burst of one long prompt can fill
+the pool; at 98 % the next decode step of a full batch does (one block for each sixteenth sequence,
+at blocks of 16)."""
+
+FULLEST_POOL: Steps = ((None, GREEN), (0.98, ORANGE))
+"""Under load one of many engines is always full, and nobody is hurt by that alone: never red."""
+
+TIME_TO_EXHAUSTION = falling(60, 300)
+"""Seconds. In one minute nobody adds a replica; in five, an autoscaler can."""
+
+COMMITTED_SHARE: Steps = ((None, GREEN), (1.0, ORANGE))
+"""Share of the usable blocks, if every request runs to its max_tokens. Above 1, preemption is
+possible. Never red: a chat request without max_tokens may take the rest of the context and hardly
+uses it, so it is the active share that says whether the commitment matters (see
+KvscopeKvExhaustionImminent)."""
+
+EVICTED_SHARE: Steps = ((None, GREEN), (0.1, ORANGE))
+"""Share of the asked blocks that were missed because they had been evicted: a tenth of the prefill
+is worth a thought of more memory. Never red: nobody is hurt but by waiting, which has limits of its
+own."""
+
+RECOMPUTED_SHARE = rising(0.01, 0.10)
+"""Share of the computed tokens. 1 % is the noise of a pool that is well sized; at 10 % a tenth of
+the GPU works for nothing, and batches that preempt each other tend to go on doing so."""
+
+STALLED_REQUESTS = rising(0.1, 1.0)
+"""Seconds of waiting per second, that is requests stalled on average."""
+
+FIRST_TOKEN_SECONDS = rising(1.0, 5.0)
+"""At one second a person notices the wait, at five they reload."""
+
+QUEUE_SECONDS = rising(0.5, 4.0)
+"""The part of that time that is queueing: beyond it the queue, not the model, is the reason."""
+
+TOKEN_GAP_SECONDS = rising(0.1, 0.5)
+"""Between tokens: ten a second is a brisk reader's pace, two a second is visibly halting."""
+
+ERROR_SHARE = rising(0.01, 0.05)
+"""Share of the requests that ended in an error or were refused: a 99 % objective, and five times
+its budget."""
+
+STEP_AGE_SECONDS = rising(10, 60)
+"""Work, but no step: the longest real step of a large prefill is a few seconds, and at
+--stall-seconds (60 by default) /health answers 503."""
+
+ROOM_AFTER_PEAK_BYTES = falling(0, 2**30)
+"""Headroom less the largest step so far. Below 0, the next step as large fails. 1 GiB is about what
+another process takes when it merely opens a context and loads its kernels."""
+
+HEADROOM_BYTES = falling(2**29, 2 * 2**30)
+"""Where no peak is known: half a GiB is less than most activations."""
+
+HOST_USED_SHARE = rising(0.80, 0.95)
+"""Share of the control group's limit, without file cache that can be dropped: the kernel kills at
+1."""
+
+GPU_CELSIUS = rising(80, 87)
+"""Data-centre cards slow down at 83 to 90 °C, by model."""
+
+POWER_SHARE = rising(0.98, 1.05)
+"""Share of the limit in force: at it, clocks go down; above, the brake is not working."""
+
+LAG_SECONDS = rising(1.0, 5.0)
+"""Age of the oldest queued batch. The queue holds about four seconds of a busy engine's batches;
+beyond five, batches are dropped."""
+
+READY = {0: ("loading", ORANGE), 1: ("ready", GREEN)}
+"""Meanings of kvscope_engine_ready."""
+
+BLOCK_COLOURS = {
+    "active": "blue",
+    "cached": "light-blue",
+    "free": "#55606e",
+    "reserved": "dark-purple",
+    "usable": "text",
+    "capacity": "text",
+}
+"""Blocks by state: saturated is in use, pale can be taken, grey is empty."""
+
+MEMORY_COLOURS = {
+    "weights": "dark-blue",
+    "kv_pool": "blue",
+    "torch_live_other": "light-blue",
+    "torch_pending": "super-light-blue",
+    "torch_cached": "super-light-purple",
+    "non_torch": "purple",
+    "server_process": "semi-dark-blue",
+    "other_processes": "red",
+    "unattributed": "orange",
+    "unsplit": "dark-yellow",
+    "driver_reserved": "dark-purple",
+    "free": "#55606e",
+    "total": "text",
+}
+"""Components of a card: blue is the server's, red and orange nobody asked for, grey is empty."""
+
+MISS_COLOURS = {
+    "hit": "green",
+    "cold": "#55606e",
+    "partial": "light-blue",
+    "unreachable": "purple",
+    "evicted": "orange",
+    "forgotten": "super-light-yellow",
+    "cause unknown": "dark-yellow",
+}
+"""Blocks that were asked for: only `evicted` and `unreachable` could have been hits; of `forgotten`
+ones nobody can tell."""
+
+PHASE_COLOURS = {
+    "queue": "orange",
+    "prefill": "light-blue",
+    "decode": "blue",
+    "whole request": "text",
+}
+"""Parts of a request's time: blue is work, orange is waiting."""
+
+END_COLOURS = {
+    "stop": "blue",
+    "length": "light-blue",
+    "abort": "orange",
+    "error": "red",
+    "refused": "dark-red",
+}
+"""How requests ended: blue as they should, the others not."""
+
+SEVERITIES = {3: ("critical", "red"), 2: ("warning", "orange"), 1: ("info", "blue")}
+"""Rank to name and colour: letters would sort info before warning."""

@@ -1,0 +1,1 @@
+"""What dashboards and alerts both stand on: selectors, formulas, addresses. Imports neither."""

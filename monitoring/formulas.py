@@ -1,0 +1,154 @@
+"""Every figure that boards, recording rules and alerts share, written once as PromQL.
+
+A formula takes what differs between them: `window`, the range of rates; `grouping`, an aggregation
+clause such as `by (model_name)` or `without (phase)`, empty for one figure of all; `selector`,
+matchers that go into every selector. Ratios are absent, not NaN, while there is nothing to divide
+by.
+"""
+
+from monitoring.selectors import bucket, rate, series
+
+PER_ENGINE = "job, instance, model_name, engine"
+"""Labels that tell engines apart. `engine` is 0 in every server with one."""
+
+HIT_TOKENS = "kvscope_prefix_cache_hit_tokens_total"
+QUERIED_TOKENS = "kvscope_prefix_cache_queried_tokens_total"
+
+_REFUSED_BY_US = ("queue_full", "engine_dead")
+_ENDED = ("stop", "length", "error")
+
+
+def share(part: str, whole: str) -> str:
+    """Part of a whole; absent while there is no whole."""
+    return f"{part}\n/ ({whole} > 0)"
+
+
+def _sum(expr: str, grouping: str) -> str:
+    return f"sum {grouping} ({expr})" if grouping else f"sum({expr})"
+
+
+# Prefix cache
+
+
+def hit_ratio(window: str, grouping: str = "", selector: str = "", phase: str = "first") -> str:
+    """Tokens found over tokens asked for.
+
+    Of first admissions unless said otherwise: a preempted request that finds its own blocks would
+    flatter the cache.
+    """
+    return share(
+        _sum(rate(HIT_TOKENS, window, selector, phase=phase), grouping),
+        _sum(rate(QUERIED_TOKENS, window, selector, phase=phase), grouping),
+    )
+
+
+# Preemption
+
+
+def recomputed_share(window: str, grouping: str = "without (phase)", selector: str = "") -> str:
+    """Tokens computed again after a preemption, over all tokens that steps computed."""
+    recomputed = rate("kvscope_preemption_recomputed_tokens_total", window, selector)
+    computed = rate("kvscope_step_tokens_total", window, selector)
+    return share(_sum(recomputed, grouping), _sum(computed, grouping))
+
+
+# Pool
+
+
+def pool_usage(grouping: str = "", selector: str = "") -> str:
+    """Blocks that sequences reference, over the blocks that can be handed out, of several pools."""
+    active = series("kvscope_kv_blocks", selector, state="active")
+    usable = series("kvscope_kv_usable_blocks", selector)
+    return share(_sum(active, grouping), _sum(usable, grouping))
+
+
+def committed_share(grouping: str = "", selector: str = "") -> str:
+    """Blocks that running requests need up to their max_tokens, over the usable ones; the worst."""
+    committed = series("kvscope_kv_committed_blocks", selector)
+    usable = series("kvscope_kv_usable_blocks", selector)
+    each = f"{committed} / ({usable} > 0)"
+    return f"max {grouping} ({each})" if grouping else f"max({each})"
+
+
+# Service levels
+
+
+def failed_requests(window: str, grouping: str, selector: str = "") -> str:
+    """Requests per second that the server failed, or refused for want of room or of an engine.
+
+    What the client did (an abort, a prompt too long) is no failure.
+    """
+    failed = rate("kvscope_requests_finished_total", window, selector, reason="error")
+    return f"{_sum(failed, grouping)} + {_refused(window, grouping, selector)}"
+
+
+def judged_requests(window: str, grouping: str, selector: str = "") -> str:
+    """Requests per second of which it can be said whether the server failed them."""
+    ended = rate("kvscope_requests_finished_total", window, selector, reason=_ENDED)
+    return f"{_sum(ended, grouping)} + {_refused(window, grouping, selector)}"
+
+
+def error_share(window: str, grouping: str, selector: str = "") -> str:
+    """Failed requests over judged ones."""
+    return share(
+        f"({failed_requests(window, grouping, selector)})",
+        f"({judged_requests(window, grouping, selector)})",
+    )
+
+
+def first_tokens(window: str, grouping: str, selector: str = "") -> str:
+    """First tokens per second."""
+    counted = rate("kvscope_time_to_first_token_seconds_count", window, selector)
+    return _sum(counted, grouping)
+
+
+def timely_first_tokens(window: str, grouping: str, seconds: float, selector: str = "") -> str:
+    """First tokens per second that came within so many seconds, which must be a bucket's bound."""
+    timely = bucket("kvscope_time_to_first_token_seconds", seconds, selector)
+    return _sum(f"rate({timely}[{window}])", grouping)
+
+
+def _refused(window: str, grouping: str, selector: str) -> str:
+    refused = rate("kvscope_requests_rejected_total", window, selector, reason=_REFUSED_BY_US)
+    return _sum(refused, grouping)
+
+
+# Engine
+
+
+def age(name: str, selector: str = "") -> str:
+    """Seconds from the Unix time that a series holds to the moment it was scraped.
+
+    Not `time() - x`, which includes the scrape's own age: with a scrape each minute an engine that
+    idles would look a minute late.
+    """
+    when = series(name, selector)
+    return f"timestamp({when}) - {when}"
+
+
+def in_engine(selector: str = "") -> str:
+    """Requests in an engine, whatever their state."""
+    return f"sum without (state) ({series('kvscope_requests', selector)})"
+
+
+def stalled(window: str = "1m", resolution: str = "5s", selector: str = "") -> str:
+    """Seconds since the last step, of engines that have had requests for the whole window.
+
+    Idle engines make no steps, and the first step after an idle hour takes as long as its prompt,
+    not an hour.
+    """
+    last_step = age("kvscope_last_step_timestamp_seconds", selector)
+    work = f"min_over_time(({in_engine(selector)})[{window}:{resolution}])"
+    return f"({last_step})\nand on ({PER_ENGINE}) ({work} > 0)"
+
+
+# Host
+
+
+def host_used_share(selector: str = "") -> str:
+    """Memory of a server's control group over its limit.
+
+    Without file cache, which the kernel drops before it kills.
+    """
+    used = series("kvscope_host_memory_unreclaimable_bytes", selector)
+    return f"{used}\n/ {series('kvscope_host_memory_limit_bytes', selector)}"

@@ -1,0 +1,64 @@
+"""Selectors from the catalogue: a typo in a name or a label raises KeyError."""
+
+from exporter.catalogue import Metric, metric
+from monitoring.elsewhere import ELSEWHERE
+
+_HISTOGRAM_SUFFIXES = ("_bucket", "_sum", "_count")
+
+
+def series(name: str, selector: str = "", **labels: str | tuple[str, ...]) -> str:
+    """A selector: the labels asked for, then `selector` as it is.
+
+    labels: a value or several, which the catalogue, or ELSEWHERE, must have. Samples of histograms
+    are named with their suffix: `kvscope_step_duration_seconds_bucket`.
+    """
+    row = _row(name)
+    matchers = [_matcher(row, label, wanted) for label, wanted in labels.items()]
+    inner = ",".join(part for part in (*matchers, selector) if part)
+    return f"{name}{{{inner}}}" if inner else name
+
+
+def rate(name: str, window: str, selector: str = "", **labels: str | tuple[str, ...]) -> str:
+    """Growth per second over the window."""
+    return f"rate({series(name, selector, **labels)}[{window}])"
+
+
+def bucket(name: str, bound: float, selector: str = "") -> str:
+    """The bucket of a histogram with this upper bound, which it must have.
+
+    Prometheus 2 writes a whole bound as `5`, Prometheus 3 as `5.0`: both match.
+    """
+    row = metric(name)
+    if bound not in (row.buckets or ()):
+        known = ", ".join(f"{known:g}" for known in row.buckets or ())
+        raise KeyError(f"{name} has no bucket of {bound:g}; it has {known}")
+    whole = float(bound).is_integer()
+    matcher = f'le=~"{bound:g}([.]0)?"' if whole else f'le="{bound:g}"'
+    return f"{name}_bucket{{{','.join(part for part in (matcher, selector) if part)}}}"
+
+
+def _matcher(row: Metric, label: str, wanted: str | tuple[str, ...]) -> str:
+    values = (wanted,) if isinstance(wanted, str) else wanted
+    closed = row.closed_labels.get(label)
+    for value in values:
+        if label not in row.labels or (closed is not None and value not in closed):
+            raise KeyError(f"{row.name} has no {label}={value!r}")
+    return f'{label}{"=" if len(values) == 1 else "=~"}"{"|".join(values)}"'
+
+
+def _row(name: str) -> Metric:
+    return ELSEWHERE[name] if name in ELSEWHERE else metric(_family(name))
+
+
+def _family(name: str) -> str:
+    """The catalogue's name for a histogram's sample; any other name as it is."""
+    for suffix in _HISTOGRAM_SUFFIXES:
+        base = name.removesuffix(suffix)
+        if base != name:
+            try:
+                row = metric(base)
+            except KeyError:
+                continue
+            if row.kind == "histogram":
+                return base
+    return name

@@ -1,0 +1,43 @@
+"""What each command loads: plan, help and the sidecar start without what they do not need."""
+
+import subprocess
+import sys
+
+from tests.support.process import ROOT
+
+SERVER_AND_GPUS = ("uvicorn", "fastapi", "pynvml", "torch", "zmq")
+
+
+def loaded(code: str, *modules: str) -> str:
+    """Those of the modules that are loaded after the code, by line."""
+    report = f"import sys\n{code}\nprint([m for m in {modules} if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", report], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[-1]
+
+
+def test_the_tree_of_commands_loads_no_web_server_and_no_nvml() -> None:
+    assert loaded("import exporter.cli.app", *SERVER_AND_GPUS) == "[]"
+
+
+def test_plan_loads_no_web_server_and_no_nvml() -> None:
+    code = """
+from exporter.cli.app import app
+sys.argv = ["kvscope", "plan", "--layers", "2", "--kv-heads", "2", "--head-dim", "64"]
+app(standalone_mode=False)
+"""
+    assert loaded(code, *SERVER_AND_GPUS) == "[]"
+
+
+def test_the_sidecar_runs_without_torch() -> None:
+    code = """
+import threading, signal, os
+sys.modules["torch"] = sys.modules["transformers"] = None
+from exporter.cli.app import app
+threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM)).start()
+sys.argv = ["kvscope", "sidecar", "--port", "0", "--no-gpu", "--events", "tcp://127.0.0.1:9"]
+app(standalone_mode=False)
+"""
+    assert loaded(code, "engine.build", "engine.model") == "[]"
