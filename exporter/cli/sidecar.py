@@ -74,14 +74,13 @@ def _run(
     address: str | None,
 ) -> None:
     """Serve until a signal. Raises typer.Exit(2)."""
-    from kvscope_events.wire.errors import EndpointError
-
     from exporter.cli.listen import listening, url_of
     from exporter.cli.run import AppServer
     from exporter.cli.signals import signals_end
     from exporter.sidecar import Sidecar
     from exporter.web.gpu import gpu_router
     from exporter.web.sidecar_app import is_address, sidecar_app
+    from kvscope_events.wire.errors import EndpointError
 
     if address is not None and not is_address(address):
         raise fail(f"--address {address!r}: expected HOST:PORT")
