@@ -1,7 +1,7 @@
 """Alerts about the engine, the target and the exporter itself."""
 
 from alerts.rule import COUNT, ENGINE, Alert, Group
-from alerts.thresholds import JOB, SILENCE_SECONDS, STEP_AGE_SECONDS, UNHEARD_SECONDS
+from alerts.thresholds import JOB, SILENCE_SECONDS, STEP_AGE_SECONDS
 from alerts.timing import Timing
 from monitoring import formulas
 from monitoring.selectors import series
@@ -55,7 +55,7 @@ def _stalled(timing: Timing) -> Alert:
         name="KvscopeEngineStalled",
         severity="critical",
         topic="engine",
-        expr=f"({stalled})\n> {_patience(timing, STEP_AGE_SECONDS)}",
+        expr=f"({stalled})\n> {timing.seconds(f'{STEP_AGE_SECONDS}s'):g}",
         wait="15s",
         summary="An engine has requests and makes no steps.",
         description=f"{ENGINE} has requests but has completed no step for "
@@ -64,18 +64,12 @@ def _stalled(timing: Timing) -> Alert:
     )
 
 
-def _patience(timing: Timing, heard: int) -> str:
-    """Seconds that an engine may be without a sign of life: more while nothing is heard of it, for
-    then it may be starting anew."""
-    long, short = timing.seconds(f"{UNHEARD_SECONDS}s"), timing.seconds(f"{heard}s")
-    up = f"max without (source, endpoint) ({series('kvscope_source_up')})"
-    return f"({long:g} - {long - short:g} * {up})"
-
-
-def _dead(timing: Timing) -> tuple[Alert, Alert]:
-    """Two signs, refusals and silence: a load balancer that asks /health sends it nothing."""
+def _dead(timing: Timing) -> tuple[Alert, ...]:
+    """Three signs: it refuses requests; it is silent, for a load balancer that asks /health sends
+    it none; its process is gone while the exporter's goes on."""
     refused = series("kvscope_requests_rejected_total", reason="engine_dead")
     silence = formulas.age("kvscope_source_last_message_timestamp_seconds")
+    heard = series("kvscope_source_up", 'model_name!=""')
     same = f"on ({formulas.PER_ENGINE})"
     summary = "An engine has failed and serves no request any more."
     return (
@@ -97,16 +91,30 @@ def _dead(timing: Timing) -> tuple[Alert, Alert]:
             severity="critical",
             topic="engine",
             expr=f"max without (source, endpoint) ({silence})\n"
-            f"> {_patience(timing, SILENCE_SECONDS)}\n"
+            f"> {timing.seconds(f'{SILENCE_SECONDS}s'):g}\n"
             f"and {same} ({formulas.in_engine()} == 0)\n"
             f"unless {same} ({series('kvscope_engine_ready')} == 0)",  # loading takes minutes
             wait="10s",
             summary=summary,
             description=f"{ENGINE} has been silent for {{{{ $value | humanizeDuration }}}} and has "
-            "no requests, but an idle engine speaks every second. Its step loop or its process "
-            "has ended, and it serves nothing until it is started anew.",
+            "no requests, but an idle engine speaks every second. Its step loop has ended, and it "
+            "serves nothing until it is started anew.",
             board="kvscope-overview",
             labels={"sign": "silence"},
+        ),
+        Alert(
+            name="KvscopeEngineDead",
+            severity="critical",
+            topic="engine",
+            # an engine that was never heard has no model_name: nobody has started it yet
+            expr=f"max without (source, endpoint) ({heard}) == 0",
+            wait="5m",
+            summary=summary,
+            description=f"The exporter has not heard {ENGINE} for five minutes, although it did "
+            "before. Its process has probably ended, and it serves nothing until it is started "
+            "anew.",
+            board="kvscope-overview",
+            labels={"sign": "unheard"},
         ),
     )
 
@@ -120,9 +128,11 @@ def _source_down() -> Alert:
         wait="1m",
         summary="The exporter does not hear an engine that it watches.",
         description="For a minute the exporter of {{ $labels.instance }} has not heard "
-        "{{ $labels.model_name }} (engine {{ $labels.engine }}){{ with $labels.endpoint }} at "
-        "{{ . }}{{ end }}. What is shown of this engine is old, and alerts about it come late.",
+        "{{ if $labels.model_name }}{{ $labels.model_name }} (engine {{ $labels.engine }})"
+        "{{ else }}any engine{{ end }}{{ with $labels.endpoint }} at {{ . }}{{ end }}. What was "
+        "known of it is gone, and other alerts about it cannot fire.",
         board="kvscope-overview",
+        by=("instance",),
     )
 
 

@@ -55,10 +55,6 @@ STEP_AGE_SECONDS = 60
 SILENCE_SECONDS = 60
 """An idle engine speaks every second: it samples its memory, or says that it is there."""
 
-UNHEARD_SECONDS = 300
-"""Instead of the two above where the exporter does not hear the engine: a restart is no fault, and
-KvscopeTargetDown waits as long."""
-
 # Service levels
 
 TTFT_SECONDS = 2.5

@@ -1,9 +1,9 @@
 """Upper bounds of every histogram, in seconds or tokens: ours, vLLM's, and their unions.
 
-vLLM's are those of 0.32: sums over servers need equal bounds. Ours are no more than quantiles and
-thresholds need, since each bound is a series, and a page stays below 600. A fold observes into the
-union of the bounds that are shown, so one histogram serves two families; `+Inf` is implied
-everywhere.
+vLLM's are those of 0.32, all of them: sums over servers need equal bounds. Ours have no more than
+a quantile or a threshold needs, since each bound is a series: a page stays below 600. A fold
+observes into the union of the bounds that are shown, so one histogram serves two families; `+Inf`
+is implied everywhere.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ QUEUE_SECONDS = (0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 600)
 STEP_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60)
 
 VLLM_FIRST_TOKEN_SECONDS = (
-    *(0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
+    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
     *(1, 2.5, 5, 7.5, 10, 20, 40, 80, 160, 640, 2560),
 )
 VLLM_INTER_TOKEN_SECONDS = (
@@ -35,9 +35,6 @@ VLLM_REQUEST_SECONDS = (
     *(0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60),
     *(120, 240, 480, 960, 1920, 7680),
 )
-VLLM_PHASE_SECONDS = (0.3, 1, 2.5, 5, 10, 30, 60, 240, 960, 7680)
-"""Some of the bounds above, for prefill, decode and inference: vLLM's boards read only their means.
-"""
 VLLM_ITERATION_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 VLLM_REQUEST_TOKENS = tuple(step * 10**power for power in range(8) for step in (1, 2, 5))
 """Shown up to the longest sequence of the model, see `up_to`."""

@@ -11,16 +11,14 @@ from exporter.catalogue.pool import STATE_EVENTS
 from kvscope_events.events import FinishReason
 
 
-def _request_seconds(
-    name: str, help: str, bounds: tuple[float, ...] = buckets.VLLM_REQUEST_SECONDS
-) -> Metric:
+def _request_seconds(name: str, help: str) -> Metric:
     return Metric(
         name=name,
         kind="histogram",
         help=help,
         unit="seconds",
         group="vllm",
-        buckets=bounds,
+        buckets=buckets.VLLM_REQUEST_SECONDS,
         events=("SequenceFinished",),
     )
 
@@ -173,17 +171,14 @@ VLLM = (
     _request_seconds(
         "vllm:request_prefill_time_seconds",
         "Time from the first run to the first token of each sequence, observed when it ended.",
-        buckets.VLLM_PHASE_SECONDS,
     ),
     _request_seconds(
         "vllm:request_decode_time_seconds",
         "Time from the first to the last token of each sequence, observed when it ended.",
-        buckets.VLLM_PHASE_SECONDS,
     ),
     _request_seconds(
         "vllm:request_inference_time_seconds",
         "Time from the first run to the last token of each sequence, observed when it ended.",
-        buckets.VLLM_PHASE_SECONDS,
     ),
     Metric(
         name="vllm:cache_config_info",

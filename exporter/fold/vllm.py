@@ -59,9 +59,9 @@ class Vllm(Fold):
         self.time_per_output_token = Histogram(buckets.VLLM_INTER_TOKEN_SECONDS)
         self.duration = Histogram(buckets.VLLM_REQUEST_SECONDS)
         self.queue = Histogram(buckets.VLLM_REQUEST_SECONDS)
-        self.prefill = Histogram(buckets.VLLM_PHASE_SECONDS)
-        self.decode = Histogram(buckets.VLLM_PHASE_SECONDS)
-        self.inference = Histogram(buckets.VLLM_PHASE_SECONDS)
+        self.prefill = Histogram(buckets.VLLM_REQUEST_SECONDS)
+        self.decode = Histogram(buckets.VLLM_REQUEST_SECONDS)
+        self.inference = Histogram(buckets.VLLM_REQUEST_SECONDS)
         self._block_size = 0
         self._added: dict[int, SequenceAdded] = {}  # by sequence, until its first token
         self._hit_blocks: dict[int, int] = {}  # by sequence, until its first token; never 0

@@ -69,6 +69,7 @@ class Stream:
 
     def on_answer(self, frames: Iterable[Frame]) -> None:
         """Frames that this reader asked for."""
+        expected = self._expected
         for frame in frames:
             if frame.session != self.session:
                 return
@@ -76,7 +77,12 @@ class Stream:
                 self._gone = self._gone or frame.seq == self._expected
             elif frame.kind == FrameKind.BATCH and not self._offer(frame, may_skip=True):
                 break
-        self._asked_ns = None  # there may be more, at once
+        if self._expected != expected:
+            self._asked_ns = None  # there may be more, at once
+
+    def forgive(self) -> None:
+        """The session went silent: whoever speaks next is heard, be it one that had ended."""
+        self._ended.clear()
 
     def request(self, now_ns: int) -> tuple[RequestKind, int] | None:
         """What to ask the publisher for now; None: nothing, or not yet again."""

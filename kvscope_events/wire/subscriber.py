@@ -163,6 +163,7 @@ class WireSubscriber:
                     self._count(kind, _FAULTS[kind])
                 if now_ns - heard_ns > SILENCE_NS:
                     heard_ns = now_ns
+                    self._stream.forgive()
                     link.renew(now_ns)
                 self._ask(link, now_ns)
         finally:

@@ -106,6 +106,13 @@ def test_a_crash_ends_every_request_and_shows_in_health(
     assert reasons == ["error"] * 6
     assert RequestRejected("engine_dead") in events
     assert [e.ready for e in events if isinstance(e, Hello)] == [False, True, False]
+    running.events.request_snapshot()
+    running.loop.reject("engine_dead")
+    rejected, hello, snapshot = running.all_events()
+    assert rejected == RequestRejected("engine_dead")
+    assert isinstance(hello, Hello)
+    assert not hello.ready, "snapshots know it, too"
+    assert isinstance(snapshot, PoolSnapshot)
 
 
 def test_a_step_that_hangs_is_a_stall_and_an_idle_engine_is_none() -> None:

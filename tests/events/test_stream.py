@@ -134,6 +134,29 @@ def test_a_new_session_begins_anew_and_the_old_one_is_refused() -> None:
     assert len(reader.delivered) == 3
 
 
+def test_a_session_that_had_ended_is_heard_again_after_a_silence() -> None:
+    reader = _Reader()
+    reader.stream.on_stream([batch(0, BASE)])
+    reader.stream.on_stream([batch(0, BASE, b"t" * 8)])
+    reader.stream.forgive()
+    reader.stream.on_stream([batch(1, BASE), batch(2)])
+    assert reader.stream.request(0) == (RequestKind.REPLAY, 0), "it begins anew"
+    reader.stream.on_answer([batch(0, BASE), batch(1, BASE), batch(2)])
+    assert [(d.session[:1], d.seq) for d in reader.delivered[2:]] == [
+        (b"s", 0),
+        (b"s", 1),
+        (b"s", 2),
+    ]
+
+
+def test_what_is_gone_is_not_asked_for_all_the_time() -> None:
+    reader = _Reader()
+    reader.stream.on_stream([batch(0, BASE), batch(5)])
+    assert reader.stream.request(0) is not None
+    reader.stream.on_answer([gone(1)])
+    assert reader.stream.request(1) is None
+
+
 def test_a_reader_without_room_loses_nothing() -> None:
     reader = _Reader()
     reader.room = 2

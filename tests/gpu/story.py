@@ -68,14 +68,14 @@ STAGES = (
         ooms=1,
         events=(
             DeviceOutOfMemory(PEAK, "retried", 8192, 4096),
-            RequestPreempted(0, "recompute", "out_of_memory", 512, 32, 1_000_000),
+            RequestPreempted(0, 0, "recompute", "out_of_memory", 512, 32, 1_000_000),
         ),
     ),
 )
 
 Said = dict[str, float]
 QUESTIONS: dict[str, tuple[str, dict[str, str]]] = {
-    "kv usage": ("kvscope_kv_usage_ratio", {"basis": "active"}),
+    "kv usage": ("kvscope_kv_active_ratio", {}),
     "used ratio": ("kvscope_gpu_memory_used_ratio", {}),
     "kv_pool": ("kvscope_gpu_memory_component_bytes", {"component": "kv_pool"}),
     "free": ("kvscope_gpu_memory_free_bytes", {}),

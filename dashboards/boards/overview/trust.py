@@ -1,9 +1,12 @@
-"""Overview: can the numbers be trusted?"""
+"""Overview: can the numbers be trusted?
+
+Streams are chosen by server alone: an engine that has not spoken yet has no model to choose.
+"""
 
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import COUNT, PER_SECOND, RATIO, SECONDS, Q, graph, numbers
-from dashboards.kit.queries import BY_ENGINE, ENGINE, SERVER, rate, series, total, worst
+from dashboards.kit.queries import BY_ENGINE, SERVER, rate, series, total, worst
 from monitoring import formulas
 
 
@@ -32,8 +35,8 @@ def row() -> Row:
                     worst(f"abs({series('kvscope_kv_ledger_imbalance_blocks')})"),
                     "out of balance",
                 ),
-                Q(f"sum(1 - {series('kvscope_source_up')})", "sources down"),
-                Q(f"sum(1 - {series('kvscope_source_state_known')})", "state unknown"),
+                Q(f"sum(1 - {series('kvscope_source_up', SERVER)})", "sources down"),
+                Q(f"sum(1 - {series('kvscope_source_state_known', SERVER)})", "state unknown"),
                 steps=limits.NONE_IS_GOOD,
                 span=6,
                 height=7,
@@ -41,12 +44,15 @@ def row() -> Row:
             graph(
                 604,
                 "Events lost",
-                "Batches dropped because the exporter was too slow, gaps that it saw, and folds "
-                "that failed. Where one is not 0, give the process more CPU, or report the error.",
+                "Batches dropped because the exporter was too slow, gaps that it saw, folds and "
+                "parts of the page that failed, messages that it could not read. Where one is not "
+                "0, give the process more CPU, or report the error.",
                 PER_SECOND,
-                Q(total(rate("kvscope_event_batches_dropped_total")), "batches dropped"),
-                Q(total(rate("kvscope_event_gaps_total")), "gaps"),
-                Q(total(rate("kvscope_fold_errors_total")), "failed folds"),
+                Q(total(rate("kvscope_event_batches_dropped_total", SERVER)), "batches dropped"),
+                Q(total(rate("kvscope_event_gaps_total", SERVER)), "gaps"),
+                Q(total(rate("kvscope_fold_errors_total", SERVER)), "failed folds"),
+                Q(total(rate("kvscope_event_decode_errors_total", SERVER)), "unreadable"),
+                Q(total(rate("kvscope_collect_errors_total", SERVER)), "failed parts"),
                 span=6,
                 height=7,
                 listed=True,
@@ -57,10 +63,10 @@ def row() -> Row:
                 "Age of the oldest event that was queued, time to render the page, age of the last "
                 "message from an engine. A lag of seconds: batches will be dropped next.",
                 SECONDS,
-                Q(worst(series("kvscope_fold_lag_seconds")), "lag"),
+                Q(worst(series("kvscope_fold_lag_seconds", SERVER)), "lag"),
                 Q(worst(series("kvscope_scrape_duration_seconds", SERVER)), "page"),
                 Q(
-                    worst(formulas.age("kvscope_source_last_message_timestamp_seconds", ENGINE)),
+                    worst(formulas.age("kvscope_source_last_message_timestamp_seconds", SERVER)),
                     "last message",
                 ),
                 span=6,

@@ -3,10 +3,16 @@
 import torch
 
 from engine.config import ModelConfig
+from engine.hashing import PrefixHasher
+from engine.model.attention.torch_backend import TorchAttention
 from engine.model.demo import demo_model
+from engine.model.kv_cache import KVCache
 from engine.model.limits import max_model_len
 from engine.model.loader import load_model
 from engine.model.runner import ModelRunner
+from engine.model.step_batch import StepBatch
+from engine.sequence import SamplingParams, Sequence
+from engine.step_plan import ScheduledSequence, StepPlan
 
 CPU = torch.device("cpu")
 
@@ -27,3 +33,25 @@ def test_it_loads_by_name_and_fits_its_tokenizer() -> None:
     assert runner.vocab_size == 259
     assert runner.layout.bytes_per_block == 4 * 2 * 16 * 2 * 32 * 4
     assert loaded.tokenizer.has_chat_template
+
+
+def test_a_runner_computes_attention_with_the_backend_that_it_is_given() -> None:
+    prepared: list[int] = []
+
+    def backend(batch: StepBatch, cache: KVCache) -> TorchAttention:
+        prepared.append(len(batch.token_ids))
+        return TorchAttention(batch, cache)
+
+    model = demo_model(0, torch.float32, CPU)
+    runner = ModelRunner(model, num_blocks=2, block_size=16, attention=backend)
+    sequence = Sequence(
+        sequence_id=0,
+        request_id=0,
+        tokens=[1, 2, 3],
+        prompt_length=3,
+        sampling=SamplingParams(max_tokens=1),
+        hasher=PrefixHasher(b"", 16),
+        block_table=[1],
+    )
+    runner.execute(StepPlan([ScheduledSequence(sequence, 0, 3)]))
+    assert prepared == [3]
