@@ -230,11 +230,7 @@ def test_serve_reads_gpus_and_releases_them(nvml_library: Path, tmp_path: Path) 
     with serving(environment(nvml_library, hardware.path)) as (url, _):
         page = page_with(url, "kvscope_gpu_nvml_up 1.0")
         assert re.search(r'^kvscope_gpu_memory_total_bytes\{gpu="0",uuid=', page, re.MULTILINE)
-<<<<<<< HEAD
-        assert "\nkvscope_host_memory_resident_bytes{" in page
-=======
         assert re.search(r"^kvscope_host_memory_resident_bytes\{", page, re.MULTILINE)
->>>>>>> wt-web
         assert json.loads(fetch(f"{url}/api/gpu/release", "POST")) == {"state": "released"}
         assert "kvscope_gpu_nvml_up 0.0" in fetch(f"{url}/metrics").splitlines()
 
