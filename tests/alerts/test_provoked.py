@@ -53,16 +53,19 @@ SIDE_BY_SIDE = {
     *("KvscopeDeviceOom", "KvscopeForeignProcessGrew", "KvscopeHostOomRisk"),
     *("KvscopeXidCritical", "KvscopeXidWarning", "KvscopeXidInfo", "KvscopeEccUncorrected"),
     *("KvscopeRowRemapPending", "KvscopeRowRemapFailed", "KvscopeGpuSlowedDown"),
-    *("KvscopeGpuLost", "KvscopeGpuNeedsRecovery", "KvscopeEngineStalled"),
+    *("KvscopeGpuLost", "KvscopeGpuNeedsRecovery", "KvscopeEngineStalled", "KvscopeSourceDown"),
 }
 AFTERWARDS = {
     *("KvscopeNvmlDown", "KvscopeLedgerImbalance", "KvscopeFoldFailed", "KvscopeEngineDead"),
     *("KvscopeErrorBudgetBurnsFast", "KvscopeErrorBudgetBurnsSlowly"),
 }
 AT_LAST = {"KvscopeTargetAbsent"}
-EARLY = {"KvscopeErrorBudgetBurnsFast", "KvscopeErrorBudgetBurnsSlowly", *AT_LAST}
-"""Steps that give up for want of memory end requests with an error; and Prometheus's first scrape
-comes seconds after its start."""
+EARLY = {
+    *("KvscopeErrorBudgetBurnsFast", "KvscopeErrorBudgetBurnsSlowly", "KvscopeEngineDead"),
+    *AT_LAST,
+}
+"""Steps that give up for want of memory end requests with an error; a killed server is dead to the
+sidecar that watches it; and Prometheus's first scrape comes seconds after its start."""
 NAMES = sorted({alert.name for alert in alerts()})
 
 SICK = {
@@ -131,15 +134,24 @@ def notices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Notice]]:
         pytest.skip("no C compiler on PATH")
     folder = tmp_path_factory.mktemp("provoked")
     port = free_port()
-    serve = ("serve", "--port", str(port), "--num-gpu-blocks-override", "64", "--no-gpu")
+    wire = f"ipc://{folder}/events.sock"
+    watched = ("--num-gpu-blocks-override", "64", "--no-gpu", "--event-endpoint", wire)
+    serve = ("serve", "--port", str(port), *watched)
+    sidecar = free_port()
     with ExitStack() as parts:
         monkeypatch = parts.enter_context(pytest.MonkeyPatch.context())
         killed = parts.enter_context(kvscope(*serve, "--max-model-len", "512"))
         scene = Scene(parts, folder, monkeypatch)
         killed.find(r"serving \S+ at (\S+)/v1")
-        addresses = [target.address for target in scene.targets] + [f"127.0.0.1:{port}"]
+        watching = ("--events", f"watched={wire}", "--port", str(sidecar), "--no-gpu")
+        parts.enter_context(kvscope("sidecar", *watching))
+        addresses = [target.address for target in scene.targets]
+        addresses += [f"127.0.0.1:{port}", f"127.0.0.1:{sidecar}"]
         run = parts.enter_context(stack(folder, *addresses))
-        wait_for(lambda: len(run.ask("up == 1")) == 5, "all are scraped", PATIENCE)
+        wait_for(lambda: len(run.ask("up == 1")) == len(addresses), "all are scraped", PATIENCE)
+        wait_for(
+            lambda: len(run.ask("kvscope_source_up == 1")) == len(addresses), "all speak", PATIENCE
+        )
 
         many_at_once(run, scene, killed)
         parts.enter_context(kvscope(*serve, "--max-model-len", "512"))  # it comes back
@@ -163,7 +175,7 @@ def many_at_once(run: Stack, scene: Scene, killed: Any) -> None:
     pressed, sick, doomed = scene.pressed, scene.sick, scene.doomed
     with clients(sick.server, 4, scene.question, pause=0.2):
         calm = f"count_over_time(up[1m]) >= {CALM_SECONDS}"
-        wait_for(lambda: len(run.ask(calm)) >= 5, "some calm", PATIENCE)
+        wait_for(lambda: len(run.ask(calm)) >= 6, "some calm", PATIENCE)
         pressed.rig.step_seconds, doomed.rig.step_seconds = 0.25, 0.05
         with (
             clients(pressed.server, 48, lambda n: prompt(n, 10 + n % 16, max_tokens=60)),

@@ -55,7 +55,8 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     folder = tmp_path_factory.mktemp("stage")
     build_library(folder)
     sizes = ("--max-model-len", "256", "--max-num-seqs", "4", "--no-gpu")
-    with _demo(folder) as demo, kvscope("serve", *sizes, "--port", "0") as idle:
+    old_names = ("--compat", "vllm,vllm-legacy")  # the board for vLLM asks old servers as well
+    with _demo(folder) as demo, kvscope("serve", *sizes, *old_names, "--port", "0") as idle:
         running = Stage(
             demo.find(_ADDRESS), idle.find(r"metrics: http://([\d.:]+)/metrics"), folder
         )

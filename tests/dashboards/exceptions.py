@@ -36,6 +36,7 @@ ONLY_AFTER_A_FAULT: dict[Query, str] = {
 """Empty in a healthy fleet; test_live provokes each fault and sees them filled."""
 
 NOT_ON_THIS_MACHINE: dict[Query, str] = {
+    ("kvscope-overview", 604, "D"): "an engine in another process",
     ("kvscope-prefix-cache", 301, "B"): "an hour of history",
     ("kvscope-memory", 503, "B"): "a card in MIG mode, where the first query is empty in turn",
     ("kvscope-memory", 106, "A"): "a limit of the control group",
@@ -47,7 +48,7 @@ NOT_ON_THIS_MACHINE: dict[Query, str] = {
     ("kvscope-vllm", 108, "A"): "vLLM 0.32 or newer",
     ("kvscope-vllm", 503, "B"): "vLLM 0.32 or newer",
 }
-"""Empty unless the machine has it."""
+"""Empty unless the machine, or the fleet, has it."""
 
 COMES_AND_GOES: dict[Query, str] = {
     ("kvscope-kv-pool", 102, "A"): "the pool fills; absent while it does not",
