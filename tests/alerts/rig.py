@@ -1,5 +1,6 @@
 """Engines whose faults a test switches on and off, and the simulated NVIDIA driver beside them."""
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -176,8 +177,9 @@ class Host:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        (root / "proc" / str(SERVER_PID)).mkdir(parents=True)
-        (root / "proc" / str(SERVER_PID) / "cgroup").write_text("0::/kvscope\n")
+        for pid in (SERVER_PID, os.getpid()):  # the engines say that they are in this process
+            (root / "proc" / str(pid)).mkdir(parents=True)
+            (root / "proc" / str(pid) / "cgroup").write_text("0::/kvscope\n")
         self._group = root / "sys" / "fs" / "cgroup" / "kvscope"
         self._group.mkdir(parents=True)
         (self._group.parent / "cgroup.controllers").write_text("memory\n")
