@@ -33,10 +33,14 @@ app(standalone_mode=False)
 
 def test_the_sidecar_runs_without_torch() -> None:
     code = """
-import threading, signal, os
+import os, signal, threading, time
 sys.modules["torch"] = sys.modules["transformers"] = None
 from exporter.cli.app import app
-threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM)).start()
+def end_once_it_listens_to_signals():
+    while signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        time.sleep(0.05)
+    os.kill(os.getpid(), signal.SIGTERM)
+threading.Thread(target=end_once_it_listens_to_signals).start()
 sys.argv = ["kvscope", "sidecar", "--port", "0", "--no-gpu", "--events", "tcp://127.0.0.1:9"]
 app(standalone_mode=False)
 """

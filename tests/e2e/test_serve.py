@@ -89,7 +89,7 @@ def test_a_second_ctrl_c_does_not_wait() -> None:
         began = time.monotonic()
         process.send(signal.SIGINT)
         process.wait()
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 10, "far less than the 30 s of a drain"
         stream.join()
         assert len(stream.lines) < 1900
     assert "Traceback" not in process.text

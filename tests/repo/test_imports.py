@@ -10,13 +10,24 @@ import pytest
 
 from tests.repo.checkout import ROOT, python_files, relative
 
-OURS = {"kvscope_events", "engine", "exporter", "dashboards", "alerts", "deploy", "tests"}
+OURS = {
+    "kvscope_events",
+    "engine",
+    "exporter",
+    "monitoring",
+    "dashboards",
+    "alerts",
+    "deploy",
+    "tests",
+}
 ALLOWED: dict[str, set[str]] = {
     "kvscope_events": {"kvscope_events"},
     "engine": {"engine", "kvscope_events"},
     "exporter": {"exporter", "kvscope_events"},
-    "dashboards": {"dashboards", "exporter", "kvscope_events"},
-    "alerts": {"alerts", "dashboards", "exporter", "kvscope_events"},
+    "monitoring": {"monitoring", "exporter", "kvscope_events"},
+    "dashboards": {"dashboards", "monitoring", "exporter", "kvscope_events"},
+    "alerts": {"alerts", "monitoring", "exporter", "kvscope_events"},
+    "deploy": {"deploy", "alerts", "dashboards", "monitoring", "exporter", "kvscope_events"},
 }
 """Packages that each package may import; `exporter/cli`, the composition root, also the engine."""
 CLI = ROOT / "exporter" / "cli"
