@@ -47,21 +47,26 @@ class Engine:
 
 
 def build_engine(
-    config: EngineConfig, bus: Bus, memory: DeviceMemory | HostMemory | None = None
+    config: EngineConfig,
+    bus: Bus,
+    memory: DeviceMemory | HostMemory | None = None,
+    introduction: Introduction | None = None,
 ) -> Engine:
     """Load the model and put the engine together; nothing runs yet.
 
     Subscribers get a Hello before the model loads and another, ready, before the pool's events.
 
-    memory: a meter in place of the device's own, for tests.
+    memory: a meter in place of the device's own, for tests. introduction: one that has said Hello
+    already; importing this module takes seconds.
 
     Raises CheckpointError, PoolSizeError, or ValueError for settings that contradict each other or
     the checkpoint.
     """
     if config.model.device == "cuda" and not torch.cuda.is_available():
         raise ValueError("--device cuda: this torch sees no CUDA device; leave the flag out")
-    introduction = Introduction(config, bus)
-    bus.flush()
+    if introduction is None:
+        introduction = Introduction(config, bus)
+        bus.flush()
     memory = memory or memory_of(device_of(config.model))
     sizer = PoolSizer(config.cache, memory)
     loaded = load_model(config.model)

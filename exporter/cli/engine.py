@@ -23,6 +23,7 @@ from exporter.web.metrics import bare_app, metrics_app
 if TYPE_CHECKING:
     from engine.build import Engine
     from engine.config import EngineConfig
+    from engine.introduction import Introduction
 
 _LOGGER = logging.getLogger("kvscope")
 
@@ -94,7 +95,11 @@ class _Startup:
         app.include_router(observed.metrics)
         app.mount("/", self._gate)
         self.server = AppServer(app, listen.drain_seconds)
-        self.loading = Loading(lambda: _load(config, observed, listen.api_key))
+        from engine.introduction import Introduction
+
+        introduction = Introduction(config, observed.bus)
+        observed.bus.flush()  # the first page says who loads
+        self.loading = Loading(lambda: _load(config, observed, introduction, listen.api_key))
 
     def stop(self) -> None:
         """End the engine's thread, if there is one."""
@@ -140,13 +145,16 @@ class _Startup:
 
 
 def _load(
-    config: "EngineConfig", observed: Telemetry, api_key: str | None
+    config: "EngineConfig",
+    observed: Telemetry,
+    introduction: "Introduction",
+    api_key: str | None,
 ) -> tuple["Engine", FastAPI]:
     """On the loading thread: importing torch alone takes seconds."""
     from engine.build import build_engine
     from engine.server.app import ApiConfig, create_app
 
-    engine = build_engine(config, observed.bus)
+    engine = build_engine(config, observed.bus, introduction=introduction)
     app = create_app(
         engine.dispatcher,
         engine.tokenizer,

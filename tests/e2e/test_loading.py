@@ -11,7 +11,7 @@ from tests.support.process import Process, kvscope
 from tests.support.server import wait_for
 
 SMALL = ("--max-model-len", "1024", "--num-gpu-blocks-override", "128")
-PROMPT_SECONDS = 3.0
+PROMPT_SECONDS = 6.0
 """An end while loading; importing torch alone takes longer."""
 
 
@@ -35,6 +35,8 @@ def test_metrics_and_health_answer_before_the_model_is_loaded() -> None:
             completion = client.post(f"{url}/v1/completions", json={"prompt": "a"})
             assert loading(process), "the model was there before it could be asked"
             assert (page.status_code, beside.status_code) == (200, 200)
+            assert 'kvscope_engine_ready{engine="0",model_name="demo"} 0.0' in page.text
+            assert "kvscope_kv_blocks" not in page.text
             assert (health.status_code, health.json()) == (503, {"status": "loading"})
             for refused in (models, completion):
                 assert refused.status_code == 503
@@ -42,7 +44,9 @@ def test_metrics_and_health_answer_before_the_model_is_loaded() -> None:
                 assert refused.json()["error"]["type"] == "service_unavailable"
             wait_for(lambda: client.get(f"{url}/health").is_success, "it is ready", 60)
             assert client.get(f"{url}/v1/models").json()["data"][0]["id"] == "demo"
-            assert "kvscope_kv_blocks" in client.get(f"{url}/metrics").text
+            page = client.get(f"{url}/metrics")
+            assert 'kvscope_engine_ready{engine="0",model_name="demo"} 1.0' in page.text
+            assert "kvscope_kv_blocks" in page.text
         process.send(signal.SIGTERM)
         assert process.wait() == 0
 

@@ -3,6 +3,7 @@
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -90,8 +91,8 @@ def watched(folder: Path, *names: str) -> Iterator[list[Watched]]:
     folder.chmod(0o700)
     servers = [Watched(name, f"ipc://{folder}/{name}.sock") for name in names]
     try:
-        for server in servers:
-            server.start()
+        with ThreadPoolExecutor(len(servers)) as pool:  # each imports torch: seconds
+            list(pool.map(Watched.start, servers))
         yield servers
     finally:
         for server in servers:
