@@ -116,7 +116,6 @@ class WireSubscriber:
             batch = self._read(delivery)
             if batch is not None:
                 lost, self._lost = self._lost, 0
-                self.batches_lost += lost
                 return Taken(batch, lost, delivery.session.hex(), arrived_ns)
         return None
 
@@ -131,17 +130,17 @@ class WireSubscriber:
             self._session = delivery.session
             self._has_state = self._damaged = False
             self._lost = 0
-        self._lost += delivery.lost
+        self._lose(delivery.lost)
         has_state = bool(delivery.flags & HAS_STATE)
         if self._damaged and not has_state:
-            self._lost += 1
+            self._lose(1)
             return None
         try:
             batch, unknown = decode_batch(delivery.payload)
         except FrameError as error:
             self._count(error.kind, error.problem)
             self._unreadable += 1
-            self._lost += 1
+            self._lose(1)
             self._damaged = self._stream.snapshot_wanted = True
             return None
         if unknown:
@@ -149,6 +148,10 @@ class WireSubscriber:
         self._damaged = False
         self._has_state = self._has_state or has_state
         return batch
+
+    def _lose(self, batches: int) -> None:
+        self._lost += batches
+        self.batches_lost += batches
 
     def _run(self) -> None:
         link = Link(self._endpoint, self._max_message_bytes)
