@@ -23,7 +23,7 @@ Blocks = Annotated[int, msgspec.Meta(ge=0, le=MAX_BLOCKS)]
 Label = Annotated[str, msgspec.Meta(max_length=MAX_LABEL)]
 Name = Annotated[str, msgspec.Meta(max_length=64)]
 Hash = Annotated[bytes, msgspec.Meta(max_length=64)]
-TraceId = Annotated[str, msgspec.Meta(max_length=32)]
-"""An exemplar's labels may have 128 characters."""
+TraceId = Annotated[str, msgspec.Meta(pattern=r"^(?:[0-9a-fA-F]{32})?\Z")]
+"""Label of an exemplar: those may have 128 characters, and parsers do not read all of them."""
 Names = Annotated[list[Name], msgspec.Meta(max_length=256)]
 Terms = Annotated[dict[Name, int], msgspec.Meta(max_length=64)]

@@ -49,6 +49,8 @@ def strategy_of(kind: Any) -> st.SearchStrategy[Any]:
     if origin is Annotated:
         if arguments[0] is int:
             return st.integers(arguments[1].ge, arguments[1].le or 2**64 - 1)
+        if arguments[1].pattern:
+            return st.from_regex(arguments[1].pattern)
         return strategy_of(arguments[0])  # none is longer here than it may be
     if origin is list:
         return st.lists(strategy_of(arguments[0]), max_size=4)

@@ -46,6 +46,8 @@ def step(**fields: int) -> StepCompleted:
         hello(tells=("Unheard",) * 257),
         hello(tells=("x" * 65,)),
         RequestArrived(1, 1, 1, trace_id="f" * 200),
+        RequestArrived(1, 1, 1, trace_id='"' * 32),
+        RequestArrived(1, 1, 1, trace_id="f" * 32 + "\n"),
         RequestArrived(1, -1, 1),
         DeviceMemorySampled(1, "GPU-" + "0" * MAX_LABEL, 0, 0),
         step(prefill_tokens=-1),
