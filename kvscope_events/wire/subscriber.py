@@ -74,7 +74,8 @@ class WireSubscriber:
         self._unreadable = 0
         self._damaged = False  # by one that could not be read, until the state comes
         self._has_state = False
-        self._session: bytes | None = None  # of the batch last taken
+        self._session: bytes | None = None  # of the batch last read, also in vain
+        self._given: bytes | None = None  # of the batch last taken
         self._thread = threading.Thread(target=self._run, name="kvscope-wire-reader", daemon=True)
         self._thread.start()
 
@@ -98,6 +99,12 @@ class WireSubscriber:
         return self._has_state and self.up
 
     @property
+    def superseded(self) -> bool:
+        """Another publisher speaks now, and every batch of the former one has been taken."""
+        heard = self._stream.session  # read first: what comes before it is in the queue by then
+        return self._given not in (None, heard) and not self._queue
+
+    @property
     def gaps(self) -> int:
         """Times that a batch was missing or could not be read, whether it came later or not."""
         return self._stream.gaps + self._unreadable
@@ -116,6 +123,7 @@ class WireSubscriber:
             batch = self._read(delivery)
             if batch is not None:
                 lost, self._lost = self._lost, 0
+                self._given = delivery.session
                 return Taken(batch, lost, delivery.session.hex(), arrived_ns)
         return None
 

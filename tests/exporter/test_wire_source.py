@@ -8,12 +8,16 @@ from pathlib import Path
 import pytest
 
 from exporter.clock import Clock
+from exporter.exporter import Exporter
 from exporter.sources.source import Source
 from exporter.sources.wire import WireSource
+from exporter.target import Target
+from kvscope_events.bus import EventBus
 from kvscope_events.events import Batch, Hello
 from kvscope_events.wire.errors import EndpointError
 from kvscope_events.wire.publisher import WirePublisher
-from tests.events.support import Producer, eventually
+from tests.events.support import SNAPSHOT, Producer, eventually, hello
+from tests.exporter.support import value
 
 CLOCK = Clock(monotonic_ns=lambda: time.monotonic_ns() + 10**15)
 """Far from the producer's, as on another machine."""
@@ -112,6 +116,33 @@ def test_a_new_session_that_nobody_has_taken_yet_is_not_known(
         drain(source, 1)
         assert source.state_known
         publisher.stop()
+
+
+def test_nothing_of_a_dead_engine_is_shown_while_the_next_one_only_beats(endpoint: str) -> None:
+    source = WireSource(endpoint, CLOCK)
+    watched = Exporter([Target(source, compat=(), clock=CLOCK)], clock=CLOCK)
+
+    def shown(family: str) -> float | None:
+        return value(watched, family)
+
+    watched.start()
+    bus = EventBus()
+    publisher = WirePublisher(bus, endpoint)
+    publisher.start()
+    bus.emit(hello(tells=("Hello", "PoolSnapshot")))
+    bus.emit(SNAPSHOT)
+    bus.flush()
+    eventually(lambda: shown("kvscope_source_state_known") == 1)
+    assert shown("kvscope_engine_ready") == 1
+    publisher.stop()
+    following = WirePublisher(EventBus(), endpoint)  # it has not said who it is yet
+    following.start()
+    eventually(lambda: source.superseded)
+    assert shown("kvscope_source_up") == 1
+    assert shown("kvscope_engine_ready") is None
+    assert shown("kvscope_source_state_known") == 0
+    following.stop()
+    watched.stop()
 
 
 def test_scrapes_and_the_fold_thread_take_in_turn(source: WireSource, endpoint: str) -> None:
