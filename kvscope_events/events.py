@@ -6,8 +6,7 @@ lists: whoever emits one hands them over and never changes them again.
 A request is one call of a client; a sequence is one continuation of it (`n`, several prompts).
 Events of blocks name the sequence, events of requests count calls. Both are numbers that grow by
 one in one engine. A producer that knows sequences only gives each one a request of its own, with
-the same number, and says so in its `Hello`. Intervals (`*_ns`) come from the producer's monotonic
-clock.
+the same number, and says so in its `Hello`. Intervals (`*_ns`) are of its monotonic clock.
 """
 
 from typing import Annotated, Literal, Union, get_args
@@ -92,6 +91,7 @@ class Hello(Event, frozen=True):
     cache_dtype: Label | None = None  # of K and V
     gpu_memory_utilization: float | None = None  # None: the pool was not sized by a share
     prefix_caching_hash_algo: Label | None = None
+    pid_space: Label | None = None  # where the pid holds; see kvscope_events.pid_space
 
 
 class ObserverStopped(Event, frozen=True):

@@ -1,10 +1,12 @@
 """A source over the wire: stamps arrivals with our clock, says what it knows, counts by kind."""
 
+import os
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from exporter.clock import Clock
@@ -14,6 +16,7 @@ from exporter.sources.wire import WireSource
 from exporter.target import Target
 from kvscope_events.bus import EventBus
 from kvscope_events.events import Batch, Hello
+from kvscope_events.pid_space import pid_space
 from kvscope_events.wire.errors import EndpointError
 from kvscope_events.wire.publisher import WirePublisher
 from tests.events.support import SNAPSHOT, Producer, eventually, hello
@@ -142,6 +145,27 @@ def test_nothing_of_a_dead_engine_is_shown_while_the_next_one_only_beats(endpoin
     assert shown("kvscope_engine_ready") is None
     assert shown("kvscope_source_state_known") == 0
     following.stop()
+    watched.stop()
+
+
+@pytest.mark.parametrize("where", ["here", "in another container", "nobody knows"])
+def test_memory_is_read_of_a_process_whose_pid_means_the_same_here(
+    endpoint: str, where: str
+) -> None:
+    place = {"here": pid_space(), "in another container": "boot pid:[1]", "nobody knows": None}
+    source = WireSource(endpoint, CLOCK)
+    watched = Exporter([Target(source, compat=(), clock=CLOCK)], clock=CLOCK)
+    watched.start()
+    bus = EventBus()
+    publisher = WirePublisher(bus, endpoint)
+    publisher.start()
+    said = msgspec.structs.replace(hello(), pid=os.getpid(), pid_space=place[where])
+    bus.emit(said)
+    bus.flush()
+    eventually(lambda: value(watched, "kvscope_source_up", model_name="demo") == 1)
+    shown = value(watched, "kvscope_host_memory_resident_bytes") is not None
+    assert shown == (where == "here")
+    publisher.stop()
     watched.stop()
 
 
