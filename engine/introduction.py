@@ -11,6 +11,7 @@ from engine.block_pool import BlockPool
 from engine.config import EngineConfig
 from kvscope_events.bus import Bus
 from kvscope_events.events import CONTRACT_VERSION, EVENT_NAMES, EngineEvent, Hello
+from kvscope_events.pid_space import pid_space
 
 _NEVER_EMITTED = frozenset({"ObserverStopped", "ContentDropped"})
 _HASH_ALGORITHM = "sha256"
@@ -59,6 +60,7 @@ def _hello_of(config: EngineConfig) -> Hello:
         max_model_len=config.max_model_len,
         enable_prefix_caching=caching,
         prefix_caching_hash_algo=_HASH_ALGORITHM,
+        pid_space=pid_space(),
     )
 
 

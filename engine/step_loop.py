@@ -78,6 +78,7 @@ class StepLoop:
         self._closing = False
         self._stop = False
         self._failure: str | None = None
+        self._last_flushes = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="engine-step-loop", daemon=True)
 
     @property
@@ -126,8 +127,8 @@ class StepLoop:
     def reject(self, reason: RejectReason) -> None:
         """Count a call that was refused before it had a number."""
         self._bus.emit(RequestRejected(reason))
-        if not self._thread.is_alive():
-            self._bus.flush()  # nobody else will
+        if self._failure is not None or not self._thread.is_alive():
+            self._flush_after_failure()
 
     def shutdown(self, drain_seconds: float) -> None:
         """Take no more, finish what is there for at most `drain_seconds`, abort the rest, stop.
@@ -136,7 +137,12 @@ class StepLoop:
         """
         self._closing = True
         deadline = time.monotonic() + drain_seconds
-        while self.num_in_flight and self._thread.is_alive() and time.monotonic() < deadline:
+        while (
+            self.num_in_flight
+            and self._failure is None
+            and self._thread.is_alive()
+            and time.monotonic() < deadline
+        ):
             time.sleep(0.02)
         self._commands.put(self._abort_all)
         self._thread.join(STOP_SECONDS)
@@ -180,7 +186,14 @@ class StepLoop:
                 self._end_all("error")
             finally:
                 self._introduction.announce(ready=False)
-                self._bus.flush()
+                self._flush_after_failure()
+            while not self._closing:  # whoever joins now still learns who this was
+                time.sleep(IDLE_TICK_SECONDS)
+                self._flush_after_failure()
+
+    def _flush_after_failure(self) -> None:
+        with self._last_flushes:  # of any thread: a bus has one at a time
+            self._bus.flush()
 
     def _run_step(self) -> None:
         outputs = self._step.run()

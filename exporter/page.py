@@ -16,7 +16,7 @@ from exporter.collect.guard import Guard
 from exporter.collect.observation import build_version, collect_build
 from exporter.gpu import DeviceSample
 from exporter.machine import Machine
-from exporter.target import Target
+from exporter.target import Shown, Target
 
 
 class Page:
@@ -44,19 +44,21 @@ class Page:
     def _all(self) -> Iterator[Family]:
         now_ns = self._clock.monotonic_ns()
         seen: set[tuple[str, str]] = set()
+        engines: list[Shown] = []
         for target in self._targets:
-            yield from target.collect(self._guard, seen)
-            if target.labels not in seen:
-                yield from target.collect_host(self._guard, self._machine, now_ns)
-            if target.hello is not None:
-                seen.add(target.labels)
-        yield from self._devices(now_ns)
+            shown = target.collect(self._guard, seen)
+            yield from shown.families
+            yield from target.collect_host(self._guard, self._machine, now_ns, shown)
+            if shown.hello is not None:
+                seen.add(shown.labels)
+            engines.append(shown)
+        yield from self._devices(engines, now_ns)
         yield from self._own()
 
-    def _devices(self, now_ns: int) -> Iterator[Family]:
+    def _devices(self, shown: Sequence[Shown], now_ns: int) -> Iterator[Family]:
         engines = EngineMemory(
-            [target.memory_samples for target in self._targets],
-            [target.activation_peaks for target in self._targets],
+            [engine.memory_samples for engine in shown],
+            [engine.activation_peaks for engine in shown],
         )
         devices: tuple[DeviceSample, ...] = ()
         guard, families, gpu = self._guard, self._families, self._machine.gpu
@@ -69,7 +71,7 @@ class Page:
                 if self._machine.only_reported:
                     devices = tuple(d for d in devices if d.identity.uuid in engines.devices)
                 yield from guard.read("gpu", lambda: collect_gpus(families, sample, devices))
-                pids = {t.hello.pid for t in self._targets if t.hello is not None}
+                pids = {engine.hello.pid for engine in shown if engine.hello is not None}
                 yield from guard.read(
                     "device_memory",
                     lambda: collect_ledger_of_devices(families, devices, engines, pids, now_ns),

@@ -49,8 +49,8 @@ class _Worker:
 class Pipeline:
     """Listeners in the order given; all of them see every batch once.
 
-    `listeners` makes them: at first, and again whenever the source brings another session, so that
-    nothing of a former producer remains.
+    `listeners` makes them: at first, and again whenever the source brings another session or has
+    heard of one, so that nothing of a former producer remains.
     """
 
     def __init__(
@@ -149,6 +149,9 @@ class Pipeline:
             ):  # an engine faster than we are must not hold us for ever
                 break
         self._fold(chunk, after_gap)
+        if self._session is not None and source.superseded:
+            self._renew()
+            self._session = None
 
     def _fold(self, chunk: list[Batch], after_gap: bool) -> None:
         if not chunk:

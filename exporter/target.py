@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from prometheus_client.core import Metric as Family
 
@@ -19,11 +20,36 @@ from exporter.machine import Machine
 from exporter.pipeline import Pipeline
 from exporter.sources import Source
 from kvscope_events.events import Hello
+from kvscope_events.pid_space import pid_space
 
 logger = logging.getLogger(__name__)
 
 _FACTS = frozenset(row.family for row in CATALOGUE if row.events == ("Hello",))
 """What an engine says of itself: it does not hang on the state of its pool."""
+
+
+class Shown(NamedTuple):
+    """An engine's part of one page, all of one moment."""
+
+    families: list[Family]
+    maker: Families
+    """Of families with this engine's labels."""
+    hello: Hello | None
+    is_alike: bool
+    """Another engine on the page has the same labels: only the stream is shown."""
+    memory_samples: Mapping[str | None, Sequence[TimedSample]]
+    """Reports of device memory by device."""
+    activation_peaks: Mapping[str, int]
+    """Largest step by device."""
+
+    @property
+    def labels(self) -> tuple[str, str]:
+        """model_name and engine; empty until the engine has said them."""
+        return labels_of(self.hello)
+
+
+def labels_of(hello: Hello | None) -> tuple[str, str]:
+    return ("", "") if hello is None else (hello.model_name, hello.engine)
 
 
 class Target:
@@ -44,15 +70,13 @@ class Target:
         self.folds = Folds(())
         self.pipeline = Pipeline(source, self._listeners, clock)
         self._said_alike = False
+        own = pid_space()
+        self._pid_spaces = () if own is None else (own,)
         self._families: Families | None = None
         self._known_as: Hello | None = None
         self._tells: frozenset[str] = frozenset()
         self._shown: frozenset[str] = frozenset()
         self._sums: frozenset[str] = frozenset()
-        self.memory_samples: Mapping[str | None, Sequence[TimedSample]] = {}
-        """Reports of device memory by device, as of the last `collect`."""
-        self.activation_peaks: Mapping[str, int] = {}
-        """Largest step by device, as of the last `collect`."""
 
     @property
     def hello(self) -> Hello | None:
@@ -62,8 +86,7 @@ class Target:
     @property
     def labels(self) -> tuple[str, str]:
         """model_name and engine; empty until the engine has said them."""
-        hello = self.hello
-        return ("", "") if hello is None else (hello.model_name, hello.engine)
+        return labels_of(self.hello)
 
     def start(self) -> None:
         """Begin to read the source; once only."""
@@ -74,7 +97,7 @@ class Target:
         self.pipeline.stop()
         self.source.close()
 
-    def collect(self, guard: Guard, taken: Collection[tuple[str, str]] = ()) -> list[Family]:
+    def collect(self, guard: Guard, taken: Collection[tuple[str, str]] = ()) -> Shown:
         """Every family that is known; the folds stand still meanwhile, rendering happens later.
 
         taken: labels of other engines on this page. One that has the same ones shows its stream
@@ -84,8 +107,6 @@ class Target:
             families = self._current_families()
             page = self._stream_families(families, guard)
             memory = self.folds[DeviceMemory]
-            self.memory_samples = memory.samples()
-            self.activation_peaks = memory.activation_peaks.copy()
             hello = self.hello
             is_alike = hello is not None and self.labels in taken
             if is_alike and not self._said_alike:
@@ -95,26 +116,33 @@ class Target:
                     if not self.pipeline.failed(self.folds[part.fold]):
                         read = partial(part.read, families, self.folds, hello)
                         page += self._sayable(guard.read(part.group, read))
-            return page
+            return Shown(
+                page, families, hello, is_alike, memory.samples(), memory.activation_peaks.copy()
+            )
 
-    def collect_host(self, guard: Guard, machine: Machine, now_ns: int) -> list[Family]:
-        """Memory of the engine's process and control group; after `collect`, no fold is held."""
-        hello = self.hello
-        if hello is None or not self.source.up:
+    def collect_host(
+        self, guard: Guard, machine: Machine, now_ns: int, shown: Shown
+    ) -> list[Family]:
+        """Memory of the engine's process and control group; no fold is held meanwhile."""
+        hello = shown.hello
+        if hello is None or shown.is_alike or not self.source.up or not self._is_here(hello):
             return []
-        reports = [history[-1] for history in self.memory_samples.values() if history]
+        reports = [history[-1] for history in shown.memory_samples.values() if history]
         pinned = [
             report.event.pinned_host_bytes
             for report in reports
             if report.event.pinned_host_bytes is not None and report.is_fresh(now_ns)
         ]
-        families = self._current_families()
 
         def read() -> Iterable[Family]:
             host = machine.host(hello.pid)
-            return collect_host(families, host, sum(pinned) if pinned else None)
+            return collect_host(shown.maker, host, sum(pinned) if pinned else None)
 
         return guard.read("host", read)
+
+    def _is_here(self, hello: Hello) -> bool:
+        """Whether its pid names the same process for us; it does not from another container."""
+        return self.source.kind == "inprocess" or hello.pid_space in self._pid_spaces
 
     def _say_alike(self) -> None:
         self._said_alike = True

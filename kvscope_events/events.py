@@ -6,18 +6,29 @@ lists: whoever emits one hands them over and never changes them again.
 A request is one call of a client; a sequence is one continuation of it (`n`, several prompts).
 Events of blocks name the sequence, events of requests count calls. Both are numbers that grow by
 one in one engine. A producer that knows sequences only gives each one a request of its own, with
-the same number, and says so in its `Hello`. Intervals (`*_ns`) come from the producer's monotonic
-clock.
+the same number, and says so in its `Hello`. Intervals (`*_ns`) are of its monotonic clock.
 """
 
-from typing import Literal, Union, get_args
+from typing import Annotated, Literal, Union, get_args
 
 import msgspec
+
+from kvscope_events.limits import (
+    EVENTS,
+    Blocks,
+    Count,
+    Hash,
+    Label,
+    Names,
+    Positive,
+    Terms,
+    TraceId,
+)
 
 CONTRACT_VERSION = 1
 """Grows when an older reader would misread a newer stream; new events and fields do not count."""
 
-BlockHash = bytes
+BlockHash = Hash
 """Name of a full block: digest of its content and of all blocks before it, 16 bytes.
 
 With several KV cache groups the group is part of the digest.
@@ -66,20 +77,21 @@ class Hello(Event, frozen=True):
     """
 
     contract: int
-    session: str  # differs between two runs of a producer: a stream of another session begins anew
+    session: Label  # differs between two runs of a producer: another session begins anew
     server: ServerKind
-    server_version: str
-    model_name: str  # as served
-    engine: str  # data-parallel rank as text
+    server_version: Label
+    model_name: Label  # as served
+    engine: Label  # data-parallel rank as text
     pid: int
     ready: bool  # the model is loaded and the engine takes requests
-    tells: list[str]  # names of the events that this producer can emit
+    tells: Names  # names of the events that this producer can emit
     requests_are: RequestUnit = "call"
-    max_model_len: int | None = None  # tokens of the longest sequence
+    max_model_len: Count | None = None  # tokens of the longest sequence
     enable_prefix_caching: bool | None = None
-    cache_dtype: str | None = None  # of K and V
+    cache_dtype: Label | None = None  # of K and V
     gpu_memory_utilization: float | None = None  # None: the pool was not sized by a share
-    prefix_caching_hash_algo: str | None = None
+    prefix_caching_hash_algo: Label | None = None
+    pid_space: Label | None = None  # where the pid holds; see kvscope_events.pid_space
 
 
 class ObserverStopped(Event, frozen=True):
@@ -92,43 +104,46 @@ class CacheGroup(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Layers whose blocks are handed out together; all groups share one pool."""
 
     kind: GroupKind
-    block_size: int  # tokens
-    window: int | None = None  # tokens that a layer sees; None: all
+    block_size: Positive  # tokens
+    window: Positive | None = None  # tokens that a layer sees; None: all
+
+
+Groups = Annotated[list[CacheGroup], msgspec.Meta(max_length=64)]
 
 
 class PoolCreated(Event, frozen=True):
     """The pool exists (again after every rebuild): all blocks are free but the reserved ones."""
 
-    num_blocks: int
-    block_size: int  # tokens that one name covers
-    bytes_per_block: int  # K and V of all layers; 0 where no tensors back the pool
-    reserved: int = 0
-    memory_terms: dict[str, int] = {}  # bytes by SizingTerm; empty: the size was configured
-    groups: list[CacheGroup] = []  # empty: one group of full attention
+    num_blocks: Blocks
+    block_size: Positive  # tokens that one name covers
+    bytes_per_block: Count  # K and V of all layers; 0 where no tensors back the pool
+    reserved: Blocks = 0
+    memory_terms: Terms = {}  # bytes by SizingTerm; empty: the size was configured
+    groups: Groups = []  # empty: one group of full attention
 
 
 class PoolSnapshot(Event, frozen=True):
     """The pool's whole state, for a subscriber that lost batches; replaces all that it knew."""
 
-    num_blocks: int
-    block_size: int
-    bytes_per_block: int
-    reserved: int
-    ref_counts: list[int]  # per block id
+    num_blocks: Blocks
+    block_size: Positive
+    bytes_per_block: Count
+    reserved: Blocks
+    ref_counts: list[Count]  # per block id
     hashes: list[BlockHash | None]  # per block id; None: holds nothing that can be found
     lru: list[int]  # cached blocks, the next to be evicted first
-    memory_terms: dict[str, int] = {}
-    groups: list[CacheGroup] = []
+    memory_terms: Terms = {}
+    groups: Groups = []
 
 
 class RequestArrived(Event, frozen=True):
     """A call passed validation and entered the waiting queue."""
 
     request: int
-    prompt_tokens: int  # each of its prompts once
-    max_tokens: int  # of each sequence
+    prompt_tokens: Count  # each of its prompts once
+    max_tokens: Count  # of each sequence
     tenant: str = ""
-    trace_id: str = ""  # 32 hex digits of the caller's traceparent, or empty
+    trace_id: TraceId = ""  # 32 hex digits of the caller's traceparent, or empty
 
 
 class SequenceAdded(Event, frozen=True):
@@ -136,8 +151,8 @@ class SequenceAdded(Event, frozen=True):
 
     sequence: int
     request: int
-    prompt_tokens: int
-    max_tokens: int
+    prompt_tokens: Count
+    max_tokens: Count
 
 
 class RequestRejected(Event, frozen=True):
@@ -150,9 +165,9 @@ class PrefixLookup(Event, frozen=True):
     """The prefix cache was asked; once per admission, its retries do not count again."""
 
     sequence: int
-    queried_tokens: int  # all tokens of the sequence, partial last block included
+    queried_tokens: Count  # all tokens of the sequence, partial last block included
     hashes: list[BlockHash]  # of the full blocks that may hit; one token is always computed
-    hit_blocks: int  # leading blocks found
+    hit_blocks: Count  # leading blocks found
     resumed: bool = False  # the sequence had been preempted
 
 
@@ -221,37 +236,37 @@ class DeviceMemorySampled(Event, frozen=True):
     """
 
     pid: int
-    device_uuid: str | None  # as NVML spells it (GPU-…); None: no CUDA device
-    weights_bytes: int
-    kv_pool_bytes: int
-    allocated_bytes: int | None = None
-    active_bytes: int | None = None
-    reserved_bytes: int | None = None
-    requested_bytes: int | None = None
-    inactive_split_bytes: int | None = None
-    allocated_peak_bytes: int | None = None
-    reserved_peak_bytes: int | None = None
-    alloc_retries: int | None = None
-    ooms: int | None = None
-    activation_peak_bytes: int | None = None  # most that a step took beyond weights and KV pool
-    pinned_host_bytes: int | None = None
+    device_uuid: Label | None  # as NVML spells it (GPU-…); None: no CUDA device
+    weights_bytes: Count
+    kv_pool_bytes: Count
+    allocated_bytes: Count | None = None
+    active_bytes: Count | None = None
+    reserved_bytes: Count | None = None
+    requested_bytes: Count | None = None
+    inactive_split_bytes: Count | None = None
+    allocated_peak_bytes: Count | None = None
+    reserved_peak_bytes: Count | None = None
+    alloc_retries: Count | None = None
+    ooms: Count | None = None
+    activation_peak_bytes: Count | None = None  # most that a step took beyond weights and KV pool
+    pinned_host_bytes: Count | None = None
 
 
 class DeviceOutOfMemory(Event, frozen=True):
     """A step ran out of device memory."""
 
-    wanted_bytes: int | None  # None: the error does not say
+    wanted_bytes: Count | None  # None: the error does not say
     action: OutOfMemoryAction
-    step_tokens: int  # of the step that failed
-    retry_tokens: int = 0  # of the smaller step tried next
+    step_tokens: Count  # of the step that failed
+    retry_tokens: Count = 0  # of the smaller step tried next
 
 
 class AllocationFailed(Event, frozen=True):
     """The pool could not serve a running sequence: what triggers preemption."""
 
     sequence: int
-    wanted: int  # blocks
-    available: int  # free and evictable blocks
+    wanted: Count  # blocks
+    available: Count  # free and evictable blocks
 
 
 class RequestPreempted(Event, frozen=True):
@@ -261,9 +276,9 @@ class RequestPreempted(Event, frozen=True):
     request: int
     mode: PreemptionMode
     cause: PreemptionCause
-    discarded_tokens: int  # tokens whose KV had been computed or found
-    blocks: int  # references given back
-    age_ns: int  # since it was last (re)admitted
+    discarded_tokens: Count  # tokens whose KV had been computed or found
+    blocks: Count  # references given back
+    age_ns: Count  # since it was last (re)admitted
 
 
 class RequestResumed(Event, frozen=True):
@@ -271,24 +286,24 @@ class RequestResumed(Event, frozen=True):
 
     sequence: int
     request: int
-    recompute_tokens: int  # of the discarded ones, those the cache no longer held
-    cached_tokens: int  # of the discarded ones, those found again
-    stalled_ns: int  # since the preemption
+    recompute_tokens: Count  # of the discarded ones, those the cache no longer held
+    cached_tokens: Count  # of the discarded ones, those found again
+    stalled_ns: Count  # since the preemption
 
 
 class RequestScheduled(Event, frozen=True):
     """The first sequence of a request runs for the first time."""
 
     request: int
-    queue_ns: int  # since arrival
-    cached_tokens: int
+    queue_ns: Count  # since arrival
+    cached_tokens: Count
 
 
 class FirstToken(Event, frozen=True):
     """A request produced its first token, in whichever of its sequences."""
 
     request: int
-    elapsed_ns: int  # since arrival
+    elapsed_ns: Count  # since arrival
 
 
 class SequenceFinished(Event, frozen=True):
@@ -297,15 +312,15 @@ class SequenceFinished(Event, frozen=True):
     sequence: int
     request: int
     reason: FinishReason
-    prompt_tokens: int
-    output_tokens: int
-    max_tokens: int
-    preemptions: int
-    elapsed_ns: int  # since arrival
-    queue_ns: int | None  # arrival to first scheduled
-    prefill_ns: int | None  # first scheduled to first token
-    decode_ns: int | None  # first to last token
-    computed_tokens: int | None = None  # prompt tokens computed, not found, at first admission
+    prompt_tokens: Count
+    output_tokens: Count
+    max_tokens: Count
+    preemptions: Count
+    elapsed_ns: Count  # since arrival
+    queue_ns: Count | None  # arrival to first scheduled
+    prefill_ns: Count | None  # first scheduled to first token
+    decode_ns: Count | None  # first to last token
+    computed_tokens: Count | None = None  # prompt tokens computed, not found, at first admission
 
 
 class RequestFinished(Event, frozen=True):
@@ -316,32 +331,32 @@ class RequestFinished(Event, frozen=True):
 
     request: int
     reason: FinishReason
-    prompt_tokens: int  # each of its prompts once
-    output_tokens: int  # of all sequences
-    max_tokens: int  # of each sequence
-    preemptions: int  # of all sequences
-    elapsed_ns: int  # since arrival
-    queue_ns: int | None  # arrival to first scheduled
-    sequences: int = 1
+    prompt_tokens: Count  # each of its prompts once
+    output_tokens: Count  # of all sequences
+    max_tokens: Count  # of each sequence
+    preemptions: Count  # of all sequences
+    elapsed_ns: Count  # since arrival
+    queue_ns: Count | None  # arrival to first scheduled
+    sequences: Count = 1
 
 
 class StepCompleted(Event, frozen=True):
     """One step ended: the heartbeat, and the engine's own count of its blocks to check against."""
 
-    duration_ns: int
-    running: int  # sequences
-    waiting: int  # sequences
-    swapped: int  # sequences
-    prefill_tokens: int  # computed for sequences that owed more than their newest token
-    decode_tokens: int
-    slots_filled: int  # token slots written in active blocks, each block once
-    active_blocks: int
-    cached_blocks: int
-    free_blocks: int
+    duration_ns: Count
+    running: Count  # sequences
+    waiting: Count  # sequences
+    swapped: Count  # sequences
+    prefill_tokens: Count  # computed for sequences that owed more than their newest token
+    decode_tokens: Count
+    slots_filled: Count  # token slots written in active blocks, each block once
+    active_blocks: Count
+    cached_blocks: Count
+    free_blocks: Count
     emitted: list[int]  # sequences that produced a token in this step
     first_tokens: list[int]  # those of them that produced their first one
-    requests_running: int  # requests with a sequence that runs
-    requests_waiting: int  # requests none of whose sequences runs
+    requests_running: Count  # requests with a sequence that runs
+    requests_waiting: Count  # requests none of whose sequences runs
 
 
 EngineEvent = Union[  # noqa: UP007  # a tuple of types in Python 3.10, too
@@ -380,6 +395,6 @@ class Batch(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     seq: int
     time_ns: int  # producer's monotonic clock: for intervals within the stream
-    events: list[EngineEvent]
+    events: Annotated[list[EngineEvent], EVENTS]
     wall_ns: int = 0  # producer's wall clock, for display; 0: not known
     arrived_ns: int = 0  # reader's monotonic clock, set by its source: for ages and lag

@@ -11,6 +11,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from exporter.cli.signals import Ending
+from exporter.web.listener import ImpatientProtocol
 
 FORCED_SECONDS = 1.0
 """After a second Ctrl-C: for aborted requests to send their last chunk."""
@@ -30,6 +31,7 @@ class AppServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
+                http=ImpatientProtocol,
                 ws="none",
                 log_config=None,
                 access_log=False,

@@ -15,6 +15,8 @@ from kvscope_events.events import (
 
 HISTORY = 16
 """Samples kept per device: longer than NVML's process list is old."""
+MAX_DEVICES = 64
+"""Of one engine: more than a host has, MIG instances among them. The names come from a peer."""
 FRESH_NS = 10_000_000_000
 """A sample further away than this, of ten that should have come since, says nothing."""
 
@@ -31,7 +33,7 @@ class TimedSample(NamedTuple):
 
 
 class DeviceMemory(Fold):
-    """By device; None is an engine without one."""
+    """By device; None is an engine without one. What is said of devices beyond 64 is left out."""
 
     name = "device_memory"
 
@@ -51,7 +53,11 @@ class DeviceMemory(Fold):
 
     def _sampled(self, event: DeviceMemorySampled) -> None:
         uuid = event.device_uuid
-        history = self._history.setdefault(uuid, deque(maxlen=HISTORY))
+        history = self._history.get(uuid)
+        if history is None:
+            if len(self._history) == MAX_DEVICES:
+                return
+            history = self._history[uuid] = deque(maxlen=HISTORY)
         history.append(TimedSample(self.batch.arrived_ns, event))
         if uuid is not None and event.activation_peak_bytes is not None:
             peak = self.activation_peaks.get(uuid, 0)

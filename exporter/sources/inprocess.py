@@ -17,6 +17,7 @@ class InProcessSource:
     endpoint = ""
     session = ""
     up = True
+    superseded = False
     decode_errors = _NO_ERRORS
     """Nothing is decoded here."""
 

@@ -31,6 +31,12 @@ class Source(Protocol):
         ...
 
     @property
+    def superseded(self) -> bool:
+        """Another producer has been heard, though no batch of it has come, and nothing of the
+        former one is left to take."""
+        ...
+
+    @property
     def state_known(self) -> bool:
         """Whether what was taken so far adds up to the engine's state."""
         ...

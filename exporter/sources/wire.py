@@ -29,6 +29,10 @@ class WireSource:
         return self._subscriber.up
 
     @property
+    def superseded(self) -> bool:
+        return self._subscriber.superseded
+
+    @property
     def state_known(self) -> bool:
         return self._subscriber.state_known
 

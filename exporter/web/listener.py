@@ -38,7 +38,7 @@ class Listener:
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
-                http=_ImpatientProtocol,
+                http=ImpatientProtocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -71,7 +71,7 @@ class Listener:
         self.stop()
 
 
-class _ImpatientProtocol(H11Protocol):
+class ImpatientProtocol(H11Protocol):
     """uvicorn waits for ever for the first request of a connection, and for the rest of a head."""
 
     _waiting: asyncio.TimerHandle | None = None

@@ -1,5 +1,7 @@
 """Batches to and from MessagePack; events of a newer producer are left out and counted."""
 
+from typing import Annotated
+
 import msgspec
 
 from kvscope_events.events import (
@@ -10,11 +12,13 @@ from kvscope_events.events import (
     PoolCreated,
     PoolSnapshot,
 )
+from kvscope_events.limits import EVENTS
 from kvscope_events.wire.errors import FrameError
 from kvscope_events.wire.frame import HAS_HELLO, HAS_STATE
 
 _NAMES = frozenset(EVENT_NAMES)
 _MARKED = frozenset((Hello, PoolCreated, PoolSnapshot))
+_STATES = frozenset((PoolCreated, PoolSnapshot))
 _POOL_EVENTS = frozenset(("PoolCreated", "PoolSnapshot"))
 _UNREADABLE = (msgspec.DecodeError, ValueError, OverflowError, RecursionError)
 """What msgspec raises for bytes that nobody encoded; text that is no UTF-8 is a ValueError."""
@@ -25,7 +29,7 @@ class _RawBatch(msgspec.Struct, frozen=True, array_like=True):
 
     seq: int
     time_ns: int
-    events: list[msgspec.Raw]
+    events: Annotated[list[msgspec.Raw], EVENTS]
     wall_ns: int = 0
     arrived_ns: int = 0
 
@@ -59,21 +63,40 @@ def flags_of(batch: Batch) -> int:
 def decode_batch(payload: bytes) -> tuple[Batch, int]:
     """The batch, and how many events of it are unknown here; raises FrameError."""
     try:
-        return _decode(payload), 0
-    except msgspec.ValidationError:
-        return _decode_known(payload)
+        try:
+            batch, unknown = _decode(payload), 0
+        except msgspec.ValidationError:
+            batch, unknown = _decode_known(payload)
+        if not _STATES.isdisjoint(map(type, batch.events)):
+            _check_states(batch)
     except _UNREADABLE as error:
         raise FrameError("malformed", f"a batch that cannot be read: {error}") from error
+    return batch, unknown
 
 
 def _decode_known(payload: bytes) -> tuple[Batch, int]:
-    try:
-        raw = _decode_raw(payload)
-        events = [_decode_event.decode(event) for event in raw.events if _is_known(event)]
-    except _UNREADABLE as error:
-        raise FrameError("malformed", f"a batch that cannot be read: {error}") from error
+    raw = _decode_raw(payload)
+    events = [_decode_event.decode(event) for event in raw.events if _is_known(event)]
     batch = Batch(raw.seq, raw.time_ns, events, raw.wall_ns, raw.arrived_ns)
     return batch, len(raw.events) - len(events)
+
+
+def _check_states(batch: Batch) -> None:
+    """A pool that contradicts itself has no ledger; raises ValueError."""
+    for event in batch.events:
+        if not isinstance(event, PoolCreated | PoolSnapshot):
+            continue
+        size = event.num_blocks
+        if event.reserved > size:
+            raise ValueError(f"a pool of {size} blocks with {event.reserved} reserved ones")
+        if isinstance(event, PoolSnapshot):
+            if not len(event.ref_counts) == len(event.hashes) == size:
+                raise ValueError(
+                    f"a snapshot of {size} blocks with {len(event.ref_counts)} reference counts "
+                    f"and {len(event.hashes)} names"
+                )
+            if event.lru and not 0 <= min(event.lru) <= max(event.lru) < size:
+                raise ValueError(f"a snapshot of {size} blocks that orders others by age")
 
 
 def _is_known(event: msgspec.Raw) -> bool:

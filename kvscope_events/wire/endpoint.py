@@ -52,7 +52,7 @@ def _tcp(text: str, rest: str, allow_remote: bool) -> Endpoint:
         raise EndpointError(
             text,
             f"{host} is not a loopback address, and the wire is not encrypted",
-            "use 127.0.0.1, or allow remote addresses where the network is trusted",
+            "use 127.0.0.1, and an encrypted tunnel from another host",
         )
     return Endpoint(f"tcp://{'127.0.0.1' if host == 'localhost' else host}:{port}")
 

@@ -43,7 +43,14 @@ class Outbox:
         except Exception:  # whatever a producer put into an event must not end its publisher
             _LOGGER.exception("batch %d cannot be encoded and is left out", batch.seq)
             payload = None
-        if payload is None or HEADER_BYTES + len(payload) > MAX_MESSAGE_BYTES:
+        if payload is not None and HEADER_BYTES + len(payload) > MAX_MESSAGE_BYTES:
+            _LOGGER.error(
+                "batch %d has %d bytes, larger than a message may be, and is left out",
+                batch.seq,
+                len(payload),
+            )
+            payload = None
+        if payload is None:
             self.flush()
             self.next_seq = batch.seq + 1
             return False

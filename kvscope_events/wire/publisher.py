@@ -13,6 +13,7 @@ import time
 import zmq
 
 from kvscope_events.bus import DEFAULT_QUEUE_BATCHES, EventBus
+from kvscope_events.events import PoolSnapshot
 from kvscope_events.wire.endpoint import parse_endpoint
 from kvscope_events.wire.frame import (
     ID_BYTES,
@@ -39,6 +40,8 @@ SNAPSHOT_NS = 1_000_000_000
 """Shortest time between two snapshots: the engine's step makes them, whoever asks."""
 HIGH_WATER = 64
 """Messages queued for one reader, over a second: the ring serves who falls further behind."""
+HOPELESS_NS = 60_000_000_000
+"""The same after a snapshot that could not be sent: the next one will hardly be smaller."""
 REPLAY_BYTES = 32 << 20
 """Half a minute of a busy engine: 1,000 steps a second of 1 KiB each."""
 ANSWERS_PER_TICK = 8
@@ -89,6 +92,7 @@ class WirePublisher:
         self._sent_ns = time.monotonic_ns()
         self._snapshot_due = False
         self._snapshot_ns = 0
+        self._snapshot_pause_ns = SNAPSHOT_NS
         self._pid = os.getpid()
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
@@ -130,7 +134,7 @@ class WirePublisher:
             self._publish()
             self._serve()
             now_ns = time.monotonic_ns()
-            if self._snapshot_due and now_ns - self._snapshot_ns > SNAPSHOT_NS:
+            if self._snapshot_due and now_ns - self._snapshot_ns > self._snapshot_pause_ns:
                 self._snapshot_due, self._snapshot_ns = False, now_ns
                 self._subscription.request_snapshot()
             if self._reader_joined or now_ns - self._sent_ns > HEARTBEAT_NS:
@@ -148,8 +152,12 @@ class WirePublisher:
                 break
             batch, lost = taken
             joined_late = self._outbox.next_seq == 0 and batch.seq > 0
-            if not self._outbox.add(batch):
+            sent = self._outbox.add(batch)
+            if not sent:
                 lost += 1
+            if PoolSnapshot in map(type, batch.events):
+                self._snapshot_ns = time.monotonic_ns()
+                self._snapshot_pause_ns = SNAPSHOT_NS if sent else HOPELESS_NS
             self.batches_lost += lost
             self._snapshot_due = self._snapshot_due or joined_late or lost > 0
         self._outbox.flush()

@@ -41,6 +41,8 @@ def connectable(text: str, *, allow_remote: bool = False) -> Endpoint:
     to put a socket there.
     """
     endpoint = parse_endpoint(text, allow_remote=allow_remote)
+    if endpoint.path is None and endpoint.address.endswith(":0"):
+        raise EndpointError(text, "nobody can be reached at port 0", "use the publisher's port")
     directory = os.path.dirname(endpoint.path) if endpoint.path is not None else None
     if directory is not None and os.path.lexists(directory):
         found = os.lstat(directory)

@@ -74,7 +74,8 @@ class WireSubscriber:
         self._unreadable = 0
         self._damaged = False  # by one that could not be read, until the state comes
         self._has_state = False
-        self._session: bytes | None = None  # of the batch last taken
+        self._session: bytes | None = None  # of the batch last read, also in vain
+        self._given: bytes | None = None  # of the batch last taken
         self._thread = threading.Thread(target=self._run, name="kvscope-wire-reader", daemon=True)
         self._thread.start()
 
@@ -98,6 +99,12 @@ class WireSubscriber:
         return self._has_state and self.up
 
     @property
+    def superseded(self) -> bool:
+        """Another publisher speaks now, and every batch of the former one has been taken."""
+        heard = self._stream.session  # read first: what comes before it is in the queue by then
+        return self._given not in (None, heard) and not self._queue
+
+    @property
     def gaps(self) -> int:
         """Times that a batch was missing or could not be read, whether it came later or not."""
         return self._stream.gaps + self._unreadable
@@ -116,7 +123,7 @@ class WireSubscriber:
             batch = self._read(delivery)
             if batch is not None:
                 lost, self._lost = self._lost, 0
-                self.batches_lost += lost
+                self._given = delivery.session
                 return Taken(batch, lost, delivery.session.hex(), arrived_ns)
         return None
 
@@ -131,17 +138,17 @@ class WireSubscriber:
             self._session = delivery.session
             self._has_state = self._damaged = False
             self._lost = 0
-        self._lost += delivery.lost
+        self._lose(delivery.lost)
         has_state = bool(delivery.flags & HAS_STATE)
         if self._damaged and not has_state:
-            self._lost += 1
+            self._lose(1)
             return None
         try:
             batch, unknown = decode_batch(delivery.payload)
         except FrameError as error:
             self._count(error.kind, error.problem)
             self._unreadable += 1
-            self._lost += 1
+            self._lose(1)
             self._damaged = self._stream.snapshot_wanted = True
             return None
         if unknown:
@@ -149,6 +156,10 @@ class WireSubscriber:
         self._damaged = False
         self._has_state = self._has_state or has_state
         return batch
+
+    def _lose(self, batches: int) -> None:
+        self._lost += batches
+        self.batches_lost += batches
 
     def _run(self) -> None:
         link = Link(self._endpoint, self._max_message_bytes)

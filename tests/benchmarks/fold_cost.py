@@ -174,6 +174,7 @@ class _Replay:
     endpoint = ""
     session = "benchmark"
     up = state_known = True
+    superseded = False
     batches_dropped = gaps = 0
     last_message_ns: int | None = None
 

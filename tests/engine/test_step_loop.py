@@ -115,6 +115,25 @@ def test_a_crash_ends_every_request_and_shows_in_health(
     assert isinstance(snapshot, PoolSnapshot)
 
 
+def test_who_joins_after_the_failure_learns_that_the_engine_is_not_ready(
+    running: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.CRITICAL, logger="engine.step_loop"):
+        running.runner.broken = True
+        request = running.submit([1], 30)
+        wait_for(lambda: running.reason(request))
+        wait_for(lambda: not running.loop.health().ok)
+    late = running.bus.subscribe()
+    late.request_snapshot()
+    wait_for(lambda: late.queued)
+    taken = late.take()
+    assert taken is not None
+    hello, snapshot = taken[0].events[-2:]
+    assert isinstance(hello, Hello)
+    assert not hello.ready
+    assert isinstance(snapshot, PoolSnapshot)
+
+
 def test_a_step_that_hangs_is_a_stall_and_an_idle_engine_is_none() -> None:
     engine = Running(stall_seconds=0.05)
     engine.loop.start()

@@ -11,6 +11,7 @@ from kvscope_events.events import (
     FirstToken,
     Hello,
     PoolSnapshot,
+    RequestArrived,
 )
 from kvscope_events.wire.codec import encode_batch, flags_of
 from kvscope_events.wire.frame import FrameKind, pack_header
@@ -45,7 +46,7 @@ class Producer:
         for _ in range(count):
             self.bus.emit(FirstToken(self.steps, 0))
             if padding:
-                self.bus.emit(hello("x" * padding))
+                self.bus.emit(RequestArrived(self.steps, 1, 1, tenant="x" * padding))
             self.bus.flush()
             self.steps += 1
 

@@ -126,6 +126,19 @@ def test_a_batch_that_cannot_be_read_is_a_loss_until_the_state_comes(
     assert (reader.gaps, reader.batches_lost) == (1, 2)
 
 
+def test_what_could_not_be_read_stays_lost_when_the_publisher_ends(
+    peer: Peer, reader: WireSubscriber
+) -> None:
+    begin(peer, reader)
+    peer.send(pack_header(FrameKind.BATCH, 0, SESSION, 1, 7) + b"garbage")
+    peer.send(frame([FirstToken(2, 1)], 2, SESSION))
+    eventually(lambda: (reader.take(), reader.batches_lost)[1] == 2)
+    peer.send(frame(BASE, 0, b"another!"))
+    (taken,) = collect(reader, lambda taken: len(taken) == 1)
+    assert taken.lost == 0, "the new publisher's stream is whole"
+    assert (reader.gaps, reader.batches_lost) == (1, 2)
+
+
 def test_two_publishers_on_one_endpoint_are_told_apart(peer: Peer, reader: WireSubscriber) -> None:
     begin(peer, reader)
     for seq in range(1, 4):

@@ -2,7 +2,7 @@
 
 import contextlib
 from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
@@ -15,6 +15,7 @@ from kvscope_events.events import (
     BlocksAllocated,
     FirstToken,
     PoolCreated,
+    PoolSnapshot,
     StepCompleted,
 )
 from kvscope_events.wire.codec import decode_batch, encode_batch, flags_of
@@ -39,21 +40,48 @@ MESSAGE = frame([FirstToken(1, 0)], 0, SESSION) + frame([FirstToken(2, 0)], 1, S
 
 
 def strategy_of(kind: Any) -> st.SearchStrategy[Any]:
-    """Values of an annotation; integers as MessagePack has them."""
+    """Values of an annotation; integers as MessagePack has them, all within their bounds."""
     origin, arguments = get_origin(kind), get_args(kind)
     if kind is int:
         return st.integers(-(2**63), 2**64 - 1)
     if kind is float:
         return st.floats(allow_nan=False)
+    if origin is Annotated:
+        if arguments[0] is int:
+            return st.integers(arguments[1].ge, arguments[1].le or 2**64 - 1)
+        if arguments[1].pattern:
+            return st.from_regex(arguments[1].pattern)
+        return strategy_of(arguments[0])  # none is longer here than it may be
     if origin is list:
         return st.lists(strategy_of(arguments[0]), max_size=4)
     if origin is dict:
         return st.dictionaries(st.text(max_size=4), strategy_of(arguments[1]), max_size=3)
     if origin in (Union, UnionType):
         return st.one_of(*map(strategy_of, arguments))
+    if kind is PoolSnapshot:
+        return st.integers(1, 4).flatmap(snapshots)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return st.builds(kind, *map(strategy_of, get_type_hints(kind).values()))
+        hints = get_type_hints(kind, include_extras=True)
+        built = st.builds(kind, *map(strategy_of, hints.values()))
+        if kind is PoolCreated:
+            return built.filter(lambda event: event.reserved <= event.num_blocks)
+        return built
+    if kind is bytes:
+        return st.binary(max_size=64)
+    if kind is str:
+        return st.text(max_size=32)
     return st.from_type(kind)
+
+
+def snapshots(num_blocks: int) -> st.SearchStrategy[PoolSnapshot]:
+    """Of a pool so large: what a reader takes is whole."""
+    counts = st.lists(st.integers(0, 2**64 - 1), min_size=num_blocks, max_size=num_blocks)
+    names = st.lists(st.none() | st.binary(max_size=64), min_size=num_blocks, max_size=num_blocks)
+    lru = st.lists(st.integers(0, num_blocks - 1), max_size=4)
+    reserved = st.integers(0, num_blocks)
+    return st.builds(
+        PoolSnapshot, st.just(num_blocks), st.just(16), st.just(0), reserved, counts, names, lru
+    )
 
 
 @given(strategy_of(Batch))

@@ -171,3 +171,8 @@ def test_a_tcp_port_that_is_taken_is_refused() -> None:
 def test_an_address_of_no_interface_cannot_be_bound() -> None:
     with pytest.raises(EndpointError, match="cannot be bound"):
         WirePublisher(EventBus(), "tcp://203.0.113.7:0", allow_remote=True)
+
+
+def test_nobody_is_read_at_port_0() -> None:
+    with pytest.raises(EndpointError, match="nobody can be reached at port 0"):
+        connectable("tcp://127.0.0.1:0")

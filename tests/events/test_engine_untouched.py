@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from kvscope_events.events import PoolSnapshot
 from kvscope_events.wire.publisher import WirePublisher
-from tests.events.support import Producer, eventually
+from kvscope_events.wire.subscriber import WireSubscriber
+from tests.events.support import Producer, eventually, hello
 
 NEVER_READS = """
 import sys, time, zmq
@@ -135,6 +137,31 @@ def test_a_forked_child_neither_blocks_nor_takes_the_endpoint_away(endpoint: str
     producer.step()
     eventually(lambda: publisher.ring_bytes > 0)
     publisher.stop()
+
+
+def test_a_snapshot_too_large_to_send_is_not_made_again_and_again(
+    endpoint: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = [bytes(64) for _ in range(1_200_000)]
+    large = PoolSnapshot(len(names), 16, 0, 0, [0] * len(names), list(names), [])
+    asked: list[int] = []
+    producer = Producer()
+    producer.bus.provide_snapshot(lambda: (asked.append(1), [hello(), large])[1])
+    publisher = WirePublisher(producer.bus, endpoint)
+    publisher.start()
+    producer.bus.emit(hello())
+    producer.bus.flush()
+    reader = WireSubscriber(endpoint)
+    eventually(lambda: reader.take() is not None)
+    publisher._subscription.request_snapshot()
+    deadline = time.monotonic() + 4
+    while time.monotonic() < deadline:
+        producer.step()
+        time.sleep(0.02)
+    reader.close()
+    publisher.stop()
+    assert len(asked) == 1, "the engine's step makes them"
+    assert caplog.text.count("larger than a message may be") == 1
 
 
 def test_what_cannot_be_encoded_is_left_out_and_the_rest_goes_on(

@@ -7,6 +7,7 @@ import pytest
 from exporter import fold
 from exporter.collect.engine_memory import EngineMemory
 from exporter.fold import Census, Churn, DeviceMemory, Fold, Preemption, Steps
+from exporter.fold.device_memory import MAX_DEVICES
 from kvscope_events.events import (
     AllocationFailed,
     Batch,
@@ -110,6 +111,16 @@ def test_steps_add_up() -> None:
     assert (steps.prefill_tokens, steps.decode_tokens) == (30, 5)
     assert steps.last_step_ns == 9
     assert steps.duration.total == pytest.approx(0.011)
+
+
+def test_an_engine_that_names_ever_more_devices_has_no_more_than_a_host_can() -> None:
+    memory = DeviceMemory()
+    for number in range(10 * MAX_DEVICES):
+        event = DeviceMemorySampled(1, f"GPU-{number}", 1, 1, activation_peak_bytes=number)
+        memory.on_batch(batch_of(event))
+    assert len(memory.samples()) == len(memory.activation_peaks) == MAX_DEVICES
+    memory.on_batch(batch_of(DeviceMemorySampled(2, "GPU-0", 1, 1)))
+    assert memory.samples()["GPU-0"][-1].event.pid == 2, "those known go on"
 
 
 def test_device_memory_keeps_the_newest_sample_of_each_device_and_the_largest_peak() -> None:

@@ -164,6 +164,25 @@ def test_an_observer_that_switched_itself_off_leaves_no_stale_figure() -> None:
     assert value(exporter, "kvscope_kv_blocks", state="active") is None
 
 
+def test_an_engine_that_begins_anew_in_the_middle_of_a_page_leaves_no_series_twice() -> None:
+    first, second = targets_of(hello(), hello())
+    exporter = Exporter([first, second], clock=FIXED_CLOCK)
+    collect = first.collect
+
+    def restart_afterwards(*arguments: object, **options: object) -> object:
+        shown = collect(*arguments, **options)  # type: ignore[arg-type]
+        first.pipeline._renew()
+        return shown
+
+    first.collect = restart_afterwards  # type: ignore[method-assign,assignment]
+    for family in exporter.registry.collect():
+        if family.name == "kvscope_kv_blocks":
+            states = [sample.labels["state"] for sample in family.samples]
+            assert sorted(states) == sorted(set(states))
+            return
+    raise AssertionError("the first engine is not on the page")
+
+
 def test_no_engine_is_held_while_another_one_is_read() -> None:
     first, second = targets_of(hello(engine="0"), hello(engine="1"))
     exporter = Exporter([first, second], clock=FIXED_CLOCK)

@@ -264,6 +264,7 @@ class Sessions:
     kind = "wire"
     endpoint = "ipc:///nowhere"
     up = state_known = True
+    superseded = False
     last_message_ns = None
     batches_dropped = gaps = 0
 

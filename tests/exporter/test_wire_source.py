@@ -1,19 +1,26 @@
 """A source over the wire: stamps arrivals with our clock, says what it knows, counts by kind."""
 
+import os
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from exporter.clock import Clock
+from exporter.exporter import Exporter
 from exporter.sources.source import Source
 from exporter.sources.wire import WireSource
+from exporter.target import Target
+from kvscope_events.bus import EventBus
 from kvscope_events.events import Batch, Hello
+from kvscope_events.pid_space import pid_space
 from kvscope_events.wire.errors import EndpointError
 from kvscope_events.wire.publisher import WirePublisher
-from tests.events.support import Producer, eventually
+from tests.events.support import SNAPSHOT, Producer, eventually, hello
+from tests.exporter.support import value
 
 CLOCK = Clock(monotonic_ns=lambda: time.monotonic_ns() + 10**15)
 """Far from the producer's, as on another machine."""
@@ -112,6 +119,54 @@ def test_a_new_session_that_nobody_has_taken_yet_is_not_known(
         drain(source, 1)
         assert source.state_known
         publisher.stop()
+
+
+def test_nothing_of_a_dead_engine_is_shown_while_the_next_one_only_beats(endpoint: str) -> None:
+    source = WireSource(endpoint, CLOCK)
+    watched = Exporter([Target(source, compat=(), clock=CLOCK)], clock=CLOCK)
+
+    def shown(family: str) -> float | None:
+        return value(watched, family)
+
+    watched.start()
+    bus = EventBus()
+    publisher = WirePublisher(bus, endpoint)
+    publisher.start()
+    bus.emit(hello(tells=("Hello", "PoolSnapshot")))
+    bus.emit(SNAPSHOT)
+    bus.flush()
+    eventually(lambda: shown("kvscope_source_state_known") == 1)
+    assert shown("kvscope_engine_ready") == 1
+    publisher.stop()
+    following = WirePublisher(EventBus(), endpoint)  # it has not said who it is yet
+    following.start()
+    eventually(lambda: source.superseded)
+    assert shown("kvscope_source_up") == 1
+    assert shown("kvscope_engine_ready") is None
+    assert shown("kvscope_source_state_known") == 0
+    following.stop()
+    watched.stop()
+
+
+@pytest.mark.parametrize("where", ["here", "in another container", "nobody knows"])
+def test_memory_is_read_of_a_process_whose_pid_means_the_same_here(
+    endpoint: str, where: str
+) -> None:
+    place = {"here": pid_space(), "in another container": "boot pid:[1]", "nobody knows": None}
+    source = WireSource(endpoint, CLOCK)
+    watched = Exporter([Target(source, compat=(), clock=CLOCK)], clock=CLOCK)
+    watched.start()
+    bus = EventBus()
+    publisher = WirePublisher(bus, endpoint)
+    publisher.start()
+    said = msgspec.structs.replace(hello(), pid=os.getpid(), pid_space=place[where])
+    bus.emit(said)
+    bus.flush()
+    eventually(lambda: value(watched, "kvscope_source_up", model_name="demo") == 1)
+    shown = value(watched, "kvscope_host_memory_resident_bytes") is not None
+    assert shown == (where == "here")
+    publisher.stop()
+    watched.stop()
 
 
 def test_scrapes_and_the_fold_thread_take_in_turn(source: WireSource, endpoint: str) -> None:

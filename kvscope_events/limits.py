@@ -1,0 +1,29 @@
+"""What a value of the contract may be. A reader holds its peer to it; a producer pays nothing.
+
+msgspec checks these bounds while it decodes and never when an event is made. They keep a peer that
+is broken or hostile from taking a reader's memory, and from making a page that no parser reads.
+"""
+
+from typing import Annotated
+
+import msgspec
+
+MAX_BLOCKS = 1 << 22
+"""Of one pool: 67 million tokens in blocks of 16; a ledger of that size takes 64 MiB when empty."""
+MAX_EVENTS = 1 << 18
+"""Of one batch: a step that ends 50,000 sequences."""
+MAX_LABEL = 512
+"""Characters of a text that becomes a label's value on some hundred series."""
+
+EVENTS = msgspec.Meta(max_length=MAX_EVENTS)
+Count = Annotated[int, msgspec.Meta(ge=0)]
+"""A counter of ours grows by it, and no counter may fall."""
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+Blocks = Annotated[int, msgspec.Meta(ge=0, le=MAX_BLOCKS)]
+Label = Annotated[str, msgspec.Meta(max_length=MAX_LABEL)]
+Name = Annotated[str, msgspec.Meta(max_length=64)]
+Hash = Annotated[bytes, msgspec.Meta(max_length=64)]
+TraceId = Annotated[str, msgspec.Meta(pattern=r"^(?:[0-9a-fA-F]{32})?\Z")]
+"""Label of an exemplar: those may have 128 characters, and parsers do not read all of them."""
+Names = Annotated[list[Name], msgspec.Meta(max_length=256)]
+Terms = Annotated[dict[Name, int], msgspec.Meta(max_length=64)]
