@@ -111,8 +111,8 @@ def _dead(timing: Timing) -> tuple[Alert, ...]:
             wait="5m",
             summary=summary,
             description=f"The exporter has not heard {ENGINE} for five minutes, although it did "
-            "before. Its process has probably ended, and it serves nothing until it is started "
-            "anew.",
+            "before. Its process has probably ended, and it serves nothing until it is "
+            "restarted.",
             board="kvscope-overview",
             labels={"sign": "unheard"},
         ),
