@@ -53,7 +53,7 @@ USER 10001
 WORKDIR /home/kvscope
 ENTRYPOINT ["kvscope"]
 
-# load, plan, doctor and metrics; serve and demo say that they need torch.
+# For sidecar, load, plan, doctor and metrics; serve and demo report that they need torch.
 FROM base AS exporter
 COPY --from=build-exporter /opt/kvscope /opt/kvscope
 CMD ["--help"]

@@ -46,48 +46,47 @@ $(STAMP): pyproject.toml constraints.txt
 tools: | $(STAMP)
 	@scripts/debian-tools $(VENV)/debian
 
-demo: venv ## The engine under a live workload (PORT=8000, DEMO_SECONDS=60 to stop by itself)
+demo: venv ## Run the engine under a live workload (PORT=8000, DEMO_SECONDS=60 to stop by itself)
 	@exec $(VENV)/bin/kvscope demo --port $(PORT) $(if $(DEMO_SECONDS),--duration $(DEMO_SECONDS))
 
-test: venv tools lint types ## Everything that checks the project (PYTEST_ARGS="-k pool")
+test: venv tools lint types ## Run everything that checks the project (PYTEST_ARGS="-k pool")
 	$(VENV)/bin/pytest $(PYTEST_ARGS)
 
-lint: venv ## ruff, formatting, lines per file
+lint: venv ## Run ruff, check formatting and lines per file
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/pytest -q tests/repo/test_file_length.py
 
-types: venv ## mypy --strict
+types: venv ## Run mypy --strict
 	$(VENV)/bin/mypy
 
-bench: venv ## The benchmarks (VLLM_PYTHON=... to compare with the vLLM of that interpreter)
+bench: venv ## Run the benchmarks (VLLM_PYTHON=... to compare with the vLLM of that interpreter)
 	$(or $(VLLM_PYTHON),$(VENV)/bin/python) -m tests.benchmarks.pool_life
 	$(VENV)/bin/python -m tests.benchmarks.step_growth
 	$(VENV)/bin/python -m tests.benchmarks.fold_cost
-	$(VENV)/bin/python -m tests.benchmarks.wire_cost
 	$(VENV)/bin/python -m tests.benchmarks.wire_cost
 	$(VENV)/bin/python -m tests.benchmarks.page_cost
 	$(VENV)/bin/python -m tests.benchmarks.observer_cost
 	$(VENV)/bin/python -m tests.benchmarks.gpu_cost
 	$(VENV)/bin/python -m tests.benchmarks.decode $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON))
 
-docs: venv ## Write docs/metrics.md and docs/servers.md anew
+docs: venv ## Generate docs/metrics.md and docs/servers.md
 	$(VENV)/bin/kvscope metrics > $(VENV)/metrics.md
 	$(VENV)/bin/kvscope metrics --servers > $(VENV)/servers.md
 	mv $(VENV)/metrics.md $(VENV)/servers.md docs/
 
-dashboards: venv ## Write dashboards/*.json and their ConfigMaps anew
+dashboards: venv ## Generate dashboards/*.json and their ConfigMaps
 	$(VENV)/bin/python -m dashboards
 	$(VENV)/bin/python -m deploy
 
-alerts: venv ## Write the rule file and the PrometheusRule anew
+alerts: venv ## Generate the rule file and the PrometheusRule
 	$(VENV)/bin/python -m alerts
 	$(VENV)/bin/python -m deploy
 
-screenshots: venv tools ## Draw docs/images anew (needs node 20, npm, Chromium and a C compiler)
+screenshots: venv tools ## Draw docs/images (needs node 20, npm, Chromium and a C compiler)
 	cd tools/render && npm install --no-package-lock --no-audit --no-fund && npm run build
 	$(VENV)/bin/python -m tests.stack.screenshots
 
-clean: ## Remove what make and the tools left
+clean: ## Remove everything that make and the tools have made
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""Alerts and recording rules: data here, thresholds in one place, the YAML written from both.
+"""Alerts and recording rules as data, with all thresholds in one place.
 
-`python -m alerts` writes `alerts/kvscope.rules.yml` anew.
+`python -m alerts` generates `alerts/kvscope.rules.yml` from them.
 """

@@ -1,4 +1,4 @@
-"""`python -m alerts`: write the rule file anew."""
+"""Generate the rule file for Prometheus, alerts/kvscope.rules.yml."""
 
 import argparse
 from pathlib import Path

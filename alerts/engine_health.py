@@ -65,8 +65,8 @@ def _stalled(timing: Timing) -> Alert:
 
 
 def _dead(timing: Timing) -> tuple[Alert, ...]:
-    """Three signs: it refuses requests; it is silent, for a load balancer that asks /health sends
-    it none; its process is gone while the exporter's goes on."""
+    """A dead engine has three signs: it refuses requests; it is silent, since a load balancer that
+    checks /health sends it none; its process has ended, while that of the exporter goes on."""
     refused = series("kvscope_requests_rejected_total", reason="engine_dead")
     silence = formulas.age("kvscope_source_last_message_timestamp_seconds")
     heard = series("kvscope_source_up", 'model_name!=""')
@@ -82,7 +82,7 @@ def _dead(timing: Timing) -> tuple[Alert, ...]:
             summary=summary,
             description=f"The step loop of {ENGINE} has ended with an exception: about "
             f"{COUNT} requests were refused in the last five minutes, and no other "
-            "will be served until the engine is started anew.",
+            "will be served until the engine is restarted.",
             board="kvscope-overview",
             labels={"sign": "refusals"},
         ),
@@ -93,12 +93,12 @@ def _dead(timing: Timing) -> tuple[Alert, ...]:
             expr=f"max without (source, endpoint) ({silence})\n"
             f"> {timing.seconds(f'{SILENCE_SECONDS}s'):g}\n"
             f"and {same} ({formulas.in_engine()} == 0)\n"
-            f"unless {same} ({series('kvscope_engine_ready')} == 0)",  # loading takes minutes
+            f"unless {same} ({series('kvscope_engine_ready')} == 0)",  # it still loads
             wait="10s",
             summary=summary,
             description=f"{ENGINE} has been silent for {{{{ $value | humanizeDuration }}}} and has "
-            "no requests, but an idle engine speaks every second. Its step loop has ended, and it "
-            "serves nothing until it is started anew.",
+            "no requests, but an idle engine emits events every second. Its step loop has ended, "
+            "and it serves nothing until it is restarted.",
             board="kvscope-overview",
             labels={"sign": "silence"},
         ),
@@ -106,13 +106,13 @@ def _dead(timing: Timing) -> tuple[Alert, ...]:
             name="KvscopeEngineDead",
             severity="critical",
             topic="engine",
-            # an engine that was never heard has no model_name: nobody has started it yet
+            # an engine that was never heard has no model_name: it may not have been started yet
             expr=f"max without (source, endpoint) ({heard}) == 0",
             wait="5m",
             summary=summary,
             description=f"The exporter has not heard {ENGINE} for five minutes, although it did "
-            "before. Its process has probably ended, and it serves nothing until it is started "
-            "anew.",
+            "before. Its process has probably ended, and it serves nothing until it is "
+            "restarted.",
             board="kvscope-overview",
             labels={"sign": "unheard"},
         ),

@@ -18,7 +18,7 @@ def gpu_groups(timing: Timing) -> list[Group]:
 
 
 def _xids(timing: Timing) -> list[Alert]:
-    """The time of the last one decides: increase() misses the first event of a series."""
+    """Uses the time of the last XID, since increase() misses the first event of a series."""
     texts: dict[Severity, tuple[str, str, str]] = {
         "critical": (
             "KvscopeXidCritical",
@@ -55,7 +55,7 @@ def _xids(timing: Timing) -> list[Alert]:
 
 
 def _ecc() -> list[Alert]:
-    """Levels, not increases: errors may have been there at the first scrape."""
+    """Uses levels, not increases: errors may have been there at the first scrape."""
     uncorrected = series("kvscope_gpu_ecc_errors_total", type="uncorrected")
     return [
         Alert(
@@ -98,7 +98,7 @@ def _ecc() -> list[Alert]:
 
 
 def _slowdown(timing: Timing) -> Alert:
-    """The share of the time decides: the reasons come and go within seconds."""
+    """Uses the share of the time, since the reasons come and go within seconds."""
     reasons = ("sw_thermal", "hw_thermal", "hw_power_brake")
     active = series("kvscope_gpu_clocks_event_active", reason=reasons)
     return Alert(
@@ -147,8 +147,8 @@ def _recovery() -> Alert:
 
 
 def _nvml(timing: Timing) -> Alert:
-    """Only where NVML worked before, or an engine on a GPU says that there is one: a machine
-    without GPUs has no NVML, and that is no fault."""
+    """Fires only where NVML worked before, or an engine reports a GPU: a machine without GPUs has
+    no NVML, which is not a fault."""
     up = series("kvscope_gpu_nvml_up")
     torch = series("kvscope_gpu_torch_reserved_bytes")
     return Alert(

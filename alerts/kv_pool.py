@@ -96,8 +96,8 @@ def _storm() -> Alert:
 
 
 def _collapsed(timing: Timing) -> Alert:
-    """A restart, which counters show by a reset, excuses the next half hour: an emptied cache fills
-    by itself."""
+    """Silent for half an hour after a restart, which shows as a reset of counters: an empty cache
+    fills by itself."""
     queried = series(formulas.QUERIED_TOKENS, phase="first")
     before = f"({HIT_RATIO_6H} offset {timing.range('30m')})"
     return Alert(

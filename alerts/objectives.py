@@ -1,4 +1,4 @@
-"""Service-level objectives that differ by model: how soon the first token has to come."""
+"""Service-level objectives that differ by model: the limit for the time to first token."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -10,25 +10,25 @@ from exporter.buckets import FIRST_TOKEN_SECONDS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objectives:
-    """First tokens are judged by a bucket of the histogram, so each limit is a bucket's bound."""
+    """Limits by model; each is a bound of the histogram, whose buckets count the tokens in time."""
 
     ttft: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    """Model to seconds, for models that differ from `ttft_default`."""
+    """Seconds by model, for models that differ from `ttft_default`."""
     ttft_default: float = TTFT_SECONDS
-    """Seconds, for every other model."""
+    """Seconds for every other model."""
 
     def __post_init__(self) -> None:
         for model, seconds in (("every other model", self.ttft_default), *self.ttft.items()):
             if seconds not in FIRST_TOKEN_SECONDS:
                 known = ", ".join(f"{bound:g}" for bound in FIRST_TOKEN_SECONDS)
                 raise ValueError(
-                    f"the objective of {model} is {seconds:g} s for the first token, which is no "
-                    f"bound of the histogram: use one of {known}"
+                    f"the objective of {model} is {seconds:g} s for the first token, which is not "
+                    f"a bound of the histogram: use one of {known}"
                 )
 
     @classmethod
     def parse(cls, pairs: Iterable[str]) -> "Objectives":
-        """Objectives from MODEL=SECONDS, as on the command line. A model's last pair counts."""
+        """Objectives from MODEL=SECONDS on the command line; the last value for a model counts."""
         ttft = {}
         for pair in pairs:
             model, separator, seconds = pair.rpartition("=")

@@ -1,4 +1,4 @@
-"""Options of the generators: where links lead, and what the service levels are."""
+"""Options of the generators: addresses of links, and service-level objectives."""
 
 import argparse
 from typing import NamedTuple
@@ -9,14 +9,14 @@ from monitoring.addresses import GRAFANA, RUNBOOKS
 
 
 class Options(NamedTuple):
-    """What an installation may want to be different."""
+    """Settings that differ between installations."""
 
     places: Places
     objectives: Objectives
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The same flags for `python -m alerts` and `python -m deploy`."""
+    """Add the flags that `python -m alerts` and `python -m deploy` share."""
     parser.add_argument("--grafana", default=GRAFANA, help="address that dashboard links lead to")
     parser.add_argument("--runbooks", default=RUNBOOKS, help="address that runbook links lead to")
     parser.add_argument(
@@ -29,7 +29,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> Options:
-    """What was asked for; a bad value ends the program with a message that names it."""
+    """The options given; a bad value ends the program with a message that names it."""
     try:
         objectives = Objectives.parse(arguments.ttft)
     except ValueError as error:

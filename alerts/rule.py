@@ -1,4 +1,4 @@
-"""What a rule is. Addresses of runbooks and dashboards follow from its name and labels."""
+"""Alerts and recording rules. An alert's name and labels give its runbook and dashboard links."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -22,7 +22,7 @@ Topic = Literal[
     "slo-ttft",
     "slo-errors",
 ]
-"""Alerts of one topic are about one problem: the worst of them silences the others."""
+"""Alerts of the same topic are about the same problem: the most severe silences the others."""
 Board = Literal["kvscope-overview", "kvscope-kv-pool", "kvscope-prefix-cache", "kvscope-memory"]
 
 ENGINE = "{{ $labels.model_name }} on {{ $labels.instance }} (engine {{ $labels.engine }})"
@@ -30,7 +30,7 @@ GPU = (
     "{{ if $labels.gpu }}GPU {{ $labels.gpu }}{{ else }}{{ $labels.uuid }}{{ end }}"
     " of {{ $labels.instance }}"
 )
-"""Who it is about, in descriptions. A GPU has no index where NVML does not answer."""
+"""The subject of an alert, in descriptions. A GPU has no index where NVML does not answer."""
 COUNT = '{{ $value | printf "%.0f" }}'
 """A whole number: increase() extrapolates."""
 
@@ -40,12 +40,12 @@ _VARIABLES = {
     "engine": "engine",
     "uuid": "gpu",
 }
-"""Labels to variables of the dashboards."""
+"""Labels, and the variables of the dashboards that they set."""
 
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where links lead."""
+    """Base addresses of links."""
 
     runbooks: str = RUNBOOKS
     grafana: str = GRAFANA
@@ -75,14 +75,14 @@ class Alert:
     keep: str | None = None
     """`keep_firing_for`: where the expression flaps by nature."""
     summary: str
-    """Fixed text: alerts are grouped by it."""
+    """A fixed text, by which alerts can be grouped."""
     description: str
-    """A template: who, and how much."""
+    """A template that names the subject and the figures."""
     board: Board
     by: tuple[str, ...] = ("instance", "model_name", "engine")
     """Labels of the result that the dashboard has variables for."""
     labels: dict[str, str] = field(default_factory=dict)
-    """Further ones, for rules that share a name."""
+    """Further labels, for rules that share a name."""
 
     def mapping(self, timing: Timing, places: Places) -> dict[str, object]:
         keep = {} if self.keep is None else {"keep_firing_for": timing.wait(self.keep)}
@@ -117,7 +117,7 @@ class Group:
     name: str
     rules: list[Rule]
     interval: str | None = None
-    """None: Prometheus's own."""
+    """None: Prometheus' default."""
 
     def mapping(self, timing: Timing, places: Places) -> dict[str, object]:
         interval = {}

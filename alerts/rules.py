@@ -1,4 +1,4 @@
-"""All groups, and the rule file that they make."""
+"""All groups, and the rule file that consists of them."""
 
 from alerts.engine_health import engine_groups
 from alerts.gpus import gpu_groups
@@ -28,7 +28,7 @@ def groups(timing: Timing | None = None, objectives: Objectives | None = None) -
 
 
 def alerts() -> list[Alert]:
-    """All alerts as shipped; of rules that share a name, each is there."""
+    """All alerts as shipped, including each of several rules that share a name."""
     return [rule for group in groups() for rule in group.rules if isinstance(rule, Alert)]
 
 

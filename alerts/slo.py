@@ -1,5 +1,5 @@
-"""Service levels: burn rates over pairs of windows, by model. An SLO is the service's, not that of
-one replica."""
+"""Service levels: burn rates over pairs of windows, by model. An objective holds for the service,
+not for one replica."""
 
 import json
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from monitoring import formulas
 
 
 class Pair(NamedTuple):
-    """Both windows burn: the long one says that it matters, the short one that it goes on."""
+    """Both windows must burn: the long one shows that it matters, the short one that it goes on."""
 
     factor: float
     long: str
@@ -27,13 +27,13 @@ PAIRS = (
     Pair(3, "1d", "2h", "1h", "warning"),
     Pair(1, "3d", "6h", "3h", "warning"),
 )
-"""Those of Google's SRE workbook: a 30-day budget gone in 2, 5, 10 and 30 days."""
+"""The pairs of Google's SRE workbook: a 30-day budget is used up in 2, 5, 10 and 30 days."""
 _BY_MODEL = "by (model_name)"
 _WINDOWS = sorted({w for pair in PAIRS for w in (pair.long, pair.short)})
 
 
 class Slo(NamedTuple):
-    """An objective: this share of what is judged is good."""
+    """An objective for the share of good requests among those that count."""
 
     alert: str
     topic: Topic
@@ -82,7 +82,7 @@ def _recorded(timing: Timing, objectives: Objectives) -> list[Rule]:
 
 
 def _judge(slo: Slo, window: str, objectives: Objectives) -> tuple[str, str]:
-    """Bad and judged requests a second, by model."""
+    """Records bad requests, and all that count, per second and model."""
     if slo is ERRORS:
         return (
             formulas.failed_requests(window, _BY_MODEL),
@@ -93,7 +93,7 @@ def _judge(slo: Slo, window: str, objectives: Objectives) -> tuple[str, str]:
 
 
 def _timely(window: str, objectives: Objectives) -> str:
-    """Each model's first tokens by its own limit."""
+    """First tokens within the limit, each model by its own."""
     own = objectives.ttft.items()
     others = ",".join(f"model_name!={json.dumps(model)}" for model, _ in own)
     default = formulas.timely_first_tokens(window, _BY_MODEL, objectives.ttft_default, others)
@@ -107,7 +107,7 @@ def _timely(window: str, objectives: Objectives) -> str:
 
 
 def _limit(objectives: Objectives) -> str:
-    """Seconds, in a description."""
+    """The limit in seconds, as text for a description."""
     text = f"{objectives.ttft_default:g}"
     for model, seconds in objectives.ttft.items():
         text = (
@@ -121,7 +121,7 @@ def _alerts(slo: Slo, objectives: Objectives) -> list[Rule]:
     budget = 1 - slo.objective
     missed = {
         "slo-ttft": f"had no first token within {_limit(objectives)} s",
-        "slo-errors": "failed or were refused for want of room",
+        "slo-errors": "failed or were refused for lack of room",
     }[slo.topic]
     return [
         Alert(

@@ -9,35 +9,36 @@ JOB = "kvscope"
 # KV pool
 
 POOL_SATURATED = 0.90
-"""Share of the usable blocks that sequences reference. A pool that preempts breathes between 0.9
-and 1: each preemption gives a whole request's blocks back."""
+"""Share of the usable blocks that sequences reference. In a pool that preempts it moves between 0.9
+and 1: each preemption returns all blocks of a request."""
 EXHAUSTION_LEVELS = (0.70, 0.85)
 """Active share for a forecast of five minutes, and of one. A forecast alone flaps: below 0.7 the
 trend of one long prompt predicts exhaustion every minute; above 0.85 one more burst is enough."""
 EXHAUSTION_SECONDS = (300, 60)
-"""An autoscaler adds a replica within five minutes; in one, nobody does. Both are info: a full pool
-makes requests wait, and who is hurt shows in first tokens and in recomputed tokens, which page."""
+"""An autoscaler can add a replica within five minutes, but not within one. Both are info: a full
+pool makes requests wait; whether users are hurt shows in first tokens and recomputed tokens, which
+page."""
 RECOMPUTED_NOTICEABLE = 0.01
 """Share of the tokens that steps compute, over ten minutes and for ten more. A pool that is well
 sized recomputes less; one preemption does not last that long."""
 RECOMPUTED_SHARE = 0.10
-"""Share of the tokens that steps compute. A tenth of the device works for nothing; by experience
-batches that preempt each other do not stop by themselves."""
+"""Share of the tokens that steps compute. A tenth of the device's work is wasted; in our experience
+sequences that preempt each other do not stop by themselves."""
 
 # Prefix cache
 
 HIT_RATIO_LEFT = 0.5
-"""Half of what it was: ratios of a mixed workload move by a quarter in a day, not by half."""
+"""Half of the former ratio: that of a mixed workload moves by a quarter in a day, not by half."""
 HIT_RATIO_WORTH = 0.2
-"""Where less than a fifth of the tokens hit, losing them changes little."""
+"""Where less than a fifth of the tokens hit, the loss changes little."""
 PREFIX_TOKENS_PER_SECOND = 10
-"""Tokens queried: below that, a handful of requests makes the ratio."""
+"""Least number of tokens queried: below it, a handful of requests determines the ratio."""
 
 # Memory
 
 NEIGHBOUR_GREW_BYTES = 2**30
-"""Growth of other processes in half an hour. Opening a context takes about half a GiB; more than
-one is a process that does something."""
+"""Growth of other processes in half an hour. Opening a context takes about half a GiB; a process
+that takes more than one works on the card."""
 HOST_USED_SHARE = 0.95
 """Share of the control group's limit, without file cache that can be dropped. The kernel kills at
 1."""
@@ -45,15 +46,15 @@ HOST_USED_SHARE = 0.95
 # GPUs
 
 SLOWED_SHARE = 0.4
-"""Share of five minutes: two of them, in one piece or in many."""
+"""Share of five minutes: two minutes in all."""
 
 # Engine
 
 STEP_AGE_SECONDS = 60
-"""The longest real step of a large prefill takes a few seconds; /health gives up at 60, too."""
+"""The longest real step of a large prefill takes a few seconds; /health answers 503 after 60."""
 
 SILENCE_SECONDS = 60
-"""An idle engine speaks every second: it samples its memory, or says that it is there."""
+"""An idle engine emits an event every second: a memory sample or a heartbeat."""
 
 # Service levels
 
@@ -63,9 +64,9 @@ reloads after five. It must be a bound of the histogram's."""
 TTFT_OBJECTIVE = 0.99
 """Share of the requests with a first token within that time."""
 ERROR_OBJECTIVE = 0.99
-"""Share of the requests that the server neither failed nor refused for want of room."""
+"""Share of the requests that the server neither failed nor refused for lack of room."""
 BURN_MIN_BAD = 5
-"""Bad requests in the long window: fewer are an incident of one user, whatever the ratio."""
+"""Least number of bad requests in the long window: fewer concern one user, whatever the ratio."""
 
 XIDS = {
     "critical": ("48", "62", "64", "74", "79", "95", "119", "120", "140"),

@@ -1,4 +1,4 @@
-"""Durations in rules. Tests shorten them all, so that the shipped files stay as they are."""
+"""Durations in rules. Tests shorten all of them together, and leave the shipped files alone."""
 
 import re
 from dataclasses import dataclass
@@ -11,20 +11,20 @@ def seconds_of(duration: str) -> int:
     """Seconds of a duration of one number and unit, as rules use them: 90s, 5m, 1h, 3d."""
     match = _DURATION.fullmatch(duration)
     if match is None:
-        raise ValueError(f"{duration!r} is no duration: expected a number and one of s, m, h, d")
+        raise ValueError(f"{duration!r} is not a duration: expected a number and one of s, m, h, d")
     return int(match[1]) * _UNITS[match[2]]
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """`Timing()` changes nothing."""
+    """How durations are shortened; `Timing()` leaves them as they are."""
 
     divisor: float = 1.0
     """Every duration is divided by it."""
     shortest_range: int = 5
-    """Seconds: a range needs two scrapes and more. Only where something is divided."""
+    """Shortest range in seconds, since it needs at least two scrapes; only with a divisor."""
     longest: int = 20
-    """Seconds: a window of days is not waited for. Only where something is divided."""
+    """Longest duration in seconds, so that a test does not wait for days; only with a divisor."""
 
     def __post_init__(self) -> None:
         if self.divisor < 1:
@@ -35,7 +35,7 @@ class Timing:
         return duration if self.divisor == 1 else f"{self.seconds(duration):g}s"
 
     def wait(self, duration: str) -> str:
-        """A duration for `for` and `keep_firing_for`: at least a second, to be pending in."""
+        """A duration for `for` and `keep_firing_for`; at least a second, to be pending in."""
         if self.divisor == 1:
             return duration
         return f"{max(1, min(self.longest, round(seconds_of(duration) / self.divisor)))}s"

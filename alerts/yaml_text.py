@@ -1,4 +1,4 @@
-"""YAML of plain data, the same at every run: long texts folded, queries as blocks."""
+"""Deterministic YAML of plain data: long texts are folded, queries are literal blocks."""
 
 import re
 from typing import Any

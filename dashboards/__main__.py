@@ -1,4 +1,4 @@
-"""`python -m dashboards`: write every dashboard as JSON beside its generator."""
+"""Generate the JSON of every dashboard into this folder."""
 
 import warnings
 from pathlib import Path

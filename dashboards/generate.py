@@ -1,4 +1,4 @@
-"""All boards by uid, and their JSON: sorted keys, so that a change shows as what it is."""
+"""All boards by uid, and their JSON with sorted keys, so that a diff shows only what changed."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,7 +30,7 @@ def as_json(build: Callable[[], db.Dashboard]) -> str:
 
 
 def write(folder: Path) -> Iterator[Path]:
-    """Every dashboard as a file there."""
+    """Write every dashboard into a folder."""
     for uid, build in BOARDS.items():
         path = folder / f"{uid}.json"
         path.write_text(as_json(build))

@@ -1,1 +1,1 @@
-"""What runs the stack: configurations of its services, and `python -m deploy` for Kubernetes."""
+"""Configurations of the stack's services, and manifests for Kubernetes (`python -m deploy`)."""

@@ -1,4 +1,4 @@
-"""`python -m deploy`: write deploy/kubernetes/ anew, from the rules and the dashboards' JSON."""
+"""Generate deploy/kubernetes/ from the alert rules and the dashboards' JSON."""
 
 import argparse
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Files for the Prometheus operator and Grafana's sidecar, from the same rules and dashboards."""
+"""Manifests for the Prometheus operator and Grafana's sidecar, from our rules and dashboards."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ def manifests(
 
 
 def _service_monitor() -> dict[str, object]:
-    """The job is named as the rules ask for it, whatever the Service is called."""
+    """Names the job as the rules expect, whatever the name of the Service."""
     return {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "ServiceMonitor",
@@ -62,7 +62,7 @@ def _prometheus_rule(places: Places | None, objectives: Objectives | None) -> di
 
 
 def _config_map(path: Path) -> dict[str, object]:
-    """Grafana's sidecar looks for the label."""
+    """The label makes Grafana's sidecar load the dashboard."""
     text = path.read_text()
     uid = json.loads(text)["uid"]
     return {

@@ -1,1 +1,1 @@
-"""Turns an engine's events into metrics; needs of the engine only its contract."""
+"""Turns engines' events into metrics; of an engine it knows only the contract."""

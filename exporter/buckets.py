@@ -1,7 +1,7 @@
 """Upper bounds of every histogram, in seconds or tokens: ours, vLLM's, and their unions.
 
-vLLM's are those of 0.32, all of them: sums over servers need equal bounds. Ours have no more than
-a quantile or a threshold needs, since each bound is a series: a page stays below 600. A fold
+vLLM's are all bounds of 0.32, since sums over servers need equal ones. Ours are only those that a
+quantile or a threshold needs, since each bound is a series: a page stays below 600. A fold
 observes into the union of the bounds that are shown, so one histogram serves two families; `+Inf`
 is implied everywhere.
 """
@@ -12,13 +12,12 @@ FIRST_TOKEN_SECONDS = (
     *(0.05, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 4, 5),
     *(7.5, 10, 15, 20, 30, 60, 300, 600),
 )
-"""Dense around the thresholds of service levels; ends where the queue does, which is a part of it.
-"""
+"""Dense around the objectives; as long as the queue time, which is a part of it."""
 INTER_TOKEN_SECONDS = (
     *(0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.5),
     *(1, 2.5, 10, 30, 120),
 )
-"""Dense where people notice; the end is that of a preemption, which is one long sample."""
+"""Dense where users notice; long enough for a preemption, which is one long sample."""
 REQUEST_SECONDS = (0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 7200)
 QUEUE_SECONDS = (0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 600)
 STEP_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60)
@@ -37,7 +36,7 @@ VLLM_REQUEST_SECONDS = (
 )
 VLLM_ITERATION_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 VLLM_REQUEST_TOKENS = tuple(step * 10**power for power in range(8) for step in (1, 2, 5))
-"""Shown up to the longest sequence of the model, see `up_to`."""
+"""A page shows them up to the longest sequence of the model; see `up_to`."""
 
 
 def merged(*bounds: Iterable[float]) -> tuple[float, ...]:

@@ -13,5 +13,5 @@ class Clock:
     wall_ns: Callable[[], int] = time.time_ns
 
     def wall_seconds(self, monotonic_ns: int) -> float:
-        """When a monotonic reading of this process was, in Unix time as known now."""
+        """Convert a monotonic reading of this process to Unix time."""
         return (self.wall_ns() - self.monotonic_ns() + monotonic_ns) / 1e9

@@ -15,7 +15,7 @@ from kvscope_events.bus import Subscription
 
 
 class Exporter:
-    """Renders the page of a server; at any time, from any thread.
+    """Renders the page of a server, at any time and from any thread.
 
         exporter = in_process(bus.subscribe())
         exporter.start()
@@ -44,7 +44,7 @@ class Exporter:
             ProcessCollector(registry=self.registry)
 
     def start(self) -> None:
-        """Begin to fold, on one thread for each target; once only."""
+        """Begin to fold, on one thread for each target; may be called once."""
         for target in self.targets:
             target.start()
 
@@ -54,7 +54,7 @@ class Exporter:
             target.stop()
 
     def render(self, accept: str | None = None) -> tuple[bytes, str]:
-        """The page and its content type: OpenMetrics where `accept` names it, else text."""
+        """The page and its content type: OpenMetrics where `accept` names it, otherwise text."""
         began_ns = self._clock.monotonic_ns()
         encode, content_type = negotiate(accept or "")
         page = encode(self.registry)

@@ -13,15 +13,15 @@ _UNLIMITED = 2**60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostMemory:
-    """Bytes; None: unknown. The group's figures are those of its level with the least room."""
+    """Figures in bytes; None: not known. The group's are those of its level with the least room."""
 
     resident: int | None
     limit: int | None
     usage: int | None
     working_set: int | None
-    """Usage less inactive file cache: what a kubelet evicts by."""
+    """Usage without inactive file cache: the figure by which a kubelet evicts."""
     unreclaimable: int | None
-    """Usage less all file cache: near the limit, the kernel kills."""
+    """Usage without any file cache: when it reaches the limit, the kernel kills a process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +54,13 @@ class _Level:
 
     @property
     def room(self) -> int:
-        """Bytes until the kernel kills."""
+        """Bytes left before the kernel kills a process."""
         used = self.usage if self.unreclaimable is None else self.unreclaimable
         return (self.limit or 0) - used
 
 
 def host_memory(pid: int, root: Path = Path("/")) -> HostMemory:
-    """Figures of a process that this one may look at. root: the file system to read."""
+    """Figures of a process that this one may inspect. root: the file system to read."""
     found = _group(root / "proc" / str(pid) / "cgroup", root / "sys" / "fs" / "cgroup")
     return HostMemory(
         resident=_resident(root / "proc" / str(pid) / "statm"),

@@ -1,4 +1,4 @@
-"""Whatever takes the batches of one engine in order: folds, and later recorder and spans."""
+"""The protocol of what takes one engine's batches in order; a fold is one."""
 
 from typing import Protocol
 
@@ -6,11 +6,11 @@ from kvscope_events.events import Batch
 
 
 class Listener(Protocol):
-    """Called by one thread at a time. One that raises is given up; the others go on."""
+    """Called by one thread at a time. A listener that raises is given up; the others go on."""
 
     @property
     def name(self) -> str:
-        """Value of the label `fold` of its cost and errors."""
+        """Value of the label `fold` in the metrics of its cost and errors."""
         ...
 
     def on_batch(self, batch: Batch) -> None:
@@ -18,5 +18,5 @@ class Listener(Protocol):
         ...
 
     def on_gap(self) -> None:
-        """Batches were lost before the next one; what depends on them is unknown from here."""
+        """Batches were lost before the next one: what depends on them is unknown from now on."""
         ...

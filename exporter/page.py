@@ -1,6 +1,6 @@
 """One server's page: its engines, its GPUs, and the exporter; every family once.
 
-A part that raises is left out and counted, the rest of the page is there.
+A part that raises is left out and counted; the rest of the page is there.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,10 +30,10 @@ class Page:
         self._families = Families({}, clock)
         self._build = build_version()
         self.scrape_seconds: float | None = None
-        """Duration of the last scrape, set by whoever times it."""
+        """Duration of the last scrape, set by the caller that times it."""
 
     def collect(self) -> Iterable[Family]:
-        """Each engine is held only while its own part is read."""
+        """Each engine's folds are held only while its own part is read."""
         page: dict[str, Family] = {}
         for family in self._all():
             known = page.setdefault(family.name, family)

@@ -1,6 +1,6 @@
-"""One thread that hands what a source brings to listeners; a reader first drains: never stale.
+"""One thread that hands a source's batches to listeners; a reader drains first, so none is stale.
 
-A listener that raises is given up: its families are absent from then on, the others go on.
+A listener that raises is given up: its families are absent from then on, and the others go on.
 """
 
 import logging
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 COALESCE_SECONDS = 0.05
 """Pause after the first batch of a burst: the engine wakes our thread 20 times a second at most."""
 IDLE_SECONDS = 0.25
-"""Longest wait for a batch; also how long `stop` may take."""
+"""Longest wait for a batch, and so the longest time that `stop` takes."""
 CHUNK_BATCHES = 256
 """Batches that one listener takes before the next one sees them, and before the clock is read."""
 
@@ -32,7 +32,7 @@ class _Worker:
         self.failed = False
 
     def apply(self, batches: list[Batch], after_gap: bool) -> bool:
-        """False: it has just failed."""
+        """Hand it the batches; False if it raised."""
         try:
             if after_gap:
                 self.listener.on_gap()
@@ -49,8 +49,8 @@ class _Worker:
 class Pipeline:
     """Listeners in the order given; all of them see every batch once.
 
-    `listeners` makes them: at first, and again whenever the source brings another session or has
-    heard of one, so that nothing of a former producer remains.
+    `listeners` makes them: at first, and again whenever the session of the source changes or a newer
+    one was heard of, so that no state of a former producer remains.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Pipeline:
 
     @property
     def errors(self) -> dict[str, int]:
-        """How often each listener was given up: once a session at most."""
+        """How often each listener was given up: at most once in a session."""
         return {w.listener.name: self._errors[w.listener.name] for w in self._workers}
 
     def failed(self, listener: Listener) -> bool:
@@ -89,7 +89,7 @@ class Pipeline:
         return any(worker.failed for worker in self._workers if worker.listener is listener)
 
     def start(self) -> None:
-        """Begin to fold; once only."""
+        """Begin to fold; may be called once."""
         if self._thread is not None:
             raise RuntimeError("the pipeline has been started before")
         self._thread = threading.Thread(target=self._run, name="kvscope-fold", daemon=True)
@@ -103,13 +103,13 @@ class Pipeline:
         self.drain()
 
     def drain(self) -> None:
-        """Fold everything that was sent before the call."""
+        """Fold everything that was queued before the call."""
         with self._lock:
             self._drain()
 
     @contextmanager
     def settled(self) -> Iterator[None]:
-        """Drain, and hold the folds still while the caller reads them."""
+        """Drain, and hold the folds while the caller reads them."""
         with self._lock:
             self._drain()
             yield
@@ -146,7 +146,7 @@ class Pipeline:
                 chunk, after_gap = [], False
             if (
                 batch.arrived_ns > began_ns
-            ):  # an engine faster than we are must not hold us for ever
+            ):  # an engine faster than we are must not hold us here forever
                 break
         self._fold(chunk, after_gap)
         if self._session is not None and source.superseded:

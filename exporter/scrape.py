@@ -12,7 +12,7 @@ from exporter.catalogue import metric
 
 TIMEOUT_SECONDS = 5.0
 MAX_BYTES = 64 << 20
-"""A page of 600 series has 100 KB; what is much larger is not one."""
+"""A page of 600 series has 100 KB; a document much larger than that is not one."""
 _ACCEPT = "application/openmetrics-text;version=1.0.0;q=0.9,text/plain;version=0.0.4;q=0.5"
 _OPENMETRICS = "application/openmetrics-text"
 
@@ -22,7 +22,7 @@ class ScrapeError(Exception):
 
 
 class NoAnswerError(ScrapeError):
-    """Nothing answers there."""
+    """Nothing answers at the URL."""
 
     def __init__(self, url: str, reason: Exception) -> None:
         super().__init__(f"nothing answers at {url}: {str(reason) or type(reason).__name__}")
@@ -41,10 +41,10 @@ class Page:
         return sum(len(family.samples) for family in self.families)
 
     def value(self, name: str, **labels: str) -> float | None:
-        """Sum of the samples with that name and those labels; None: there are none.
+        """The sum of the samples with that name and those labels, or None without any.
 
-        Raises KeyError for a name, or a label of it, that is not in the catalogue: after a rename
-        this must not go on as "nothing exposed".
+        Raises KeyError for a name or label that is not in the catalogue: after a rename it must not
+        pass for "nothing exposed".
         """
         unknown = labels.keys() - metric(name).labels.keys()
         if unknown:
@@ -59,7 +59,7 @@ class Page:
 
 
 def scrape(client: httpx.Client, url: str, timeout: float = TIMEOUT_SECONDS) -> Page:
-    """Fetch and parse within `timeout` seconds. Raises ScrapeError."""
+    """Fetch and parse a page within `timeout` seconds. Raises ScrapeError."""
     try:
         body, content_type = _fetch(client, url, time.monotonic() + timeout)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
@@ -68,7 +68,7 @@ def scrape(client: httpx.Client, url: str, timeout: float = TIMEOUT_SECONDS) -> 
 
 
 def parse_page(body: bytes, content_type: str, url: str) -> Page:
-    """OpenMetrics strictly, where the content type says so. Raises ScrapeError."""
+    """Parse as strict OpenMetrics where the content type names it, else as text; ScrapeError."""
     strict = content_type.startswith(_OPENMETRICS)
     parse = openmetrics if strict else text
     try:
@@ -78,7 +78,7 @@ def parse_page(body: bytes, content_type: str, url: str) -> Page:
 
 
 def _fetch(client: httpx.Client, url: str, deadline: float) -> tuple[bytes, str]:
-    """httpx limits each read; a server that drips would never end."""
+    """Limit the whole answer: httpx limits each read, and a slow server could go on forever."""
     body = bytearray()
     with client.stream("GET", url, headers={"Accept": _ACCEPT}) as answer:
         if not answer.is_success:

@@ -14,8 +14,8 @@ from exporter.target import Target
 class Sidecar:
     """Servers by name, each with one or more engines, read from their endpoints.
 
-    One server: `own` is its page. Several: each has a page of its own, since one page is one
-    server, and `own` says only how this process is.
+    With one server, `own` is its page. With several, each has a page of its own, since a page
+    describes one server, and `own` has only the state of this process.
     """
 
     def __init__(
@@ -48,11 +48,11 @@ class Sidecar:
         return list(self._servers)
 
     def server(self, name: str) -> Exporter | None:
-        """The page of a server; None: there is none of that name."""
+        """The page of a server, or None where no server has that name."""
         return self._servers.get(name)
 
     def start(self) -> None:
-        """Begin to read; once only."""
+        """Begin to read; may be called once."""
         for exporter in self._servers.values():
             exporter.start()
 

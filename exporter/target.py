@@ -1,4 +1,4 @@
-"""One engine that is watched: its source, its folds, what it says of itself, its part of a page."""
+"""One watched engine: its source, its folds, the facts in its Hello, its part of a page."""
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -53,7 +53,7 @@ def labels_of(hello: Hello | None) -> tuple[str, str]:
 
 
 class Target:
-    """Facts arrive late: until the engine's Hello only the stream's own families are known."""
+    """Facts arrive late: until the engine's Hello, only the families about the stream are known."""
 
     def __init__(
         self,
@@ -69,9 +69,9 @@ class Target:
         self._further = tuple(listeners)
         self.folds = Folds(())
         self.pipeline = Pipeline(source, self._listeners, clock)
-        self._said_alike = False
         own = pid_space()
         self._pid_spaces = () if own is None else (own,)
+        self._same_labels_reported = False
         self._families: Families | None = None
         self._known_as: Hello | None = None
         self._tells: frozenset[str] = frozenset()
@@ -80,28 +80,28 @@ class Target:
 
     @property
     def hello(self) -> Hello | None:
-        """What the engine says of itself; None: nothing yet."""
+        """The engine's latest Hello; None before the first."""
         return self.folds[Introduction].hello
 
     @property
     def labels(self) -> tuple[str, str]:
-        """model_name and engine; empty until the engine has said them."""
+        """model_name and engine; empty before the first Hello."""
         return labels_of(self.hello)
 
     def start(self) -> None:
-        """Begin to read the source; once only."""
+        """Begin to read the source; may be called once."""
         self.pipeline.start()
 
     def stop(self) -> None:
-        """Fold what has come, and let go of the source; a page can still be read."""
+        """Fold what has arrived, and close the source; a page can still be read."""
         self.pipeline.stop()
         self.source.close()
 
     def collect(self, guard: Guard, taken: Collection[tuple[str, str]] = ()) -> Shown:
-        """Every family that is known; the folds stand still meanwhile, rendering happens later.
+        """Every known family. The folds are held meanwhile; the text is made afterwards.
 
-        taken: labels of other engines on this page. One that has the same ones shows its stream
-        only, whose families tell the two apart.
+        taken: the labels of other engines on this page. An engine with the same labels shows only
+        the families about its stream, which tell the two apart.
         """
         with self.pipeline.settled():
             families = self._current_families()
@@ -109,13 +109,13 @@ class Target:
             memory = self.folds[DeviceMemory]
             hello = self.hello
             is_alike = hello is not None and self.labels in taken
-            if is_alike and not self._said_alike:
-                self._say_alike()
+            if is_alike and not self._same_labels_reported:
+                self._report_same_labels()
             if hello is not None and self.folds[Introduction].stopped is None and not is_alike:
                 for part in self._parts:
                     if not self.pipeline.failed(self.folds[part.fold]):
                         read = partial(part.read, families, self.folds, hello)
-                        page += self._sayable(guard.read(part.group, read))
+                        page += self._tellable(guard.read(part.group, read))
             return Shown(
                 page, families, hello, is_alike, memory.samples(), memory.activation_peaks.copy()
             )
@@ -144,11 +144,11 @@ class Target:
         """Whether its pid names the same process for us; it does not from another container."""
         return self.source.kind == "inprocess" or hello.pid_space in self._pid_spaces
 
-    def _say_alike(self) -> None:
-        self._said_alike = True
+    def _report_same_labels(self) -> None:
+        self._same_labels_reported = True
         logger.error(
-            "two engines of one server call themselves model_name=%r engine=%r: only the first is "
-            "shown; give them names of their own, or each rank its own number",
+            "two engines of one server have the labels model_name=%r engine=%r: only the first "
+            "is shown; give each engine a model name or a rank of its own",
             *self.labels,
         )
 
@@ -161,15 +161,15 @@ class Target:
         ]
 
     def _listeners(self) -> tuple[Listener, ...]:
-        """New folds for a new session; what was known of the former producer goes with them."""
+        """New folds for a new session; the former producer's state is dropped with the old ones."""
         kinds: list[type[Fold]] = [Introduction]
         kinds += [part.fold for part in self._parts]
         kinds += [DeviceMemory, Census]
         self.folds = Folds(kinds)
         return (*self.folds, *self._further)
 
-    def _sayable(self, families: list[Family]) -> list[Family]:
-        """What the engine tells, and of that only sums while its present state is unknown."""
+    def _tellable(self, families: list[Family]) -> list[Family]:
+        """The families that the engine can tell; only sums while its present state is unknown."""
         shown = self._shown
         if not self.source.up:
             shown = self._sums

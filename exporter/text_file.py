@@ -4,7 +4,7 @@ from pathlib import Path
 
 
 def read_text(path: Path) -> str | None:
-    """The content; None where the file is missing or may not be read."""
+    """The content, or None where the file is missing or may not be read."""
     try:
         return path.read_text()
     except OSError:

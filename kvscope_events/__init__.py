@@ -1,5 +1,5 @@
-"""The contract between an inference engine and whoever watches it: events, bus, wire.
+"""The contract between an inference engine and its observers: events, bus, wire.
 
-The ground floor of kvscope and the only part of it that enters a foreign server: Python 3.10 and
-later, msgspec and pyzmq, nothing else. Importing the package imports none of its modules.
+All of kvscope stands on it, and it is the only part that runs inside a foreign server. It needs
+Python 3.10 or later, msgspec and pyzmq. Importing the package imports none of its modules.
 """

@@ -1,8 +1,8 @@
 """The in-process event bus: the step appends to a list, `flush` hands the batch to bounded queues.
 
 It never blocks the step, takes no lock in it and never raises into it. A full queue drops its
-oldest batch; the subscriber sees the gap in `seq`, counts it, asks for a snapshot and gets one with
-the next flush.
+oldest batch; the subscriber sees the gap in `seq`, counts it and requests a snapshot, which comes
+with the next flush.
 """
 
 import threading
@@ -18,7 +18,7 @@ DEFAULT_QUEUE_BATCHES = 4096
 
 
 class Bus(Protocol):
-    """What the engine needs of a bus; `EventBus` and `NullBus` are the two there are."""
+    """What the engine needs of a bus: the interface of `EventBus` and `NullBus`."""
 
     @property
     def emit(self) -> Callable[[EngineEvent], None]:
@@ -26,7 +26,7 @@ class Bus(Protocol):
         ...
 
     def provide_snapshot(self, snapshot: Callable[[], list[EngineEvent]]) -> None:
-        """Set the function that gives the state to whoever asks for it."""
+        """Set the function that returns the state for subscribers that request it."""
         ...
 
     def flush(self) -> None:
@@ -35,7 +35,7 @@ class Bus(Protocol):
 
 
 class Subscription:
-    """One subscriber's bounded queue. One thread takes, the engine's puts."""
+    """One subscriber's bounded queue: the engine's thread puts, one other thread takes."""
 
     def __init__(self, queue_batches: int) -> None:
         self._queue: deque[Batch] = deque(maxlen=queue_batches)
@@ -49,7 +49,7 @@ class Subscription:
 
     @property
     def queued(self) -> int:
-        """Batches that wait to be taken."""
+        """The number of batches that wait to be taken."""
         return len(self._queue)
 
     def wait(self, timeout: float) -> bool:
@@ -61,7 +61,7 @@ class Subscription:
     def take(self) -> tuple[Batch, int] | None:
         """The oldest queued batch and how many were lost just before it; None: the queue is empty.
 
-        The first batch taken is the base: nobody said what came before it.
+        Nothing counts as lost before the first batch.
         """
         try:
             batch = self._queue.popleft()
@@ -111,7 +111,7 @@ class EventBus:
         self._snapshot = snapshot
 
     def flush(self) -> None:
-        """End the step: every queue gets the batch. Does nothing when there is nothing to say."""
+        """End the step: every queue gets the batch. Without events it does nothing."""
         events = self._events[:]
         del self._events[: len(events)]  # not clear(): another thread may have emitted since
         if self._snapshot is not None:
@@ -130,17 +130,17 @@ class EventBus:
 
 
 class NullBus:
-    """The bus when nobody listens: the same interface, no work."""
+    """The bus for an engine that nobody observes: it forgets every event."""
 
     @property
     def emit(self) -> Callable[[EngineEvent], None]:
         return _forget
 
     def provide_snapshot(self, snapshot: Callable[[], list[EngineEvent]]) -> None:
-        """Nobody will ask."""
+        """Do nothing: there are no subscribers."""
 
     def flush(self) -> None:
-        """Nothing was collected."""
+        """Do nothing: no event was kept."""
 
 
 def _forget(event: EngineEvent) -> None:

@@ -1,12 +1,13 @@
-"""The contract between an engine and its watchers: one typed event per call, one batch per step.
+"""The contract between an engine and its observers: typed events, one batch of them per step.
 
-Fields are append-only and carry defaults once released; a tag is never reused. An event owns its
-lists: whoever emits one hands them over and never changes them again.
+Fields are append-only and have defaults once released; a tag is never reused. An event owns its
+lists: the emitter hands them over and never changes them again.
 
 A request is one call of a client; a sequence is one continuation of it (`n`, several prompts).
-Events of blocks name the sequence, events of requests count calls. Both are numbers that grow by
-one in one engine. A producer that knows sequences only gives each one a request of its own, with
-the same number, and says so in its `Hello`. Intervals (`*_ns`) are of its monotonic clock.
+Block events name the sequence, request events count calls. Requests and sequences are numbered
+apart, each upwards from one in an engine. A producer that knows only sequences gives each one a
+request of its own, with the same number, and declares it in its `Hello` (`requests_are`).
+Intervals (`*_ns`) come from the producer's monotonic clock.
 """
 
 from typing import Annotated, Literal, Union, get_args
@@ -26,7 +27,7 @@ from kvscope_events.limits import (
 )
 
 CONTRACT_VERSION = 1
-"""Grows when an older reader would misread a newer stream; new events and fields do not count."""
+"""Grows when an older reader would misread a newer stream; new events and fields do not need it."""
 
 BlockHash = Hash
 """Name of a full block: digest of its content and of all blocks before it, 16 bytes.
@@ -71,17 +72,17 @@ class Event(msgspec.Struct, frozen=True, gc=False, tag=True, array_like=True):
 
 
 class Hello(Event, frozen=True):
-    """Who emits these events. First in a stream, before every snapshot, and when a fact changes.
+    """Who emits these events: first in a stream, before every snapshot, and when a fact changes.
 
-    None: not known, or not known yet.
+    None stands for what is not known, or not known yet.
     """
 
     contract: int
     session: Label  # differs between two runs of a producer: another session begins anew
     server: ServerKind
     server_version: Label
-    model_name: Label  # as served
-    engine: Label  # data-parallel rank as text
+    model_name: Label  # the name under which it is served
+    engine: Label  # the data-parallel rank as text
     pid: int
     ready: bool  # the model is loaded and the engine takes requests
     tells: Names  # names of the events that this producer can emit
@@ -95,7 +96,7 @@ class Hello(Event, frozen=True):
 
 
 class ObserverStopped(Event, frozen=True):
-    """The producer switched itself off; nothing more will come from it."""
+    """The producer has switched itself off and will emit nothing more."""
 
     reason: str
 
@@ -112,7 +113,7 @@ Groups = Annotated[list[CacheGroup], msgspec.Meta(max_length=64)]
 
 
 class PoolCreated(Event, frozen=True):
-    """The pool exists (again after every rebuild): all blocks are free but the reserved ones."""
+    """The pool was created or rebuilt: all blocks but the reserved ones are free."""
 
     num_blocks: Blocks
     block_size: Positive  # tokens that one name covers
@@ -123,7 +124,7 @@ class PoolCreated(Event, frozen=True):
 
 
 class PoolSnapshot(Event, frozen=True):
-    """The pool's whole state, for a subscriber that lost batches; replaces all that it knew."""
+    """The pool's whole state, for subscribers that lost batches; it replaces the state before."""
 
     num_blocks: Blocks
     block_size: Positive
@@ -156,13 +157,13 @@ class SequenceAdded(Event, frozen=True):
 
 
 class RequestRejected(Event, frozen=True):
-    """A call was refused at the door; it never had a number."""
+    """A call was refused before it entered the engine, so it never had a number."""
 
     reason: RejectReason
 
 
 class PrefixLookup(Event, frozen=True):
-    """The prefix cache was asked; once per admission, its retries do not count again."""
+    """The prefix cache was queried, once for each admission: retries of one do not count again."""
 
     sequence: int
     queried_tokens: Count  # all tokens of the sequence, partial last block included
@@ -188,12 +189,12 @@ class BlocksShared(Event, frozen=True):
 
 
 class BlocksCached(Event, frozen=True):
-    """Active blocks became full and findable; consecutive children of `parent`."""
+    """Active blocks became full and findable: consecutive descendants of `parent`."""
 
     sequence: int | None
     blocks: list[int]
     hashes: list[BlockHash]
-    parent: BlockHash | None  # None: the first block of a sequence is the first of these
+    parent: BlockHash | None  # None: the first of them is the first block of a sequence
 
 
 class BlocksEvicted(Event, frozen=True):
@@ -207,7 +208,7 @@ class BlocksEvicted(Event, frozen=True):
 class ContentDropped(Event, frozen=True):
     """Referenced blocks can no longer be found under these names; their references stay.
 
-    What moved to another block is findable again with the BlocksCached that follows.
+    Content that moved to another block becomes findable again by the BlocksCached that follows.
     """
 
     blocks: list[int]
@@ -218,7 +219,8 @@ class ContentDropped(Event, frozen=True):
 class BlocksReleased(Event, frozen=True):
     """References were given back, one for each block named; split by what became of the blocks.
 
-    Finished, aborted, preempted: all that the sequence held. Other causes: a part, in mid-request.
+    With cause finished, aborted or preempted these are all references of the sequence; with any
+    other they are some of them, in mid-request.
     """
 
     sequence: int | None
@@ -231,8 +233,8 @@ class BlocksReleased(Event, frozen=True):
 class DeviceMemorySampled(Event, frozen=True):
     """The engine's own view of its device memory, every second and after an out-of-memory error.
 
-    Bytes. None: the allocator does not say (no CUDA, or a backend without that statistic). torch's
-    figures are those of one moment; weights and KV pool are constant.
+    Figures are in bytes. None: the allocator does not report it (no CUDA, or a backend without that
+    statistic). torch's figures are those of one moment; weights and KV pool are constant.
     """
 
     pid: int
@@ -255,14 +257,14 @@ class DeviceMemorySampled(Event, frozen=True):
 class DeviceOutOfMemory(Event, frozen=True):
     """A step ran out of device memory."""
 
-    wanted_bytes: Count | None  # None: the error does not say
+    wanted_bytes: Count | None  # None: the error does not state it
     action: OutOfMemoryAction
     step_tokens: Count  # of the step that failed
     retry_tokens: Count = 0  # of the smaller step tried next
 
 
 class AllocationFailed(Event, frozen=True):
-    """The pool could not serve a running sequence: what triggers preemption."""
+    """The pool could not serve a running sequence, which leads to a preemption."""
 
     sequence: int
     wanted: Count  # blocks
@@ -307,7 +309,7 @@ class FirstToken(Event, frozen=True):
 
 
 class SequenceFinished(Event, frozen=True):
-    """A sequence ended, whatever the reason. Times not reached are None, never 0."""
+    """A sequence ended, for whatever reason. Times that it did not reach are None, never 0."""
 
     sequence: int
     request: int
@@ -324,9 +326,9 @@ class SequenceFinished(Event, frozen=True):
 
 
 class RequestFinished(Event, frozen=True):
-    """The last sequence of a request ended, whatever the reason.
+    """The last sequence of a request ended, for whatever reason.
 
-    The reason is the worst of its sequences': error, abort, length, stop.
+    `reason` is the worst among its sequences, in the order error, abort, length, stop.
     """
 
     request: int
@@ -341,7 +343,7 @@ class RequestFinished(Event, frozen=True):
 
 
 class StepCompleted(Event, frozen=True):
-    """One step ended: the heartbeat, and the engine's own count of its blocks to check against."""
+    """One step ended: the heartbeat, with the engine's own block counts to check the ledger."""
 
     duration_ns: Count
     running: Count  # sequences
@@ -355,8 +357,8 @@ class StepCompleted(Event, frozen=True):
     free_blocks: Count
     emitted: list[int]  # sequences that produced a token in this step
     first_tokens: list[int]  # those of them that produced their first one
-    requests_running: Count  # requests with a sequence that runs
-    requests_waiting: Count  # requests none of whose sequences runs
+    requests_running: Count  # requests with at least one running sequence
+    requests_waiting: Count  # requests without a running sequence
 
 
 EngineEvent = Union[  # noqa: UP007  # a tuple of types in Python 3.10, too
@@ -387,14 +389,14 @@ EngineEvent = Union[  # noqa: UP007  # a tuple of types in Python 3.10, too
 ]
 
 EVENT_NAMES: tuple[str, ...] = tuple(event.__name__ for event in get_args(EngineEvent))
-"""What a producer can tell, by name."""
+"""The names of all events: what `Hello.tells` may hold."""
 
 
 class Batch(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """All events of one step, in order. `seq` grows by exactly one; a gap is a loss."""
 
     seq: int
-    time_ns: int  # producer's monotonic clock: for intervals within the stream
+    time_ns: int  # the producer's monotonic clock, for intervals within the stream
     events: Annotated[list[EngineEvent], EVENTS]
-    wall_ns: int = 0  # producer's wall clock, for display; 0: not known
-    arrived_ns: int = 0  # reader's monotonic clock, set by its source: for ages and lag
+    wall_ns: int = 0  # the producer's wall clock, for display; 0: not known
+    arrived_ns: int = 0  # the reader's monotonic clock, set by its source, for ages and lag

@@ -1,1 +1,1 @@
-"""What dashboards and alerts both stand on: selectors, formulas, addresses. Imports neither."""
+"""What dashboards and alerts share: selectors, formulas, addresses. It imports neither of them."""

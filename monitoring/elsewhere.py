@@ -1,6 +1,6 @@
-"""Families that a panel or a rule asks for and the catalogue lacks: rows like its own.
+"""Families that panels or rules query and that the catalogue does not have, in rows like its own.
 
-For what vLLM's page has beyond ours. A panel that asks for one has to bear that it is absent.
+They are those of vLLM's page that ours lacks. A panel that queries one must work without it.
 """
 
 from exporter.catalogue import Metric

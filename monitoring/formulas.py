@@ -1,15 +1,14 @@
 """Every figure that boards, recording rules and alerts share, written once as PromQL.
 
-A formula takes what differs between them: `window`, the range of rates; `grouping`, an aggregation
-clause such as `by (model_name)` or `without (phase)`, empty for one figure of all; `selector`,
-matchers that go into every selector. Ratios are absent, not NaN, while there is nothing to divide
-by.
+A formula takes as arguments what differs between them: `window`, the range of rates; `grouping`, an
+aggregation clause such as `by (model_name)` or `without (phase)`, empty for a single figure;
+`selector`, matchers that go into every selector. Ratios without a denominator are absent, not NaN.
 """
 
 from monitoring.selectors import bucket, rate, series
 
 PER_ENGINE = "job, instance, model_name, engine"
-"""Labels that tell engines apart. `engine` is 0 in every server with one."""
+"""Labels that tell engines apart; `engine` is 0 in every server that has only one."""
 
 HIT_TOKENS = "kvscope_prefix_cache_hit_tokens_total"
 QUERIED_TOKENS = "kvscope_prefix_cache_queried_tokens_total"
@@ -19,7 +18,7 @@ _ENDED = ("stop", "length", "error")
 
 
 def share(part: str, whole: str) -> str:
-    """Part of a whole; absent while there is no whole."""
+    """A part divided by the whole; absent while the whole is 0."""
     return f"{part}\n/ ({whole} > 0)"
 
 
@@ -31,10 +30,10 @@ def _sum(expr: str, grouping: str) -> str:
 
 
 def hit_ratio(window: str, grouping: str = "", selector: str = "", phase: str = "first") -> str:
-    """Tokens found over tokens asked for.
+    """Tokens found divided by tokens queried.
 
-    Of first admissions unless said otherwise: a preempted request that finds its own blocks would
-    flatter the cache.
+    By default at first admissions only: a preempted request that finds its own blocks would make
+    the cache look better than it is.
     """
     return share(
         _sum(rate(HIT_TOKENS, window, selector, phase=phase), grouping),
@@ -74,16 +73,16 @@ def committed_share(grouping: str = "", selector: str = "") -> str:
 
 
 def failed_requests(window: str, grouping: str, selector: str = "") -> str:
-    """Requests per second that the server failed, or refused for want of room or of an engine.
+    """Requests per second that the server failed, or refused for lack of room or of an engine.
 
-    What the client did (an abort, a prompt too long) is no failure.
+    What the client caused (an abort, a prompt too long) does not count as a failure.
     """
     failed = rate("kvscope_requests_finished_total", window, selector, reason="error")
     return f"{_sum(failed, grouping)} + {_refused(window, grouping, selector)}"
 
 
 def judged_requests(window: str, grouping: str, selector: str = "") -> str:
-    """Requests per second of which it can be said whether the server failed them."""
+    """Requests per second that count for the objective, failed or not."""
     ended = rate("kvscope_requests_finished_total", window, selector, reason=_ENDED)
     return f"{_sum(ended, grouping)} + {_refused(window, grouping, selector)}"
 
@@ -103,7 +102,7 @@ def first_tokens(window: str, grouping: str, selector: str = "") -> str:
 
 
 def timely_first_tokens(window: str, grouping: str, seconds: float, selector: str = "") -> str:
-    """First tokens per second that came within so many seconds, which must be a bucket's bound."""
+    """First tokens per second that came within the given seconds, a bound of the histogram."""
     timely = bucket("kvscope_time_to_first_token_seconds", seconds, selector)
     return _sum(f"rate({timely}[{window}])", grouping)
 
@@ -119,8 +118,8 @@ def _refused(window: str, grouping: str, selector: str) -> str:
 def age(name: str, selector: str = "") -> str:
     """Seconds from the Unix time that a series holds to the moment it was scraped.
 
-    Not `time() - x`, which includes the scrape's own age: with a scrape each minute an engine that
-    idles would look a minute late.
+    `time() - x` would include the age of the scrape: with one scrape a minute, an idle engine would
+    look a minute late.
     """
     when = series(name, selector)
     return f"timestamp({when}) - {when}"
@@ -134,8 +133,7 @@ def in_engine(selector: str = "") -> str:
 def stalled(window: str = "1m", resolution: str = "5s", selector: str = "") -> str:
     """Seconds since the last step, of engines that have had requests for the whole window.
 
-    Idle engines make no steps, and the first step after an idle hour takes as long as its prompt,
-    not an hour.
+    Idle engines make no steps, and the first step after an idle hour must not count as an hour.
     """
     last_step = age("kvscope_last_step_timestamp_seconds", selector)
     work = f"min_over_time(({in_engine(selector)})[{window}:{resolution}])"
@@ -146,9 +144,9 @@ def stalled(window: str = "1m", resolution: str = "5s", selector: str = "") -> s
 
 
 def host_used_share(selector: str = "") -> str:
-    """Memory of a server's control group over its limit.
+    """Memory of a server's control group divided by its limit.
 
-    Without file cache, which the kernel drops before it kills.
+    File cache is not counted, since the kernel drops it before it kills a process.
     """
     used = series("kvscope_host_memory_unreclaimable_bytes", selector)
     return f"{used}\n/ {series('kvscope_host_memory_limit_bytes', selector)}"

@@ -7,9 +7,9 @@ _HISTOGRAM_SUFFIXES = ("_bucket", "_sum", "_count")
 
 
 def series(name: str, selector: str = "", **labels: str | tuple[str, ...]) -> str:
-    """A selector: the labels asked for, then `selector` as it is.
+    """A selector with matchers for `labels`, followed by `selector` as it is.
 
-    labels: a value or several, which the catalogue, or ELSEWHERE, must have. Samples of histograms
+    labels: one value or several, which the catalogue or ELSEWHERE must have. Samples of histograms
     are named with their suffix: `kvscope_step_duration_seconds_bucket`.
     """
     row = _row(name)
@@ -24,9 +24,9 @@ def rate(name: str, window: str, selector: str = "", **labels: str | tuple[str, 
 
 
 def bucket(name: str, bound: float, selector: str = "") -> str:
-    """The bucket of a histogram with this upper bound, which it must have.
+    """The bucket of a histogram with this upper bound, which the histogram must have.
 
-    Prometheus 2 writes a whole bound as `5`, Prometheus 3 as `5.0`: both match.
+    Prometheus 2 writes a whole bound as `5`, Prometheus 3 as `5.0`; the selector matches both.
     """
     row = metric(name)
     if bound not in (row.buckets or ()):
@@ -51,7 +51,7 @@ def _row(name: str) -> Metric:
 
 
 def _family(name: str) -> str:
-    """The catalogue's name for a histogram's sample; any other name as it is."""
+    """The family's name for a sample of a histogram; any other name as it is."""
     for suffix in _HISTOGRAM_SUFFIXES:
         base = name.removesuffix(suffix)
         if base != name:

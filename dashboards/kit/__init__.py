@@ -1,1 +1,1 @@
-"""What boards are made of: panels, tables, the frame with variables and links, thresholds."""
+"""Building blocks of boards: panels, tables, the frame with variables and links, thresholds."""

@@ -1,4 +1,4 @@
-"""What all dashboards share: variables, links among them, alerts as annotations, refresh."""
+"""The frame of all dashboards: variables, links between them, alerts as annotations, refresh."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -13,12 +13,12 @@ from monitoring.addresses import RUNBOOKS
 
 TAG = "kvscope"
 EVERY_ENGINE = "kvscope_source_up"
-"""The family that every engine has on its page from the first second, even while it loads."""
+"""A family that every engine has on its page from the start, even while it loads its model."""
 RANGE = "now-30m"
 """Long enough to see what came before a bad quarter of an hour."""
 REFRESH = "10s"
 _CHOSEN = 'model_name=~"$model|",instance=~"$instance|"'
-"""Each ends in an empty alternative: an alert without that label matches as well."""
+"""Each has an empty alternative, so that alerts without that label match as well."""
 _SHOWN: Any = None  # placement: the SDK's default hides links and annotations in a menu
 
 
@@ -31,7 +31,7 @@ class Row(NamedTuple):
 
 
 def variable(name: str, label: str, query: str, help: str) -> db.QueryVariable:
-    """Several values or all; follows the time range."""
+    """A variable with several values or all; its values are those in the time range."""
     return (
         db.QueryVariable(name)
         .label(label)
@@ -48,7 +48,7 @@ def variable(name: str, label: str, query: str, help: str) -> db.QueryVariable:
 
 
 def engine_variables(family: str) -> list[db.QueryVariable]:
-    """Model, server, engine, each among what the one before leaves. family: of every engine."""
+    """Model, server and engine, each limited by those before. family: one that every engine has."""
     model, server = 'model_name=~"$model"', 'instance=~"$instance"'
     return [
         variable(
@@ -73,7 +73,7 @@ def engine_variables(family: str) -> list[db.QueryVariable]:
 
 
 def gpu_variable(family: str) -> db.QueryVariable:
-    """Devices by UUID, because two servers both have a GPU 0. family: of every device."""
+    """Devices by UUID, since two servers both have a GPU 0. family: one that every device has."""
     return variable(
         "gpu",
         "GPU",
@@ -89,7 +89,7 @@ def assemble(
     variables: Iterable[db.QueryVariable],
     rows: Iterable[Row],
 ) -> db.Dashboard:
-    """A dashboard of ours."""
+    """A complete dashboard."""
     board = (
         db.Dashboard(f"kvscope / {title}")
         .uid(uid)
@@ -137,11 +137,11 @@ def assemble(
 
 
 def _alerts(name: str, severities: str, colour: str) -> db.AnnotationQuery:
-    """A bar over every time that one of our alerts fired for what is chosen.
+    """A bar over every time at which one of our alerts fired for the selection.
 
-    An alert of a whole model names no server, one of a card no model: both are shown. Only critical
-    ones are until somebody ticks the others: under pressure there are so many that they would tint
-    every graph.
+    An alert about a whole model has no server, one about a card no model: both are shown. Only
+    critical ones are by default: under pressure there are so many others that they would tint every
+    graph.
     """
     return (
         db.AnnotationQuery()

@@ -1,4 +1,4 @@
-"""Where panels lead: the other dashboards with the same variables and time, and the runbooks."""
+"""Links of panels: to the other dashboards with the same variables and time, and to runbooks."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ OVERVIEW, KV_POOL, PREFIX_CACHE, MEMORY, VLLM = (
     "kvscope-memory",
     "kvscope-vllm",
 )
-"""Fixed uids: bookmarks, alerts and links rest on them."""
+"""Fixed uids, since bookmarks, alerts and links depend on them."""
 
 _EVERYTHING = "${__url_time_range}&${__all_variables}"
 
@@ -36,13 +36,13 @@ class Link(NamedTuple):
 
 
 def to_dashboard(title: str, uid: str, panel: int | None = None) -> Link:
-    """A link that keeps the variables. panel: that one alone, full size."""
+    """A link that keeps the variables. panel: shows only that panel, in full size."""
     view = "" if panel is None else f"&viewPanel={panel}"
     return Link(title, f"/d/{uid}?{_EVERYTHING}{view}")
 
 
 def to_engine_of_row(title: str, uid: str) -> Link:
-    """A link from a table's row to the engine of that row alone."""
+    """A link from a row of a table that selects only the engine of that row."""
     names = {"model": "model_name", "instance": "instance", "engine": "engine"}
     values = "&".join(
         f"var-{variable}=${{__data.fields.{label}}}" for variable, label in names.items()

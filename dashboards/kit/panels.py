@@ -1,7 +1,7 @@
-"""Panels as functions: id, title and what to do first, then unit and queries; the rest is the same.
+"""Panels as functions of id, title, description, unit and queries; all else is the same for all.
 
-Every description ends in what to do. Ids are fixed, because links lead to panels: a row has
-hundreds, its panels follow (200; 201, 202, ...).
+Every description says what to do. Ids are fixed, because links lead to panels: a row has the
+hundred, and its panels follow (200; 201, 202, ...).
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,11 +32,11 @@ PER_SECOND = "suffix:/s"
 
 Panel = Builder[dm.Panel]
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-"""Names of a panel's queries, in their order."""
+"""Names of a panel's queries, in order."""
 
 
 class Q(NamedTuple):
-    """A query and the name of what it returns."""
+    """A query and the legend of its result."""
 
     expr: str
     legend: str
@@ -56,12 +56,12 @@ def numbers(
     when_absent: str = "none",
     link: Link | None = None,
 ) -> Panel:
-    """One large number a query, its background the verdict.
+    """One large number per query, with the verdict as its background.
 
-    judged: other steps than the panel's, by the query's name.
+    judged: thresholds that differ from the panel's, by the query's name.
 
-    Asked once, at the end of the time range: the last value of a curve that has ended would be
-    shown as if it were now.
+    The queries are evaluated once, at the end of the time range: otherwise the last value of a
+    curve that has ended would be shown as the present one.
     """
     panel = (
         stat.Panel()
@@ -121,9 +121,9 @@ def graph(
     when_absent: str = "",
     exemplars: bool = False,
 ) -> Panel:
-    """Lines, or a stack. `lines`: series drawn over the stack, as what it must not pass.
+    """Lines, or a stack. lines: series drawn over the stack, such as a limit.
 
-    right: the legend stands beside the picture. listed: it is names only, for many series.
+    right: the legend is beside the graph. listed: the legend has only names, for many series.
     """
     panel = (
         timeseries.Panel()
@@ -132,7 +132,7 @@ def graph(
         .description(description)
         .datasource(SOURCE)
         .unit(unit)
-        .line_width(0 if stacked else 1)  # a part that is 0 would draw its line over the stack
+        .line_width(0 if stacked else 1)  # the line of a part that is 0 would hide the stack
         .fill_opacity(85 if stacked else 8)
         .show_points(common.VisibilityMode.NEVER)
         .axis_label(axis)
@@ -180,7 +180,7 @@ def graph(
 
 
 def quantiles(id: int, title: str, description: str, *queries: Q, **options: Any) -> Panel:
-    """A graph of seconds, with exemplars: each is a point that leads to its request's trace."""
+    """A graph of seconds, with exemplars: points that lead to the trace of a request."""
     return graph(id, title, description, SECONDS, *queries, exemplars=True, **options)
 
 
@@ -229,7 +229,7 @@ def timeline(
     height: int = 8,
     when_absent: str = "",
 ) -> Panel:
-    """What was the case, from when to when. meanings: value to text and colour."""
+    """States over time. meanings: the text and colour of each value."""
     values = {
         str(value): dm.ValueMappingResult(text=name, color=colour, index=index)
         for index, (value, (name, colour)) in enumerate(meanings.items())
@@ -265,7 +265,7 @@ _OVER_THE_STACK = [
 
 
 def _not_a_number(text: str) -> dm.SpecialValueMap:
-    """A quantile of nothing is NaN."""
+    """Shows NaN, the quantile of no observations, as no value."""
     return dm.SpecialValueMap(
         options=dm.DashboardSpecialValueMapOptions(
             match=dm.SpecialValueMatch.NA_N,
@@ -289,7 +289,7 @@ def targets(
     exemplars: bool = False,
     shape: PromQueryFormat = PromQueryFormat.TIME_SERIES,
 ) -> list[Any]:
-    """The queries as Grafana has them. instant: for now, not over the time range."""
+    """The queries in Grafana's form. instant: evaluated now, not over the time range."""
     made = []
     for letter, query in zip(LETTERS, queries, strict=False):
         target = (

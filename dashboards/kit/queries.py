@@ -5,16 +5,16 @@ from monitoring import selectors
 from monitoring.formulas import share
 
 ENGINE = 'model_name=~"$model",instance=~"$instance",engine=~"$engine"'
-"""The one selector of engine-level families."""
+"""The selector for engine-level families."""
 GPU = 'instance=~"$instance",uuid=~"$gpu"'
-"""The one selector of device-level families: they belong to a server, not to a model; see `gpu`."""
+"""The selector for device-level families, which belong to a server, not to a model; see `gpu`."""
 SERVER = 'instance=~"$instance"'
-"""The one selector of what a server says of itself as a whole."""
+"""The selector for families about a server as a whole."""
 
 BY_ENGINE = "model_name, instance, engine"
-"""Labels that tell engines apart: `engine` is 0 in every server with one."""
+"""Labels that tell engines apart; `engine` is 0 in every server that has only one."""
 EACH_ENGINE = f"by ({BY_ENGINE})"
-"""The same as the grouping of a formula."""
+"""The same labels as the grouping of a formula."""
 ENGINE_LEGEND = "{{model_name}} on {{instance}} ({{engine}})"
 GPU_LEGEND = "GPU {{gpu}} of {{instance}}"
 
@@ -22,7 +22,7 @@ RATE_WINDOW = "$__rate_interval"
 WHOLE_RANGE = "$__range"
 """The dashboard's time range; for instant queries only."""
 ALERT = 'alertname=~"Kvscope.+"'
-"""Ours among all alerts."""
+"""The selector for our alerts."""
 
 
 def series(name: str, selector: str = ENGINE, **labels: str | tuple[str, ...]) -> str:
@@ -36,12 +36,12 @@ def rate(name: str, selector: str = ENGINE, **labels: str | tuple[str, ...]) -> 
 
 
 def over_range(name: str, selector: str = ENGINE, **labels: str | tuple[str, ...]) -> str:
-    """How much a counter grew in the time range on screen."""
+    """The growth of a counter in the time range on screen."""
     return f"increase({series(name, selector, **labels)}[{WHOLE_RANGE}])"
 
 
 def added(name: str, selector: str = ENGINE, **labels: str | tuple[str, ...]) -> str:
-    """How much a counter grew in the rate window: for events so rare that a rate says little."""
+    """The growth of a counter in the rate window, for events too rare for a rate."""
     return f"increase({series(name, selector, **labels)}[{RATE_WINDOW}])"
 
 
@@ -54,7 +54,7 @@ def worst(expr: str, by: str = "") -> str:
 
 
 def or_zero(expr: str) -> str:
-    """0 where nothing is there: for counts, of which none is none."""
+    """0 where the query returns nothing; for counts."""
     return f"{expr} or vector(0)"
 
 
@@ -80,7 +80,7 @@ def buckets(name: str, selector: str = ENGINE) -> str:
 
 
 def firing_by_rank(aggregate: str) -> str:
-    """The alerts that fire, each as the rank of its severity. aggregate: `max by (alertname)`."""
+    """The firing alerts by the rank of their severity. aggregate: such as `max by (alertname)`."""
     return " or ".join(
         f'{rank} * {aggregate} (ALERTS{{alertstate="firing",{ALERT},severity="{name}"}})'
         for rank, (name, _) in SEVERITIES.items()
@@ -88,12 +88,12 @@ def firing_by_rank(aggregate: str) -> str:
 
 
 def every_engine() -> str:
-    """One series an engine, on every page; the pool's are absent while its state is unknown."""
+    """One series per engine, also while the state of its pool is unknown."""
     return series("kvscope_source_up")
 
 
 def up_for(engines: str) -> str:
-    """Seconds since the process began, by engine. engines: a series of each."""
+    """Seconds since the process started, by engine. engines: one series per engine."""
     began = series("process_start_time_seconds", SERVER)
     return (
         f"(time() - max by (job, instance) ({began}))"
@@ -102,25 +102,25 @@ def up_for(engines: str) -> str:
 
 
 def known_servers(engines: str) -> str:
-    """Servers that had an engine in the time range, so that one that is gone still counts."""
+    """Servers that had an engine in the time range, including those that have gone."""
     return f"group by (job, instance) (last_over_time({engines}[{WHOLE_RANGE}]))"
 
 
 def of_chosen(expr: str, window: str = "") -> str:
-    """Device-level series of the servers whose engine is chosen: a card has no model.
+    """Device-level series of the servers with a selected engine, since a card has no model.
 
-    window: the server need not be there now, only within it.
+    window: the range within which the server must have been there.
     """
     there = f"last_over_time({every_engine()}[{window}])" if window else every_engine()
     return f"({expr} and on (job, instance) {there})"
 
 
 def gpu(name: str, **labels: str | tuple[str, ...]) -> str:
-    """A device-level selector that follows the choice of model and engine."""
+    """A device-level selector that follows the selected model and engine."""
     return of_chosen(series(name, GPU, **labels))
 
 
 def gpu_room() -> str:
-    """What the next allocation can get, less the largest step so far, by GPU."""
+    """The headroom minus the largest step so far, by GPU."""
     headroom = series("kvscope_gpu_memory_headroom_bytes", GPU)
     return of_chosen(f"{headroom} - {series('kvscope_gpu_activation_peak_bytes', GPU)}")

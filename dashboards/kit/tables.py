@@ -1,4 +1,4 @@
-"""Panels to read line by line: tables of what is now, and notes."""
+"""Panels to read line by line: tables of the present state, and notes."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from dashboards.kit.thresholds import Steps
 
 
 class Column(NamedTuple):
-    """A column of a table: how one label or one query's value looks."""
+    """A column of a table: how a label, or the value of a query, is shown."""
 
     title: str
     unit: str = ""
@@ -22,7 +22,7 @@ class Column(NamedTuple):
     link: Link | None = None
     width: int | None = None
     meanings: Mapping[int, tuple[str, str]] | None = None
-    """Value to text and background."""
+    """The text and background of each value."""
 
 
 def rows(
@@ -36,10 +36,10 @@ def rows(
     when_absent: str = "",
     worst_first: str = "",
 ) -> Panel:
-    """A table of what is now: one query a value column (its legend says which), joined by labels.
+    """A table of the present state: one query per value column, joined by labels.
 
-    columns: by label, or by a query's legend, in the order shown. Other labels are hidden.
-    worst_first: title of the column whose largest value comes first.
+    columns: by label or by the legend of a query, in the order shown. Other labels are hidden.
+    worst_first: the title of the column by which the table is sorted, largest value first.
     """
     letters = [f"Value #{letter}" for letter in LETTERS] if len(queries) > 1 else ["Value"]
     values = {letters[index]: query.legend for index, query in enumerate(queries)}
@@ -96,7 +96,7 @@ def _value(key: str, value: object) -> dm.DynamicConfigValue:
 
 
 def _column_properties(column: Column) -> Iterable[dm.DynamicConfigValue]:
-    yield _value("noValue", "-")  # or a missing cell says what the whole table says when empty
+    yield _value("noValue", "-")  # otherwise a missing cell has the text of an empty table
     if column.unit:
         yield _value("unit", column.unit)
     if column.width is not None:

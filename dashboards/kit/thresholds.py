@@ -11,12 +11,12 @@ Steps = tuple[tuple[float | None, str], ...]
 
 
 def rising(orange: float, red: float) -> Steps:
-    """The larger, the worse."""
+    """Thresholds of a value that is worse the larger it is."""
     return ((None, GREEN), (orange, ORANGE), (red, RED))
 
 
 def falling(red: float, orange: float) -> Steps:
-    """The smaller, the worse."""
+    """Thresholds of a value that is worse the smaller it is."""
     return ((None, RED), (red, ORANGE), (orange, GREEN))
 
 
@@ -24,10 +24,10 @@ PLAIN: Steps = ((None, NEUTRAL),)
 """No judgement."""
 
 NONE_IS_GOOD: Steps = ((None, GREEN), (0.5, RED))
-"""Counts of which one is too many. Below one, because increase() extrapolates."""
+"""For counts of which one is too many; below one, because increase() extrapolates."""
 
 SOME_ARE_WORTH_A_LOOK: Steps = ((None, GREEN), (0.5, ORANGE))
-"""Counts that hurt nobody by themselves: a preemption, a firing warning, a waiting request."""
+"""For counts that do no harm by themselves: a preemption, a firing warning, a waiting request."""
 
 POOL_USAGE = rising(0.90, 0.98)
 """Share of the usable blocks that sequences reference. At 90 % a burst of one long prompt can fill
@@ -35,10 +35,10 @@ the pool; at 98 % the next decode step of a full batch does (one block for each 
 at blocks of 16)."""
 
 FULLEST_POOL: Steps = ((None, GREEN), (0.98, ORANGE))
-"""Under load one of many engines is always full, and nobody is hurt by that alone: never red."""
+"""Never red: under load one of many engines is always full, which by itself hurts nobody."""
 
 TIME_TO_EXHAUSTION = falling(60, 300)
-"""Seconds. In one minute nobody adds a replica; in five, an autoscaler can."""
+"""Seconds. An autoscaler can add a replica within five minutes, but not within one."""
 
 COMMITTED_SHARE: Steps = ((None, GREEN), (1.0, ORANGE))
 """Share of the usable blocks, if every request runs to its max_tokens. Above 1, preemption is
@@ -47,13 +47,13 @@ uses it, so it is the active share that says whether the commitment matters (see
 KvscopeKvExhaustionImminent)."""
 
 EVICTED_SHARE: Steps = ((None, GREEN), (0.1, ORANGE))
-"""Share of the asked blocks that were missed because they had been evicted: a tenth of the prefill
-is worth a thought of more memory. Never red: nobody is hurt but by waiting, which has limits of its
+"""Share of the queried blocks that were missed because they had been evicted: at a tenth of the
+prefill, consider more memory. Never red: users are hurt only by waiting, which has limits of its
 own."""
 
 RECOMPUTED_SHARE = rising(0.01, 0.10)
-"""Share of the computed tokens. 1 % is the noise of a pool that is well sized; at 10 % a tenth of
-the GPU works for nothing, and batches that preempt each other tend to go on doing so."""
+"""Share of the computed tokens. 1 % is noise in a pool of the right size; at 10 % a tenth of the
+GPU's work is wasted, and sequences that preempt each other tend to go on doing so."""
 
 STALLED_REQUESTS = rising(0.1, 1.0)
 """Seconds of waiting per second, that is requests stalled on average."""
@@ -62,7 +62,7 @@ FIRST_TOKEN_SECONDS = rising(1.0, 5.0)
 """At one second a person notices the wait, at five they reload."""
 
 QUEUE_SECONDS = rising(0.5, 4.0)
-"""The part of that time that is queueing: beyond it the queue, not the model, is the reason."""
+"""Queueing within that time: beyond this the queue, not the model, is the reason."""
 
 TOKEN_GAP_SECONDS = rising(0.1, 0.5)
 """Between tokens: ten a second is a brisk reader's pace, two a second is visibly halting."""
@@ -72,15 +72,15 @@ ERROR_SHARE = rising(0.01, 0.05)
 its budget."""
 
 STEP_AGE_SECONDS = rising(10, 60)
-"""Work, but no step: the longest real step of a large prefill is a few seconds, and at
---stall-seconds (60 by default) /health answers 503."""
+"""Seconds with work but without a step: the longest real step of a large prefill takes a few
+seconds, and at --stall-seconds (60 by default) /health answers 503."""
 
 ROOM_AFTER_PEAK_BYTES = falling(0, 2**30)
 """Headroom less the largest step so far. Below 0, the next step as large fails. 1 GiB is about what
 another process takes when it merely opens a context and loads its kernels."""
 
 HEADROOM_BYTES = falling(2**29, 2 * 2**30)
-"""Where no peak is known: half a GiB is less than most activations."""
+"""Used where no peak is known: half a GiB is less than most activations."""
 
 HOST_USED_SHARE = rising(0.80, 0.95)
 """Share of the control group's limit, without file cache that can be dropped: the kernel kills at
@@ -97,7 +97,7 @@ LAG_SECONDS = rising(1.0, 5.0)
 beyond five, batches are dropped."""
 
 READY = {0: ("loading", ORANGE), 1: ("ready", GREEN)}
-"""Meanings of kvscope_engine_ready."""
+"""Texts and colours for the values of kvscope_engine_ready."""
 
 BLOCK_COLOURS = {
     "active": "blue",
@@ -124,7 +124,7 @@ MEMORY_COLOURS = {
     "free": "#55606e",
     "total": "text",
 }
-"""Components of a card: blue is the server's, red and orange nobody asked for, grey is empty."""
+"""Components of a card: blue is the server's, red and orange are unwanted, grey is empty."""
 
 MISS_COLOURS = {
     "hit": "green",
@@ -135,8 +135,8 @@ MISS_COLOURS = {
     "forgotten": "super-light-yellow",
     "cause unknown": "dark-yellow",
 }
-"""Blocks that were asked for: only `evicted` and `unreachable` could have been hits; of `forgotten`
-ones nobody can tell."""
+"""Queried blocks: only `evicted` and `unreachable` ones could have been hits; for `forgotten` ones
+that is not known."""
 
 PHASE_COLOURS = {
     "queue": "orange",
@@ -153,7 +153,7 @@ END_COLOURS = {
     "error": "red",
     "refused": "dark-red",
 }
-"""How requests ended: blue as they should, the others not."""
+"""How requests ended: blue is as intended, the others are not."""
 
 SEVERITIES = {3: ("critical", "red"), 2: ("warning", "orange"), 1: ("info", "blue")}
-"""Rank to name and colour: letters would sort info before warning."""
+"""Names and colours of severities by rank; by name, info would sort before warning."""

@@ -65,7 +65,7 @@ COMPAT_SETS: frozenset[str] = frozenset({"vllm", "vllm-legacy"})
 """Groups of other servers' names, each of which can be switched on and off."""
 
 DEFAULT_COMPAT: frozenset[str] = frozenset({"vllm"})
-"""Those that are served unless others are asked for: vLLM's own dashboards work as they are."""
+"""Served unless others are asked for, so that vLLM's own dashboards work unchanged."""
 
 _BY_NAME = {row.name: row for row in CATALOGUE}
 assert len(_BY_NAME) == len(CATALOGUE), "a metric is declared twice"
@@ -82,5 +82,5 @@ def metric(name: str) -> Metric:
 
 
 def name(name: str) -> str:
-    """The name itself, if it is in the catalogue: for queries, where a typo must not survive."""
+    """The name itself, checked against the catalogue: a typo in a query must not go unnoticed."""
     return metric(name).name

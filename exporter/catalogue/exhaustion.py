@@ -1,4 +1,4 @@
-"""KV exhaustion: what running sequences may still take, and when the trend meets the pool's end."""
+"""KV exhaustion: what running sequences may still take, and when the pool will be full."""
 
 from exporter.catalogue.metric import Metric
 

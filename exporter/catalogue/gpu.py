@@ -1,4 +1,4 @@
-"""GPU: what NVML reports of each device, by index and UUID; kvscope_gpu_info says what it is."""
+"""GPU: what NVML reports about each device, by index and UUID; kvscope_gpu_info describes it."""
 
 from exporter.catalogue.gpu_sets import CLOCKS_EVENTS, NVML_CALLS, NVML_CODES, XIDS
 from exporter.catalogue.metric import DEVICE, Kind, Labels, Metric
@@ -133,7 +133,7 @@ GPU = (
     ),
     _gpu(
         "memory_activity_ratio",
-        "Share of the time in which memory was read or written; it does not tell how full it is.",
+        "Share of the time in which memory was read or written; however much of it is in use.",
         unit="ratio",
         aliases=("MEM_COPY_UTIL",),
     ),

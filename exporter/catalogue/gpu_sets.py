@@ -34,7 +34,7 @@ NVML_CALLS = (
     "EventSetFree",
     "Shutdown",
 )
-"""Every call that is made, without the prefix `nvml`."""
+"""Every NVML function that is called, without the prefix `nvml`."""
 
 NVML_CODES = {
     1: "uninitialized",
@@ -69,9 +69,9 @@ CLOCKS_EVENTS = {
     "hw_thermal": 0x40,
     "hw_power_brake": 0x80,
 }
-"""Reason to bit of nvmlDeviceGetCurrentClocksEventReasons: those that slow a busy device down.
+"""Reasons that slow a busy device down, with their bits in nvmlDeviceGetCurrentClocksEventReasons.
 
-Left out: idle, applications clocks, sync boost and display, which are its state or somebody's wish.
+Idle, application clocks, sync boost and display are left out: they are states or settings.
 """
 
 XIDS = (
@@ -79,4 +79,4 @@ XIDS = (
     *("92", "94", "95", "119", "120", "140", "154"),
     "other",
 )
-"""XIDs that mean something to an operator; the rest is `other`."""
+"""XIDs that an operator acts on; any other counts as `other`."""

@@ -1,16 +1,16 @@
-"""One row of the catalogue: everything that is to be known about a metric, as data."""
+"""One row of the catalogue: everything there is to know about a metric, as data."""
 
 from dataclasses import dataclass, field
 from typing import Literal
 
 Kind = Literal["gauge", "counter", "histogram", "info"]
 Labels = dict[str, tuple[str, ...] | None]
-"""Name to closed set of values; None: constant for the engine, or fixed by the hardware."""
+"""Labels and their closed sets of values; None: constant for the engine, or set by hardware."""
 
 ENGINE: Labels = {"model_name": None, "engine": None}
 """The labels of every engine-level family."""
 DEVICE: Labels = {"gpu": None, "uuid": None}
-"""The labels of every device-level family: NVML's index, and what stays when the index does not."""
+"""The labels of every device-level family: NVML's index, and the UUID, which never changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,16 +28,16 @@ class Metric:
     """A key of `catalogue.GROUPS`."""
     labels: Labels = field(default_factory=lambda: dict(ENGINE))
     buckets: tuple[float, ...] = ()
-    """Of a histogram, without +Inf."""
+    """Upper bounds of a histogram, without +Inf."""
     otel_name: str = ""
     """Instrument name in OpenTelemetry; empty: not exported there."""
     aliases: tuple[str, ...] = ()
     """Nearest names in other servers' vocabularies; not always the same definition."""
     events: tuple[str, ...] = ()
-    """Events that a source must all tell, or the family cannot be known and is absent.
+    """The events that a source must tell, all of them, for the family to be known.
 
-    Empty: not read from an engine's events. PoolCreated stands for PoolSnapshot as well: whoever
-    tells one tells the other.
+    Empty where the family is not read from an engine's events. PoolCreated stands for PoolSnapshot
+    as well: a source tells both or neither.
     """
 
     def __post_init__(self) -> None:

@@ -1,7 +1,7 @@
 """The exporter's own health: how it reads each engine, and what its pages cost.
 
 Families about one engine's stream carry that engine's labels, so that they can be joined with it;
-until the engine has said who it is, `model_name` and `engine` are left out.
+until the engine's first Hello, `model_name` and `engine` are left out.
 """
 
 from typing import get_args
@@ -11,7 +11,7 @@ from exporter.sources.source import SourceKind
 from kvscope_events.events import EVENT_NAMES
 
 DECODE_ERRORS = ("unknown_event", "malformed", "too_large", "contract", "second_publisher")
-"""What can be wrong with a frame or an event from another process."""
+"""Kinds of errors in a frame or an event from another process."""
 
 _STREAM: Labels = {**ENGINE, "source": get_args(SourceKind), "endpoint": None}
 
@@ -37,7 +37,7 @@ def _stream(
 
 
 SELF = (
-    _stream("source_up", "Whether the exporter reads the engine's events and hears of it."),
+    _stream("source_up", "Whether the exporter runs and receives messages from the engine."),
     _stream(
         "source_state_known",
         "Whether the engine's state is known; 0 before the first snapshot and from lost batches to "
@@ -45,7 +45,7 @@ SELF = (
     ),
     _stream(
         "source_last_message_timestamp_seconds",
-        "Unix time at which the engine was last heard of; absent before the first message.",
+        "Unix time of the last message from the engine; absent before the first.",
         unit="seconds",
     ),
     _stream(
@@ -108,7 +108,7 @@ SELF = (
     Metric(
         name="kvscope_scrape_duration_seconds",
         kind="gauge",
-        help="Time that the page before this one took to make; absent on the first.",
+        help="Time that it took to render the page before this one; absent on the first page.",
         unit="seconds",
         group="self",
         labels={},

@@ -13,7 +13,7 @@ STATE_EVENTS = (
     "BlocksEvicted",
     "BlocksReleased",
 )
-"""The events that the place of every block follows from."""
+"""The events from which the state of every block follows."""
 
 POOL = (
     Metric(

@@ -1,6 +1,6 @@
-"""Compatibility: vLLM's present names with vLLM's semantics and buckets.
+"""Compatibility: vLLM's current names with vLLM's semantics and buckets.
 
-vLLM makes a request of each sequence of a call; its "requests" are therefore our sequences.
+vLLM makes each sequence of a call a request of its own, so its "requests" are our sequences.
 """
 
 from typing import get_args

@@ -1,4 +1,4 @@
-"""`--compat`: other servers' metric names that a page has as well."""
+"""`--compat`: metric names of other servers that a page serves as well."""
 
 from typing import Annotated
 

@@ -13,14 +13,14 @@ class ListenConfig:
     host: str = "127.0.0.1"
     """Loopback by default: the API has no authentication unless a key is set."""
     port: int = 8000
-    """0: a free one."""
+    """0: any free one."""
     metrics_port: int | None = None
     """A further port for /metrics alone; None: only the main one."""
     metrics_host: str = "127.0.0.1"
     api_key: str | None = None
     """Bearer token; None: open to everyone who reaches the port."""
     drain_seconds: float = 30.0
-    """How long a signal waits for requests under way."""
+    """Time that requests under way may take after a signal."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.drain_seconds < math.inf:  # also refuses NaN
@@ -31,10 +31,10 @@ class ListenConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetryConfig:
-    """Who is to see the engine's events."""
+    """Where the engine's events go."""
 
     compat: frozenset[str] = frozenset()
-    """Other servers' names on the page."""
+    """Compatibility sets on the page."""
     exporter: bool = True
     """Serve a page from this process."""
     event_endpoint: str | None = None
@@ -61,7 +61,7 @@ class TelemetryConfig:
 
     @property
     def reason_for_no_page(self) -> str:
-        """For those who ask for it nevertheless."""
+        """The answer to a request for the page that is not served."""
         if not self.log_stats:
             return "no metrics: this server runs with --disable-log-stats"
         return (

@@ -1,4 +1,4 @@
-"""`kvscope demo`: the demo model under a workload that comes and goes, in one command."""
+"""`kvscope demo`: the demo model under a workload that rises and falls, in one command."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from exporter.cli.run import AppServer
 
 POOL_BLOCKS = 384
-"""So few that 24 sequences of up to 1,024 tokens cause evictions and preemptions."""
+"""Few enough that 24 sequences of up to 1,024 tokens cause evictions and preemptions."""
 MAX_MODEL_LEN = 1024
 MAX_NUM_SEQS = 24
 REPORT_SECONDS = 5.0
@@ -84,7 +84,7 @@ class _Director:
         self._seed = seed
         self._thread: threading.Thread | None = None
         self.failed = False
-        """Whether the load ended by itself, before its time."""
+        """Whether the load ended by itself before its time was over."""
 
     def start(self, url: str, server: "AppServer") -> None:
         typer.echo(_BANNER.format(url=url))
@@ -117,7 +117,7 @@ class _Director:
             try:
                 self._watch(client, url, load, server)
             finally:
-                load.terminate()  # before the server drains: nothing new comes in meanwhile
+                load.terminate()  # before the drain: no new request arrives in it
                 server.should_exit = True
 
     def _watch(
@@ -152,7 +152,7 @@ def _status(client: httpx.Client, url: str) -> str:
 
 
 def status_line(page: Page) -> str:
-    """What a page says of the pool and the requests. Raises KeyError for a renamed metric."""
+    """Pool and requests on a page, in one line. Raises KeyError for a renamed metric."""
 
     def value(name: str, **labels: str) -> float:
         return page.value(name, **labels) or 0.0  # absent until the first step

@@ -9,7 +9,7 @@ _FORM = "expected NAME=ENDPOINT or ENDPOINT, such as llama=tcp://127.0.0.1:5557"
 
 
 def servers_of(options: Iterable[str]) -> dict[str, list[str]]:
-    """Endpoints by server, in the order given. The same NAME again is a further engine of it.
+    """Endpoints by server, in the order given; engines of one server have the same NAME.
 
     Raises ValueError, which names the option.
     """

@@ -1,4 +1,4 @@
-"""Runs the engine and what observes it in one process; the port answers while the model loads."""
+"""Runs the engine and its exporter in one process; the port answers while the model loads."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger("kvscope")
 
 OnReady = Callable[[str, AppServer], None]
-"""Gets the base URL once the API is live."""
+"""Called with the base URL once the API answers."""
 
 
 def require_engine() -> None:
@@ -107,7 +107,7 @@ class _Startup:
             self._engine.loop.shutdown(0.0)
 
     def raise_failure(self) -> None:
-        """Say in one line why the model could not be loaded; raise what nobody foresaw as it is."""
+        """Report in one line why the model could not be loaded; raise an unexpected error as is."""
         if self._failure is None:
             return
         from engine.model.errors import CheckpointError
@@ -150,7 +150,7 @@ def _load(
     introduction: "Introduction",
     api_key: str | None,
 ) -> tuple["Engine", FastAPI]:
-    """On the loading thread: importing torch alone takes seconds."""
+    """Runs on the loading thread, since importing torch alone takes seconds."""
     from engine.build import build_engine
     from engine.server.app import ApiConfig, create_app
 

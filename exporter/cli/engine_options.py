@@ -58,7 +58,7 @@ Seed = Annotated[
         metavar="INT",
         min=0,
         max=2**63 - 1,
-        help="Seed for requests that bring none, and for the demo model's weights.",
+        help="Seed for requests without one, and for the demo model's weights.",
     ),
 ]
 MaxModelLen = Annotated[

@@ -1,4 +1,4 @@
-"""`--gpu` and `--gpu-devices`: whether NVIDIA GPUs are read, and which of the host's."""
+"""`--gpu` and `--gpu-devices`: whether NVIDIA GPUs are read, and which GPUs of the host."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ class GpuDevices(StrEnum):
     ALL = "all"
 
     def environment(self) -> Mapping[str, str]:
-        """For the poller: without a variable, nothing is hidden."""
+        """The environment for the poller; None hides no GPU."""
         return dict(os.environ) if self is GpuDevices.VISIBLE else {}
 
 
@@ -41,7 +41,7 @@ WatchedDevices = Annotated[
 
 @contextmanager
 def polling(gpu: bool, devices: GpuDevices) -> Iterator["GpuPoller | None"]:
-    """A poller that runs inside the block; None: NVML is never touched."""
+    """A poller that runs inside the block, or None, with which NVML is never called."""
     if not gpu:
         yield None
         return

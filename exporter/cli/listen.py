@@ -1,4 +1,4 @@
-"""Sockets of a command, and addresses as they are shown."""
+"""Listening sockets of a command, and their addresses as URLs."""
 
 import socket
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from exporter.web.listener import Listener, bind
 
 @contextmanager
 def listening(host: str, port: int) -> Iterator[socket.socket]:
-    """The main socket, taken before anything slow happens. Raises typer.Exit(2)."""
+    """The main socket, bound before anything slow happens. Raises typer.Exit(2)."""
     try:
         listener = bind(host, port)
     except OSError as error:

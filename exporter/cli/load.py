@@ -137,7 +137,7 @@ def load(
 ) -> None:
     """Send a workload to a server, and report latency and cache hits.
 
-    The server is any that speaks OpenAI's API; the metrics of kvscope and vLLM are read for hits.
+    The server can be any with OpenAI's API; hits are read from the metrics of kvscope or vLLM.
 
     Example: kvscope load chat --url http://127.0.0.1:8000 --duration 60 --concurrency 16
 

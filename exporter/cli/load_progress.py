@@ -1,4 +1,4 @@
-"""Shows how far `kvscope load` is, on standard error: a bar on a terminal, else a line at times."""
+"""Shows the progress of `kvscope load` on standard error: a bar on a terminal, else some lines."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ _LINE_EVERY_SECONDS = 5.0
 
 @contextmanager
 def showing_progress() -> Iterator[Callable[[Progress], None]]:
-    """Inside the block, call the function given with each state."""
+    """Yields a function to be called with each new state inside the block."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield _print_now_and_then()

@@ -5,7 +5,7 @@ import threading
 from typing import Self
 
 EXIT_SIGNALLED = 128
-"""Plus the signal's number, as a shell reports it: 130 after Ctrl-C."""
+"""Added to the signal's number, as a shell does: 130 after Ctrl-C."""
 
 
 class Stop:

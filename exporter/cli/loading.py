@@ -1,4 +1,4 @@
-"""A slow call on a daemon thread: the event loop answers meanwhile, and a signal ends it."""
+"""A slow call on a daemon thread: meanwhile the event loop answers, and a signal ends the wait."""
 
 import asyncio
 import logging
@@ -13,7 +13,7 @@ _T = TypeVar("_T")
 
 
 class Loading(Generic[_T]):
-    """The call begins when this is made."""
+    """Starts the call on construction."""
 
     def __init__(self, load: Callable[[], _T]) -> None:
         self._future: Future[_T] = Future()
@@ -43,7 +43,7 @@ class Loading(Generic[_T]):
 def leave_at_once() -> None:
     """End the process with exit code 0 while a model still loads.
 
-    Nothing can interrupt that thread inside torch, and a finalizing interpreter would crash it.
+    That thread cannot be interrupted inside torch, and would crash in a finalizing interpreter.
     """
     logging.shutdown()
     sys.stdout.flush()

@@ -8,7 +8,9 @@ import typer
 def metrics(
     servers: Annotated[
         bool,
-        typer.Option("--servers", help="Print which server provides which metric instead."),
+        typer.Option(
+            "--servers", help="Print which metrics are known for which kind of server instead."
+        ),
     ] = False,
 ) -> None:
     """Print all metrics of kvscope as a page in Markdown."""

@@ -1,4 +1,4 @@
-"""Which model a command is about: `kvscope serve X` and `kvscope serve --model X` are the same."""
+"""The model of a command: `kvscope serve X` and `kvscope serve --model X` mean the same."""
 
 import typer
 

@@ -1,4 +1,4 @@
-"""What every command writes about itself: one error line, one format of log lines."""
+"""Messages of all commands: one line for an error, one format of log lines."""
 
 import logging
 import sys
@@ -15,7 +15,7 @@ def fail(problem: object) -> typer.Exit:
 
 
 def configure_logging() -> None:
-    """Log to standard error; libraries only from warnings up."""
+    """Log to standard error; from libraries only warnings and errors."""
     logging.basicConfig(
         stream=sys.stderr,
         level=logging.INFO,

@@ -1,4 +1,4 @@
-"""A plan as a picture: how the GPU divides, and how many sequences fit at which length."""
+"""A plan as a picture: where the GPU's memory goes, and how many sequences fit at which length."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ _PARTS = {
     "kv_pool": "#55a868",
     "outside": "#d9d9d9",
 }
-"""Parts of a budget, from the bottom up, in colours that differ in grey as well."""
+"""Parts of a budget, from the bottom up, in colours that also differ in greyscale."""
 
 
 def save_plot(plan: Plan, file: Path) -> None:

@@ -11,7 +11,7 @@ from engine.sizing.model_source import local_path
 
 
 def find_config(model: str) -> Config:
-    """Ask the hub only for a name that is nothing local. Raises ConfigError."""
+    """Read config.json; only a name that does not exist locally goes to the hub. ConfigError."""
     path = local_path(model)
     if path is not None:
         return read_config(path)

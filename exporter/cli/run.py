@@ -14,18 +14,18 @@ from exporter.cli.signals import Ending
 from exporter.web.listener import ImpatientProtocol
 
 FORCED_SECONDS = 1.0
-"""After a second Ctrl-C: for aborted requests to send their last chunk."""
+"""Time for aborted requests to send their last chunk, after a second Ctrl-C."""
 STALLED_CLIENT_SECONDS = 5
-"""After the drain: for clients to read what is left; then their connections are cut."""
+"""Time for clients to read the rest after the drain; then their connections are cut."""
 
 _LOGGER = logging.getLogger("kvscope")
 
 Drain = Callable[[float], None]
-"""Ends requests under way; blocks for at most so many seconds."""
+"""Ends the requests under way; blocks for at most the given seconds."""
 
 
 class AppServer(uvicorn.Server):
-    """Drains while uvicorn waits for connections; what is cut short ends as `abort`."""
+    """Drains while uvicorn waits for connections; requests that are cut short end as `abort`."""
 
     def __init__(self, app: ASGIApp, drain_seconds: float = 0.0) -> None:
         super().__init__(
@@ -41,7 +41,7 @@ class AppServer(uvicorn.Server):
         )
         self._drain_seconds = drain_seconds
         self.drain: Drain | None = None
-        """Set once there is something to drain; None: the server ends at once."""
+        """Set once there are requests to drain; None: the server ends at once."""
 
     def run_until_end(self, listener: socket.socket, ending: Ending) -> None:
         """Serve on the main thread; returns after a signal or `should_exit`."""
@@ -60,6 +60,6 @@ class AppServer(uvicorn.Server):
             await self.lifespan.shutdown()
 
     def _drain_aside(self, seconds: float) -> None:
-        """In a thread of its own: asyncio would wait for those of its executor."""
+        """Drain on a thread of its own, since asyncio would wait for those of its executor."""
         if self.drain is not None:
             threading.Thread(target=self.drain, args=(seconds,), name="drain", daemon=True).start()

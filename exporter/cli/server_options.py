@@ -1,4 +1,4 @@
-"""Options of commands that listen: where, how they end, and who sees their events."""
+"""Options of commands that listen: their address, how they end, and where their events go."""
 
 from typing import Annotated
 

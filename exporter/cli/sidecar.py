@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from exporter.gpu import GpuPoller
 
 DEFAULT_PORT = 8010
-"""Not 9400, the first that comes to mind: NVIDIA's DCGM exporter listens there."""
+"""Not 9400, where NVIDIA's DCGM exporter listens."""
 
 _LISTEN = ListenConfig()
 _LOGGER = logging.getLogger("kvscope")

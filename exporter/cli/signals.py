@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM of commands that serve: a wish to end, from the first moment to the last."""
+"""Ctrl-C and SIGTERM of commands that serve: an orderly end, from the first moment to the last."""
 
 import signal
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import uvicorn
 
 
 class Ending:
-    """Remembers a signal that came before the server was there, and passes later ones on."""
+    """Remembers a signal that came before there was a server, and passes later ones on to it."""
 
     def __init__(self) -> None:
         self._requested = False
@@ -22,17 +22,17 @@ class Ending:
             self._server.should_exit = True
 
     def attach(self, server: uvicorn.Server) -> None:
-        """The server to end."""
+        """Set the server that signals end."""
         self._server = server
         server.should_exit = server.should_exit or self._requested
 
 
 @contextmanager
 def signals_end() -> Iterator[Ending]:
-    """Inside the block, signals end the server in an orderly way, also while it is put together.
+    """Inside the block, signals end the server in an orderly way, also while it is being set up.
 
-    uvicorn has handlers of its own while it runs, and raises the signal that ended it once more
-    afterwards: that changes nothing here.
+    uvicorn has handlers of its own while it runs, and afterwards raises the signal that ended it
+    once more, which has no further effect here.
     """
     ending = Ending()
 

@@ -1,4 +1,4 @@
-"""What observes an engine in this process: its bus, the exporter's page, the wire to a sidecar."""
+"""Telemetry of an engine in this process: its bus, the exporter's page, the wire to a sidecar."""
 
 import logging
 from collections.abc import Iterator
@@ -30,14 +30,14 @@ class Telemetry:
     page: Exporter | None
     poller: GpuPoller | None
     metrics: APIRouter
-    """`/metrics`: the page, or why there is none."""
+    """The routes at `/metrics`: the page, or the reason why there is none."""
 
 
 @contextmanager
 def telemetry(config: TelemetryConfig, name: str) -> Iterator[Telemetry]:
-    """Everything that observes, running inside the block. Raises typer.Exit(2).
+    """All observers of the engine, running inside the block. Raises typer.Exit(2).
 
-    name: of the socket in the run directory, where --event-endpoint is `auto`.
+    name: the name of the socket in the run directory, where --event-endpoint is `auto`.
     """
     with ExitStack() as stack:
         bus = EventBus() if config.log_stats else NullBus()
@@ -57,7 +57,7 @@ def telemetry(config: TelemetryConfig, name: str) -> Iterator[Telemetry]:
 
 @contextmanager
 def _publishing(bus: EventBus, endpoint: str, name: str) -> Iterator[None]:
-    """The bus's batches on the wire. Raises typer.Exit(2)."""
+    """Publishes the bus's batches inside the block. Raises typer.Exit(2)."""
     from kvscope_events.wire.errors import EndpointError
     from kvscope_events.wire.publisher import WirePublisher
     from kvscope_events.wire.run_directory import run_endpoint

@@ -1,4 +1,4 @@
-"""Device memory families: NVML's sample and torch's figures, put together."""
+"""Device memory families, from NVML's sample and torch's figures."""
 
 from collections.abc import Iterator, Sequence
 
@@ -19,9 +19,9 @@ def collect_ledger_of_devices(
     pids: set[int],
     now_ns: int,
 ) -> Iterator[Family]:
-    """Components from one moment, that of the process list; headroom from the newest figures.
+    """Components at the moment of the process list; headroom from the newest figures.
 
-    pids: the server's processes, in case none of them reports a device.
+    pids: the server's processes, for the case that none of them reports a device.
     """
     fresh = engines.fresh(now_ns)
     parts: Values = {}
@@ -35,7 +35,7 @@ def collect_ledger_of_devices(
             bytes_left = headroom(device.memory, torch)
             if bytes_left is not None:
                 headrooms[key] = bytes_left
-        # A server that reports other devices only has no process on this one.
+        # A server that reports only other devices has no process on this one.
         ours = engines.pids(uuid, now_ns)
         owned = owners(listed, pids if ours is None else ours)
         if owned is not None:
@@ -63,7 +63,7 @@ def collect_ledger_of_devices(
 def collect_torch(
     families: Families, engines: EngineMemory, devices: Sequence[DeviceSample], now_ns: int
 ) -> Iterator[Family]:
-    """The engines' own reports: there without NVML, too, but then without the index."""
+    """Families from the engines' own reports; without NVML they lack the device's index."""
     indices = {device.identity.uuid: str(device.identity.index) for device in devices}
     indices |= {mig.uuid: str(d.identity.index) for d in devices for mig in d.mig}
     tables: dict[str, Values] = {name: {} for name in _TORCH}
@@ -102,4 +102,4 @@ _TORCH = {
     "kvscope_gpu_torch_alloc_retries_total": "alloc_retries",
     "kvscope_gpu_torch_ooms_total": "ooms",
 }
-"""Family to field of the event."""
+"""Each family, and the field of the event that it shows."""

@@ -1,4 +1,4 @@
-"""What the engines of a server report of their device memory, put together by device."""
+"""The device memory that the engines of a server report, summed by device."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -21,7 +21,7 @@ _SUMMED = (
 
 
 class EngineMemory:
-    """Samples by engine and device, copied while the folds stood still."""
+    """Samples by engine and device, copied while the folds were held."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class EngineMemory:
                 self.activation_peaks[uuid] = max(peak, self.activation_peaks.get(uuid, 0))
 
     def fresh(self, now_ns: int) -> dict[str, DeviceMemorySampled]:
-        """The newest figures of each device, but for those of engines that fell silent."""
+        """The newest figures of each device, without those of engines that have fallen silent."""
         newest: dict[str, list[DeviceMemorySampled]] = {}
         for event in self._newest(now_ns):
             if event.device_uuid is not None:
@@ -44,7 +44,7 @@ class EngineMemory:
         return {uuid: _sum(events) for uuid, events in newest.items()}
 
     def nearest(self, device_uuid: str, time_ns: int) -> DeviceMemorySampled | None:
-        """The figures nearest to a moment; None: none is near."""
+        """The figures nearest to a moment, or None without any near it."""
         near = []
         for by_device in self._samples:
             history = by_device.get(device_uuid)
@@ -56,7 +56,7 @@ class EngineMemory:
         return _sum(near) if near else None
 
     def pids(self, device_uuid: str, now_ns: int) -> set[int] | None:
-        """The processes that report this device; None: no engine reports anything."""
+        """The pids that report this device, or None where no engine reports any device."""
         events = list(self._newest(now_ns))
         if not events:
             return None
@@ -64,7 +64,7 @@ class EngineMemory:
 
     @property
     def devices(self) -> set[str]:
-        """Devices that some engine reported."""
+        """The devices that any engine has reported."""
         return {uuid for by_device in self._samples for uuid in by_device if uuid is not None}
 
     def _newest(self, now_ns: int) -> Iterator[DeviceMemorySampled]:
@@ -75,7 +75,7 @@ class EngineMemory:
 
 
 def _sum(events: Sequence[DeviceMemorySampled]) -> DeviceMemorySampled:
-    """Figures of one device that several engines share; what one of them does not say is None."""
+    """Sums for a device that several engines share; None where one of them has no figure."""
     if len(events) == 1:
         return events[0]
     sums: dict[str, int | None] = {}

@@ -1,4 +1,4 @@
-"""Families of the KV pool's forecast."""
+"""Families of the forecast of the KV pool."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Fills rows of the catalogue with values; label sets are built once and kept."""
+"""Turns rows of the catalogue and values into families; label sets are built once and kept."""
 
 from collections.abc import Mapping
 
@@ -14,15 +14,15 @@ Values = Mapping[tuple[str, ...], float]
 
 
 class Families:
-    """Makes Prometheus families.
+    """Builds Prometheus families.
 
-    constants: labels that are the same in all of them, as far as a family declares them; one whose
-    value is empty is left out.
+    constants: labels with the same value in every family that declares them; one with an empty
+    value is left out.
     """
 
     def __init__(self, constants: Mapping[str, str], clock: Clock) -> None:
         self.wall = clock.wall_seconds
-        """From a monotonic reading of this process to Unix time."""
+        """Converts a monotonic reading of this process to Unix time."""
         self._clock = clock
         self._constants = dict(constants)
         self._labels: dict[tuple[str, tuple[str, ...]], dict[str, str]] = {}
@@ -36,13 +36,13 @@ class Families:
         return self.table(name, {(): value})
 
     def column(self, name: str, values: Mapping[str, float]) -> Family:
-        """A family with one closed label."""
+        """A family with one label, whose values are a closed set."""
         return self.table(name, {(value,): number for value, number in values.items()})
 
     def table(self, name: str, values: Values) -> Family:
-        """A family by the values of its labels that are no constants, in the catalogue's order.
+        """A family by the values of its other labels, in the order of the catalogue.
 
-        An empty value leaves the label out.
+        A label with an empty value is left out.
         """
         row = metric(name)
         family = _empty(row)
@@ -51,7 +51,7 @@ class Families:
         return family
 
     def fact(self, name: str, *facts: Mapping[str, str]) -> Family:
-        """A 1 for each fact, whose labels are what it says; those without a value are left out."""
+        """A family of facts: each is a 1 with its values as labels; empty values are left out."""
         row = metric(name)
         family = _empty(row)
         constants = self._constants_of(row)
@@ -64,7 +64,7 @@ class Families:
     def histogram(
         self, name: str, histogram: Histogram, bounds: tuple[float, ...] | None = None
     ) -> Family:
-        """A histogram at the catalogue's bounds, or at fewer ones."""
+        """A histogram at the catalogue's bounds, or at fewer."""
         row = metric(name)
         family = _empty(row)
         samples = family.samples

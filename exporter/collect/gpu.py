@@ -14,7 +14,7 @@ Values = dict[Key, float]
 
 
 def collect_nvml(families: Families, reading: Reading) -> Iterator[Family]:
-    """Of the poller itself: there whatever NVML does."""
+    """Families about the poller itself, which are there even while NVML does not answer."""
     last = reading.last
     yield families.single("kvscope_gpu_nvml_up", reading.sample is not None)
     if last is not None:
@@ -35,7 +35,7 @@ def collect_nvml(families: Families, reading: Reading) -> Iterator[Family]:
 def collect_gpus(
     families: Families, sample: GpuSample, shown: Sequence[DeviceSample]
 ) -> Iterator[Family]:
-    """Each family over the devices shown, and only where one of them has a value."""
+    """Families over the devices shown; a family without any value is left out."""
     if not shown:
         return
     yield families.fact("kvscope_gpu_info", *(_facts(sample, d) for d in shown))
@@ -52,7 +52,7 @@ def collect_gpus(
 
 
 def key_of(device: DeviceSample) -> Key:
-    """Values of the labels gpu and uuid."""
+    """The values of the labels gpu and uuid."""
     return (str(device.identity.index), device.identity.uuid)
 
 

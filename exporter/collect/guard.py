@@ -1,4 +1,4 @@
-"""Keeps a part that raises from taking the page with it."""
+"""Keeps a part that raises from failing the whole page."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -17,11 +17,11 @@ class Guard:
         self.errors: dict[str, int] = dict.fromkeys(GROUPS, 0)
 
     def read(self, group: str, collect: Callable[[], Iterable[Family]]) -> list[Family]:
-        """All families of a part, or none of them."""
+        """All families of a part, or none if it raises."""
         try:
             return list(collect())
         except Exception:
-            if not self.errors[group]:  # it will be as wrong at the next scrape
+            if not self.errors[group]:  # once: it will fail at every scrape
                 logger.exception("a part of the page, of group %r, failed and is left out", group)
             self.errors[group] += 1
             return []

@@ -1,4 +1,4 @@
-"""Host memory families of one engine: its process, and the group whose limit ends it."""
+"""Host memory families of one engine: its process, and the control group that limits it."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from exporter.host_memory import HostMemory
 def collect_host(
     families: Families, host: HostMemory, pinned_bytes: int | None
 ) -> Iterator[Family]:
-    """Only what can be read: an engine on another host has none of it."""
+    """Only what can be read on this host: an engine on another one has no such families."""
     for figure, value in (
         ("resident", host.resident),
         ("pinned", pinned_bytes),

@@ -34,7 +34,7 @@ def collect_source(families: Families, source: Source, running: bool) -> Iterato
 
 
 def collect_census(families: Families, census: Census, tells: frozenset[str]) -> Iterator[Family]:
-    """Events that the engine can tell, and any other that came all the same."""
+    """Counts of the events that the engine can tell, and of any others that arrived."""
     counts = {event.__name__: count for event, count in census.counts.items()}
     told = {name: count for name, count in counts.items() if count or name in tells}
     if told:

@@ -15,14 +15,14 @@ F = TypeVar("F", bound=Fold)
 
 @dataclass(frozen=True, slots=True)
 class Part(Generic[F]):
-    """Parts stand or fall alone: one that raises is absent, counted, and logged once."""
+    """A part that raises is absent, counted and logged once; it does not affect the others."""
 
     group: str
-    """Of its families in the catalogue; value of the label `group` of its errors."""
+    """The group of its families in the catalogue, and the label `part` of its errors."""
     fold: type[F]
-    """What it is read from; a fold that was given up takes its parts with it."""
+    """The fold that it is read from; when a fold is given up, its parts are absent as well."""
     collect: Callable[[Families, F, Hello], Iterable[Family]]
 
     def read(self, families: Families, folds: Folds, engine: Hello) -> Iterable[Family]:
-        """The families as they are now; the caller holds the fold still."""
+        """Reads the families from the fold, which the caller holds meanwhile."""
         return self.collect(families, folds[self.fold], engine)

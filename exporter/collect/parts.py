@@ -69,5 +69,5 @@ PARTS: tuple[Part[Any], ...] = (
 
 
 def parts_of(compat: Collection[str]) -> tuple[Part[Any], ...]:
-    """The parts of kvscope's own names, and those of the compatibility sets asked for."""
+    """The parts with kvscope's own names, and those of the compatibility sets asked for."""
     return tuple(part for part in PARTS if part.group not in COMPAT_SETS or part.group in compat)

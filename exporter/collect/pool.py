@@ -10,7 +10,7 @@ from kvscope_events.events import Hello
 
 
 def collect_pool(families: Families, ledger: Ledger, _engine: Hello) -> Iterator[Family]:
-    """Nothing while the state is unknown."""
+    """The state of the pool; no families while it is unknown."""
     if not ledger.known:
         return
     yield families.column(
@@ -38,7 +38,7 @@ def collect_pool(families: Families, ledger: Ledger, _engine: Hello) -> Iterator
 
 
 def collect_churn(families: Families, churn: Churn, _engine: Hello) -> Iterator[Family]:
-    """Counters: what was lost in a gap is not in them."""
+    """Counters; they lack what was lost in gaps."""
     yield families.column("kvscope_kv_block_allocations_total", churn.allocations)
     yield families.column("kvscope_kv_block_releases_total", churn.releases)
     yield families.column("kvscope_kv_block_evictions_total", churn.evictions)

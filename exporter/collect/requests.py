@@ -39,7 +39,7 @@ def collect_steps(families: Families, steps: Steps, _engine: Hello) -> Iterator[
         "kvscope_step_tokens_total",
         {"prefill": steps.prefill_tokens, "decode": steps.decode_tokens},
     )
-    if steps.last_step_wall_ns is not None:  # as the engine's own clock says: no jitter of ours
+    if steps.last_step_wall_ns is not None:  # from the engine's own clock: without jitter
         yield families.single("kvscope_last_step_timestamp_seconds", steps.last_step_wall_ns / 1e9)
     elif steps.last_step_ns is not None:
         yield families.single(

@@ -1,4 +1,4 @@
-"""Sizing families from the ledger, which keeps the terms that the pool came with."""
+"""Sizing families from the ledger, which keeps the terms of the pool's creation."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from kvscope_events.events import Hello
 
 
 def collect_sizing(families: Families, ledger: Ledger, engine: Hello) -> Iterator[Family]:
-    """Nothing while the state is unknown. Terms of a newer engine are left out."""
+    """No families while the state is unknown. Terms that only a newer engine has are left out."""
     if not ledger.known:
         return
     terms = ledger.memory_terms

@@ -1,4 +1,4 @@
-"""vLLM's present names, from whichever fold knows the value."""
+"""vLLM's current names, from whichever fold has the value."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from kvscope_events.events import Hello
 
 
 def collect_vllm_pool(families: Families, ledger: Ledger, engine: Hello) -> Iterator[Family]:
-    """Nothing while the state is unknown."""
+    """The state of the pool; no families while it is unknown."""
     if not ledger.known:
         return
     if ledger.num_usable:
@@ -43,7 +43,7 @@ def collect_vllm_prefix(families: Families, cache: Cache, _engine: Hello) -> Ite
 def collect_vllm_requests(
     families: Families, requests: Requests, _engine: Hello
 ) -> Iterator[Family]:
-    """Sequences: each is a request of its own in vLLM's scheduler."""
+    """Counts of sequences, each of which is a request of its own in vLLM's scheduler."""
     if requests.known:
         yield families.single("vllm:num_requests_running", requests.sequences_running)
         yield families.single("vllm:num_requests_waiting", requests.sequences_waiting)

@@ -1,1 +1,1 @@
-"""What works here and what does not, and why: findings, without a screen to show them on."""
+"""Findings on what works on this machine and what does not, and why, without any output."""

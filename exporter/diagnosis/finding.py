@@ -1,4 +1,4 @@
-"""One thing that was looked at."""
+"""The result of one check."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,7 +8,7 @@ Status = Literal["ok", "note", "problem"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A problem keeps something from working; a note is worth knowing."""
+    """A problem keeps something from working; a note does not, but is worth knowing."""
 
     subject: str
     status: Status

@@ -17,7 +17,7 @@ POLL_SECONDS = 0.02
 
 @dataclass(frozen=True, slots=True)
 class GpuReport:
-    """One GPU in words."""
+    """One GPU, described for people."""
 
     index: int
     name: str
@@ -25,12 +25,12 @@ class GpuReport:
     processes: str
     readable: tuple[str, ...]
     refused: tuple[str, ...]
-    """Each with its reason."""
+    """Readings that the GPU does not allow, each with the reason."""
     up: bool
 
 
 def gpu_findings(poller: GpuPoller, timeout: float, root: Path = Path("/")) -> Iterator[Finding]:
-    """Binding, library and driver. The poller is started; waits for its first answer."""
+    """Findings on binding, library and driver; waits for the first answer of a started poller."""
     hidden = binding_problem()
     if hidden is not None:
         yield Finding("binding", "problem", hidden)
@@ -116,7 +116,7 @@ _READINGS: dict[str, tuple[str, ...]] = {
 
 
 def _has(device: DeviceSample, reading: str, refused: Mapping[tuple[Place, str], str]) -> bool:
-    if reading == "XIDs":  # reported only when they happen
+    if reading == "XIDs":  # they are known only when they happen
         return (device.identity.index, "DeviceRegisterEvents") not in refused
     sensors, listed = device.sensors, device.processes
     sizes = [] if listed is None else [process.used_bytes for process in listed.processes]

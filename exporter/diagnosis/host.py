@@ -14,7 +14,7 @@ _CONTAINER_MARKS = (".dockerenv", "run/.containerenv", "var/run/secrets/kubernet
 
 
 def has_nvidia(root: Path = Path("/")) -> bool:
-    """Whether NVIDIA's driver is loaded, or its devices were given to this container."""
+    """Whether NVIDIA's driver is loaded, or this container was given its devices."""
     return bool(_device_files(root)) or (root / "proc" / "driver" / "nvidia").exists()
 
 

@@ -1,4 +1,4 @@
-"""A server: whether it answers, and whether its page of metrics is valid."""
+"""Checks of a server: whether it answers, and whether its page of metrics is valid."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 
 
 def target_findings(url: str, *, asked_for: bool) -> Iterator[Finding]:
-    """asked_for: the user named this server, so that silence is a problem and not only a note."""
+    """asked_for: the user named this server, so its silence is a problem and not only a note."""
     base = url.rstrip("/")
     with httpx.Client(timeout=TIMEOUT_SECONDS) as client:
         try:

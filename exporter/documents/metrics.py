@@ -10,9 +10,9 @@ _HEAD = """\
 Every family that kvscope exports, generated from `exporter/catalogue/` by `kvscope metrics`.
 
 `model_name` and `engine` are constant for an engine. A value that is not known is absent, never 0;
-all series of a closed set of label values exist from the start. Names of other servers are the
-nearest ones, not always the same definition. The column "from" names the events that a server must
-tell for a family to be there; [servers.md](servers.md) says which servers do.
+where a label has a closed set of values, all of its series exist from the start. The names of other
+servers are the nearest ones; their definitions can differ. The column "from" names the events that
+a server must tell for a family to be there; [servers.md](servers.md) lists which servers do.
 """
 
 

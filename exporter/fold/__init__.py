@@ -1,4 +1,4 @@
-"""One state machine per question; none knows Prometheus."""
+"""One state machine per question about the events; none of them knows Prometheus."""
 
 from exporter.fold.cache import Cache
 from exporter.fold.census import Census

@@ -1,4 +1,4 @@
-"""How many events of each type came."""
+"""The number of events of each type."""
 
 from typing import Any, get_args
 
@@ -7,7 +7,7 @@ from kvscope_events.events import Batch, EngineEvent
 
 
 class Census(Fold):
-    """Counts by type, all types present from the start."""
+    """Counts by type; all types are there from the start."""
 
     name = "census"
 

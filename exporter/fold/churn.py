@@ -15,7 +15,7 @@ from kvscope_events.events import (
 
 
 class Churn(Fold):
-    """Blocks by cause."""
+    """Numbers of blocks by cause."""
 
     name = "churn"
 
@@ -41,7 +41,7 @@ class Churn(Fold):
         self.releases[event.cause] += len(event.cached) + len(event.free) + len(event.shared)
 
     def _evicted(self, event: BlocksEvicted) -> None:
-        # A producer of names alone has no block ids, one without a prefix cache no names.
+        # A producer may know only names and no block ids, or, without a prefix cache, no names.
         self.evictions[event.cause] += max(len(event.blocks), len(event.hashes))
 
     def _failed(self, event: AllocationFailed) -> None:

@@ -1,6 +1,6 @@
-"""What the engine says of its own device memory: the last samples, and out-of-memory errors.
+"""The engine's reports of its own device memory: the last samples, and out-of-memory errors.
 
-A sample states a moment whole, so a gap makes none of it wrong; a reader asks how old it is.
+A sample is complete in itself, so a gap makes none of it wrong; a reader checks its age.
 """
 
 from collections import deque
@@ -18,7 +18,7 @@ HISTORY = 16
 MAX_DEVICES = 64
 """Of one engine: more than a host has, MIG instances among them. The names come from a peer."""
 FRESH_NS = 10_000_000_000
-"""A sample further away than this, of ten that should have come since, says nothing."""
+"""A sample further away than this is not used: ten others should have come since."""
 
 
 class TimedSample(NamedTuple):
@@ -28,12 +28,12 @@ class TimedSample(NamedTuple):
     event: DeviceMemorySampled
 
     def is_fresh(self, now_ns: int) -> bool:
-        """Whether it still says something of that moment."""
+        """Whether the sample is close enough to that moment to be used for it."""
         return abs(now_ns - self.time_ns) <= FRESH_NS
 
 
 class DeviceMemory(Fold):
-    """By device; None is an engine without one. What is said of devices beyond 64 is left out."""
+    """State by device; None is the key of an engine without one. Devices beyond 64 are left out."""
 
     name = "device_memory"
 
@@ -42,9 +42,9 @@ class DeviceMemory(Fold):
             {DeviceMemorySampled: self._sampled, DeviceOutOfMemory: self._out_of_memory}
         )
         self.oom_events: dict[str, int] = dict.fromkeys(get_args(OutOfMemoryAction), 0)
-        """By what the engine did."""
+        """Out-of-memory errors by what the engine did."""
         self.activation_peaks: dict[str, int] = {}
-        """Largest ever seen, by device."""
+        """Largest activation peak reported so far, by device."""
         self._history: dict[str | None, deque[TimedSample]] = {}
 
     def samples(self) -> dict[str | None, tuple[TimedSample, ...]]:

@@ -1,4 +1,4 @@
-"""Will the KV pool run out: what running sequences may still take, and when the trend meets it."""
+"""Forecast of the KV pool: what running sequences may still take, and when the pool is full."""
 
 from collections import deque
 
@@ -18,15 +18,15 @@ from kvscope_events.events import (
 )
 
 WINDOW_SECONDS = 60.0
-"""How far back the trend looks: a few requests' lives, short enough to follow a burst."""
+"""Window of the trend: a few requests' lives, but short enough to follow a burst."""
 SAMPLE_SECONDS = 0.5
 MIN_SPAN_SECONDS = 5.0
-"""Less history than this is no trend."""
+"""Least history for a trend."""
 HORIZON_SECONDS = 3600.0
-"""A trend that needs longer than this to fill the pool is not approaching."""
+"""A pool that the trend would fill only after this time is not about to run out."""
 
 _TERMINAL = frozenset({"finished", "aborted", "preempted"})
-"""Causes of a release after which the sequence holds nothing."""
+"""Causes of a release after which the sequence holds no block."""
 
 
 class Exhaustion(Fold):
@@ -73,7 +73,7 @@ class Exhaustion(Fold):
 
     @property
     def seconds_to_exhaustion(self) -> float | None:
-        """Until active blocks fill the pool at the present trend; None: not approaching."""
+        """Time until active blocks fill the pool at the present trend; None: not within reach."""
         if self._active is None or not self._usable:
             return None
         left = self._usable - self._active
@@ -91,7 +91,7 @@ class Exhaustion(Fold):
         if self._active is not None and (
             not self._samples or seconds - self._samples[-1][0] >= SAMPLE_SECONDS
         ):
-            self._samples.append((seconds, self._active))  # an idle engine too: its trend is flat
+            self._samples.append((seconds, self._active))  # an idle engine has a flat one
 
     def on_gap(self) -> None:
         self._most.clear()
@@ -106,7 +106,7 @@ class Exhaustion(Fold):
 
     def _added(self, event: SequenceAdded) -> None:
         if self._groups:
-            # The last token is never written: nothing follows it.
+            # The KV of the last token is never written: nothing follows it.
             tokens = event.prompt_tokens + event.max_tokens - 1
             self._most[event.sequence] = sum(_most_blocks(tokens, g) for g in self._groups)
 
@@ -139,7 +139,7 @@ class Exhaustion(Fold):
             self._owed -= min(count, most - held)
 
     def _gave_back(self, event: BlocksReleased) -> None:
-        # The next heartbeat states it, but what ends while the engine idles is followed by none.
+        # The next heartbeat states the count, but none follows what ends while the engine idles.
         if self._active is not None:
             self._active = max(0, self._active - len(event.cached) - len(event.free))
         sequence = event.sequence
@@ -157,7 +157,7 @@ class Exhaustion(Fold):
             self._held[sequence] = left
 
     def _stop(self, sequence: int) -> bool:
-        """Whether it was among those known to run."""
+        """Forget a running sequence; returns whether it was known to run."""
         held = self._held.pop(sequence, None)
         if held is None:
             return False

@@ -1,4 +1,4 @@
-"""What every fold is: a state machine over events that knows nothing of who reads it."""
+"""The base of all folds: a state machine over events that does not know its readers."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -10,7 +10,7 @@ Handlers = dict[type[Any], Callable[[Any], None]]
 
 
 class Fold:
-    """Applies events in order; those without a handler do not concern it.
+    """Applies events in order, and skips those without a handler.
 
     A fold is made without arguments and is a `Listener`.
     """
@@ -21,8 +21,8 @@ class Fold:
     def __init__(self, handlers: Handlers | None = None) -> None:
         self.handlers = handlers or {}
         self.batch = Batch(0, 0, [])
-        """The one under way, for its times: `time_ns` for what lies within the stream, `arrived_ns`
-        for what is compared with our clock."""
+        """The batch being applied, for its times: `time_ns` for intervals within the stream,
+        `arrived_ns` for what is compared with our clock."""
 
     def apply(self, event: EngineEvent) -> None:
         """Apply one event."""
@@ -40,4 +40,4 @@ class Fold:
                 handler(event)
 
     def on_gap(self) -> None:
-        """Batches were lost before the next one; what depends on them is unknown from here."""
+        """Batches were lost before the next one: what depends on them is unknown from now on."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Exemplar(NamedTuple):
-    """One observation that can be looked up as a trace."""
+    """One observation whose trace can be looked up."""
 
     trace_id: str
     value: float

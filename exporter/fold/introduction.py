@@ -1,4 +1,4 @@
-"""Who the engine is, as it says itself: its last Hello, and whether it switched itself off."""
+"""The engine's identity: its last Hello, and whether its observer has switched itself off."""
 
 from exporter.fold.fold import Fold
 from kvscope_events.events import Hello, ObserverStopped
@@ -12,9 +12,9 @@ class Introduction(Fold):
     def __init__(self) -> None:
         super().__init__({Hello: self._introduced, ObserverStopped: self._stopped})
         self.hello: Hello | None = None
-        """None: nobody has said anything yet."""
+        """None before the first."""
         self.stopped: str | None = None
-        """Why the observer switched itself off; None: it did not."""
+        """Why the observer switched itself off; None: it has not."""
 
     def _introduced(self, event: Hello) -> None:
         self.hello = event

@@ -1,4 +1,4 @@
-"""How long callers waited: queue, first token and duration by request, gaps by sequence.
+"""Latencies: queue, first token and duration by request, time between tokens by sequence.
 
 Sequences in steady decode emit together step after step, so their gap is one observation with a
 count, and their last emission is kept once for all of them.
@@ -54,7 +54,7 @@ class Latency(Fold):
 
     @property
     def num_tracked(self) -> int:
-        """Sequences that something is remembered of, and traced requests."""
+        """The number of sequences and of traced requests with state in this fold."""
         sequences = {*self._last_ns, *self._cohort, *self._sequence_traces}
         return len(sequences) + len(self._traces)
 

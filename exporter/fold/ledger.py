@@ -45,13 +45,13 @@ class Ledger(Fold):
         self.bytes_per_block = 0
         self.reserved = 0
         self.memory_terms: dict[str, int] = {}
-        """Bytes by term of the pool's sizing; empty: its size was configured."""
+        """Bytes by term of the pool's sizing; empty where the size was configured."""
         self.groups: list[CacheGroup] = []
         self.num_active = 0
         self.num_shared = 0
         """Blocks with more than one reference."""
         self.violations = 0
-        """Blocks of events that contradicted the state, since it was last stated as a whole."""
+        """Blocks of events that contradicted the state, since the last whole state."""
         self._unfilled_slots: int | None = None  # at the last step
         self._references = 0
         self._difference = 0
@@ -96,7 +96,7 @@ class Ledger(Fold):
         return self._difference + self.violations
 
     def state(self) -> PoolSnapshot:
-        """A copy of everything, as the pool itself would say it; O(num_blocks)."""
+        """A copy of the whole state, in the form of the pool's own snapshot; O(num_blocks)."""
         return PoolSnapshot(
             self.num_blocks,
             self.block_size,
@@ -177,7 +177,7 @@ class Ledger(Fold):
                 self.violations += 1  # handed out twice
                 continue
             if hashes[block] is not None:
-                self.violations += 1  # cached, and nobody evicted it
+                self.violations += 1  # cached, and never evicted
                 hashes[block] = None
                 self._lru.pop(block, None)
             ref_counts[block] = 1
@@ -279,7 +279,7 @@ class Ledger(Fold):
                     lru[block] = None
 
     def _drop_reference(self, block: int) -> int:
-        """References left; -1, and a contradiction, where there was none to drop."""
+        """Drop one; returns the references left, or -1 for a contradiction: there was none."""
         count = self._ref_counts[block]
         if not count:
             self.violations += 1  # a double free
@@ -306,7 +306,7 @@ class Ledger(Fold):
         self._difference = (difference + 1) // 2
 
     def _existing(self, blocks: list[int]) -> list[int]:
-        """The blocks that the pool can hand out; the others are contradictions."""
+        """Those of the blocks that the pool has; any other is counted as a contradiction."""
         if not blocks or (min(blocks) >= self.reserved and max(blocks) < self.num_blocks):
             return blocks
         existing = [block for block in blocks if self.reserved <= block < self.num_blocks]

@@ -13,7 +13,7 @@ from kvscope_events.events import (
 
 
 class Preemption(Fold):
-    """Sums; a victim that ends without resuming was preempted, but its stall is not counted."""
+    """Sums. A victim that ends without resuming counts as preempted, but has no stall time."""
 
     name = "preemption"
 
@@ -22,7 +22,7 @@ class Preemption(Fold):
         self.preemptions: dict[tuple[str, ...], int] = dict.fromkeys(
             product(get_args(PreemptionMode), get_args(PreemptionCause)), 0
         )
-        """By mode and cause."""
+        """Preemptions by mode and cause."""
         self.discarded_tokens = 0
         self.recomputed_tokens = 0
         self.stalled_ns = 0

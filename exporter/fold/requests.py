@@ -27,8 +27,8 @@ class Requests(Fold):
     """The counts are meaningful only while `known`; requests are calls.
 
     A request waits again once all of its sequences that have not ended are preempted. A sequence
-    that has not been admitted yet does not count as waiting for that: no event tells when a second
-    sequence is admitted.
+    that has not been admitted yet counts as running here, since no event tells when the second
+    sequence of a request is admitted.
     """
 
     name = "requests"
@@ -68,7 +68,7 @@ class Requests(Fold):
     def oldest_since_ns(self) -> int | None:
         """When the request that waits longest arrived or was preempted, on our monotonic clock.
 
-        None: nobody waits. Meaningful only while `waiting_known`.
+        None: no request waits. Meaningful only while `waiting_known`.
         """
         return next(iter(self._since_ns.values()), None)
 
@@ -79,7 +79,7 @@ class Requests(Fold):
         self._unpreempted.clear()
 
     def _created(self, event: PoolCreated) -> None:
-        if not self._began:  # the engine's first sign of life: nobody waits yet
+        if not self._began:  # the engine has just started: no request waits yet
             self.known = self.waiting_known = self._began = True
 
     def _arrived(self, event: RequestArrived) -> None:

@@ -20,8 +20,8 @@ class Steps(Fold):
         self.prefill_tokens = 0
         self.decode_tokens = 0
         self.last_step_ns: int | None = None
-        """When it ended, on our monotonic clock. Before the first step: when the pool was created,
-        because the first step can hang, too."""
+        """When the last step ended, on our monotonic clock. Before the first one, when the pool was
+        created: the first step can hang as well."""
         self.last_step_wall_ns: int | None = None
         """The same on the producer's wall clock; None where that is not known."""
 

@@ -1,6 +1,6 @@
 """What vLLM counts in its own way: at the first token, with the next token, or at the end.
 
-Semantics of vLLM 0.28 to 0.33, whose names these are. Each sequence is a request there.
+The semantics are those of vLLM 0.28 to 0.33, where each sequence is a request.
 """
 
 from typing import get_args

@@ -1,4 +1,4 @@
-"""The only door to NVML: every call by name, its failures classified, counted, remembered."""
+"""The only caller of NVML: every call goes by name; failures are classified and counted."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -21,13 +21,13 @@ NO_DEVICES = 28
 """NVML's GPU_NOT_FOUND, and ours for a count of zero."""
 
 REFUSALS = frozenset({NOT_SUPPORTED, NO_PERMISSION, FUNCTION_NOT_FOUND, 21, 25, 26})
-"""Codes of a reading that will never be answered: it is absent, and no error."""
+"""Codes for readings that the device does not have: they are absent, which is not an error."""
 OLDER_DRIVER = frozenset({FUNCTION_NOT_FOUND, 25})
 """The call, or this version of its struct, is newer than the driver."""
 LOST = frozenset({15, 16})
-"""The GPU is gone, or waits for a reset."""
+"""Codes for a GPU that is gone or waits for a reset."""
 DOWN = frozenset({1, 9, LIBRARY_NOT_FOUND, DRIVER_REPLACED, NO_DEVICES})
-"""The library has to be initialised anew."""
+"""Codes after which the library has to be initialised anew."""
 
 Nvml = Any
 """A handle of pynvml's: a device or an event set."""
@@ -53,7 +53,7 @@ class NvmlDownError(NvmlCallError):
 
 
 class Calls:
-    """Calls of one initialisation. A call refused at a place is not repeated there."""
+    """Calls within one initialisation. A call that a device refuses is not made on it again."""
 
     def __init__(self, count_error: Callable[[str, int], None]) -> None:
         self._count_error = count_error
@@ -91,14 +91,14 @@ class Calls:
         raise self.failure(name, code)
 
     def failure(self, name: str, code: int) -> NvmlCallError:
-        """Counted, and as narrow as the code says."""
+        """Count a failure; returns the most specific exception for its code."""
         self._count_error(name, code)
         if code in LOST:
             return DeviceLostError(name, code)
         return NvmlDownError(name, code) if code in DOWN else NvmlCallError(name, code)
 
     def ask(self, name: str, *arguments: Any, **named: Any) -> Any:
-        """The answer, or None where there is none; a loss still raises."""
+        """The answer, or None where there is none; the loss of a device still raises."""
         try:
             return self.call(name, *arguments, **named)
         except (DeviceLostError, NvmlDownError):
@@ -116,7 +116,7 @@ class Calls:
 
 
 def binding_problem() -> str | None:
-    """What is wrong with the Python binding; None: it is NVIDIA's own."""
+    """The problem with the Python binding, or None for NVIDIA's own."""
     if hasattr(pynvml, "_nvmlGetFunctionPointer"):
         return None
     return (
@@ -126,7 +126,7 @@ def binding_problem() -> str | None:
 
 
 def code_name(code: int) -> str:
-    """As in the label `code`."""
+    """The name of a return code in the label `code`."""
     return NVML_CODES.get(code, "other")
 
 
@@ -134,4 +134,4 @@ _FUNCTIONS = {
     "InitWithFlags": "nvmlInit",
     "DeviceGetMemoryInfo_v2": "nvmlDeviceGetMemoryInfo",
 }
-"""Where pynvml names a call otherwise than the library does."""
+"""Calls that pynvml names differently from the library."""

@@ -1,4 +1,4 @@
-"""Reads one GPU. Every reading is a value in base units, or None if the card has none."""
+"""Reads one GPU. Every reading is a value in base units, or None where the card has none."""
 
 import ctypes
 from collections.abc import Iterator
@@ -41,11 +41,11 @@ _FIELDS = (
     (_NVLINK_RECEIVED, _ALL_LINKS),
 )
 _INTEGER_MEMBERS = {1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
-"""Value type of a field to the member of its union."""
+"""The member of the union that holds a field's value, by value type."""
 
 
 class Device:
-    """One handle; its methods raise DeviceLostError or NvmlDownError, nothing else."""
+    """One GPU's handle; its methods raise only DeviceLostError or NvmlDownError."""
 
     def __init__(self, calls: Calls, handle: Nvml, identity: Identity, clock: Clock) -> None:
         self._calls = calls
@@ -55,11 +55,11 @@ class Device:
 
     @property
     def key(self) -> int:
-        """Two handles of one GPU are unequal, but point to the same."""
+        """Identifies the GPU: two handles of one GPU are unequal, but point to the same address."""
         return handle_key(self.handle)
 
     def memory(self) -> Memory | None:
-        """Memory of the GPU; None: the driver refuses, as for the parent of MIG instances.
+        """Memory of the GPU; None where the driver refuses, as for the parent of MIG instances.
 
         Raises NvmlCallError if the call fails otherwise: such a GPU is not up.
         """
@@ -71,7 +71,7 @@ class Device:
         return None if rates is None else (rates.gpu / 100, rates.memory / 100)
 
     def processes(self) -> ProcessList | None:
-        """None also if the list contradicts itself: drivers 535.43 to 535.86 shuffle it."""
+        """Processes on the GPU; None also for a list that contradicts itself (535.43 to 535.86)."""
         before = self._clock.monotonic_ns()
         memory = self.memory()
         listed = self._calls.ask_first(
@@ -105,7 +105,7 @@ class Device:
         return tuple(uuid for uuid in uuids if uuid is not None)
 
     def sensors(self) -> Sensors:
-        """About a dozen calls; some of them talk to the firmware."""
+        """Slow readings: about a dozen calls, some of them to the firmware."""
         fields = self._fields()
         milliwatts = self._ask("DeviceGetPowerUsage")
         limit_milliwatts = self._ask("DeviceGetEnforcedPowerLimit")
@@ -174,7 +174,7 @@ class Device:
         )
 
     def _fields(self) -> dict[int, int]:
-        """The call succeeds as a whole; each field says for itself whether it has a value."""
+        """Field values: the call succeeds as a whole, and each field has a status of its own."""
         values = self._ask("DeviceGetFieldValues", _FIELDS)
         return {
             value.fieldId: int(getattr(value.value, _INTEGER_MEMBERS[value.valueType]))

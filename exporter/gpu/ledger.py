@@ -1,7 +1,7 @@
-"""Where every byte of a GPU went: components that add up to its total, or none at all.
+"""Where every byte of a GPU is: components that add up to its total, or none at all.
 
 Nothing is clamped. The parts come from three moments (memory, process list, torch's figures), and
-what does not fit together is shown as `unattributed`, negative if need be.
+their mismatch is shown as `unattributed`, which may be negative.
 """
 
 from collections.abc import Set
@@ -13,7 +13,7 @@ from kvscope_events.events import DeviceMemorySampled
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Owners:
-    """The server's processes on a device and the others. Bytes None: unknown for some process."""
+    """The server's processes on a device, and the others. Bytes are None if one has no figure."""
 
     server: int
     other: int
@@ -22,10 +22,10 @@ class Owners:
 
 
 def owners(listed: ProcessList | None, server_pids: Set[int]) -> Owners | None:
-    """Of a list of processes; None where it is not known which of them are the server's.
+    """Owners in a list of processes; None where it is not known which are the server's.
 
-    server_pids: all of them must be listed. A server that is not seen where it runs is one that
-    the namespace of this process hides: unknown, not 0. The empty set: it is known to be elsewhere.
+    server_pids: all of them must be listed. A server that is missing where it runs is hidden by the
+    pid namespace: unknown, not 0. The empty set means that it is known to run elsewhere.
     """
     if listed is None or not server_pids <= {process.pid for process in listed.processes}:
         return None
@@ -43,11 +43,11 @@ def owners(listed: ProcessList | None, server_pids: Set[int]) -> Owners | None:
 def components(
     memory: Memory, owned: Owners | None, torch: DeviceMemorySampled | None
 ) -> dict[str, int] | None:
-    """Bytes by component; their sum is `memory.total` exactly. None: the driver does not split.
+    """Bytes by component, which sum to `memory.total` exactly; None if the driver does not split.
 
     torch: figures of the server's allocator on this device. Where they are missing,
-    `server_process` stands for all of the server; where the processes' bytes are, `unsplit` stands
-    for all that is not torch's.
+    `server_process` stands for the whole server. Where the bytes of processes are missing,
+    `unsplit` stands for all that is not torch's.
     """
     if memory.used is None or memory.reserved is None:
         return None
@@ -66,7 +66,7 @@ def components(
 
 
 def headroom(memory: Memory, torch: DeviceMemorySampled) -> int | None:
-    """The most that the next allocation can get: free, and cached where it can be returned."""
+    """The most that the next allocation can get: free memory, and cache that can be returned."""
     if torch.active_bytes is None or torch.reserved_bytes is None:
         return None
     if torch.inactive_split_bytes is None:
@@ -76,7 +76,7 @@ def headroom(memory: Memory, torch: DeviceMemorySampled) -> int | None:
 
 
 def _torch_parts(torch: DeviceMemorySampled | None) -> dict[str, int]:
-    """What torch holds, by use; sums to its reserved bytes. Empty: torch's figures are unknown."""
+    """torch's reserved bytes, by use; empty where its figures are unknown."""
     if torch is None:
         return {}
     allocated, active, reserved = torch.allocated_bytes, torch.active_bytes, torch.reserved_bytes

@@ -1,7 +1,7 @@
 """The one owner of NVML: a daemon thread that polls, and publishes samples by one assignment.
 
-Nobody else calls NVML, so a driver that hangs holds this thread and nothing more: readers see the
-last sample grow old.
+No other thread calls NVML, so a driver that hangs blocks only this one: readers see the last sample
+grow old.
 """
 
 import logging
@@ -28,7 +28,7 @@ from exporter.gpu.xids import XidCount, XidKey, Xids
 _LOGGER = logging.getLogger(__name__)
 
 State = Literal["starting", "polling", "down", "releasing", "released", "off"]
-"""off: there is no library, or the poller was stopped."""
+"""`off`: there is no library, or the poller was stopped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,13 +36,13 @@ class Cadence:
     """Seconds between two readings of each kind."""
 
     memory: float = 1.0
-    """Memory and utilization: 15 µs a GPU."""
+    """Memory and utilization, which take 15 µs per GPU."""
     processes: float = 5.0
-    """The list takes milliseconds and holds a lock of the whole driver."""
+    """The process list, which takes milliseconds and holds a lock of the whole driver."""
     sensors: float = 10.0
-    """Temperature, power, clocks, ECC, rows: calls to the firmware."""
+    """Temperature, power, clocks, ECC and rows, which are calls to the firmware."""
     first_retry: float = 1.0
-    """Pause after NVML went down; doubles up to `last_retry`."""
+    """First pause after NVML went down; it doubles up to `last_retry`."""
     last_retry: float = 30.0
     stale_intervals: int = 3
     """A sample older than this many intervals of `memory` is stale."""
@@ -55,14 +55,14 @@ class Cadence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What a scrape sees of the GPUs."""
+    """The state of the GPUs for a scrape."""
 
     sample: GpuSample | None
-    """None: no fresh sample; NVML counts as down."""
+    """None without a fresh sample: NVML counts as down."""
     last: GpuSample | None
-    """The last sample, however old: only its age still counts."""
+    """The last sample, however old; only for its age."""
     errors: dict[tuple[str, str], int]
-    """Failures by call and code since the exporter began."""
+    """Failures by call and code since the exporter started."""
     xids: dict[XidKey, XidCount]
 
 
@@ -83,7 +83,7 @@ class GpuPoller:
         clock: Clock | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """environment: where CUDA_VISIBLE_DEVICES is looked up; None: all GPUs of the host."""
+        """environment: holds CUDA_VISIBLE_DEVICES; None: all GPUs of the host are watched."""
         self._cadence = cadence or Cadence()
         self._clock = clock or Clock()
         self._environment = environment or {}
@@ -95,7 +95,7 @@ class GpuPoller:
         self._identities: dict[int, Identity] = {}
         self._calls = Calls(self._count_error)
         self._stopping = threading.Event()
-        self._hold = threading.Event()  # set: let NVML go
+        self._hold = threading.Event()  # set: release NVML
         self._wake = threading.Event()
         self._settled = threading.Condition()  # guards and announces `state`
         self._thread: threading.Thread | None = None
@@ -111,14 +111,14 @@ class GpuPoller:
         self._thread.start()
 
     def stop(self, timeout: float = 1.0) -> None:
-        """End the thread; if the driver holds it, it ends with the process."""
+        """End the thread; one that hangs in the driver ends with the process."""
         self._stopping.set()
         self._wake.set()
         if self._thread is not None:
             self._thread.join(timeout)
 
     def read(self) -> Reading:
-        """The last sample, if it is fresh. Never calls the driver, never waits."""
+        """The last sample, if it is fresh. It never calls the driver and never waits."""
         sample = self._sample
         limit_ns = self._cadence.stale_intervals * self._cadence.memory * 1e9
         if sample is not None and self._clock.monotonic_ns() - sample.taken_ns > limit_ns:
@@ -129,13 +129,13 @@ class GpuPoller:
 
     @property
     def refused(self) -> dict[tuple[Place, str], str]:
-        """Why a reading is refused in this session, by place and call."""
+        """Return codes of refused readings in this session, by place and call."""
         return {key: code_name(code) for key, code in self._calls.refused.copy().items()}
 
     def release(self, timeout: float = 2.0) -> State:
         """Shut NVML down and pause, so that a GPU can be reset; the state after at most `timeout`.
 
-        `releasing`: the driver holds a call of ours; NVML is let go as soon as it returns.
+        `releasing`: the driver holds a call of ours; NVML is released as soon as it returns.
         """
         with self._settled:
             if self.state not in ("off", "released"):
@@ -215,7 +215,7 @@ class GpuPoller:
         self._wake.wait()
 
     def _close(self, session: Session | None) -> None:
-        """Try until it is closed: before that, NVML cannot safely be used."""
+        """Try until the session is closed: before that, NVML cannot be used safely."""
         while session is not None and not session.close() and not self._stopping.is_set():
             _LOGGER.warning("NVML cannot be shut down yet: the driver holds a wait for events")
 

@@ -1,20 +1,20 @@
-"""What one poll of NVML found: immutable, in base units. None: could not be read."""
+"""The result of one poll of NVML: immutable, in base units; None: could not be read."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Bytes at one moment.
+    """Memory in bytes, at one moment.
 
-    A driver without the second version of the call gives total and free only: its `used` contains
-    the reserve.
+    A driver without the second version of the call gives only total and free, since its `used`
+    contains the reserve.
     """
 
     total: int
     free: int
     used: int | None = None
-    """Without the driver's reserve; total = reserved + used + free."""
+    """Used memory without the driver's reserve; total = reserved + used + free."""
     reserved: int | None = None
 
 
@@ -47,7 +47,7 @@ class MigMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemappedRows:
-    """Since the card was made."""
+    """Counts since the card was made."""
 
     correctable: int
     uncorrectable: int
@@ -57,14 +57,14 @@ class RemappedRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sensors:
-    """What changes slowly or costs a call to the firmware."""
+    """Readings that change slowly or cost a call to the firmware."""
 
     temperature_celsius: float | None = None
     memory_temperature_celsius: float | None = None
     power_watts: float | None = None
     power_limit_watts: float | None = None
     energy_joules: float | None = None
-    """Since the driver was loaded."""
+    """Energy used since the driver was loaded."""
     sm_clock_hertz: float | None = None
     memory_clock_hertz: float | None = None
     clocks_events: int | None = None
@@ -81,18 +81,18 @@ class Sensors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What does not change while the driver is loaded."""
+    """Facts that do not change while the driver is loaded."""
 
     index: int
     uuid: str
-    """Empty: the GPU was lost before its UUID was read."""
+    """Empty where the GPU was lost before its UUID was read."""
     name: str | None = None
     pci_bus_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceSample:
-    """One GPU. While it is not up, nothing but its identity is known."""
+    """One GPU. While it is not up, only its identity is known."""
 
     identity: Identity
     up: bool
@@ -109,10 +109,10 @@ class GpuSample:
     """The GPUs that are watched, after one cycle of the poller."""
 
     taken_ns: int
-    """Monotonic, at its end."""
+    """Monotonic time at the end of the cycle."""
     duration_seconds: float
     driver_version: str | None
     cuda_version: str | None
     devices: tuple[DeviceSample, ...]
     remark: str | None = None
-    """Why some of the host's GPUs are left out, or why none is although some are hidden."""
+    """Why some GPUs of the host are left out, or why all are watched although some are hidden."""

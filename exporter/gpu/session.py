@@ -20,19 +20,19 @@ from exporter.gpu.xids import Xids, XidWatcher
 _LOGGER = logging.getLogger(__name__)
 
 WATCHER_SECONDS = 2.0
-"""How long a close waits for the watcher; longer means that the driver holds it."""
+"""How long a close waits for the watcher; if it takes longer, it hangs in the driver."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Due:
-    """What a cycle reads beside memory and utilization."""
+    """The readings of a cycle beside memory and utilization."""
 
     processes: bool
     sensors: bool
 
 
 class Session:
-    """From `open` to `close`. One thread polls."""
+    """One initialisation, from `open` to `close`; used by one polling thread."""
 
     def __init__(
         self,
@@ -44,8 +44,8 @@ class Session:
     ) -> None:
         """Initialise NVML. Raises NvmlDownError; NVML is then shut down again.
 
-        identities: of GPUs by index, kept over sessions for one that is lost when this begins.
-        environment: says by CUDA's rules which GPUs are visible; only those are watched.
+        identities: identities of GPUs by index, kept over sessions for a GPU that is lost at start.
+        environment: decides by CUDA's rules which GPUs are visible; only those are watched.
         """
         self._calls = calls
         self._xids = xids
@@ -86,7 +86,7 @@ class Session:
         )
 
     def close(self) -> bool:
-        """Shut NVML down. False: the driver holds a call of ours, try again later."""
+        """Shut NVML down; False if the driver holds a call of ours: try again later."""
         if not self._watcher.stop(WATCHER_SECONDS):
             return False
         _shut_down(self._calls)
@@ -98,14 +98,14 @@ class Session:
         return [device for device in watched if device is not None]
 
     def _count(self) -> int:
-        """Number of GPUs. Zero is a failure: a container that lost its devices is not idle."""
+        """Number of GPUs. Zero is a failure, since a container may have lost its devices."""
         count: int = self._calls.call("DeviceGetCount")
         if count == 0:
             raise self._calls.failure("DeviceGetCount", NO_DEVICES)
         return count
 
     def _open(self, index: int) -> Device | None:
-        """None while it is lost."""
+        """The device, or None while it is lost."""
         try:
             handle = self._calls.call("DeviceGetHandleByIndex", index, place=index)
             uuid = self._calls.ask("DeviceGetUUID", handle, place=index)

@@ -1,7 +1,7 @@
-"""Which GPUs this process may use: CUDA_VISIBLE_DEVICES, which CUDA obeys and NVML does not know.
+"""Which GPUs this process may use, by CUDA_VISIBLE_DEVICES, which CUDA obeys and NVML ignores.
 
 Source: CUDA programming guide, "CUDA Environment Variables". What it leaves open (`2nd` for 2, a
-GPU named twice, numbers and UUIDs in one list) is read as by torch.cuda, on which the engine runs.
+GPU named twice, numbers and UUIDs in one list) is read as torch.cuda does, which the engine uses.
 """
 
 import re
@@ -21,7 +21,7 @@ class Visible:
 
     indices: tuple[int, ...]
     remark: str | None = None
-    """Set if some are hidden, or if it is unclear which: then all are taken."""
+    """Set if some GPUs are hidden, or if it is unclear which: then all are watched."""
 
 
 def visible(
@@ -40,7 +40,7 @@ def visible(
     found: tuple[int, ...] | None
     if names_mig(environment):
         found = _parent(entries[0], gpus, mig)  # CUDA shows one instance, whatever follows
-        doubt = "no GPU here says that this instance is its own"
+        doubt = "no GPU here has this instance"
     elif text.startswith("GPU-"):
         found = _listed(entries, lambda entry: _by_uuid(entry, gpus))
         doubt = ""
@@ -83,7 +83,7 @@ def _by_number(entry: str, every: tuple[int, ...]) -> int | None:
 
 
 def _by_uuid(start: str, gpus: Sequence[Identity]) -> int | None:
-    """The only GPU whose UUID begins so; else the only one lost before its UUID was read."""
+    """The only GPU whose UUID begins like this, else the only one lost before its UUID was read."""
     if not start.startswith("GPU-"):
         return None
     found = [gpu.index for gpu in gpus if gpu.uuid.startswith(start)]

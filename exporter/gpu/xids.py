@@ -18,7 +18,7 @@ _LOGGER = logging.getLogger(__name__)
 WAIT_MILLISECONDS = 500
 """Length of one wait, and the longest that a shutdown may take."""
 PAUSE_SECONDS = 1.0
-"""Pause after a wait that failed, which happens at once while a GPU is lost."""
+"""Pause after a failed wait, since waits fail at once while a GPU is lost."""
 
 
 class XidKey(NamedTuple):
@@ -37,7 +37,7 @@ class XidCount(NamedTuple):
 
 
 class Xids:
-    """Counts since the exporter began; one thread at a time records."""
+    """Counts since the exporter started; recorded by one thread at a time."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -59,7 +59,7 @@ class Xids:
 
 
 class XidWatcher:
-    """Waits on one event set. Events before it began are lost."""
+    """Waits on one event set. Events from before its start are lost."""
 
     def __init__(self, calls: Calls, devices: Iterable[Device], xids: Xids) -> None:
         self._calls = calls

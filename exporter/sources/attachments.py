@@ -1,4 +1,4 @@
-"""What each kind of server can tell at each depth of attachment; docs/servers.md shows it."""
+"""The events that each kind of server can tell, by depth of attachment; see docs/servers.md."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,12 +6,12 @@ from typing import Literal
 from kvscope_events.events import EVENT_NAMES
 
 Depth = Literal["observer"]
-"""How deep a server is attached; see docs/servers.md."""
+"""How deeply a server is attached; see docs/servers.md."""
 
 ENGINE_TELLS = frozenset(EVENT_NAMES) - {"ObserverStopped", "ContentDropped"}
-"""Our own engine never stops observing itself, and never takes a referenced block's content."""
+"""Our own engine never stops observing itself, and never drops a referenced block's content."""
 LOOKUP_EVENTS = frozenset({"PrefixLookup"})
-"""What nobody can tell without a prefix cache; that no block is ever cached or evicted, is told."""
+"""Events that need a prefix cache. Without one it is still known that no block is ever cached."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,11 +21,11 @@ class Attachment:
     server: str
     depth: Depth
     how: str
-    """What the operator does for it."""
+    """What the operator does to attach it."""
     tells: frozenset[str]
     """Names of events."""
     machine: str = "exact"
-    """What the families that are read on the machine, not told by events, are worth."""
+    """How well the families are known that are read on the machine, not from events."""
 
 
 ATTACHMENTS = (

@@ -1,4 +1,7 @@
-"""An engine in this process: its bus, gaps found by sequence, state known again by a snapshot."""
+"""The source for an engine in this process: a subscription to its bus.
+
+Gaps show in the numbers of the batches; after a snapshot the state is known again.
+"""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -11,7 +14,7 @@ _NO_ERRORS: Mapping[str, int] = MappingProxyType({})
 
 
 class InProcessSource:
-    """Asks for a snapshot at once, since the engine may have run before, and after every gap."""
+    """Requests a snapshot at once, since the engine may already be running, and after every gap."""
 
     kind: SourceKind = "inprocess"
     endpoint = ""
@@ -19,7 +22,7 @@ class InProcessSource:
     up = True
     superseded = False
     decode_errors = _NO_ERRORS
-    """Nothing is decoded here."""
+    """Empty: nothing is decoded here."""
 
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
@@ -50,4 +53,4 @@ class InProcessSource:
         return taken
 
     def close(self) -> None:
-        """The bus outlives its subscribers: nothing to let go of."""
+        """Do nothing: the bus outlives its subscribers."""

@@ -10,7 +10,7 @@ SourceKind = Literal["inprocess", "wire"]
 
 
 class Source(Protocol):
-    """One thread at a time takes. Batches arrive stamped: `arrived_ns` is this process's clock."""
+    """Taken from by one thread at a time. It stamps `arrived_ns` with this process's clock."""
 
     @property
     def kind(self) -> SourceKind: ...
@@ -22,12 +22,12 @@ class Source(Protocol):
 
     @property
     def session(self) -> str:
-        """Of the batch last taken. Another one than before: another producer, all begins anew."""
+        """Session of the batch last taken. A change means a new producer: all state begins anew."""
         ...
 
     @property
     def up(self) -> bool:
-        """Whether the producer was heard of lately."""
+        """Whether the producer was heard recently."""
         ...
 
     @property
@@ -38,12 +38,12 @@ class Source(Protocol):
 
     @property
     def state_known(self) -> bool:
-        """Whether what was taken so far adds up to the engine's state."""
+        """Whether the batches taken so far give the engine's state."""
         ...
 
     @property
     def last_message_ns(self) -> int | None:
-        """Arrival of the newest sign of life, on this process's monotonic clock."""
+        """Arrival of the newest message, on this process's monotonic clock."""
         ...
 
     @property
@@ -60,7 +60,7 @@ class Source(Protocol):
         ...
 
     def take(self) -> tuple[Batch, int] | None:
-        """The next batch and how many are missing just before it, or None while there is none."""
+        """The next batch and the number missing just before it, or None while there is none."""
         ...
 
     def wait(self, timeout: float) -> bool:
@@ -68,5 +68,5 @@ class Source(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of what the source holds; nothing can be taken afterwards."""
+        """Release what the source holds; nothing can be taken afterwards."""
         ...

@@ -1,4 +1,4 @@
-"""An engine in another process, read over the wire: its queue is bounded by bytes, not batches."""
+"""The source for an engine in another process: its wire, with a queue bounded by bytes."""
 
 import msgspec
 
@@ -59,7 +59,7 @@ class WireSource:
         if taken is None:
             return None
         self.session = taken.session
-        # Decoded just now and nobody else's yet: cheaper than a copy.
+        # It was decoded just now and is not shared yet: setting the field is cheaper than a copy.
         msgspec.structs.force_setattr(taken.batch, "arrived_ns", taken.arrived_ns)
         return taken.batch, taken.lost
 

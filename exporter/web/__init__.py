@@ -1,1 +1,1 @@
-"""HTTP: pages of metrics, the sidecar's app, and listeners. Knows no engine."""
+"""HTTP: pages of metrics, the sidecar's app, and listeners; none of it knows the engine."""

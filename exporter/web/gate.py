@@ -1,22 +1,22 @@
-"""Stands before an app that takes minutes to build: refuses politely, then lets everything pass."""
+"""Answers with 503 in place of an app that takes minutes to build, then passes requests to it."""
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 RETRY_AFTER_SECONDS = 5
-"""Loading takes seconds to minutes: soon enough for the short case, rare enough for the long."""
+"""Value of Retry-After. Loading takes seconds to minutes; this suits both."""
 HEALTH = "/health"
 
 
 class Gate:
-    """An ASGI app. Until it is opened, `/health` says `loading` and all else is 503."""
+    """An ASGI app. Until it is opened, `/health` reports `loading`, and every path answers 503."""
 
     def __init__(self) -> None:
         self._app: ASGIApp = _loading
 
     def open(self, app: ASGIApp) -> None:
-        """Hand every request from now on to this app. Its lifespan is the caller's business."""
+        """Pass every request from now on to this app. The caller runs its lifespan."""
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -31,7 +31,7 @@ def _refusal(request: Request) -> Response:
     headers = {"Retry-After": str(RETRY_AFTER_SECONDS)}
     if request.url.path == HEALTH:
         return JSONResponse({"status": "loading"}, 503, headers)
-    error = {  # the shape of OpenAI's API: clients of /v1 read it
+    error = {  # in the format of OpenAI's API, which clients of /v1 read
         "message": f"the model is still loading: try again in {RETRY_AFTER_SECONDS} s",
         "type": "service_unavailable",
         "param": None,

@@ -12,11 +12,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 BACKLOG = 2048
 IDLE_SECONDS = 10
-"""A client that sends no complete request for so long loses its connection."""
+"""A client that sends no complete request for this long loses its connection."""
 MAX_CONNECTIONS = 64
 """Further connections are answered with 503: a few scrapers need one each."""
 STOP_SECONDS = 1
-"""For answers under way when the listener stops."""
+"""Time for answers under way when the listener stops."""
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -29,12 +29,12 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class Listener:
-    """Bound when it is made: raises OSError where the port cannot be had."""
+    """Binds on construction; raises OSError where the port is not available."""
 
     def __init__(self, app: ASGIApp, host: str, port: int) -> None:
         self._socket = bind(host, port)
         self.port = int(self._socket.getsockname()[1])
-        """The real one, if 0 was asked for."""
+        """The port that is bound, also where 0 was asked for."""
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
@@ -54,7 +54,7 @@ class Listener:
         self._thread.start()
 
     def stop(self) -> None:
-        """Close the port; returns when nothing listens any more."""
+        """Close the port; returns once nothing listens on it."""
         self._server.should_exit = True
         self._thread.join()
         self._socket.close()
@@ -72,7 +72,7 @@ class Listener:
 
 
 class ImpatientProtocol(H11Protocol):
-    """uvicorn waits for ever for the first request of a connection, and for the rest of a head."""
+    """Limits what uvicorn does not: the wait for a first request, and for the rest of a header."""
 
     _waiting: asyncio.TimerHandle | None = None
 
@@ -89,7 +89,7 @@ class ImpatientProtocol(H11Protocol):
         self._waiting = self.loop.call_later(IDLE_SECONDS, self._look, self.cycle)
 
     def _look(self, before: object) -> None:
-        """Close unless a request is being answered, or was begun since the last look."""
+        """Close unless a request is being answered, or was begun since the last check."""
         cycle: RequestResponseCycle | None = self.cycle  # None until the first request
         if cycle is before and (cycle is None or cycle.response_complete):
             self.transport.close()

@@ -23,7 +23,7 @@ def metrics_router(exposition: Exposition, path: str = PATH) -> APIRouter:
     """One page at one path, for an app."""
     router = APIRouter()
 
-    # Not a coroutine: FastAPI calls it on a worker thread, so the event loop goes on meanwhile.
+    # Not a coroutine, so that FastAPI calls it on a worker thread and not on the event loop.
     @router.api_route(path, methods=METHODS, include_in_schema=False)
     def metrics(request: Request) -> Response:
         return page_response(exposition, request)
@@ -32,7 +32,7 @@ def metrics_router(exposition: Exposition, path: str = PATH) -> APIRouter:
 
 
 def no_metrics_router(hint: str) -> APIRouter:
-    """404 at `/metrics`; the hint says where the metrics are, or how to get them."""
+    """404 at `/metrics`, with a hint at where the metrics are, or how to get them."""
     router = APIRouter()
 
     @router.api_route(PATH, methods=METHODS, include_in_schema=False)
@@ -55,7 +55,7 @@ def bare_app(title: str) -> FastAPI:
 
 
 def page_response(exposition: Exposition, request: Request) -> Response:
-    """Render for this request. Slow: call it on a worker thread."""
+    """Render the page for this request. It is slow: call it on a worker thread."""
     page, content_type = exposition.render(", ".join(request.headers.getlist("accept")))
     headers = {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding"}
     if gzip_accepted(", ".join(request.headers.getlist("accept-encoding"))):

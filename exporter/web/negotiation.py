@@ -1,4 +1,4 @@
-"""Which text format a scraper gets, and how it is encoded."""
+"""Chooses the text format that a scraper gets, and its encoding."""
 
 from collections.abc import Callable
 from functools import partial
@@ -15,16 +15,16 @@ _OPENMETRICS = openmetrics.CONTENT_TYPE_LATEST
 def negotiate(accept: str) -> tuple[Encoder, str]:
     """Encoder and content type for an Accept header: OpenMetrics 1.0 where it is named, else text.
 
-    A header that makes no sense gets the text format.
+    A malformed header gets the text format.
     """
     try:
         encode, content_type = choose_encoder(accept)
-    except TypeError:  # the library compares a version that is no number with one that is
+    except TypeError:  # the library compares a version that is not a number with one that is
         encode, content_type = choose_encoder("")
     if not content_type.startswith("application/openmetrics-text"):
         return encode, content_type
-    # The library turns the colon of `vllm:` into an underscore under every scheme but
-    # allow-utf-8 (client_python issue 1177). Our names are legal as they are: that one serves all.
+    # Under every scheme but allow-utf-8 the library turns the colon of `vllm:` into an underscore
+    # (client_python issue 1177). Our names are valid under all schemes, so we always use that one.
     scheme = openmetrics.ALLOWUTF8 if openmetrics.ALLOWUTF8 in content_type else "underscores"
     return (
         partial(openmetrics.generate_latest, escaping=openmetrics.ALLOWUTF8),

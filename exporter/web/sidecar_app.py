@@ -28,14 +28,14 @@ class Pages(Protocol):
         ...
 
     def server(self, name: str) -> Exposition | None:
-        """The page of one server; None: there is no server of that name."""
+        """The page of one server, or None where no server has that name."""
         ...
 
 
 def sidecar_app(pages: Pages, address: str | None = None) -> FastAPI:
     """`/metrics`, `/scrape`, `/targets` and `/health`.
 
-    address: host:port that `/targets` names; None: the one in the request's Host header.
+    address: the host:port that `/targets` names; None: that of the request's Host header.
     """
     app = bare_app("kvscope sidecar")
     app.include_router(metrics_router(pages.own))
@@ -87,6 +87,6 @@ def _targets_router(pages: Pages, address: str | None) -> APIRouter:
 
 
 def _target(address: str, name: str) -> dict[str, object]:
-    """One entry as Prometheus' http_sd_config expects it."""
+    """One entry in the format of Prometheus' http_sd_config."""
     labels = {"__metrics_path__": "/scrape", "__param_target": name, "instance": name}
     return {"targets": [address], "labels": labels}

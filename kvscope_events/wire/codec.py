@@ -21,7 +21,7 @@ _MARKED = frozenset((Hello, PoolCreated, PoolSnapshot))
 _STATES = frozenset((PoolCreated, PoolSnapshot))
 _POOL_EVENTS = frozenset(("PoolCreated", "PoolSnapshot"))
 _UNREADABLE = (msgspec.DecodeError, ValueError, OverflowError, RecursionError)
-"""What msgspec raises for bytes that nobody encoded; text that is no UTF-8 is a ValueError."""
+"""What msgspec raises for arbitrary bytes; for text that is not UTF-8 it is a ValueError."""
 
 
 class _RawBatch(msgspec.Struct, frozen=True, array_like=True):
@@ -43,9 +43,9 @@ _decode_name = msgspec.msgpack.Decoder(str).decode
 
 
 def flags_of(batch: Batch) -> int:
-    """What a reader may begin with, without decoding the batch.
+    """What a reader may start from, for the header, so that readers need not decode the batch.
 
-    A producer without a pool has no state but its Hello.
+    The Hello of a producer without a pool is its whole state.
     """
     if _MARKED.isdisjoint(map(type, batch.events)):
         return 0

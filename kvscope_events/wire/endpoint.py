@@ -1,7 +1,7 @@
 """Endpoints of the wire: `ipc:///DIRECTORY/NAME` or `tcp://HOST:PORT`, checked before any use.
 
-A tcp address must be of this machine unless remote ones are allowed: nothing on the wire is
-encrypted or asks who reads.
+A tcp address must be a loopback address unless remote ones are allowed: the wire has no encryption
+and no authentication.
 """
 
 import os

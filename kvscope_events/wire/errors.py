@@ -1,4 +1,4 @@
-"""What can go wrong on the wire: endpoints that cannot be used, frames that cannot be read."""
+"""Errors of the wire: endpoints that cannot be used, frames that cannot be read."""
 
 from typing import Literal, get_args
 
@@ -21,7 +21,7 @@ class EndpointError(Exception):
 
 
 class FrameError(Exception):
-    """Bytes that are no frame of this contract."""
+    """Bytes that are not a frame of this contract."""
 
     def __init__(self, kind: DecodeErrorKind, problem: str) -> None:
         super().__init__(problem)

@@ -1,8 +1,8 @@
 """Frames of the wire: a fixed header, then a batch as MessagePack. A message is frames in a row.
 
 Stream messages begin with a frame, whose magic is their topic; answers to one subscriber begin with
-that subscriber's topic. The header's first two fields never change, so that peers of different
-contract versions can tell so.
+that subscriber's topic. The header's first two fields never change, so that peers can recognise
+another contract version.
 """
 
 from collections.abc import Iterator
@@ -22,9 +22,9 @@ MAX_MESSAGE_BYTES = 64 << 20
 """A snapshot of two million blocks fits; ZMQ closes the connection of a peer that sends more."""
 
 HAS_HELLO = 1
-"""The batch says who emits: a session may be read from here on."""
+"""The batch has a Hello: a session may be read from here on."""
 HAS_STATE = 2
-"""The batch brings the whole state: a reader that lost batches may go on from here."""
+"""The batch has the whole state: a reader that lost batches may continue from here."""
 
 _HEADER = Struct("<4sHBB8sQI")
 _REQUEST = Struct("<4sHB8s8sQ")
@@ -60,17 +60,17 @@ class Request(NamedTuple):
 
 
 def answer_topic(subscriber: bytes) -> bytes:
-    """Topic of what is sent to one subscriber alone."""
+    """The topic of messages to one subscriber alone."""
     return b"R" + subscriber
 
 
 def pack_header(kind: FrameKind, flags: int, session: bytes, seq: int, length: int) -> bytes:
-    """`length` is that of the payload that follows."""
+    """`length` counts the bytes of the payload that follows."""
     return _HEADER.pack(MAGIC, CONTRACT_VERSION, kind, flags, session, seq, length)
 
 
 def read_frames(message: bytes, offset: int = 0) -> Iterator[Frame]:
-    """The frames from `offset` to the end; raises FrameError at the first that is none."""
+    """The frames from `offset` to the end; raises FrameError at the first that is not valid."""
     end = len(message)
     if offset >= end:
         raise FrameError("malformed", "a message without a frame")
@@ -95,7 +95,7 @@ def pack_request(kind: RequestKind, subscriber: bytes, session: bytes, seq: int)
 
 
 def read_request(message: bytes) -> Request | None:
-    """None: not a request of this contract. Peers are not trusted and get no reason."""
+    """The request, or None where the bytes are not one; an untrusted peer gets no explanation."""
     if len(message) != REQUEST_BYTES:
         return None
     magic, version, kind, subscriber, session, seq = _REQUEST.unpack(message)
@@ -105,7 +105,7 @@ def read_request(message: bytes) -> Request | None:
 
 
 def _check_version(message: bytes, offset: int) -> None:
-    """Names what differs in the part of a header that all contracts share."""
+    """Check the part of a header that all contracts share; the error names what differs."""
     if len(message) - offset < _VERSION.size:
         raise FrameError("malformed", f"a header cut short at {len(message) - offset} bytes")
     magic, version = _VERSION.unpack_from(message, offset)

@@ -1,7 +1,7 @@
-"""A reader's connection to a publisher: comes up again for ever, and says what ended it.
+"""A reader's connection to a publisher: it is always re-established, and reports what ended it.
 
-ZMQ connects again after a lost connection, but never after a peer that broke its protocol or sent
-more than a message may have: then the socket is made anew.
+ZMQ reconnects after a lost connection, but never after a peer has broken its protocol or sent a
+message over the size limit; in these cases the socket is created anew.
 """
 
 import os
@@ -22,11 +22,11 @@ from kvscope_events.wire.frame import (
 from kvscope_events.wire.sockets import connect
 
 HIGH_WATER = 64
-"""Messages that wait inside ZMQ."""
+"""Messages that may wait inside ZMQ."""
 RENEW_NS = 1_000_000_000
-"""Shortest time between two sockets: a peer that sends garbage costs no more."""
+"""Shortest time between two sockets, which bounds the cost of a peer that sends garbage."""
 DEAD_NS = 200_000_000
-"""A connection that ended and is not tried again after this long never will be."""
+"""A lost connection that ZMQ has not retried for this long is one that it will never retry."""
 
 _MONITORED = (
     zmq.EVENT_CONNECT_RETRIED
@@ -39,21 +39,21 @@ _EVENT = struct.Struct("=hi")
 
 
 class Link:
-    """One thread uses it, from `receive` to `close`."""
+    """Used by one thread only, from the first `receive` to `close`."""
 
     def __init__(self, endpoint: Endpoint, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
         self._endpoint = endpoint
         self._max_bytes = max_bytes
         self._subscriber = os.urandom(ID_BYTES)
         self.answers = answer_topic(self._subscriber)
-        """How messages for this reader alone begin."""
+        """The topic of messages for this reader alone."""
         self._context = zmq.Context()
         self._made_ns = 0
         self._ended_ns: int | None = None
         self._open()
 
     def receive(self, timeout_seconds: float) -> bytes | None:
-        """The next message; None: none came."""
+        """The next message, or None when none came in time."""
         if not self._socket.poll(int(timeout_seconds * 1000)):
             return None
         try:
@@ -62,14 +62,14 @@ class Link:
             return None
 
     def ask(self, kind: RequestKind, session: bytes, seq: int) -> None:
-        """Send a request; one that is lost on the way is repeated by who asks."""
+        """Send a request. It may be lost on the way: the caller repeats it."""
         try:
             self._socket.send(pack_request(kind, self._subscriber, session, seq), zmq.NOBLOCK)
         except zmq.Again:
             return
 
     def faults(self, now_ns: int) -> list[DecodeErrorKind]:
-        """What the connection died of since the last call; a dead one is made anew."""
+        """What has ended the connection since the last call; a dead one is created anew."""
         found: list[DecodeErrorKind] = []
         while self._monitor.poll(0):
             event, _ = _EVENT.unpack(self._monitor.recv_multipart()[0])
@@ -86,7 +86,7 @@ class Link:
         return found
 
     def renew(self, now_ns: int) -> None:
-        """Connect anew, but not more often than once a second."""
+        """Connect anew, at most once a second."""
         if now_ns - self._made_ns < RENEW_NS:
             return
         self._close_sockets()

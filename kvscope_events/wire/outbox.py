@@ -1,4 +1,4 @@
-"""Packs batches into messages: about MESSAGE_BYTES each, and never over a hole in the sequence."""
+"""Packs batches into messages of about MESSAGE_BYTES; none spans a gap in the sequence."""
 
 import logging
 from collections.abc import Callable
@@ -17,11 +17,11 @@ from kvscope_events.wire.ring import Ring, Sent
 _LOGGER = logging.getLogger(__name__)
 
 MESSAGE_BYTES = 256 << 10
-"""Where a message or an answer ends: copying it holds the interpreter for some 50 µs."""
+"""Size at which a message or an answer ends: copying one holds the interpreter for some 50 µs."""
 
 
 class Outbox:
-    """What was added is sent, and kept in the ring, when a message is full or at `flush`."""
+    """Collects batches; sends and keeps them in the ring when a message is full, or at `flush`."""
 
     def __init__(self, session: bytes, ring: Ring, send: Callable[[bytes], None]) -> None:
         self._session = session
@@ -32,10 +32,10 @@ class Outbox:
         self._first = 0
         self._has_state = False
         self.next_seq = 0
-        """Follows the last batch added."""
+        """The number that follows the last batch added."""
 
     def add(self, batch: Batch) -> bool:
-        """False: the batch cannot be sent and is a hole in the sequence."""
+        """Add a batch; False if it cannot be sent and leaves a gap in the sequence."""
         if batch.seq != self.next_seq:
             self.flush()
         try:

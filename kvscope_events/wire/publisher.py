@@ -1,8 +1,8 @@
 """Sends a bus's batches over ZMQ from a thread of its own; the engine's step pays the queue append.
 
-The thread looks at the queue 50 times a second, so the step never wakes anybody. It never waits for
-a reader: one that does not read loses messages, finds the gap and asks for what the ring still
-holds, or for a snapshot. ZMQ drops for each reader alone and does not say so: readers count.
+The thread polls the queue 50 times a second, so the step never has to wake it. It never waits for
+a reader: a slow reader loses messages, finds the gap and requests what the ring still holds, or a
+snapshot. ZMQ drops messages for that reader alone and does not report it, so readers count.
 """
 
 import logging
@@ -33,21 +33,21 @@ from kvscope_events.wire.sockets import bind
 _LOGGER = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.02
-"""Pause between two looks at the queue: what the wire adds to a batch's age at most."""
+"""Pause between two polls of the queue: the most that it adds to a batch's age."""
 HEARTBEAT_NS = 1_000_000_000
-"""Longest silence of a stream; a reader takes five of them for the end."""
+"""Longest silence of a stream; after five times as long a reader considers it down."""
 SNAPSHOT_NS = 1_000_000_000
-"""Shortest time between two snapshots: the engine's step makes them, whoever asks."""
+"""Shortest time between two snapshots, since the engine's step has to make them."""
 HIGH_WATER = 64
-"""Messages queued for one reader, over a second: the ring serves who falls further behind."""
+"""Messages queued for one reader, over a second's worth; the ring serves slower ones."""
 HOPELESS_NS = 60_000_000_000
 """The same after a snapshot that could not be sent: the next one will hardly be smaller."""
 REPLAY_BYTES = 32 << 20
-"""Half a minute of a busy engine: 1,000 steps a second of 1 KiB each."""
+"""The last half minute of a busy engine, at 1,000 steps a second of 1 KiB each."""
 ANSWERS_PER_TICK = 8
-"""Replays sent in one tick to all readers together; who gets none asks again."""
+"""Replays sent in one tick to all readers together; the others ask again."""
 REQUESTS_PER_TICK = 1000
-"""Requests read in one tick; a flood waits in its own connection."""
+"""Requests read in one tick; the rest of a flood waits in its own connection."""
 FLUSH_SECONDS = 0.2
 """How long `stop` may take to deliver what is queued."""
 
@@ -82,9 +82,9 @@ class WirePublisher:
         self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self.session = os.urandom(ID_BYTES)
         self.batches_lost = 0
-        """Batches that never went out: dropped by the bus's queue, too large, or not encodable."""
+        """Batches that were never sent: dropped by the bus's queue, too large, or not encodable."""
         self.requests_ignored = 0
-        """Messages of peers that were no request, or more than one tick answers."""
+        """Messages of peers that were not a request, or more than one tick answers."""
         self._subscription = bus.subscribe(queue_batches)
         self._ring = Ring(replay_bytes)
         self._outbox = Outbox(self.session, self._ring, self._send)
@@ -99,11 +99,11 @@ class WirePublisher:
 
     @property
     def ring_bytes(self) -> int:
-        """Memory that the recent past takes; at most `replay_bytes`."""
+        """Memory of the batches kept for replay; at most `replay_bytes`."""
         return self._ring.bytes
 
     def start(self) -> None:
-        """Begin to send; once only."""
+        """Begin to send; may be called once."""
         if self._thread is not None:
             raise RuntimeError("the publisher has been started before")
         self._thread = threading.Thread(target=self._run, name="kvscope-wire", daemon=True)
@@ -112,7 +112,7 @@ class WirePublisher:
     def stop(self) -> None:
         """Send what is queued, for 0.2 s at most, and remove the socket file. May be repeated.
 
-        A forked child has no such thread: there it does nothing.
+        In a forked child, which has no such thread, it does nothing.
         """
         if self._pid != os.getpid() or self._socket.closed:
             return
@@ -145,7 +145,7 @@ class WirePublisher:
             _LOGGER.exception("the wire at %s failed in one round", self.address)
 
     def _publish(self) -> None:
-        """All that is queued now; after a loss the state follows, for readers cannot have it."""
+        """Send all that is queued; after a loss also request a snapshot, since readers need one."""
         for _ in range(self._subscription.queued):
             taken = self._subscription.take()
             if taken is None:

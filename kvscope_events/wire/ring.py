@@ -1,15 +1,15 @@
-"""The recent past of a stream as it was sent, bounded by bytes: what a reader can catch up from."""
+"""The most recent messages of a stream, bounded by bytes, from which readers catch up."""
 
 from bisect import bisect_right
 from collections import deque
 from typing import NamedTuple
 
 ENTRY_BYTES = 300
-"""What an entry takes beside its message."""
+"""Memory of an entry beside its message."""
 
 
 class Sent(NamedTuple):
-    """One message: batches [first, end) without a hole."""
+    """One message: the batches [first, end) without a gap."""
 
     first: int
     end: int
@@ -18,7 +18,7 @@ class Sent(NamedTuple):
 
 
 class Ring:
-    """Drops the oldest messages over `max_bytes`. Sequence numbers only grow, with holes."""
+    """Drops the oldest messages over `max_bytes`. Sequence numbers grow, but not always by one."""
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
@@ -32,10 +32,10 @@ class Ring:
             self.bytes -= len(self._sent.popleft().message) + ENTRY_BYTES
 
     def replay(self, seq: int, max_bytes: int) -> bytes:
-        """Messages in a row from the one that holds `seq`, at least one, about `max_bytes` at most.
+        """Consecutive messages from the one that holds `seq` on: at least one, about `max_bytes`.
 
-        Where `seq` is gone: from the first later one that brings the whole state. Empty: there is
-        none.
+        Where `seq` is gone, they begin with the first later one that has the whole state; without
+        one the list is empty.
         """
         sent = self._sent
         index = bisect_right(sent, seq, key=lambda entry: entry.end)

@@ -1,4 +1,4 @@
-"""The directory where sockets of the wire lie: ours alone, or it is not used."""
+"""The directory for the sockets of the wire; it is refused unless it is ours alone."""
 
 import os
 import stat
@@ -35,10 +35,10 @@ def prepare_directory(directory: str) -> None:
 
 
 def connectable(text: str, *, allow_remote: bool = False) -> Endpoint:
-    """An endpoint to read from. One that does not exist yet is fine; raises EndpointError.
+    """An endpoint to read from, which need not exist yet; raises EndpointError.
 
-    The directory may belong to another user, whose server root watches, but nobody else may be able
-    to put a socket there.
+    The directory may belong to another user when root watches that user's server, but nobody else
+    may be able to put a socket there.
     """
     endpoint = parse_endpoint(text, allow_remote=allow_remote)
     if endpoint.path is None and endpoint.address.endswith(":0"):

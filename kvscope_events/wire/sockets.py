@@ -10,13 +10,13 @@ from kvscope_events.wire.errors import EndpointError
 def bind(
     context: "zmq.Context[zmq.Socket[bytes]]", address: str, high_water: int, max_bytes: int
 ) -> "zmq.Socket[bytes]":
-    """A publishing socket that also hears its readers, `max_bytes` a message; EndpointError."""
+    """A publishing socket that reads requests of up to `max_bytes`; raises EndpointError."""
     publisher = context.socket(zmq.XPUB)
     publisher.setsockopt(zmq.LINGER, 0)
     publisher.setsockopt(zmq.SNDHWM, high_water)
     publisher.setsockopt(zmq.RCVHWM, high_water)
     publisher.setsockopt(zmq.MAXMSGSIZE, max_bytes)
-    publisher.setsockopt(zmq.XPUB_VERBOSE, 1)  # each new reader is heard, and gets a heartbeat
+    publisher.setsockopt(zmq.XPUB_VERBOSE, 1)  # reports every new reader, for its heartbeat
     publisher.setsockopt(zmq.IPV6, int("[" in address))
     try:
         publisher.bind(address)
@@ -38,7 +38,7 @@ def connect(
     high_water: int,
     max_bytes: int,
 ) -> "zmq.Socket[bytes]":
-    """A reading socket that may also ask; it connects again for ever, but see `Link`."""
+    """A reading socket that can also send requests; ZMQ reconnects it, with limits: see `Link`."""
     reader = context.socket(zmq.XSUB)
     reader.setsockopt(zmq.LINGER, 0)
     reader.setsockopt(zmq.SNDHWM, high_water)

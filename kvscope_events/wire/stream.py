@@ -1,8 +1,8 @@
-"""The reading side of one stream, without sockets: what to deliver, what to ask for, what is lost.
+"""The reading side of one stream, without sockets: what to deliver, what to request, what is lost.
 
-Batches are delivered in order and once. One that is missing is asked for; where the publisher no
-longer has it, reading goes on at the next batch that brings the whole state. A new session begins
-anew, with the oldest that its publisher holds, and never before a batch that says who emits.
+Batches are delivered in order and once. A missing one is requested; where the publisher no longer
+has it, reading continues at the next batch that has the whole state. A new session is read from the
+oldest batch that its publisher holds, but never from before a batch that has a Hello.
 """
 
 from collections import deque
@@ -19,15 +19,15 @@ from kvscope_events.wire.frame import (
 )
 
 RETRY_NS = 250_000_000
-"""How long an answer may take before it is asked for again; a publisher's tick takes 20 ms."""
+"""Time after which an unanswered request is repeated; a publisher's tick takes 20 ms."""
 SNAPSHOT_RETRY_NS = 2_000_000_000
-"""An idle engine may take its time, and one whose snapshots cannot be read is to be spared."""
+"""The same for a snapshot, which costs the engine more, and which an idle one is slow to make."""
 REMEMBERED_SESSIONS = 64
 """Sessions known to have ended: enough for every restart within a reader's memory."""
 
 
 class Delivery(NamedTuple):
-    """A batch still encoded, and how many are missing just before it."""
+    """A batch, still encoded, and the number of batches missing just before it."""
 
     session: bytes
     seq: int
@@ -37,7 +37,7 @@ class Delivery(NamedTuple):
 
 
 class Stream:
-    """`deliver` takes a batch, or returns False when it has no room: it is asked for later."""
+    """Orders one stream. `deliver` returns False without room: the batch is requested later."""
 
     def __init__(self, deliver: Callable[[Delivery], bool]) -> None:
         self._deliver = deliver
@@ -47,19 +47,19 @@ class Stream:
         self.lost = 0
         """Batches that never came."""
         self.snapshot_wanted = False
-        """Set by who could not read a batch; cleared by the next batch that brings the state."""
+        """Set by the caller when a batch cannot be read; the next one with the state clears it."""
         self._ended: deque[bytes] = deque(maxlen=REMEMBERED_SESSIONS)
         self._asked_ns: int | None = None
-        self._gone = False  # what is expected will not come
+        self._gone = False  # the batch expected next will not come
         self._begin(None)
 
     @property
     def behind(self) -> bool:
-        """Batches are known to exist that have not been delivered."""
+        """Whether batches are known to exist that have not been delivered."""
         return self._expected < self._head
 
     def on_stream(self, frames: Iterable[Frame]) -> None:
-        """Frames that all readers get; raises FrameError for those of a session that ended."""
+        """Take frames sent to all readers; raises FrameError for those of a session that ended."""
         for frame in frames:
             if frame.session != self.session:
                 if frame.session in self._ended:
@@ -68,7 +68,7 @@ class Stream:
             self._on_frame(frame)
 
     def on_answer(self, frames: Iterable[Frame]) -> None:
-        """Frames that this reader asked for."""
+        """Take frames that this reader requested."""
         expected = self._expected
         for frame in frames:
             if frame.session != self.session:
@@ -81,11 +81,11 @@ class Stream:
             self._asked_ns = None  # there may be more, at once
 
     def forgive(self) -> None:
-        """The session went silent: whoever speaks next is heard, be it one that had ended."""
+        """Accept any session from now on, also one that had ended: the present one is silent."""
         self._ended.clear()
 
     def request(self, now_ns: int) -> tuple[RequestKind, int] | None:
-        """What to ask the publisher for now; None: nothing, or not yet again."""
+        """What to request from the publisher now; None: nothing, or nothing yet."""
         snapshot = self.snapshot_wanted and not self.behind
         if self.session is None or not (self.behind or snapshot):
             return None
@@ -126,7 +126,7 @@ class Stream:
         self._head = head
 
     def _offer(self, frame: Frame, *, may_skip: bool) -> bool:
-        """Deliver the frame if it is the next, or the first after a hole; False: no room."""
+        """Deliver the frame if it is the next, or the first after a gap; False: no room."""
         missing = frame.seq - self._expected
         if missing < 0 or (missing and not (may_skip and frame.flags & HAS_STATE)):
             return True

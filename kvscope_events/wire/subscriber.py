@@ -1,8 +1,8 @@
 """Reads a publisher's batches from a thread of its own; memory is bounded by bytes.
 
-The thread owns the socket and keeps what it got, still encoded, in order. When that is full it
-stops listening and later asks for what it missed: the publisher's ring is the longer queue. `take`
-decodes, on the caller's thread.
+The thread owns the socket and queues what it receives in order, still encoded. When the queue is
+full, the thread stops reading and later requests what it missed: the publisher's ring is the longer
+queue. `take` decodes, on the caller's thread.
 """
 
 import logging
@@ -23,26 +23,26 @@ from kvscope_events.wire.stream import Delivery, Stream
 _LOGGER = logging.getLogger(__name__)
 
 QUEUE_BYTES = 16 << 20
-"""Batches received but not yet taken; one of any size always has room."""
+"""Memory for batches received but not yet taken; a single batch of any size always fits."""
 SILENCE_NS = 5_000_000_000
-"""Without a message for this long a publisher counts as gone; it sends a heartbeat every second."""
+"""Silence after which a publisher counts as down; it sends a heartbeat every second."""
 _POLL_SECONDS = 0.05
 _ENTRY_BYTES = 300
 
 
 class Taken(NamedTuple):
-    """A batch, and what the stream knew of it."""
+    """A batch, and what the stream knows about it."""
 
     batch: Batch
     lost: int  # batches missing just before it
-    session: str  # of its publisher; another one than before: everything begins anew
+    session: str  # of its publisher; when it changes, everything begins anew
     arrived_ns: int
 
 
 class WireSubscriber:
     """Reads from construction to `close`; construction raises EndpointError.
 
-    One thread at a time takes; `wait` and the properties are for any thread.
+    `take` may be called by one thread at a time, `wait` and the properties by any thread.
     """
 
     def __init__(
@@ -64,15 +64,15 @@ class WireSubscriber:
         self._queue_bytes = queue_bytes
         self._queue: deque[tuple[Delivery, int]] = deque()
         self._put_bytes = 0  # written by our thread alone
-        self._taken_bytes = 0  # written by who takes: no lock between the two
+        self._taken_bytes = 0  # written by the caller of `take`, so that neither needs a lock
         self._ready = threading.Event()
         self._stopping = threading.Event()
         self._stream = Stream(self._put)
         self.batches_lost = 0
         """Batches that never came or could not be read."""
-        self._lost = 0  # of them, those since the batch last taken
+        self._lost = 0  # those of them since the batch last taken
         self._unreadable = 0
-        self._damaged = False  # by one that could not be read, until the state comes
+        self._damaged = False  # a batch could not be read, and the state has not come since
         self._has_state = False
         self._session: bytes | None = None  # of the batch last read, also in vain
         self._given: bytes | None = None  # of the batch last taken
@@ -81,18 +81,18 @@ class WireSubscriber:
 
     @property
     def queued_bytes(self) -> int:
-        """Memory of what was received but not yet taken."""
+        """Memory of the batches received but not yet taken."""
         return self._put_bytes - self._taken_bytes
 
     @property
     def up(self) -> bool:
-        """A valid frame came within the last five seconds."""
+        """Whether a valid frame came within the last five seconds."""
         last_ns = self.last_message_ns
         return last_ns is not None and self._clock_ns() - last_ns <= SILENCE_NS
 
     @property
     def state_known(self) -> bool:
-        """What was taken leads to the publisher's state, and nothing is known to be missing."""
+        """Whether the batches taken give the publisher's state, with none known to be missing."""
         stream = self._stream
         if self._damaged or stream.behind or stream.session != self._session:
             return False
@@ -116,7 +116,7 @@ class WireSubscriber:
         return ready
 
     def take(self) -> Taken | None:
-        """The next batch; None: none is there."""
+        """The next batch, or None when none is queued."""
         while self._queue:
             delivery, arrived_ns = self._queue.popleft()
             self._taken_bytes += len(delivery.payload) + _ENTRY_BYTES
@@ -133,7 +133,7 @@ class WireSubscriber:
         self._thread.join()
 
     def _read(self, delivery: Delivery) -> Batch | None:
-        """None: it cannot be read, or follows such a one and does not bring the state."""
+        """Decode; None if that fails, or if it failed before and the state has not come since."""
         if delivery.session != self._session:
             self._session = delivery.session
             self._has_state = self._damaged = False
@@ -181,7 +181,7 @@ class WireSubscriber:
             link.close()
 
     def _on_message(self, message: bytes, answers: bytes) -> bool:
-        """False: not a word of our publisher."""
+        """Take a message; False if it is not a valid one of our publisher."""
         is_answer = message.startswith(answers)
         try:
             frames = read_frames(message, len(answers) if is_answer else 0)
@@ -220,6 +220,6 @@ class WireSubscriber:
 
 
 _FAULTS: dict[DecodeErrorKind, str] = {
-    "malformed": "what answers there is no publisher",
-    "too_large": "the peer broke off in mid-message, or sent more than a message may have",
+    "malformed": "the peer is not a publisher",
+    "too_large": "the peer broke off in mid-message, or sent a message over the size limit",
 }

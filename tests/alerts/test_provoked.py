@@ -64,7 +64,7 @@ EARLY = {
     *("KvscopeErrorBudgetBurnsFast", "KvscopeErrorBudgetBurnsSlowly", "KvscopeEngineDead"),
     *AT_LAST,
 }
-"""Steps that give up for want of memory end requests with an error; a killed server is dead to the
+"""Steps that give up for lack of memory end requests with an error; a killed server is dead to the
 sidecar that watches it; and Prometheus's first scrape comes seconds after its start."""
 NAMES = sorted({alert.name for alert in alerts()})
 

@@ -8,7 +8,7 @@ from dashboards.kit.links import KV_POOL
 
 
 def build() -> db.Dashboard:
-    """One engine; with several selected, counts are sums and ratios stand by engine."""
+    """One engine; with several selected, counts are sums, and ratios are shown by engine."""
     return assemble(
         "KV pool",
         KV_POOL,

@@ -1,4 +1,4 @@
-"""Memory and OOM risk: where all the bytes went, and the three ways to run out of them."""
+"""Memory and OOM risk: where all the bytes are, and the three ways to run out of them."""
 
 from grafana_foundation_sdk.builders import dashboard as db
 

@@ -43,7 +43,7 @@ def _traffic(link: str) -> str:
 
 
 def _each_card(expr: str) -> str:
-    """One that several servers of a machine see is one card."""
+    """Counts a card once, however many servers of the machine see it."""
     return worst(expr, "uuid")
 
 

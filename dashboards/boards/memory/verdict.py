@@ -22,7 +22,7 @@ from monitoring import formulas
 _HEADROOM = gpu("kvscope_gpu_memory_headroom_bytes")
 _OTHERS = gpu("kvscope_gpu_memory_component_bytes", component="other_processes")
 _OWN = gpu("kvscope_gpu_torch_reserved_bytes")
-"""Cards that the server uses: on any other card of its machine, all processes are others."""
+"""Selects cards that the server uses: on any other card, all processes count as others."""
 _RETRIES = "kvscope_gpu_torch_alloc_retries_total"
 _OOMS = "kvscope_engine_oom_events_total"
 

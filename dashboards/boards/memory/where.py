@@ -29,11 +29,11 @@ _COMPONENTS = """
 | torch_live_other | activations and buffers in use |
 | torch_pending, torch_cached | freed, not yet given back |
 | non_torch | CUDA context, kernels, NCCL, graphs |
-| other_processes | somebody else on your card |
+| other_processes | other processes on this card |
 | unattributed | owned by no visible process: displays, hidden processes |
 | server_process, unsplit | sums, where the parts cannot be told apart |
 | driver_reserved | firmware, page tables, ECC |
-| free | anyone may take it, others too |
+| free | available to every process |
 """
 _NO_GPU = "No GPU is read here: `kvscope doctor` says why."
 

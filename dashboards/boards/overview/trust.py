@@ -1,6 +1,6 @@
 """Overview: can the numbers be trusted?
 
-Streams are chosen by server alone: an engine that has not spoken yet has no model to choose.
+Streams are selected only by server: an engine that has not sent a Hello yet has no model.
 """
 
 from dashboards.kit import thresholds as limits
@@ -11,7 +11,7 @@ from monitoring import formulas
 
 
 def _costliest(counter: str) -> str:
-    """The rates of the engine where their sum is highest."""
+    """The rates by fold, of the engine whose sum is highest."""
     each = rate(counter)
     by = f"job, {BY_ENGINE}"
     return f"{each} and on ({by}) topk(1, {total(each, by)})"

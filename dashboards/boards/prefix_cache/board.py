@@ -1,4 +1,4 @@
-"""Prefix cache: what it found, what it missed and why, what a larger one would have found."""
+"""Prefix cache: what it found, what it missed and why, and what a larger one would have found."""
 
 from grafana_foundation_sdk.builders import dashboard as db
 

@@ -1,7 +1,7 @@
-"""vLLM: what can be said of a bare vLLM, by its own metric names, scraped without kvscope.
+"""vLLM: a vLLM without kvscope, by its own metric names.
 
-The same JSON reads kvscope's own engine, which serves those names too. Where vLLM renamed a metric,
-both names are asked (0.8 to now)."""
+The same JSON works with kvscope's own engine, which serves these names as well. Where vLLM renamed
+a metric, both names are queried (0.8 to now)."""
 
 from grafana_foundation_sdk.builders import dashboard as db
 
@@ -15,7 +15,7 @@ def build() -> db.Dashboard:
     return assemble(
         "vLLM",
         VLLM,
-        "A bare vLLM by its own metrics. What it cannot say, kvscope's other dashboards do.",
+        "A vLLM without kvscope, by its own metrics. The other dashboards show what they lack.",
         _variables(),
         [
             verdict.row(),

@@ -1,4 +1,4 @@
-"""vLLM: what its metrics cannot say."""
+"""vLLM: what its metrics do not show."""
 
 from dashboards.kit.frame import Row
 from dashboards.kit.tables import note

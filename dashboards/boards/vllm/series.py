@@ -1,7 +1,7 @@
-"""vLLM's series over its renames, and what is concluded from them: the same from 0.8 to now.
+"""vLLM's series under all names from 0.8 to now, and figures derived from them.
 
-Where a metric was renamed, both names are asked, series by series: while a fleet is upgraded some
-servers have the old one. Aggregate outside of the `or`.
+Where a metric was renamed, both names are queried, series by series: while a fleet is upgraded,
+some servers have the former one. Aggregate outside of the `or`.
 """
 
 from dashboards.kit.queries import BY_ENGINE, known_servers, quantile_of, rate, series, up_for
@@ -19,7 +19,7 @@ _GAPS = (
 REFUSALS = "vllm:admission_rejections_total"
 """Since 0.32; without an engine."""
 MODEL_OF_SERVER = 'model_name=~"$model",instance=~"$instance"'
-"""The selector of what a server publishes without saying for which engine."""
+"""The selector for series without a label for the engine."""
 
 _RUNNING = series("vllm:num_requests_running")
 KNOWN_SERVERS = known_servers(_RUNNING)
@@ -39,7 +39,7 @@ STEPS = (
     f" or rate({_within('vllm:generation_tokens_total')})"
     f" + rate({_within('vllm:prompt_tokens_total')}))"
 )
-"""Steps with output per second, or their tokens: 0 only while nothing comes out."""
+"""Steps with output per second, or their tokens: 0 only while there is no output."""
 STALLED = (
     f"{STEPS} == 0 and on (job, {BY_ENGINE})"
     f" (min_over_time({_within('vllm:num_requests_running')}) > 0"

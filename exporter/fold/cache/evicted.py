@@ -1,4 +1,4 @@
-"""The names that were in the pool and are not now: a window of the newest, with their times."""
+"""Names that have left the pool: a window of the newest, with the time of each eviction."""
 
 from collections import Counter, deque
 from collections.abc import Iterable
@@ -18,8 +18,8 @@ class Evicted:
         self._window = window
         self._times_ns: dict[BlockHash, int] = {}
         # Deleting a dict's first key again and again leaves a gap that each look-up of the first
-        # one walks over; so the order stands apart. A name that came back to the pool stays in it:
-        # `_stale` counts its places that mean nothing any more, until they are too many.
+        # key walks over, so the order is kept apart. A name that came back to the pool stays in it;
+        # `_stale` counts such entries, which are removed when there are too many.
         self._order: deque[BlockHash] = deque()
         self._stale: dict[BlockHash, int] = {}
 
@@ -30,14 +30,14 @@ class Evicted:
         return name in self._times_ns
 
     def time_ns(self, name: BlockHash) -> int | None:
-        """When it was evicted, on the producer's clock; None: it is not in the window."""
+        """When the name was evicted, on the producer's clock; None: it is not in the window."""
         return self._times_ns.get(name)
 
     def add(self, names: Iterable[BlockHash], time_ns: int) -> None:
-        """These have just lost their last block."""
+        """Add names that have just lost their last block."""
         times_ns, append = self._times_ns, self._order.append
         for name in names:
-            if name not in times_ns:  # else it is evicted without having been resident
+            if name not in times_ns:  # otherwise it was evicted without having been resident
                 times_ns[name] = time_ns
                 append(name)
         if len(times_ns) > self._window:
@@ -47,7 +47,7 @@ class Evicted:
             self._stale.clear()
 
     def discard(self, names: Iterable[BlockHash]) -> None:
-        """These are resident again."""
+        """Remove names that are resident again."""
         times_ns = self._times_ns
         if times_ns.keys().isdisjoint(names):
             return
@@ -57,7 +57,7 @@ class Evicted:
                 stale[name] = stale.get(name, 0) + 1
 
     def check(self) -> None:
-        """Assert that the order holds every name once more than it is stale; O(window)."""
+        """Assert that the order holds each name once, beside its stale entries; O(window)."""
         assert Counter(self._order) == Counter(self._stale) + Counter(iter(self._times_ns))
         assert len(self._times_ns) <= self._window
         assert len(self._order) <= 2 * self._window

@@ -1,7 +1,7 @@
-"""The prefix cache's books. Names resident and names evicted are kept here, once for all questions.
+"""The fold of the prefix cache; it keeps the resident and the evicted names once for all questions.
 
-A question is a component with its own state, called with the event and the names it needs, before
-or after they change; it keeps no names of its own.
+A question is a component with its own state, called with the event and the names that it needs,
+before or after they change; it keeps no names of its own.
 """
 
 from exporter.fold.cache.evicted import Evicted
@@ -19,18 +19,18 @@ from kvscope_events.events import (
 )
 
 WINDOW_NAMES = 1 << 19
-"""Evicted names kept exactly, with the time of each: 8.4 million tokens in blocks of 16, and about
-as many names as a large pool has blocks. At most 100 MB."""
+"""Number of evicted names kept exactly, with their times: 8.4 million tokens in blocks of 16, and
+about as many names as a large pool has blocks. They take at most 100 MB."""
 FORGOTTEN_NAMES = 1 << 22
-"""Older names kept approximately, this many at least and twice as many at most: 67 million tokens
-in blocks of 16. At most 16 MiB."""
+"""Number of older names kept approximately, at least; at most twice as many. That is 67 million
+tokens in blocks of 16. They take at most 16 MiB."""
 
 
 class Cache(Fold):
     """Counts of lookups by phase, and of missed blocks by cause.
 
-    A name was seen once its block had been cached: blocks that two sequences compute at the same
-    time are cold for both. Names cached and evicted while batches were lost were never seen.
+    A name counts as seen once a block with it has been cached: blocks that two sequences compute at
+    the same time are cold for both. Names cached and evicted in lost batches were never seen.
     """
 
     name = "cache"
@@ -58,7 +58,7 @@ class Cache(Fold):
 
     @property
     def missed_blocks(self) -> dict[str, int]:
-        """By cause; while the state is unknown without those that need the names."""
+        """Missed blocks by cause; while the state is unknown, without those that need the names."""
         if self._known:
             return self._lookups.missed.copy()
         return {"partial": self._lookups.missed["partial"]}
@@ -74,7 +74,7 @@ class Cache(Fold):
 
     def _begin(self, block_size: int, names: list[bytes]) -> None:
         self._block_size = block_size
-        # What is gone was lost somewhere in the gap: the time is the latest possible.
+        # These names were evicted somewhere in the gap; the latest possible time is taken.
         self.evicted.add(self.resident.replace(names), self.batch.time_ns)
         self.evicted.discard(names)
         self._known = True

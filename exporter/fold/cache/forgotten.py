@@ -1,9 +1,9 @@
 """Names that fell out of the window: an approximate memory of fixed size, two Bloom filters.
 
-Names enter the newer filter; when it has taken as many as it is made for, it becomes the older one
-and the oldest names are gone. So at least the last `capacity` names are known, and at most twice as
-many. A name that never entered is taken for one that did with a chance below 1 %; one that did and
-has not aged out is always known.
+Names enter the newer filter. When it has taken as many as it was made for, it becomes the older
+one, and the names of the former older one are gone. At least the last `capacity` names are thus
+known, and at most twice as many. The chance that a name which never entered seems known is below
+1 %; a name that entered and has not aged out is always known.
 
 Each name is one 64-bit word of the filter and six bits in it, two from each of three indices: one
 read and one write instead of six. At 16 bits a name a full filter has a chance of 0.25 %, two full
@@ -18,11 +18,11 @@ from kvscope_events.events import BlockHash
 
 _NAMES_PER_WORD = 4
 _PAIRS = [1 << high | 1 << low for high, low in product(range(64), repeat=2)]
-"""Two bits of a word, by 12 bits of a hash."""
+"""Pairs of bits in a word, indexed by 12 bits of a hash."""
 
 
 class Forgotten:
-    """Takes no memory before the first name; a filter has two bytes for each name of `capacity`."""
+    """A filter has two bytes for each name of `capacity`; it is allocated with the first name."""
 
     def __init__(self, capacity: int) -> None:
         words = -(-capacity // _NAMES_PER_WORD)

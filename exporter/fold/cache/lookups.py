@@ -1,4 +1,4 @@
-"""What was asked of the prefix cache, what it had, and why it did not have the rest."""
+"""Counts of what the prefix cache was asked for, what it held, and why it did not hold the rest."""
 
 from collections.abc import Iterable
 
@@ -8,7 +8,7 @@ from kvscope_events.events import BlockHash, PrefixLookup
 
 
 class Lookups:
-    """Queried and hit by phase, missed by cause; the names are somebody else's."""
+    """Queried and hit by phase, missed by cause; the caller keeps the names."""
 
     def __init__(self) -> None:
         self.queried_tokens = {"first": 0, "resumed": 0}

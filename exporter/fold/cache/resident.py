@@ -7,9 +7,10 @@ from kvscope_events.events import BlockHash
 
 
 class Resident:
-    """A set, and the copies beyond the first: nearly every name has one block only.
+    """A set of names, and a count of the copies of those that have more than one block.
 
-    So that a whole event is one operation on sets, three times as fast as a count by name.
+    Nearly every name has only one block, so an event is one operation on sets, which is three times
+    as fast as a count for each name.
     """
 
     def __init__(self) -> None:
@@ -26,13 +27,13 @@ class Resident:
         return self._copies.get(name, 0) + (name in self._names)
 
     def replace(self, names: Sequence[BlockHash]) -> set[BlockHash]:
-        """Forget what was here and hold these, one block each; returns the names that are gone."""
+        """Replace all names by these, one block each; returns the names that are gone."""
         before, self._names = self._names, set(names)
         self._copies = {name: count - 1 for name, count in Counter(names).items() if count > 1}
         return before - self._names
 
     def add(self, names: Sequence[BlockHash]) -> None:
-        """One more block for each of them."""
+        """Count one more block for each of these names."""
         held = self._names
         size = len(held)
         if held.isdisjoint(names):
@@ -48,7 +49,7 @@ class Resident:
                 held.add(name)
 
     def remove(self, names: Sequence[BlockHash]) -> Sequence[BlockHash]:
-        """One block less for each of them; returns those that were the last."""
+        """Count one block less for each of these names; returns those that have none left."""
         copies = self._copies
         if not copies:
             self._names.difference_update(names)
