@@ -34,6 +34,20 @@ REQUESTS = (
         ),
     ),
     Metric(
+        name="kvscope_sequences",
+        kind="gauge",
+        help="Sequences in the engine by state: continuations of requests, of which one with n > 1 "
+        "has several. What the engine's limit of sequences counts.",
+        unit="sequences",
+        group="requests",
+        labels={**ENGINE, "state": ("waiting", "running")},
+        otel_name="kvscope.sequences",
+        events=(
+            *("StepCompleted", "SequenceAdded", "SequenceFinished"),
+            *("RequestPreempted", "RequestResumed"),
+        ),
+    ),
+    Metric(
         name="kvscope_requests_oldest_wait_seconds",
         kind="gauge",
         help="Time for which the request that has waited longest has been waiting, since it "
