@@ -20,6 +20,7 @@ from kvscope_events.events import (
     EvictionCause,
     PoolCreated,
     PoolSnapshot,
+    PrefixCacheReset,
     ReleaseCause,
     SharingCause,
 )
@@ -174,6 +175,7 @@ class BlockPool:
         """Forget the content of all cached blocks; returns how many there were."""
         blocks = self._evict(len(self._evictor), "reset")
         self._free += blocks
+        self._emit(PrefixCacheReset(len(blocks)))
         return len(blocks)
 
     def snapshot(self) -> PoolSnapshot:

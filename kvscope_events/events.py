@@ -189,6 +189,12 @@ class BlocksEvicted(Event, frozen=True):
     cause: EvictionCause
 
 
+class PrefixCacheReset(Event, frozen=True):
+    """Somebody had the prefix cache forget all that it held; BlocksEvicted names it, if any."""
+
+    blocks: int  # cached blocks that lost their content
+
+
 class ContentDropped(Event, frozen=True):
     """Referenced blocks can no longer be found under these names; their references stay.
 
@@ -369,6 +375,7 @@ EngineEvent = Union[  # noqa: UP007  # a tuple of types in Python 3.10, too
     SequenceFinished,
     RequestFinished,
     StepCompleted,
+    PrefixCacheReset,
 ]
 
 EVENT_NAMES: tuple[str, ...] = tuple(event.__name__ for event in get_args(EngineEvent))

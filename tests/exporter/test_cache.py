@@ -17,6 +17,7 @@ from kvscope_events.events import (
     ContentDropped,
     PoolCreated,
     PoolSnapshot,
+    PrefixCacheReset,
     PrefixLookup,
 )
 from tests.exporter.stream import batch_of, block_hash
@@ -48,6 +49,14 @@ def test_hits_and_misses_sum_to_the_queried_blocks() -> None:
         "unreachable": 0,
         "partial": 1,
     }
+
+
+def test_resets_count_although_nothing_was_cached_or_known() -> None:
+    cache = cache_with(A)
+    cache.on_batch(batch_of(BlocksEvicted([0], [A], "reset"), PrefixCacheReset(1)))
+    cache.on_gap()
+    cache.on_batch(batch_of(PrefixCacheReset(0)))
+    assert cache.resets == 2
 
 
 def test_a_resumed_lookup_is_kept_apart() -> None:
