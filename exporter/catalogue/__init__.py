@@ -2,6 +2,7 @@
 
 from difflib import get_close_matches
 
+from exporter.catalogue.content import CONTENT
 from exporter.catalogue.device_memory import DEVICE_MEMORY
 from exporter.catalogue.exhaustion import EXHAUSTION
 from exporter.catalogue.gpu import GPU
@@ -33,6 +34,7 @@ __all__ = [
 
 CATALOGUE = (
     *POOL,
+    *CONTENT,
     *SIZING,
     *PREFIX,
     *REQUESTS,

@@ -4,9 +4,9 @@ from typing import get_args
 
 import pytest
 
-from exporter import fold
 from exporter.collect.engine_memory import EngineMemory
-from exporter.fold import Census, Churn, DeviceMemory, Fold, Preemption, Steps
+from exporter.collect.parts import PARTS
+from exporter.fold import Census, Churn, DeviceMemory, Fold, Folds, Preemption, Steps
 from kvscope_events.events import (
     AllocationFailed,
     Batch,
@@ -24,12 +24,8 @@ from kvscope_events.events import (
 )
 from tests.exporter.stream import batch_of, block_hash, step
 
-FOLDS: tuple[Fold, ...] = tuple(
-    kind()
-    for kind in vars(fold).values()
-    if isinstance(kind, type) and issubclass(kind, Fold) and kind is not Fold
-)
-"""One of each that the package exports, made without arguments."""
+FOLDS: tuple[Fold, ...] = (*Folds(part.fold for part in PARTS), Census())
+"""One of each that an engine is read with."""
 
 
 def test_every_event_has_a_handler_somewhere() -> None:
