@@ -7,7 +7,7 @@ import time
 from typing import NamedTuple
 
 from engine.block_pool import BlockPool
-from engine.oom import DeviceOutOfMemoryError, OutOfMemoryLog
+from engine.out_of_memory import DeviceOutOfMemoryError, OutOfMemoryLog
 from engine.runner import Runner, SampledToken
 from engine.scheduler import Scheduler
 from engine.sequence import SequenceState

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from engine.build import Engine
     from engine.config import EngineConfig
 
-_LOGGER = logging.getLogger("kvscope")
+logger = logging.getLogger("kvscope")
 
 OnReady = Callable[[str, AppServer], None]
 """Gets the base URL once the API is live."""
@@ -61,7 +61,7 @@ def run_engine(
             )
             stack.callback(metrics.stop)
             metrics_url = f"{url_of(listen.metrics_host, metrics.port)}/metrics"
-        _LOGGER.info("loading %s at %s; metrics: %s", config.model.name, url, metrics_url)
+        logger.info("loading %s at %s; metrics: %s", config.model.name, url, metrics_url)
         startup = _Startup(config, listen, observed, url, on_ready)
         try:
             startup.server.run_until_end(listener, ending)
@@ -70,7 +70,7 @@ def run_engine(
     startup.raise_failure()
     if startup.loading.running:
         leave_at_once()
-    _LOGGER.info("stopped")
+    logger.info("stopped")
 
 
 class _Startup:
@@ -134,7 +134,7 @@ class _Startup:
         self.server.drain = engine.loop.shutdown
         engine.loop.start()
         self._gate.open(app)
-        _LOGGER.info("serving %s at %s/v1", engine.served.name, self._url)
+        logger.info("serving %s at %s/v1", engine.served.name, self._url)
         if self._on_ready is not None:
             self._on_ready(self._url, self.server)
 

@@ -17,7 +17,7 @@ FORCED_SECONDS = 1.0
 STALLED_CLIENT_SECONDS = 5
 """After the drain: for clients to read what is left; then their connections are cut."""
 
-_LOGGER = logging.getLogger("kvscope")
+logger = logging.getLogger("kvscope")
 
 Drain = Callable[[float], None]
 """Ends requests under way; blocks for at most so many seconds."""
@@ -48,7 +48,7 @@ class AppServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if self.drain is not None:
-            _LOGGER.info("stopping: up to %g s for requests under way", self._drain_seconds)
+            logger.info("stopping: up to %g s for requests under way", self._drain_seconds)
             self._drain_aside(self._drain_seconds)
         await super().shutdown(sockets)
         if self.force_exit:  # a second Ctrl-C; uvicorn would leave all that follows out

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from engine.model.runner import ModelRunner
-from engine.oom import DeviceOutOfMemoryError
+from engine.out_of_memory import DeviceOutOfMemoryError
 from engine.runner import SampledToken
 from engine.step_plan import StepPlan
 from exporter.cli.app import app

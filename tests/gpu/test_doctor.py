@@ -14,7 +14,7 @@ from exporter.diagnosis.host import host_findings
 from exporter.diagnosis.target import target_findings
 from exporter.gpu import GpuPoller, calls
 from exporter.gpu.visible import DEVICE_ORDER, VISIBLE_DEVICES
-from exporter.web.listener import Listener
+from exporter.web.http_server import HttpServer
 from exporter.web.metrics import metrics_app
 from tests.fakes.nvml import GIB, STATES, Simulated, h200, machine
 from tests.gpu.support import Scrapes, eventually
@@ -35,7 +35,7 @@ class Page:
 @contextmanager
 def serving(page: Page | Scrapes) -> Iterator[str]:
     exposition = page.exporter if isinstance(page, Scrapes) else page
-    with Listener(metrics_app(exposition), "127.0.0.1", 0) as listener:
+    with HttpServer(metrics_app(exposition), "127.0.0.1", 0) as listener:
         yield f"http://127.0.0.1:{listener.port}"
 
 

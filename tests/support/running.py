@@ -10,7 +10,7 @@ from engine.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfi
 from engine.hashing import PrefixHasher, chain_seed
 from engine.introduction import Introduction
 from engine.kv_manager import KVManager
-from engine.oom import DeviceOutOfMemoryError
+from engine.out_of_memory import DeviceOutOfMemoryError
 from engine.request import Request
 from engine.runner import SampledToken
 from engine.scheduler import Scheduler

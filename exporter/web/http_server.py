@@ -28,7 +28,7 @@ def bind(host: str, port: int) -> socket.socket:
     return socket.create_server((host, port), family=family, backlog=BACKLOG)
 
 
-class Listener:
+class HttpServer:
     """Bound when it is made: raises OSError where the port cannot be had."""
 
     def __init__(self, app: ASGIApp, host: str, port: int) -> None:
@@ -49,7 +49,7 @@ class Listener:
             )
         )
         self._thread = threading.Thread(
-            target=self._server.run, args=([self._socket],), name="kvscope-listener", daemon=True
+            target=self._server.run, args=([self._socket],), name="kvscope-http", daemon=True
         )
         self._thread.start()
 
