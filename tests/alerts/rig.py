@@ -25,7 +25,7 @@ from exporter.web.metrics import metrics_app
 from kvscope_events.bus import EventBus
 from kvscope_events.events import DeviceMemorySampled
 from tests.fakes.nvml import Simulated, build_library, h200, machine
-from tests.gpu.support import SERVER_PID, torch_sample
+from tests.gpu.scrapes import SERVER_PID, torch_sample
 from tests.support import server as server_module
 from tests.support.server import Reins, Server, greedy, make_engine_config, serving
 

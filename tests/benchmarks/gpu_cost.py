@@ -27,7 +27,7 @@ from exporter.gpu import GpuPoller
 from tests.benchmarks.report import environment
 from tests.fakes.nvml import Simulated, build_library, h200, machine
 from tests.fakes.nvml.states import UUID
-from tests.gpu.support import SERVER_PID, Scrapes, eventually, torch_sample
+from tests.gpu.scrapes import SERVER_PID, Scrapes, eventually, torch_sample
 
 GPUS = 8
 SCRAPES = 300

@@ -16,7 +16,7 @@ from engine.step_plan import StepPlan
 from exporter.cli.app import app
 from kvscope_events.events import DeviceMemorySampled
 from tests.fakes.nvml import GIB, MIB, Simulated, h200, machine
-from tests.gpu.support import torch_sample
+from tests.gpu.scrapes import torch_sample
 
 SERVER_BYTES, OTHER_BYTES, NOBODYS_BYTES = 29 * GIB, 2 * GIB, 18 * MIB
 

@@ -16,7 +16,7 @@ from kvscope_events.wire.errors import DECODE_ERROR_KINDS
 from kvscope_events.wire.frame import MAGIC, FrameKind, pack_header
 from kvscope_events.wire.publisher import WirePublisher
 from kvscope_events.wire.subscriber import WireSubscriber
-from tests.events.support import SNAPSHOT, Producer, collect, eventually, frame, hello
+from tests.events.producers import SNAPSHOT, Producer, collect, eventually, frame, hello
 
 SESSION = b"hostile!"
 BASE: list[EngineEvent] = [hello(), SNAPSHOT]

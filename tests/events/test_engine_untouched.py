@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kvscope_events.wire.publisher import WirePublisher
-from tests.events.support import Producer, eventually
+from tests.events.producers import Producer, eventually
 
 NEVER_READS = """
 import sys, time, zmq

@@ -15,7 +15,7 @@ import pytest
 from kvscope_events.events import Hello, PoolSnapshot
 from kvscope_events.wire.publisher import WirePublisher
 from kvscope_events.wire.subscriber import SILENCE_NS, Taken, WireSubscriber
-from tests.events.support import Producer, collect, eventually, steps_of
+from tests.events.producers import Producer, collect, eventually, steps_of
 
 READER = """
 import sys
@@ -30,7 +30,7 @@ while True:
 ENGINE = """
 import sys, time
 from kvscope_events.wire.publisher import WirePublisher
-from tests.events.support import Producer
+from tests.events.producers import Producer
 producer = Producer()
 publisher = WirePublisher(producer.bus, sys.argv[1])
 publisher.start()

@@ -1,7 +1,7 @@
 """Content lost while a block is referenced: counted where it is told, absent where it is not."""
 
 from kvscope_events.events import ContentDropped
-from tests.exporter.support import HELLO, block_hash, families, hello, make_exporter, put, value
+from tests.exporter.page import HELLO, block_hash, families, hello, make_exporter, put, value
 
 TOTAL = "kvscope_kv_content_dropped_blocks_total"
 

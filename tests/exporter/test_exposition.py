@@ -9,8 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families as text_pars
 
 from exporter.catalogue import CATALOGUE, DEFAULT_COMPAT, metric
 from exporter.exporter import Exporter
+from tests.exporter.page import HELLO, families, make_exporter, value
 from tests.exporter.scenario import TRACE, play
-from tests.exporter.support import HELLO, families, make_exporter, value
 
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"
 GOLDEN = Path(__file__).parent / "golden" / "openmetrics.txt"

@@ -16,8 +16,8 @@ from exporter.exporter import in_process
 from exporter.web.http_server import HttpServer
 from exporter.web.metrics import metrics_app
 from kvscope_events.bus import EventBus
+from tests.exporter.page import HELLO
 from tests.exporter.scenario import STEPS, TRACE
-from tests.exporter.support import HELLO
 
 pytestmark = [pytest.mark.prometheus, pytest.mark.slow]
 

@@ -12,7 +12,7 @@ from kvscope_events.events import (
     RequestScheduled,
     SequenceAdded,
 )
-from tests.exporter.support import batch_of, ended, finished, make_exporter, put, step, value
+from tests.exporter.page import batch_of, ended, finished, make_exporter, put, step, value
 
 NEVER_RAN = {"queue_ns": None, "prefill_ns": None, "decode_ns": None}
 

@@ -13,7 +13,7 @@ from exporter.sources.wire import WireSource
 from kvscope_events.events import Batch, Hello
 from kvscope_events.wire.errors import EndpointError
 from kvscope_events.wire.publisher import WirePublisher
-from tests.events.support import Producer, eventually
+from tests.events.producers import Producer, eventually
 
 CLOCK = Clock(monotonic_ns=lambda: time.monotonic_ns() + 10**15)
 """Far from the producer's, as on another machine."""

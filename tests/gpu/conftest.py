@@ -10,7 +10,7 @@ import pytest
 
 from exporter.gpu import Cadence, GpuPoller, xids
 from tests.fakes.nvml import Simulated, build_library, compiler, h200, machine
-from tests.gpu.support import FAST, eventually
+from tests.gpu.scrapes import FAST, eventually
 
 
 @pytest.fixture(scope="session")

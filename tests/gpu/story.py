@@ -17,7 +17,7 @@ from kvscope_events.events import (
     RequestPreempted,
 )
 from tests.fakes.nvml import GIB, MIB, Simulated, h200, machine
-from tests.gpu.support import SERVER_PID, Scrapes, eventually, torch_sample
+from tests.gpu.scrapes import SERVER_PID, Scrapes, eventually, torch_sample
 
 WEIGHTS = 60 * GIB
 POOL = 57 * GIB

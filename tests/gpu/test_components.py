@@ -19,7 +19,7 @@ from exporter.gpu import (
 from kvscope_events.events import DeviceMemorySampled
 from tests.fakes.nvml import GIB, MIB, STATES, Simulated
 from tests.fakes.nvml.states import UUID
-from tests.gpu.support import SERVER_PID, Scrapes, eventually, torch_sample
+from tests.gpu.scrapes import SERVER_PID, Scrapes, eventually, torch_sample
 
 Start = Callable[..., GpuPoller]
 TEN = {

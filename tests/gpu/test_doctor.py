@@ -17,7 +17,7 @@ from exporter.gpu.visible import DEVICE_ORDER, VISIBLE_DEVICES
 from exporter.web.http_server import HttpServer
 from exporter.web.metrics import metrics_app
 from tests.fakes.nvml import GIB, STATES, Simulated, h200, machine
-from tests.gpu.support import Scrapes, eventually
+from tests.gpu.scrapes import Scrapes, eventually
 
 NOWHERE = "http://127.0.0.1:9"
 

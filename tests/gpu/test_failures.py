@@ -8,7 +8,7 @@ import pytest
 from exporter.gpu import GpuPoller
 from tests.fakes.nvml import STATES, Simulated, h200, machine
 from tests.fakes.nvml.states import UUID
-from tests.gpu.support import OWN_FAMILIES, Scrapes, eventually, torch_sample
+from tests.gpu.scrapes import OWN_FAMILIES, Scrapes, eventually, torch_sample
 
 Start = Callable[..., GpuPoller]
 

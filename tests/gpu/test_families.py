@@ -7,7 +7,7 @@ import pytest
 from exporter.catalogue import CATALOGUE
 from exporter.gpu import GpuPoller
 from tests.fakes.nvml import GIB, MIB, Simulated, State, h200, machine, mig
-from tests.gpu.support import Scrapes, eventually, torch_sample
+from tests.gpu.scrapes import Scrapes, eventually, torch_sample
 
 Start = Callable[..., GpuPoller]
 MOVES: tuple[tuple[str, dict[str, str], State, float], ...] = (

@@ -8,7 +8,7 @@ import pytest
 from exporter.gpu import GpuPoller
 from tests.fakes.nvml import GIB, STATES, Simulated, h200, l40s, machine, mig
 from tests.fakes.nvml.states import UUID
-from tests.gpu.support import OWN_FAMILIES, SERVER_PID, Scrapes, eventually, torch_sample
+from tests.gpu.scrapes import OWN_FAMILIES, SERVER_PID, Scrapes, eventually, torch_sample
 
 Start = Callable[..., GpuPoller]
 VISIBLE = "CUDA_VISIBLE_DEVICES"

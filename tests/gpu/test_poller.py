@@ -17,7 +17,7 @@ from exporter.gpu.session import Due, Session
 from exporter.gpu.xids import Xids
 from exporter.web.gpu import gpu_router
 from tests.fakes.nvml import STATES, Simulated, h200, machine
-from tests.gpu.support import OWN_FAMILIES, Scrapes, eventually
+from tests.gpu.scrapes import OWN_FAMILIES, Scrapes, eventually
 
 Start = Callable[..., GpuPoller]
 POLLS = 10_000

@@ -19,7 +19,7 @@ import typer
 from exporter.cli.app import app
 from tests.fakes.nvml import GIB, MIB, Simulated, build_library, h200, machine
 from tests.fakes.nvml.library import SONAME
-from tests.gpu.support import OWN_FAMILIES
+from tests.gpu.scrapes import OWN_FAMILIES
 from tests.repo.checkout import ROOT
 
 MAX_SCRAPE_SECONDS = 0.5
@@ -27,7 +27,7 @@ MAX_EXIT_SECONDS = 2.0
 _COMMON = """
 import json, sys, time
 from exporter.gpu import Cadence, GpuPoller
-from tests.gpu.support import Scrapes, eventually
+from tests.gpu.scrapes import Scrapes, eventually
 """
 _WEDGED = """
 poller = GpuPoller(Cadence(memory=0.05))

@@ -14,7 +14,7 @@ from engine.sizing import (
 )
 from engine.sizing.config_json import Config
 from engine.sizing.report import grid, reservations
-from tests.planning.configs import (
+from tests.sizing.configs import (
     DEEPSEEK_V2_LITE,
     GEMMA_3_4B,
     GPT_OSS_20B,

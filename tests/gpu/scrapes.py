@@ -9,7 +9,7 @@ from exporter.host_memory import HostMemory
 from exporter.machine import Machine
 from kvscope_events.bus import Subscription
 from kvscope_events.events import Batch, DeviceMemorySampled, EngineEvent
-from tests.exporter.support import hello
+from tests.exporter.page import hello
 from tests.fakes.nvml import GIB
 from tests.fakes.nvml.states import UUID
 
