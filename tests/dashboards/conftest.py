@@ -16,7 +16,7 @@ from tests.fakes.nvml import build_library, compiler
 from tests.repo.checkout import ROOT
 from tests.support.process import Process, kvscope
 from tests.support.prometheus import Prometheus
-from tests.support.server import wait_for
+from tests.support.waiting import wait_for
 
 START_SECONDS = 60.0
 _ADDRESS = r"metrics +http://([\d.:]+)/metrics"

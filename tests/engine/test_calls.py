@@ -20,7 +20,8 @@ from kvscope_events.events import (
     StepCompleted,
 )
 from tests.support.accounting import Accounting, continuation
-from tests.support.running import Running, wait_for
+from tests.support.running import Running
+from tests.support.waiting import wait_for
 
 
 @pytest.fixture

@@ -22,7 +22,8 @@ from kvscope_events.events import (
     StepCompleted,
 )
 from tests.support.accounting import continuation
-from tests.support.running import PATIENCE_SECONDS, Gate, Running, wait_for
+from tests.support.running import PATIENCE_SECONDS, Gate, Running
+from tests.support.waiting import wait_for
 
 
 @pytest.fixture

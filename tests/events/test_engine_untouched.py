@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from kvscope_events.wire.publisher import WirePublisher
-from tests.events.producers import Producer, eventually
+from tests.events.producers import Producer
+from tests.support.waiting import wait_for
 
 NEVER_READS = """
 import sys, time, zmq
@@ -133,7 +134,7 @@ def test_a_forked_child_neither_blocks_nor_takes_the_endpoint_away(endpoint: str
         time.sleep(0.01)
     assert Path(endpoint.removeprefix("ipc://")).is_socket()
     producer.step()
-    eventually(lambda: publisher.ring_bytes > 0)
+    wait_for(lambda: publisher.ring_bytes > 0)
     publisher.stop()
 
 
@@ -147,6 +148,6 @@ def test_what_cannot_be_encoded_is_left_out_and_the_rest_goes_on(
     producer.bus.emit(object())  # type: ignore[arg-type]
     producer.bus.flush()
     producer.step()
-    eventually(lambda: publisher.batches_lost == 1)
+    wait_for(lambda: publisher.batches_lost == 1)
     assert "batch 1 cannot be encoded and is left out" in caplog.text
     publisher.stop()

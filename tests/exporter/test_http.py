@@ -16,7 +16,7 @@ from exporter.web import http_server
 from exporter.web.gate import Gate
 from exporter.web.http_server import HttpServer
 from exporter.web.metrics import metrics_app, metrics_router, no_metrics_router
-from tests.support.server import wait_for
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,8 @@ from exporter.sources.wire import WireSource
 from kvscope_events.events import Batch, Hello
 from kvscope_events.wire.errors import EndpointError
 from kvscope_events.wire.publisher import WirePublisher
-from tests.events.producers import Producer, eventually
+from tests.events.producers import Producer
+from tests.support.waiting import wait_for
 
 CLOCK = Clock(monotonic_ns=lambda: time.monotonic_ns() + 10**15)
 """Far from the producer's, as on another machine."""
@@ -107,7 +108,7 @@ def test_a_new_session_that_nobody_has_taken_yet_is_not_known(
         publisher.start()
         producer.begin()
         if waits:
-            eventually(lambda: source.wait(0.05))
+            wait_for(lambda: source.wait(0.05))
             assert not source.state_known
         drain(source, 1)
         assert source.state_known

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.support.server import wait_for
+from tests.support.waiting import wait_for
 
 _CONFIG = """
 global: {{scrape_interval: 1s, scrape_timeout: 1s}}

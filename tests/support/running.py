@@ -3,7 +3,6 @@
 import itertools
 import threading
 import time
-from collections.abc import Callable
 
 from engine.block_pool import BlockPool
 from engine.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
@@ -126,10 +125,3 @@ class Running:
         while (taken := self.events.take()) is not None:
             events += taken[0].events
         return events
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.002)
