@@ -5,7 +5,7 @@ from engine.sizing.dtypes import Dtype, parse_dtype
 from engine.sizing.errors import PoolSizeError
 from engine.sizing.gpus import GPUS, find_gpu
 from engine.sizing.memory import MainMemory, MeasuredDevice
-from engine.sizing.plan import Budget, Plan, PoolMemory, Prefill, Settings
+from engine.sizing.plan import Budget, Plan, PoolMemory, Settings
 from engine.sizing.pool import Footprint, PoolSize, PoolSizer
 from engine.sizing.shape import ModelShape, shape_from_config, shape_from_numbers
 from engine.sizing.units import format_bytes, parse_bytes
@@ -26,7 +26,6 @@ __all__ = [
     "PoolSize",
     "PoolSizeError",
     "PoolSizer",
-    "Prefill",
     "Settings",
     "find_gpu",
     "format_bytes",

@@ -28,7 +28,7 @@ class Metric:
     """A key of `catalogue.GROUPS`."""
     labels: Labels = field(default_factory=lambda: dict(ENGINE))
     buckets: tuple[float, ...] = ()
-    """Of a histogram, without +Inf."""
+    """Upper bounds of a histogram, without +Inf."""
     otel_name: str = ""
     """Instrument name in OpenTelemetry; empty: not exported there."""
     aliases: tuple[str, ...] = ()

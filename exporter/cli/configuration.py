@@ -61,7 +61,7 @@ class TelemetryConfig:
 
     @property
     def reason_for_no_page(self) -> str:
-        """For those who ask for it nevertheless."""
+        """Answer to those who ask for it nevertheless."""
         if not self.log_stats:
             return "no metrics: this server runs with --disable-log-stats"
         return (

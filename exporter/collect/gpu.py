@@ -14,7 +14,7 @@ Values = dict[Key, float]
 
 
 def collect_nvml(families: Families, reading: Reading) -> Iterator[Family]:
-    """Of the poller itself: there whatever NVML does."""
+    """Families of the poller itself: there whatever NVML does."""
     last = reading.last
     yield families.single("kvscope_gpu_nvml_up", reading.sample is not None)
     if last is not None:

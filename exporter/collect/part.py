@@ -18,7 +18,7 @@ class Part(Generic[F]):
     """Parts stand or fall alone: one that raises is absent, counted, and logged once."""
 
     group: str
-    """Of its families in the catalogue; value of the label `group` of its errors."""
+    """Group of its families in the catalogue; value of the label `part` of its errors."""
     fold: type[F]
     """What it is read from; a fold that was given up takes its parts with it."""
     collect: Callable[[Families, F, Hello], Iterable[Family]]

@@ -10,7 +10,7 @@ from kvscope_events.events import Hello
 
 
 def collect_legacy_pool(families: Families, ledger: Ledger, _engine: Hello) -> Iterator[Family]:
-    """Of the pool only while its state is known."""
+    """The pool's figures only while its state is known."""
     yield families.single("vllm:cpu_cache_usage_perc", 0.0)
     if ledger.known:
         yield families.single("vllm:gpu_cache_usage_perc", ledger.active_ratio)

@@ -22,7 +22,7 @@ class Owners:
 
 
 def owners(listed: ProcessList | None, server_pids: Set[int]) -> Owners | None:
-    """Of a list of processes; None where it is not known which of them are the server's.
+    """Owners of the listed processes; None where it is not known which are the server's.
 
     server_pids: all of them must be listed. A server that is not seen where it runs is one that
     the namespace of this process hides: unknown, not 0. The empty set: it is known to be elsewhere.

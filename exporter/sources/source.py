@@ -22,7 +22,7 @@ class Source(Protocol):
 
     @property
     def session(self) -> str:
-        """Of the batch last taken. Another one than before: another producer, all begins anew."""
+        """The session of the batch last taken. A change means another producer: all begins anew."""
         ...
 
     @property

@@ -16,7 +16,7 @@ IDLE_SECONDS = 10
 MAX_CONNECTIONS = 64
 """Further connections are answered with 503: a few scrapers need one each."""
 STOP_SECONDS = 1
-"""For answers under way when the listener stops."""
+"""Time for answers under way when the server stops."""
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -3,7 +3,6 @@
 import logging
 import time
 import weakref
-from collections.abc import Iterator
 
 import pytest
 
@@ -24,15 +23,6 @@ from kvscope_events.events import (
 from tests.support.accounting import continuation
 from tests.support.running import PATIENCE_SECONDS, Gate, Running
 from tests.support.waiting import wait_for
-
-
-@pytest.fixture
-def running() -> Iterator[Running]:
-    engine = Running()
-    engine.loop.start()
-    yield engine
-    engine.runner.open.set()
-    engine.loop.shutdown(0)
 
 
 def test_a_request_gets_its_tokens_and_a_reason(running: Running) -> None:
