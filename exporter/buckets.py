@@ -10,12 +10,12 @@ from collections.abc import Iterable
 
 FIRST_TOKEN_SECONDS = (
     *(0.05, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 4, 5),
-    *(7.5, 10, 20, 30, 60, 300, 600),
+    *(7.5, 10, 30, 60, 300, 600),
 )
 """Dense around the thresholds of service levels; ends where the queue does, which is a part of it.
 """
 INTER_TOKEN_SECONDS = (
-    *(0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.5),
+    *(0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5),
     *(1, 2.5, 10, 120),
 )
 """Dense where people notice; the end is that of a preemption, which is one long sample."""
