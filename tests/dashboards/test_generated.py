@@ -32,6 +32,11 @@ def test_every_json_has_a_generator() -> None:
     assert {path.stem for path in FILES} == set(BOARDS)
 
 
+def test_every_dashboard_is_described() -> None:
+    page = (ROOT / "docs" / "dashboards.md").read_text()
+    assert not [uid for uid in BOARDS if f"../dashboards/{uid}.json" not in page]
+
+
 def test_a_dashboard_is_the_same_every_time() -> None:
     for build in BOARDS.values():
         assert as_json(build) == as_json(build)
