@@ -65,7 +65,6 @@ bench: venv ## The benchmarks (VLLM_PYTHON=... to compare with the vLLM of that 
 	$(VENV)/bin/python -m tests.benchmarks.step_growth
 	$(VENV)/bin/python -m tests.benchmarks.fold_cost
 	$(VENV)/bin/python -m tests.benchmarks.wire_cost
-	$(VENV)/bin/python -m tests.benchmarks.wire_cost
 	$(VENV)/bin/python -m tests.benchmarks.page_cost
 	$(VENV)/bin/python -m tests.benchmarks.observer_cost
 	$(VENV)/bin/python -m tests.benchmarks.gpu_cost
