@@ -10,20 +10,17 @@ from collections.abc import Iterable, Sequence
 from engine.evictor import LruEvictor
 from kvscope_events.bus import Bus
 from kvscope_events.events import (
-    AllocationCause,
     BlockHash,
     BlocksAllocated,
     BlocksCached,
     BlocksEvicted,
     BlocksReleased,
     BlocksShared,
-    EvictionCause,
     PoolCreated,
     PoolSnapshot,
     PrefixCacheReset,
-    ReleaseCause,
-    SharingCause,
 )
+from kvscope_events.vocabulary import AllocationCause, EvictionCause, ReleaseCause, SharingCause
 
 
 class OutOfBlocksError(Exception):

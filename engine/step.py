@@ -13,7 +13,8 @@ from engine.scheduler import Scheduler
 from engine.sequence import SequenceState
 from engine.step_plan import StepPlan
 from kvscope_events.bus import Bus
-from kvscope_events.events import DeviceOutOfMemory, FinishReason, StepCompleted
+from kvscope_events.events import DeviceOutOfMemory, StepCompleted
+from kvscope_events.vocabulary import FinishReason
 
 MEMORY_SAMPLE_NS = 1_000_000_000
 """Between two samples of the device's memory."""

@@ -10,9 +10,25 @@ the same number, and says so in its `Hello`. Intervals (`*_ns`) come from the pr
 clock.
 """
 
-from typing import Literal, Union, get_args
+from typing import Union, get_args
 
 import msgspec
+
+from kvscope_events.vocabulary import (
+    AllocationCause,
+    ContentCause,
+    EvictionCause,
+    FinishReason,
+    GroupKind,
+    OutOfMemoryAction,
+    PreemptionCause,
+    PreemptionMode,
+    RejectReason,
+    ReleaseCause,
+    RequestUnit,
+    ServerKind,
+    SharingCause,
+)
 
 CONTRACT_VERSION = 1
 """Grows when an older reader would misread a newer stream; new events and fields do not count."""
@@ -22,37 +38,6 @@ BlockHash = bytes
 
 With several KV cache groups the group is part of the digest.
 """
-
-ServerKind = Literal["kvscope", "vllm"]
-RequestUnit = Literal["call", "sequence"]
-GroupKind = Literal["full_attention", "sliding_window", "state"]
-AllocationCause = Literal["prefill", "decode", "cow"]
-SharingCause = Literal["prefix_hit", "cow", "pin"]
-EvictionCause = Literal["capacity", "reset", "ordered"]
-ContentCause = Literal["replaced", "moved", "invalid"]
-ReleaseCause = Literal[
-    "finished", "aborted", "preempted", "out_of_window", "cow", "unpinned", "failed_load"
-]
-PreemptionMode = Literal["recompute"]
-PreemptionCause = Literal["out_of_blocks", "out_of_memory", "reset"]
-OutOfMemoryAction = Literal["retried", "gave_up"]
-FinishReason = Literal["stop", "length", "abort", "error"]
-SizingTerm = Literal[
-    "total",
-    "requested",
-    "in_use_at_start",
-    "weights",
-    "buffers",
-    "activation_peak",
-    "non_torch",
-    "kv_pool",
-    "unclaimed",
-]
-"""Terms of a pool's size; all but the first two add up to the first.
-
-A CPU has no activation_peak and no non_torch.
-"""
-RejectReason = Literal["queue_full", "prompt_too_long", "invalid", "draining", "engine_dead"]
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, tag=True, array_like=True):

@@ -16,7 +16,7 @@ from engine.sizing.errors import PoolSizeError
 from engine.sizing.memory import MainMemory, MeasuredDevice
 from engine.sizing.rule import CPU_MEMORY_SHARE, cpu_pool_blocks, kv_budget, requested_bytes
 from engine.sizing.units import format_bytes
-from kvscope_events.events import SizingTerm
+from kvscope_events.vocabulary import SizingTerm
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from typing import get_args
 
 from exporter import buckets
 from exporter.catalogue.metric import ENGINE, Metric
-from kvscope_events.events import FinishReason, RejectReason
+from kvscope_events.vocabulary import FinishReason, RejectReason
 
 REQUESTS = (
     Metric(

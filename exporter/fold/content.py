@@ -3,7 +3,8 @@
 from typing import get_args
 
 from exporter.fold.fold import Fold
-from kvscope_events.events import ContentCause, ContentDropped
+from kvscope_events.events import ContentDropped
+from kvscope_events.vocabulary import ContentCause
 
 
 class Content(Fold):

@@ -13,13 +13,13 @@ from exporter.fold.cache import Forgotten
 from kvscope_events.events import (
     BlocksCached,
     BlocksEvicted,
-    ContentCause,
     ContentDropped,
     PoolCreated,
     PoolSnapshot,
     PrefixCacheReset,
     PrefixLookup,
 )
+from kvscope_events.vocabulary import ContentCause
 from tests.exporter.stream import batch_of, block_hash
 
 A, B, C, D = (block_hash(number) for number in range(4))

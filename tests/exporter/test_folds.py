@@ -17,11 +17,11 @@ from kvscope_events.events import (
     DeviceOutOfMemory,
     EngineEvent,
     PoolCreated,
-    ReleaseCause,
     RequestArrived,
     RequestPreempted,
     RequestResumed,
 )
+from kvscope_events.vocabulary import ReleaseCause
 from tests.exporter.stream import batch_of, block_hash, step
 
 FOLDS: tuple[Fold, ...] = (*Folds(part.fold for part in PARTS), Census())
