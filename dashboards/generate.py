@@ -6,6 +6,7 @@ from pathlib import Path
 from grafana_foundation_sdk.builders import dashboard as db
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
+from dashboards.boards.exporter import board as exporter
 from dashboards.boards.kv_pool import board as kv_pool
 from dashboards.boards.memory import board as memory
 from dashboards.boards.overview import board as overview
@@ -20,6 +21,7 @@ BOARDS: dict[str, Callable[[], db.Dashboard]] = {
     links.KV_POOL: kv_pool.build,
     links.PREFIX_CACHE: prefix_cache.build,
     links.MEMORY: memory.build,
+    links.EXPORTER: exporter.build,
     links.VLLM: vllm.build,
 }
 """Builders by uid, which is also the file's name."""

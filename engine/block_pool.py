@@ -10,19 +10,17 @@ from collections.abc import Iterable, Sequence
 from engine.evictor import LruEvictor
 from kvscope_events.bus import Bus
 from kvscope_events.events import (
-    AllocationCause,
     BlockHash,
     BlocksAllocated,
     BlocksCached,
     BlocksEvicted,
     BlocksReleased,
     BlocksShared,
-    EvictionCause,
     PoolCreated,
     PoolSnapshot,
-    ReleaseCause,
-    SharingCause,
+    PrefixCacheReset,
 )
+from kvscope_events.vocabulary import AllocationCause, EvictionCause, ReleaseCause, SharingCause
 
 
 class OutOfBlocksError(Exception):
@@ -174,6 +172,7 @@ class BlockPool:
         """Forget the content of all cached blocks; returns how many there were."""
         blocks = self._evict(len(self._evictor), "reset")
         self._free += blocks
+        self._emit(PrefixCacheReset(len(blocks)))
         return len(blocks)
 
     def snapshot(self) -> PoolSnapshot:

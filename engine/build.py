@@ -21,7 +21,7 @@ from engine.model.weights import buffer_bytes, parameter_bytes
 from engine.scheduler import Scheduler
 from engine.server.dispatch import Dispatcher
 from engine.server.requests import ServedModel
-from engine.sizing import DeviceMemory, Footprint, HostMemory, PoolSize, PoolSizer
+from engine.sizing import Footprint, MainMemory, MeasuredDevice, PoolSize, PoolSizer
 from engine.step import Step
 from engine.step_loop import StepLoop
 from kvscope_events.bus import Bus
@@ -49,7 +49,7 @@ class Engine:
 def build_engine(
     config: EngineConfig,
     bus: Bus,
-    memory: DeviceMemory | HostMemory | None = None,
+    memory: MeasuredDevice | MainMemory | None = None,
     introduction: Introduction | None = None,
 ) -> Engine:
     """Load the model and put the engine together; nothing runs yet.
@@ -130,12 +130,12 @@ def _size_pool(
     loaded: LoadedModel,
     scheduler: SchedulerConfig,
     block_size: int,
-    memory: DeviceMemory | HostMemory,
+    memory: MeasuredDevice | MainMemory,
 ) -> PoolSize:
     layout = kv_layout(loaded.model.config, block_size, loaded.model.dtype)
 
     def measure(pool_bytes: int) -> int:
-        assert not isinstance(memory, HostMemory), "a CPU's pool is not measured"
+        assert not isinstance(memory, MainMemory), "a CPU's pool is not measured"
         return activation_peak(
             loaded.model,
             memory,

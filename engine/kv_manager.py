@@ -7,7 +7,8 @@ that fails leaves no block behind that promises content it does not have.
 from engine.block_pool import BlockPool
 from engine.sequence import Sequence
 from kvscope_events.bus import Bus
-from kvscope_events.events import PrefixLookup, ReleaseCause
+from kvscope_events.events import PrefixLookup
+from kvscope_events.vocabulary import ReleaseCause
 
 
 class KVManager:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from engine.sequence import Sequence
-from kvscope_events.events import FinishReason
+from kvscope_events.vocabulary import FinishReason
 
 _FROM_BEST: tuple[FinishReason, ...] = ("stop", "length", "abort", "error")
 

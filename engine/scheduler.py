@@ -16,12 +16,8 @@ from engine.sequence import Rank, Sequence, SequenceState
 from engine.step_plan import StepPlan
 from engine.waiting_queue import WaitingQueue
 from kvscope_events.bus import Bus
-from kvscope_events.events import (
-    AllocationFailed,
-    FinishReason,
-    PreemptionCause,
-    RequestPreempted,
-)
+from kvscope_events.events import AllocationFailed, RequestPreempted
+from kvscope_events.vocabulary import FinishReason, PreemptionCause
 
 RECOVERY_STEPS = 64
 """Steps that must succeed before a budget cut by out-of-memory errors is doubled again."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from engine.hashing import PrefixHasher
-from kvscope_events.events import FinishReason
+from kvscope_events.vocabulary import FinishReason
 
 Rank = tuple[int, int]
 

@@ -7,13 +7,14 @@ import time
 from typing import NamedTuple
 
 from engine.block_pool import BlockPool
-from engine.oom import DeviceOutOfMemoryError, OutOfMemoryLog
+from engine.out_of_memory import DeviceOutOfMemoryError, OutOfMemoryLog
 from engine.runner import Runner, SampledToken
 from engine.scheduler import Scheduler
 from engine.sequence import SequenceState
 from engine.step_plan import StepPlan
 from kvscope_events.bus import Bus
-from kvscope_events.events import DeviceOutOfMemory, FinishReason, StepCompleted
+from kvscope_events.events import DeviceOutOfMemory, StepCompleted
+from kvscope_events.vocabulary import FinishReason
 
 MEMORY_SAMPLE_NS = 1_000_000_000
 """Between two samples of the device's memory."""

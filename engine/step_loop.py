@@ -18,7 +18,8 @@ from engine.request import Request
 from engine.sequence import Sequence, SequenceState
 from engine.step import Step, StepOutput
 from kvscope_events.bus import Bus
-from kvscope_events.events import FinishReason, RejectReason, RequestRejected
+from kvscope_events.events import RequestRejected
+from kvscope_events.vocabulary import FinishReason, RejectReason
 
 IDLE_TICK_SECONDS = 0.5
 """Period of an idle loop: late subscribers get their snapshot within this time."""

@@ -49,8 +49,8 @@ class _Worker:
 class Pipeline:
     """Listeners in the order given; all of them see every batch once.
 
-    `listeners` makes them: at first, and again whenever the session of the source changes or a newer
-    one was heard of, so that no state of a former producer remains.
+    `listeners` makes them: at first, and again whenever the session of the source changes, or a
+    newer one was heard of, so that no state of a former producer remains.
     """
 
     def __init__(

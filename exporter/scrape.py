@@ -29,7 +29,7 @@ class NoAnswerError(ScrapeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ScrapedPage:
     """A parsed page."""
 
     families: tuple[Family, ...]
@@ -58,7 +58,7 @@ class Page:
         return sum(found) if found else None
 
 
-def scrape(client: httpx.Client, url: str, timeout: float = TIMEOUT_SECONDS) -> Page:
+def scrape(client: httpx.Client, url: str, timeout: float = TIMEOUT_SECONDS) -> ScrapedPage:
     """Fetch and parse a page within `timeout` seconds. Raises ScrapeError."""
     try:
         body, content_type = _fetch(client, url, time.monotonic() + timeout)
@@ -67,12 +67,12 @@ def scrape(client: httpx.Client, url: str, timeout: float = TIMEOUT_SECONDS) -> 
     return parse_page(body, content_type, url)
 
 
-def parse_page(body: bytes, content_type: str, url: str) -> Page:
+def parse_page(body: bytes, content_type: str, url: str) -> ScrapedPage:
     """Parse as strict OpenMetrics where the content type names it, else as text; ScrapeError."""
     strict = content_type.startswith(_OPENMETRICS)
     parse = openmetrics if strict else text
     try:
-        return Page(tuple(parse(body.decode())), strict)
+        return ScrapedPage(tuple(parse(body.decode())), strict)
     except ValueError as error:  # also what is not UTF-8
         raise ScrapeError(f"{url} cannot be parsed: {error}") from error
 

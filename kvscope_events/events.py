@@ -10,7 +10,7 @@ request of its own, with the same number, and declares it in its `Hello` (`reque
 Intervals (`*_ns`) come from the producer's monotonic clock.
 """
 
-from typing import Annotated, Literal, Union, get_args
+from typing import Annotated, Union, get_args
 
 import msgspec
 
@@ -25,6 +25,21 @@ from kvscope_events.limits import (
     Terms,
     TraceId,
 )
+from kvscope_events.vocabulary import (
+    AllocationCause,
+    ContentCause,
+    EvictionCause,
+    FinishReason,
+    GroupKind,
+    OutOfMemoryAction,
+    PreemptionCause,
+    PreemptionMode,
+    RejectReason,
+    ReleaseCause,
+    RequestUnit,
+    ServerKind,
+    SharingCause,
+)
 
 CONTRACT_VERSION = 1
 """Grows when an older reader would misread a newer stream; new events and fields do not need it."""
@@ -34,37 +49,6 @@ BlockHash = Hash
 
 With several KV cache groups the group is part of the digest.
 """
-
-ServerKind = Literal["kvscope", "vllm"]
-RequestUnit = Literal["call", "sequence"]
-GroupKind = Literal["full_attention", "sliding_window", "state"]
-AllocationCause = Literal["prefill", "decode", "cow"]
-SharingCause = Literal["prefix_hit", "cow", "pin"]
-EvictionCause = Literal["capacity", "reset", "ordered"]
-ContentCause = Literal["replaced", "moved", "invalid"]
-ReleaseCause = Literal[
-    "finished", "aborted", "preempted", "out_of_window", "cow", "unpinned", "failed_load"
-]
-PreemptionMode = Literal["recompute"]
-PreemptionCause = Literal["out_of_blocks", "out_of_memory", "reset"]
-OutOfMemoryAction = Literal["retried", "gave_up"]
-FinishReason = Literal["stop", "length", "abort", "error"]
-SizingTerm = Literal[
-    "total",
-    "requested",
-    "in_use_at_start",
-    "weights",
-    "buffers",
-    "activation_peak",
-    "non_torch",
-    "kv_pool",
-    "unclaimed",
-]
-"""Terms of a pool's size; all but the first two add up to the first.
-
-A CPU has no activation_peak and no non_torch.
-"""
-RejectReason = Literal["queue_full", "prompt_too_long", "invalid", "draining", "engine_dead"]
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, tag=True, array_like=True):
@@ -203,6 +187,12 @@ class BlocksEvicted(Event, frozen=True):
     blocks: list[int]
     hashes: list[BlockHash]
     cause: EvictionCause
+
+
+class PrefixCacheReset(Event, frozen=True):
+    """Somebody had the prefix cache forget all that it held; BlocksEvicted names it, if any."""
+
+    blocks: int  # cached blocks that lost their content
 
 
 class ContentDropped(Event, frozen=True):
@@ -386,6 +376,7 @@ EngineEvent = Union[  # noqa: UP007  # a tuple of types in Python 3.10, too
     SequenceFinished,
     RequestFinished,
     StepCompleted,
+    PrefixCacheReset,
 ]
 
 EVENT_NAMES: tuple[str, ...] = tuple(event.__name__ for event in get_args(EngineEvent))

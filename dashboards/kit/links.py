@@ -10,11 +10,12 @@ from monitoring.addresses import RUNBOOKS
 
 SOURCE = common.DataSourceRef(type_val="prometheus", uid="${datasource}")
 
-OVERVIEW, KV_POOL, PREFIX_CACHE, MEMORY, VLLM = (
+OVERVIEW, KV_POOL, PREFIX_CACHE, MEMORY, EXPORTER, VLLM = (
     "kvscope-overview",
     "kvscope-kv-pool",
     "kvscope-prefix-cache",
     "kvscope-memory",
+    "kvscope-exporter",
     "kvscope-vllm",
 )
 """Fixed uids, since bookmarks, alerts and links depend on them."""

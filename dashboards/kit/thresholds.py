@@ -99,6 +99,12 @@ beyond five, batches are dropped."""
 READY = {0: ("loading", ORANGE), 1: ("ready", GREEN)}
 """Texts and colours for the values of kvscope_engine_ready."""
 
+HEARD = {0: ("not heard", RED), 1: ("heard", GREEN)}
+"""Meanings of kvscope_source_up."""
+
+KNOWN = {0: ("unknown", ORANGE), 1: ("known", GREEN)}
+"""Meanings of kvscope_source_state_known: batches were lost, or the first snapshot has not come."""
+
 BLOCK_COLOURS = {
     "active": "blue",
     "cached": "light-blue",

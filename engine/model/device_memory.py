@@ -4,7 +4,7 @@ import gc
 
 import torch
 
-from engine.sizing import DeviceMemory, HostMemory
+from engine.sizing import MainMemory, MeasuredDevice
 
 
 class CudaMemory:
@@ -35,6 +35,6 @@ class CudaMemory:
         torch.cuda.empty_cache()
 
 
-def memory_of(device: torch.device) -> DeviceMemory | HostMemory:
+def memory_of(device: torch.device) -> MeasuredDevice | MainMemory:
     """The meter for this device."""
-    return HostMemory() if device.type == "cpu" else CudaMemory(device)
+    return MainMemory() if device.type == "cpu" else CudaMemory(device)

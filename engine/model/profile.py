@@ -14,9 +14,9 @@ from transformers import PreTrainedModel
 from engine.config import SchedulerConfig
 from engine.hashing import PrefixHasher
 from engine.model.runner import ModelRunner
-from engine.oom import DeviceOutOfMemoryError
+from engine.out_of_memory import DeviceOutOfMemoryError
 from engine.sequence import SamplingParams, Sequence
-from engine.sizing import DeviceMemory, PoolSizeError, format_bytes
+from engine.sizing import MeasuredDevice, PoolSizeError, format_bytes
 from engine.step_plan import ScheduledSequence, StepPlan
 
 Spans = list[tuple[int, int]]
@@ -28,7 +28,7 @@ _SAMPLING = SamplingParams(max_tokens=1, temperature=1.0, top_p=0.9)
 
 def activation_peak(
     model: PreTrainedModel,
-    memory: DeviceMemory,
+    memory: MeasuredDevice,
     scheduler: SchedulerConfig,
     *,
     block_size: int,
@@ -69,7 +69,7 @@ def _batches(scheduler: SchedulerConfig, pool_tokens: int) -> dict[str, Spans]:
     }
 
 
-def _peak(model: PreTrainedModel, memory: DeviceMemory, spans: Spans, block_size: int) -> int:
+def _peak(model: PreTrainedModel, memory: MeasuredDevice, spans: Spans, block_size: int) -> int:
     rows: list[ScheduledSequence] = []
     num_blocks = 1
     for start, count in spans:

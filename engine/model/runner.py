@@ -9,9 +9,9 @@ from engine.model.attention.interface import PagedStep, paged_step
 from engine.model.attention.torch_backend import TorchAttention
 from engine.model.kv_cache import KVCache, KVLayout, kv_layout
 from engine.model.memory_report import MemoryReporter
-from engine.model.oom import device_out_of_memory
 from engine.model.sampler import Sampler
 from engine.model.step_batch import StepBatch
+from engine.model.torch_errors import device_out_of_memory
 from engine.model.weights import weight_bytes
 from engine.runner import SampledToken
 from engine.step_plan import ScheduledSequence, StepPlan

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 
 from engine.server.protocol import FieldError
 from engine.step_loop import EngineUnavailableError, QueueFullError
-from kvscope_events.events import RejectReason
+from kvscope_events.vocabulary import RejectReason
 
 RETRY_AFTER_SECONDS = 1
 

@@ -8,7 +8,7 @@ from engine.runner import SampledToken
 from engine.sequence import Sequence
 from engine.server.dispatch import Dispatcher
 from engine.server.stop_strings import StopStrings
-from kvscope_events.events import FinishReason
+from kvscope_events.vocabulary import FinishReason
 
 
 class GenerationError(Exception):

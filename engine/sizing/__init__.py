@@ -4,8 +4,8 @@ from engine.sizing.config_json import ConfigError, read_config
 from engine.sizing.dtypes import Dtype, parse_dtype
 from engine.sizing.errors import PoolSizeError
 from engine.sizing.gpus import GPUS, find_gpu
-from engine.sizing.memory import DeviceMemory, HostMemory
-from engine.sizing.plan import Budget, Memory, Plan, Prefill, Settings
+from engine.sizing.memory import MainMemory, MeasuredDevice
+from engine.sizing.plan import Budget, Plan, PoolMemory, Settings
 from engine.sizing.pool import Footprint, PoolSize, PoolSizer
 from engine.sizing.shape import ModelShape, shape_from_config, shape_from_numbers
 from engine.sizing.units import format_bytes, parse_bytes
@@ -15,18 +15,17 @@ __all__ = [
     "GPUS",
     "Budget",
     "ConfigError",
-    "DeviceMemory",
     "Dtype",
     "Footprint",
-    "HostMemory",
-    "Memory",
+    "MainMemory",
+    "MeasuredDevice",
     "ModelShape",
     "Parameters",
     "Plan",
+    "PoolMemory",
     "PoolSize",
     "PoolSizeError",
     "PoolSizer",
-    "Prefill",
     "Settings",
     "find_gpu",
     "format_bytes",

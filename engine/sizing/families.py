@@ -1,7 +1,7 @@
 """How each model type differs from Llama, as data: its weights and its defaults.
 
 `defaults` are those of transformers' configuration class where published config.json files rely on
-them. tests/planning compares every row with the modules that transformers builds.
+them. tests/sizing compares every row with the modules that transformers builds.
 """
 
 from collections.abc import Mapping

@@ -7,7 +7,7 @@ from typing import Protocol
 from engine.sizing.errors import PoolSizeError
 
 
-class DeviceMemory(Protocol):
+class MeasuredDevice(Protocol):
     """A device whose memory can be measured. Bytes."""
 
     def total(self) -> int:
@@ -34,7 +34,7 @@ class DeviceMemory(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class HostMemory:
+class MainMemory:
     """The machine's own memory, as its kernel reports it."""
 
     meminfo: Path = Path("/proc/meminfo")

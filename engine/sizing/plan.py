@@ -13,7 +13,7 @@ Prefill = Literal["chunked", "whole"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class PoolMemory:
     """The memory for the pool: at most one of the first three; none: no pool is sized."""
 
     total: int | None = None
@@ -73,7 +73,7 @@ class Plan:
 
     shape: ModelShape
     settings: Settings
-    memory: Memory
+    memory: PoolMemory
 
     def __post_init__(self) -> None:
         if not self.bytes_per_token:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 from engine.config import CacheConfig, SchedulerConfig
 from engine.sizing.errors import PoolSizeError
-from engine.sizing.memory import DeviceMemory, HostMemory
+from engine.sizing.memory import MainMemory, MeasuredDevice
 from engine.sizing.rule import CPU_MEMORY_SHARE, cpu_pool_blocks, kv_budget, requested_bytes
 from engine.sizing.units import format_bytes
-from kvscope_events.events import SizingTerm
+from kvscope_events.vocabulary import SizingTerm
 
 logger = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class PoolSize:
 class PoolSizer:
     """Sizes one pool. Create it before the model is loaded: memory in use by then is not ours."""
 
-    def __init__(self, cache: CacheConfig, memory: DeviceMemory | HostMemory) -> None:
+    def __init__(self, cache: CacheConfig, memory: MeasuredDevice | MainMemory) -> None:
         """Raises PoolSizeError if a device has less free than the share asks for."""
         self._cache = cache
         self._memory = memory
@@ -87,7 +87,7 @@ class PoolSizer:
         self._free_at_start = memory.free()
         self._requested = requested_bytes(self._total, cache.gpu_memory_utilization)
         configured = cache.num_gpu_blocks_override or cache.kv_cache_memory_bytes
-        if isinstance(memory, HostMemory) or configured or self._free_at_start >= self._requested:
+        if isinstance(memory, MainMemory) or configured or self._free_at_start >= self._requested:
             return
         raise PoolSizeError(
             f"--gpu-memory-utilization {cache.gpu_memory_utilization} asks for "
@@ -112,7 +112,7 @@ class PoolSizer:
         terms: Terms = {}
         configured = self._configured(bytes_per_block)
         peak = 0
-        if not isinstance(self._memory, HostMemory):
+        if not isinstance(self._memory, MainMemory):
             # For a configured size, too: the headroom is compared with the peak of a step.
             free = self._memory.free()
             peak = measure(
@@ -121,7 +121,7 @@ class PoolSizer:
             self._memory.trim()
         if configured is not None:
             blocks, rule = configured
-        elif isinstance(self._memory, HostMemory):
+        elif isinstance(self._memory, MainMemory):
             useful = scheduler.max_num_seqs * needed
             free = self._memory.free()
             blocks = cpu_pool_blocks(free, bytes_per_block, useful)
@@ -167,7 +167,7 @@ class PoolSizer:
             "unclaimed": self._total - in_use - footprint.weights - footprint.buffers - pool,
         }
 
-    def _device_terms(self, footprint: Footprint, memory: DeviceMemory, peak: int) -> Terms:
+    def _device_terms(self, footprint: Footprint, memory: MeasuredDevice, peak: int) -> Terms:
         weights, buffers = footprint.weights, footprint.buffers
         taken = self._free_at_start - memory.free()
         non_torch = taken - weights - buffers

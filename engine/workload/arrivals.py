@@ -9,7 +9,7 @@ from itertools import repeat
 from engine.workload.lane import Lane
 from engine.workload.mooncake import read_trace
 from engine.workload.report import Tally
-from engine.workload.scenarios import COMPLETIONS, Job, Source
+from engine.workload.scenarios import COMPLETIONS, Job, JobSource
 from engine.workload.spec import LoadSpec, Scenario
 from engine.workload.tokens import BlockTokens
 
@@ -42,7 +42,7 @@ def level_of(spec: LoadSpec) -> Level:
             return lambda seconds: 1.0
 
 
-async def closed_loop(spec: LoadSpec, lane: Lane, source: Source) -> None:
+async def closed_loop(spec: LoadSpec, lane: Lane, source: JobSource) -> None:
     """Keeps as many requests in flight as the level allows, at least one."""
     level = level_of(spec)
     for _ in _counted(spec.num_requests):
@@ -50,7 +50,7 @@ async def closed_loop(spec: LoadSpec, lane: Lane, source: Source) -> None:
         lane.launch(source.next_job())
 
 
-async def open_loop(spec: LoadSpec, lane: Lane, source: Source, tally: Tally) -> None:
+async def open_loop(spec: LoadSpec, lane: Lane, source: JobSource, tally: Tally) -> None:
     """Poisson arrivals at `rate` times the level; one that finds the lane full is shed.
 
     Drawn at the full rate and thinned to the level: exact for a rate that changes.

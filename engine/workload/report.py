@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 
 from engine.workload.client import Exchange
 from engine.workload.counters import HitRate
-from engine.workload.histogram import Histogram, Summary
+from engine.workload.distribution import Distribution, Summary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,10 +118,10 @@ class Tally:
         self.prompt_tokens: int | None = None
         self.output_tokens = 0
         self.output_tokens_counted = True
-        self.ttft = Histogram()
-        self.tpot = Histogram()
-        self.itl = Histogram()
-        self.e2e = Histogram()
+        self.ttft = Distribution()
+        self.tpot = Distribution()
+        self.itl = Distribution()
+        self.e2e = Distribution()
         self._cached_of: int | None = None
         self._cached = 0
 

@@ -14,7 +14,7 @@ from engine.workload.counters import Counters, CountersError, read_counters
 from engine.workload.lane import LOST_AFTER_SECONDS, Lane
 from engine.workload.mooncake import read_trace
 from engine.workload.report import Progress, Report, Tally
-from engine.workload.scenarios import USUAL_CONTEXT, Source, make_source
+from engine.workload.scenarios import USUAL_CONTEXT, JobSource, make_source
 from engine.workload.server import Server, discover, measure_text
 from engine.workload.spec import LoadSpec, Scenario
 from engine.workload.text import TextCost
@@ -155,7 +155,7 @@ def _check_trace(spec: LoadSpec) -> int | None:
 
 async def _make_source(
     http: httpx.AsyncClient, spec: LoadSpec, server: Server, notes: list[str]
-) -> Source | None:
+) -> JobSource | None:
     """None: the scenario is a trace."""
     if spec.scenario is Scenario.TRACE:
         return None

@@ -47,7 +47,7 @@ class Job:
     """Called once at its end; None: it failed."""
 
 
-class Source(Protocol):
+class JobSource(Protocol):
     """An endless supply of jobs."""
 
     def next_job(self) -> Job: ...
@@ -81,7 +81,7 @@ _SHAPES = {
 }
 
 
-def make_source(spec: LoadSpec, context: int, cost: TextCost) -> Source:
+def make_source(spec: LoadSpec, context: int, cost: TextCost) -> JobSource:
     """The source of every scenario but `trace`.
 
     Raises ValueError if `context` (max_model_len) leaves no room for prompts beside the replies.
@@ -219,7 +219,7 @@ class Mix:
 
     def __init__(self, spec: LoadSpec, room: int, cost: TextCost) -> None:
         self._rng = random.Random(f"{spec.seed}/mix")
-        self._sources: tuple[Source, ...] = (
+        self._sources: tuple[JobSource, ...] = (
             Conversations(_CHAT, spec, room, cost),
             Conversations(_AGENT, spec, room, cost),
             DocumentQuestions(spec, room),

@@ -5,7 +5,7 @@ from rich.table import Table
 from rich.text import Text
 
 from engine.workload.counters import HitRate
-from engine.workload.histogram import Summary
+from engine.workload.distribution import Summary
 from engine.workload.report import Report
 
 _MILLISECONDS = 1000

@@ -2,15 +2,16 @@
 
 from difflib import get_close_matches
 
+from exporter.catalogue.content import CONTENT
 from exporter.catalogue.device_memory import DEVICE_MEMORY
 from exporter.catalogue.exhaustion import EXHAUSTION
 from exporter.catalogue.gpu import GPU
 from exporter.catalogue.host import HOST
-from exporter.catalogue.metric import Kind, Labels, Metric
-from exporter.catalogue.observation import DECODE_ERRORS, SELF
+from exporter.catalogue.metric import Metric
+from exporter.catalogue.observation import SELF
 from exporter.catalogue.pool import POOL
 from exporter.catalogue.preemption import PREEMPTION
-from exporter.catalogue.prefix import MISS_CAUSES, PHASES, PREFIX
+from exporter.catalogue.prefix import MISS_CAUSES, PREFIX
 from exporter.catalogue.requests import REQUESTS
 from exporter.catalogue.sizing import SIZING
 from exporter.catalogue.vllm import VLLM
@@ -19,13 +20,9 @@ from exporter.catalogue.vllm_legacy import VLLM_LEGACY
 __all__ = [
     "CATALOGUE",
     "COMPAT_SETS",
-    "DECODE_ERRORS",
     "DEFAULT_COMPAT",
     "GROUPS",
     "MISS_CAUSES",
-    "PHASES",
-    "Kind",
-    "Labels",
     "Metric",
     "metric",
     "name",
@@ -33,6 +30,7 @@ __all__ = [
 
 CATALOGUE = (
     *POOL,
+    *CONTENT,
     *SIZING,
     *PREFIX,
     *REQUESTS,

@@ -3,7 +3,7 @@
 from typing import get_args
 
 from exporter.catalogue.metric import DEVICE, ENGINE, Metric
-from kvscope_events.events import OutOfMemoryAction
+from kvscope_events.vocabulary import OutOfMemoryAction
 
 _SAMPLED = ("DeviceMemorySampled",)
 

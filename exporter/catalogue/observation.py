@@ -9,9 +9,7 @@ from typing import get_args
 from exporter.catalogue.metric import ENGINE, Kind, Labels, Metric
 from exporter.sources.source import SourceKind
 from kvscope_events.events import EVENT_NAMES
-
-DECODE_ERRORS = ("unknown_event", "malformed", "too_large", "contract", "second_publisher")
-"""Kinds of errors in a frame or an event from another process."""
+from kvscope_events.wire.errors import DECODE_ERROR_KINDS
 
 _STREAM: Labels = {**ENGINE, "source": get_args(SourceKind), "endpoint": None}
 
@@ -74,7 +72,7 @@ SELF = (
         "second publisher on the endpoint.",
         kind="counter",
         unit="errors",
-        labels={"kind": DECODE_ERRORS},
+        labels={"kind": DECODE_ERROR_KINDS},
     ),
     _stream(
         "fold_seconds_total",

@@ -3,7 +3,7 @@
 from typing import get_args
 
 from exporter.catalogue.metric import ENGINE, Metric
-from kvscope_events.events import AllocationCause, EvictionCause, ReleaseCause
+from kvscope_events.vocabulary import AllocationCause, EvictionCause, ReleaseCause
 
 STATE_EVENTS = (
     "PoolCreated",

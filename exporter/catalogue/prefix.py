@@ -76,4 +76,14 @@ PREFIX = (
         aliases=("trtllm_kv_cache_missed_blocks_total",),
         events=("PrefixLookup", "PoolCreated", "BlocksCached", "BlocksEvicted"),
     ),
+    Metric(
+        name="kvscope_prefix_cache_resets_total",
+        kind="counter",
+        help="Times that somebody had the prefix cache forget all that it held: the hit ratio "
+        "falls afterwards, though neither the pool nor the load has changed.",
+        unit="resets",
+        group="prefix",
+        otel_name="kvscope.prefix_cache.resets",
+        events=("PrefixCacheReset", "PrefixLookup"),  # without a prefix cache there are no resets
+    ),
 )

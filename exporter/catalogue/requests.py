@@ -4,7 +4,7 @@ from typing import get_args
 
 from exporter import buckets
 from exporter.catalogue.metric import ENGINE, Metric
-from kvscope_events.events import FinishReason, RejectReason
+from kvscope_events.vocabulary import FinishReason, RejectReason
 
 REQUESTS = (
     Metric(
@@ -31,6 +31,20 @@ REQUESTS = (
             "RequestArrived",
             "RequestScheduled",
             "RequestFinished",
+        ),
+    ),
+    Metric(
+        name="kvscope_sequences",
+        kind="gauge",
+        help="Sequences in the engine by state: continuations of requests, of which one with n > 1 "
+        "has several. What the engine's limit of sequences counts.",
+        unit="sequences",
+        group="requests",
+        labels={**ENGINE, "state": ("waiting", "running")},
+        otel_name="kvscope.sequences",
+        events=(
+            *("StepCompleted", "SequenceAdded", "SequenceFinished"),
+            *("RequestPreempted", "RequestResumed"),
         ),
     ),
     Metric(

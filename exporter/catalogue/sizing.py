@@ -3,7 +3,7 @@
 from typing import get_args
 
 from exporter.catalogue.metric import ENGINE, Metric
-from kvscope_events.events import SizingTerm
+from kvscope_events.vocabulary import SizingTerm
 
 SIZING_PARTS = tuple(term for term in get_args(SizingTerm) if term not in ("total", "requested"))
 """Terms that add up to the total."""

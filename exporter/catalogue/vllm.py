@@ -8,7 +8,7 @@ from typing import get_args
 from exporter import buckets
 from exporter.catalogue.metric import ENGINE, Metric
 from exporter.catalogue.pool import STATE_EVENTS
-from kvscope_events.events import FinishReason
+from kvscope_events.vocabulary import FinishReason
 
 
 def _request_seconds(name: str, help: str) -> Metric:

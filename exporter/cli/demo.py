@@ -15,7 +15,7 @@ from exporter.catalogue import DEFAULT_COMPAT
 from exporter.cli.configuration import ListenConfig, TelemetryConfig
 from exporter.cli.output import configure_logging
 from exporter.cli.server_options import Host, Port
-from exporter.scrape import Page, ScrapeError, scrape
+from exporter.scrape import ScrapedPage, ScrapeError, scrape
 
 if TYPE_CHECKING:
     from exporter.cli.run import AppServer
@@ -151,7 +151,7 @@ def _status(client: httpx.Client, url: str) -> str:
     return status_line(page)
 
 
-def status_line(page: Page) -> str:
+def status_line(page: ScrapedPage) -> str:
     """Pool and requests on a page, in one line. Raises KeyError for a renamed metric."""
 
     def value(name: str, **labels: str) -> float:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from engine.config import EngineConfig
     from engine.introduction import Introduction
 
-_LOGGER = logging.getLogger("kvscope")
+logger = logging.getLogger("kvscope")
 
 OnReady = Callable[[str, AppServer], None]
 """Called with the base URL once the API answers."""
@@ -62,7 +62,7 @@ def run_engine(
             )
             stack.callback(metrics.stop)
             metrics_url = f"{url_of(listen.metrics_host, metrics.port)}/metrics"
-        _LOGGER.info("loading %s at %s; metrics: %s", config.model.name, url, metrics_url)
+        logger.info("loading %s at %s; metrics: %s", config.model.name, url, metrics_url)
         startup = _Startup(config, listen, observed, url, on_ready)
         try:
             startup.server.run_until_end(listener, ending)
@@ -71,7 +71,7 @@ def run_engine(
     startup.raise_failure()
     if startup.loading.running:
         leave_at_once()
-    _LOGGER.info("stopped")
+    logger.info("stopped")
 
 
 class _Startup:
@@ -139,7 +139,7 @@ class _Startup:
         self.server.drain = engine.loop.shutdown
         engine.loop.start()
         self._gate.open(app)
-        _LOGGER.info("serving %s at %s/v1", engine.served.name, self._url)
+        logger.info("serving %s at %s/v1", engine.served.name, self._url)
         if self._on_ready is not None:
             self._on_ready(self._url, self.server)
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from starlette.types import ASGIApp
 
 from exporter.cli.output import fail
-from exporter.web.listener import Listener, bind
+from exporter.web.http_server import HttpServer, bind
 
 
 @contextmanager
@@ -23,10 +23,10 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
         yield listener
 
 
-def metrics_listener(app: ASGIApp, host: str, port: int) -> Listener:
+def metrics_listener(app: ASGIApp, host: str, port: int) -> HttpServer:
     """Serve the app on --metrics-port. Raises typer.Exit(2)."""
     try:
-        return Listener(app, host, port)
+        return HttpServer(app, host, port)
     except OSError as error:
         raise fail(
             f"cannot listen on {host}:{port} for metrics ({error.strerror}): "

@@ -13,10 +13,10 @@ from engine.config import DEFAULT_MAX_NUM_BATCHED_TOKENS, CacheConfig, EngineCon
 from engine.sizing import (
     ConfigError,
     Dtype,
-    Memory,
     ModelShape,
     Parameters,
     Plan,
+    PoolMemory,
     Settings,
     find_gpu,
     parse_bytes,
@@ -89,7 +89,7 @@ def plan(
             window_aware=window_aware,
             activations=None if activation_memory is None else parse_bytes(activation_memory),
         )
-        memory = Memory(
+        memory = PoolMemory(
             total=_total(gpu, gpu_memory),
             pool=None if kv_cache_memory_bytes is None else parse_bytes(kv_cache_memory_bytes),
             free_host=None if host_memory is None else parse_bytes(host_memory),

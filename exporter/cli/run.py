@@ -11,14 +11,14 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from exporter.cli.signals import Ending
-from exporter.web.listener import ImpatientProtocol
+from exporter.web.http_server import ImpatientProtocol
 
 FORCED_SECONDS = 1.0
 """Time for aborted requests to send their last chunk, after a second Ctrl-C."""
 STALLED_CLIENT_SECONDS = 5
 """Time for clients to read the rest after the drain; then their connections are cut."""
 
-_LOGGER = logging.getLogger("kvscope")
+logger = logging.getLogger("kvscope")
 
 Drain = Callable[[float], None]
 """Ends the requests under way; blocks for at most the given seconds."""
@@ -50,7 +50,7 @@ class AppServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if self.drain is not None:
-            _LOGGER.info("stopping: up to %g s for requests under way", self._drain_seconds)
+            logger.info("stopping: up to %g s for requests under way", self._drain_seconds)
             self._drain_aside(self._drain_seconds)
         await super().shutdown(sockets)
         if self.force_exit:  # a second Ctrl-C; uvicorn would leave all that follows out

@@ -19,7 +19,7 @@ DEFAULT_PORT = 8010
 """Not 9400, where NVIDIA's DCGM exporter listens."""
 
 _LISTEN = ListenConfig()
-_LOGGER = logging.getLogger("kvscope")
+logger = logging.getLogger("kvscope")
 
 
 def sidecar(
@@ -94,9 +94,9 @@ def _run(
             app.include_router(gpu_router(poller))
         url = url_of(host, listener.getsockname()[1])
         watched.start()
-        _LOGGER.info("watching %s; targets: %s/targets", ", ".join(servers), url)
+        logger.info("watching %s; targets: %s/targets", ", ".join(servers), url)
         try:
             AppServer(app).run_until_end(listener, ending)
         finally:
             watched.stop()
-    _LOGGER.info("stopped")
+    logger.info("stopped")

@@ -19,7 +19,7 @@ from kvscope_events.bus import EventBus, NullBus
 AUTO = "auto"
 """Value of --event-endpoint for a socket in the run directory."""
 
-_LOGGER = logging.getLogger("kvscope")
+logger = logging.getLogger("kvscope")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +67,7 @@ def _publishing(bus: EventBus, endpoint: str, name: str) -> Iterator[None]:
     except EndpointError as error:
         raise fail(f"--event-endpoint: {error}") from None
     publisher.start()
-    _LOGGER.info("events: %s", publisher.address)
+    logger.info("events: %s", publisher.address)
     try:
         yield
     finally:

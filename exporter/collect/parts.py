@@ -4,6 +4,7 @@ from collections.abc import Collection
 from typing import Any
 
 from exporter.catalogue import COMPAT_SETS
+from exporter.collect.content import collect_content
 from exporter.collect.device_memory import collect_out_of_memory
 from exporter.collect.exhaustion import collect_exhaustion
 from exporter.collect.part import Part
@@ -43,12 +44,14 @@ from exporter.fold import (
     Steps,
     Vllm,
 )
+from exporter.fold.content import Content
 
 PARTS: tuple[Part[Any], ...] = (
     Part("requests", Introduction, collect_ready),
     Part("pool", Ledger, collect_pool),
     Part("pool", Ledger, collect_sizing),
     Part("pool", Churn, collect_churn),
+    Part("pool", Content, collect_content),
     Part("prefix", Cache, collect_prefix),
     Part("requests", Requests, collect_requests),
     Part("requests", Latency, collect_latency),

@@ -16,3 +16,4 @@ def collect_prefix(families: Families, cache: Cache, _engine: Hello) -> Iterator
     yield families.column("kvscope_prefix_cache_queried_blocks_total", cache.queried_blocks)
     yield families.column("kvscope_prefix_cache_hit_blocks_total", cache.hit_blocks)
     yield families.column("kvscope_prefix_cache_missed_blocks_total", cache.missed_blocks)
+    yield families.single("kvscope_prefix_cache_resets_total", cache.resets)

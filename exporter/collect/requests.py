@@ -18,6 +18,10 @@ def collect_requests(families: Families, requests: Requests, _engine: Hello) -> 
         yield families.column(
             "kvscope_requests", {"waiting": requests.waiting, "running": requests.running}
         )
+        yield families.column(
+            "kvscope_sequences",
+            {"waiting": requests.sequences_waiting, "running": requests.sequences_running},
+        )
     if requests.waiting_known:
         since_ns = requests.oldest_since_ns
         waited = 0.0 if since_ns is None else families.age(since_ns)

@@ -7,7 +7,7 @@ from exporter.fold.device_memory import DeviceMemory, TimedSample
 from exporter.fold.exhaustion import Exhaustion
 from exporter.fold.fold import Fold
 from exporter.fold.folds import Folds
-from exporter.fold.histogram import Bucket, Exemplar, Histogram
+from exporter.fold.histogram import Exemplar, Histogram
 from exporter.fold.introduction import Introduction
 from exporter.fold.latency import Latency
 from exporter.fold.ledger import Ledger
@@ -17,7 +17,6 @@ from exporter.fold.steps import Steps
 from exporter.fold.vllm import Vllm
 
 __all__ = [
-    "Bucket",
     "Cache",
     "Census",
     "Churn",

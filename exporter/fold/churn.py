@@ -3,15 +3,8 @@
 from typing import get_args
 
 from exporter.fold.fold import Fold
-from kvscope_events.events import (
-    AllocationCause,
-    AllocationFailed,
-    BlocksAllocated,
-    BlocksEvicted,
-    BlocksReleased,
-    EvictionCause,
-    ReleaseCause,
-)
+from kvscope_events.events import AllocationFailed, BlocksAllocated, BlocksEvicted, BlocksReleased
+from kvscope_events.vocabulary import AllocationCause, EvictionCause, ReleaseCause
 
 
 class Churn(Fold):

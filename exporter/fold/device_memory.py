@@ -7,11 +7,8 @@ from collections import deque
 from typing import NamedTuple, get_args
 
 from exporter.fold.fold import Fold
-from kvscope_events.events import (
-    DeviceMemorySampled,
-    DeviceOutOfMemory,
-    OutOfMemoryAction,
-)
+from kvscope_events.events import DeviceMemorySampled, DeviceOutOfMemory
+from kvscope_events.vocabulary import OutOfMemoryAction
 
 HISTORY = 16
 """Samples kept per device: longer than NVML's process list is old."""

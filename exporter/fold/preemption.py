@@ -4,12 +4,8 @@ from itertools import product
 from typing import get_args
 
 from exporter.fold.fold import Fold
-from kvscope_events.events import (
-    PreemptionCause,
-    PreemptionMode,
-    RequestPreempted,
-    RequestResumed,
-)
+from kvscope_events.events import RequestPreempted, RequestResumed
+from kvscope_events.vocabulary import PreemptionCause, PreemptionMode
 
 
 class Preemption(Fold):

@@ -8,9 +8,7 @@ from typing import get_args
 
 from exporter.fold.fold import Fold
 from kvscope_events.events import (
-    FinishReason,
     PoolCreated,
-    RejectReason,
     RequestArrived,
     RequestFinished,
     RequestPreempted,
@@ -21,6 +19,7 @@ from kvscope_events.events import (
     SequenceFinished,
     StepCompleted,
 )
+from kvscope_events.vocabulary import FinishReason, RejectReason
 
 
 class Requests(Fold):

@@ -9,7 +9,6 @@ from exporter import buckets
 from exporter.fold.fold import Fold
 from exporter.fold.histogram import Histogram
 from kvscope_events.events import (
-    FinishReason,
     FirstToken,
     PoolCreated,
     PoolSnapshot,
@@ -20,6 +19,7 @@ from kvscope_events.events import (
     SequenceFinished,
     StepCompleted,
 )
+from kvscope_events.vocabulary import FinishReason
 
 
 class Vllm(Fold):

@@ -1,7 +1,7 @@
 """NVIDIA GPUs through NVML: one thread polls, any thread reads the last sample."""
 
 from exporter.gpu.calls import Place, binding_problem
-from exporter.gpu.ledger import Owners, components, headroom, owners
+from exporter.gpu.components import components, headroom, owners
 from exporter.gpu.poller import Cadence, GpuPoller, GpuSource, Reading, State
 from exporter.gpu.sample import (
     DeviceSample,
@@ -25,7 +25,6 @@ __all__ = [
     "Identity",
     "Memory",
     "MigMemory",
-    "Owners",
     "Place",
     "ProcessList",
     "ProcessUse",

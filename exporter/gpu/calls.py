@@ -8,7 +8,7 @@ import pynvml
 
 from exporter.catalogue.gpu_sets import NVML_CODES
 
-_LOGGER = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 NOT_SUPPORTED = 3
 NO_PERMISSION = 4
@@ -86,7 +86,7 @@ class Calls:
         if code in REFUSALS:
             self.refused[key] = code
             level = logging.INFO if code == NO_PERMISSION else logging.DEBUG
-            _LOGGER.log(level, "GPU %s: nvml%s: %s", place, name, code_name(code))
+            logger.log(level, "GPU %s: nvml%s: %s", place, name, code_name(code))
             raise NvmlCallError(name, code)
         raise self.failure(name, code)
 

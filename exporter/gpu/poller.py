@@ -25,7 +25,7 @@ from exporter.gpu.sample import GpuSample, Identity
 from exporter.gpu.session import Due, Session
 from exporter.gpu.xids import XidCount, XidKey, Xids
 
-_LOGGER = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 State = Literal["starting", "polling", "down", "releasing", "released", "off"]
 """`off`: there is no library, or the poller was stopped."""
@@ -157,7 +157,7 @@ class GpuPoller:
     def _run(self) -> None:
         hidden = binding_problem()
         if hidden is not None:
-            _LOGGER.warning("no GPU metrics: %s", hidden)
+            logger.warning("no GPU metrics: %s", hidden)
             self._settle("off", hidden)
             return
         session: Session | None = None
@@ -203,7 +203,7 @@ class GpuPoller:
 
     def _publish(self, sample: GpuSample) -> None:
         if sample.remark is not None and sample.remark != self._remark:
-            _LOGGER.info("%s", sample.remark)
+            logger.info("%s", sample.remark)
         self._remark = sample.remark
         self._sample = self._last = sample
 
@@ -217,22 +217,22 @@ class GpuPoller:
     def _close(self, session: Session | None) -> None:
         """Try until the session is closed: before that, NVML cannot be used safely."""
         while session is not None and not session.close() and not self._stopping.is_set():
-            _LOGGER.warning("NVML cannot be shut down yet: the driver holds a wait for events")
+            logger.warning("NVML cannot be shut down yet: the driver holds a wait for events")
 
     def _went_down(self, error: NvmlCallError) -> None:
         self._sample = None
         if error.code == LIBRARY_NOT_FOUND:
-            _LOGGER.info("no NVIDIA driver library on this machine: no GPU metrics")
+            logger.info("no NVIDIA driver library on this machine: no GPU metrics")
         elif self.problem != str(error):
             hint = ": restart this process" if error.code == DRIVER_REPLACED else ", will try again"
-            _LOGGER.warning("NVML is down: %s%s", error, hint)
+            logger.warning("NVML is down: %s%s", error, hint)
         self._settle("down", str(error))
 
     def _settle(self, state: State, problem: str | None) -> None:
         """Announce the state, unless a release is under way and this is not its end."""
         with self._settled:
             if self.problem and problem is None and state == "polling":
-                _LOGGER.info("NVML is up again")
+                logger.info("NVML is up again")
             self.problem = problem
             if not self._hold.is_set() or state not in ("polling", "down"):
                 self.state = state

@@ -17,7 +17,7 @@ from exporter.gpu.sample import DeviceSample, GpuSample, Identity, Sensors
 from exporter.gpu.visible import Visible, names_mig, visible
 from exporter.gpu.xids import Xids, XidWatcher
 
-_LOGGER = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 WATCHER_SECONDS = 2.0
 """How long a close waits for the watcher; if it takes longer, it hangs in the driver."""
@@ -151,7 +151,7 @@ class Session:
             if isinstance(error, DeviceLostError):
                 self._devices[index] = None  # its handle is void when it comes back
             if self._last.get(index) is None or self._last[index].up:
-                _LOGGER.warning("GPU %d does not answer: %s", index, error)
+                logger.warning("GPU %d does not answer: %s", index, error)
             return self._down(index)
         self._last[index] = sample
         return sample
@@ -183,7 +183,7 @@ def _shut_down(calls: Calls) -> None:
     try:
         calls.ask("Shutdown")
     except NvmlCallError as error:  # it was gone already
-        _LOGGER.debug("shutdown: %s", error)
+        logger.debug("shutdown: %s", error)
 
 
 def _cuda_version(number: int | None) -> str | None:

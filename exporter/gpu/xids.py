@@ -13,7 +13,7 @@ from exporter.gpu.calls import TIMEOUT, Calls, Nvml, NvmlCallError, NvmlDownErro
 from exporter.gpu.device import Device, handle_key
 from exporter.gpu.sample import Identity
 
-_LOGGER = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 WAIT_MILLISECONDS = 500
 """Length of one wait, and the longest that a shutdown may take."""
@@ -55,7 +55,7 @@ class Xids:
         before = self._counts.get(key, XidCount(0, 0))
         self._counts[key] = XidCount(before.events + 1, self._clock.wall_ns())
         if not before.events:  # a storm is one line
-            _LOGGER.warning("GPU %s: XID %d", identity.index, number)
+            logger.warning("GPU %s: XID %d", identity.index, number)
 
 
 class XidWatcher:
@@ -106,7 +106,7 @@ class XidWatcher:
                 self._wait(events)
             self._calls.ask("EventSetFree", events)
         except NvmlDownError as error:
-            _LOGGER.info("XIDs are not watched until NVML is back: %s", error)
+            logger.info("XIDs are not watched until NVML is back: %s", error)
 
     def _wait(self, events: Nvml) -> None:
         try:

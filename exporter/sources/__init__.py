@@ -1,6 +1,6 @@
 """Where batches come from."""
 
 from exporter.sources.inprocess import InProcessSource
-from exporter.sources.source import Source, SourceKind
+from exporter.sources.source import Source
 
-__all__ = ["InProcessSource", "Source", "SourceKind"]
+__all__ = ["InProcessSource", "Source"]

@@ -52,7 +52,7 @@ class Frame(NamedTuple):
     payload: bytes
 
 
-class Request(NamedTuple):
+class SubscriberRequest(NamedTuple):
     kind: int
     subscriber: bytes
     session: bytes
@@ -94,14 +94,14 @@ def pack_request(kind: RequestKind, subscriber: bytes, session: bytes, seq: int)
     return _REQUEST.pack(REQUEST_MAGIC, CONTRACT_VERSION, kind, subscriber, session, seq)
 
 
-def read_request(message: bytes) -> Request | None:
+def read_request(message: bytes) -> SubscriberRequest | None:
     """The request, or None where the bytes are not one; an untrusted peer gets no explanation."""
     if len(message) != REQUEST_BYTES:
         return None
     magic, version, kind, subscriber, session, seq = _REQUEST.unpack(message)
     if magic != REQUEST_MAGIC or version != CONTRACT_VERSION:
         return None
-    return Request(kind, subscriber, session, seq)
+    return SubscriberRequest(kind, subscriber, session, seq)
 
 
 def _check_version(message: bytes, offset: int) -> None:

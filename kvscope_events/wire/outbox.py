@@ -14,7 +14,7 @@ from kvscope_events.wire.frame import (
 )
 from kvscope_events.wire.ring import Ring, Sent
 
-_LOGGER = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 MESSAGE_BYTES = 256 << 10
 """Size at which a message or an answer ends: copying one holds the interpreter for some 50 µs."""
@@ -41,10 +41,10 @@ class Outbox:
         try:
             flags, payload = flags_of(batch), encode_batch(batch)
         except Exception:  # whatever a producer put into an event must not end its publisher
-            _LOGGER.exception("batch %d cannot be encoded and is left out", batch.seq)
+            logger.exception("batch %d cannot be encoded and is left out", batch.seq)
             payload = None
         if payload is not None and HEADER_BYTES + len(payload) > MAX_MESSAGE_BYTES:
-            _LOGGER.error(
+            logger.error(
                 "batch %d has %d bytes, larger than a message may be, and is left out",
                 batch.seq,
                 len(payload),

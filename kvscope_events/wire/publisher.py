@@ -19,8 +19,8 @@ from kvscope_events.wire.frame import (
     ID_BYTES,
     REQUEST_BYTES,
     FrameKind,
-    Request,
     RequestKind,
+    SubscriberRequest,
     answer_topic,
     pack_header,
     read_request,
@@ -30,7 +30,7 @@ from kvscope_events.wire.ring import Ring
 from kvscope_events.wire.socket_file import SocketFile
 from kvscope_events.wire.sockets import bind
 
-_LOGGER = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.02
 """Pause between two polls of the queue: the most that it adds to a batch's age."""
@@ -142,7 +142,7 @@ class WirePublisher:
                 seq = self._outbox.next_seq
                 self._send(pack_header(FrameKind.HEARTBEAT, 0, self.session, seq, 0))
         except Exception:  # a thread in somebody's server: it goes on, and says so each time
-            _LOGGER.exception("the wire at %s failed in one round", self.address)
+            logger.exception("the wire at %s failed in one round", self.address)
 
     def _publish(self) -> None:
         """Send all that is queued; after a loss also request a snapshot, since readers need one."""
@@ -179,7 +179,7 @@ class WirePublisher:
             answered += 1
             self._answer(request)
 
-    def _answer(self, request: Request) -> None:
+    def _answer(self, request: SubscriberRequest) -> None:
         if request.kind == RequestKind.SNAPSHOT:
             self._snapshot_due = True
             return

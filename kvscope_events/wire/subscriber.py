@@ -20,7 +20,7 @@ from kvscope_events.wire.link import Link
 from kvscope_events.wire.run_directory import connectable
 from kvscope_events.wire.stream import Delivery, Stream
 
-_LOGGER = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 QUEUE_BYTES = 16 << 20
 """Memory for batches received but not yet taken; a single batch of any size always fits."""
@@ -215,7 +215,7 @@ class WireSubscriber:
 
     def _count(self, kind: DecodeErrorKind, problem: str, count: int = 1) -> None:
         if not self.decode_errors[kind]:
-            _LOGGER.warning("%s: %s (%s; counted from now on)", self.endpoint, problem, kind)
+            logger.warning("%s: %s (%s; counted from now on)", self.endpoint, problem, kind)
         self.decode_errors[kind] += count
 
 

@@ -13,19 +13,19 @@ import pynvml
 import pytest
 
 from engine.config import CacheConfig, ModelConfig
-from engine.oom import DeviceOutOfMemoryError
+from engine.out_of_memory import DeviceOutOfMemoryError
 from engine.runner import SampledToken
 from engine.step_plan import StepPlan
 from exporter.exporter import in_process
 from exporter.gpu import Cadence, GpuPoller, xids
 from exporter.host_memory import HostMemory, host_memory
 from exporter.machine import Machine
-from exporter.web.listener import Listener
+from exporter.web.http_server import HttpServer
 from exporter.web.metrics import metrics_app
 from kvscope_events.bus import EventBus
 from kvscope_events.events import DeviceMemorySampled
 from tests.fakes.nvml import Simulated, build_library, h200, machine
-from tests.gpu.support import SERVER_PID, torch_sample
+from tests.gpu.scrapes import SERVER_PID, torch_sample
 from tests.support import server as server_module
 from tests.support.server import Reins, Server, greedy, make_engine_config, serving
 
@@ -70,7 +70,7 @@ class Target:
         self._machine = machine
         self._queue = queue
         self._port = 0
-        self._page: Listener | None = None
+        self._page: HttpServer | None = None
         self.restart()
 
     @property
@@ -95,7 +95,7 @@ class Target:
         self._subscription = self.bus.subscribe(self._queue)
         self._exporter = in_process(self._subscription, compat=(), machine=self._machine)
         self._exporter.start()
-        self._page = Listener(metrics_app(self._exporter), "127.0.0.1", self._port)
+        self._page = HttpServer(metrics_app(self._exporter), "127.0.0.1", self._port)
         self._port = self._page.port
 
     def resynchronise(self) -> None:

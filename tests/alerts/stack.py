@@ -18,7 +18,7 @@ import yaml
 from alerts.rules import rule_file
 from alerts.timing import Timing
 from tests.alerts.tools import ALERTMANAGER
-from tests.support.server import wait_for
+from tests.support.waiting import wait_for
 
 DIVISOR = 60
 START_SECONDS = 60.0

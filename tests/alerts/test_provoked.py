@@ -30,7 +30,8 @@ from tests.alerts.rig import (
 from tests.alerts.stack import Notice, Stack, alertmanager, free_port, stack, webhook
 from tests.fakes.nvml import GIB, MIB, Simulated, compiler
 from tests.support.process import kvscope
-from tests.support.server import greedy, wait_for
+from tests.support.server import greedy
+from tests.support.waiting import wait_for
 
 pytestmark = [
     pytest.mark.prometheus,

@@ -27,7 +27,8 @@ from exporter.gpu import GpuPoller
 from tests.benchmarks.report import environment
 from tests.fakes.nvml import Simulated, build_library, h200, machine
 from tests.fakes.nvml.states import UUID
-from tests.gpu.support import SERVER_PID, Scrapes, eventually, torch_sample
+from tests.gpu.scrapes import SERVER_PID, Scrapes, torch_sample
+from tests.support.waiting import wait_for
 
 GPUS = 8
 SCRAPES = 300
@@ -44,7 +45,7 @@ def main() -> None:
         Simulated(Path(folder) / "state", library).become(machine(*[h200()] * GPUS))
         poller = GpuPoller()
         poller.start()
-        eventually(lambda: poller.read().sample is not None)
+        wait_for(lambda: poller.read().sample is not None)
         rows = {**_poller_share(), **_scrapes(poller)}
         poller.stop()
     for name, value in rows.items():

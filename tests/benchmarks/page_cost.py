@@ -17,8 +17,8 @@ from exporter.sources import InProcessSource
 from exporter.target import Target
 from kvscope_events.bus import Subscription
 from tests.benchmarks.report import environment
+from tests.exporter.page import FIXED_CLOCK, hello, put
 from tests.exporter.scenario import play
-from tests.exporter.support import FIXED_CLOCK, hello, put
 
 ENGINES = (1, 8)
 REPETITIONS = 101

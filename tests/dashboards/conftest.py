@@ -2,7 +2,6 @@
 
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,8 +14,8 @@ from tests.dashboards.fleet import Stage
 from tests.fakes.nvml import build_library, compiler
 from tests.repo.checkout import ROOT
 from tests.support.process import Process, kvscope
-from tests.support.prometheus import Prometheus
-from tests.support.server import wait_for
+from tests.support.prometheus import Prometheus, prometheus_with
+from tests.support.waiting import wait_for
 
 START_SECONDS = 60.0
 _ADDRESS = r"metrics +http://([\d.:]+)/metrics"
@@ -80,27 +79,8 @@ scrape_configs:
 @pytest.fixture(scope="session")
 def scraping(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     """Scrapes both every second, for half a minute so far."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     folder = tmp_path_factory.mktemp("prometheus")
-    config = folder / "prometheus.yml"
-    config.write_text(_CONFIG.format(folder=stage.folder, busy=stage.busy, idle=stage.idle))
-    command = [
-        "prometheus",
-        f"--config.file={config}",
-        f"--storage.tsdb.path={folder}/data",
-        f"--web.listen-address=127.0.0.1:{port}",
-        "--web.enable-lifecycle",
-    ]
-    with (
-        (folder / "log").open("w") as log,
-        subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT) as process,
-    ):
-        try:
-            running = Prometheus(f"http://127.0.0.1:{port}")
-            wait_for(running.ready, f"Prometheus starts, see {folder}/log", START_SECONDS)
-            running.wait_for("count(count_over_time(up[1m]) > 30) == 2")
-            yield running
-        finally:
-            process.kill()
+    configuration = _CONFIG.format(folder=stage.folder, busy=stage.busy, idle=stage.idle)
+    with prometheus_with(configuration, folder) as running:
+        running.wait_for("count(count_over_time(up[1m]) > 30) == 2")
+        yield running

@@ -2,7 +2,9 @@
 
 NOT_SHOWN = {
     "kvscope_build_info": "a version, not a state; `kvscope doctor` and the page show it",
-    "kvscope_events_total": "for debugging the exporter; lost events are shown instead",
+    "kvscope_kv_content_dropped_blocks_total": "none of the engines that the boards know tells it",
+    "kvscope_prefix_cache_resets_total": "an act of the operator's, which explains a low hit ratio",
+    "kvscope_sequences": "boards count calls, as users do; this is for the limit of sequences",
     "kvscope_host_memory_working_set_bytes": "for comparison with a kubelet; the kernel goes by "
     "what cannot be reclaimed, which is shown",
     "kvscope_gpu_memory_free_bytes": "is the component `free`",
@@ -37,6 +39,7 @@ ONLY_AFTER_A_FAULT: dict[Query, str] = {
 
 NOT_ON_THIS_MACHINE: dict[Query, str] = {
     ("kvscope-overview", 604, "D"): "an engine in another process",
+    ("kvscope-exporter", 303, "A"): "an engine in another process",
     ("kvscope-prefix-cache", 301, "B"): "an hour of history",
     ("kvscope-memory", 503, "B"): "a card in MIG mode, where the first query is empty in turn",
     ("kvscope-memory", 106, "A"): "a limit of the control group",

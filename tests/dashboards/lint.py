@@ -14,7 +14,6 @@ NEEDS_UNIT = {"stat", "timeseries", "heatmap"}
 HAS_LEGEND = {"timeseries", "state-timeline"}
 SOURCE = "${datasource}"
 SHORTEST_DESCRIPTION = 40
-LABEL_IN_LEGEND = re.compile(r"\{\{(\w+)\}\}")
 QUERY_OF_LABELS = re.compile(r"label_values\((.+), (\w+)\)")
 
 Json = dict[str, Any]

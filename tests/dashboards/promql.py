@@ -24,7 +24,7 @@ WINDOWS = {
 }
 """The last is STALL_WINDOW of the board for vLLM, which says why it is the same everywhere."""
 VARIABLE = re.compile(r"\$(\w+)|\$\{(\w+)(?::\w+)?\}")
-OF_PROMETHEUS = {"up", "ALERTS", "ALERTS_FOR_STATE"}
+OF_PROMETHEUS = {"up", "scrape_samples_scraped", "ALERTS", "ALERTS_FOR_STATE"}
 OF_THE_TARGET = {"job", "instance"}
 RATES = {"rate", "increase"}
 LEVEL_COUNTERS = {"kvscope_gpu_remapped_rows_total", "kvscope_gpu_xid_events_total"}

@@ -10,13 +10,13 @@ import sys
 from pathlib import Path
 
 from engine.model.runner import ModelRunner
-from engine.oom import DeviceOutOfMemoryError
+from engine.out_of_memory import DeviceOutOfMemoryError
 from engine.runner import SampledToken
 from engine.step_plan import StepPlan
 from exporter.cli.app import app
 from kvscope_events.events import DeviceMemorySampled
 from tests.fakes.nvml import GIB, MIB, Simulated, h200, machine
-from tests.gpu.support import torch_sample
+from tests.gpu.scrapes import torch_sample
 
 SERVER_BYTES, OTHER_BYTES, NOBODYS_BYTES = 29 * GIB, 2 * GIB, 18 * MIB
 

@@ -21,7 +21,7 @@ from tests.dashboards.fleet import Stage
 from tests.dashboards.promql import VARIABLE
 from tests.fakes.nvml import Simulated
 from tests.support.prometheus import Prometheus
-from tests.support.server import wait_for
+from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.prometheus, pytest.mark.slow]
 

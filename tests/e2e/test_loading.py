@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.support.process import Process, kvscope
-from tests.support.server import wait_for
+from tests.support.waiting import wait_for
 
 SMALL = ("--max-model-len", "1024", "--num-gpu-blocks-override", "128")
 PROMPT_SECONDS = 6.0

@@ -12,7 +12,8 @@ import pytest
 
 from engine.workload import LoadSpec, Report, Scenario, run
 from tests.support.prometheus import Prometheus, prometheus
-from tests.support.server import Server, make_engine_config, serving, wait_for
+from tests.support.server import Server, make_engine_config, serving
+from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.prometheus, pytest.mark.slow]
 

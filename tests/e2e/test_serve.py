@@ -9,8 +9,9 @@ import httpx
 import pytest
 
 from tests.support.process import Process, kvscope
-from tests.support.server import greedy, wait_for
+from tests.support.server import greedy
 from tests.support.sse import chunks, joined
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.slow
 SMALL = ("--max-model-len", "1024", "--num-gpu-blocks-override", "128")

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from tests.support.pages import folded
-from tests.support.server import wait_for
+from tests.support.waiting import wait_for
 from tests.support.watched import Watched, assert_equal, sidecar, watched
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]

@@ -10,6 +10,7 @@ from kvscope_events.events import (
     BlocksReleased,
     EngineEvent,
     PoolCreated,
+    PrefixCacheReset,
 )
 
 
@@ -134,7 +135,9 @@ def test_reset_forgets_cached_blocks_and_keeps_active_ones() -> None:
     harness.pool.release(1, gone, "finished")
     harness.events()
     assert harness.pool.reset() == 1
-    assert harness.events() == [BlocksEvicted(gone, [b"b"], "reset")]
+    assert harness.events() == [BlocksEvicted(gone, [b"b"], "reset"), PrefixCacheReset(1)]
+    assert harness.pool.reset() == 0
+    assert harness.events() == [PrefixCacheReset(0)], "told although nothing was there to forget"
     assert harness.pool.find([b"a"]) == kept
     assert harness.pool.find([b"b"]) == []
     harness.pool.check()

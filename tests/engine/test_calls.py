@@ -1,6 +1,5 @@
 """A call with several sequences: one request in the events, all or nothing at the door."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,16 +19,8 @@ from kvscope_events.events import (
     StepCompleted,
 )
 from tests.support.accounting import Accounting, continuation
-from tests.support.running import Running, wait_for
-
-
-@pytest.fixture
-def running() -> Iterator[Running]:
-    engine = Running()
-    engine.loop.start()
-    yield engine
-    engine.runner.open.set()
-    engine.loop.shutdown(0)
+from tests.support.running import Running
+from tests.support.waiting import wait_for
 
 
 def of_type(events: list[EngineEvent], kind: type) -> list[Any]:

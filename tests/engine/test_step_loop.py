@@ -3,7 +3,6 @@
 import logging
 import time
 import weakref
-from collections.abc import Iterator
 
 import pytest
 
@@ -22,16 +21,8 @@ from kvscope_events.events import (
     StepCompleted,
 )
 from tests.support.accounting import continuation
-from tests.support.running import PATIENCE_SECONDS, Gate, Running, wait_for
-
-
-@pytest.fixture
-def running() -> Iterator[Running]:
-    engine = Running()
-    engine.loop.start()
-    yield engine
-    engine.runner.open.set()
-    engine.loop.shutdown(0)
+from tests.support.running import PATIENCE_SECONDS, Gate, Running
+from tests.support.waiting import wait_for
 
 
 def test_a_request_gets_its_tokens_and_a_reason(running: Running) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.trace_hits import main, replay
+from tests.programs.trace_hits import main, replay
 
 ROOT = Path(__file__).resolve().parents[2]
 TRACES = Path(os.environ.get("KVSCOPE_TRACES", ROOT.parent / "shared" / "data" / "traces"))
@@ -85,7 +85,7 @@ def test_wrong_arguments_get_the_usage(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 2
-    assert "python -m tests.trace_hits TRACE.jsonl CAPACITY" in capsys.readouterr().err
+    assert "python -m tests.programs.trace_hits TRACE.jsonl CAPACITY" in capsys.readouterr().err
 
 
 def test_a_bad_trace_is_one_line_and_code_2(

@@ -16,7 +16,8 @@ from kvscope_events.wire.errors import DECODE_ERROR_KINDS
 from kvscope_events.wire.frame import MAGIC, FrameKind, pack_header
 from kvscope_events.wire.publisher import WirePublisher
 from kvscope_events.wire.subscriber import WireSubscriber
-from tests.events.support import SNAPSHOT, Producer, collect, eventually, frame, hello
+from tests.events.producers import SNAPSHOT, Producer, collect, frame, hello
+from tests.support.waiting import wait_for
 
 SESSION = b"hostile!"
 BASE: list[EngineEvent] = [hello(), SNAPSHOT]
@@ -103,7 +104,7 @@ def test_a_bad_message_is_counted_and_named_once(
     begin(peer, reader)
     for _ in range(3):
         peer.send(message)
-    eventually(lambda: reader.decode_errors[kind] == 3)
+    wait_for(lambda: reader.decode_errors[kind] == 3)
     assert sum(reader.decode_errors.values()) == 3
     (record,) = caplog.records
     assert (record.levelno, problem in record.getMessage()) == (logging.WARNING, True)
@@ -117,7 +118,7 @@ def test_a_batch_that_cannot_be_read_is_a_loss_until_the_state_comes(
     begin(peer, reader)
     peer.send(pack_header(FrameKind.BATCH, 0, SESSION, 1, 7) + b"garbage")
     peer.send(frame([FirstToken(2, 1)], 2, SESSION))
-    eventually(lambda: (reader.take(), reader.decode_errors["malformed"])[1] == 1)
+    wait_for(lambda: (reader.take(), reader.decode_errors["malformed"])[1] == 1)
     assert not reader.state_known
     peer.send(frame([FirstToken(3, 1), *BASE], 3, SESSION))
     taken = collect(reader, lambda taken: len(taken) == 1)
@@ -132,7 +133,7 @@ def test_what_could_not_be_read_stays_lost_when_the_publisher_ends(
     begin(peer, reader)
     peer.send(pack_header(FrameKind.BATCH, 0, SESSION, 1, 7) + b"garbage")
     peer.send(frame([FirstToken(2, 1)], 2, SESSION))
-    eventually(lambda: (reader.take(), reader.batches_lost)[1] == 2)
+    wait_for(lambda: (reader.take(), reader.batches_lost)[1] == 2)
     peer.send(frame(BASE, 0, b"another!"))
     (taken,) = collect(reader, lambda taken: len(taken) == 1)
     assert taken.lost == 0, "the new publisher's stream is whole"
@@ -146,7 +147,7 @@ def test_two_publishers_on_one_endpoint_are_told_apart(peer: Peer, reader: WireS
         peer.send(frame([FirstToken(seq, 1)], seq, SESSION))
     taken = collect(reader, lambda taken: len(taken) == 3)
     assert {one.session for one in taken} == {b"another!".hex()}
-    eventually(lambda: reader.decode_errors["second_publisher"] == 3)
+    wait_for(lambda: reader.decode_errors["second_publisher"] == 3)
 
 
 def test_events_of_a_newer_producer_are_left_out(peer: Peer, reader: WireSubscriber) -> None:
@@ -166,7 +167,7 @@ def test_a_message_of_100_megabytes_is_refused_and_the_next_peer_is_read(
     huge = MAGIC + bytes(100_000_000)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     peer.send(huge)
-    eventually(lambda: reader.decode_errors["too_large"] == 1)
+    wait_for(lambda: reader.decode_errors["too_large"] == 1)
     grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert grown_kib < 150_000, "ZMQ's copy for sending, and none of the reader's"
     assert "sent a message over the size limit" in caplog.text
@@ -190,7 +191,7 @@ def test_a_server_of_another_protocol_is_named() -> None:
 
         thread = threading.Thread(target=serve)
         thread.start()
-        eventually(lambda: reader.decode_errors["malformed"] > 0)
+        wait_for(lambda: reader.decode_errors["malformed"] > 0)
         assert not reader.up
         reader.close()
         server.shutdown(socket.SHUT_RDWR)
@@ -208,7 +209,7 @@ def test_garbage_requests_are_ignored(tmp_path: Path) -> None:
     hostile.connect(publisher.address)
     hostile.send(b"\x01" + MAGIC)
     assert hostile.poll(5_000)
-    eventually(lambda: (hostile.send(b"garbage"), publisher.requests_ignored)[1] > 100)
+    wait_for(lambda: (hostile.send(b"garbage"), publisher.requests_ignored)[1] > 100)
     hostile.send(bytes(10_000_000))  # over what a request may have: its connection ends
     watch = WireSubscriber(publisher.address)
     made.step(10)

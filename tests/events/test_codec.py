@@ -33,7 +33,7 @@ from kvscope_events.wire.frame import (
     read_frames,
     read_request,
 )
-from tests.events.support import SNAPSHOT, frame, hello
+from tests.events.producers import SNAPSHOT, frame, hello
 
 SESSION = b"session!"
 MESSAGE = frame([FirstToken(1, 0)], 0, SESSION) + frame([FirstToken(2, 0)], 1, SESSION)

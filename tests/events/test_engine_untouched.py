@@ -14,7 +14,8 @@ import pytest
 from kvscope_events.events import PoolSnapshot
 from kvscope_events.wire.publisher import WirePublisher
 from kvscope_events.wire.subscriber import WireSubscriber
-from tests.events.support import Producer, eventually, hello
+from tests.events.producers import Producer, hello
+from tests.support.waiting import wait_for
 
 NEVER_READS = """
 import sys, time, zmq
@@ -135,7 +136,7 @@ def test_a_forked_child_neither_blocks_nor_takes_the_endpoint_away(endpoint: str
         time.sleep(0.01)
     assert Path(endpoint.removeprefix("ipc://")).is_socket()
     producer.step()
-    eventually(lambda: publisher.ring_bytes > 0)
+    wait_for(lambda: publisher.ring_bytes > 0)
     publisher.stop()
 
 
@@ -152,7 +153,7 @@ def test_a_snapshot_too_large_to_send_is_not_made_again_and_again(
     producer.bus.emit(hello())
     producer.bus.flush()
     reader = WireSubscriber(endpoint)
-    eventually(lambda: reader.take() is not None)
+    wait_for(lambda: reader.take() is not None)
     publisher._subscription.request_snapshot()
     deadline = time.monotonic() + 4
     while time.monotonic() < deadline:
@@ -174,6 +175,6 @@ def test_what_cannot_be_encoded_is_left_out_and_the_rest_goes_on(
     producer.bus.emit(object())  # type: ignore[arg-type]
     producer.bus.flush()
     producer.step()
-    eventually(lambda: publisher.batches_lost == 1)
+    wait_for(lambda: publisher.batches_lost == 1)
     assert "batch 1 cannot be encoded and is left out" in caplog.text
     publisher.stop()

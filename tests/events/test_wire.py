@@ -15,7 +15,8 @@ import pytest
 from kvscope_events.events import Hello, PoolSnapshot
 from kvscope_events.wire.publisher import WirePublisher
 from kvscope_events.wire.subscriber import SILENCE_NS, Taken, WireSubscriber
-from tests.events.support import Producer, collect, eventually, steps_of
+from tests.events.producers import Producer, collect, steps_of
+from tests.support.waiting import wait_for
 
 READER = """
 import sys
@@ -30,7 +31,7 @@ while True:
 ENGINE = """
 import sys, time
 from kvscope_events.wire.publisher import WirePublisher
-from tests.events.support import Producer
+from tests.events.producers import Producer
 producer = Producer()
 publisher = WirePublisher(producer.bus, sys.argv[1])
 publisher.start()
@@ -109,7 +110,7 @@ def test_a_publisher_of_a_bus_in_use_begins_with_a_snapshot(endpoint: str) -> No
     publisher = WirePublisher(made.bus, endpoint)
     publisher.start()
     late = WireSubscriber(endpoint)
-    eventually(lambda: (made.step(), late.wait(0.05))[1])
+    wait_for(lambda: (made.step(), late.wait(0.05))[1])
     taken = collect(late, lambda taken: len(taken) > 0)
     assert isinstance(taken[0].batch.events[-1], PoolSnapshot)
     assert late.state_known
@@ -128,11 +129,11 @@ def test_an_idle_publisher_stays_up_and_a_silent_one_is_unknown(endpoint: str) -
     collect(watch, lambda taken: len(taken) == 1)
     first_ns = watch.last_message_ns
     assert first_ns is not None
-    eventually(lambda: (watch.last_message_ns or 0) > first_ns)  # a heartbeat
+    wait_for(lambda: (watch.last_message_ns or 0) > first_ns)  # a heartbeat
     assert (watch.up, watch.state_known) == (True, True)
     ahead_ns = SILENCE_NS + 2_000_000_000
     assert (watch.up, watch.state_known) == (False, False)
-    eventually(lambda: watch.state_known)  # by the next heartbeat: nothing was missed
+    wait_for(lambda: watch.state_known)  # by the next heartbeat: nothing was missed
     watch.close()
     publisher.stop()
 
@@ -145,9 +146,9 @@ def test_a_drop_between_bus_and_publisher_is_a_gap_and_a_snapshot(endpoint: str)
     watch = WireSubscriber(endpoint)
     collect(watch, lambda taken: len(taken) == 1)
     made.step(100)
-    eventually(lambda: publisher.batches_lost > 0)
-    eventually(lambda: not watch.state_known)
-    eventually(lambda: (made.step(), watch.wait(0.05))[1])
+    wait_for(lambda: publisher.batches_lost > 0)
+    wait_for(lambda: not watch.state_known)
+    wait_for(lambda: (made.step(), watch.wait(0.05))[1])
     taken = collect(watch, lambda taken: len(taken) > 0)
     assert sum(one.lost for one in taken) == watch.batches_lost >= publisher.batches_lost > 0
     assert watch.gaps >= 1
@@ -177,7 +178,7 @@ def test_a_reader_that_slept_catches_up(
         assert sleeper.stdout.readline() == "0 0 1 0\n"
         os.kill(sleeper.pid, signal.SIGSTOP)
         engine.start()
-        eventually(lambda: producer[0].steps > steps, 30)
+        wait_for(lambda: producer[0].steps > steps, seconds=30)
         os.kill(sleeper.pid, signal.SIGCONT)
         last, missing, known, gaps = 0, 0, 0, 0
         while last < steps + 50:

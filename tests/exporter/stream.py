@@ -14,17 +14,16 @@ from kvscope_events.events import (
     BlocksReleased,
     BlocksShared,
     CacheGroup,
-    ContentCause,
     ContentDropped,
     EngineEvent,
     Hello,
     PoolCreated,
     PoolSnapshot,
-    ReleaseCause,
     RequestFinished,
     SequenceFinished,
     StepCompleted,
 )
+from kvscope_events.vocabulary import ContentCause, ReleaseCause
 from tests.exporter.machine import SERVER_PID
 
 

@@ -13,12 +13,13 @@ from exporter.fold.cache import Forgotten
 from kvscope_events.events import (
     BlocksCached,
     BlocksEvicted,
-    ContentCause,
     ContentDropped,
     PoolCreated,
     PoolSnapshot,
+    PrefixCacheReset,
     PrefixLookup,
 )
+from kvscope_events.vocabulary import ContentCause
 from tests.exporter.stream import batch_of, block_hash
 
 A, B, C, D = (block_hash(number) for number in range(4))
@@ -48,6 +49,14 @@ def test_hits_and_misses_sum_to_the_queried_blocks() -> None:
         "unreachable": 0,
         "partial": 1,
     }
+
+
+def test_resets_count_although_nothing_was_cached_or_known() -> None:
+    cache = cache_with(A)
+    cache.on_batch(batch_of(BlocksEvicted([0], [A], "reset"), PrefixCacheReset(1)))
+    cache.on_gap()
+    cache.on_batch(batch_of(PrefixCacheReset(0)))
+    assert cache.resets == 2
 
 
 def test_a_resumed_lookup_is_kept_apart() -> None:

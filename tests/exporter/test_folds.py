@@ -4,9 +4,9 @@ from typing import get_args
 
 import pytest
 
-from exporter import fold
 from exporter.collect.engine_memory import EngineMemory
-from exporter.fold import Census, Churn, DeviceMemory, Fold, Preemption, Steps
+from exporter.collect.parts import PARTS
+from exporter.fold import Census, Churn, DeviceMemory, Fold, Folds, Preemption, Steps
 from exporter.fold.device_memory import MAX_DEVICES
 from kvscope_events.events import (
     AllocationFailed,
@@ -18,19 +18,15 @@ from kvscope_events.events import (
     DeviceOutOfMemory,
     EngineEvent,
     PoolCreated,
-    ReleaseCause,
     RequestArrived,
     RequestPreempted,
     RequestResumed,
 )
+from kvscope_events.vocabulary import ReleaseCause
 from tests.exporter.stream import batch_of, block_hash, step
 
-FOLDS: tuple[Fold, ...] = tuple(
-    kind()
-    for kind in vars(fold).values()
-    if isinstance(kind, type) and issubclass(kind, Fold) and kind is not Fold
-)
-"""One of each that the package exports, made without arguments."""
+FOLDS: tuple[Fold, ...] = (*Folds(part.fold for part in PARTS), Census())
+"""One of each that an engine is read with."""
 
 
 def test_every_event_has_a_handler_somewhere() -> None:

@@ -12,11 +12,11 @@ import pytest
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
-from exporter.web import listener as listener_module
+from exporter.web import http_server
 from exporter.web.gate import Gate
-from exporter.web.listener import Listener
+from exporter.web.http_server import HttpServer
 from exporter.web.metrics import metrics_app, metrics_router, no_metrics_router
-from tests.support.server import wait_for
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.anyio
 
@@ -98,8 +98,8 @@ async def test_a_server_without_a_page_says_where_metrics_are() -> None:
 
 
 def test_a_port_of_its_own_serves_and_closes() -> None:
-    with Listener(metrics_app(Page()), "127.0.0.1", 0) as listener:
-        url = f"http://127.0.0.1:{listener.port}/metrics"
+    with HttpServer(metrics_app(Page()), "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.port}/metrics"
         request = urllib.request.Request(url, headers={"Accept-Encoding": "gzip"})
         with urllib.request.urlopen(request, timeout=5) as response:
             assert response.headers["Content-Type"].startswith("text/plain")
@@ -109,40 +109,40 @@ def test_a_port_of_its_own_serves_and_closes() -> None:
             assert int(response.headers["Content-Length"]) == len(Page().render()[0])
             assert response.read() == b""
         with pytest.raises(urllib.error.HTTPError, match="404") as caught:
-            urllib.request.urlopen(f"http://127.0.0.1:{listener.port}/", timeout=5)
+            urllib.request.urlopen(f"http://127.0.0.1:{server.port}/", timeout=5)
         caught.value.close()
-    assert "kvscope-listener" not in {thread.name for thread in threading.enumerate()}
+    assert "kvscope-http" not in {thread.name for thread in threading.enumerate()}
     with pytest.raises(urllib.error.URLError, match="refused"):
         urllib.request.urlopen(url, timeout=5)
 
 
 def test_a_port_in_use_is_an_error_at_once() -> None:
     with (
-        Listener(metrics_app(Page()), "127.0.0.1", 0) as listener,
+        HttpServer(metrics_app(Page()), "127.0.0.1", 0) as server,
         pytest.raises(OSError, match="in use"),
     ):
-        Listener(metrics_app(Page()), "127.0.0.1", listener.port)
+        HttpServer(metrics_app(Page()), "127.0.0.1", server.port)
 
 
-def test_a_listener_stops_at_once_and_while_a_page_is_rendered() -> None:
+def test_a_server_stops_at_once_and_while_a_page_is_rendered() -> None:
     blocked = Blocked()
-    Listener(metrics_app(blocked), "127.0.0.1", 0).stop()
-    listener = Listener(metrics_app(blocked), "127.0.0.1", 0)
-    with socket.create_connection(("127.0.0.1", listener.port), timeout=5) as scraper:
+    HttpServer(metrics_app(blocked), "127.0.0.1", 0).stop()
+    server = HttpServer(metrics_app(blocked), "127.0.0.1", 0)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as scraper:
         scraper.sendall(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
         assert blocked.rendering.wait(5)
         threading.Timer(0.2, blocked.release.set).start()
-        listener.stop()
+        server.stop()
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /metrics HT", b"GET /metrics HTTP/1.1\r\nHost: a\r\n"])
 def test_a_client_that_never_completes_a_request_loses_its_connection(
     monkeypatch: pytest.MonkeyPatch, sent: bytes
 ) -> None:
-    monkeypatch.setattr(listener_module, "IDLE_SECONDS", 0.2)
+    monkeypatch.setattr(http_server, "IDLE_SECONDS", 0.2)
     with (
-        Listener(metrics_app(Page()), "127.0.0.1", 0) as listener,
-        socket.create_connection(("127.0.0.1", listener.port), timeout=5) as client,
+        HttpServer(metrics_app(Page()), "127.0.0.1", 0) as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=5) as client,
     ):
         client.sendall(sent)
         assert client.recv(1024) == b"", "closed by the server"
@@ -150,8 +150,8 @@ def test_a_client_that_never_completes_a_request_loses_its_connection(
 
 def test_a_connection_is_kept_for_the_next_scrape() -> None:
     with (
-        Listener(metrics_app(Page()), "127.0.0.1", 0) as listener,
-        socket.create_connection(("127.0.0.1", listener.port), timeout=5) as client,
+        HttpServer(metrics_app(Page()), "127.0.0.1", 0) as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=5) as client,
     ):
         for _ in range(2):
             client.sendall(b"HEAD /metrics HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -159,10 +159,10 @@ def test_a_connection_is_kept_for_the_next_scrape() -> None:
 
 
 def test_connections_beyond_the_limit_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener_module, "MAX_CONNECTIONS", 2)
-    with Listener(metrics_app(Page()), "127.0.0.1", 0) as listener:
-        address = ("127.0.0.1", listener.port)
-        url = f"http://127.0.0.1:{listener.port}/metrics"
+    monkeypatch.setattr(http_server, "MAX_CONNECTIONS", 2)
+    with HttpServer(metrics_app(Page()), "127.0.0.1", 0) as server:
+        address = ("127.0.0.1", server.port)
+        url = f"http://127.0.0.1:{server.port}/metrics"
         with socket.create_connection(address), socket.create_connection(address):
             wait_for(lambda: httpx.get(url).status_code == 503, "the third is refused")
         wait_for(lambda: httpx.get(url).status_code == 200, "there is room again")

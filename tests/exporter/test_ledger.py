@@ -18,13 +18,12 @@ from kvscope_events.events import (
     BlocksReleased,
     BlocksShared,
     CacheGroup,
-    ContentCause,
     ContentDropped,
     EngineEvent,
     PoolCreated,
     PoolSnapshot,
-    ReleaseCause,
 )
+from kvscope_events.vocabulary import ContentCause, ReleaseCause
 from tests.exporter.stream import ModelPool, batch_of, block_hash, step
 
 

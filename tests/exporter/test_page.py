@@ -19,8 +19,8 @@ from exporter.target import Target
 from kvscope_events.bus import Subscription
 from kvscope_events.events import Hello, ObserverStopped
 from tests.exporter.machine import MACHINE
+from tests.exporter.page import FIXED_CLOCK, HELLO, hello, put, value
 from tests.exporter.scenario import play
-from tests.exporter.support import FIXED_CLOCK, HELLO, hello, put, value
 
 OPENMETRICS = "application/openmetrics-text;version=1.0.0"
 

@@ -23,7 +23,7 @@ from kvscope_events.events import (
     RequestArrived,
     StepCompleted,
 )
-from tests.exporter.support import (
+from tests.exporter.page import (
     FIXED_CLOCK,
     HELLO,
     NOW_NS,

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from exporter.exporter import in_process
-from exporter.web.listener import Listener
+from exporter.web.http_server import HttpServer
 from exporter.web.metrics import metrics_app
 from kvscope_events.bus import EventBus
+from tests.exporter.page import HELLO
 from tests.exporter.scenario import STEPS, TRACE
-from tests.exporter.support import HELLO
 
 pytestmark = [pytest.mark.prometheus, pytest.mark.slow]
 
@@ -41,7 +41,7 @@ def query(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Query]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    with Listener(metrics_app(exporter), "127.0.0.1", 0) as server:
+    with HttpServer(metrics_app(exporter), "127.0.0.1", 0) as server:
         (folder / "prometheus.yml").write_text(CONFIG.format(port=server.port))
         command = [
             "prometheus",

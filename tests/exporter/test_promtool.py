@@ -5,8 +5,8 @@ import subprocess
 import pytest
 
 from exporter.exporter import Exporter
+from tests.exporter.page import make_exporter
 from tests.exporter.scenario import play
-from tests.exporter.support import make_exporter
 
 
 def own_page(exporter: Exporter) -> bytes:

@@ -12,7 +12,7 @@ from kvscope_events.events import (
     RequestScheduled,
     SequenceAdded,
 )
-from tests.exporter.stream import batch_of, ended, finished, step
+from tests.exporter.page import batch_of, ended, finished, make_exporter, put, step, value
 
 NEVER_RAN = {"queue_ns": None, "prefill_ns": None, "decode_ns": None}
 
@@ -124,3 +124,14 @@ def test_after_a_gap_the_oldest_is_unknown_until_all_who_wait_are_known() -> Non
     requests.on_batch(batch_of(RequestScheduled(0, 1, 0), step(waiting=1, running=1), time_ns=20))
     assert requests.waiting_known
     assert requests.oldest_since_ns == 10
+
+
+def test_the_page_counts_calls_and_their_sequences_apart() -> None:
+    exporter, subscription = make_exporter()
+    put(subscription, 0, 1, PoolCreated(8, 4, 0), *arrival(0, 7, 8), *arrival(1, 9))
+    assert value(exporter, "kvscope_requests", state="waiting") == 2
+    assert value(exporter, "kvscope_sequences", state="waiting") == 3
+    heartbeat = step(waiting=1, running=2, requests_running=1)
+    put(subscription, 1, 2, RequestScheduled(0, 1, 0), heartbeat)
+    assert value(exporter, "kvscope_sequences", state="waiting") == 1
+    assert value(exporter, "kvscope_sequences", state="running") == 2

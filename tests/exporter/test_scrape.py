@@ -8,7 +8,7 @@ import pytest
 
 from exporter import scrape as scrape_module
 from exporter.cli.demo import status_line
-from exporter.scrape import NoAnswerError, Page, ScrapeError, parse_page, scrape
+from exporter.scrape import NoAnswerError, ScrapedPage, ScrapeError, parse_page, scrape
 
 URL = "http://kvscope/metrics"
 PAGE = b"""\
@@ -18,11 +18,11 @@ kvscope_kv_active_ratio{model_name="0",engine="0"} 0.5
 """
 
 
-def page() -> Page:
+def page() -> ScrapedPage:
     return parse_page(PAGE, "text/plain; version=0.0.4", URL)
 
 
-def fetch(answer: httpx.Response, timeout: float = 5.0) -> Page:
+def fetch(answer: httpx.Response, timeout: float = 5.0) -> ScrapedPage:
     with httpx.Client(transport=httpx.MockTransport(lambda request: answer)) as client:
         return scrape(client, URL, timeout)
 

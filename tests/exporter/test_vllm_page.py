@@ -1,7 +1,7 @@
 """vLLM's names on the page: from which fold, over what, and as which text."""
 
 from kvscope_events.events import PoolCreated, PrefixLookup
-from tests.exporter.support import block_hash, ended, finished, make_exporter, put, step, value
+from tests.exporter.page import block_hash, ended, finished, make_exporter, put, step, value
 
 
 def test_the_page_has_first_lookups_only_and_usage_without_cached_blocks() -> None:

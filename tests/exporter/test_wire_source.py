@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from tests.exporter.support import value
 
 from exporter.clock import Clock
 from exporter.exporter import Exporter
@@ -19,8 +20,8 @@ from kvscope_events.events import Batch, Hello
 from kvscope_events.pid_space import pid_space
 from kvscope_events.wire.errors import EndpointError
 from kvscope_events.wire.publisher import WirePublisher
-from tests.events.support import SNAPSHOT, Producer, eventually, hello
-from tests.exporter.support import value
+from tests.events.producers import SNAPSHOT, Producer, hello
+from tests.support.waiting import wait_for
 
 CLOCK = Clock(monotonic_ns=lambda: time.monotonic_ns() + 10**15)
 """Far from the producer's, as on another machine."""
@@ -114,7 +115,7 @@ def test_a_new_session_that_nobody_has_taken_yet_is_not_known(
         publisher.start()
         producer.begin()
         if waits:
-            eventually(lambda: source.wait(0.05))
+            wait_for(lambda: source.wait(0.05))
             assert not source.state_known
         drain(source, 1)
         assert source.state_known
@@ -135,12 +136,12 @@ def test_nothing_of_a_dead_engine_is_shown_while_the_next_one_only_beats(endpoin
     bus.emit(hello(tells=("Hello", "PoolSnapshot")))
     bus.emit(SNAPSHOT)
     bus.flush()
-    eventually(lambda: shown("kvscope_source_state_known") == 1)
+    wait_for(lambda: shown("kvscope_source_state_known") == 1)
     assert shown("kvscope_engine_ready") == 1
     publisher.stop()
     following = WirePublisher(EventBus(), endpoint)  # it has not said who it is yet
     following.start()
-    eventually(lambda: source.superseded)
+    wait_for(lambda: source.superseded)
     assert shown("kvscope_source_up") == 1
     assert shown("kvscope_engine_ready") is None
     assert shown("kvscope_source_state_known") == 0
@@ -162,7 +163,7 @@ def test_memory_is_read_of_a_process_whose_pid_means_the_same_here(
     said = msgspec.structs.replace(hello(), pid=os.getpid(), pid_space=place[where])
     bus.emit(said)
     bus.flush()
-    eventually(lambda: value(watched, "kvscope_source_up", model_name="demo") == 1)
+    wait_for(lambda: value(watched, "kvscope_source_up", model_name="demo") == 1)
     shown = value(watched, "kvscope_host_memory_resident_bytes") is not None
     assert shown == (where == "here")
     publisher.stop()

@@ -10,7 +10,8 @@ import pytest
 
 from exporter.gpu import Cadence, GpuPoller, xids
 from tests.fakes.nvml import Simulated, build_library, compiler, h200, machine
-from tests.gpu.support import FAST, eventually
+from tests.gpu.scrapes import FAST
+from tests.support.waiting import wait_for
 
 
 @pytest.fixture(scope="session")
@@ -64,7 +65,7 @@ def start(hardware: Simulated) -> Iterator[Callable[..., GpuPoller]]:
         pollers.append(poller)
         poller.start()
         if wait:
-            eventually(lambda: poller.read().sample is not None)
+            wait_for(lambda: poller.read().sample is not None)
         return poller
 
     yield begin

@@ -17,7 +17,8 @@ from kvscope_events.events import (
     RequestPreempted,
 )
 from tests.fakes.nvml import GIB, MIB, Simulated, h200, machine
-from tests.gpu.support import SERVER_PID, Scrapes, eventually, torch_sample
+from tests.gpu.scrapes import SERVER_PID, Scrapes, torch_sample
+from tests.support.waiting import wait_for
 
 WEIGHTS = 60 * GIB
 POOL = 57 * GIB
@@ -117,7 +118,7 @@ def tell(hardware: Simulated, poller: GpuPoller) -> Iterator[Said]:
         if wanted > allocated:
             scrapes.tell(BlocksAllocated(0, list(range(allocated, wanted)), "prefill"))
             allocated = wanted
-        eventually(lambda used=used: _seen(poller) == used)  # type: ignore[misc]
+        wait_for(lambda used=used: _seen(poller) == used)  # type: ignore[misc]
         scrapes.tell(
             *stage.events,
             torch_sample(

@@ -14,10 +14,11 @@ from exporter.diagnosis.host import host_findings
 from exporter.diagnosis.target import target_findings
 from exporter.gpu import GpuPoller, calls
 from exporter.gpu.visible import DEVICE_ORDER, VISIBLE_DEVICES
-from exporter.web.listener import Listener
+from exporter.web.http_server import HttpServer
 from exporter.web.metrics import metrics_app
 from tests.fakes.nvml import GIB, STATES, Simulated, h200, machine
-from tests.gpu.support import Scrapes, eventually
+from tests.gpu.scrapes import Scrapes
+from tests.support.waiting import wait_for
 
 NOWHERE = "http://127.0.0.1:9"
 
@@ -35,7 +36,7 @@ class Page:
 @contextmanager
 def serving(page: Page | Scrapes) -> Iterator[str]:
     exposition = page.exporter if isinstance(page, Scrapes) else page
-    with Listener(metrics_app(exposition), "127.0.0.1", 0) as listener:
+    with HttpServer(metrics_app(exposition), "127.0.0.1", 0) as listener:
         yield f"http://127.0.0.1:{listener.port}"
 
 
@@ -148,7 +149,7 @@ def test_a_driver_that_hangs_is_a_problem_and_holds_nobody(hardware: Simulated) 
     result = doctor("--timeout", "0.2")
     assert result.exit_code == 1
     assert "NVML did not answer within 0.2 s: the driver hangs" in result.output
-    eventually(lambda: hardware.references == 0)  # before the next test
+    wait_for(lambda: hardware.references == 0)  # before the next test
 
 
 def test_a_machine_without_nvidia_is_no_problem(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +179,7 @@ def test_a_package_that_hides_the_binding_is_a_problem(
     assert result.exit_code == 1
     assert "site-packages/pynvml/__init__.py is not nvidia-ml-py" in result.output
     poller = start(wait=False)
-    eventually(lambda: poller.state == "off")
+    wait_for(lambda: poller.state == "off")
     assert Scrapes(poller).value("kvscope_gpu_nvml_up") == 0
 
 

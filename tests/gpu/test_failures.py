@@ -8,7 +8,8 @@ import pytest
 from exporter.gpu import GpuPoller
 from tests.fakes.nvml import STATES, Simulated, h200, machine
 from tests.fakes.nvml.states import UUID
-from tests.gpu.support import OWN_FAMILIES, Scrapes, eventually, torch_sample
+from tests.gpu.scrapes import OWN_FAMILIES, Scrapes, torch_sample
+from tests.support.waiting import wait_for
 
 Start = Callable[..., GpuPoller]
 
@@ -25,14 +26,14 @@ def test_a_lost_gpu_is_down_alone_and_comes_back(
     scrapes = Scrapes(start())
     scrapes.tell(torch_sample())
     hardware.change({"gpu.0.error": code})
-    eventually(lambda: scrapes.value("kvscope_gpu_up", gpu="0") == 0)
+    wait_for(lambda: scrapes.value("kvscope_gpu_up", gpu="0") == 0)
     assert scrapes.value("kvscope_gpu_up", gpu="0", uuid=UUID.format(0)) == 0, "from the cache"
     assert {key[0] for key in scrapes.series("kvscope_gpu_memory_total_bytes")} == {"1"}
     assert not scrapes.components(UUID.format(0))
     assert scrapes.value("kvscope_gpu_up", gpu="1") == 1
     assert up(scrapes) == 1
     hardware.change({"gpu.0.error": None})
-    eventually(lambda: scrapes.value("kvscope_gpu_up", gpu="0") == 1)
+    wait_for(lambda: scrapes.value("kvscope_gpu_up", gpu="0") == 1)
     assert scrapes.value("kvscope_gpu_memory_total_bytes", gpu="0") is not None
 
 
@@ -41,19 +42,19 @@ def test_a_gpu_that_is_lost_from_the_start_is_found(hardware: Simulated, start: 
     scrapes = Scrapes(start())
     assert scrapes.value("kvscope_gpu_up", gpu="1") == 0
     hardware.change({"gpu.1.error": None})
-    eventually(lambda: scrapes.value("kvscope_gpu_up", gpu="1", uuid=UUID.format(1)) == 1)
+    wait_for(lambda: scrapes.value("kvscope_gpu_up", gpu="1", uuid=UUID.format(1)) == 1)
     hardware.raise_xid(1, 95)
-    eventually(lambda: scrapes.value("kvscope_gpu_xid_events_total", gpu="1", xid="95") == 1)
+    wait_for(lambda: scrapes.value("kvscope_gpu_xid_events_total", gpu="1", xid="95") == 1)
 
 
 def test_a_gpu_whose_memory_call_fails_is_not_up(hardware: Simulated, start: Start) -> None:
     scrapes = Scrapes(start())
     hardware.change({"gpu.0.memory.used": "!999"})
-    eventually(lambda: scrapes.value("kvscope_gpu_up") == 0)
+    wait_for(lambda: scrapes.value("kvscope_gpu_up") == 0)
     labels = {"call": "DeviceGetMemoryInfo_v2", "code": "unknown"}
     assert (scrapes.value("kvscope_gpu_nvml_errors_total", **labels) or 0) > 0
     hardware.change({"gpu.0.memory.used": 5})
-    eventually(lambda: scrapes.value("kvscope_gpu_memory_used_bytes") == 5)
+    wait_for(lambda: scrapes.value("kvscope_gpu_memory_used_bytes") == 5)
 
 
 @pytest.mark.parametrize(
@@ -79,10 +80,10 @@ def test_a_failure_of_the_library_takes_all_devices_and_ends(
     caplog.set_level(logging.INFO)
     scrapes = Scrapes(start())
     hardware.change(changes)
-    eventually(lambda: up(scrapes) == 0)
+    wait_for(lambda: up(scrapes) == 0)
     assert scrapes.names("kvscope_gpu") == {*OWN_FAMILIES, "kvscope_gpu_nvml_errors"}
     hardware.change(repair)
-    eventually(lambda: up(scrapes) == 1 and scrapes.value("kvscope_gpu_up") == 1)
+    wait_for(lambda: up(scrapes) == 1 and scrapes.value("kvscope_gpu_up") == 1)
     lines = [record.message for record in caplog.records]
     assert sum("NVML is down" in line for line in lines) == 1, "said once, however often tried"
     assert ("restart this process" in "".join(lines)) == (18 in changes.values())
@@ -95,21 +96,21 @@ def test_a_driver_that_is_loaded_after_the_start_is_found(
     hardware.unload()
     poller = start(wait=False)
     scrapes = Scrapes(poller)
-    eventually(lambda: poller.state == "down")
+    wait_for(lambda: poller.state == "down")
     assert up(scrapes) == 0
     assert poller.problem == "nvmlInitWithFlags: driver_not_loaded (9)"
     hardware.become(machine(h200()))
-    eventually(lambda: up(scrapes) == 1)
+    wait_for(lambda: up(scrapes) == 1)
     hardware.unload()
-    eventually(lambda: up(scrapes) == 0)
+    wait_for(lambda: up(scrapes) == 0)
     hardware.become(machine(h200(), h200()))
-    eventually(lambda: len(scrapes.series("kvscope_gpu_up")) == 2)
+    wait_for(lambda: len(scrapes.series("kvscope_gpu_up")) == 2)
 
 
 def test_another_number_of_gpus_begins_anew(hardware: Simulated, start: Start) -> None:
     scrapes = Scrapes(start())
     hardware.become(STATES["two_h200"]())
-    eventually(lambda: len(scrapes.series("kvscope_gpu_up")) == 2)
+    wait_for(lambda: len(scrapes.series("kvscope_gpu_up")) == 2)
 
 
 def test_errors_are_counted_by_call_and_code_and_survive(hardware: Simulated, start: Start) -> None:
@@ -117,11 +118,11 @@ def test_errors_are_counted_by_call_and_code_and_survive(hardware: Simulated, st
     assert not scrapes.series("kvscope_gpu_nvml_errors_total")
     hardware.change({"gpu.0.power_mw": "!10"})
     labels = {"call": "DeviceGetPowerUsage", "code": "timeout"}
-    eventually(lambda: (scrapes.value("kvscope_gpu_nvml_errors_total", **labels) or 0) > 2)
+    wait_for(lambda: (scrapes.value("kvscope_gpu_nvml_errors_total", **labels) or 0) > 2)
     assert scrapes.value("kvscope_gpu_power_watts") is None
     assert scrapes.value("kvscope_gpu_temperature_celsius") is not None
     hardware.change({"gpu.0.power_mw": 1000, "count": 0})
-    eventually(lambda: up(scrapes) == 0)
+    wait_for(lambda: up(scrapes) == 0)
     assert (scrapes.value("kvscope_gpu_nvml_errors_total", **labels) or 0) > 2
 
 
@@ -138,7 +139,7 @@ def test_what_is_refused_is_asked_once_and_is_no_error(hardware: Simulated, star
         )
     }
     polls = hardware.calls("nvmlDeviceGetPowerUsage")
-    eventually(lambda: hardware.calls("nvmlDeviceGetPowerUsage") > polls + 3)
+    wait_for(lambda: hardware.calls("nvmlDeviceGetPowerUsage") > polls + 3)
     assert {name: hardware.calls(name) for name in calls} == calls
     assert not scrapes.series("kvscope_gpu_nvml_errors_total")
     assert not scrapes.series("kvscope_gpu_processes")
@@ -152,18 +153,18 @@ def test_xids_are_counted_each_and_outlive_the_driver(hardware: Simulated, start
     scrapes = Scrapes(start())
     name = "kvscope_gpu_xid_events_total"
     hardware.raise_xid(1, 94, 94, 79)
-    eventually(lambda: scrapes.value(name, gpu="1", xid="79") == 1)
+    wait_for(lambda: scrapes.value(name, gpu="1", xid="79") == 1)
     assert scrapes.value(name, gpu="1", xid="94", uuid=UUID.format(1)) == 2
     assert not scrapes.series(name, gpu="0")
     last = scrapes.value("kvscope_gpu_xid_last_timestamp_seconds", gpu="1", xid="94")
     assert last is not None
     hardware.change({"count": 0})
-    eventually(lambda: up(scrapes) == 0)
+    wait_for(lambda: up(scrapes) == 0)
     assert scrapes.value(name, gpu="1", xid="94") == 2
     hardware.change({"count": 2})
-    eventually(lambda: up(scrapes) == 1)
+    wait_for(lambda: up(scrapes) == 1)
     hardware.raise_xid(1, 94)
-    eventually(lambda: scrapes.value(name, gpu="1", xid="94") == 3)
+    wait_for(lambda: scrapes.value(name, gpu="1", xid="94") == 3)
     assert (scrapes.value("kvscope_gpu_xid_last_timestamp_seconds", gpu="1", xid="94") or 0) > last
 
 
@@ -173,7 +174,7 @@ def test_a_storm_of_xids_is_counted_and_logged_once(
     scrapes = Scrapes(start())
     hardware.raise_xid(0, *([31] * 500), *range(500, 1000))
     name = "kvscope_gpu_xid_events_total"
-    eventually(lambda: scrapes.value(name, xid="other") == 500)
+    wait_for(lambda: scrapes.value(name, xid="other") == 500)
     assert scrapes.value(name, xid="31") == 500
     assert len([r for r in caplog.records if "XID" in r.message]) == 2
     assert up(scrapes) == 1

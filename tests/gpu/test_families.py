@@ -7,7 +7,8 @@ import pytest
 from exporter.catalogue import CATALOGUE
 from exporter.gpu import GpuPoller
 from tests.fakes.nvml import GIB, MIB, Simulated, State, h200, machine, mig
-from tests.gpu.support import Scrapes, eventually, torch_sample
+from tests.gpu.scrapes import Scrapes, torch_sample
+from tests.support.waiting import wait_for
 
 Start = Callable[..., GpuPoller]
 MOVES: tuple[tuple[str, dict[str, str], State, float], ...] = (
@@ -79,7 +80,7 @@ def test_a_metric_follows_the_hardware(
     wanted = None if absent(expected) else expected
     assert scrapes.value(name, gpu="0", **labels) != wanted
     hardware.change({f"gpu.0.{key}": value for key, value in changes.items()})
-    eventually(lambda: scrapes.value(name, gpu="0", **labels) == wanted)
+    wait_for(lambda: scrapes.value(name, gpu="0", **labels) == wanted)
 
 
 def test_the_identity_is_on_the_info(start: Start) -> None:
@@ -103,7 +104,7 @@ def test_every_family_of_the_group_is_seen_on_a_busy_card(
     hardware.change({"gpu.1.power_mw": "!999"})
     scrapes.tell(torch_sample())
     names = {row.family for row in CATALOGUE if row.group in ("gpu", "device_memory")}
-    eventually(lambda: scrapes.names("kvscope_gpu") >= names - {"kvscope_engine_oom_events"})
+    wait_for(lambda: scrapes.names("kvscope_gpu") >= names - {"kvscope_engine_oom_events"})
 
 
 def test_two_gpus_are_two_series_of_one_family(hardware: Simulated, start: Start) -> None:
@@ -134,7 +135,7 @@ def test_instances_of_mig_are_a_family_of_their_own_and_the_parent_has_no_memory
     assert not scrapes.series("kvscope_gpu_memory_total_bytes")
     assert not scrapes.series("kvscope_gpu_utilization_ratio")
     hardware.change({"gpu.0.mig.2.memory.used": 5 * GIB})
-    eventually(
+    wait_for(
         lambda: (
             scrapes.value("kvscope_gpu_mig_memory_bytes", gpu_instance_id="2", state="used")
             == 5 * GIB
@@ -148,9 +149,9 @@ def test_the_sample_says_when_it_was_taken_and_how_long_it_took(
     scrapes = Scrapes(start())
     taken = scrapes.value("kvscope_gpu_sample_timestamp_seconds")
     assert taken is not None
-    eventually(lambda: (scrapes.value("kvscope_gpu_sample_timestamp_seconds") or 0) > taken + 0.02)
+    wait_for(lambda: (scrapes.value("kvscope_gpu_sample_timestamp_seconds") or 0) > taken + 0.02)
     hardware.change({"call.nvmlDeviceGetMemoryInfo_v2.delay_ms": 100})
-    eventually(lambda: (scrapes.value("kvscope_gpu_sample_duration_seconds") or 0) > 0.1)
+    wait_for(lambda: (scrapes.value("kvscope_gpu_sample_duration_seconds") or 0) > 0.1)
 
 
 def test_readings_that_a_card_refuses_are_absent_never_zero(
@@ -191,5 +192,5 @@ def test_a_gpu_that_enters_mig_mode_shows_its_instances(hardware: Simulated, sta
     scrapes = Scrapes(start())
     assert not scrapes.series("kvscope_gpu_mig_memory_bytes")
     hardware.become(machine(mig()))
-    eventually(lambda: len(scrapes.series("kvscope_gpu_mig_memory_bytes")) == 6)
+    wait_for(lambda: len(scrapes.series("kvscope_gpu_mig_memory_bytes")) == 6)
     assert not scrapes.series("kvscope_gpu_memory_total_bytes")

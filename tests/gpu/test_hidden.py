@@ -8,7 +8,8 @@ import pytest
 from exporter.gpu import GpuPoller
 from tests.fakes.nvml import GIB, STATES, Simulated, h200, l40s, machine, mig
 from tests.fakes.nvml.states import UUID
-from tests.gpu.support import OWN_FAMILIES, SERVER_PID, Scrapes, eventually, torch_sample
+from tests.gpu.scrapes import OWN_FAMILIES, SERVER_PID, Scrapes, torch_sample
+from tests.support.waiting import wait_for
 
 Start = Callable[..., GpuPoller]
 VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -56,7 +57,7 @@ def test_no_card_is_no_series_and_no_failure(hardware: Simulated, start: Start, 
     assert scrapes.names("kvscope_gpu") == OWN_FAMILIES
     assert scrapes.value("kvscope_gpu_nvml_up") == 1
     hardware.change({"count": 0})
-    eventually(lambda: scrapes.value("kvscope_gpu_nvml_up") == 0)
+    wait_for(lambda: scrapes.value("kvscope_gpu_nvml_up") == 0)
 
 
 def test_a_server_on_a_hidden_card_is_nobodys_neighbour(hardware: Simulated, start: Start) -> None:
@@ -73,7 +74,7 @@ def test_a_server_on_a_hidden_card_is_nobodys_neighbour(hardware: Simulated, sta
     }
     assert scrapes.value("kvscope_gpu_process_memory_bytes", owner="other") == 0
     hardware.change({"gpu.1.processes": f"{SERVER_PID}:{29 * GIB},{NEIGHBOUR}:{GIB}"})
-    eventually(lambda: scrapes.value("kvscope_gpu_processes", owner="other") == 1)
+    wait_for(lambda: scrapes.value("kvscope_gpu_processes", owner="other") == 1)
     assert scrapes.components(uuid)["other_processes"] == GIB, "on the same card it is one"
 
 
@@ -84,7 +85,7 @@ def test_a_hidden_card_is_asked_nothing_but_its_name(hardware: Simulated, start:
     assert not scrapes.series("kvscope_gpu_nvml_errors_total")
     hardware.change({"gpu.2.error": 15})
     calls = hardware.calls("nvmlDeviceGetMemoryInfo_v2")
-    eventually(lambda: hardware.calls("nvmlDeviceGetMemoryInfo_v2") > calls + 5)
+    wait_for(lambda: hardware.calls("nvmlDeviceGetMemoryInfo_v2") > calls + 5)
     assert not scrapes.series("kvscope_gpu_nvml_errors_total")
     assert gpus(scrapes) == {"7"}
 
@@ -94,7 +95,7 @@ def test_xids_of_a_hidden_card_are_not_ours(hardware: Simulated, start: Start) -
     scrapes = Scrapes(start(environment={VISIBLE: "1"}))
     hardware.raise_xid(0, 79)
     hardware.raise_xid(1, 31)
-    eventually(lambda: scrapes.value("kvscope_gpu_xid_events_total", xid="31") == 1)
+    wait_for(lambda: scrapes.value("kvscope_gpu_xid_events_total", xid="31") == 1)
     assert gpus(scrapes, "kvscope_gpu_xid_events_total") == {"1"}
 
 
@@ -107,7 +108,7 @@ def test_cards_of_several_models_are_all_watched_with_one_line_until_their_order
     assert gpus(Scrapes(poller)) == {"0", "1"}
     poller.release()
     poller.resume()
-    eventually(lambda: poller.state == "polling")
+    wait_for(lambda: poller.state == "polling")
     (line,) = (r.message for r in caplog.records if "watching" in r.message)
     assert "every GPU: CUDA_VISIBLE_DEVICES=0; " in line
     assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in line
@@ -138,8 +139,8 @@ def test_a_card_that_was_lost_from_the_start_is_found_by_its_uuid(
     theirs = Scrapes(start(environment={VISIBLE: "GPU-ffff"}))
     assert ours.series("kvscope_gpu_up") == theirs.series("kvscope_gpu_up")
     hardware.change({"gpu.1.error": None})
-    eventually(lambda: ours.value("kvscope_gpu_up", gpu="1", uuid=UUID.format(1)) == 1)
-    eventually(lambda: not theirs.series("kvscope_gpu_up"))
+    wait_for(lambda: ours.value("kvscope_gpu_up", gpu="1", uuid=UUID.format(1)) == 1)
+    wait_for(lambda: not theirs.series("kvscope_gpu_up"))
 
 
 def test_a_number_of_gpus_that_changes_is_read_by_the_list_anew(
@@ -149,4 +150,4 @@ def test_a_number_of_gpus_that_changes_is_read_by_the_list_anew(
     scrapes = Scrapes(start(environment={VISIBLE: "1"}))
     assert not gpus(scrapes)
     hardware.become(STATES["two_h200"]())
-    eventually(lambda: gpus(scrapes) == {"1"})
+    wait_for(lambda: gpus(scrapes) == {"1"})

@@ -17,7 +17,8 @@ from exporter.gpu.session import Due, Session
 from exporter.gpu.xids import Xids
 from exporter.web.gpu import gpu_router
 from tests.fakes.nvml import STATES, Simulated, h200, machine
-from tests.gpu.support import OWN_FAMILIES, Scrapes, eventually
+from tests.gpu.scrapes import OWN_FAMILIES, Scrapes
+from tests.support.waiting import wait_for
 
 Start = Callable[..., GpuPoller]
 POLLS = 10_000
@@ -44,7 +45,7 @@ def wedge(hardware: Simulated, milliseconds: int) -> None:
     name = "nvmlDeviceGetMemoryInfo_v2"
     hardware.change({f"call.{name}.delay_ms": milliseconds})
     before = hardware.calls(name)
-    eventually(lambda: hardware.calls(name) > before)
+    wait_for(lambda: hardware.calls(name) > before)
 
 
 def test_ten_thousand_polls_leak_nothing(hardware: Simulated) -> None:
@@ -114,14 +115,14 @@ def test_release_lets_nvml_go_and_resume_takes_it_up(hardware: Simulated, start:
     assert hardware.calls() == calls, "not one call while released"
     assert poller.release() == "released"
     assert poller.resume() == "starting"
-    eventually(lambda: scrapes.value("kvscope_gpu_nvml_up") == 1)
+    wait_for(lambda: scrapes.value("kvscope_gpu_nvml_up") == 1)
     assert poller.state == "polling"
 
 
 def test_release_of_a_poller_that_is_down_or_stopped(hardware: Simulated, start: Start) -> None:
     hardware.unload()
     poller = start(wait=False)
-    eventually(lambda: poller.state == "down")
+    wait_for(lambda: poller.state == "down")
     assert poller.release() == "released"
     poller.stop(timeout=5)
     assert poller.state == "off"
@@ -135,7 +136,7 @@ def test_a_release_during_a_wedged_call_says_so_and_happens_later(
     poller = start()
     wedge(hardware, 500)
     assert poller.release(timeout=0.05) == "releasing"
-    eventually(lambda: poller.state == "released")
+    wait_for(lambda: poller.state == "released")
     assert hardware.references == 0
 
 
@@ -147,7 +148,7 @@ def test_the_routes_release_and_resume(hardware: Simulated, start: Start) -> Non
     assert client.post("/api/gpu/release").json() == {"state": "released"}
     assert hardware.references == 0
     assert client.post("/api/gpu/resume").json() == {"state": "starting"}
-    eventually(lambda: poller.state == "polling")
+    wait_for(lambda: poller.state == "polling")
     wedge(hardware, 3000)
     held = client.post("/api/gpu/release")
     assert (held.status_code, held.json()) == (202, {"state": "releasing"})
@@ -186,7 +187,7 @@ def test_a_sample_older_than_three_intervals_is_none(hardware: Simulated) -> Non
     clock = Clock(monotonic_ns=lambda: time.monotonic_ns() + ahead_ns)
     poller = GpuPoller(Cadence(memory=60.0), clock)  # reads once, then sleeps through this test
     poller.start()
-    eventually(lambda: poller.read().sample is not None)
+    wait_for(lambda: poller.read().sample is not None)
     ahead_ns = 175 * 10**9
     assert poller.read().sample is not None
     ahead_ns = 181 * 10**9

@@ -19,7 +19,7 @@ import typer
 from exporter.cli.app import app
 from tests.fakes.nvml import GIB, MIB, Simulated, build_library, h200, machine
 from tests.fakes.nvml.library import SONAME
-from tests.gpu.support import OWN_FAMILIES
+from tests.gpu.scrapes import OWN_FAMILIES
 from tests.repo.checkout import ROOT
 
 MAX_SCRAPE_SECONDS = 0.5
@@ -27,16 +27,16 @@ MAX_EXIT_SECONDS = 2.0
 _COMMON = """
 import json, sys, time
 from exporter.gpu import Cadence, GpuPoller
-from tests.gpu.support import Scrapes, eventually
+from tests.gpu.scrapes import Scrapes
 """
 _WEDGED = """
 poller = GpuPoller(Cadence(memory=0.05))
 poller.start()
 scrapes = Scrapes(poller)
-eventually(lambda: scrapes.value("kvscope_gpu_nvml_up") == 1)
+wait_for(lambda: scrapes.value("kvscope_gpu_nvml_up") == 1)
 print("up", flush=True)
 sys.stdin.readline()
-eventually(lambda: scrapes.value("kvscope_gpu_nvml_up") == 0)
+wait_for(lambda: scrapes.value("kvscope_gpu_nvml_up") == 0)
 seconds = []
 for _ in range(20):
     began = time.perf_counter()
@@ -53,7 +53,7 @@ _ALL = """
 poller = GpuPoller(Cadence(memory=0.05))
 poller.start()
 scrapes = Scrapes(poller)
-eventually(lambda: scrapes.value("kvscope_gpu_nvml_up") == 1)
+wait_for(lambda: scrapes.value("kvscope_gpu_nvml_up") == 1)
 print(json.dumps({
     "families": {
         name: list(scrapes.series(name).values())

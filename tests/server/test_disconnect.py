@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from engine.config import CacheConfig
-from tests.support.server import Server, greedy, make_engine_config, serving, wait_for
+from tests.support.server import Server, greedy, make_engine_config, serving
+from tests.support.waiting import wait_for
 
 PATH = "/v1/completions"
 

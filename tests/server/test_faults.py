@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from tests.support.server import Server, greedy, make_engine_config, serving, wait_for
+from tests.support.server import Server, greedy, make_engine_config, serving
 from tests.support.sse import chunks, joined
+from tests.support.waiting import wait_for
 
 PATH = "/v1/completions"
 

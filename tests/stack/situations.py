@@ -26,7 +26,7 @@ import yaml
 
 from tests.fakes.nvml import GIB, MIB, build_library
 from tests.support.prometheus import Prometheus
-from tests.support.server import wait_for
+from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRAPE_SECONDS = 2

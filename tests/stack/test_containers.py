@@ -14,7 +14,7 @@ import pytest
 
 from tests.stack.situations import free_port
 from tests.support.prometheus import Prometheus
-from tests.support.server import wait_for
+from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 

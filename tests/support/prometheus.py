@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.support.server import wait_for
+from tests.support.waiting import wait_for
 
 _CONFIG = """
 global: {{scrape_interval: 1s, scrape_timeout: 1s}}
@@ -54,15 +54,24 @@ class Prometheus:
 @contextmanager
 def prometheus(target: str, folder: Path) -> Iterator[Prometheus]:
     """Scrapes `target` (host:port); up and scraped once. Its files go to `folder`."""
+    with prometheus_with(_CONFIG.format(target=target), folder) as running:
+        running.wait_for("up")
+        yield running
+
+
+@contextmanager
+def prometheus_with(configuration: str, folder: Path) -> Iterator[Prometheus]:
+    """Ready, on a free port; `/-/reload` reads the rules anew. Its files go to `folder`."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    (folder / "prometheus.yml").write_text(_CONFIG.format(target=target))
+    (folder / "prometheus.yml").write_text(configuration)
     command = [
         "prometheus",
         f"--config.file={folder}/prometheus.yml",
         f"--storage.tsdb.path={folder}/data",
         f"--web.listen-address=127.0.0.1:{port}",
+        "--web.enable-lifecycle",
     ]
     with (
         (folder / "log").open("w") as log,
@@ -71,7 +80,6 @@ def prometheus(target: str, folder: Path) -> Iterator[Prometheus]:
         try:
             running = Prometheus(f"http://127.0.0.1:{port}")
             wait_for(running.ready, f"Prometheus starts, see {folder}/log", START_SECONDS)
-            running.wait_for("up")
             yield running
         finally:
             process.kill()

@@ -3,14 +3,13 @@
 import itertools
 import threading
 import time
-from collections.abc import Callable
 
 from engine.block_pool import BlockPool
 from engine.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
 from engine.hashing import PrefixHasher, chain_seed
 from engine.introduction import Introduction
 from engine.kv_manager import KVManager
-from engine.oom import DeviceOutOfMemoryError
+from engine.out_of_memory import DeviceOutOfMemoryError
 from engine.request import Request
 from engine.runner import SampledToken
 from engine.scheduler import Scheduler
@@ -126,10 +125,3 @@ class Running:
         while (taken := self.events.take()) is not None:
             events += taken[0].events
         return events
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.002)

@@ -4,8 +4,7 @@ The runner can be held between two steps, told what to say, or made to fail.
 """
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -24,10 +23,10 @@ from exporter.exporter import Exporter, in_process
 from exporter.web.metrics import metrics_router
 from kvscope_events.bus import EventBus
 from kvscope_events.events import DeviceMemorySampled
+from tests.support.waiting import WAIT_SECONDS, wait_for
 
 MAX_MODEL_LEN = 512
 NUM_BLOCKS = 128
-WAIT_SECONDS = 20.0
 
 
 class Reins:
@@ -188,11 +187,3 @@ def serving(config: EngineConfig | None = None, api: ApiConfig | None = None) ->
         engine.loop.shutdown(0.0)
         exporter.stop()
     assert not thread.is_alive()
-
-
-def wait_for(condition: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS) -> None:
-    """Until the condition holds; fails the test with `what` if it never does."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds:g} s in vain: {what}"
-        time.sleep(0.005)

@@ -12,7 +12,7 @@ import httpx
 
 from tests.support.pages import events_seen, folded, sample
 from tests.support.process import Process, kvscope
-from tests.support.server import wait_for
+from tests.support.waiting import wait_for
 
 SETTLE_SECONDS = 20.0
 

@@ -7,7 +7,14 @@ from itertools import pairwise
 import pytest
 
 from engine.workload import LoadSpec, Scenario
-from engine.workload.scenarios import CHAT_COMPLETIONS, COMPLETIONS, Job, Reply, Source, make_source
+from engine.workload.scenarios import (
+    CHAT_COMPLETIONS,
+    COMPLETIONS,
+    Job,
+    JobSource,
+    Reply,
+    make_source,
+)
 from engine.workload.text import TextCost
 
 CONTEXT = 1024
@@ -35,7 +42,7 @@ def num_tokens(job: Job) -> int:
     return sum(len(message["content"].encode()) + 8 for message in messages(job))
 
 
-def play(source: Source, count: int, text: str = "fine") -> list[Job]:
+def play(source: JobSource, count: int, text: str = "fine") -> list[Job]:
     """One request after the other, each answered."""
     jobs = []
     for _ in range(count):

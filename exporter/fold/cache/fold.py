@@ -15,6 +15,7 @@ from kvscope_events.events import (
     ContentDropped,
     PoolCreated,
     PoolSnapshot,
+    PrefixCacheReset,
     PrefixLookup,
 )
 
@@ -44,6 +45,7 @@ class Cache(Fold):
                 BlocksCached: self._cached,
                 BlocksEvicted: self._lost,
                 ContentDropped: self._lost,
+                PrefixCacheReset: self._reset,
             }
         )
         self.resident = Resident()
@@ -53,6 +55,7 @@ class Cache(Fold):
         self.hit_tokens = self._lookups.hit_tokens
         self.queried_blocks = self._lookups.queried_blocks
         self.hit_blocks = self._lookups.hit_blocks
+        self.resets = 0
         self._known = False
         self._block_size = 0
 
@@ -94,3 +97,6 @@ class Cache(Fold):
     def _lost(self, event: BlocksEvicted | ContentDropped) -> None:
         if self._known:
             self.evicted.add(self.resident.remove(event.hashes), self.batch.time_ns)
+
+    def _reset(self, event: PrefixCacheReset) -> None:
+        self.resets += 1  # the names are gone with BlocksEvicted

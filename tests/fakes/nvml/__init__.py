@@ -6,13 +6,10 @@ from tests.fakes.nvml.states import (
     GIB,
     MIB,
     STATES,
-    desktop,
-    h100,
     h200,
     l40s,
     machine,
     mig,
-    not_available,
 )
 
 __all__ = [
@@ -23,11 +20,8 @@ __all__ = [
     "State",
     "build_library",
     "compiler",
-    "desktop",
-    "h100",
     "h200",
     "l40s",
     "machine",
     "mig",
-    "not_available",
 ]

@@ -22,7 +22,7 @@ class Summary:
     max: float
 
 
-class Histogram:
+class Distribution:
     """Counts seconds; keeps no sample."""
 
     def __init__(self) -> None:

@@ -19,7 +19,8 @@ from exporter.gpu import (
 from kvscope_events.events import DeviceMemorySampled
 from tests.fakes.nvml import GIB, MIB, STATES, Simulated
 from tests.fakes.nvml.states import UUID
-from tests.gpu.support import SERVER_PID, Scrapes, eventually, torch_sample
+from tests.gpu.scrapes import SERVER_PID, Scrapes, torch_sample
+from tests.support.waiting import wait_for
 
 Start = Callable[..., GpuPoller]
 TEN = {
@@ -126,7 +127,7 @@ def test_the_exported_ledger_sums_through_the_real_binding(
             and {p.pid: p.used_bytes for p in seen.processes} == processes
         )
 
-    eventually(caught_up)
+    wait_for(caught_up)
     total = scrapes.value("kvscope_gpu_memory_total_bytes")
     assert sum(scrapes.components().values()) == total
 
@@ -193,7 +194,7 @@ def test_lists_that_contradict_themselves_are_not_believed(
 ) -> None:
     scrapes = Scrapes(start())
     hardware.change({"gpu.0.processes": f"4242:{200 * GIB}"})
-    eventually(lambda: not scrapes.series("kvscope_gpu_process_memory_bytes"))
+    wait_for(lambda: not scrapes.series("kvscope_gpu_process_memory_bytes"))
     assert scrapes.components().keys() == {"driver_reserved", "free", "unsplit"}
 
 
@@ -203,7 +204,7 @@ def test_memory_and_processes_of_the_ledger_are_of_one_moment(
     """Between two process lists a neighbour's growth is in `free`, not yet in the ledger."""
     scrapes = Scrapes(start(Cadence(memory=0.01, processes=60, sensors=60, stale_intervals=100)))
     hardware.change({"gpu.0.memory.used": 60 * GIB, "gpu.0.processes": f"4242:{60 * GIB}"})
-    eventually(lambda: scrapes.value("kvscope_gpu_memory_used_bytes") == 60 * GIB)
+    wait_for(lambda: scrapes.value("kvscope_gpu_memory_used_bytes") == 60 * GIB)
     assert scrapes.components()["unattributed"] == 18 * MIB
 
 
@@ -216,7 +217,7 @@ def test_headroom_is_what_the_next_allocation_can_get(hardware: Simulated, start
     assert free is not None
     assert scrapes.value(name) == free + 2 * GIB - 4096 - GIB // 2
     hardware.change({"gpu.0.memory.used": 120 * GIB})
-    eventually(lambda: (scrapes.value(name) or 0) < 25 * GIB)
+    wait_for(lambda: (scrapes.value(name) or 0) < 25 * GIB)
     assert scrapes.value("kvscope_gpu_activation_peak_bytes") == 2 * GIB
     scrapes.tell(torch_sample(activation_peak_bytes=GIB))
     assert scrapes.value("kvscope_gpu_activation_peak_bytes") == 2 * GIB, "the largest seen"

@@ -12,8 +12,8 @@ from engine.build import Engine, build_engine
 from engine.config import CacheConfig, EngineConfig, ModelConfig
 from engine.model.errors import CheckpointNotFoundError
 from engine.model.runner import ModelRunner
-from engine.oom import DeviceOutOfMemoryError
-from engine.sizing import DeviceMemory, HostMemory, PoolSizeError
+from engine.out_of_memory import DeviceOutOfMemoryError
+from engine.sizing import MainMemory, MeasuredDevice, PoolSizeError
 from exporter.cli.app import app
 from kvscope_events.bus import EventBus, Subscription
 from kvscope_events.events import EVENT_NAMES, EngineEvent, Hello, PoolCreated, PoolSnapshot
@@ -57,7 +57,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def build(
-    folder: Path, memory: DeviceMemory | HostMemory, bus: EventBus | None = None, **cache: Any
+    folder: Path, memory: MeasuredDevice | MainMemory, bus: EventBus | None = None, **cache: Any
 ) -> Engine:
     config = EngineConfig(
         model=ModelConfig(model=str(folder), device="cpu"),
@@ -77,10 +77,10 @@ def plan(folder: Path, *arguments: str) -> dict[str, Any]:
     return parsed
 
 
-def meminfo(folder: Path, total: int, available: int) -> HostMemory:
+def meminfo(folder: Path, total: int, available: int) -> MainMemory:
     file = folder / "meminfo"
     file.write_text(f"MemTotal: {total // 1024} kB\nMemAvailable: {available // 1024} kB\n")
-    return HostMemory(file)
+    return MainMemory(file)
 
 
 def events_of(bus: EventBus, subscription: Subscription) -> list[EngineEvent]:

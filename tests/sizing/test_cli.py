@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from exporter.cli.app import app
-from tests.planning.configs import GEMMA_3_4B, LLAMA_3_8B, QWEN3_8B, QWEN3_30B_A3B
+from tests.sizing.configs import GEMMA_3_4B, LLAMA_3_8B, QWEN3_8B, QWEN3_30B_A3B
 
 GIB = 2**30
 

@@ -1,6 +1,6 @@
 """Two engines under load and a sidecar that is stopped for a while.
 
-    python -m tests.sidecar_pause --minutes 5 --pause 30
+    python -m tests.programs.sidecar_pause --minutes 5 --pause 30
 
 Bursts of requests go to two `kvscope serve` of different names. Between bursts each engine's own
 page is compared with the sidecar's, line by line, for the same step. After a while the sidecar is

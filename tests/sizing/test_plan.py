@@ -5,8 +5,8 @@ import pytest
 from engine.sizing import (
     ConfigError,
     Dtype,
-    Memory,
     Plan,
+    PoolMemory,
     Settings,
     find_gpu,
     shape_from_config,
@@ -14,7 +14,7 @@ from engine.sizing import (
 )
 from engine.sizing.config_json import Config
 from engine.sizing.report import grid, reservations
-from tests.planning.configs import (
+from tests.sizing.configs import (
     DEEPSEEK_V2_LITE,
     GEMMA_3_4B,
     GPT_OSS_20B,
@@ -33,7 +33,7 @@ def make_plan(
     *,
     kv_dtype: Dtype = Dtype.BF16,
     weight_dtype: Dtype = Dtype.BF16,
-    memory: Memory | None = None,
+    memory: PoolMemory | None = None,
     changes: dict[str, int] | None = None,
     max_model_len: int = 8192,
     concurrency: int = 32,
@@ -51,7 +51,7 @@ def make_plan(
         activations=activations,
     )
     shape = shape_from_config(config, "test", changes)
-    return Plan(shape=shape, settings=settings, memory=memory or Memory())
+    return Plan(shape=shape, settings=settings, memory=memory or PoolMemory())
 
 
 def test_qwen3_30b_a3b() -> None:
@@ -82,7 +82,7 @@ def test_qwen3_8b_without_grouped_heads_is_45_gib_and_not_46_08_gb() -> None:
 
 def test_numbers_alone_are_enough_for_the_cache() -> None:
     shape = shape_from_numbers(layers=48, kv_heads=4, head_dim=128)
-    plan = Plan(shape=shape, settings=make_plan(LLAMA_3_8B).settings, memory=Memory())
+    plan = Plan(shape=shape, settings=make_plan(LLAMA_3_8B).settings, memory=PoolMemory())
     assert plan.bytes_per_token == make_plan(QWEN3_30B_A3B).bytes_per_token
     assert plan.weight_bytes is None
     assert plan.activation_bytes("whole") is None
@@ -192,7 +192,7 @@ def test_the_rule_is_a_share_of_all_memory() -> None:
     plan = Plan(
         shape=shape.shape,
         settings=make_plan(LLAMA_3_8B, activations=10 * GIB).settings,
-        memory=Memory(total=141 * GIB),
+        memory=PoolMemory(total=141 * GIB),
     )
     budget = plan.budget("chunked")
     assert budget is not None
@@ -205,7 +205,7 @@ def test_the_rule_is_a_share_of_all_memory() -> None:
 
 
 def test_a_gpu_that_is_too_small_says_by_how_much() -> None:
-    plan = make_plan(LLAMA_3_8B, memory=Memory(total=find_gpu("T4").total_bytes))
+    plan = make_plan(LLAMA_3_8B, memory=PoolMemory(total=find_gpu("T4").total_bytes))
     budget = plan.budget("chunked")
     assert budget is not None
     assert budget.kv_pool == 0
@@ -214,7 +214,7 @@ def test_a_gpu_that_is_too_small_says_by_how_much() -> None:
 
 
 def test_whole_prompts_take_more_activations_and_leave_less_pool() -> None:
-    plan = make_plan(LLAMA_3_8B, memory=Memory(total=find_gpu("L4").total_bytes))
+    plan = make_plan(LLAMA_3_8B, memory=PoolMemory(total=find_gpu("L4").total_bytes))
     chunked, whole = plan.activation_bytes("chunked"), plan.activation_bytes("whole")
     assert chunked == 2048 * (2 * 4096 + 3 * 14336) * 2
     assert whole == 8192 * (2 * 4096 + 3 * 14336) * 2
@@ -227,7 +227,7 @@ def test_many_rows_of_logits_can_be_the_peak() -> None:
 
 
 def test_the_grid_says_what_fits() -> None:
-    plan = make_plan(QWEN3_30B_A3B, memory=Memory(pool=40 * GIB), max_model_len=16_384)
+    plan = make_plan(QWEN3_30B_A3B, memory=PoolMemory(pool=40 * GIB), max_model_len=16_384)
     cells = {(cell.context, cell.batch): cell for cell in grid(plan)}
     assert cells[16_384, 32].nbytes == 48 * GIB
     assert cells[16_384, 32].fits is False
@@ -236,7 +236,7 @@ def test_the_grid_says_what_fits() -> None:
 
 
 def test_paging_beats_reservation_by_what_sequences_do_not_use() -> None:
-    plan = make_plan(LLAMA_3_8B, memory=Memory(pool=64 * GIB), max_model_len=8192)
+    plan = make_plan(LLAMA_3_8B, memory=PoolMemory(pool=64 * GIB), max_model_len=8192)
     assert [row.naive for row in reservations(plan)] == [64] * 4
     assert [row.paged for row in reservations(plan)] == [512, 256, 128, 64]
     assert reservations(make_plan(LLAMA_3_8B)) == []

@@ -69,13 +69,6 @@ def collect(
     return taken
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        time.sleep(0.01)
-
-
 def frame(events: list[EngineEvent], seq: int, session: bytes) -> bytes:
     """One batch as it travels."""
     batch = Batch(seq, 0, events)

@@ -11,7 +11,7 @@ from transformers.models.auto import AutoModelForCausalLM
 from engine.sizing import Dtype, Parameters, shape_from_config
 from engine.sizing.config_json import decoder_config
 from engine.sizing.families import FAMILIES
-from tests.planning.configs import (
+from tests.sizing.configs import (
     DEEPSEEK_V2_LITE,
     LLAMA_3_8B,
     MIXTRAL_8X7B,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from engine.config import CacheConfig, SchedulerConfig
-from engine.sizing import Footprint, HostMemory, PoolSizeError, PoolSizer
+from engine.sizing import Footprint, MainMemory, PoolSizeError, PoolSizer
 
 SCHEDULER = SchedulerConfig(max_model_len=100, max_num_seqs=4)
 """One sequence needs 7 blocks of 16 tokens."""
@@ -13,7 +13,7 @@ SCHEDULER = SchedulerConfig(max_model_len=100, max_num_seqs=4)
 
 def blocks(*, bytes_per_block: int = 1000, **cache: Any) -> int:
     footprint = Footprint(weights=0, buffers=0, bytes_per_block=bytes_per_block)
-    sizer = PoolSizer(CacheConfig(**cache), HostMemory())
+    sizer = PoolSizer(CacheConfig(**cache), MainMemory())
     return sizer.size(SCHEDULER, footprint, lambda: pytest.fail("a CPU is not measured")).num_blocks
 
 

@@ -16,7 +16,7 @@ IDLE_SECONDS = 10
 MAX_CONNECTIONS = 64
 """Further connections are answered with 503: a few scrapers need one each."""
 STOP_SECONDS = 1
-"""Time for answers under way when the listener stops."""
+"""Time for answers under way when the server stops."""
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -28,7 +28,7 @@ def bind(host: str, port: int) -> socket.socket:
     return socket.create_server((host, port), family=family, backlog=BACKLOG)
 
 
-class Listener:
+class HttpServer:
     """Binds on construction; raises OSError where the port is not available."""
 
     def __init__(self, app: ASGIApp, host: str, port: int) -> None:
@@ -49,7 +49,7 @@ class Listener:
             )
         )
         self._thread = threading.Thread(
-            target=self._server.run, args=([self._socket],), name="kvscope-listener", daemon=True
+            target=self._server.run, args=([self._socket],), name="kvscope-http", daemon=True
         )
         self._thread.start()
 

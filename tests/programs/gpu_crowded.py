@@ -1,6 +1,6 @@
 """A real card on its way out of memory: a neighbour crowds it, long prompts come, it goes again.
 
-    python -m tests.gpu_crowded [--model MODEL] [--rest MIB]
+    python -m tests.programs.gpu_crowded [--model MODEL] [--rest MIB]
 
 `kvscope serve` with its defaults, a neighbour that takes what is free but a last rest, `kvscope
 load` with long prompts; then the neighbour ends. Prints what each metric said at each stage, as

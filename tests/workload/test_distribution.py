@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.workload.histogram import Histogram
+from engine.workload.distribution import Distribution
 
 
 @given(st.lists(st.floats(1e-6, 3600), min_size=1, max_size=300))
 def test_summary_is_that_of_the_samples(samples: list[float]) -> None:
-    histogram = Histogram()
+    histogram = Distribution()
     for sample in samples:
         histogram.observe(sample)
     summary = histogram.summary()
@@ -27,11 +27,11 @@ def test_summary_is_that_of_the_samples(samples: list[float]) -> None:
 
 
 def test_nothing_observed_is_no_summary() -> None:
-    assert Histogram().summary() is None
+    assert Distribution().summary() is None
 
 
 def test_no_time_at_all_is_counted() -> None:
-    histogram = Histogram()
+    histogram = Distribution()
     histogram.observe(0.0)
     summary = histogram.summary()
     assert summary is not None
@@ -39,7 +39,7 @@ def test_no_time_at_all_is_counted() -> None:
 
 
 def test_memory_is_bounded() -> None:
-    histogram = Histogram()
+    histogram = Distribution()
     for exponent in range(-60, 36):
         for mantissa in range(100, 1000, 7):
             histogram.observe(min(3600.0, mantissa / 100 * 10 ** (exponent / 10)))

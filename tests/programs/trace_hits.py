@@ -1,6 +1,6 @@
 """Prefix hits of a trace at given capacities, through the real block pool as pure accounting.
 
-    python -m tests.trace_hits TRACE.jsonl CAPACITY...
+    python -m tests.programs.trace_hits TRACE.jsonl CAPACITY...
 
 TRACE is in Mooncake's format (one JSON object a line with `hash_ids`). Every id is one block, the
 partial last one too; a request takes its blocks and gives them back at once. Prints one line per

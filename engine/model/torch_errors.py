@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import torch
 
-from engine.oom import DeviceOutOfMemoryError
+from engine.out_of_memory import DeviceOutOfMemoryError
 
 _CUDA = re.compile(r"Tried to allocate (?P<amount>[\d.]+) (?P<unit>bytes|[KMGT]iB)")
 _CPU = re.compile(r"DefaultCPUAllocator: .*you tried to allocate (?P<amount>\d+) bytes", re.DOTALL)

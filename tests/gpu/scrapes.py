@@ -1,7 +1,6 @@
 """What the GPU's tests share."""
 
 import time
-from collections.abc import Callable
 
 from exporter.exporter import in_process
 from exporter.gpu import Cadence, GpuSource
@@ -9,7 +8,7 @@ from exporter.host_memory import HostMemory
 from exporter.machine import Machine
 from kvscope_events.bus import Subscription
 from kvscope_events.events import Batch, DeviceMemorySampled, EngineEvent
-from tests.exporter.support import hello
+from tests.exporter.page import hello
 from tests.fakes.nvml import GIB
 from tests.fakes.nvml.states import UUID
 
@@ -72,14 +71,6 @@ class Scrapes:
         """Of the ledger, by name; empty where there is none."""
         name = "kvscope_gpu_memory_component_bytes"
         return {key[-1]: value for key, value in self.series(name, uuid=uuid).items()}
-
-
-def eventually(holds: Callable[[], object], seconds: float = 10.0) -> None:
-    """Wait until it does."""
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "it never happened"
-        time.sleep(0.002)
 
 
 def torch_sample(**changes: object) -> DeviceMemorySampled:

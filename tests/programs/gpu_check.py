@@ -1,6 +1,6 @@
 """The ledger of a real engine run on a real GPU: what torch says against what NVML says.
 
-    python -m tests.gpu_check [--model MODEL] [--blocks N]
+    python -m tests.programs.gpu_check [--model MODEL] [--blocks N]
 
 Runs the engine on CUDA under load, reads its own exposition page twice (under load, and idle after
 it) and prints every component, their sum against the total, and the share that nobody accounts for.

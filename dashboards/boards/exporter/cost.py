@@ -1,0 +1,65 @@
+"""Exporter: what watching costs, and which of its parts failed."""
+
+from dashboards.kit.frame import Row
+from dashboards.kit.panels import COUNT, PER_SECOND, RATIO, SECONDS, Q, graph
+from dashboards.kit.queries import SERVER, every_engine, rate, series, total, worst
+
+_SERIES = f"scrape_samples_scraped and on (job, instance) {every_engine()}"
+
+
+def row() -> Row:
+    return Row(
+        400,
+        "What does watching cost?",
+        [
+            graph(
+                401,
+                "CPU by fold",
+                "Time spent on events, as a share of one core, by exporter and fold. Above a tenth "
+                "an exporter competes with an engine in the same process: run the sidecar instead.",
+                RATIO,
+                Q(
+                    total(rate("kvscope_fold_seconds_total", SERVER), "instance, fold"),
+                    "{{fold}} of {{instance}}",
+                ),
+                stacked=True,
+                span=6,
+                listed=True,
+            ),
+            graph(
+                402,
+                "Time to make a page",
+                "What the page before the last one took, by exporter. Near the scrape's time-out: "
+                "let Prometheus scrape less often, or watch fewer engines with each sidecar.",
+                SECONDS,
+                Q(
+                    worst(series("kvscope_scrape_duration_seconds", SERVER), "instance"),
+                    "{{instance}}",
+                ),
+                span=6,
+                listed=True,
+            ),
+            graph(
+                403,
+                "Series on a page",
+                "Samples that Prometheus took from each page. About 600 for each engine: more is a "
+                "fault, please report it. They grow without end: something has an open label.",
+                COUNT,
+                Q(worst(_SERIES, "instance"), "{{instance}}"),
+                span=6,
+                listed=True,
+            ),
+            graph(
+                404,
+                "Folds and parts that failed",
+                "A fold that raised is given up until the engine starts anew, a part of the page "
+                "is left out that once; what they would show is absent. Both are bugs: please "
+                "report the traceback in the log.",
+                PER_SECOND,
+                Q(total(rate("kvscope_fold_errors_total", SERVER), "fold"), "fold {{fold}}"),
+                Q(total(rate("kvscope_collect_errors_total", SERVER), "part"), "part {{part}}"),
+                span=6,
+                listed=True,
+            ),
+        ],
+    )

@@ -1,0 +1,66 @@
+"""Exporter: what came, what was lost on the way, and what could not be read."""
+
+from dashboards.kit import thresholds as limits
+from dashboards.kit.frame import Row
+from dashboards.kit.panels import COUNT, PER_SECOND, SECONDS, Q, graph
+from dashboards.kit.queries import (
+    BY_ENGINE,
+    ENGINE_LEGEND,
+    SERVER,
+    added,
+    rate,
+    series,
+    total,
+    worst,
+)
+
+
+def row() -> Row:
+    return Row(
+        300,
+        "What was lost, and why?",
+        [
+            graph(
+                301,
+                "Gaps and lost batches",
+                "Times that batches were missing, and batches that were lost for good. Once: the "
+                "exporter was stopped or starved at that moment. Often: it needs more CPU.",
+                COUNT,
+                Q(total(added("kvscope_event_gaps_total", SERVER)), "gaps"),
+                Q(total(added("kvscope_event_batches_dropped_total", SERVER)), "lost batches"),
+                span=6,
+            ),
+            graph(
+                302,
+                "How far behind",
+                "Age of the oldest batch that was queued when the page was made, by engine. It "
+                "grows without end: the exporter cannot keep up; give it a core of its own.",
+                SECONDS,
+                Q(worst(series("kvscope_fold_lag_seconds", SERVER), BY_ENGINE), ENGINE_LEGEND),
+                steps=limits.LAG_SECONDS,
+                span=6,
+                listed=True,
+            ),
+            graph(
+                303,
+                "What could not be read",
+                "Messages from other processes, by what was wrong. Unknown events: the engine is "
+                "newer than the exporter. Another contract: update one of them. A second "
+                "publisher: two servers share an endpoint. Anything else: please report it.",
+                PER_SECOND,
+                Q(total(rate("kvscope_event_decode_errors_total", SERVER), "kind"), "{{kind}}"),
+                span=6,
+                when_absent="No engine in another process.",
+            ),
+            graph(
+                304,
+                "Events received",
+                "By type. Lookups without allocations, or steps without requests, would be a "
+                "fault of what emits them: please report it with this picture.",
+                PER_SECOND,
+                Q(total(rate("kvscope_events_total", SERVER), "type"), "{{type}}"),
+                span=6,
+                listed=True,
+            ),
+        ],
+    )

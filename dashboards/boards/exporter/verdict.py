@@ -1,0 +1,76 @@
+"""Exporter, first row: can the figures be trusted?
+
+All rows choose by server alone: an engine that has not spoken yet has no model to choose.
+"""
+
+from dashboards.kit import thresholds as limits
+from dashboards.kit.frame import Row
+from dashboards.kit.panels import COUNT, SECONDS, Q, numbers
+from dashboards.kit.queries import SERVER, over_range, series, total, worst
+from monitoring import formulas
+
+
+def row() -> Row:
+    return Row(
+        100,
+        "Can the figures be trusted?  Green: yes",
+        [
+            numbers(
+                101,
+                "Engines not heard",
+                "Engines whose events do not arrive, so that their figures are old. Not 0: is the "
+                "process alive, is the endpoint right? See the runbook KvscopeSourceDown.",
+                COUNT,
+                Q(f"sum(1 - {series('kvscope_source_up', SERVER)})", ""),
+                steps=limits.NONE_IS_GOOD,
+            ),
+            numbers(
+                102,
+                "Engines of unknown state",
+                "Engines that have lost batches, or have not said yet what their pool holds; what "
+                "depends on it is absent until the next snapshot. If one stays, restart the "
+                "server.",
+                COUNT,
+                Q(f"sum(1 - {series('kvscope_source_state_known', SERVER)})", ""),
+                steps=limits.NONE_IS_GOOD,
+            ),
+            numbers(
+                103,
+                "Longest silence",
+                "Time since the engine was last heard of that has been silent longest. Minutes, "
+                "though its server takes requests: look for the engine in the table below.",
+                SECONDS,
+                Q(worst(formulas.age("kvscope_source_last_message_timestamp_seconds", SERVER)), ""),
+            ),
+            numbers(
+                104,
+                "Furthest behind",
+                "Age of the oldest batch that was queued when the page was made. Seconds: the "
+                "exporter has too little CPU, and batches will be dropped next.",
+                SECONDS,
+                Q(worst(series("kvscope_fold_lag_seconds", SERVER)), ""),
+                steps=limits.LAG_SECONDS,
+            ),
+            numbers(
+                105,
+                "Batches lost",
+                "Batches of events that were lost for good in the time range on screen: counters "
+                "lack what was in them. Not 0: see below when, and give the exporter more CPU.",
+                COUNT,
+                Q(total(over_range("kvscope_event_batches_dropped_total", SERVER)), ""),
+                steps=limits.NONE_IS_GOOD,
+                decimals=0,
+            ),
+            numbers(
+                106,
+                "Faults of kvscope",
+                "Folds that were given up, and parts of the page that were left out, in the time "
+                "range on screen. Not 0: a bug; its traceback is in the log, please report it.",
+                COUNT,
+                Q(total(over_range("kvscope_fold_errors_total", SERVER)), "folds"),
+                Q(total(over_range("kvscope_collect_errors_total", SERVER)), "parts of pages"),
+                steps=limits.NONE_IS_GOOD,
+                decimals=0,
+            ),
+        ],
+    )

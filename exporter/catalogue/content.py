@@ -1,0 +1,22 @@
+"""Content: blocks that sequences hold and that nobody else can find any more."""
+
+from typing import get_args
+
+from exporter.catalogue.metric import ENGINE, Metric
+from kvscope_events.vocabulary import ContentCause
+
+CONTENT = (
+    Metric(
+        name="kvscope_kv_content_dropped_blocks_total",
+        kind="counter",
+        help="Referenced blocks that the prefix cache no longer finds, by cause: other content was "
+        "written to the block (replaced), the content is now in another block (moved), or it could "
+        "not be loaded (invalid). Prefixes in use that have to be computed again for the next who "
+        "asks, except those that moved.",
+        unit="blocks",
+        group="pool",
+        labels={**ENGINE, "cause": get_args(ContentCause)},
+        otel_name="kvscope.kv.content.dropped",
+        events=("ContentDropped",),
+    ),
+)

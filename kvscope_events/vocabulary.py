@@ -1,0 +1,37 @@
+"""The words of the contract: closed sets of causes, reasons and kinds, which are labels as well.
+
+Append-only, as the fields that hold them.
+"""
+
+from typing import Literal
+
+ServerKind = Literal["kvscope", "vllm"]
+RequestUnit = Literal["call", "sequence"]
+GroupKind = Literal["full_attention", "sliding_window", "state"]
+AllocationCause = Literal["prefill", "decode", "cow"]
+SharingCause = Literal["prefix_hit", "cow", "pin"]
+EvictionCause = Literal["capacity", "reset", "ordered"]
+ContentCause = Literal["replaced", "moved", "invalid"]
+ReleaseCause = Literal[
+    "finished", "aborted", "preempted", "out_of_window", "cow", "unpinned", "failed_load"
+]
+PreemptionMode = Literal["recompute"]
+PreemptionCause = Literal["out_of_blocks", "out_of_memory", "reset"]
+OutOfMemoryAction = Literal["retried", "gave_up"]
+FinishReason = Literal["stop", "length", "abort", "error"]
+SizingTerm = Literal[
+    "total",
+    "requested",
+    "in_use_at_start",
+    "weights",
+    "buffers",
+    "activation_peak",
+    "non_torch",
+    "kv_pool",
+    "unclaimed",
+]
+"""Terms of a pool's size; all but the first two add up to the first.
+
+A CPU has no activation_peak and no non_torch.
+"""
+RejectReason = Literal["queue_full", "prompt_too_long", "invalid", "draining", "engine_dead"]
