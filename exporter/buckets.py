@@ -9,18 +9,18 @@ is implied everywhere.
 from collections.abc import Iterable
 
 FIRST_TOKEN_SECONDS = (
-    *(0.05, 0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 4, 5),
+    *(0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 2.5, 3, 4, 5),
     *(7.5, 10, 30, 60, 300, 600),
 )
 """Dense around the objectives; as long as the queue time, which is a part of it."""
 INTER_TOKEN_SECONDS = (
-    *(0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5),
+    *(0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5),
     *(1, 2.5, 10, 120),
 )
 """Dense where users notice; long enough for a preemption, which is one long sample."""
-REQUEST_SECONDS = (0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 7200)
-QUEUE_SECONDS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 600)
-STEP_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60)
+REQUEST_SECONDS = (1, 2.5, 5, 10, 30, 60, 120, 300, 600, 7200)
+QUEUE_SECONDS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 600)
+STEP_SECONDS = (0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60)
 
 VLLM_FIRST_TOKEN_SECONDS = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),

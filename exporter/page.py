@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from prometheus_client.core import Metric as Family
 
+from exporter.catalogue import COMPAT_SETS, GROUPS
 from exporter.clock import Clock
 from exporter.collect.device_memory import collect_ledger_of_devices, collect_torch
 from exporter.collect.engine_memory import EngineMemory
@@ -26,7 +27,7 @@ class Page:
         self._targets = targets
         self._machine = machine
         self._clock = clock
-        self._guard = Guard()
+        self._guard = Guard(_groups_of(targets))
         self._families = Families({}, clock)
         self._build = build_version()
         self.scrape_seconds: float | None = None
@@ -86,3 +87,9 @@ class Page:
             yield families.single("kvscope_scrape_duration_seconds", self.scrape_seconds)
         yield from self._guard.read("self", lambda: collect_build(families, self._build))
         yield families.column("kvscope_collect_errors_total", self._guard.errors)
+
+
+def _groups_of(targets: Sequence[Target]) -> list[str]:
+    """Groups that the page can have: compatibility sets only where a target shows them."""
+    shown = {group for target in targets for group in target.groups}
+    return [group for group in GROUPS if group not in COMPAT_SETS or group in shown]

@@ -88,6 +88,11 @@ class Target:
         """model_name and engine; empty before the first Hello."""
         return labels_of(self.hello)
 
+    @property
+    def groups(self) -> set[str]:
+        """Groups of the catalogue that its parts belong to."""
+        return {part.group for part in self._parts}
+
     def start(self) -> None:
         """Begin to read the source; may be called once."""
         self.pipeline.start()

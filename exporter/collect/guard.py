@@ -13,8 +13,9 @@ logger = logging.getLogger(__name__)
 class Guard:
     """Counts errors by group of families, all groups at 0 from the start."""
 
-    def __init__(self) -> None:
-        self.errors: dict[str, int] = dict.fromkeys(GROUPS, 0)
+    def __init__(self, groups: Iterable[str] = GROUPS) -> None:
+        """groups: those that the page can have."""
+        self.errors: dict[str, int] = dict.fromkeys(groups, 0)
 
     def read(self, group: str, collect: Callable[[], Iterable[Family]]) -> list[Family]:
         """All families of a part, or none if it raises."""

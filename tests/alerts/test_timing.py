@@ -48,5 +48,5 @@ def test_a_bucket_is_found_however_its_bound_is_spelled(bound: float, matcher: s
 
 
 def test_a_bucket_that_is_not_there_is_refused() -> None:
-    with pytest.raises(KeyError, match=r"no bucket of 2\.4; it has 0\.05, "):
+    with pytest.raises(KeyError, match=r"no bucket of 2\.4; it has 0\.1, "):
         bucket("kvscope_time_to_first_token_seconds", 2.4)

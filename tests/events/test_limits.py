@@ -19,7 +19,7 @@ from kvscope_events.events import (
 from kvscope_events.limits import MAX_BLOCKS, MAX_EVENTS, MAX_LABEL
 from kvscope_events.wire.codec import decode_batch, encode_batch
 from kvscope_events.wire.errors import FrameError
-from tests.events.support import hello
+from tests.events.producers import hello
 
 
 def step(**fields: int) -> StepCompleted:

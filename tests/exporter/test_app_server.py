@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from exporter.cli.run import AppServer
-from exporter.web import listener as listener_module
-from exporter.web.listener import bind
+from exporter.web import http_server as listener_module
+from exporter.web.http_server import bind
 from exporter.web.metrics import bare_app
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.exporter.support import value
 
 from exporter.clock import Clock
 from exporter.exporter import Exporter
@@ -21,6 +20,7 @@ from kvscope_events.pid_space import pid_space
 from kvscope_events.wire.errors import EndpointError
 from kvscope_events.wire.publisher import WirePublisher
 from tests.events.producers import SNAPSHOT, Producer, hello
+from tests.exporter.page import value
 from tests.support.waiting import wait_for
 
 CLOCK = Clock(monotonic_ns=lambda: time.monotonic_ns() + 10**15)
