@@ -126,7 +126,7 @@ def test_a_batch_that_cannot_be_read_is_a_loss_until_the_state_comes(
     assert (reader.gaps, reader.batches_lost) == (1, 2)
 
 
-def test_two_publishers_on_one_endpoint_are_told_apart(peer: Peer, reader: WireSubscriber) -> None:
+def test_two_publishers_on_one_endpoint_are_detected(peer: Peer, reader: WireSubscriber) -> None:
     begin(peer, reader)
     for seq in range(1, 4):
         peer.send(frame(BASE, seq - 1, b"another!"))
