@@ -66,5 +66,5 @@ class TelemetryConfig:
             return "no metrics: this server runs with --disable-log-stats"
         return (
             "no metrics here: this server runs with --no-exporter and publishes its events at "
-            f"{self.event_endpoint}; kvscope sidecar --events makes a page of them"
+            f"{self.event_endpoint}; kvscope sidecar --events serves their metrics"
         )
