@@ -14,7 +14,7 @@ HEADER = """\
 Written by `python -m deploy`: change alerts/ or dashboards/. For `kubectl apply
 --server-side` (dashboards are too long for the annotation of a client-side apply)."""
 SCRAPE_INTERVAL, SCRAPE_TIMEOUT = "5s", "4s"
-"""As in deploy/prometheus/prometheus.yml; a test compares."""
+"""The interval of deploy/prometheus/prometheus.yml; a test compares the two."""
 _LABELS = {"app.kubernetes.io/name": "kvscope"}
 
 

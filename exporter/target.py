@@ -25,7 +25,7 @@ from kvscope_events.pid_space import pid_space
 logger = logging.getLogger(__name__)
 
 _FACTS = frozenset(row.family for row in CATALOGUE if row.events == ("Hello",))
-"""What an engine says of itself: it does not hang on the state of its pool."""
+"""Families of facts in the Hello, which do not depend on the state of the pool."""
 
 
 class Shown(NamedTuple):
@@ -197,7 +197,7 @@ class Target:
                 self._clock,
             )
             self._tells = frozenset(hello.tells) if hello is not None else frozenset()
-            told = [row for row in CATALOGUE if self._tells.issuperset(row.events)]
-            self._shown = frozenset(row.family for row in told)
-            self._sums = frozenset(row.family for row in told if row.kind != "gauge")
+            known = [row for row in CATALOGUE if self._tells.issuperset(row.events)]
+            self._shown = frozenset(row.family for row in known)
+            self._sums = frozenset(row.family for row in known if row.kind != "gauge")
         return self._families

@@ -18,7 +18,7 @@ class Metric:
     """A family as it is declared; `collect` fills it, documentation and tests read it."""
 
     name: str
-    """As exposed in the text format: a counter ends in `_total`, an info in `_info`."""
+    """The name in the text format: that of a counter ends in `_total`, of an info in `_info`."""
     kind: Kind
     help: str
     """Sentences, or a noun phrase with a full stop."""

@@ -8,7 +8,7 @@ from exporter.cli.gpu_devices import GpuDevices
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenConfig:
-    """Where the server listens and how it ends."""
+    """Configuration of where the server listens and how it ends."""
 
     host: str = "127.0.0.1"
     """Loopback by default: the API has no authentication unless a key is set."""
@@ -31,7 +31,7 @@ class ListenConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetryConfig:
-    """Where the engine's events go."""
+    """Configuration of where the engine's events go."""
 
     compat: frozenset[str] = frozenset()
     """Compatibility sets on the page."""
@@ -66,5 +66,5 @@ class TelemetryConfig:
             return "no metrics: this server runs with --disable-log-stats"
         return (
             "no metrics here: this server runs with --no-exporter and publishes its events at "
-            f"{self.event_endpoint}; kvscope sidecar --events makes a page of them"
+            f"{self.event_endpoint}; kvscope sidecar --events serves their metrics"
         )

@@ -43,7 +43,7 @@ Model = Annotated[
 ]
 ServedModelName = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Name in the API and in metrics. Default: --model."),
+    typer.Option(metavar="NAME", help="Name in the API and in metrics. Default: that of --model."),
 ]
 Dtype = Annotated[
     DtypeName,

@@ -24,7 +24,7 @@ logger = logging.getLogger("kvscope")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Telemetry:
-    """What runs beside the engine."""
+    """The observers of an engine in this process."""
 
     bus: EventBus | NullBus
     page: Exporter | None

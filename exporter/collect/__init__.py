@@ -1,1 +1,1 @@
-"""From the folds' state to Prometheus families."""
+"""Turns the state of folds into Prometheus families."""

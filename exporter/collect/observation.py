@@ -36,9 +36,9 @@ def collect_source(families: Families, source: Source, running: bool) -> Iterato
 def collect_census(families: Families, census: Census, tells: frozenset[str]) -> Iterator[Family]:
     """Counts of the events that the engine can tell, and of any others that arrived."""
     counts = {event.__name__: count for event, count in census.counts.items()}
-    told = {name: count for name, count in counts.items() if count or name in tells}
-    if told:
-        yield families.column("kvscope_events_total", told)
+    shown = {name: count for name, count in counts.items() if count or name in tells}
+    if shown:
+        yield families.column("kvscope_events_total", shown)
 
 
 def collect_pipeline(families: Families, pipeline: Pipeline) -> Iterator[Family]:

@@ -19,7 +19,7 @@ def has_nvidia(root: Path = Path("/")) -> bool:
 
 
 def host_findings(root: Path = Path("/")) -> Iterator[Finding]:
-    """What can be read without NVML. root: the file system to look at."""
+    """Findings that need no NVML. root: the file system to read."""
     yield _permissions(root)
     yield _namespace(root)
     yield _limit(root)

@@ -12,7 +12,7 @@ class Introduction(Fold):
     def __init__(self) -> None:
         super().__init__({Hello: self._introduced, ObserverStopped: self._stopped})
         self.hello: Hello | None = None
-        """None before the first."""
+        """The last Hello; None before the first."""
         self.stopped: str | None = None
         """Why the observer switched itself off; None: it has not."""
 

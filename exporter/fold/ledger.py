@@ -211,7 +211,7 @@ class Ledger(Fold):
             if not self.reserved <= block < self.num_blocks:
                 continue
             if not ref_counts[block]:
-                self.violations += 1  # nobody writes to a block that nobody holds
+                self.violations += 1  # a block without references is never written
                 continue
             if hashes[block] is not None:
                 self.violations += 1  # full once only
@@ -242,7 +242,7 @@ class Ledger(Fold):
             if hashes[block] != block_hash:
                 self.violations += 1
             hashes[block] = None
-            lru.pop(block, None)  # what nobody references and nobody can find is free
+            lru.pop(block, None)  # without references and content it is free
 
     def _released(self, event: BlocksReleased) -> None:
         if not self.known:

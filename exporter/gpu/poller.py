@@ -67,7 +67,7 @@ class Reading:
 
 
 class GpuSource(Protocol):
-    """What the collector needs."""
+    """The part of the poller that the collector needs."""
 
     def read(self) -> Reading:
         """The last sample; returns at once, whatever the driver does."""
@@ -166,7 +166,7 @@ class GpuPoller:
         while not self._stopping.is_set():
             self._wake.clear()
             if self._hold.is_set():
-                self._let_go(session)
+                self._pause(session)
                 session = None
                 continue
             try:
@@ -207,7 +207,7 @@ class GpuPoller:
         self._remark = sample.remark
         self._sample = self._last = sample
 
-    def _let_go(self, session: Session | None) -> None:
+    def _pause(self, session: Session | None) -> None:
         """Shut NVML down and sleep until resume or stop."""
         self._sample = None
         self._close(session)

@@ -35,7 +35,7 @@ def visible(
     text = environment.get(VISIBLE_DEVICES)
     if text is None:
         return Visible(every)
-    told = f"{VISIBLE_DEVICES}={text}" if text else f"{VISIBLE_DEVICES} is empty"
+    setting = f"{VISIBLE_DEVICES}={text}" if text else f"{VISIBLE_DEVICES} is empty"
     entries = text.split(",")
     found: tuple[int, ...] | None
     if names_mig(environment):
@@ -53,10 +53,10 @@ def visible(
             f"set {DEVICE_ORDER}=PCI_BUS_ID"
         )
     if found is None:
-        return Visible(every, f"watching every GPU: {told}; {doubt}")
+        return Visible(every, f"watching every GPU: {setting}; {doubt}")
     if len(found) == len(every):
         return Visible(every)
-    return Visible(found, f"watching {len(found)} of {len(every)} GPUs: {told}")
+    return Visible(found, f"watching {len(found)} of {len(every)} GPUs: {setting}")
 
 
 def names_mig(environment: Mapping[str, str]) -> bool:

@@ -1,4 +1,4 @@
-"""Where batches come from."""
+"""Sources of batches, and the events that each kind of server can tell."""
 
 from exporter.sources.inprocess import InProcessSource
 from exporter.sources.source import Source

@@ -1,4 +1,4 @@
-"""What the pipeline needs of a source of batches, and what a page says about it."""
+"""The protocol of a source of batches: what the pipeline needs, and what a page shows about it."""
 
 from collections.abc import Mapping
 from typing import Literal, Protocol

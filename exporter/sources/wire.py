@@ -51,7 +51,7 @@ class WireSource:
 
     @property
     def decode_errors(self) -> dict[str, int]:
-        """By kind, all of `DECODE_ERROR_KINDS` from the start."""
+        """Counts by kind; all of `DECODE_ERROR_KINDS` are there from the start."""
         return self._subscriber.decode_errors
 
     def take(self) -> tuple[Batch, int] | None:

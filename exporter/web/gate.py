@@ -10,7 +10,7 @@ HEALTH = "/health"
 
 
 class Gate:
-    """An ASGI app. Until it is opened, `/health` reports `loading`, and every path answers 503."""
+    """An ASGI app. Until it is opened, it answers with 503; `/health` reports `loading`."""
 
     def __init__(self) -> None:
         self._app: ASGIApp = _loading

@@ -141,7 +141,7 @@ class WirePublisher:
                 self._reader_joined = False
                 seq = self._outbox.next_seq
                 self._send(pack_header(FrameKind.HEARTBEAT, 0, self.session, seq, 0))
-        except Exception:  # a thread in somebody's server: it goes on, and says so each time
+        except Exception:  # it runs in a foreign server: log and go on
             logger.exception("the wire at %s failed in one round", self.address)
 
     def _publish(self) -> None:

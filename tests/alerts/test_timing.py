@@ -21,7 +21,7 @@ def test_shortened_durations_have_a_floor_and_a_ceiling() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "5", "m", "1.5h", "5m30s"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_an_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a duration"):
         seconds_of(text)
 

@@ -48,7 +48,7 @@ def test_one_sick_engine_is_not_averaged_away(tmp_path: Path) -> None:
 
 
 @pytest.mark.promtool
-def test_what_clients_did_is_no_error(tmp_path: Path) -> None:
+def test_what_clients_caused_is_not_an_error(tmp_path: Path) -> None:
     series = finished(SICK, stop="0+1x200", abort="0+9x200", invalid="0+9x200")
     check(tmp_path, series, {query("overview", 104): {"{}": 0}})
 

@@ -140,7 +140,7 @@ def test_what_could_not_be_read_stays_lost_when_the_publisher_ends(
     assert (reader.gaps, reader.batches_lost) == (1, 2)
 
 
-def test_two_publishers_on_one_endpoint_are_told_apart(peer: Peer, reader: WireSubscriber) -> None:
+def test_two_publishers_on_one_endpoint_are_detected(peer: Peer, reader: WireSubscriber) -> None:
     begin(peer, reader)
     for seq in range(1, 4):
         peer.send(frame(BASE, seq - 1, b"another!"))

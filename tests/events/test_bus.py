@@ -36,7 +36,7 @@ def test_a_batch_holds_one_step_in_order() -> None:
     assert subscription.take() is None
 
 
-def test_an_empty_step_is_no_batch() -> None:
+def test_an_empty_step_makes_no_batch() -> None:
     bus = EventBus()
     subscription = bus.subscribe()
     bus.flush()
@@ -160,7 +160,7 @@ def test_a_queue_of_no_length_is_refused() -> None:
         EventBus().subscribe(queue_batches=0)
 
 
-def test_the_null_bus_takes_everything_and_says_nothing() -> None:
+def test_the_null_bus_takes_every_event_and_delivers_none() -> None:
     bus = NullBus()
     bus.provide_snapshot(lambda: SNAPSHOT)
     bus.emit(event(1))

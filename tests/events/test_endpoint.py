@@ -110,7 +110,7 @@ def test_a_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
-def test_a_directory_of_somebody_else_is_refused(directory: Path) -> None:
+def test_a_directory_of_another_user_is_refused(directory: Path) -> None:
     os.chown(directory, 4711, -1)
     with pytest.raises(EndpointError, match="it belongs to uid 4711, we are 0"):
         publisher(f"ipc://{directory}/a.sock")
@@ -154,7 +154,7 @@ def test_the_socket_of_another_program_is_left_alone(directory: Path) -> None:
     assert (directory / "a.sock").is_socket()
 
 
-def test_a_file_that_is_no_socket_is_left_alone(directory: Path) -> None:
+def test_a_file_that_is_not_a_socket_is_left_alone(directory: Path) -> None:
     (directory / "a.sock").write_text("a letter")
     with pytest.raises(EndpointError, match="it exists and is not a socket"):
         publisher(f"ipc://{directory}/a.sock")

@@ -78,7 +78,7 @@ def test_a_request_that_got_lost_is_repeated() -> None:
     assert reader.stream.request(10**9) == (RequestKind.REPLAY, 1)
 
 
-def test_a_heartbeat_tells_of_a_lost_tail() -> None:
+def test_a_heartbeat_reveals_a_lost_tail() -> None:
     reader = _Reader()
     reader.stream.on_stream([batch(0, BASE), heartbeat(1)])
     assert not reader.stream.behind
@@ -104,7 +104,7 @@ def test_a_state_that_comes_while_the_answer_is_under_way_costs_no_batch() -> No
     assert reader.seqs == [(0, 0), (1, 0), (2, 0), (3, 0)]
 
 
-def test_a_session_is_never_read_before_it_says_hello() -> None:
+def test_a_session_is_never_read_before_its_hello() -> None:
     reader = _Reader()
     reader.stream.on_stream([batch(0), batch(1, HAS_STATE), batch(2)])
     assert reader.seqs == []

@@ -13,7 +13,7 @@ OURS = [row for row in CATALOGUE if not row.group.startswith("vllm")]
 COMPAT = [row for row in CATALOGUE if row.group.startswith("vllm")]
 
 
-def test_a_name_is_itself_and_a_typo_is_told_its_neighbours() -> None:
+def test_a_name_is_returned_and_a_typo_gets_the_nearest_names() -> None:
     assert name("kvscope_kv_blocks") == "kvscope_kv_blocks"
     with pytest.raises(KeyError, match="did you mean kvscope_kv_blocks"):
         name("kvscope_kv_block")

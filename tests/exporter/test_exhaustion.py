@@ -66,7 +66,7 @@ def test_a_release_in_mid_request_gives_back_what_it_names() -> None:
     assert fold.committed_blocks == 7, "its copy, and the original that others hold"
 
 
-def test_pins_and_blocks_without_an_owner_are_nobodys_table() -> None:
+def test_pins_and_blocks_without_an_owner_are_in_no_table() -> None:
     fold = started(held=4)
     pin = BlocksShared(7, [1], "pin"), BlocksShared(None, [2], "pin")
     fold.on_batch(batch(1, *pin, BlocksAllocated(None, [8], "prefill"), step(5, running=1)))
@@ -184,7 +184,7 @@ def test_a_full_pool_has_no_time_left() -> None:
     assert fold.seconds_to_exhaustion == 0.0
 
 
-def test_a_second_of_history_is_no_trend() -> None:
+def test_one_second_of_history_gives_no_trend() -> None:
     fold = Exhaustion()
     fold.on_batch(batch(0, PoolCreated(100, 16, 0)))
     for at in range(4):

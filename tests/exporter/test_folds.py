@@ -60,7 +60,7 @@ def test_churn_counts_blocks_by_cause() -> None:
     assert churn.allocation_failures == 1
 
 
-def test_an_eviction_told_by_names_alone_or_by_blocks_alone_counts() -> None:
+def test_an_eviction_with_only_names_or_only_blocks_counts() -> None:
     churn = Churn()
     churn.apply(BlocksEvicted([], [block_hash(1), block_hash(2)], "capacity"))
     churn.apply(BlocksEvicted([1, 2, 3], [], "capacity"))

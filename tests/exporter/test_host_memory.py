@@ -67,7 +67,7 @@ def test_version_one_and_its_way_to_say_no_limit(tmp_path: Path, proc: Path) -> 
     assert (memory.limit, memory.usage, memory.working_set) == (None, 700, 500)
 
 
-def test_what_is_not_told_is_unknown(tmp_path: Path, proc: Path) -> None:
+def test_what_is_not_reported_is_unknown(tmp_path: Path, proc: Path) -> None:
     (proc / "statm").unlink()
     memory = host_memory(PID, tmp_path)
     assert (memory.resident, memory.limit, memory.usage) == (None, None, None)

@@ -56,7 +56,7 @@ def test_gaps_are_those_of_each_sequence_alone(
     assert abs(latency.inter_token.total - expected.total) < 1e-9
 
 
-def test_the_first_token_is_no_gap_and_a_stall_is_one() -> None:
+def test_the_first_token_is_not_a_gap_and_a_stall_is_one() -> None:
     latency = Latency()
     latency.on_batch(batch_of(step(emitted=[1, 2]), time_ns=0))
     assert sum(latency.inter_token.counts) == 0
@@ -67,7 +67,7 @@ def test_the_first_token_is_no_gap_and_a_stall_is_one() -> None:
     assert abs(latency.inter_token.total - (0.01 + 0.49 + 0.5)) < 1e-9
 
 
-def test_after_a_gap_the_first_emission_of_a_sequence_is_no_sample() -> None:
+def test_after_a_gap_the_first_emission_of_a_sequence_is_not_a_sample() -> None:
     latency = Latency()
     latency.on_batch(batch_of(step(emitted=[1]), time_ns=0))
     latency.on_gap()

@@ -133,7 +133,7 @@ def test_what_a_source_does_not_tell_is_absent_and_never_0() -> None:
     assert "kvscope_kv_blocks" in families
 
 
-def test_until_an_engine_says_who_it_is_only_its_stream_is_shown() -> None:
+def test_before_the_hello_of_an_engine_only_its_stream_is_shown() -> None:
     target = Target(InProcessSource(Subscription(8)), compat={"vllm"}, clock=FIXED_CLOCK)
     exporter = Exporter([target], clock=FIXED_CLOCK)
     groups = {row.group for row in CATALOGUE if row.family in set(families_of(exporter))}

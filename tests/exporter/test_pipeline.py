@@ -79,7 +79,7 @@ def test_a_source_asks_for_a_snapshot_at_once_and_after_a_gap() -> None:
     assert source.take() is None
 
 
-def test_a_sequence_number_that_comes_twice_is_no_loss() -> None:
+def test_a_repeated_sequence_number_is_not_a_loss() -> None:
     subscription = Subscription(8)
     source = InProcessSource(subscription)
     for seq in (0, 1, 1, 2):

@@ -114,7 +114,7 @@ def test_the_oldest_wait_is_that_of_the_first_in_line() -> None:
     assert requests.oldest_since_ns is None
 
 
-def test_after_a_gap_the_oldest_is_unknown_until_all_who_wait_are_known() -> None:
+def test_after_a_gap_the_oldest_is_unknown_until_all_waiting_requests_are_known() -> None:
     requests = Requests()
     requests.on_batch(batch_of(PoolCreated(8, 4, 0), *arrival(0, 0)))
     requests.on_gap()

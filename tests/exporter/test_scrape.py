@@ -83,6 +83,6 @@ def test_a_page_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9/metrics", "http://["])
-def test_silence_is_told_from_a_bad_page(url: str) -> None:
+def test_silence_is_distinguished_from_a_bad_page(url: str) -> None:
     with httpx.Client() as client, pytest.raises(NoAnswerError, match="nothing answers at"):
         scrape(client, url)

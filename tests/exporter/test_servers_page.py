@@ -17,7 +17,7 @@ def test_the_page_is_the_committed_one() -> None:
 
 
 @pytest.mark.parametrize("caching", [True, False])
-def test_our_engine_tells_what_the_page_says(caching: bool) -> None:
+def test_our_engine_tells_the_events_on_the_servers_page(caching: bool) -> None:
     cache = CacheConfig(enable_prefix_caching=caching)
     says = Introduction(EngineConfig(model=ModelConfig(), cache=cache), NullBus()).hello.tells
     assert set(says) == (ENGINE_TELLS if caching else ENGINE_TELLS - LOOKUP_EVENTS)

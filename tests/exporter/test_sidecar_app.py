@@ -85,7 +85,7 @@ async def test_a_configured_address_wins_over_the_host_header() -> None:
     assert {entry["targets"][0] for entry in listed} == {"metrics.example:80"}
 
 
-async def test_a_host_header_that_is_no_address_is_refused() -> None:
+async def test_a_host_header_that_is_not_an_address_is_refused() -> None:
     async with client(host="a/b@evil") as http:
         answer = await http.get("/targets")
     assert answer.status_code == 400

@@ -68,12 +68,14 @@ def test_without_the_variable_all_are_visible() -> None:
         (f"1,{UUID.format(4)}", (1,)),
     ],
 )
-def test_a_list_ends_at_its_first_entry_that_is_no_gpu(text: str, indices: tuple[int, ...]) -> None:
+def test_a_list_ends_at_its_first_entry_that_is_not_a_gpu(
+    text: str, indices: tuple[int, ...]
+) -> None:
     assert seen(text).indices == indices
 
 
 @pytest.mark.parametrize("text", ["3", "0,2,-1", UUID.format(3), "", "-1"])
-def test_what_is_hidden_is_told(text: str) -> None:
+def test_hidden_gpus_are_reported(text: str) -> None:
     found = seen(text)
     told = f"={text}" if text else " is empty"
     assert found.remark == f"watching {len(found.indices)} of 8 GPUs: CUDA_VISIBLE_DEVICES{told}"
@@ -114,7 +116,7 @@ def test_a_gpu_that_was_lost_before_it_said_its_model_makes_no_host_mixed() -> N
     assert seen("2", gpus).indices == (2,)
 
 
-def test_a_gpu_that_was_lost_before_it_said_its_uuid_may_be_the_one_that_nobody_is() -> None:
+def test_a_gpu_lost_before_its_uuid_was_read_may_be_the_unmatched_one() -> None:
     lost = [*EIGHT[:7], Identity(index=7, uuid="")]
     assert seen(UUID.format(7), lost).indices == (7,)
     assert seen(UUID.format(6), lost).indices == (6,)

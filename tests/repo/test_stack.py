@@ -66,7 +66,7 @@ def test_a_service_has_no_rights_that_it_does_not_need(service: str) -> None:
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_nothing_waits_for_a_health_that_is_never_told(service: str) -> None:
+def test_nothing_waits_for_a_health_that_is_never_reported(service: str) -> None:
     for name, wait in SERVICES[service].get("depends_on", {}).items():
         expected = "service_started" if name in WITHOUT_CLIENT else "service_healthy"
         assert wait["condition"] == expected

@@ -235,7 +235,7 @@ def test_a_pool_of_a_configured_size_was_not_sized_by_a_share(checkpoint: Path) 
     assert engine.hello.gpu_memory_utilization is None
 
 
-def test_without_prefix_caching_nobody_says_that_the_cache_is_asked(checkpoint: Path) -> None:
+def test_without_prefix_caching_no_lookup_is_emitted(checkpoint: Path) -> None:
     with_cache = build(checkpoint, SimulatedCuda(64 * MIB), num_gpu_blocks_override=32)
     without = build(
         checkpoint,

@@ -11,7 +11,7 @@ from dashboards.kit.links import VLLM
 
 
 def build() -> db.Dashboard:
-    """For users who have not installed anything of kvscope but this JSON."""
+    """A dashboard for users who have installed nothing of kvscope but this JSON."""
     return assemble(
         "vLLM",
         VLLM,

@@ -110,7 +110,7 @@ def test_window_detokenizer_joins_to_the_full_decoding(text: str) -> None:
     assert not any("\N{REPLACEMENT CHARACTER}" in part for part in parts)
 
 
-def test_window_detokenizer_does_not_wait_for_ever() -> None:
+def test_window_detokenizer_does_not_wait_forever() -> None:
     broken = WORDS.encode("😀")[-1]
     parts = pieces(WORDS, [broken] * 40)
     assert any(parts[:20])
