@@ -147,8 +147,9 @@ class Target:
     def _say_alike(self) -> None:
         self._said_alike = True
         logger.error(
-            "two engines of one server call themselves model_name=%r engine=%r: only the first is "
-            "shown; give them names of their own, or each rank its own number",
+            "%s: two engines of one server call themselves model_name=%r engine=%r: only the first "
+            "is shown; give them names of their own, or each rank its own number",
+            self.source.endpoint or self.source.kind,
             *self.labels,
         )
 
