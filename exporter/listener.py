@@ -17,6 +17,11 @@ class Listener(Protocol):
         """Take one step's events."""
         ...
 
+    @property
+    def num_pending(self) -> int:
+        """How much is remembered until an event says that it has ended; `on_gap` forgets it."""
+        ...
+
     def on_gap(self) -> None:
         """Batches were lost before the next one: what depends on them is unknown from now on."""
         ...

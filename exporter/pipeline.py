@@ -22,6 +22,8 @@ IDLE_SECONDS = 0.25
 """Longest wait for a batch, and so the longest time that `stop` takes."""
 CHUNK_BATCHES = 256
 """Batches that one listener takes before the next one sees them, and before the clock is read."""
+MAX_PENDING = 1 << 19
+"""Of one listener: a producer that never ends what it begins takes no more memory than that."""
 
 
 class _Worker:
@@ -39,6 +41,13 @@ class _Worker:
             on_batch = self.listener.on_batch
             for batch in batches:
                 on_batch(batch)
+            if self.listener.num_pending > MAX_PENDING:
+                logger.error(
+                    "fold %s: over %d requests and sequences have begun and not ended: forgotten",
+                    self.listener.name,
+                    MAX_PENDING,
+                )
+                self.listener.on_gap()
         except Exception:
             self.failed = True
             logger.exception("fold %s failed and is given up", self.listener.name)

@@ -152,8 +152,9 @@ class Target:
     def _report_same_labels(self) -> None:
         self._same_labels_reported = True
         logger.error(
-            "two engines of one server have the labels model_name=%r engine=%r: only the first "
+            "%s: two engines of one server have the labels model_name=%r engine=%r: only the first "
             "is shown; give each engine a model name or a rank of its own",
+            self.source.endpoint or self.source.kind,
             *self.labels,
         )
 

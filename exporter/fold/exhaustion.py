@@ -85,6 +85,10 @@ class Exhaustion(Fold):
         seconds = left / slope
         return seconds if seconds <= HORIZON_SECONDS else None
 
+    @property
+    def num_pending(self) -> int:
+        return len(self._most)
+
     def on_batch(self, batch: Batch) -> None:
         super().on_batch(batch)
         seconds = batch.time_ns / 1e9

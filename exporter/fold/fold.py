@@ -41,3 +41,8 @@ class Fold:
 
     def on_gap(self) -> None:
         """Batches were lost before the next one: what depends on them is unknown from now on."""
+
+    @property
+    def num_pending(self) -> int:
+        """Requests and sequences remembered until they end; what `on_gap` forgets."""
+        return 0

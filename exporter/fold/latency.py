@@ -58,6 +58,11 @@ class Latency(Fold):
         sequences = {*self._last_ns, *self._cohort, *self._sequence_traces}
         return len(sequences) + len(self._traces)
 
+    @property
+    def num_pending(self) -> int:
+        of_sequences = len(self._sequence_traces) + len(self._last_ns) + len(self._leaving)
+        return of_sequences + len(self._traces)
+
     def on_gap(self) -> None:
         self._traces.clear()
         self._sequence_traces.clear()

@@ -71,6 +71,10 @@ class Requests(Fold):
         """
         return next(iter(self._since_ns.values()), None)
 
+    @property
+    def num_pending(self) -> int:
+        return len(self._since_ns) + len(self._victims) + len(self._unpreempted)
+
     def on_gap(self) -> None:
         self.known = self.waiting_known = False
         self._since_ns.clear()

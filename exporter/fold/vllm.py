@@ -78,6 +78,11 @@ class Vllm(Fold):
         self._longest.clear()
         self._victims.clear()
 
+    @property
+    def num_pending(self) -> int:
+        of_sequences = len(self._added) + len(self._hit_blocks) + len(self._victims)
+        return of_sequences + len(self._arrivals_ns) + len(self._longest) + len(self._leaving)
+
     def _sized(self, event: PoolCreated | PoolSnapshot) -> None:
         self._block_size = event.block_size
 

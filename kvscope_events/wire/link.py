@@ -39,7 +39,7 @@ _EVENT = struct.Struct("=hi")
 
 
 class Link:
-    """Used by one thread only, from the first `receive` to `close`."""
+    """Used by one thread only, from `receive` to `close`; each may raise ZMQError: too many files."""
 
     def __init__(self, endpoint: Endpoint, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
         self._endpoint = endpoint
@@ -50,7 +50,11 @@ class Link:
         self._context = zmq.Context()
         self._made_ns = 0
         self._ended_ns: int | None = None
-        self._open()
+        try:
+            self._open()
+        except BaseException:
+            self._context.destroy(linger=0)
+            raise
 
     def receive(self, timeout_seconds: float) -> bytes | None:
         """The next message, or None when none came in time."""
@@ -93,8 +97,8 @@ class Link:
         self._open(now_ns)
 
     def close(self) -> None:
-        self._close_sockets()
-        self._context.term()
+        """Also where making a socket has failed halfway."""
+        self._context.destroy(linger=0)
 
     def _open(self, now_ns: int = 0) -> None:
         self._made_ns = now_ns

@@ -12,11 +12,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+import zmq
+
 from kvscope_events.events import Batch
 from kvscope_events.wire.codec import decode_batch
 from kvscope_events.wire.errors import DECODE_ERROR_KINDS, DecodeErrorKind, FrameError
 from kvscope_events.wire.frame import HAS_STATE, MAX_MESSAGE_BYTES, read_frames
-from kvscope_events.wire.link import Link
+from kvscope_events.wire.link import RENEW_NS, Link
 from kvscope_events.wire.run_directory import connectable
 from kvscope_events.wire.stream import Delivery, Stream
 
@@ -162,6 +164,14 @@ class WireSubscriber:
         self.batches_lost += batches
 
     def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._listen()
+            except zmq.ZMQError as error:  # nothing of the peer's doing: the process is in need
+                _LOGGER.error("%s: cannot be read now: %s; tried again", self.endpoint, error)
+                self._stopping.wait(RENEW_NS / 1e9)
+
+    def _listen(self) -> None:
         link = Link(self._endpoint, self._max_message_bytes)
         try:
             heard_ns = time.monotonic_ns()

@@ -146,6 +146,8 @@ class _Counter:
     def on_batch(self, batch: Batch) -> None:
         self.batches += 1
 
+    num_pending = 0
+
     def on_gap(self) -> None:
         raise AssertionError("the benchmark lost batches")
 

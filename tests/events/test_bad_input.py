@@ -1,6 +1,7 @@
 """What a reader makes of a hostile peer: one line in the log, a count by kind, state unknown."""
 
 import logging
+import os
 import resource
 import socket
 import threading
@@ -196,6 +197,26 @@ def test_a_server_of_another_protocol_is_named() -> None:
         reader.close()
         server.shutdown(socket.SHUT_RDWR)
         thread.join()
+
+
+def test_a_reader_that_had_no_file_descriptors_left_reads_again(
+    endpoint: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = len(os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 4, hard))
+    try:
+        reader = WireSubscriber(endpoint)
+        eventually(lambda: "cannot be read now: Too many open files" in caplog.text)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    made = Producer()
+    publisher = WirePublisher(made.bus, endpoint)
+    publisher.start()
+    made.begin()
+    eventually(lambda: reader.take() is not None)
+    reader.close()
+    publisher.stop()
 
 
 def test_garbage_requests_are_ignored(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from exporter import pipeline as pipeline_module
 from exporter.catalogue import CATALOGUE, COMPAT_SETS
 from exporter.exporter import Exporter, in_process
 from exporter.fold import Census
@@ -18,9 +19,12 @@ from kvscope_events.events import (
     Batch,
     BlocksAllocated,
     EngineEvent,
+    FirstToken,
     PoolCreated,
     PoolSnapshot,
     RequestArrived,
+    RequestPreempted,
+    SequenceAdded,
     StepCompleted,
 )
 from tests.exporter.page import (
@@ -50,6 +54,32 @@ POOL_FAMILIES = {
     "vllm:cache_config_info",
     "vllm:num_requests_running",
 }
+
+
+def test_an_engine_that_never_ends_what_it_begins_takes_bounded_memory(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(pipeline_module, "MAX_PENDING", 100)
+    exporter, subscription = make_exporter(queue_batches=4096)
+    put(subscription, 0, 0, PoolCreated(8, 16, 0), step())
+    for number in range(2_000):
+        events: list[EngineEvent] = [
+            RequestArrived(number, 1, 1, trace_id="f" * 32),
+            SequenceAdded(number, number, 1, 1),
+            RequestPreempted(number, number, "recompute", "out_of_blocks", 0, 0, 0),
+            FirstToken(number, 1),
+        ]
+        put(subscription, number + 1, 0, *events)
+    assert value(exporter, "kvscope_requests", state="waiting") is None, "not known any more"
+    (target,) = exporter.targets
+    for fold in target.folds:
+        assert fold.num_pending <= 100 + 6 * CHUNK_BATCHES
+    for name in ("latency", "requests", "exhaustion", "vllm"):
+        assert f"fold {name}: over 100 requests and sequences have begun and not ended" in (
+            caplog.text
+        )
+    put(subscription, 2_001, 0, step())
+    assert value(exporter, "kvscope_requests", state="waiting") == 0, "the engine says so"
 
 
 def test_a_source_asks_for_a_snapshot_at_once_and_after_a_gap() -> None:
