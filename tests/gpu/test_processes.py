@@ -28,6 +28,7 @@ _COMMON = """
 import json, sys, time
 from exporter.gpu import Cadence, GpuPoller
 from tests.gpu.scrapes import Scrapes
+from tests.support.waiting import wait_for
 """
 _WEDGED = """
 poller = GpuPoller(Cadence(memory=0.05))
