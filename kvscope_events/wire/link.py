@@ -39,7 +39,7 @@ _EVENT = struct.Struct("=hi")
 
 
 class Link:
-    """Used by one thread only, from `receive` to `close`; each may raise ZMQError: too many files."""
+    """Used by one thread only, from `receive` to `close`; both may raise ZMQError."""
 
     def __init__(self, endpoint: Endpoint, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
         self._endpoint = endpoint

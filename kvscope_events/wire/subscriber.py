@@ -168,7 +168,7 @@ class WireSubscriber:
             try:
                 self._listen()
             except zmq.ZMQError as error:  # nothing of the peer's doing: the process is in need
-                _LOGGER.error("%s: cannot be read now: %s; tried again", self.endpoint, error)
+                logger.error("%s: cannot be read now: %s; tried again", self.endpoint, error)
                 self._stopping.wait(RENEW_NS / 1e9)
 
     def _listen(self) -> None:

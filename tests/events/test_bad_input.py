@@ -207,14 +207,14 @@ def test_a_reader_that_had_no_file_descriptors_left_reads_again(
     resource.setrlimit(resource.RLIMIT_NOFILE, (used + 4, hard))
     try:
         reader = WireSubscriber(endpoint)
-        eventually(lambda: "cannot be read now: Too many open files" in caplog.text)
+        wait_for(lambda: "cannot be read now: Too many open files" in caplog.text)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     made = Producer()
     publisher = WirePublisher(made.bus, endpoint)
     publisher.start()
     made.begin()
-    eventually(lambda: reader.take() is not None)
+    wait_for(lambda: reader.take() is not None)
     reader.close()
     publisher.stop()
 
