@@ -155,7 +155,8 @@ class WirePublisher:
             sent = self._outbox.add(batch)
             if not sent:
                 lost += 1
-            if PoolSnapshot in map(type, batch.events):
+            unusual = not sent or self._snapshot_pause_ns != SNAPSHOT_NS
+            if unusual and PoolSnapshot in map(type, batch.events):
                 self._snapshot_ns = time.monotonic_ns()
                 self._snapshot_pause_ns = SNAPSHOT_NS if sent else HOPELESS_NS
             self.batches_lost += lost

@@ -106,6 +106,7 @@ class Stream:
         self._joined = False  # a batch has been delivered
         self._gone = False
         self._full = False  # a batch had to wait for room
+        self._gap_counted = False  # the hole that is being filled
         self._asked_ns = None
         self.snapshot_wanted = False
 
@@ -123,6 +124,7 @@ class Stream:
             return
         if self._joined and not self.behind and not self._full:
             self.gaps += 1
+            self._gap_counted = True
         self._head = head
 
     def _offer(self, frame: Frame, *, may_skip: bool) -> bool:
@@ -138,7 +140,7 @@ class Stream:
                 self._head = max(self._head, frame.seq + 1)
                 return False
             self._joined = True
-            self.lost += lost
+            self._lose(lost)
             if frame.flags & HAS_STATE:
                 self.snapshot_wanted = False
         elif missing:
@@ -148,4 +150,13 @@ class Stream:
         self._full = self._gone = False
         self._expected = frame.seq + 1
         self._head = max(self._head, self._expected)
+        if not self.behind:
+            self._gap_counted = False
         return True
+
+    def _lose(self, batches: int) -> None:
+        """A reader that only waited for room has counted no gap yet."""
+        if batches:
+            self.lost += batches
+            self.gaps += not self._gap_counted
+            self._gap_counted = False

@@ -172,6 +172,27 @@ def test_a_reader_without_room_loses_nothing() -> None:
     assert reader.stream.gaps == 0, "nothing was missing"
 
 
+def test_what_is_lost_while_a_reader_waits_for_room_is_a_gap() -> None:
+    reader = _Reader()
+    reader.room = 1
+    reader.stream.on_stream([batch(0, BASE), batch(1), batch(2), batch(3, BASE)])
+    assert reader.stream.gaps == 0, "the ring may still have it"
+    reader.room = 100
+    reader.stream.on_answer([gone(1)])
+    reader.stream.on_answer([batch(3, BASE)])
+    reader.stream.on_stream([batch(4)])
+    assert reader.seqs == [(0, 0), (3, 2), (4, 0)]
+    assert (reader.stream.gaps, reader.stream.lost) == (1, 2)
+
+
+def test_a_gap_that_cannot_be_filled_counts_once() -> None:
+    reader = _Reader()
+    reader.stream.on_stream([batch(0, BASE), batch(3), batch(4)])
+    reader.stream.on_answer([gone(1)])
+    reader.stream.on_stream([batch(5, BASE)])
+    assert (reader.stream.gaps, reader.stream.lost) == (1, 4)
+
+
 class _Publisher:
     """A model of the sending side: a real ring, and messages that the test may lose or repeat."""
 
