@@ -50,7 +50,7 @@ demo: venv ## Run the engine under a live workload (PORT=8000, DEMO_SECONDS=60 t
 	@exec $(VENV)/bin/kvscope demo --port $(PORT) $(if $(DEMO_SECONDS),--duration $(DEMO_SECONDS))
 
 test: venv tools lint types ## Run everything that checks the project (PYTEST_ARGS="-k pool")
-	$(VENV)/bin/pytest $(PYTEST_ARGS)
+	$(if $(PYTEST_ARGS),$(VENV)/bin/pytest $(PYTEST_ARGS),scripts/run-tests $(VENV)/bin/pytest)
 
 lint: venv ## Run ruff, check formatting and lines per file
 	$(VENV)/bin/ruff check .

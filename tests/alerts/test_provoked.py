@@ -34,6 +34,7 @@ from tests.support.server import greedy
 from tests.support.waiting import wait_for
 
 pytestmark = [
+    pytest.mark.waits,
     pytest.mark.prometheus,
     pytest.mark.alertmanager,
     pytest.mark.slow,

@@ -16,6 +16,8 @@ from tests.dashboards.lint import lint
 from tests.dashboards.promql import Exposed, check_query, names_in, read
 from tests.repo.checkout import ROOT
 
+pytestmark = pytest.mark.waits
+
 NO_VARIABLES: set[str] = set()
 
 

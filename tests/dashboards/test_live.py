@@ -23,7 +23,7 @@ from tests.fakes.nvml import Simulated
 from tests.support.prometheus import Prometheus
 from tests.support.waiting import wait_for
 
-pytestmark = [pytest.mark.prometheus, pytest.mark.slow]
+pytestmark = [pytest.mark.prometheus, pytest.mark.slow, pytest.mark.waits]
 
 MACROS = {"__rate_interval": "5s", "__range": "30s", "__interval": "1s"}
 """As Grafana fills them in for a data source with an interval of 1 s, five minutes on screen."""

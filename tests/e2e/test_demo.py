@@ -9,6 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.process import kvscope
 
+pytestmark = pytest.mark.waits
+
 PATIENCE_SECONDS = 120.0
 """The workload swings every 20 s; a machine that others use as well is slower to follow."""
 

@@ -12,7 +12,7 @@ from tests.support.pages import folded
 from tests.support.waiting import wait_for
 from tests.support.watched import Watched, assert_equal, sidecar, watched
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.waits, pytest.mark.timeout(240)]
 
 
 def load(server: Watched, requests: int = 12) -> None:
