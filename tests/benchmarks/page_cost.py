@@ -9,7 +9,6 @@ import json
 import statistics
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from exporter.exporter import Exporter
@@ -44,35 +43,43 @@ def _targets(count: int) -> Iterator[_Watched]:
         yield _Watched(InProcessSource(subscription), compat={"vllm"}, clock=FIXED_CLOCK)
 
 
-@contextmanager
-def _timed(samples: list[float]) -> Iterator[None]:
-    began = time.thread_time_ns()
-    yield
-    samples.append((time.thread_time_ns() - began) / 1e6)
+class _Server:
+    """An exporter of so many engines, and what its pages took."""
 
+    def __init__(self, engines: int) -> None:
+        self._targets = list(_targets(engines))
+        self._exporter = Exporter(self._targets, clock=FIXED_CLOCK)
+        self.milliseconds: list[float] = []
+        self.kilobytes = 0.0
+        self._exporter.render()  # builds the label sets
+        for target in self._targets:
+            target.longest_ns = 0
 
-def measure(count: int) -> dict[str, float]:
-    """Median milliseconds a page, its bytes, and the longest hold of any engine."""
-    targets = list(_targets(count))
-    exporter = Exporter(targets, clock=FIXED_CLOCK)
-    samples: list[float] = []
-    page = b""
-    for number in range(REPETITIONS + 1):
-        with _timed(samples):
-            page, _ = exporter.render()
-        if not number:
-            samples.clear()  # the first one builds the label sets
-            for target in targets:
-                target.longest_ns = 0
-    return {
-        "milliseconds": statistics.median(samples),
-        "kilobytes": len(page) / 1e3,
-        "longest_hold_ms": max(target.longest_ns for target in targets) / 1e6,
-    }
+    @property
+    def longest_hold_ms(self) -> float:
+        return max(target.longest_ns for target in self._targets) / 1e6
+
+    def render(self) -> None:
+        """One page, timed."""
+        began = time.thread_time_ns()
+        page, _ = self._exporter.render()
+        self.milliseconds.append((time.thread_time_ns() - began) / 1e6)
+        self.kilobytes = len(page) / 1e3
 
 
 def main() -> None:
-    results = {count: measure(count) for count in ENGINES}
+    servers = {count: _Server(count) for count in ENGINES}
+    for _ in range(REPETITIONS):
+        for server in servers.values():  # in turn: drift of the machine cancels
+            server.render()
+    results = {
+        count: {
+            "milliseconds": statistics.median(server.milliseconds),
+            "kilobytes": server.kilobytes,
+            "longest_hold_ms": server.longest_hold_ms,
+        }
+        for count, server in servers.items()
+    }
     for count, row in results.items():
         cells = "  ".join(f"{key} {value:8.2f}" for key, value in row.items())
         print(f"{count} engine(s)  {cells}")
