@@ -7,6 +7,8 @@ from exporter.clock import Clock
 from exporter.exporter import Exporter, check_compat
 from exporter.gpu import GpuSource
 from exporter.machine import Machine
+from exporter.sources.recording import SCHEME, RecordingSource
+from exporter.sources.source import Source
 from exporter.sources.wire import WireSource
 from exporter.target import Target
 
@@ -33,7 +35,7 @@ class Sidecar:
         machine = Machine(gpu=gpu, only_reported=not alone)
         self._servers = {
             name: Exporter(
-                [Target(WireSource(e, clock), compat=compat, clock=clock) for e in endpoints],
+                [Target(_source(e, clock), compat=compat, clock=clock) for e in endpoints],
                 machine=machine,
                 clock=clock,
                 process=alone,
@@ -60,3 +62,9 @@ class Sidecar:
         """End all threads; pages can still be rendered."""
         for exporter in self._servers.values():
             exporter.stop()
+
+
+def _source(endpoint: str, clock: Clock) -> Source:
+    if endpoint.startswith(SCHEME):
+        return RecordingSource(endpoint, clock)
+    return WireSource(endpoint, clock)

@@ -48,4 +48,11 @@ ATTACHMENTS = (
         how="`kvscope serve --no-enable-prefix-caching`",
         tells=ENGINE_TELLS - LOOKUP_EVENTS,
     ),
+    Attachment(
+        server="a recording of kvscope",
+        depth="observer",
+        how="`kvscope sidecar --events NAME=file:///PATH`",
+        tells=ENGINE_TELLS,
+        machine="absent",
+    ),
 )

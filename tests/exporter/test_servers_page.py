@@ -27,5 +27,5 @@ def test_our_engine_tells_the_events_on_the_servers_page(caching: bool) -> None:
 def test_without_prefix_caching_only_its_families_are_absent() -> None:
     for line in servers_page().splitlines():
         cells = [cell.strip() for cell in line.split("|")[1:-1]]
-        if len(cells) == 4 and cells[3] == "absent" != cells[1]:
+        if len(cells) >= 4 and cells[3] == "absent" != cells[1]:
             assert "prefix" in cells[0], line

@@ -1,0 +1,84 @@
+"""A recorded stream gives the page that the engine had at its end."""
+
+from pathlib import Path
+
+import pytest
+
+from exporter.clock import Clock
+from exporter.exporter import Exporter
+from exporter.sources.recording import RecordingSource
+from exporter.target import Target
+from kvscope_events.events import Batch, EngineEvent, PoolCreated
+from kvscope_events.wire.codec import encode_batch, flags_of
+from kvscope_events.wire.errors import EndpointError
+from kvscope_events.wire.frame import FrameKind, pack_header
+from tests.exporter.page import value
+from tests.exporter.stream import HELLO, hello, step
+from tests.support.waiting import wait_for
+
+SESSION = b"recorded"
+START: list[EngineEvent] = [HELLO, PoolCreated(8, 4, 64)]
+
+
+def frame(seq: int, events: list[EngineEvent], session: bytes = SESSION) -> bytes:
+    batch = Batch(seq, seq, events, 5)
+    payload = encode_batch(batch)
+    return pack_header(FrameKind.BATCH, flags_of(batch), session, seq, len(payload)) + payload
+
+
+def page_of(file: Path, content: bytes) -> Exporter:
+    file.write_bytes(content)
+    source = RecordingSource(f"file://{file}", Clock())
+    return Exporter([Target(source, compat=(), clock=Clock())])
+
+
+def test_the_last_recorded_state_is_shown(tmp_path: Path) -> None:
+    busy = step(active_blocks=0, free_blocks=8, decode_tokens=3)
+    exporter = page_of(tmp_path / "run", frame(0, START) + frame(1, [busy]) + frame(2, [busy]))
+    assert value(exporter, "kvscope_kv_blocks", state="free") == 8
+    assert value(exporter, "kvscope_step_tokens_total", phase="decode") == 6
+    assert value(exporter, "kvscope_source_state_known", source="recording") == 1
+    assert value(exporter, "kvscope_host_memory_resident_bytes") is None
+    exporter.start()
+    exporter.stop()
+
+
+def test_a_hole_in_a_recording_is_a_gap_until_the_next_state(tmp_path: Path) -> None:
+    hole = frame(0, START) + frame(3, [step()])
+    exporter = page_of(tmp_path / "run", hole)
+    assert value(exporter, "kvscope_event_batches_dropped_total") == 2
+    assert value(exporter, "kvscope_kv_blocks", state="free") is None
+    healed = page_of(tmp_path / "healed", hole + frame(4, START))
+    assert value(healed, "kvscope_kv_blocks", state="free") == 8
+
+
+def test_a_second_run_in_a_recording_begins_anew(tmp_path: Path) -> None:
+    other: list[EngineEvent] = [hello(model_name="other"), PoolCreated(16, 4, 64)]
+    exporter = page_of(tmp_path / "run", frame(0, START) + frame(0, other, b"session2"))
+    assert value(exporter, "kvscope_kv_capacity_blocks", model_name="other") == 16
+    assert value(exporter, "kvscope_kv_capacity_blocks", model_name="demo") is None
+
+
+def test_a_recording_cut_short_is_read_to_there_and_counted(tmp_path: Path) -> None:
+    exporter = page_of(tmp_path / "run", frame(0, START) + frame(1, [step()])[:-3])
+    assert value(exporter, "kvscope_kv_blocks", state="free") == 8
+    assert value(exporter, "kvscope_event_decode_errors_total", kind="malformed") == 1
+
+
+@pytest.mark.parametrize("content", [None, b""], ids=["missing", "empty"])
+def test_what_is_no_recording_is_refused(tmp_path: Path, content: bytes | None) -> None:
+    file = tmp_path / "run"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(EndpointError, match="cannot be read"):
+        RecordingSource(f"file://{file}", Clock())
+
+
+def test_a_long_recording_is_read_in_portions_to_its_end(tmp_path: Path) -> None:
+    steps = b"".join(frame(seq, [step(decode_tokens=1)]) for seq in range(1, 10_001))
+    exporter = page_of(tmp_path / "run", frame(0, START) + steps)
+    exporter.start()
+    wait_for(
+        lambda: value(exporter, "kvscope_step_tokens_total", phase="decode") == 10_000, "all read"
+    )
+    exporter.stop()
