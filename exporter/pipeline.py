@@ -153,9 +153,8 @@ class Pipeline:
             if len(chunk) == CHUNK_BATCHES:
                 self._fold(chunk, after_gap)
                 chunk, after_gap = [], False
-            if (
-                batch.arrived_ns > began_ns
-            ):  # an engine faster than we are must not hold us here forever
+            # An engine that is faster than we are must not hold us here forever.
+            if batch.arrived_ns > began_ns:
                 break
         self._fold(chunk, after_gap)
         if self._session is not None and source.superseded:

@@ -113,7 +113,7 @@ class Target:
             page = self._stream_families(families, guard)
             memory = self.folds[DeviceMemory]
             hello = self.hello
-            is_alike = hello is not None and self.labels in taken
+            is_alike = hello is not None and labels_of(hello) in taken
             if is_alike and not self._same_labels_reported:
                 self._report_same_labels()
             if hello is not None and self.folds[Introduction].stopped is None and not is_alike:
