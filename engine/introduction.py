@@ -13,7 +13,16 @@ from kvscope_events.bus import Bus
 from kvscope_events.events import CONTRACT_VERSION, EVENT_NAMES, EngineEvent, Hello
 from kvscope_events.pid_space import pid_space
 
-_NEVER_EMITTED = frozenset({"ObserverStopped", "ContentDropped"})
+_NEVER_EMITTED = frozenset(
+    {
+        "ObserverStopped",
+        "ContentDropped",
+        "StartupProfiled",
+        "NamesStored",
+        "NamesRemoved",
+        "NamesCleared",
+    }
+)
 _HASH_ALGORITHM = "sha256"
 
 

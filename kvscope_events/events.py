@@ -8,12 +8,16 @@ Block events name the sequence, request events count calls. Requests and sequenc
 apart, each upwards from one in an engine. A producer that knows only sequences gives each one a
 request of its own, with the same number, and declares it in its `Hello` (`requests_are`).
 Intervals (`*_ns`) come from the producer's monotonic clock.
+
+All events can be imported from here; those of device memory and of content streams are declared in
+`memory.py` and `names.py`.
 """
 
 from typing import Annotated, Union, get_args
 
 import msgspec
 
+from kvscope_events.event import Event
 from kvscope_events.limits import (
     EVENTS,
     Blocks,
@@ -25,13 +29,18 @@ from kvscope_events.limits import (
     Terms,
     TraceId,
 )
+from kvscope_events.memory import DeviceMemorySampled as DeviceMemorySampled
+from kvscope_events.memory import DeviceOutOfMemory as DeviceOutOfMemory
+from kvscope_events.memory import StartupProfiled as StartupProfiled
+from kvscope_events.names import NamesCleared as NamesCleared
+from kvscope_events.names import NamesRemoved as NamesRemoved
+from kvscope_events.names import NamesStored as NamesStored
 from kvscope_events.vocabulary import (
     AllocationCause,
     ContentCause,
     EvictionCause,
     FinishReason,
     GroupKind,
-    OutOfMemoryAction,
     PreemptionCause,
     PreemptionMode,
     RejectReason,
@@ -49,10 +58,6 @@ BlockHash = Hash
 
 With several KV cache groups the group is part of the digest.
 """
-
-
-class Event(msgspec.Struct, frozen=True, gc=False, tag=True, array_like=True):
-    """Base of all events; on the wire an array that begins with the class name."""
 
 
 class Hello(Event, frozen=True):
@@ -77,6 +82,7 @@ class Hello(Event, frozen=True):
     gpu_memory_utilization: float | None = None  # None: the pool was not sized by a share
     prefix_caching_hash_algo: Label | None = None
     pid_space: Label | None = None  # where the pid holds; see kvscope_events.pid_space
+    worker: Label | None = None  # rank of a process that reports memory only; None: the scheduler's
 
 
 class ObserverStopped(Event, frozen=True):
@@ -220,39 +226,6 @@ class BlocksReleased(Event, frozen=True):
     cause: ReleaseCause
 
 
-class DeviceMemorySampled(Event, frozen=True):
-    """The engine's own view of its device memory, every second and after an out-of-memory error.
-
-    Figures are in bytes. None: the allocator does not report it (no CUDA, or a backend without that
-    statistic). torch's figures are those of one moment; weights and KV pool are constant.
-    """
-
-    pid: int
-    device_uuid: Label | None  # as NVML spells it (GPU-…); None: no CUDA device
-    weights_bytes: Count
-    kv_pool_bytes: Count
-    allocated_bytes: Count | None = None
-    active_bytes: Count | None = None
-    reserved_bytes: Count | None = None
-    requested_bytes: Count | None = None
-    inactive_split_bytes: Count | None = None
-    allocated_peak_bytes: Count | None = None
-    reserved_peak_bytes: Count | None = None
-    alloc_retries: Count | None = None
-    ooms: Count | None = None
-    activation_peak_bytes: Count | None = None  # most that a step took beyond weights and KV pool
-    pinned_host_bytes: Count | None = None
-
-
-class DeviceOutOfMemory(Event, frozen=True):
-    """A step ran out of device memory."""
-
-    wanted_bytes: Count | None  # None: the error does not state it
-    action: OutOfMemoryAction
-    step_tokens: Count  # of the step that failed
-    retry_tokens: Count = 0  # of the smaller step tried next
-
-
 class AllocationFailed(Event, frozen=True):
     """The pool could not serve a running sequence, which leads to a preemption."""
 
@@ -341,7 +314,7 @@ class StepCompleted(Event, frozen=True):
     swapped: Count  # sequences
     prefill_tokens: Count  # computed for sequences that owed more than their newest token
     decode_tokens: Count
-    slots_filled: Count  # token slots written in active blocks, each block once
+    slots_filled: Count | None  # token slots written in active blocks, each once; None: not known
     active_blocks: Count
     cached_blocks: Count
     free_blocks: Count
@@ -349,6 +322,7 @@ class StepCompleted(Event, frozen=True):
     first_tokens: list[int]  # those of them that produced their first one
     requests_running: Count  # requests with at least one running sequence
     requests_waiting: Count  # requests without a running sequence
+    output_tokens: Count | None = None  # produced in this step; None: one for each of `emitted`
 
 
 EngineEvent = Union[  # noqa: UP007  # a tuple of types in Python 3.10, too
@@ -377,6 +351,10 @@ EngineEvent = Union[  # noqa: UP007  # a tuple of types in Python 3.10, too
     RequestFinished,
     StepCompleted,
     PrefixCacheReset,
+    StartupProfiled,
+    NamesStored,
+    NamesRemoved,
+    NamesCleared,
 ]
 
 EVENT_NAMES: tuple[str, ...] = tuple(event.__name__ for event in get_args(EngineEvent))

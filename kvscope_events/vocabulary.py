@@ -5,7 +5,9 @@ Append-only, as the fields that hold them.
 
 from typing import Literal
 
-ServerKind = Literal["kvscope", "vllm"]
+ServerKind = Literal[
+    "kvscope", "vllm", "sglang", "tgi", "ray", "tensorrt-llm", "dynamo", "lmcache", "llama.cpp"
+]
 RequestUnit = Literal["call", "sequence"]
 GroupKind = Literal["full_attention", "sliding_window", "state"]
 AllocationCause = Literal["prefill", "decode", "cow"]
@@ -15,6 +17,8 @@ ContentCause = Literal["replaced", "moved", "invalid"]
 ReleaseCause = Literal[
     "finished", "aborted", "preempted", "out_of_window", "cow", "unpinned", "failed_load"
 ]
+Tier = Literal["device", "host", "disk", "remote", "other"]
+"""Where content is kept: the device's own pool, this host's memory, its disks, elsewhere."""
 PreemptionMode = Literal["recompute"]
 PreemptionCause = Literal["out_of_blocks", "out_of_memory", "reset"]
 OutOfMemoryAction = Literal["retried", "gave_up"]

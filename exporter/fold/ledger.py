@@ -296,7 +296,8 @@ class Ledger(Fold):
         if not self.known:
             return
         active = event.active_blocks
-        self._unfilled_slots = active * self.block_size - event.slots_filled
+        if event.slots_filled is not None:
+            self._unfilled_slots = active * self.block_size - event.slots_filled
         difference = (
             abs(active - self.num_active)
             + abs(event.cached_blocks - len(self._lru))

@@ -102,9 +102,10 @@ class Vllm(Fold):
     def _completed(self, event: StepCompleted) -> None:
         emitted = event.emitted
         if emitted:
-            self.generation_tokens += len(emitted)
+            produced = len(emitted) if event.output_tokens is None else event.output_tokens
+            self.generation_tokens += produced
             computed = self._begin(event.first_tokens) if event.first_tokens else 0
-            self.iteration_tokens.observe(computed + len(emitted))
+            self.iteration_tokens.observe(computed + produced)
             if self._victims:
                 for sequence in emitted:
                     self.preemptions += self._victims.pop(sequence, 0)

@@ -8,8 +8,15 @@ from kvscope_events.events import EVENT_NAMES
 Depth = Literal["observer"]
 """How deeply a server is attached; see docs/servers.md."""
 
-ENGINE_TELLS = frozenset(EVENT_NAMES) - {"ObserverStopped", "ContentDropped"}
-"""Our own engine never stops observing itself, and never drops a referenced block's content."""
+CONTENT_EVENTS = frozenset({"NamesStored", "NamesRemoved", "NamesCleared"})
+"""Events of a content stream, which names what is cached and knows no blocks."""
+ENGINE_TELLS = (
+    frozenset(EVENT_NAMES)
+    - CONTENT_EVENTS
+    - {"ObserverStopped", "ContentDropped", "StartupProfiled"}
+)
+"""Our own engine never stops observing itself, never drops a referenced block's content, and knows
+its start-up figures when it creates the pool."""
 LOOKUP_EVENTS = frozenset({"PrefixLookup"})
 """Events that need a prefix cache. Without one it is still known that no block is ever cached."""
 

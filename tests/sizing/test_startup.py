@@ -243,7 +243,14 @@ def test_without_prefix_caching_no_lookup_is_emitted(checkpoint: Path) -> None:
         num_gpu_blocks_override=32,
         enable_prefix_caching=False,
     )
-    assert set(EVENT_NAMES) - set(with_cache.hello.tells) == {"ContentDropped", "ObserverStopped"}
+    assert set(EVENT_NAMES) - set(with_cache.hello.tells) == {
+        "ContentDropped",
+        "NamesCleared",
+        "NamesRemoved",
+        "NamesStored",
+        "ObserverStopped",
+        "StartupProfiled",
+    }
     assert set(with_cache.hello.tells) - set(without.hello.tells) == {"PrefixLookup"}
 
 
