@@ -1,5 +1,6 @@
 """One server's exporter: give it targets, start it, render pages."""
 
+import threading
 from collections.abc import Collection, Sequence
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -36,22 +37,47 @@ class Exporter:
     ) -> None:
         """process: with the `process_*` families of this process, which is not the engine's own."""
         self._clock = clock or Clock()
-        self.targets = tuple(targets)
-        self._page = Page(self.targets, machine or Machine(), self._clock)
+        self._targets = tuple(targets)
+        self._lock = threading.Lock()
+        self._running = False
+        self._page = Page(lambda: self._targets, machine or Machine(), self._clock)
         self.registry = CollectorRegistry()
         self.registry.register(self._page)
         if process:
             ProcessCollector(registry=self.registry)
 
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """Those of this moment, in the order in which they came."""
+        return self._targets
+
     def start(self) -> None:
         """Begin to fold, on one thread for each target; may be called once."""
-        for target in self.targets:
-            target.start()
+        with self._lock:
+            self._running = True
+            for target in self._targets:
+                target.start()
 
     def stop(self) -> None:
         """End the threads; pages can still be rendered."""
-        for target in self.targets:
-            target.stop()
+        with self._lock:
+            self._running = False
+            for target in self._targets:
+                target.stop()
+
+    def add(self, target: Target) -> None:
+        """Show a further target from the next page on; it is started if the others are."""
+        with self._lock:
+            self._page.expect(target)
+            self._targets = (*self._targets, target)
+            if self._running:
+                target.start()
+
+    def remove(self, target: Target) -> None:
+        """Stop a target, and forget all that it told."""
+        with self._lock:
+            self._targets = tuple(other for other in self._targets if other is not target)
+        target.stop()
 
     def render(self, accept: str | None = None) -> tuple[bytes, str]:
         """The page and its content type: OpenMetrics where `accept` names it, otherwise text."""

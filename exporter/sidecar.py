@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from exporter.catalogue import DEFAULT_COMPAT
 from exporter.clock import Clock
 from exporter.exporter import Exporter, check_compat
+from exporter.folder import Folder, is_folder
 from exporter.gpu import GpuSource
 from exporter.machine import Machine
 from exporter.sources.recording import SCHEME, RecordingSource
@@ -28,20 +29,33 @@ class Sidecar:
         gpu: GpuSource | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """servers: endpoints by name. Raises EndpointError for one that cannot be read."""
+        """servers: endpoints by name; `ipc:///DIRECTORY/*` stands for all sockets of a folder.
+
+        Raises EndpointError for one that cannot be read.
+        """
         check_compat(compat)
         clock = clock or Clock()
         alone = len(servers) == 1
         machine = Machine(gpu=gpu, only_reported=not alone)
-        self._servers = {
-            name: Exporter(
-                [Target(_source(e, clock), compat=compat, clock=clock) for e in endpoints],
+        self._folders: list[Folder] = []
+        self._servers: dict[str, Exporter] = {}
+
+        def make(endpoint: str) -> Target:
+            return Target(_source(endpoint, clock), compat=compat, clock=clock)
+
+        for name, endpoints in servers.items():
+            exporter = Exporter(
+                [make(endpoint) for endpoint in endpoints if not is_folder(endpoint)],
                 machine=machine,
                 clock=clock,
                 process=alone,
             )
-            for name, endpoints in servers.items()
-        }
+            self._servers[name] = exporter
+            self._folders += [
+                Folder(endpoint, exporter, make, clock)
+                for endpoint in endpoints
+                if is_folder(endpoint)
+            ]
         only = next(iter(self._servers.values())) if alone else None
         self.own = only or Exporter([], machine=Machine(), clock=clock)
 
@@ -57,9 +71,13 @@ class Sidecar:
         """Begin to read; may be called once."""
         for exporter in self._servers.values():
             exporter.start()
+        for folder in self._folders:
+            folder.start()
 
     def stop(self) -> None:
         """End all threads; pages can still be rendered."""
+        for folder in self._folders:
+            folder.stop()
         for exporter in self._servers.values():
             exporter.stop()
 

@@ -57,10 +57,13 @@ def _split(option: str) -> tuple[str | None, str]:
 
 
 def _derive(endpoint: str) -> str:
-    """ipc:///run/kvscope/serve-8000.sock → serve-8000; tcp://127.0.0.1:5557 → 127.0.0.1:5557."""
+    """ipc:///run/kvscope/serve-8000.sock → serve-8000; tcp://127.0.0.1:5557 → 127.0.0.1:5557.
+
+    The name of a folder's sockets is that of the folder: ipc:///run/kvscope/vllm/* → vllm.
+    """
     transport, _, rest = endpoint.partition("://")
     if transport == "ipc":
-        rest = rest.rpartition("/")[2].removesuffix(".sock")
+        rest = rest.removesuffix("/*").rpartition("/")[2].removesuffix(".sock")
     if _NAME.fullmatch(rest) is None:
         raise ValueError(f"--events {endpoint!r}: no name can be read from it: write NAME=ENDPOINT")
     return rest
