@@ -1,44 +1,29 @@
-"""Where the processes of a vLLM publish: one socket for each engine and for each of its workers."""
+"""Where the observers of one vLLM publish: a socket for each process, in one directory."""
 
 import os
-from typing import Any
 
-from kvscope_events.limits import MAX_LABEL
 from kvscope_events.wire.run_directory import run_directory
 
 DIRECTORY_VARIABLE = "KVSCOPE_OBSERVER_DIR"
+SWITCH_VARIABLE = "KVSCOPE_OBSERVER"
 
 
-def observer_directory() -> str:
-    """The folder of the sockets: KVSCOPE_OBSERVER_DIR, else `vllm` in the run directory."""
+def switched_off() -> bool:
+    """Whether the operator wants no observer."""
+    return os.environ.get(SWITCH_VARIABLE, "").strip().lower() in ("off", "0", "false", "no")
+
+
+def directory() -> str:
+    """The folder of the sockets; not created."""
     configured = os.environ.get(DIRECTORY_VARIABLE)
     return os.path.abspath(configured) if configured else os.path.join(run_directory(), "vllm")
 
 
-def engine_index(parallel_config: Any) -> int:
-    """The data-parallel index of the engine that a process belongs to.
-
-    Since 0.14 a dense model's engines all have rank 0, and another field tells them apart.
-    """
-    index = getattr(parallel_config, "data_parallel_index", None)
-    if index is None:
-        index = parallel_config.data_parallel_rank
-    return int(index)
-
-
-def engine_endpoint(index: int) -> str:
-    """Where the scheduler of an engine publishes."""
-    return f"ipc://{observer_directory()}/engine-{index}.sock"
+def scheduler_endpoint(index: int) -> str:
+    """Of the engine core with this data-parallel index."""
+    return f"ipc://{directory()}/engine-{index}.sock"
 
 
 def worker_endpoint(index: int, rank: int) -> str:
-    """Where one of its workers publishes; also where both share a process."""
-    return f"ipc://{observer_directory()}/engine-{index}-worker-{rank}.sock"
-
-
-def served_name(model_config: Any) -> str:
-    """The name under which the model is served: the first, where there are several."""
-    name = getattr(model_config, "served_model_name", None)
-    if isinstance(name, (list, tuple)):
-        name = name[0] if name else None
-    return str(name or model_config.model)[:MAX_LABEL]
+    """Of that engine's worker with this rank."""
+    return f"ipc://{directory()}/engine-{index}-worker-{rank}.sock"

@@ -6,7 +6,6 @@ observer with one line, and vLLM goes on.
 
 import atexit
 import functools
-import logging
 import os
 import sys
 import threading
@@ -21,11 +20,9 @@ from kvscope_events.events import CONTRACT_VERSION, EngineEvent, Hello, Observer
 from kvscope_events.memory import StartupProfiled
 from kvscope_events.observers.vllm.endpoints import (
     DIRECTORY_VARIABLE,
-    engine_index,
-    served_name,
     worker_endpoint,
 )
-from kvscope_events.observers.vllm.log import say
+from kvscope_events.observers.vllm.log import warn
 from kvscope_events.observers.vllm.memory import (
     Sampler,
     Terms,
@@ -36,6 +33,7 @@ from kvscope_events.observers.vllm.memory import (
     sizing_terms,
     weights_bytes,
 )
+from kvscope_events.observers.vllm.served import engine_index, served_name
 from kvscope_events.pid_space import pid_space
 from kvscope_events.wire.errors import EndpointError
 from kvscope_events.wire.publisher import WirePublisher
@@ -95,9 +93,9 @@ def _observe(wrapper: Any) -> None:
     except EndpointError as error:
         where = f"{error.endpoint}: {error.problem}"
         remedy = f"give each server a {DIRECTORY_VARIABLE} of its own"
-        say(logging.WARNING, f"this worker is not observed: {where}; {remedy}")
+        warn(f"this worker is not observed: {where}; {remedy}")
     except Exception as error:
-        say(logging.WARNING, f"this worker is not observed: {error!r}")
+        warn(f"this worker is not observed: {error!r}")
 
 
 class WorkerObserver:
@@ -232,7 +230,7 @@ class WorkerObserver:
         for name, hooked in self._hooked.items():
             if worker is not None and vars(worker).get(name) is hooked:
                 delattr(worker, name)
-        say(logging.WARNING, f"this worker is no longer observed: {reason}; vLLM is not affected")
+        warn(f"this worker is no longer observed: {reason}; vLLM is not affected")
         self._news.set()
 
 
