@@ -65,6 +65,10 @@ class Folder:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kvscope-folder", daemon=True)
 
+    @property
+    def running(self) -> bool:
+        return self._thread.is_alive()
+
     def start(self) -> None:
         """Begin to look; may be called once."""
         self._thread.start()

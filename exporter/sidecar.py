@@ -67,6 +67,11 @@ class Sidecar:
         """The page of a server, or None where no server has that name."""
         return self._servers.get(name)
 
+    @property
+    def running(self) -> bool:
+        """Whether all folders are still looked at."""
+        return all(folder.running for folder in self._folders)
+
     def start(self) -> None:
         """Begin to read; may be called once."""
         for exporter in self._servers.values():
