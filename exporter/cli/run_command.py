@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 SERVER = "vllm"
 TICK_SECONDS = 0.5
-HINT_SECONDS = 120.0
-"""A large model takes longer to load, but its workers report before they begin to."""
+HINT_SECONDS = 300.0
+"""Importing vLLM takes a minute or two from a slow disk; its workers report before they load."""
 
 _LISTEN = ListenConfig()
 _LONGEST_SOCKET = "engine-999-worker-9999.sock"
