@@ -97,7 +97,9 @@ def test_the_command_gets_the_plugin_beside_what_it_had(runs: Path) -> None:
         "import kvscope_events; print(kvscope_events.__file__)"
     )
     for allowed, expected in (("lora", "'lora,kvscope'"), ("", "'kvscope'")):
-        done = run(runs, sys.executable, "-P", "-c", code, PYTHONPATH="/elsewhere", VLLM_PLUGINS=allowed)
+        done = run(
+            runs, sys.executable, "-P", "-c", code, PYTHONPATH="/elsewhere", VLLM_PLUGINS=allowed
+        )
         assert f":/elsewhere', {expected}, '{runs}/run-" in done.stdout, done.stdout + done.stderr
         assert "kvscope_events.observers.vllm:register" in done.stdout
         assert re.search(rf"{runs}/run-\w+/plugin/kvscope_events/__init__.py", done.stdout)

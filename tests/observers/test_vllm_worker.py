@@ -143,9 +143,16 @@ def test_hooks_are_installed_once(wrapper: type[Wrapper]) -> None:
     assert wrapper.init_device is before
 
 
-def test_without_vllm_it_says_what_it_looked_for() -> None:
-    with pytest.raises(LookupError, match="WorkerWrapperBase"):
-        install_worker_hooks()
+def test_without_vllm_it_says_what_it_looked_for(caplog: pytest.LogCaptureFixture) -> None:
+    install_worker_hooks()
+    assert "looked for WorkerWrapperBase in vllm.v1.worker" in caplog.text
+
+
+def test_switched_off_it_touches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KVSCOPE_OBSERVER", "off")
+    untouched = type("Untouched", (Wrapper,), {})
+    install_worker_hooks(untouched)
+    assert "init_device" not in vars(untouched)
 
 
 def tensors(*fields: dict[str, int | bool]) -> SimpleNamespace:
