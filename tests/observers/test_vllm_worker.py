@@ -6,12 +6,18 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from kvscope_events.events import EngineEvent, Hello, ObserverStopped, StartupProfiled
 from kvscope_events.memory import DeviceMemorySampled
 from kvscope_events.observers.vllm import worker as observed
 from kvscope_events.observers.vllm.endpoints import worker_endpoint
-from kvscope_events.observers.vllm.memory import pool_bytes, profiled_memory, sizing_terms
+from kvscope_events.observers.vllm.memory import (
+    pool_bytes,
+    profiled_memory,
+    sizing_terms,
+    weights_bytes,
+)
 from kvscope_events.observers.vllm.worker import WORKER_TELLS, install_worker_hooks
 from kvscope_events.wire.subscriber import WireSubscriber
 from tests.events.producers import collect
@@ -178,6 +184,17 @@ def tensors(*fields: dict[str, int | bool]) -> SimpleNamespace:
 )
 def test_the_pool_of_each_release_counts_once(config: SimpleNamespace, expected: int) -> None:
     assert pool_bytes(config) == expected
+
+
+def test_weights_that_a_cpu_kernel_has_packed_away_still_count() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Embedding(10, 8))
+    packed = model[0]
+    packed.weight = torch.nn.Parameter(torch.empty(0))
+    packed.input_size_per_partition, packed.output_size_per_partition = 8, 4  # type: ignore[assignment]
+    worker = SimpleNamespace(model_runner=SimpleNamespace(model=model))
+    assert weights_bytes(worker) == 4 * (8 * 4 + 4 + 10 * 8)
+    worker.model_runner.model_memory_usage = 12345
+    assert weights_bytes(worker) == 12345, "as vLLM measured it on a device"
 
 
 def test_terms_of_a_profiling_run_add_up() -> None:
