@@ -148,13 +148,13 @@ def test_a_sidecar_watches_a_folder_beside_an_endpoint(tmp_path: Path) -> None:
     ours = tmp_path / "vllm"
     sidecar = Sidecar({"all": [f"ipc://{ours}/*", f"ipc://{tmp_path}/other.sock"]})
     sidecar.start()
-    assert sidecar.running
+    assert sidecar.own.watching
     publisher, producer = publisher_at(ours / "engine-0.sock")
     producer.begin()
     wait_for(lambda: value(sidecar.own, "kvscope_source_up", model_name="engine-0") == 1)  # type: ignore[arg-type]
     publisher.stop()
     sidecar.stop()
-    assert not sidecar.running
+    assert not sidecar.own.watching
 
 
 def test_the_name_of_a_folder_is_the_servers() -> None:
