@@ -75,6 +75,17 @@ def test_a_worker_on_a_cpu_says_who_it_is_and_what_it_holds(wrapper: type[Wrappe
     assert made.worker.rank == 3
 
 
+def test_a_worker_that_cannot_tell_its_start_up_does_not_claim_to(
+    wrapper: type[Wrapper], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observed, "machine_memory", dict)
+    made = started(wrapper, Worker())
+    (only,) = observed._observers.values()
+    assert "StartupProfiled" not in only._hello.tells
+    assert only._hello.ready
+    assert made is not None
+
+
 @pytest.mark.parametrize("name", ["weights_bytes", "profiled_memory", "pool_bytes"])
 def test_an_error_of_ours_ends_the_observer_and_not_the_worker(
     wrapper: type[Wrapper],

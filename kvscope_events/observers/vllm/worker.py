@@ -208,7 +208,8 @@ class WorkerObserver:
         sampler.kv_pool_bytes = pool_bytes(kv_cache_config)
         terms = sizing_terms(self._measured, sampler.weights_bytes, sampler.kv_pool_bytes)
         self._profiled = StartupProfiled(terms) if terms else None
-        self._hello = msgspec.structs.replace(self._hello, ready=True)
+        tells = WORKER_TELLS if terms else WORKER_TELLS - {"StartupProfiled"}
+        self._hello = msgspec.structs.replace(self._hello, ready=True, tells=sorted(tells))
         for event in self._state():
             self._bus.emit(event)
         self._news.set()
