@@ -88,6 +88,25 @@ def test_a_command_that_fails_at_once_is_not_waited_for(runs: Path) -> None:
     assert time.monotonic() - began < 10, "the start of two Pythons on a busy machine"
 
 
+def test_a_parent_that_ignores_its_children_does_not_make_us_wait_for_ever(runs: Path) -> None:
+    done = subprocess.run(
+        [
+            "sh",
+            "-c",
+            'trap "" CHLD; exec "$0" -m exporter.cli run --port 0 --no-gpu -- sh -c "$1"',
+            sys.executable,
+            "exit 4",
+        ],
+        cwd=ROOT,
+        env=os.environ | {"KVSCOPE_RUN_DIR": str(runs)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 4, done.stderr
+
+
 def test_the_command_gets_the_plugin_beside_what_it_had(runs: Path) -> None:
     code = (
         "import os; print([os.environ.get(n) for n in "
