@@ -89,14 +89,9 @@ def test_a_command_that_fails_at_once_is_not_waited_for(runs: Path) -> None:
 
 
 def test_a_parent_that_ignores_its_children_does_not_make_us_wait_for_ever(runs: Path) -> None:
+    command = 'trap "" CHLD; exec "$0" -m exporter.cli run --port 0 --no-gpu -- sh -c "exit 4"'
     done = subprocess.run(
-        [
-            "sh",
-            "-c",
-            'trap "" CHLD; exec "$0" -m exporter.cli run --port 0 --no-gpu -- sh -c "$1"',
-            sys.executable,
-            "exit 4",
-        ],
+        ["sh", "-c", command, sys.executable],
         cwd=ROOT,
         env=os.environ | {"KVSCOPE_RUN_DIR": str(runs)},
         capture_output=True,
