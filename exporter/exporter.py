@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.registry import Collector
 
 from exporter.catalogue import COMPAT_SETS, DEFAULT_COMPAT
 from exporter.clock import Clock
@@ -40,16 +41,32 @@ class Exporter:
         self._page = Page(self.targets, machine or Machine(), self._clock)
         self.registry = CollectorRegistry()
         self.registry.register(self._page)
+        self._further: tuple[Collector, ...] = ()
         if process:
             ProcessCollector(registry=self.registry)
+
+    def show(self, machine: Machine, further: Collection[Collector] = ()) -> None:
+        """Read this machine and these collectors from now on, in place of those before."""
+        self._page.machine = machine
+        for collector in self._further:
+            self.registry.unregister(collector)
+        self._further = tuple(further)
+        for collector in self._further:
+            self.registry.register(collector)
 
     def start(self) -> None:
         """Begin to fold, on one thread for each target; may be called once."""
         for target in self.targets:
             target.start()
 
+    def end(self) -> None:
+        """Ask all threads to end, without waiting for them."""
+        for target in self.targets:
+            target.end()
+
     def stop(self) -> None:
         """End the threads; pages can still be rendered."""
+        self.end()
         for target in self.targets:
             target.stop()
 

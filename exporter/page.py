@@ -25,7 +25,7 @@ class Page:
 
     def __init__(self, targets: Sequence[Target], machine: Machine, clock: Clock) -> None:
         self._targets = targets
-        self._machine = machine
+        self.machine = machine
         self._clock = clock
         self._guard = Guard(_groups_of(targets))
         self._families = Families({}, clock)
@@ -49,7 +49,7 @@ class Page:
         for target in self._targets:
             shown = target.collect(self._guard, seen)
             yield from shown.families
-            yield from target.collect_host(self._guard, self._machine, now_ns, shown)
+            yield from target.collect_host(self._guard, self.machine, now_ns, shown)
             if shown.hello is not None:
                 seen.add(shown.labels)
             engines.append(shown)
@@ -62,14 +62,15 @@ class Page:
             [engine.activation_peaks for engine in shown],
         )
         devices: tuple[DeviceSample, ...] = ()
-        guard, families, gpu = self._guard, self._families, self._machine.gpu
+        guard, families, machine = self._guard, self._families, self.machine
+        gpu = machine.gpu
         if gpu is not None:
             reading = gpu.read()
             yield from guard.read("gpu", lambda: collect_nvml(families, reading))
             sample = reading.sample
             if sample is not None:
                 devices = sample.devices
-                if self._machine.only_reported:
+                if machine.only_reported:
                     devices = tuple(d for d in devices if d.identity.uuid in engines.devices)
                 yield from guard.read("gpu", lambda: collect_gpus(families, sample, devices))
                 pids = {engine.hello.pid for engine in shown if engine.hello is not None}

@@ -104,6 +104,10 @@ class Pipeline:
         self._thread = threading.Thread(target=self._run, name="kvscope-fold", daemon=True)
         self._thread.start()
 
+    def end(self) -> None:
+        """Ask the thread to end, without waiting for it."""
+        self._stopping.set()
+
     def stop(self) -> None:
         """Fold what is queued and end the thread; what was folded can still be read."""
         self._stopping.set()

@@ -97,6 +97,10 @@ class Target:
         """Begin to read the source; may be called once."""
         self.pipeline.start()
 
+    def end(self) -> None:
+        """Ask the thread to end, without waiting for it."""
+        self.pipeline.end()
+
     def stop(self) -> None:
         """Fold what has arrived, and close the source; a page can still be read."""
         self.pipeline.stop()

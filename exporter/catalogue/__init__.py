@@ -2,6 +2,7 @@
 
 from difflib import get_close_matches
 
+from exporter.catalogue.configuration import CONFIGURATION
 from exporter.catalogue.content import CONTENT
 from exporter.catalogue.device_memory import DEVICE_MEMORY
 from exporter.catalogue.exhaustion import EXHAUSTION
@@ -40,6 +41,7 @@ CATALOGUE = (
     *GPU,
     *HOST,
     *SELF,
+    *CONFIGURATION,
     *VLLM,
     *VLLM_LEGACY,
 )

@@ -2,6 +2,10 @@
 
 NOT_SHOWN = {
     "kvscope_build_info": "a version, not a state; `kvscope doctor` and the page show it",
+    "kvscope_config_last_reload_successful": "of a sidecar with a configuration file; it says so "
+    "when asked to reload",
+    "kvscope_config_last_reload_success_timestamp_seconds": "as before: an act of the operator's",
+    "kvscope_config_reloads_total": "as before: an act of the operator's",
     "kvscope_kv_content_dropped_blocks_total": "none of the engines that the boards know tells it",
     "kvscope_prefix_cache_resets_total": "an act of the operator's, which explains a low hit ratio",
     "kvscope_sequences": "boards count calls, as users do; this is for the limit of sequences",
