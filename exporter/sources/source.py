@@ -67,6 +67,10 @@ class Source(Protocol):
         """Wait until a batch may be there; True if so."""
         ...
 
+    def wake(self) -> None:
+        """Let a `wait` that is under way return; any thread may call it."""
+        ...
+
     def close(self) -> None:
         """Release what the source holds; nothing can be taken afterwards."""
         ...
