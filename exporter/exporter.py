@@ -1,6 +1,8 @@
 """One server's exporter: give it targets, start it, render pages."""
 
+import threading
 from collections.abc import Collection, Sequence
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.registry import Collector
@@ -13,6 +15,21 @@ from exporter.sources import InProcessSource
 from exporter.target import Target
 from exporter.web.negotiation import negotiate
 from kvscope_events.bus import Subscription
+
+
+class Watcher(Protocol):
+    """Adds targets to an exporter and removes them, from a thread of its own."""
+
+    @property
+    def running(self) -> bool: ...
+
+    def start(self) -> None:
+        """Begin; called once."""
+        ...
+
+    def stop(self) -> None:
+        """End the thread; the exporter stops the targets."""
+        ...
 
 
 class Exporter:
@@ -37,13 +54,21 @@ class Exporter:
     ) -> None:
         """process: with the `process_*` families of this process, which is not the engine's own."""
         self._clock = clock or Clock()
-        self.targets = tuple(targets)
-        self._page = Page(self.targets, machine or Machine(), self._clock)
+        self._targets = tuple(targets)
+        self._watchers: tuple[Watcher, ...] = ()
+        self._lock = threading.Lock()
+        self._running = False
+        self._page = Page(lambda: self._targets, machine or Machine(), self._clock)
         self.registry = CollectorRegistry()
         self.registry.register(self._page)
         self._further: tuple[Collector, ...] = ()
         if process:
             ProcessCollector(registry=self.registry)
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """Those of this moment, in the order in which they came."""
+        return self._targets
 
     def show(self, machine: Machine, further: Collection[Collector] = ()) -> None:
         """Read this machine and these collectors from now on, in place of those before."""
@@ -56,19 +81,50 @@ class Exporter:
 
     def start(self) -> None:
         """Begin to fold, on one thread for each target; may be called once."""
-        for target in self.targets:
-            target.start()
+        with self._lock:
+            self._running = True
+            for target in self._targets:
+                target.start()
+            for watcher in self._watchers:
+                watcher.start()
 
     def end(self) -> None:
-        """Ask all threads to end, without waiting for them."""
-        for target in self.targets:
+        """Ask the threads of all targets to end, without waiting for them."""
+        for target in self._targets:
             target.end()
 
     def stop(self) -> None:
         """End the threads; pages can still be rendered."""
-        self.end()
-        for target in self.targets:
-            target.stop()
+        for watcher in self._watchers:  # first: they add and remove targets
+            watcher.stop()
+        with self._lock:
+            self._running = False
+            self.end()  # all at once, since each takes a moment
+            for target in self._targets:
+                target.stop()
+
+    @property
+    def watching(self) -> bool:
+        """Whether everything runs that adds targets and removes them."""
+        return all(watcher.running for watcher in self._watchers)
+
+    def attach(self, watcher: Watcher) -> None:
+        """Let it run from `start` to `stop`; called before `start`."""
+        self._watchers = (*self._watchers, watcher)
+
+    def add(self, target: Target) -> None:
+        """Show a further target from the next page on; it is started if the others are."""
+        with self._lock:
+            self._page.expect(target)
+            self._targets = (*self._targets, target)
+            if self._running:
+                target.start()
+
+    def remove(self, target: Target) -> None:
+        """Stop a target, and forget all that it told."""
+        with self._lock:
+            self._targets = tuple(other for other in self._targets if other is not target)
+        target.stop()
 
     def render(self, accept: str | None = None) -> tuple[bytes, str]:
         """The page and its content type: OpenMetrics where `accept` names it, otherwise text."""

@@ -3,7 +3,7 @@
 A part that raises is left out and counted; the rest of the page is there.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from prometheus_client.core import Metric as Family
 
@@ -17,21 +17,29 @@ from exporter.collect.guard import Guard
 from exporter.collect.observation import build_version, collect_build
 from exporter.gpu import DeviceSample
 from exporter.machine import Machine
+from exporter.processes import collect_processes
 from exporter.target import Shown, Target
 
 
 class Page:
     """A collector for a prometheus_client registry."""
 
-    def __init__(self, targets: Sequence[Target], machine: Machine, clock: Clock) -> None:
+    def __init__(
+        self, targets: Callable[[], Sequence[Target]], machine: Machine, clock: Clock
+    ) -> None:
+        """targets: returns those of the moment, which may come and go."""
         self._targets = targets
         self.machine = machine
         self._clock = clock
-        self._guard = Guard(_groups_of(targets))
+        self._guard = Guard(_groups_of(targets()))
         self._families = Families({}, clock)
         self._build = build_version()
         self.scrape_seconds: float | None = None
         """Duration of the last scrape, set by the caller that times it."""
+
+    def expect(self, target: Target) -> None:
+        """Count errors of a target's parts as well, all at 0 from now on."""
+        self._guard.know(_groups_of([target]))
 
     def collect(self) -> Iterable[Family]:
         """Each engine's folds are held only while its own part is read."""
@@ -46,13 +54,13 @@ class Page:
         now_ns = self._clock.monotonic_ns()
         seen: set[tuple[str, str]] = set()
         engines: list[Shown] = []
-        for target in self._targets:
+        for target in self._targets():
             shown = target.collect(self._guard, seen)
             yield from shown.families
-            yield from target.collect_host(self._guard, self.machine, now_ns, shown)
-            if shown.hello is not None:
+            if shown.hello is not None and shown.worker is None:
                 seen.add(shown.labels)
             engines.append(shown)
+        yield from collect_processes(engines, self._guard, self.machine, now_ns)
         yield from self._devices(engines, now_ns)
         yield from self._own()
 

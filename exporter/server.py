@@ -5,6 +5,7 @@ from collections.abc import Collection
 from exporter.clock import Clock
 from exporter.configuration import ServerConfig
 from exporter.exporter import Exporter
+from exporter.folder import Folder, is_folder
 from exporter.sources.recording import SCHEME, RecordingSource
 from exporter.sources.source import Source
 from exporter.sources.wire import WireSource
@@ -13,16 +14,21 @@ from exporter.target import Target
 
 def exporter_of(config: ServerConfig, compat: Collection[str], clock: Clock) -> Exporter:
     """Reads from now on. Raises EndpointError for what cannot be read, and then holds nothing."""
-    sources: list[Source] = []
+    exporter = Exporter([], clock=clock, process=False)
+
+    def make(endpoint: str) -> Target:
+        return Target(_source(endpoint, clock), compat=compat, clock=clock)
+
     try:
         for endpoint in config.events:
-            sources.append(_source(endpoint, clock))
+            if is_folder(endpoint):
+                exporter.attach(Folder(endpoint, exporter, make, clock))
+            else:
+                exporter.add(make(endpoint))
     except BaseException:
-        for source in sources:
-            source.close()
+        exporter.stop()
         raise
-    targets = [Target(source, compat=compat, clock=clock) for source in sources]
-    return Exporter(targets, clock=clock, process=False)
+    return exporter
 
 
 def _source(endpoint: str, clock: Clock) -> Source:

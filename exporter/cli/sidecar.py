@@ -30,8 +30,9 @@ def sidecar(
         list[str] | None,
         typer.Option(
             metavar="[NAME=]ENDPOINT",
-            help="Where an engine publishes its events: ipc:///DIRECTORY/NAME.sock or "
-            "tcp://127.0.0.1:PORT. Repeat it for further engines; what belongs to one server has "
+            help="Where an engine publishes its events: ipc:///DIRECTORY/NAME.sock, "
+            "tcp://127.0.0.1:PORT, or ipc:///DIRECTORY/* for every socket that is or comes there "
+            "(quote it). Repeat it for further engines; what belongs to one server has "
             "the same NAME. Default NAME: the socket's file name, or host and port.",
         ),
     ] = None,

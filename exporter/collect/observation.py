@@ -1,13 +1,13 @@
 """Families about the exporter: how it reads each engine, what that costs, and its own build."""
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from importlib.metadata import PackageNotFoundError, version
 
 from prometheus_client.core import Metric as Family
 
 from exporter.collect.families import Families
-from exporter.fold import Census
+from exporter.fold import Census, Introduction
 from exporter.pipeline import Pipeline
 from exporter.sources import Source
 
@@ -33,6 +33,15 @@ def collect_source(families: Families, source: Source, running: bool) -> Iterato
         yield families.column("kvscope_event_decode_errors_total", source.decode_errors)
 
 
+def collect_observer(
+    families: Families, introduction: Introduction, tells: frozenset[str]
+) -> Iterator[Family]:
+    """Nothing for a producer that never stops observing."""
+    stopped = introduction.stopped is not None
+    if stopped or "ObserverStopped" in tells:
+        yield families.single("kvscope_observer_stopped", stopped)
+
+
 def collect_census(families: Families, census: Census, tells: frozenset[str]) -> Iterator[Family]:
     """Counts of the events that the engine can tell, and of any others that arrived."""
     counts = {event.__name__: count for event, count in census.counts.items()}
@@ -41,9 +50,14 @@ def collect_census(families: Families, census: Census, tells: frozenset[str]) ->
         yield families.column("kvscope_events_total", shown)
 
 
-def collect_pipeline(families: Families, pipeline: Pipeline) -> Iterator[Family]:
-    yield families.column("kvscope_fold_seconds_total", pipeline.spent_seconds)
-    yield families.column("kvscope_fold_errors_total", pipeline.errors)
+def collect_pipeline(
+    families: Families, pipeline: Pipeline, only: Collection[str] | None = None
+) -> Iterator[Family]:
+    """only: the folds to show; None: all."""
+    spent, errors = pipeline.spent_seconds, pipeline.errors
+    shown = [fold for fold in spent if only is None or fold in only]
+    yield families.column("kvscope_fold_seconds_total", {fold: spent[fold] for fold in shown})
+    yield families.column("kvscope_fold_errors_total", {fold: errors[fold] for fold in shown})
     yield families.single("kvscope_fold_lag_seconds", pipeline.lag_seconds)
 
 
