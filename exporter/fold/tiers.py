@@ -156,7 +156,7 @@ class Tiers(Fold):
         return tier
 
     def _stored(self, event: NamesStored) -> None:
-        tier = self._of(event.tier)
+        tier = self.tiers.get(event.tier) or self._of(event.tier)
         was_known = tier.known
         tier.store(event.names)
         if was_known and not tier.known:
@@ -169,7 +169,8 @@ class Tiers(Fold):
             )
 
     def _removed(self, event: NamesRemoved) -> None:
-        self._of(event.tier).remove(event.names)
+        tier = self.tiers.get(event.tier) or self._of(event.tier)
+        tier.remove(event.names)
 
     def _cleared(self, event: NamesCleared) -> None:
         self._of(event.tier).clear()

@@ -18,16 +18,16 @@ from exporter.sources.kv_events.dialects import (
     ArrayEnvelope,
     ArrayEvent,
     ArrayTag,
+    ClearedArray,
+    ClearedMap,
     MapEnvelope,
     MapEvent,
     MapTag,
     RawEnvelope,
     RemovedArray,
     RemovedMap,
-    StoredArray,
-    StoredMap,
 )
-from exporter.sources.kv_events.naming import name_of, prefix_of, tier_of
+from exporter.sources.kv_events.naming import name_of, tier_of
 from kvscope_events.events import EngineEvent, NamesCleared, NamesRemoved, NamesStored
 
 ErrorKind = Literal["malformed", "too_large", "unknown_event", "second_publisher"]
@@ -109,32 +109,20 @@ def _decoded(
     hashes = 0
     said: list[EngineEvent] = []
     for event in events:
-        if isinstance(event, StoredMap | StoredArray):
-            hashes += len(event.block_hashes)
-            if hashes > MAX_HASHES:
-                return _too_many()
-            prefix = prefix_of(event.group_idx)
-            parent = event.parent_block_hash
-            said.append(
-                NamesStored(
-                    tier_of(event.medium),
-                    [name_of(prefix, key) for key in event.block_hashes],
-                    None if parent is None else name_of(prefix, parent),
-                    event.block_size,
-                )
-            )
-        elif isinstance(event, RemovedMap | RemovedArray):
-            hashes += len(event.block_hashes)
-            if hashes > MAX_HASHES:
-                return _too_many()
-            prefix = prefix_of(event.group_idx)
-            names = [name_of(prefix, key) for key in event.block_hashes]
-            said.append(NamesRemoved(tier_of(event.medium), names))
-        else:
+        # isinstance takes 0.2 µs with these types, which is a tenth of what an event may cost
+        if type(event) is ClearedMap or type(event) is ClearedArray:
             said.append(NamesCleared("device"))
+            continue
+        hashes += len(event.block_hashes)
+        if hashes > MAX_HASHES:
+            return Unreadable("too_large", f"a message that names over {MAX_HASHES} blocks")
+        group, tier, keys = event.group_idx, tier_of(event.medium), event.block_hashes
+        names = [name_of(group, keys[0])] if len(keys) == 1 else [name_of(group, k) for k in keys]
+        if type(event) is RemovedMap or type(event) is RemovedArray:
+            said.append(NamesRemoved(tier, names))
+        else:
+            parent = event.parent_block_hash
+            name = None if parent is None else name_of(group, parent)
+            said.append(NamesStored(tier, names, name, event.block_size))
     is_time = math.isfinite(time) and 0 < time < _LAST_SECOND
     return Decoded(said, unknown, int(time * 1e9) if is_time else 0, rank)
-
-
-def _too_many() -> Unreadable:
-    return Unreadable("too_large", f"a message that names over {MAX_HASHES} blocks")

@@ -4,7 +4,7 @@ Maps: vLLM from 0.24 on, SGLang from 0.5.20 on, Dynamo, TensorRT-LLM. Arrays: th
 Fields that a server does not know are missing, at the end of an array or anywhere in a map.
 """
 
-from typing import Annotated
+from typing import Annotated, final
 
 import msgspec
 
@@ -21,6 +21,7 @@ Group = Annotated[int, msgspec.Meta(ge=0, le=MAX_GROUP)]
 Medium = Annotated[str, msgspec.Meta(max_length=64)]
 
 
+@final
 class StoredMap(msgspec.Struct, gc=False, tag_field="type", tag="BlockStored"):
     """Blocks became findable."""
 
@@ -31,6 +32,7 @@ class StoredMap(msgspec.Struct, gc=False, tag_field="type", tag="BlockStored"):
     group_idx: Group | None = None
 
 
+@final
 class RemovedMap(msgspec.Struct, gc=False, tag_field="type", tag="BlockRemoved"):
     """Blocks can no longer be found."""
 
@@ -39,10 +41,12 @@ class RemovedMap(msgspec.Struct, gc=False, tag_field="type", tag="BlockRemoved")
     group_idx: Group | None = None
 
 
+@final
 class ClearedMap(msgspec.Struct, gc=False, tag_field="type", tag="AllBlocksCleared"):
     """The device's cache forgot all; other tiers keep what they hold."""
 
 
+@final
 class StoredArray(msgspec.Struct, gc=False, array_like=True, tag="BlockStored"):
     """Fields in the order of vLLM 0.23, of which all older orders are a beginning."""
 
@@ -57,6 +61,7 @@ class StoredArray(msgspec.Struct, gc=False, array_like=True, tag="BlockStored"):
     group_idx: Group | None = None
 
 
+@final
 class RemovedArray(msgspec.Struct, gc=False, array_like=True, tag="BlockRemoved"):
     """Blocks can no longer be found."""
 
@@ -65,6 +70,7 @@ class RemovedArray(msgspec.Struct, gc=False, array_like=True, tag="BlockRemoved"
     group_idx: Group | None = None
 
 
+@final
 class ClearedArray(msgspec.Struct, gc=False, array_like=True, tag="AllBlocksCleared"):
     """The device's cache forgot all."""
 

@@ -3,6 +3,9 @@
 A hash is an identity and nothing more: no server's recipe is assumed.
 """
 
+import struct
+from functools import lru_cache
+
 from kvscope_events.events import BlockHash
 from kvscope_events.vocabulary import Tier
 
@@ -12,6 +15,7 @@ twelve bytes are enough, since no two digests of one cache agree in 96 bits."""
 MAX_HASH_BYTES = 64
 MAX_GROUP = (1 << 32) - 1
 _LOW_64_BITS = (1 << 64) - 1
+_pack = struct.Struct(">IIQ").pack
 
 _TIERS: dict[str, Tier] = {
     "GPU": "device",
@@ -25,21 +29,17 @@ _TIERS: dict[str, Tier] = {
 }
 
 
-def prefix_of(group: int | None) -> bytes:
-    """The first four bytes of a group's names: groups hold the same content apart.
+def name_of(group: int | None, hash: int | bytes) -> BlockHash:
+    """Sixteen bytes: the group, since groups hold the same content apart, and the hash.
 
-    A server that names no group has only one, the first.
+    Signed and unsigned spellings of 64 bits agree. A server without groups has one, the first.
     """
-    return (group or 0).to_bytes(4, "big")
-
-
-def name_of(prefix: bytes, hash: int | bytes) -> BlockHash:
-    """Sixteen bytes: group and hash. Signed and unsigned spellings of 64 bits agree."""
     if isinstance(hash, int):
-        return prefix + (hash & _LOW_64_BITS).to_bytes(HASH_BYTES, "big")
-    return prefix + hash[-HASH_BYTES:].rjust(HASH_BYTES, b"\0")
+        return _pack(group or 0, 0, hash & _LOW_64_BITS)
+    return (group or 0).to_bytes(4, "big") + hash[-HASH_BYTES:].rjust(HASH_BYTES, b"\0")
 
 
+@lru_cache(maxsize=64)
 def tier_of(medium: str | None) -> Tier:
     """The tier of a medium, in any case of letters; servers without media have only a device."""
     return "device" if medium is None else _TIERS.get(medium.upper(), "other")
