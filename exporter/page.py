@@ -15,6 +15,7 @@ from exporter.collect.families import Families
 from exporter.collect.gpu import collect_gpus, collect_nvml
 from exporter.collect.guard import Guard
 from exporter.collect.observation import build_version, collect_build
+from exporter.collect.parts import OF_CONTENT
 from exporter.gpu import DeviceSample
 from exporter.machine import Machine
 from exporter.processes import collect_processes
@@ -99,6 +100,6 @@ class Page:
 
 
 def _groups_of(targets: Sequence[Target]) -> list[str]:
-    """Groups that the page can have: compatibility sets only where a target shows them."""
+    """Groups that the page can have: those of some servers only where a target shows them."""
     shown = {group for target in targets for group in target.groups}
-    return [group for group in GROUPS if group not in COMPAT_SETS or group in shown]
+    return [group for group in GROUPS if group not in COMPAT_SETS | OF_CONTENT or group in shown]

@@ -80,7 +80,7 @@ class Target:
     ) -> None:
         self.source = source
         self._clock = clock
-        self._parts = parts_of(compat)
+        self._parts = parts_of(compat, source.kind)
         self._further = tuple(listeners)
         self.folds = Folds(())
         self.pipeline = Pipeline(source, self._listeners, clock)

@@ -15,6 +15,7 @@ from exporter.catalogue.preemption import PREEMPTION
 from exporter.catalogue.prefix import MISS_CAUSES, PREFIX
 from exporter.catalogue.requests import REQUESTS
 from exporter.catalogue.sizing import SIZING
+from exporter.catalogue.tiers import TIERS
 from exporter.catalogue.vllm import VLLM
 from exporter.catalogue.vllm_legacy import VLLM_LEGACY
 
@@ -34,6 +35,7 @@ CATALOGUE = (
     *CONTENT,
     *SIZING,
     *PREFIX,
+    *TIERS,
     *REQUESTS,
     *PREEMPTION,
     *EXHAUSTION,
@@ -49,6 +51,7 @@ CATALOGUE = (
 GROUPS: dict[str, str] = {
     "pool": "Pool",
     "prefix": "Prefix cache",
+    "tiers": "Cache tiers",
     "requests": "Requests and steps",
     "preemption": "Preemption",
     "exhaustion": "Exhaustion",

@@ -10,6 +10,8 @@ Depth = Literal["observer"]
 
 CONTENT_EVENTS = frozenset({"NamesStored", "NamesRemoved", "NamesCleared"})
 """Events of a content stream, which names what is cached and knows no blocks."""
+KV_EVENTS_TELLS = CONTENT_EVENTS
+"""What a server tells that publishes KV events; the Hello is ours and states none of its facts."""
 ENGINE_TELLS = (
     frozenset(EVENT_NAMES)
     - CONTENT_EVENTS

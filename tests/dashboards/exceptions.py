@@ -7,6 +7,14 @@ NOT_SHOWN = {
     "kvscope_config_last_reload_success_timestamp_seconds": "as before: an act of the operator's",
     "kvscope_config_reloads_total": "as before: an act of the operator's",
     "kvscope_kv_content_dropped_blocks_total": "none of the engines that the boards know tells it",
+    **{
+        f"kvscope_kv_tier_{name}": "of servers that publish KV events, which the boards do not know"
+        for name in (
+            *("blocks", "duplicate_blocks", "stored_blocks_total", "removed_blocks_total"),
+            *("returned_blocks_total", "unmatched_removed_blocks_total"),
+            *("clears_total", "losses_total"),
+        )
+    },
     "kvscope_prefix_cache_resets_total": "an act of the operator's, which explains a low hit ratio",
     "kvscope_sequences": "boards count calls, as users do; this is for the limit of sequences",
     "kvscope_host_memory_working_set_bytes": "for comparison with a kubelet; the kernel goes by "
