@@ -8,6 +8,7 @@ from exporter.catalogue import COMPAT_SETS, DEFAULT_COMPAT
 from exporter.clock import Clock
 from exporter.machine import Machine
 from exporter.page import Page
+from exporter.readings import PageReader
 from exporter.sources import InProcessSource
 from exporter.target import Target
 from exporter.web.negotiation import negotiate
@@ -30,14 +31,19 @@ class Exporter:
         self,
         targets: Sequence[Target],
         *,
+        readers: Sequence[PageReader] = (),
         machine: Machine | None = None,
         clock: Clock | None = None,
         process: bool = True,
     ) -> None:
-        """process: with the `process_*` families of this process, which is not the engine's own."""
+        """readers: of the server's own pages, for what its targets do not tell.
+
+        process: with the `process_*` families of this process, which is not the engine's own.
+        """
         self._clock = clock or Clock()
         self.targets = tuple(targets)
-        self._page = Page(self.targets, machine or Machine(), self._clock)
+        self.readers = tuple(readers)
+        self._page = Page(self.targets, machine or Machine(), self._clock, self.readers)
         self.registry = CollectorRegistry()
         self.registry.register(self._page)
         if process:
@@ -52,6 +58,8 @@ class Exporter:
         """End the threads; pages can still be rendered."""
         for target in self.targets:
             target.stop()
+        for reader in self.readers:
+            reader.close()
 
     def render(self, accept: str | None = None) -> tuple[bytes, str]:
         """The page and its content type: OpenMetrics where `accept` names it, otherwise text."""

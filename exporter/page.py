@@ -15,19 +15,28 @@ from exporter.collect.families import Families
 from exporter.collect.gpu import collect_gpus, collect_nvml
 from exporter.collect.guard import Guard
 from exporter.collect.observation import build_version, collect_build
+from exporter.collect.readings import Readings
 from exporter.gpu import DeviceSample
 from exporter.machine import Machine
+from exporter.readings import PageReader
 from exporter.target import Shown, Target
 
 
 class Page:
     """A collector for a prometheus_client registry."""
 
-    def __init__(self, targets: Sequence[Target], machine: Machine, clock: Clock) -> None:
+    def __init__(
+        self,
+        targets: Sequence[Target],
+        machine: Machine,
+        clock: Clock,
+        readers: Sequence[PageReader] = (),
+    ) -> None:
         self._targets = targets
+        self._readings = Readings(readers, clock)
         self._machine = machine
         self._clock = clock
-        self._guard = Guard(_groups_of(targets))
+        self._guard = Guard(_groups_of(targets, with_page=bool(readers)))
         self._families = Families({}, clock)
         self._build = build_version()
         self.scrape_seconds: float | None = None
@@ -53,6 +62,9 @@ class Page:
             if shown.hello is not None:
                 seen.add(shown.labels)
             engines.append(shown)
+        if self._readings.readers:
+            told = {shown.labels: shown.tellable for shown in engines if not shown.is_alike}
+            yield from self._guard.read("page", lambda: self._readings.collect(told))
         yield from self._devices(engines, now_ns)
         yield from self._own()
 
@@ -89,7 +101,8 @@ class Page:
         yield families.column("kvscope_collect_errors_total", self._guard.errors)
 
 
-def _groups_of(targets: Sequence[Target]) -> list[str]:
+def _groups_of(targets: Sequence[Target], *, with_page: bool) -> list[str]:
     """Groups that the page can have: compatibility sets only where a target shows them."""
     shown = {group for target in targets for group in target.groups}
-    return [group for group in GROUPS if group not in COMPAT_SETS or group in shown]
+    absent = COMPAT_SETS - shown if with_page else COMPAT_SETS - shown | {"page"}
+    return [group for group in GROUPS if group not in absent]

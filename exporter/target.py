@@ -35,6 +35,8 @@ class Shown(NamedTuple):
     maker: Families
     """Of families with this engine's labels."""
     hello: Hello | None
+    tellable: frozenset[str]
+    """Families that its events give, shown or not: another definition must not stand in for one."""
     is_alike: bool
     """Another engine on the page has the same labels: only the stream is shown."""
     memory_samples: Mapping[str | None, Sequence[TimedSample]]
@@ -116,13 +118,20 @@ class Target:
             is_alike = hello is not None and labels_of(hello) in taken
             if is_alike and not self._same_labels_reported:
                 self._report_same_labels()
-            if hello is not None and self.folds[Introduction].stopped is None and not is_alike:
+            is_stopped = self.folds[Introduction].stopped is not None
+            if hello is not None and not is_stopped and not is_alike:
                 for part in self._parts:
                     if not self.pipeline.failed(self.folds[part.fold]):
                         read = partial(part.read, families, self.folds, hello)
                         page += self._tellable(guard.read(part.group, read))
             return Shown(
-                page, families, hello, is_alike, memory.samples(), memory.activation_peaks.copy()
+                page,
+                families,
+                hello,
+                self._shown if hello is not None and not is_stopped else frozenset(),
+                is_alike,
+                memory.samples(),
+                memory.activation_peaks.copy(),
             )
 
     def collect_host(
