@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 _FACTS = frozenset(row.family for row in CATALOGUE if row.events == ("Hello",))
 """Families of facts in the Hello, which do not depend on the state of the pool."""
+_FOLDED = frozenset(row.family for row in CATALOGUE if row.events)
+"""Families that come from events."""
 
 
 class Shown(NamedTuple):
@@ -128,7 +130,7 @@ class Target:
                 page,
                 families,
                 hello,
-                self._shown if hello is not None and not is_stopped else frozenset(),
+                self._shown & _FOLDED if hello is not None and not is_stopped else frozenset(),
                 is_alike,
                 memory.samples(),
                 memory.activation_peaks.copy(),

@@ -88,13 +88,14 @@ class Families:
         samples.append(Sample(f"{row.name}_sum", labels, histogram.total))
         return family
 
-    def observed(self, name: str, counts: Iterable[tuple[str, float]], total: float) -> Family:
+    def observed(self, name: str, counts: Iterable[tuple[float, float]], total: float) -> Family:
         """A histogram with the bounds of whoever observed it; counts: cumulative, by bound."""
         row = metric(name)
         family = _empty(row)
         observations = 0.0
         for bound, observations in counts:
-            labels = {**self._constants_of(row), "le": bound}
+            text = floatToGoString(bound)  # type: ignore[no-untyped-call]
+            labels = {**self._constants_of(row), "le": text}
             family.samples.append(Sample(f"{row.name}_bucket", labels, observations))
         labels = self._labels_of(row, ())
         family.samples.append(Sample(f"{row.name}_count", labels, observations))

@@ -17,8 +17,8 @@ Key = tuple[str, ...]
 class Buckets:
     """A histogram with the bounds of the server that observed it."""
 
-    counts: tuple[tuple[str, float], ...]
-    """Cumulative, by the text of the upper bound; the last is +Inf."""
+    counts: tuple[tuple[float, float], ...]
+    """Upper bounds, the last of which is infinite, and how many were at most that."""
     total: float
 
 
@@ -105,11 +105,9 @@ def _buckets(view: Samples, passed: Passed) -> Buckets | None:
     """The sum of the engine's series. Raises Unusable where the parts contradict each other."""
     for name in passed.spellings:
         counts: dict[float, list[float]] = {}
-        texts: dict[float, str] = {inf: "+Inf"}
         for labels, value in view.samples((f"{name}_bucket",)):
             bound = _bound(labels.get("le", ""))
             counts.setdefault(bound, []).append(value)
-            texts.setdefault(bound, labels["le"])
         observed = [value for _, value in view.samples((f"{name}_count",))]
         totals = [value for _, value in view.samples((f"{name}_sum",))]
         if not counts and not observed and not totals:
@@ -123,8 +121,7 @@ def _buckets(view: Samples, passed: Passed) -> Buckets | None:
             or not all(map(isfinite, (*rising, *totals)))
         ):
             raise Unusable(f"{name} contradicts itself")
-        by_text = zip((texts[bound] for bound in sorted(counts)), rising, strict=True)
-        return Buckets(tuple(by_text), sum(totals))
+        return Buckets(tuple(zip(sorted(counts), rising, strict=True)), sum(totals))
     return None
 
 

@@ -179,10 +179,13 @@ class _Combined(Value):
     right: Value
 
     def read(self, view: View) -> float | None:
-        left, right = self.left.read(view), self.right.read(view)
+        left = self.left.read(view)
+        if left is None:
+            return None
+        right = self.right.read(view)
         if self.sign == "without":
             return left if right is None else None
-        if left is None or right is None:
+        if right is None:
             return None
         if self.sign == "beside":
             return left

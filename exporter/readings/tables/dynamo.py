@@ -95,7 +95,6 @@ DYNAMO = Table(
         ranks=("pp_rank", "tp_rank"),
     ),
     absent={
-        "kvscope_kv_resident_ratio": "only what the engine tells",
         "kvscope_prefix_cache_missed_blocks_total": "the router's rates are predictions",
     },
 )

@@ -42,7 +42,6 @@ RAY = Table(
     rows=tuple(_through_ray(row) for row in (*VLLM_ROWS, *SGLANG_ROWS)),
     identity=Identity(engine=("ReplicaId", "engine"), ranks=("pp_rank", "tp_rank")),
     absent={
-        "kvscope_kv_resident_ratio": "vLLM's cached blocks count as free",
         "kvscope_engine_ready": "a dead replica's counters stay on the page; see "
         "`ray_serve_deployment_replica_healthy`",
     },
