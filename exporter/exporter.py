@@ -11,6 +11,7 @@ from exporter.catalogue import COMPAT_SETS, DEFAULT_COMPAT
 from exporter.clock import Clock
 from exporter.machine import Machine
 from exporter.page import Page
+from exporter.readings import PageReader
 from exporter.sources import InProcessSource
 from exporter.target import Target
 from exporter.web.negotiation import negotiate
@@ -48,17 +49,22 @@ class Exporter:
         self,
         targets: Sequence[Target],
         *,
+        readers: Sequence[PageReader] = (),
         machine: Machine | None = None,
         clock: Clock | None = None,
         process: bool = True,
     ) -> None:
-        """process: with the `process_*` families of this process, which is not the engine's own."""
+        """readers: of the server's own pages, for what its targets do not tell.
+
+        process: with the `process_*` families of this process, which is not the engine's own.
+        """
         self._clock = clock or Clock()
         self._targets = tuple(targets)
         self._watchers: tuple[Watcher, ...] = ()
         self._lock = threading.Lock()
         self._running = False
-        self._page = Page(lambda: self._targets, machine or Machine(), self._clock)
+        self.readers = tuple(readers)
+        self._page = Page(lambda: self._targets, machine or Machine(), self._clock, self.readers)
         self.registry = CollectorRegistry()
         self.registry.register(self._page)
         self._further: tuple[Collector, ...] = ()
@@ -102,6 +108,8 @@ class Exporter:
             self.end()  # all at once, since each takes a moment
             for target in self._targets:
                 target.stop()
+        for reader in self.readers:
+            reader.close()
 
     @property
     def watching(self) -> bool:

@@ -10,6 +10,7 @@ from exporter.catalogue.gpu import GPU
 from exporter.catalogue.host import HOST
 from exporter.catalogue.metric import Metric
 from exporter.catalogue.observation import SELF
+from exporter.catalogue.page import PAGE
 from exporter.catalogue.pool import POOL
 from exporter.catalogue.preemption import PREEMPTION
 from exporter.catalogue.prefix import MISS_CAUSES, PREFIX
@@ -39,6 +40,7 @@ CATALOGUE = (
     *REQUESTS,
     *PREEMPTION,
     *EXHAUSTION,
+    *PAGE,
     *DEVICE_MEMORY,
     *GPU,
     *HOST,
@@ -55,6 +57,7 @@ GROUPS: dict[str, str] = {
     "requests": "Requests and steps",
     "preemption": "Preemption",
     "exhaustion": "Exhaustion",
+    "page": "Read from the server's page",
     "device_memory": "Device memory",
     "gpu": "GPU",
     "host": "Host",

@@ -5,7 +5,7 @@ from typing import Literal, Protocol
 
 from kvscope_events.events import Batch
 
-SourceKind = Literal["inprocess", "wire", "recording", "kv_events"]
+SourceKind = Literal["inprocess", "wire", "recording", "kv_events", "page"]
 """Value of the label `source`."""
 
 

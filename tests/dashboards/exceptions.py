@@ -15,6 +15,14 @@ NOT_SHOWN = {
             *("clears_total", "losses_total"),
         )
     },
+    "kvscope_page_errors_total": "kvscope_source_up says that a page is missing; this says why",
+    "kvscope_prompt_tokens_total": "only servers that are read from their pages have it",
+    "kvscope_generated_tokens_total": "only servers that are read from their pages have it",
+    "kvscope_kv_committed_tokens": "only TGI has it, which has no blocks",
+    "kvscope_kv_tier_queried_tokens_total": "only servers with further tiers have it",
+    "kvscope_kv_tier_hit_tokens_total": "only servers with further tiers have it",
+    "kvscope_kv_tier_used_ratio": "only servers with further tiers have it",
+    "kvscope_kv_tier_used_bytes": "only servers with further tiers have it",
     "kvscope_prefix_cache_resets_total": "an act of the operator's, which explains a low hit ratio",
     "kvscope_sequences": "boards count calls, as users do; this is for the limit of sequences",
     "kvscope_host_memory_working_set_bytes": "for comparison with a kubelet; the kernel goes by "
