@@ -28,6 +28,10 @@ class Watcher(Protocol):
         """Begin; called once."""
         ...
 
+    def end(self) -> None:
+        """Ask the thread to end, without waiting for it."""
+        ...
+
     def stop(self) -> None:
         """End the thread; the exporter stops the targets."""
         ...
@@ -95,7 +99,9 @@ class Exporter:
                 watcher.start()
 
     def end(self) -> None:
-        """Ask the threads of all targets to end, without waiting for them."""
+        """Ask all threads to end, without waiting for them."""
+        for watcher in self._watchers:
+            watcher.end()
         for target in self._targets:
             target.end()
 

@@ -9,13 +9,14 @@ import ssl
 import threading
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
 import httpx
 
 FetchErrorKind = Literal[
     "url",
+    "headers",
     "connection",
     "dns",
     "tls",
@@ -43,6 +44,23 @@ class FetchError(Exception):
         """Something answered at the URL, though not with a document."""
 
 
+class Merged(Mapping[str, str]):
+    """Headers, and others that go before them; each is looked up whenever it is read."""
+
+    def __init__(self, defaults: Mapping[str, str], others: Mapping[str, str]) -> None:
+        self._defaults = defaults
+        self._others = others
+
+    def __getitem__(self, name: str) -> str:
+        return self._others[name] if name in self._others else self._defaults[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys((*self._defaults, *self._others)))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
 class Document(NamedTuple):
     body: bytes
     content_type: str
@@ -61,11 +79,17 @@ class Fetcher:
         *,
         headers: Mapping[str, str],
         max_bytes: int = MAX_BYTES,
+        server_name: str | None = None,
     ) -> None:
-        """The client must not follow redirects, which lead to other hosts."""
+        """The client must not follow redirects, which lead to other hosts.
+
+        headers: read for each attempt; may raise FetchError. server_name: what the certificate of
+        an https server must be for; None: the URL's host.
+        """
         self._client = client
         self._url = url
-        self._headers = {**headers, "Accept-Encoding": "gzip, identity"}
+        self._headers = headers
+        self._server_name = server_name
         self._max_bytes = max_bytes
         self._former: _Attempt | None = None
 
@@ -73,7 +97,10 @@ class Fetcher:
         """Wait at most `timeout` seconds. Raises FetchError."""
         if self._former is not None and self._former.is_alive():
             raise FetchError("timeout", "the attempt before has not ended")
-        attempt = _Attempt(self._client, self._url, self._headers, timeout, self._max_bytes)
+        headers = {**self._headers, "Accept-Encoding": "gzip, identity"}
+        attempt = _Attempt(
+            self._client, self._url, headers, timeout, self._max_bytes, self._server_name
+        )
         self._former = attempt
         attempt.start()
         attempt.join(timeout)
@@ -91,6 +118,7 @@ class _Attempt(threading.Thread):
         headers: Mapping[str, str],
         timeout: float,
         max_bytes: int,
+        server_name: str | None,
     ) -> None:
         super().__init__(name="kvscope-fetch", daemon=True)
         self.answered = False
@@ -100,6 +128,7 @@ class _Attempt(threading.Thread):
         self._timeout = timeout
         self._deadline = time.monotonic() + timeout
         self._max_bytes = max_bytes
+        self._server_name = server_name
         self._lock = threading.Lock()
         self._abandoned = False
         self._socket: socket.socket | None = None
@@ -128,7 +157,9 @@ class _Attempt(threading.Thread):
             _shut_down(self._socket)
 
     def _read(self) -> Document:
-        extensions = {"trace": self._note_socket}
+        extensions: dict[str, Any] = {"trace": self._note_socket}
+        if self._server_name is not None:
+            extensions["sni_hostname"] = self._server_name
         request = self._client.build_request(
             "GET", self._url, headers=self._headers, timeout=self._timeout, extensions=extensions
         )

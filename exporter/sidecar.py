@@ -45,6 +45,13 @@ class _Watched(NamedTuple):
     key: object
     """Equal as long as the exporter can be kept."""
     exporter: Exporter
+    compat: frozenset[str]
+
+    @property
+    def listens(self) -> bool:
+        """Whether it has a port that engines connect to."""
+        streams = self.config.kv_events
+        return streams != "auto" and any(stream.bind for stream in streams)
 
 
 class Sidecar:
@@ -96,18 +103,22 @@ class Sidecar:
         check_compat(compat)
         with self._lock:
             before = self._servers
+            wanted = {server.name: (server, _key(server, compat)) for server in servers}
+            ending = [w for n, w in before.items() if n not in wanted or w.key != wanted[n][1]]
             now: dict[str, _Watched] = {}
+            _stop([watched for watched in ending if watched.listens])  # others may need the port
             try:
-                for config in servers:
-                    now[config.name] = self._kept_or_new(config, frozenset(compat))
+                for name, (config, key) in wanted.items():
+                    now[name] = self._kept_or_new(config, key, compat)
             except BaseException:
                 _stop(_only(now, before))
+                self._restore([watched for watched in ending if watched.listens])
                 raise
             self._show(now)
             if self._started:
                 for watched in _only(now, before):
                     watched.exporter.start()
-            _stop(_only(before, now))
+            _stop([watched for watched in ending if not watched.listens])
         return Changes(
             added=[name for name in now if name not in before],
             rebuilt=[n for n, w in now.items() if n in before and w.exporter != before[n].exporter],
@@ -127,13 +138,19 @@ class Sidecar:
         with self._lock:
             _stop(list(self._servers.values()))
 
-    def _kept_or_new(self, config: ServerConfig, compat: frozenset[str]) -> _Watched:
-        bare = msgspec.structs.replace(config, labels={})  # they are Prometheus', not ours
-        key = (bare, compat, tls_digest(config))
+    def _kept_or_new(self, config: ServerConfig, key: object, compat: Collection[str]) -> _Watched:
         known = self._servers.get(config.name)
         if known is not None and known.key == key:
             return known._replace(config=config)
-        return _Watched(config, key, exporter_of(config, compat, self._clock))
+        return _Watched(config, key, exporter_of(config, compat, self._clock), frozenset(compat))
+
+    def _restore(self, stopped: Sequence[_Watched]) -> None:
+        """Watch these again after all; what was known of them begins anew."""
+        for watched in stopped:
+            exporter = exporter_of(watched.config, watched.compat, self._clock)
+            self._show({**self._servers, watched.config.name: watched._replace(exporter=exporter)})
+            if self._started:
+                exporter.start()
 
     def _show(self, servers: dict[str, _Watched]) -> None:
         alone = len(servers) == 1
@@ -142,6 +159,12 @@ class Sidecar:
             watched.exporter.show(machine, self._about if alone else ())
         self._servers = servers
         self.own = next(iter(servers.values())).exporter if alone else self._state
+
+
+def _key(config: ServerConfig, compat: Collection[str]) -> object:
+    """Equal as long as an exporter can be kept."""
+    bare = msgspec.structs.replace(config, labels={})  # they are Prometheus', not ours
+    return bare, frozenset(compat), tls_digest(config)
 
 
 def _only(these: Mapping[str, _Watched], those: Mapping[str, _Watched]) -> list[_Watched]:

@@ -3,14 +3,17 @@
 import hashlib
 import os
 import re
-import ssl
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
+
 from exporter.configuration.error import ConfigurationError
 from exporter.configuration.model import FileValue, ServerConfig, TlsConfig
+from exporter.fetch import FetchError
+from exporter.readings.tls import Tls
 
 MAX_VALUE_BYTES = 16 << 10
 """Of one header: servers refuse larger ones."""
@@ -46,7 +49,31 @@ def header_values(headers: Mapping[str, str | FileValue]) -> dict[str, str]:
     return values
 
 
-def ssl_context(tls: TlsConfig | None) -> ssl.SSLContext:
+class LiveHeaders(Mapping[str, str]):
+    """The headers of a server, of which those in files are read at each access; FetchError."""
+
+    def __init__(self, headers: Mapping[str, str | FileValue]) -> None:
+        self._headers = dict(headers)
+
+    def __getitem__(self, name: str) -> str:
+        try:
+            return header_values({name: self._headers[name]})[name]
+        except ConfigurationError as error:
+            raise FetchError("headers", error.problem) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._headers)
+
+    def __len__(self) -> int:
+        return len(self._headers)
+
+
+def tls_of(tls: TlsConfig | None) -> Tls:
+    """As a reader of pages takes it."""
+    return Tls() if tls is None else Tls(**msgspec.structs.asdict(tls))
+
+
+def check_tls(tls: TlsConfig | None) -> None:
     """Raises ConfigurationError with a path such as `tls.ca`."""
     tls = tls or TlsConfig()
     if tls.key is not None and tls.cert is None:
@@ -54,19 +81,12 @@ def ssl_context(tls: TlsConfig | None) -> ssl.SSLContext:
     if not tls.verify and (tls.ca is not None or tls.server_name is not None):
         problem = "nothing is verified, so that ca and server_name have no effect"
         raise ConfigurationError("tls.verify", problem, "leave `verify: false` out, or those")
-    context = ssl.create_default_context()
     if tls.ca is not None:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts nobody yet
         with _reading("tls.ca", tls.ca, "name a file of certificates in PEM"):
-            context.load_verify_locations(tls.ca)
+            tls_of(TlsConfig(ca=tls.ca)).context()
     if tls.cert is not None:
         with _reading("tls.cert", tls.cert, "name a certificate and its key in PEM"):
-            # An empty password, since OpenSSL would ask for one on the terminal.
-            context.load_cert_chain(tls.cert, tls.key, password="")
-    if not tls.verify:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
+            tls_of(TlsConfig(cert=tls.cert, key=tls.key)).context()
 
 
 def tls_digest(server: ServerConfig) -> str:

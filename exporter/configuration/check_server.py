@@ -5,7 +5,7 @@ import re
 import httpx
 
 from exporter.catalogue import CATALOGUE
-from exporter.configuration.access import header_values, ssl_context
+from exporter.configuration.access import check_tls, header_values
 from exporter.configuration.error import ConfigurationError
 from exporter.configuration.model import KvEventsConfig, ServerConfig
 from exporter.configuration.places import FOLDER
@@ -76,6 +76,9 @@ def _check_page(path: str, server: ServerConfig) -> None:
     if problem := url_problem(server.url):
         remedy = "write http://HOST:PORT; a user or a token goes into `headers:`"
         raise ConfigurationError(f"{path}.url", problem, remedy)
+    if server.kind == "kvscope":
+        problem = "kvscope serve has a page in these names already"
+        raise ConfigurationError(f"{path}.url", problem, "scrape that one, or write `events:`")
     if server.metrics_path is not None and not re.fullmatch(r"/[^\s?#]*", server.metrics_path):
         problem = f"{server.metrics_path!r} is no path"
         raise ConfigurationError(f"{path}.metrics_path", problem, "write /metrics")
@@ -83,7 +86,7 @@ def _check_page(path: str, server: ServerConfig) -> None:
         raise ConfigurationError(f"{path}.tls", "the URL is not encrypted", "write https://")
     try:
         header_values(server.headers)
-        ssl_context(server.tls)
+        check_tls(server.tls)
     except ConfigurationError as error:
         inner = f"{path}.{error.path}"
         raise ConfigurationError(inner, error.problem, error.remedy) from None

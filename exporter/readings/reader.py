@@ -14,7 +14,7 @@ import httpx
 
 from exporter.catalogue.observation import PAGE_ERROR_KINDS
 from exporter.clock import Clock
-from exporter.fetch import Document, Fetcher, FetchError
+from exporter.fetch import Document, Fetcher, FetchError, Merged
 from exporter.readings.detect import detect
 from exporter.readings.engines import Engine
 from exporter.readings.mapping import EngineReading, PageMapper
@@ -65,7 +65,8 @@ class PageReader:
         clock: Clock | None = None,
         model_name: str = "",
     ) -> None:
-        """model_name: for a server that does not say it on its page.
+        """headers: read again for every page, so that a token may change. model_name: for a server
+        that does not say it on its page.
 
         Raises ValueError for a URL that is none, or a kind whose pages are not read; OSError for a
         file of `tls`.
@@ -93,8 +94,11 @@ class PageReader:
             trust_env=False,  # neither a proxy nor ~/.netrc stands between us and a neighbour
             limits=httpx.Limits(max_keepalive_connections=0),
         )
-        given = {"Accept": _ACCEPT, "User-Agent": "kvscope", **(headers or {})}
-        self._fetcher = Fetcher(self._client, url, headers=given, max_bytes=MAX_BYTES)
+        given = Merged({"Accept": _ACCEPT, "User-Agent": "kvscope"}, headers or {})
+        name = None if tls is None else tls.server_name
+        self._fetcher = Fetcher(
+            self._client, url, headers=given, max_bytes=MAX_BYTES, server_name=name
+        )
         self._is_fixed = kind != "auto"
         self._mappers = self._mappers_of(self.kind)
         self._lock = threading.Lock()

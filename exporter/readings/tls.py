@@ -12,6 +12,8 @@ class Tls:
     """File of our certificate, for servers that ask for one."""
     key: str | None = None
     """File of its key; None: in the file of the certificate."""
+    server_name: str | None = None
+    """The name that the server's certificate must have; None: the URL's host."""
     verify: bool = True
     """Whether the server has to prove who it is; without, anybody can answer in its place."""
 
@@ -19,7 +21,8 @@ class Tls:
         """Raises OSError for a file that cannot be read, or is none."""
         context = ssl.create_default_context(cafile=self.ca)
         if self.cert is not None:
-            context.load_cert_chain(self.cert, self.key)
+            # OpenSSL would ask for the password of an encrypted key on the terminal.
+            context.load_cert_chain(self.cert, self.key, password="")
         if not self.verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE

@@ -12,7 +12,7 @@ from exporter.configuration import (
     SidecarConfig,
     read_configuration,
 )
-from exporter.configuration.access import header_values, ssl_context, tls_digest
+from exporter.configuration.access import header_values, tls_digest, tls_of
 
 FULL = """
 listen: {host: 0.0.0.0, port: 8010, address: "sidecar.example:8010"}
@@ -238,8 +238,8 @@ def test_tls_files_are_tried_at_once(tmp_path: Path, text: str, says: str) -> No
 
 def test_certificates_are_verified_unless_told_otherwise(tmp_path: Path) -> None:
     strict = read(tmp_path, TLS % "").servers[0]
-    assert ssl_context(strict.tls).verify_mode == ssl.CERT_REQUIRED
-    assert ssl_context(strict.tls).check_hostname
+    assert tls_of(strict.tls).context().verify_mode == ssl.CERT_REQUIRED
+    assert tls_of(strict.tls).context().check_hostname
     lax = read(tmp_path, TLS % "verify: false").servers[0]
-    assert ssl_context(lax.tls).verify_mode == ssl.CERT_NONE
+    assert tls_of(lax.tls).context().verify_mode == ssl.CERT_NONE
     assert tls_digest(lax) == ""
