@@ -62,6 +62,10 @@ class Table:
     identity: Identity
     absent: Mapping[str, str] = field(default_factory=dict)
     """Reasons for families that the page could be expected to have."""
+    note: str = ""
+    """A sentence on the server's page as a whole."""
+    is_derived: bool = False
+    """Its rows are those of other servers under other names; the note says which."""
 
     @property
     def names(self) -> frozenset[str]:

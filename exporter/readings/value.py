@@ -43,6 +43,10 @@ class Value:
         """Every name of a sample that is looked for."""
         raise NotImplementedError
 
+    def text(self) -> str:
+        """For people."""
+        raise NotImplementedError
+
     def renamed(self, rename: Rename) -> "Value":
         """The same of a server that gives the samples other names."""
         raise NotImplementedError
@@ -77,6 +81,9 @@ class Number(Value):
     def read(self, view: View) -> float | None:
         return self.value
 
+    def text(self) -> str:
+        return f"{self.value:g}" if self.value != 2**30 else "2³⁰"
+
     def names(self) -> Iterator[str]:
         return iter(())
 
@@ -90,6 +97,9 @@ class Engines(Value):
 
     def read(self, view: View) -> float | None:
         return view.num_engines
+
+    def text(self) -> str:
+        return "number of engines"
 
     def names(self) -> Iterator[str]:
         return iter(())
@@ -121,6 +131,10 @@ class Series(Value):
             raise Unusable(f"{self.spellings[0]} has {len(found)} values for one engine")
         return sum(found)
 
+    def text(self) -> str:
+        where = ", ".join(f'{label}="{"|".join(values)}"' for label, values in self.where)
+        return f"`{self.spellings[0]}{{{where}}}`" if where else f"`{self.spellings[0]}`"
+
     def names(self) -> Iterator[str]:
         return iter(self.spellings)
 
@@ -144,6 +158,9 @@ class LabelNumber(Value):
             raise Unusable(f"{self.spellings[0]}: {self.label} is no number")
         return float(text)
 
+    def text(self) -> str:
+        return f"label {self.label} of `{self.spellings[0]}`"
+
     def names(self) -> Iterator[str]:
         return iter(self.spellings)
 
@@ -165,11 +182,17 @@ class Whole(Value):
             raise Unusable(f"{value} should be a whole number")
         return float(round(value))
 
+    def text(self) -> str:
+        return self.of.text()
+
     def names(self) -> Iterator[str]:
         return self.of.names()
 
     def renamed(self, rename: Rename) -> Value:
         return Whole(self.of.renamed(rename))
+
+
+_SIGNS = {"+": "+", "-": "-", "*": "×", "/": "÷"}  # noqa: RUF001
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +220,19 @@ class _Combined(Value):
             return left * right
         return left / right if right else None
 
+    def text(self) -> str:
+        left, right = self.left.text(), self.right.text()
+        if self.sign == "beside":
+            return f"{left}, beside {right}"
+        if self.sign == "without":
+            return f"{left}, without {right}"
+        if self.sign in "*/":
+            left, right = (
+                f"({text})" if isinstance(part, _Combined) and part.sign in "+-" else text
+                for part, text in ((self.left, left), (self.right, right))
+            )
+        return f"{left} {_SIGNS[self.sign]} {right}"
+
     def names(self) -> Iterator[str]:
         yield from self.left.names()
         yield from self.right.names()
@@ -215,6 +251,12 @@ def counter(name: str, **where: str | tuple[str, ...]) -> Series:
     spellings = _spellings(name)
     totals = tuple(f"{spelling}_total" for spelling in spellings)
     return Series((*totals, *spellings), _listed(where), is_summed=True)
+
+
+def untotalled(name: str, **where: str | tuple[str, ...]) -> Series:
+    """A counter whose server leaves `_total` out."""
+    spellings = counter(name, **where).spellings
+    return Series(tuple(reversed(spellings)), _listed(where), is_summed=True)
 
 
 def sum_of(histogram: str) -> Series:
@@ -236,6 +278,9 @@ class Passed:
     def names(self) -> Iterator[str]:
         for spelling in self.spellings:
             yield from (f"{spelling}_bucket", f"{spelling}_sum", f"{spelling}_count")
+
+    def text(self) -> str:
+        return f"`{self.spellings[0]}`"
 
     def renamed(self, rename: Rename) -> "Passed":
         return Passed(tuple(map(rename, self.spellings)))

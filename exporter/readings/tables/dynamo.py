@@ -94,6 +94,8 @@ DYNAMO = Table(
         engine=("engine", "dp_rank"),
         ranks=("pp_rank", "tp_rank"),
     ),
+    note="A worker's page also has its engine's own names: the rows of vLLM, SGLang and "
+    "TensorRT-LLM are read there too.",
     absent={
         "kvscope_prefix_cache_missed_blocks_total": "the router's rates are predictions",
     },

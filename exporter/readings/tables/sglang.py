@@ -183,6 +183,7 @@ SGLANG_ROWS = (
     Row(
         family="kvscope_prompt_tokens_total",
         value=counter("sglang:prompt_tokens"),
+        worth="passed through",
         reason="added when a request ends",
     ),
     Row(
@@ -230,6 +231,8 @@ SGLANG = Table(
     server="sglang",
     rows=SGLANG_ROWS,
     identity=Identity(engine=("dp_rank",), ranks=("pp_rank", "tp_rank")),
+    note="Before the first request most families are absent. A data-parallel rank is an engine; "
+    "what the front end counts for several of them together has no label `engine`.",
     absent={
         "kvscope_requests_rejected_total": "num_aborted_requests_total does not say why",
         "kvscope_last_step_timestamp_seconds": "no family has it",

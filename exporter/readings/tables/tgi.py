@@ -1,7 +1,7 @@
 """Text Generation Inference: `tgi_*`, without labels; it tells nothing of its KV cache."""
 
 from exporter.readings.row import Identity, Row, Table
-from exporter.readings.value import counter, gauge, histogram, sum_of
+from exporter.readings.value import gauge, histogram, sum_of, untotalled
 
 _IN_BUCKETS = "in TGI's buckets"
 
@@ -30,21 +30,21 @@ TGI = Table(
         ),
         Row(
             family="kvscope_requests_finished_total",
-            value=counter("tgi_request_success"),
+            value=untotalled("tgi_request_success"),
             worth="passed through",
             reason="those that succeeded, without their reasons",
         ),
         Row(
             family="kvscope_requests_finished_total",
             labels={"reason": "error"},
-            value=counter("tgi_request_failure", err=("generation", "incomplete")),
+            value=untotalled("tgi_request_failure", err=("generation", "incomplete")),
             reason="absent before the first",
         ),
         *(
             Row(
                 family="kvscope_requests_rejected_total",
                 labels={"reason": reason},
-                value=counter("tgi_request_failure", err=errors),
+                value=untotalled("tgi_request_failure", err=errors),
                 reason="absent before the first",
             )
             for reason, errors in (

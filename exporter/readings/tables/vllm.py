@@ -204,6 +204,8 @@ VLLM = Table(
     server="vllm",
     rows=(*VLLM_ROWS, *IN_PROCESS),
     identity=Identity(ranks=("worker_id",)),  # LMCache's, of tensor parallelism
+    note="A data-parallel rank is an engine. The gauges are those of the last step: an engine that "
+    "hangs goes on showing them.",
     absent={
         "kvscope_kv_resident_ratio": "cached blocks count as free",
         "kvscope_kv_block_evictions_total": "kv_block_* are sampled and count blocks without "
