@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from exporter.catalogue import metric
-from exporter.readings.value import Passed, Value
+from exporter.readings.value import LastMoved, Passed, Value
 from kvscope_events.vocabulary import ServerKind
 
 Worth = Literal["exact", "passed through", "bound"]
@@ -19,7 +19,7 @@ class Row:
     on the page is taken."""
 
     family: str
-    value: Value | Passed
+    value: Value | Passed | LastMoved
     labels: Mapping[str, str] = field(default_factory=dict)
     """Values of the family's labels; a label that the server does not tell is left out."""
     worth: Worth = "exact"

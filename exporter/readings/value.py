@@ -51,6 +51,11 @@ class Value:
         """The same of a server that gives the samples other names."""
         raise NotImplementedError
 
+    @property
+    def minuend(self) -> "Value | None":
+        """Of a difference: what is subtracted from."""
+        return None
+
     def __add__(self, other: "Value") -> "Value":
         return _Combined("+", self, other)
 
@@ -138,7 +143,7 @@ class Series(Value):
     def names(self) -> Iterator[str]:
         return iter(self.spellings)
 
-    def renamed(self, rename: Rename) -> Value:
+    def renamed(self, rename: Rename) -> "Series":
         return replace(self, spellings=tuple(map(rename, self.spellings)))
 
 
@@ -200,6 +205,10 @@ class _Combined(Value):
     sign: str
     left: Value
     right: Value
+
+    @property
+    def minuend(self) -> Value | None:
+        return self.left if self.sign == "-" else None
 
     def read(self, view: View) -> float | None:
         left = self.left.read(view)
@@ -264,6 +273,11 @@ def sum_of(histogram: str) -> Series:
     return Series(tuple(f"{s}_sum" for s in _spellings(histogram)), (), is_summed=True)
 
 
+def count_of(histogram: str) -> Series:
+    """How many values a histogram observed."""
+    return Series(tuple(f"{s}_count" for s in _spellings(histogram)), (), is_summed=True)
+
+
 def label(name: str, label: str) -> LabelNumber:
     """A number in a label of a family of facts."""
     return LabelNumber(_spellings(name), label)
@@ -284,6 +298,22 @@ class Passed:
 
     def renamed(self, rename: Rename) -> "Passed":
         return Passed(tuple(map(rename, self.spellings)))
+
+
+@dataclass(frozen=True, slots=True)
+class LastMoved:
+    """When a count last moved, as far as pages show it: in Unix time, at the latest."""
+
+    of: Series
+
+    def names(self) -> Iterator[str]:
+        return self.of.names()
+
+    def text(self) -> str:
+        return f"when {self.of.text()} was first seen to have its value"
+
+    def renamed(self, rename: Rename) -> "LastMoved":
+        return LastMoved(self.of.renamed(rename))
 
 
 def histogram(name: str) -> Passed:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from exporter.readings import TABLES, detect
 from exporter.readings.mapping import PageMapper
 from kvscope_events.vocabulary import ServerKind
-from tests.readings.cases.case import Expected, flat
+from tests.readings.cases.case import NOW, Expected, flat
 
 Numbers = Mapping[str, float]
 """By series, as cases of tests/readings name them."""
@@ -88,7 +88,7 @@ def checks_in(folder: Path) -> Iterator[Check]:
 def failures_of(check: Check) -> list[str]:
     """What differs; prints a line for the page."""
     text = check.page.read_text()
-    pages = [PageMapper(table).read(text) for table in TABLES[check.kind]]
+    pages = [PageMapper(table).read(text, now=NOW) for table in TABLES[check.kind]]
     found = flat(pages)
     failures = [f"taken for {kind}" for kind in (detect(text),) if kind != check.kind]
     if any(page.num_malformed for page in pages):

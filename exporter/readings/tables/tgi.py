@@ -1,7 +1,7 @@
 """Text Generation Inference: `tgi_*`, without labels; it tells nothing of its KV cache."""
 
 from exporter.readings.row import Identity, Row, Table
-from exporter.readings.value import gauge, histogram, sum_of, untotalled
+from exporter.readings.value import LastMoved, gauge, histogram, sum_of, untotalled
 
 _IN_BUCKETS = "in TGI's buckets"
 
@@ -75,6 +75,12 @@ TGI = Table(
             value=histogram("tgi_batch_inference_duration"),
             worth="passed through",
             reason=f"steps of prefill and of decode together, {_IN_BUCKETS}",
+        ),
+        Row(
+            family="kvscope_last_step_timestamp_seconds",
+            value=LastMoved(untotalled("tgi_batch_inference_count")),
+            worth="bound",
+            reason="the step ended before, by as much as lies between two readings",
         ),
         Row(family="kvscope_prompt_tokens_total", value=sum_of("tgi_request_input_length")),
         Row(family="kvscope_generated_tokens_total", value=sum_of("tgi_request_generated_tokens")),
