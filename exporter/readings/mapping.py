@@ -9,7 +9,8 @@ from exporter.readings.engines import Engine, sort_by_engine
 from exporter.readings.history import History, Place
 from exporter.readings.row import Row, Table
 from exporter.readings.samples import SampleParser, Samples
-from exporter.readings.value import LastMoved, Passed, Unusable, Value
+from exporter.readings.value import Unusable, Value
+from exporter.readings.words import LastMoved, Passed
 
 Key = tuple[str, ...]
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from exporter.catalogue import metric
-from exporter.readings.value import LastMoved, Passed, Value
+from exporter.readings.value import Value
+from exporter.readings.words import LastMoved, Passed
 from kvscope_events.vocabulary import ServerKind
 
 Worth = Literal["exact", "passed through", "bound"]

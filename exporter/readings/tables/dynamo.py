@@ -7,7 +7,7 @@ from exporter.readings.row import Identity, Row, Table
 from exporter.readings.tables.sglang import SGLANG_ROWS
 from exporter.readings.tables.tensorrt_llm import TENSORRT_LLM_ROWS
 from exporter.readings.tables.vllm import VLLM_ROWS
-from exporter.readings.value import counter, gauge, histogram, sum_of
+from exporter.readings.words import counter, gauge, histogram, sum_of
 
 _OF_ENGINE = "whatever the engine reports"
 _ALL_WORKERS = "of all workers together, without the label engine"

@@ -5,7 +5,7 @@ whole chunks. What is looked up there is what the engine's own cache did not hav
 """
 
 from exporter.readings.row import Identity, Row, Table
-from exporter.readings.value import counter, gauge
+from exporter.readings.words import counter, gauge
 
 _ANY_TIER = "LMCache does not say from which of its tiers"
 

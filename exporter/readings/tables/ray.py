@@ -9,7 +9,7 @@ from exporter.catalogue import metric
 from exporter.readings.row import Identity, Row, Table, Worth
 from exporter.readings.tables.sglang import SGLANG_ROWS
 from exporter.readings.tables.vllm import VLLM_ROWS
-from exporter.readings.value import Passed
+from exporter.readings.words import Passed
 
 _MIDPOINTS = "the sum is made of the middles of Ray's buckets"
 _IDLE = "absent from 20 s after the engine's last step"

@@ -5,7 +5,8 @@ Its blocks are pages. Most families are not there before the first request.
 """
 
 from exporter.readings.row import Identity, Row, Table
-from exporter.readings.value import LastMoved, Number, Value, counter, gauge, histogram
+from exporter.readings.value import Number, Value
+from exporter.readings.words import LastMoved, counter, gauge, histogram
 
 _PAGE_SIZE = gauge("sglang:page_size")
 _CAPACITY = gauge("sglang:max_total_num_tokens")
