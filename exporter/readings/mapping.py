@@ -6,9 +6,11 @@ from math import inf, isfinite, isnan
 
 from exporter.catalogue import metric
 from exporter.readings.engines import Engine, sort_by_engine
+from exporter.readings.history import History, Place
 from exporter.readings.row import Row, Table
 from exporter.readings.samples import SampleParser, Samples
-from exporter.readings.value import Passed, Unusable
+from exporter.readings.value import Unusable, Value
+from exporter.readings.words import LastMoved, Passed
 
 Key = tuple[str, ...]
 
@@ -55,19 +57,23 @@ class PageMapper:
             row.family for row in table.rows if metric(row.family).kind == "counter"
         )
         self._keys = [row.key for row in table.rows]
+        self._history = History()
+        self._now = 0.0
 
-    def read(self, text: str, model_name: str = "") -> PageReading:
-        """Total: any text gives a reading."""
+    def read(self, text: str, *, now: float, model_name: str = "") -> PageReading:
+        """Total: any text gives a reading. now: in Unix time."""
+        self._now = now
+        self._history.next_page()
         samples = self._parser.parse(text)
         found = sort_by_engine(samples, self._table.identity, model_name)
         page = PageReading({}, samples.num_malformed, 0, found.num_refused, samples.has_samples)
         for engine, view in found.by_engine.items():
-            reading = self._engine(view, page)
+            reading = self._engine(engine, view, page)
             if reading.rows:
                 page.engines[engine] = reading
         return page
 
-    def _engine(self, view: Samples, page: PageReading) -> EngineReading:
+    def _engine(self, engine: Engine, view: Samples, page: PageReading) -> EngineReading:
         reading = EngineReading()
         unusable: set[tuple[str, Key]] = set()
         for position, row in enumerate(self._table.rows):
@@ -75,7 +81,7 @@ class PageMapper:
             if (row.family, key) in unusable or self._has(reading, row, key):
                 continue
             try:
-                is_there = self._row(view, row, key, reading)
+                is_there = self._row(view, row, (engine, position), reading)
             except Unusable:
                 # Another row's definition is no substitute: the series would jump.
                 unusable.add((row.family, key))
@@ -88,17 +94,35 @@ class PageMapper:
     def _has(self, reading: EngineReading, row: Row, key: Key) -> bool:
         return row.family in reading.histograms or key in reading.values.get(row.family, ())
 
-    def _row(self, view: Samples, row: Row, key: Key, reading: EngineReading) -> bool:
+    def _row(self, view: Samples, row: Row, place: Place, reading: EngineReading) -> bool:
         if isinstance(row.value, Passed):
             buckets = _buckets(view, row.value)
             if buckets is not None:
                 reading.histograms[row.family] = buckets
             return buckets is not None
-        value = row.value.read(view)
-        if value is None or not isfinite(value) or (row.family in self._counters and value < 0):
-            return False
-        reading.values.setdefault(row.family, {})[key] = value
+        if isinstance(row.value, LastMoved):
+            count = row.value.of.read(view)
+            if count is None or not isfinite(count):
+                return False
+            value = self._history.last_moved(place, count, self._now)
+        else:
+            read = self._value(view, row.value, place, is_counter=row.family in self._counters)
+            if read is None:
+                return False
+            value = read
+        reading.values.setdefault(row.family, {})[self._keys[place[1]]] = value
         return True
+
+    def _value(
+        self, view: Samples, value: Value, place: Place, *, is_counter: bool
+    ) -> float | None:
+        found = value.read(view)
+        if found is None or not isfinite(found):
+            return None
+        minuend = value.minuend.read(view) if is_counter and value.minuend is not None else None
+        if minuend is not None:
+            found = self._history.never_falling(place, found, minuend)
+        return None if is_counter and found < 0 else found
 
 
 def _buckets(view: Samples, passed: Passed) -> Buckets | None:

@@ -146,9 +146,10 @@ class PageReader:
         return engines
 
     def _mapped(self, text: str) -> dict[Engine, EngineReading]:
+        now = self._clock.wall_seconds(self._clock.monotonic_ns())
         engines: dict[Engine, EngineReading] = {}
         for mapper in self._mappers:
-            page = mapper.read(text, self._model_name)
+            page = mapper.read(text, now=now, model_name=self._model_name)
             if not page.is_page:
                 raise _Rejected("not_metrics", "has no sample")
             self._count("malformed", "lines cannot be used", page.num_malformed)

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from exporter.catalogue import metric
-from exporter.readings.value import Passed, Value
+from exporter.readings.value import Value
+from exporter.readings.words import LastMoved, Passed
 from kvscope_events.vocabulary import ServerKind
 
 Worth = Literal["exact", "passed through", "bound"]
@@ -19,7 +20,7 @@ class Row:
     on the page is taken."""
 
     family: str
-    value: Value | Passed
+    value: Value | Passed | LastMoved
     labels: Mapping[str, str] = field(default_factory=dict)
     """Values of the family's labels; a label that the server does not tell is left out."""
     worth: Worth = "exact"
@@ -62,6 +63,10 @@ class Table:
     identity: Identity
     absent: Mapping[str, str] = field(default_factory=dict)
     """Reasons for families that the page could be expected to have."""
+    note: str = ""
+    """A sentence on the server's page as a whole."""
+    is_derived: bool = False
+    """Its rows are those of other servers under other names; the note says which."""
 
     @property
     def names(self) -> frozenset[str]:

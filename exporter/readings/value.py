@@ -2,9 +2,7 @@
 
     counter("sglang:evicted_tokens") / gauge("sglang:page_size")
 
-A value is None where the page does not have what it needs; it is never filled with 0. A name is
-written with the server's colon, counters without `_total`; a page may spell it with `_`, and with
-or without `_total`.
+A value is None where the page does not have what it needs; it is never filled with 0.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,9 +41,18 @@ class Value:
         """Every name of a sample that is looked for."""
         raise NotImplementedError
 
+    def text(self) -> str:
+        """For people."""
+        raise NotImplementedError
+
     def renamed(self, rename: Rename) -> "Value":
         """The same of a server that gives the samples other names."""
         raise NotImplementedError
+
+    @property
+    def minuend(self) -> "Value | None":
+        """Of a difference: what is subtracted from."""
+        return None
 
     def __add__(self, other: "Value") -> "Value":
         return _Combined("+", self, other)
@@ -77,6 +84,9 @@ class Number(Value):
     def read(self, view: View) -> float | None:
         return self.value
 
+    def text(self) -> str:
+        return f"{self.value:g}" if self.value != 2**30 else "2³⁰"
+
     def names(self) -> Iterator[str]:
         return iter(())
 
@@ -90,6 +100,9 @@ class Engines(Value):
 
     def read(self, view: View) -> float | None:
         return view.num_engines
+
+    def text(self) -> str:
+        return "number of engines"
 
     def names(self) -> Iterator[str]:
         return iter(())
@@ -121,10 +134,14 @@ class Series(Value):
             raise Unusable(f"{self.spellings[0]} has {len(found)} values for one engine")
         return sum(found)
 
+    def text(self) -> str:
+        where = ", ".join(f'{label}="{"|".join(values)}"' for label, values in self.where)
+        return f"`{self.spellings[0]}{{{where}}}`" if where else f"`{self.spellings[0]}`"
+
     def names(self) -> Iterator[str]:
         return iter(self.spellings)
 
-    def renamed(self, rename: Rename) -> Value:
+    def renamed(self, rename: Rename) -> "Series":
         return replace(self, spellings=tuple(map(rename, self.spellings)))
 
 
@@ -143,6 +160,9 @@ class LabelNumber(Value):
         if texts or not text.isascii() or not text.replace(".", "", 1).isdigit():
             raise Unusable(f"{self.spellings[0]}: {self.label} is no number")
         return float(text)
+
+    def text(self) -> str:
+        return f"label {self.label} of `{self.spellings[0]}`"
 
     def names(self) -> Iterator[str]:
         return iter(self.spellings)
@@ -165,6 +185,9 @@ class Whole(Value):
             raise Unusable(f"{value} should be a whole number")
         return float(round(value))
 
+    def text(self) -> str:
+        return self.of.text()
+
     def names(self) -> Iterator[str]:
         return self.of.names()
 
@@ -172,11 +195,18 @@ class Whole(Value):
         return Whole(self.of.renamed(rename))
 
 
+_SIGNS = {"+": "+", "-": "-", "*": "×", "/": "÷"}  # noqa: RUF001
+
+
 @dataclass(frozen=True, slots=True)
 class _Combined(Value):
     sign: str
     left: Value
     right: Value
+
+    @property
+    def minuend(self) -> Value | None:
+        return self.left if self.sign == "-" else None
 
     def read(self, view: View) -> float | None:
         left = self.left.read(view)
@@ -197,57 +227,22 @@ class _Combined(Value):
             return left * right
         return left / right if right else None
 
+    def text(self) -> str:
+        left, right = self.left.text(), self.right.text()
+        if self.sign == "beside":
+            return f"{left}, beside {right}"
+        if self.sign == "without":
+            return f"{left}, without {right}"
+        if self.sign in "*/":
+            left, right = (
+                f"({text})" if isinstance(part, _Combined) and part.sign in "+-" else text
+                for part, text in ((self.left, left), (self.right, right))
+            )
+        return f"{left} {_SIGNS[self.sign]} {right}"
+
     def names(self) -> Iterator[str]:
         yield from self.left.names()
         yield from self.right.names()
 
     def renamed(self, rename: Rename) -> Value:
         return _Combined(self.sign, self.left.renamed(rename), self.right.renamed(rename))
-
-
-def gauge(name: str, **where: str | tuple[str, ...]) -> Series:
-    """The one sample of an engine; where: by labels, a tuple for values that are added."""
-    return Series(_spellings(name), _listed(where), is_summed=False)
-
-
-def counter(name: str, **where: str | tuple[str, ...]) -> Series:
-    """The sum of an engine's samples; `name` without `_total`."""
-    spellings = _spellings(name)
-    totals = tuple(f"{spelling}_total" for spelling in spellings)
-    return Series((*totals, *spellings), _listed(where), is_summed=True)
-
-
-def sum_of(histogram: str) -> Series:
-    """The sum of what a histogram observed."""
-    return Series(tuple(f"{s}_sum" for s in _spellings(histogram)), (), is_summed=True)
-
-
-def label(name: str, label: str) -> LabelNumber:
-    """A number in a label of a family of facts."""
-    return LabelNumber(_spellings(name), label)
-
-
-@dataclass(frozen=True, slots=True)
-class Passed:
-    """A histogram of the server's, with its own buckets; series of one engine are added."""
-
-    spellings: tuple[str, ...]
-
-    def names(self) -> Iterator[str]:
-        for spelling in self.spellings:
-            yield from (f"{spelling}_bucket", f"{spelling}_sum", f"{spelling}_count")
-
-    def renamed(self, rename: Rename) -> "Passed":
-        return Passed(tuple(map(rename, self.spellings)))
-
-
-def histogram(name: str) -> Passed:
-    return Passed(_spellings(name))
-
-
-def _spellings(name: str) -> tuple[str, ...]:
-    return (name, name.replace(":", "_")) if ":" in name else (name,)
-
-
-def _listed(where: Mapping[str, str | tuple[str, ...]]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    return tuple((k, (v,) if isinstance(v, str) else v) for k, v in where.items())

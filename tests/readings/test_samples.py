@@ -14,7 +14,7 @@ from exporter.readings.samples import MAX_LINE, SampleParser, Samples
 from exporter.readings.tables import TABLES
 from exporter.readings.value import Unusable
 from tests.readings.cases import others, sglang, vllm
-from tests.readings.cases.case import flat
+from tests.readings.cases.case import NOW, flat
 
 CASES = (*vllm.CASES, *sglang.CASES, *others.CASES)
 
@@ -96,7 +96,7 @@ def test_any_text_gives_a_reading(text: str, likely: str) -> None:
     for page in (text, likely, f"vllm:prompt_tokens_total{{{likely}}} {text}"):
         for tables in TABLES.values():
             for table in tables:
-                PageMapper(table).read(page)
+                PageMapper(table).read(page, now=NOW)
 
 
 @pytest.mark.slow
@@ -114,7 +114,7 @@ def test_mutated_pages_give_numbers_or_none() -> None:
             at = rng.randrange(len(page))
             page[at] = _mutated(rng, page[at])
         for mapper in mappers[CASES[which].kind]:
-            found = flat([mapper.read("\n".join(page))])
+            found = flat([mapper.read("\n".join(page), now=NOW)])
             values = [v for series in found.values() for v in series.values()]
             numbers = [n for v in values for n in (v if isinstance(v, tuple) else (v,))]
             assert all(map(isfinite, numbers)), f"seed {seed}, page {number}"

@@ -7,7 +7,7 @@ from exporter.readings.row import Identity, Row, Table
 from exporter.readings.tables.sglang import SGLANG_ROWS
 from exporter.readings.tables.tensorrt_llm import TENSORRT_LLM_ROWS
 from exporter.readings.tables.vllm import VLLM_ROWS
-from exporter.readings.value import counter, gauge, histogram, sum_of
+from exporter.readings.words import counter, gauge, histogram, sum_of
 
 _OF_ENGINE = "whatever the engine reports"
 _ALL_WORKERS = "of all workers together, without the label engine"
@@ -94,6 +94,8 @@ DYNAMO = Table(
         engine=("engine", "dp_rank"),
         ranks=("pp_rank", "tp_rank"),
     ),
+    note="A worker's page also has its engine's own names: the rows of vLLM, SGLang and "
+    "TensorRT-LLM are read there too.",
     absent={
         "kvscope_prefix_cache_missed_blocks_total": "the router's rates are predictions",
     },

@@ -1,7 +1,7 @@
 """llama.cpp's server: `llamacpp:*` with --metrics, without labels; nothing of its KV cache."""
 
 from exporter.readings.row import Identity, Row, Table
-from exporter.readings.value import counter, gauge
+from exporter.readings.words import LastMoved, counter, gauge
 
 _CACHED = counter("llamacpp:prompt_tokens_cached")
 _PROMPT = counter("llamacpp:prompt_tokens") + _CACHED
@@ -34,6 +34,12 @@ LLAMA_CPP = Table(
             family="kvscope_prefix_cache_hit_tokens_total",
             labels={"phase": "first"},
             value=_CACHED,
+        ),
+        Row(
+            family="kvscope_last_step_timestamp_seconds",
+            value=LastMoved(counter("llamacpp:n_decode")),
+            worth="bound",
+            reason="the step ended before, by as much as lies between two readings",
         ),
         Row(family="kvscope_prompt_tokens_total", value=_PROMPT, reason=_ADDED),
         Row(

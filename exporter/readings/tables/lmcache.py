@@ -5,7 +5,7 @@ whole chunks. What is looked up there is what the engine's own cache did not hav
 """
 
 from exporter.readings.row import Identity, Row, Table
-from exporter.readings.value import counter, gauge
+from exporter.readings.words import counter, gauge
 
 _ANY_TIER = "LMCache does not say from which of its tiers"
 
@@ -68,6 +68,8 @@ LMCACHE = Table(
     server="lmcache",
     rows=(*IN_PROCESS, *_OWN_PAGE),
     identity=Identity(ranks=("worker_id",)),
+    note="In its engine's process it is read with the engine's page: give that the engine's kind. "
+    "There the rows are `lmcache:…`, which are listed with vLLM.",
     absent={
         "kvscope_kv_block_evictions_total": "local_cpu_evict_keys_count counts chunks, and those "
         "of the host",

@@ -9,7 +9,7 @@ from exporter.catalogue import metric
 from exporter.readings.row import Identity, Row, Table, Worth
 from exporter.readings.tables.sglang import SGLANG_ROWS
 from exporter.readings.tables.vllm import VLLM_ROWS
-from exporter.readings.value import Passed
+from exporter.readings.words import Passed
 
 _MIDPOINTS = "the sum is made of the middles of Ray's buckets"
 _IDLE = "absent from 20 s after the engine's last step"
@@ -41,6 +41,13 @@ RAY = Table(
     server="ray",
     rows=tuple(_through_ray(row) for row in (*VLLM_ROWS, *SGLANG_ROWS)),
     identity=Identity(engine=("ReplicaId", "engine"), ranks=("pp_rank", "tp_rank")),
+    note="The rows of vLLM and SGLang, under `ray_vllm_…` and `ray_sglang_…`; an engine is a "
+    "replica, its label `ReplicaId`. Ray drops a gauge 20 s after it was last set, and engines set "
+    "them in steps: those of an idle replica are absent, and those that are set once, the pool's "
+    "size among them, are absent from 20 s after the start. Counters begin with their first "
+    "increment, are up to 10 s late, and stay when their replica has gone. Sums of histograms are "
+    "made of the middles of Ray's buckets.",
+    is_derived=True,
     absent={
         "kvscope_engine_ready": "a dead replica's counters stay on the page; see "
         "`ray_serve_deployment_replica_healthy`",

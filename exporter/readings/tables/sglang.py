@@ -5,7 +5,8 @@ Its blocks are pages. Most families are not there before the first request.
 """
 
 from exporter.readings.row import Identity, Row, Table
-from exporter.readings.value import Number, Value, counter, gauge, histogram
+from exporter.readings.value import Number, Value
+from exporter.readings.words import LastMoved, counter, gauge, histogram
 
 _PAGE_SIZE = gauge("sglang:page_size")
 _CAPACITY = gauge("sglang:max_total_num_tokens")
@@ -181,8 +182,15 @@ SGLANG_ROWS = (
         for phase, mode in (("prefill", "prefill_compute"), ("decode", "decode"))
     ),
     Row(
+        family="kvscope_last_step_timestamp_seconds",
+        value=LastMoved(counter("sglang:realtime_tokens")),
+        worth="bound",
+        reason="the step ended before, by as much as lies between two readings",
+    ),
+    Row(
         family="kvscope_prompt_tokens_total",
         value=counter("sglang:prompt_tokens"),
+        worth="passed through",
         reason="added when a request ends",
     ),
     Row(
@@ -230,8 +238,9 @@ SGLANG = Table(
     server="sglang",
     rows=SGLANG_ROWS,
     identity=Identity(engine=("dp_rank",), ranks=("pp_rank", "tp_rank")),
+    note="Before the first request most families are absent. A data-parallel rank is an engine; "
+    "what the front end counts for several of them together has no label `engine`.",
     absent={
         "kvscope_requests_rejected_total": "num_aborted_requests_total does not say why",
-        "kvscope_last_step_timestamp_seconds": "no family has it",
     },
 )

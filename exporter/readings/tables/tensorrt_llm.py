@@ -5,7 +5,8 @@ those of steps; without them they are absent or stay at 0.
 """
 
 from exporter.readings.row import Identity, Row, Table
-from exporter.readings.value import Value, counter, gauge, histogram
+from exporter.readings.value import Value
+from exporter.readings.words import counter, gauge, histogram
 
 _MAX = gauge("trtllm:kv_cache_max_blocks")
 _USED = gauge("trtllm:kv_cache_used_blocks")

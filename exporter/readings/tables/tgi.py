@@ -1,7 +1,7 @@
 """Text Generation Inference: `tgi_*`, without labels; it tells nothing of its KV cache."""
 
 from exporter.readings.row import Identity, Row, Table
-from exporter.readings.value import counter, gauge, histogram, sum_of
+from exporter.readings.words import LastMoved, gauge, histogram, sum_of, untotalled
 
 _IN_BUCKETS = "in TGI's buckets"
 
@@ -30,21 +30,21 @@ TGI = Table(
         ),
         Row(
             family="kvscope_requests_finished_total",
-            value=counter("tgi_request_success"),
+            value=untotalled("tgi_request_success"),
             worth="passed through",
             reason="those that succeeded, without their reasons",
         ),
         Row(
             family="kvscope_requests_finished_total",
             labels={"reason": "error"},
-            value=counter("tgi_request_failure", err=("generation", "incomplete")),
+            value=untotalled("tgi_request_failure", err=("generation", "incomplete")),
             reason="absent before the first",
         ),
         *(
             Row(
                 family="kvscope_requests_rejected_total",
                 labels={"reason": reason},
-                value=counter("tgi_request_failure", err=errors),
+                value=untotalled("tgi_request_failure", err=errors),
                 reason="absent before the first",
             )
             for reason, errors in (
@@ -75,6 +75,12 @@ TGI = Table(
             value=histogram("tgi_batch_inference_duration"),
             worth="passed through",
             reason=f"steps of prefill and of decode together, {_IN_BUCKETS}",
+        ),
+        Row(
+            family="kvscope_last_step_timestamp_seconds",
+            value=LastMoved(untotalled("tgi_batch_inference_count")),
+            worth="bound",
+            reason="the step ended before, by as much as lies between two readings",
         ),
         Row(family="kvscope_prompt_tokens_total", value=sum_of("tgi_request_input_length")),
         Row(family="kvscope_generated_tokens_total", value=sum_of("tgi_request_generated_tokens")),

@@ -6,7 +6,8 @@ last step, so those of a hung engine stay.
 
 from exporter.readings.row import Identity, Row, Table
 from exporter.readings.tables.lmcache import IN_PROCESS
-from exporter.readings.value import Engines, Number, Whole, counter, gauge, histogram, label
+from exporter.readings.value import Engines, Number, Whole
+from exporter.readings.words import LastMoved, count_of, counter, gauge, histogram, label
 
 _USAGE = gauge("vllm:kv_cache_usage_perc")
 _USAGE_OLD = gauge("vllm:gpu_cache_usage_perc")
@@ -14,7 +15,7 @@ _BLOCKS = Whole(label("vllm:cache_config_info", "num_gpu_blocks") / Engines())
 _BLOCK_SIZE = label("vllm:cache_config_info", "block_size")
 _USABLE = _BLOCKS - Number(1)  # block 0 stands for "no block" and is never handed out
 
-_SHARED_OUT = "vLLM tells the sum over its data-parallel ranks, which are taken to be equal"
+_SHARED_OUT = "vLLM tells the sum over its data-parallel ranks: of several, their mean"
 _AS_SEQUENCES = "vLLM makes each of the n sequences of a call a request: at most this many calls"
 _BY_GROUPS = (
     "a model whose layers keep different lengths divides its blocks among them: fewer tokens fit"
@@ -164,6 +165,12 @@ VLLM_ROWS = (
         reason=f"observed when the request ends, {_OWN_BUCKETS}",
     ),
     Row(
+        family="kvscope_last_step_timestamp_seconds",
+        value=LastMoved(count_of("vllm:iteration_tokens_total")),
+        worth="bound",
+        reason="the step ended before, by as much as lies between two readings",
+    ),
+    Row(
         family="kvscope_prompt_tokens_total",
         value=counter("vllm:prompt_tokens"),
         reason="added with the first token",
@@ -204,6 +211,8 @@ VLLM = Table(
     server="vllm",
     rows=(*VLLM_ROWS, *IN_PROCESS),
     identity=Identity(ranks=("worker_id",)),  # LMCache's, of tensor parallelism
+    note="A data-parallel rank is an engine. The gauges are those of the last step: an engine that "
+    "hangs goes on showing them.",
     absent={
         "kvscope_kv_resident_ratio": "cached blocks count as free",
         "kvscope_kv_block_evictions_total": "kv_block_* are sampled and count blocks without "
@@ -211,7 +220,6 @@ VLLM = Table(
         "kvscope_preemption_discarded_tokens_total": "no family has it",
         "kvscope_preemption_recomputed_tokens_total": "no family has it",
         "kvscope_step_tokens_total": "iteration_tokens_total leaves out what is computed again",
-        "kvscope_last_step_timestamp_seconds": "no family has it",
         "kvscope_kv_tier_used_ratio": "kv_offload_cpu_cache_usage_perc is what transfers pin",
     },
 )

@@ -7,6 +7,8 @@ from exporter.readings.mapping import PageMapper, PageReading
 from exporter.readings.tables import TABLES
 from kvscope_events.vocabulary import ServerKind
 
+NOW = 1_795_000_000.0
+"""Unix time at which a case is read."""
 Histogram = tuple[float, ...]
 """Cumulative counts by bound, then the sum."""
 Expected = dict[tuple[str, str], dict[str, float | Histogram]]
@@ -40,7 +42,7 @@ def histogram(name: str, labels: str, *counts: float, total: float) -> str:
 
 def read(case: Case) -> list[PageReading]:
     """By each table of the kind."""
-    return [PageMapper(table).read(case.page) for table in TABLES[case.kind]]
+    return [PageMapper(table).read(case.page, now=NOW) for table in TABLES[case.kind]]
 
 
 def flat(readings: list[PageReading]) -> Expected:

@@ -3,7 +3,7 @@
 import re
 
 from tests.readings.cases import sglang, vllm
-from tests.readings.cases.case import Case, histogram
+from tests.readings.cases.case import NOW, Case, histogram
 
 _TRTLLM = 'engine_type="pytorch",model_name="m"'
 _TRTLLM_PAGE = f"""\
@@ -128,6 +128,7 @@ tgi_request_failure{{err="generation"}} 3
 tgi_request_failure{{err="incomplete"}} 5
 tgi_request_failure{{err="dropped"}} 9
 
+tgi_batch_inference_count{{method="decode"}} 1509
 tgi_queue_size 6
 tgi_batch_current_size 2
 tgi_batch_current_max_tokens 1500
@@ -159,6 +160,7 @@ tgi_request_generated_tokens_sum 3423
                 "kvscope_request_queue_seconds": (2, 2, 0.5),
                 "kvscope_step_duration_seconds": (8, 10, 4.0),
                 "kvscope_prompt_tokens_total": 662,
+                "kvscope_last_step_timestamp_seconds": NOW,
                 "kvscope_generated_tokens_total": 3423,
             }
         },
@@ -177,6 +179,7 @@ llamacpp:tokens_predicted_total 5456
 llamacpp:requests_processing 4
 llamacpp:requests_deferred 3
 llamacpp:n_tokens_max 1833
+llamacpp:n_decode_total 1451
 """,
         expected={
             ("", "0"): {
@@ -185,6 +188,7 @@ llamacpp:n_tokens_max 1833
                 "kvscope_prefix_cache_queried_tokens_total:first": 49715,
                 "kvscope_prefix_cache_hit_tokens_total:first": 19698,
                 "kvscope_prompt_tokens_total": 49715,
+                "kvscope_last_step_timestamp_seconds": NOW,
                 "kvscope_generated_tokens_total": 5456,
             }
         },

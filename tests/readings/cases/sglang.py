@@ -1,6 +1,6 @@
 """Pages of SGLang: before and after the first request, older ones, and several ranks."""
 
-from tests.readings.cases.case import Case, histogram
+from tests.readings.cases.case import NOW, Case, histogram
 
 _ENGINE = 'engine_type="unified",model_name="m"'
 _L = f'{_ENGINE},moe_ep_rank="0",pp_rank="0",tp_rank="0"'
@@ -99,6 +99,7 @@ LOADED_READ: dict[str, float | tuple[float, ...]] = {
     "kvscope_step_tokens_total:prefill": 17158,
     "kvscope_step_tokens_total:decode": 6321,
     "kvscope_prompt_tokens_total": 21107,
+    "kvscope_last_step_timestamp_seconds": NOW,
     "kvscope_generated_tokens_total": 6064,
     "kvscope_kv_tier_hit_tokens_total:device": 6064,
     "kvscope_kv_tier_hit_tokens_total:host": 32,

@@ -1,6 +1,6 @@
 """Pages of vLLM: what they look like in one release and another, and what is read from them."""
 
-from tests.readings.cases.case import Case, histogram
+from tests.readings.cases.case import NOW, Case, histogram
 
 _L = 'engine="0",model_name="m"'
 _LATENCIES = (
@@ -49,6 +49,8 @@ vllm:request_success_total{{{_L},finished_reason="error"}} 1.0
 vllm:request_success_total{{{_L},finished_reason="repetition"}} 4.0
 vllm:admission_rejections_total{{model_name="m",reason="max_num_queued_reqs"}} 6.0
 vllm:admission_rejections_total{{model_name="m",reason="max_num_queued_tokens"}} 8.0
+vllm:iteration_tokens_total_count{{{_L}}} 77.0
+vllm:iteration_tokens_total_sum{{{_L}}} 900.0
 {_LATENCIES}{histogram("vllm:inter_token_latency_seconds", _L, 9, 9, 12, total=3.5)}"""
 
 CURRENT_READ = {
@@ -72,6 +74,7 @@ CURRENT_READ = {
     "kvscope_requests_rejected_total:queue_full": 14,
     "kvscope_preemptions_total:recompute": 3,
     "kvscope_prompt_tokens_total": 33000,
+    "kvscope_last_step_timestamp_seconds": NOW,
     "kvscope_generated_tokens_total": 7952,
     "kvscope_kv_tier_hit_tokens_total:device": 9000,
     "kvscope_kv_tier_hit_tokens_total:host": 60,
