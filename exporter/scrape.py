@@ -11,7 +11,7 @@ from exporter.catalogue import metric
 from exporter.fetch import MAX_BYTES, Fetcher, FetchError
 
 TIMEOUT_SECONDS = 5.0
-_ACCEPT = "application/openmetrics-text;version=1.0.0;q=0.9,text/plain;version=0.0.4;q=0.5"
+PAGE_FORMATS = "application/openmetrics-text;version=1.0.0;q=0.9,text/plain;version=0.0.4;q=0.5"
 _OPENMETRICS = "application/openmetrics-text"
 
 
@@ -58,7 +58,7 @@ class ScrapedPage:
 
 def scrape(client: httpx.Client, url: str, timeout: float = TIMEOUT_SECONDS) -> ScrapedPage:
     """Fetch and parse a page within `timeout` seconds. Raises ScrapeError."""
-    fetcher = Fetcher(client, url, headers={"Accept": _ACCEPT}, max_bytes=MAX_BYTES)
+    fetcher = Fetcher(client, url, headers={"Accept": PAGE_FORMATS}, max_bytes=MAX_BYTES)
     try:
         document = fetcher.fetch(timeout)
     except FetchError as error:
@@ -74,5 +74,6 @@ def parse_page(body: bytes, content_type: str, url: str) -> ScrapedPage:
     parse = openmetrics if strict else text
     try:
         return ScrapedPage(tuple(parse(body.decode())), strict)
-    except ValueError as error:  # also what is not UTF-8
-        raise ScrapeError(f"{url} cannot be parsed: {error}") from error
+    except (ValueError, KeyError, IndexError, AttributeError, TypeError) as error:
+        # Not UTF-8, not a page, or one that the library's parser does not see through.
+        raise ScrapeError(f"{url} cannot be parsed: {error!r}") from error
