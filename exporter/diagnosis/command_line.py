@@ -1,9 +1,11 @@
 """The command line of the process that listens on a port here, to say how to start it."""
 
+import contextlib
 import os
 import re
 import shlex
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 from exporter.text_file import read_text
@@ -30,13 +32,20 @@ def command_on(port: int, root: Path = Path("/proc")) -> str | None:
     if not sockets:
         return None
     for process in sorted(root.glob("[0-9]*"), key=lambda path: int(path.name)):
-        try:
-            files = {os.readlink(file) for file in (process / "fd").iterdir()}
-        except OSError:  # of another user, or gone
-            continue
-        if files & sockets:
+        if not sockets.isdisjoint(_files(process)):
             return _command(process)
     return None
+
+
+def _files(process: Path) -> Iterator[str]:
+    """What it has open; nothing where it is another user's, or gone."""
+    try:
+        files = os.listdir(process / "fd")
+    except OSError:
+        return
+    for file in files:
+        with contextlib.suppress(OSError):  # closed meanwhile
+            yield os.readlink(process / "fd" / file)
 
 
 def _inodes(port: int, root: Path) -> set[str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from exporter.diagnosis.depth import Depths, depths
 from exporter.diagnosis.finding import Finding, Status
-from exporter.diagnosis.identity import Asker, Identity, identify
+from exporter.diagnosis.identity import READ_SECONDS, Asker, Identity, identify
 from exporter.diagnosis.observers import Observer, observers
 from exporter.readings import Tls
 from exporter.scrape import ScrapeError, parse_page
@@ -35,7 +35,7 @@ def target_report(
 
     Raises OSError for a file of `tls`.
     """
-    with Asker(url, tls) as asker:
+    with Asker(url, tls, READ_SECONDS) as asker:
         server = identify(asker)
         if not server.answers:
             return TargetReport([_silence(server, asked_for)], server, None)
