@@ -1,5 +1,6 @@
 """A sidecar's file: what it may say, and one line for every mistake in it."""
 
+import re
 import ssl
 from pathlib import Path
 
@@ -9,10 +10,14 @@ from exporter.configuration import (
     ConfigurationError,
     FileValue,
     KvEventsConfig,
+    ServerConfig,
     SidecarConfig,
     read_configuration,
 )
 from exporter.configuration.access import header_values, tls_digest, tls_of
+from exporter.configuration.model import KINDS
+from tests.repo.checkout import ROOT
+from tests.support.http_peer import make_certificate
 
 FULL = """
 listen: {host: 0.0.0.0, port: 8010, address: "sidecar.example:8010"}
@@ -243,3 +248,21 @@ def test_certificates_are_verified_unless_told_otherwise(tmp_path: Path) -> None
     lax = read(tmp_path, TLS % "verify: false").servers[0]
     assert tls_of(lax.tls).context().verify_mode == ssl.CERT_NONE
     assert tls_digest(lax) == ""
+
+
+def test_the_example_of_the_documentation_can_be_used(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "sidecar.md").read_text()
+    examples = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    (example,) = [text for text in examples if "\nservers:" in text]
+    made = make_certificate(tmp_path)
+    (tmp_path / "token").write_text("Bearer abc")
+    for name, source in (
+        ("ca.pem", made.file),
+        ("client.pem", made.file),
+        ("client.key", made.key),
+    ):
+        (tmp_path / name).write_bytes(source.read_bytes())
+    config = read(tmp_path, example)
+    assert [server.name for server in config.servers] == ["llama", "mistral", "gemma", "yesterday"]
+    assert all(f"`{key}`" in page for key in ServerConfig.__struct_fields__)
+    assert all(kind in page for kind in KINDS)
