@@ -70,7 +70,12 @@ class Tracker:
     @property
     def behind(self) -> bool:
         """Whether messages are known to exist, or may exist, that have not been delivered."""
-        return self._head >= self._expected or self._unverified or self._wants_history
+        return self._head >= self._expected or self._unverified or self._wants_answer
+
+    @property
+    def certain(self) -> bool:
+        """Whether what was delivered is all that the publisher has said, as far as it tells."""
+        return not self.behind and not self._doubtful
 
     @property
     def waits(self) -> bool:
@@ -88,10 +93,8 @@ class Tracker:
         if not self.session:
             self._begin(1)
         elif self._was_cut:
-            if self._expected:
-                self._unverified = True
-            else:
-                self._wants_history = self._replays
+            self._unverified = self._expected > 0
+            self._wants_answer = self._replays
         self._was_cut = False
         self._asked_ns = None
         self._ignoring = False
@@ -143,7 +146,7 @@ class Tracker:
             return
         if self._ignoring or self._full or seq < self._expected:
             return
-        if is_first and seq > self._expected:
+        if is_first and (self._unverified or seq > self._expected):
             self._unverified = False
             self._skip(seq)  # the server no longer has those before
         if seq == self._expected:
@@ -163,10 +166,12 @@ class Tracker:
             self._begin(self.session + 1)  # it does not have our last message, so it is another
             return
         if not self._unverified:
-            self._wants_history = False
+            self._wants_answer = False
             self._drain()
         if self.behind:
             self._fail()
+        else:
+            self._doubtful = False
 
     def request(self, now_ns: int, *, has_room: bool) -> int | None:
         """The number to request messages from now; None: nothing, or not yet."""
@@ -215,10 +220,11 @@ class Tracker:
         self._expected = 0
         self._head = -1  # highest number that is known to exist
         self._joined = False  # a message has been delivered
+        self._doubtful = True  # there may be more, and nothing has said so
         self._broken = False
         self._lost = 0
         self._unverified = False  # after a lost connection it may be another process
-        self._wants_history = self._replays and session > 0
+        self._wants_answer = self._replays and session > 0
         self._accepts_any = not self._replays
         self._full = False  # a message found no room
         self._missed_ns: int | None = None
@@ -241,7 +247,8 @@ class Tracker:
         self._expected = seq + 1
         self._head = max(self._head, seq)
         self._joined = True
-        self._wants_history = self._wants_history and self._asked_ns is not None
+        self._doubtful = False
+        self._wants_answer = self._wants_answer and self._asked_ns is not None
         self._lost, self._broken = 0, False
         self._tries = 0
         if self._head == seq:
@@ -278,7 +285,7 @@ class Tracker:
     def _give_up(self) -> None:
         """Go on with what is there; what is missing is lost."""
         self._tries = 0
-        self._wants_history = False
+        self._wants_answer = False
         self._missed_ns = None
         if self._unverified:
             self._unverified = False
@@ -289,6 +296,7 @@ class Tracker:
             self._drain()
         else:
             self._accepts_any = True
+            self._doubtful = True
             self._head = self._expected - 1
 
     def _skip(self, seq: int) -> None:
