@@ -111,6 +111,15 @@ def test_a_gap_is_filled_from_the_replay_in_either_framing(
         assert (there.source.gaps, there.source.batches_dropped) == (1, 0)
 
 
+def test_a_loss_that_no_later_message_shows_is_found(tmp_path: Path, publish: Publish) -> None:
+    publisher = publish()
+    with watched(tmp_path) as there:
+        there.expect(0)
+        publisher.say(one(1))
+        publisher.say(one(2), lost=True)
+        there.expect(2)
+
+
 def test_after_a_gap_that_stays_the_cache_is_unknown_until_it_is_cleared(
     tmp_path: Path, publish: Publish
 ) -> None:

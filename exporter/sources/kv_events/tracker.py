@@ -21,6 +21,10 @@ REORDER_NS = 250_000_000
 """How long a missing message may be late where there is no replay."""
 ANSWER_NS = 2_000_000_000
 """Silence after which a request counts as lost; servers answer within 0.1 s."""
+QUIET_NS = 2_000_000_000
+"""Silence after which the replay is asked whether the last message heard was the last one."""
+CONFIRM_NS = 30_000_000_000
+"""Time after which it is asked again while the silence lasts."""
 MAX_TRIES = 3
 """Requests without any progress, after which the missing messages are given up."""
 CONTEST_NS = 5_000_000_000
@@ -45,6 +49,7 @@ class Tracker:
     _full: bool
     _answered: bool
     _accepts_any: bool
+    _confirmed_ns: int | None
 
     def __init__(self, deliver: Callable[[Delivery], bool], *, replays: bool) -> None:
         self._deliver = deliver
@@ -126,6 +131,7 @@ class Tracker:
             self._accepts_any = False
             if seq > self._expected:
                 self._skip(seq)
+        self._confirmed_ns = None
         if seq == self._expected and not self._unverified and not self._full:
             self._offer(payload)
             self._drain()
@@ -175,7 +181,9 @@ class Tracker:
 
     def request(self, now_ns: int, *, has_room: bool) -> int | None:
         """The number to request messages from now; None: nothing, or not yet."""
-        if self._asked_ns is not None or not self.behind or not has_room:
+        if self._asked_ns is not None or not has_room:
+            return None
+        if not self.behind and not self._is_quiet(now_ns):
             return None
         if self._full:
             self._full = False
@@ -189,6 +197,7 @@ class Tracker:
             return None
         self._asked_ns = now_ns
         self._answered = False
+        self._confirmed_ns = now_ns
         return max(0, self._expected - 1)
 
     def timed_out(self, now_ns: int) -> bool:
@@ -197,8 +206,17 @@ class Tracker:
             return False
         self._asked_ns = None
         self._ignoring = False
-        self._fail()
+        if self.behind:
+            self._fail()
         return True
+
+    def _is_quiet(self, now_ns: int) -> bool:
+        """Whether a loss at the end may have gone unnoticed: no number tells of it."""
+        if not self._replays or not self.session:
+            return False
+        if self._confirmed_ns is None:
+            return now_ns - self._heard_ns > QUIET_NS
+        return now_ns - self._confirmed_ns > CONFIRM_NS
 
     def _is_of_former(self, seq: int, now_ns: int) -> bool:
         """Whether the former publisher goes on beside the present one.
@@ -231,6 +249,7 @@ class Tracker:
         self._answered = False
         self._ignoring = self._asked_ns is not None  # the answer is for former numbers
         self._gap_counted = False
+        self._confirmed_ns = None  # replay asked, and nothing heard since
         self._tries = 0
         self._recent.clear()
         self._forget_pending()
