@@ -1,15 +1,17 @@
 """A sidecar whose servers change: those that stay keep what they know; nothing is left behind."""
 
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from exporter.clock import Clock
-from exporter.configuration import ServerConfig
+from exporter.configuration import KvEventsConfig, ServerConfig
 from exporter.reloads import Reloads
 from exporter.sidecar import Sidecar
 from kvscope_events.wire.errors import EndpointError
@@ -134,3 +136,32 @@ def test_servers_that_are_removed_leave_no_thread(sidecar: Sidecar, servers: Ser
         sidecar.watch([servers["green"], servers["blue"]], ())
         sidecar.watch([servers["red"]], ())
     assert threading.active_count() == threads
+
+
+def listening(port: int, **changes: Any) -> ServerConfig:
+    stream = KvEventsConfig(endpoint=f"tcp://127.0.0.1:{port}", bind=True)
+    return ServerConfig(name="kv", kind="vllm", kv_events=(stream,), **changes)
+
+
+def accepts(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_a_port_of_ours_can_be_given_to_a_server_that_has_changed(
+    sidecar: Sidecar, servers: Servers
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = int(free.getsockname()[1])
+    sidecar.watch([servers["red"], listening(port)], ())
+    before = sidecar.server("kv")
+    assert accepts(port)
+    changes = sidecar.watch([servers["red"], listening(port, model_name="m")], ())
+    assert changes.rebuilt == ["kv"]
+    assert accepts(port)
+    bad = ServerConfig(name="bad", events=("ipc:///proc/none/a.sock", "tcp://127.0.0.1:0"))
+    with pytest.raises(EndpointError, match="nobody can be reached at port 0"):
+        sidecar.watch([servers["red"], listening(port, model_name="other"), bad], ())
+    assert accepts(port), "the one before listens again"
+    assert sidecar.names() == ["red", "kv"]
+    assert sidecar.server("kv") is not before

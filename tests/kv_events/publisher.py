@@ -37,6 +37,7 @@ class Publisher:
         self._lock = threading.Lock()
         self._stream = self._context.socket(zmq.PUB)
         self._stream.setsockopt(zmq.LINGER, 500)
+        self._stream.setsockopt(zmq.SNDHWM, 100_000)  # as servers do; their ROUTER has the default
         if bind:
             self._stream.bind(endpoint)
         else:

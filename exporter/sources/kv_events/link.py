@@ -179,6 +179,7 @@ class Link:
         socket.setsockopt(zmq.RCVHWM, HIGH_WATER)
         socket.setsockopt(zmq.MAXMSGSIZE, self._max_bytes)
         socket.setsockopt(zmq.RECONNECT_IVL, 100)
+        socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
         # Nothing is sent while a server idles: only this finds out that its host is gone.
         socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
         socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 30)

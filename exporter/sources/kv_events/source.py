@@ -117,7 +117,7 @@ class KvEventsSource:
     def state_known(self) -> bool:
         """Whether the batches taken give all that the device's tier holds."""
         tracker = self._tracker
-        if not self._known or self._given != tracker.session or tracker.behind:
+        if not self._known or self._given != tracker.session or not tracker.certain:
             return False
         return self.up and not tracker.contested(time.monotonic_ns())
 

@@ -21,6 +21,10 @@ REORDER_NS = 250_000_000
 """How long a missing message may be late where there is no replay."""
 ANSWER_NS = 2_000_000_000
 """Silence after which a request counts as lost; servers answer within 0.1 s."""
+QUIET_NS = 2_000_000_000
+"""Silence after which the replay is asked whether the last message heard was the last one."""
+CONFIRM_NS = 30_000_000_000
+"""Time after which it is asked again while the silence lasts."""
 MAX_TRIES = 3
 """Requests without any progress, after which the missing messages are given up."""
 CONTEST_NS = 5_000_000_000
@@ -45,6 +49,7 @@ class Tracker:
     _full: bool
     _answered: bool
     _accepts_any: bool
+    _confirmed_ns: int | None
 
     def __init__(self, deliver: Callable[[Delivery], bool], *, replays: bool) -> None:
         self._deliver = deliver
@@ -70,7 +75,12 @@ class Tracker:
     @property
     def behind(self) -> bool:
         """Whether messages are known to exist, or may exist, that have not been delivered."""
-        return self._head >= self._expected or self._unverified or self._wants_history
+        return self._head >= self._expected or self._unverified or self._wants_answer
+
+    @property
+    def certain(self) -> bool:
+        """Whether what was delivered is all that the publisher has said, as far as it tells."""
+        return not self.behind and not self._doubtful
 
     @property
     def waits(self) -> bool:
@@ -88,10 +98,8 @@ class Tracker:
         if not self.session:
             self._begin(1)
         elif self._was_cut:
-            if self._expected:
-                self._unverified = True
-            else:
-                self._wants_history = self._replays
+            self._unverified = self._expected > 0
+            self._wants_answer = self._replays
         self._was_cut = False
         self._asked_ns = None
         self._ignoring = False
@@ -123,6 +131,7 @@ class Tracker:
             self._accepts_any = False
             if seq > self._expected:
                 self._skip(seq)
+        self._confirmed_ns = None
         if seq == self._expected and not self._unverified and not self._full:
             self._offer(payload)
             self._drain()
@@ -143,7 +152,7 @@ class Tracker:
             return
         if self._ignoring or self._full or seq < self._expected:
             return
-        if is_first and seq > self._expected:
+        if is_first and (self._unverified or seq > self._expected):
             self._unverified = False
             self._skip(seq)  # the server no longer has those before
         if seq == self._expected:
@@ -163,14 +172,18 @@ class Tracker:
             self._begin(self.session + 1)  # it does not have our last message, so it is another
             return
         if not self._unverified:
-            self._wants_history = False
+            self._wants_answer = False
             self._drain()
         if self.behind:
             self._fail()
+        else:
+            self._doubtful = False
 
     def request(self, now_ns: int, *, has_room: bool) -> int | None:
         """The number to request messages from now; None: nothing, or not yet."""
-        if self._asked_ns is not None or not self.behind or not has_room:
+        if self._asked_ns is not None or not has_room:
+            return None
+        if not self.behind and not self._is_quiet(now_ns):
             return None
         if self._full:
             self._full = False
@@ -184,6 +197,7 @@ class Tracker:
             return None
         self._asked_ns = now_ns
         self._answered = False
+        self._confirmed_ns = now_ns
         return max(0, self._expected - 1)
 
     def timed_out(self, now_ns: int) -> bool:
@@ -192,8 +206,17 @@ class Tracker:
             return False
         self._asked_ns = None
         self._ignoring = False
-        self._fail()
+        if self.behind:
+            self._fail()
         return True
+
+    def _is_quiet(self, now_ns: int) -> bool:
+        """Whether a loss at the end may have gone unnoticed: no number tells of it."""
+        if not self._replays or not self.session:
+            return False
+        if self._confirmed_ns is None:
+            return now_ns - self._heard_ns > QUIET_NS
+        return now_ns - self._confirmed_ns > CONFIRM_NS
 
     def _is_of_former(self, seq: int, now_ns: int) -> bool:
         """Whether the former publisher goes on beside the present one.
@@ -215,16 +238,18 @@ class Tracker:
         self._expected = 0
         self._head = -1  # highest number that is known to exist
         self._joined = False  # a message has been delivered
+        self._doubtful = True  # there may be more, and nothing has said so
         self._broken = False
         self._lost = 0
         self._unverified = False  # after a lost connection it may be another process
-        self._wants_history = self._replays and session > 0
+        self._wants_answer = self._replays and session > 0
         self._accepts_any = not self._replays
         self._full = False  # a message found no room
         self._missed_ns: int | None = None
         self._answered = False
         self._ignoring = self._asked_ns is not None  # the answer is for former numbers
         self._gap_counted = False
+        self._confirmed_ns = None  # replay asked, and nothing heard since
         self._tries = 0
         self._recent.clear()
         self._forget_pending()
@@ -241,7 +266,8 @@ class Tracker:
         self._expected = seq + 1
         self._head = max(self._head, seq)
         self._joined = True
-        self._wants_history = self._wants_history and self._asked_ns is not None
+        self._doubtful = False
+        self._wants_answer = self._wants_answer and self._asked_ns is not None
         self._lost, self._broken = 0, False
         self._tries = 0
         if self._head == seq:
@@ -278,7 +304,7 @@ class Tracker:
     def _give_up(self) -> None:
         """Go on with what is there; what is missing is lost."""
         self._tries = 0
-        self._wants_history = False
+        self._wants_answer = False
         self._missed_ns = None
         if self._unverified:
             self._unverified = False
@@ -289,6 +315,7 @@ class Tracker:
             self._drain()
         else:
             self._accepts_any = True
+            self._doubtful = True
             self._head = self._expected - 1
 
     def _skip(self, seq: int) -> None:
