@@ -1,7 +1,8 @@
 """Host memory of a process and of its control group, read from /proc and /sys."""
 
 import os
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from exporter.text_file import read_text
@@ -22,6 +23,12 @@ class HostMemory:
     """Usage without inactive file cache: the figure by which a kubelet evicts."""
     unreclaimable: int | None
     """Usage without any file cache: when it reaches the limit, the kernel kills a process."""
+
+    @property
+    def room(self) -> int | None:
+        """Bytes left before the kernel kills a process; None: not known, or no limit."""
+        used = self.usage if self.unreclaimable is None else self.unreclaimable
+        return None if self.limit is None or used is None else self.limit - used
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +76,18 @@ def host_memory(pid: int, root: Path = Path("/")) -> HostMemory:
         working_set=None if found is None else found.working_set,
         unreclaimable=None if found is None else found.unreclaimable,
     )
+
+
+def together(processes: Sequence[HostMemory]) -> HostMemory:
+    """Several processes of one engine: their resident memory, and the group with the least room.
+
+    Pages that they share count for each of them.
+    """
+    residents = [process.resident for process in processes]
+    known = [resident for resident in residents if resident is not None]
+    limited = [process for process in processes if process.room is not None]
+    group = min(limited, key=lambda process: process.room or 0) if limited else processes[0]
+    return replace(group, resident=sum(known) if len(known) == len(residents) else None)
 
 
 def _resident(statm: Path) -> int | None:

@@ -1,7 +1,7 @@
 """One watched engine: its source, its folds, the facts in its Hello, its part of a page."""
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -11,7 +11,6 @@ from exporter.catalogue import CATALOGUE
 from exporter.clock import Clock
 from exporter.collect.families import Families
 from exporter.collect.guard import Guard
-from exporter.collect.host import collect_host
 from exporter.collect.observation import (
     collect_census,
     collect_observer,
@@ -21,7 +20,6 @@ from exporter.collect.observation import (
 from exporter.collect.parts import parts_of
 from exporter.fold import Census, DeviceMemory, Fold, Folds, Introduction, TimedSample
 from exporter.listener import Listener
-from exporter.machine import Machine
 from exporter.pipeline import Pipeline
 from exporter.sources import Source
 from kvscope_events.events import Hello
@@ -31,6 +29,10 @@ logger = logging.getLogger(__name__)
 
 _FACTS = frozenset(row.family for row in CATALOGUE if row.events == ("Hello",))
 """Families of facts in the Hello, which do not depend on the state of the pool."""
+_OF_WORKERS = frozenset(fold.name for fold in (Introduction, DeviceMemory, Census))
+"""Folds that answer what a worker tells; the others never see an event of their own there."""
+_FOLDED = frozenset(row.family for row in CATALOGUE if row.events)
+"""Families that come from events."""
 
 
 class Shown(NamedTuple):
@@ -40,17 +42,29 @@ class Shown(NamedTuple):
     maker: Families
     """Of families with this engine's labels."""
     hello: Hello | None
+    tellable: frozenset[str]
+    """Families that its events give, shown or not: another definition must not stand in for one."""
     is_alike: bool
     """Another engine on the page has the same labels: only the stream is shown."""
     memory_samples: Mapping[str | None, Sequence[TimedSample]]
     """Reports of device memory by device."""
     activation_peaks: Mapping[str, int]
     """Largest step by device."""
+    startup_terms: Mapping[str, int]
+    """What a worker measured at start-up; empty while its state is not known."""
+    up: bool
+    is_here: bool
+    """Its pid names the same process for us; it does not from another container."""
 
     @property
     def labels(self) -> tuple[str, str]:
         """model_name and engine; empty until the engine has said them."""
         return labels_of(self.hello)
+
+    @property
+    def worker(self) -> str | None:
+        """Rank of a process that reports memory only, for the engine with the same labels."""
+        return None if self.hello is None else self.hello.worker
 
 
 def labels_of(hello: Hello | None) -> tuple[str, str]:
@@ -70,7 +84,7 @@ class Target:
     ) -> None:
         self.source = source
         self._clock = clock
-        self._parts = parts_of(compat)
+        self._parts = parts_of(compat, source.kind)
         self._further = tuple(listeners)
         self.folds = Folds(())
         self.pipeline = Pipeline(source, self._listeners, clock)
@@ -102,6 +116,10 @@ class Target:
         """Begin to read the source; may be called once."""
         self.pipeline.start()
 
+    def end(self) -> None:
+        """Ask the thread to end, without waiting for it."""
+        self.pipeline.end()
+
     def stop(self) -> None:
         """Fold what has arrived, and close the source; a page can still be read."""
         self.pipeline.stop()
@@ -117,41 +135,32 @@ class Target:
             families = self._current_families()
             page = self._stream_families(families, guard)
             memory = self.folds[DeviceMemory]
-            hello = self.hello
-            is_alike = hello is not None and labels_of(hello) in taken
+            hello, source = self.hello, self.source
+            is_worker = hello is not None and hello.worker is not None
+            is_alike = hello is not None and not is_worker and labels_of(hello) in taken
             if is_alike and not self._same_labels_reported:
                 self._report_same_labels()
-            if hello is not None and self.folds[Introduction].stopped is None and not is_alike:
+            is_observed = hello is not None and self.folds[Introduction].stopped is None
+            if hello is not None and is_observed and not is_alike and not is_worker:
                 for part in self._parts:
                     if not self.pipeline.failed(self.folds[part.fold]):
                         read = partial(part.read, families, self.folds, hello)
                         page += self._tellable(guard.read(part.group, read))
+            known = is_observed and source.up and source.state_known
             return Shown(
-                page, families, hello, is_alike, memory.samples(), memory.activation_peaks.copy()
+                families=page,
+                maker=families,
+                hello=hello,
+                tellable=self._shown & _FOLDED if is_observed else frozenset(),
+                is_alike=is_alike,
+                memory_samples=memory.samples(),
+                activation_peaks=memory.activation_peaks.copy(),
+                startup_terms=memory.startup_terms if known else {},
+                up=source.up,
+                is_here=hello is not None and self._is_here(hello),
             )
 
-    def collect_host(
-        self, guard: Guard, machine: Machine, now_ns: int, shown: Shown
-    ) -> list[Family]:
-        """Memory of the engine's process and control group; no fold is held meanwhile."""
-        hello = shown.hello
-        if hello is None or shown.is_alike or not self.source.up or not self._is_here(hello):
-            return []
-        reports = [history[-1] for history in shown.memory_samples.values() if history]
-        pinned = [
-            report.event.pinned_host_bytes
-            for report in reports
-            if report.event.pinned_host_bytes is not None and report.is_fresh(now_ns)
-        ]
-
-        def read() -> Iterable[Family]:
-            host = machine.host(hello.pid)
-            return collect_host(shown.maker, host, sum(pinned) if pinned else None)
-
-        return guard.read("host", read)
-
     def _is_here(self, hello: Hello) -> bool:
-        """Whether its pid names the same process for us; it does not from another container."""
         return self.source.kind == "inprocess" or hello.pid_space in self._pid_spaces
 
     def _report_same_labels(self) -> None:
@@ -165,13 +174,15 @@ class Target:
 
     def _stream_families(self, families: Families, guard: Guard) -> list[Family]:
         pipeline, source, folds = self.pipeline, self.source, self.folds
+        hello = self.hello
+        only = _OF_WORKERS if hello is not None and hello.worker is not None else None
         return [
             *guard.read("self", lambda: collect_source(families, source, pipeline.running)),
             *guard.read(
                 "self", lambda: collect_observer(families, folds[Introduction], self._tells)
             ),
             *guard.read("self", lambda: collect_census(families, folds[Census], self._tells)),
-            *guard.read("self", lambda: collect_pipeline(families, pipeline)),
+            *guard.read("self", lambda: collect_pipeline(families, pipeline, only)),
         ]
 
     def _listeners(self) -> tuple[Listener, ...]:

@@ -1,4 +1,4 @@
-"""Host: memory of the engine's process, and of the control group whose limit can end it."""
+"""Host: memory of the engine's processes, and of the control group whose limit can end them."""
 
 from exporter.catalogue.metric import Metric
 
@@ -21,12 +21,12 @@ def _host(
 HOST = (
     _host(
         "resident",
-        "Resident memory of the engine's process.",
+        "Resident memory of the engine's process; where workers report as well, of all of them.",
         aliases=("process_resident_memory_bytes",),
     ),
     _host(
         "pinned",
-        "Pinned host memory that torch holds in the engine's process.",
+        "Pinned host memory that torch holds in the engine's processes.",
         events=("DeviceMemorySampled",),
     ),
     _host(

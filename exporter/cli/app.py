@@ -10,7 +10,9 @@ from exporter.cli.demo import demo
 from exporter.cli.doctor import doctor
 from exporter.cli.load import load
 from exporter.cli.metrics import metrics
+from exporter.cli.observer import observer
 from exporter.cli.plan import plan
+from exporter.cli.run_command import run
 from exporter.cli.serve import serve
 from exporter.cli.sidecar import sidecar
 
@@ -36,7 +38,9 @@ app = typer.Typer(
     rich_markup_mode=None,  # the boxes of the rich help cut names off on 80 columns
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (serve, sidecar, demo, load, plan, doctor, metrics):
+# Options of the command that is run are its own, also without -- before it.
+app.command(cls=Command, context_settings={"allow_interspersed_args": False})(run)
+for command in (observer, serve, sidecar, demo, load, plan, doctor, metrics):
     app.command(cls=Command)(command)
 
 

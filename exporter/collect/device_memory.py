@@ -21,7 +21,7 @@ def collect_ledger_of_devices(
 ) -> Iterator[Family]:
     """Components at the moment of the process list; headroom from the newest figures.
 
-    pids: the server's processes, for the case that none of them reports a device.
+    pids: the server's processes; all of those that use a device count, also those that report none.
     """
     fresh = engines.fresh(now_ns)
     parts: Values = {}
@@ -37,6 +37,8 @@ def collect_ledger_of_devices(
                 headrooms[key] = bytes_left
         # A server that reports only other devices has no process on this one.
         ours = engines.pids(uuid, now_ns)
+        if ours is not None and listed is not None:
+            ours |= pids & {process.pid for process in listed.processes}
         owned = owners(listed, pids if ours is None else ours)
         if owned is not None:
             processes |= {(*key, "server"): owned.server, (*key, "other"): owned.other}

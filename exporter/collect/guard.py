@@ -17,6 +17,10 @@ class Guard:
         """groups: those that the page can have."""
         self.errors: dict[str, int] = dict.fromkeys(groups, 0)
 
+    def know(self, groups: Iterable[str]) -> None:
+        """Count errors of these groups as well."""
+        self.errors = {**dict.fromkeys(groups, 0), **self.errors}
+
     def read(self, group: str, collect: Callable[[], Iterable[Family]]) -> list[Family]:
         """All families of a part, or none if it raises."""
         try:

@@ -1,7 +1,7 @@
 """Families about the exporter: how it reads each engine, what that costs, and its own build."""
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from importlib.metadata import PackageNotFoundError, version
 
 from prometheus_client.core import Metric as Family
@@ -50,9 +50,14 @@ def collect_census(families: Families, census: Census, tells: frozenset[str]) ->
         yield families.column("kvscope_events_total", shown)
 
 
-def collect_pipeline(families: Families, pipeline: Pipeline) -> Iterator[Family]:
-    yield families.column("kvscope_fold_seconds_total", pipeline.spent_seconds)
-    yield families.column("kvscope_fold_errors_total", pipeline.errors)
+def collect_pipeline(
+    families: Families, pipeline: Pipeline, only: Collection[str] | None = None
+) -> Iterator[Family]:
+    """only: the folds to show; None: all."""
+    spent, errors = pipeline.spent_seconds, pipeline.errors
+    shown = [fold for fold in spent if only is None or fold in only]
+    yield families.column("kvscope_fold_seconds_total", {fold: spent[fold] for fold in shown})
+    yield families.column("kvscope_fold_errors_total", {fold: errors[fold] for fold in shown})
     yield families.single("kvscope_fold_lag_seconds", pipeline.lag_seconds)
 
 

@@ -1,6 +1,6 @@
-"""Sizing families from the ledger, which keeps the terms of the pool's creation."""
+"""Sizing families, from the terms of the pool's creation, or from what a worker measured."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from prometheus_client.core import Metric as Family
 
@@ -14,14 +14,19 @@ def collect_sizing(families: Families, ledger: Ledger, engine: Hello) -> Iterato
     """No families while the state is unknown. Terms that only a newer engine has are left out."""
     if not ledger.known:
         return
-    terms = ledger.memory_terms
+    yield from collect_terms(families, ledger.memory_terms)
+    yield families.single("kvscope_kv_usable_tokens", ledger.num_usable * ledger.block_size)
+    if engine.max_model_len:
+        needed = -(-engine.max_model_len // ledger.block_size)
+        yield families.single("kvscope_kv_full_length_sequences", ledger.num_usable / needed)
+
+
+def collect_terms(families: Families, terms: Mapping[str, int]) -> Iterator[Family]:
+    """How the pool got its size. No families without terms: the size was configured, or is not
+    known here."""
     parts = {term: terms[term] for term in SIZING_PARTS if term in terms}
     if parts:
         yield families.column("kvscope_kv_pool_sizing_bytes", parts)
     for term in ("total", "requested"):
         if term in terms:
             yield families.single(f"kvscope_kv_pool_sizing_{term}_bytes", terms[term])
-    yield families.single("kvscope_kv_usable_tokens", ledger.num_usable * ledger.block_size)
-    if engine.max_model_len:
-        needed = -(-engine.max_model_len // ledger.block_size)
-        yield families.single("kvscope_kv_full_length_sequences", ledger.num_usable / needed)

@@ -1,4 +1,4 @@
-"""The engine's reports of its own device memory: the last samples, and out-of-memory errors.
+"""The engine's reports of its own device memory: the last samples, start-up, out-of-memory errors.
 
 A sample is complete in itself, so a gap makes none of it wrong; a reader checks its age.
 """
@@ -7,7 +7,7 @@ from collections import deque
 from typing import NamedTuple, get_args
 
 from exporter.fold.fold import Fold
-from kvscope_events.events import DeviceMemorySampled, DeviceOutOfMemory
+from kvscope_events.events import DeviceMemorySampled, DeviceOutOfMemory, StartupProfiled
 from kvscope_events.vocabulary import OutOfMemoryAction
 
 HISTORY = 16
@@ -36,12 +36,18 @@ class DeviceMemory(Fold):
 
     def __init__(self) -> None:
         super().__init__(
-            {DeviceMemorySampled: self._sampled, DeviceOutOfMemory: self._out_of_memory}
+            {
+                DeviceMemorySampled: self._sampled,
+                DeviceOutOfMemory: self._out_of_memory,
+                StartupProfiled: self._profiled,
+            }
         )
         self.oom_events: dict[str, int] = dict.fromkeys(get_args(OutOfMemoryAction), 0)
         """Out-of-memory errors by what the engine did."""
         self.activation_peaks: dict[str, int] = {}
         """Largest activation peak reported so far, by device."""
+        self.startup_terms: dict[str, int] = {}
+        """What a worker measured before there was a pool, by SizingTerm; empty: it has not said."""
         self._history: dict[str | None, deque[TimedSample]] = {}
 
     def samples(self) -> dict[str | None, tuple[TimedSample, ...]]:
@@ -62,3 +68,6 @@ class DeviceMemory(Fold):
 
     def _out_of_memory(self, event: DeviceOutOfMemory) -> None:
         self.oom_events[event.action] += 1
+
+    def _profiled(self, event: StartupProfiled) -> None:
+        self.startup_terms = event.memory_terms

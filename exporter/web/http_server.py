@@ -53,6 +53,10 @@ class HttpServer:
         )
         self._thread.start()
 
+    @property
+    def running(self) -> bool:
+        return self._thread.is_alive()
+
     def stop(self) -> None:
         """Close the port; returns once nothing listens on it."""
         self._server.should_exit = True

@@ -1,0 +1,59 @@
+"""The page of `kvscope run`: served from threads beside a command that does not depend on it."""
+
+import logging
+from collections.abc import Collection
+
+from exporter.cli.listen import url_of
+from exporter.cli.sightings import Sightings
+from exporter.configuration import ServerConfig
+from exporter.gpu import GpuPoller
+from exporter.sidecar import Sidecar
+from exporter.web.gpu import gpu_router
+from exporter.web.http_server import HttpServer
+from exporter.web.sidecar_app import sidecar_app
+
+logger = logging.getLogger("kvscope")
+
+
+class Beside:
+    """Watches all sockets of a folder from construction to `stop`."""
+
+    def __init__(
+        self,
+        name: str,
+        endpoint: str,
+        host: str,
+        port: int,
+        compat: Collection[str],
+        poller: GpuPoller | None,
+        hint_seconds: float,
+    ) -> None:
+        """Raises OSError where the port is not available."""
+        self.endpoint = endpoint
+        server = ServerConfig(name=name, kind="vllm", events=(endpoint,))
+        self._sidecar = Sidecar([server], compat=compat, gpu=poller)
+        app = sidecar_app(self._sidecar)
+        if poller is not None:
+            app.include_router(gpu_router(poller))
+        self._server = HttpServer(app, host, port)
+        self.url = url_of(host, self._server.port)
+        self._sightings = Sightings(self._sidecar.own, hint_seconds)
+        self._failed = False
+        self._sidecar.start()
+
+    def look(self) -> None:
+        """Called now and then: what fails in our part is said once, and the command goes on."""
+        if self._failed:
+            return
+        try:
+            if not self._server.running or not self._sidecar.own.watching:
+                raise RuntimeError("a thread has ended")
+            self._sightings.look()
+        except Exception as error:
+            self._failed = True
+            logger.error("the metrics are gone (%s); the command goes on without them", error)
+
+    def stop(self) -> None:
+        """Close the port and end the threads."""
+        self._server.stop()
+        self._sidecar.stop()

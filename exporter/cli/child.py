@@ -1,0 +1,105 @@
+"""A command as our child: signals reach it once each, its exit code is ours, orphans are reaped.
+
+It stays in our process group, so that Ctrl-C, Ctrl-Z and the terminal's input work as without us.
+What the terminal sends reaches every process of that group; only what others send is passed on.
+"""
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+PASSED_ON = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)
+_WATCHED = frozenset({*PASSED_ON, signal.SIGCHLD})
+_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
+NOT_FOUND = 127
+NOT_EXECUTABLE = 126
+BY_SIGNAL = 128
+
+
+@contextmanager
+def signals_held() -> Iterator[set[int]]:
+    """Inside the block signals wait for `Child.wait`; the former mask is what the child gets.
+
+    Threads that are started inside hold them as well, so that none of them is hit by a default.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
+    try:
+        yield {int(number) for number in before}
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def signal_waiting() -> int | None:
+    """The exit code for a signal that came before there was a child; None: none did."""
+    for number in PASSED_ON:
+        waits = number in signal.sigpending()
+        if waits and signal.getsignal(number) is not signal.SIG_IGN:
+            return BY_SIGNAL + int(number)
+    return None
+
+
+class CommandError(Exception):
+    """A command that cannot be started, and the exit code by which shells say so."""
+
+    def __init__(self, problem: str, code: int) -> None:
+        super().__init__(problem)
+        self.code = code
+
+
+class Child:
+    """Started on construction; raises CommandError. Used inside `signals_held`."""
+
+    def __init__(self, command: Sequence[str], environment: dict[str, str], mask: set[int]) -> None:
+        name = command[0]
+        try:
+            self.pid = os.posix_spawnp(
+                name, list(command), environment, setsigmask=mask, setsigdef=_IGNORED_BY_PYTHON
+            )
+        except FileNotFoundError:
+            raise CommandError(f"{name}: command not found", NOT_FOUND) from None
+        except OSError as error:
+            problem = f"{name}: cannot be executed: {error.strerror}"
+            raise CommandError(problem, NOT_EXECUTABLE) from None
+        except ValueError as error:  # a null byte in an argument
+            raise CommandError(f"{name}: cannot be executed: {error}", NOT_EXECUTABLE) from None
+
+    def wait(self, tick_seconds: float, tick: Callable[[], None]) -> int:
+        """Until the command ends: its exit code, or 128 + the number of the signal that ended it.
+
+        tick: called now and then on this thread.
+        """
+        while True:
+            found = signal.sigtimedwait(_WATCHED, tick_seconds)
+            if found is None:
+                tick()
+            elif found.si_signo != signal.SIGCHLD:
+                self._pass_on(found)
+            code = self._reap()  # also after a tick: signals of one kind may merge into one
+            if code is not None:
+                return code
+
+    def _pass_on(self, found: signal.struct_siginfo) -> None:
+        # Positive: the kernel's, that is the terminal's, which the child has got as well.
+        if found.si_code <= 0:
+            os.kill(self.pid, found.si_signo)
+
+    def _reap(self) -> int | None:
+        """Collect all that have ended; as the first process of a container also orphans."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return None
+            if pid == self.pid:
+                code = os.waitstatus_to_exitcode(status)
+                return code if code >= 0 else BY_SIGNAL - code
+            if pid == 0:
+                return None

@@ -1,0 +1,103 @@
+"""`kvscope run`: a command with the observer on its path, and its metrics from this process."""
+
+import logging
+import os
+import shlex
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from exporter.cli.child import Child, CommandError, signal_waiting, signals_held
+from exporter.cli.compat import DEFAULT_SETS, Compat, parse_compat
+from exporter.cli.configuration import ListenConfig
+from exporter.cli.gpu_devices import Gpu, GpuDevices, WatchedDevices, polling
+from exporter.cli.output import configure_logging, fail
+from exporter.cli.server_options import Host, Port
+from exporter.cli.sidecar import DEFAULT_PORT
+
+if TYPE_CHECKING:
+    from exporter.cli.beside import Beside
+
+SERVER = "vllm"
+TICK_SECONDS = 0.5
+HINT_SECONDS = 300.0
+"""Importing vLLM takes a minute or two from a slow disk; its workers report before they load."""
+
+_LISTEN = ListenConfig()
+logger = logging.getLogger("kvscope")
+
+
+def run(
+    command: Annotated[
+        list[str],
+        typer.Argument(metavar="COMMAND", help="The command and its arguments, after --."),
+    ],
+    host: Host = _LISTEN.host,
+    port: Port = DEFAULT_PORT,
+    compat: Compat = DEFAULT_SETS,
+    gpu: Gpu = True,
+    gpu_devices: WatchedDevices = GpuDevices.VISIBLE,
+    hint_after: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            min=0,
+            help="Say what to check if no observer has reported by then.",
+        ),
+    ] = HINT_SECONDS,
+) -> None:
+    """Run a vLLM under observation, and serve its metrics beside it.
+
+    Nothing is installed into the server's environment: the observer is on its PYTHONPATH for this
+    one run. Signals are passed on, and the exit code is the command's own.
+
+    Example: kvscope run -- vllm serve Qwen/Qwen3-0.6B
+    """
+    configure_logging()
+    sets = parse_compat(compat)
+    with signals_held() as mask, ExitStack() as stack:
+        from exporter.cli.run_folder import run_folder
+        from kvscope_events.wire.errors import EndpointError
+
+        try:
+            folder = stack.enter_context(run_folder(port))
+        except (EndpointError, OSError) as error:
+            raise fail(f"no folder for this run: {error} (KVSCOPE_RUN_DIR)") from None
+        poller = stack.enter_context(polling(gpu, gpu_devices))
+        from exporter.cli.beside import Beside
+
+        sockets = f"ipc://{folder / 'sockets'}/*"
+        try:
+            page = Beside(SERVER, sockets, host, port, sets, poller, hint_after)
+        except OSError as error:
+            raise fail(
+                f"cannot listen on {host}:{port} ({error.strerror}): choose another --port or "
+                "--host; the command was not started"
+            ) from None
+        stack.callback(page.stop)
+        code = _supervise(command, folder, mask, page)
+    raise typer.Exit(code)
+
+
+def _supervise(command: Sequence[str], folder: Path, mask: set[int], page: "Beside") -> int:
+    from exporter.plugin_folder import with_plugin
+    from kvscope_events.observers.vllm.endpoints import DIRECTORY_VARIABLE
+
+    early = signal_waiting()
+    if early is not None:  # of the terminal: the child would never get it
+        return early
+    environment = with_plugin(dict(os.environ), folder / "plugin")
+    environment[DIRECTORY_VARIABLE] = str(folder / "sockets")
+    try:
+        child = Child(command, environment, mask)
+    except CommandError as error:
+        typer.echo(f"kvscope: {error}", err=True)
+        return error.code
+    logger.info("started %s (pid %d)", shlex.join(command), child.pid)
+    logger.info("metrics: %s/metrics; its events: %s", page.url, page.endpoint)
+    code = child.wait(TICK_SECONDS, page.look)
+    logger.info("the command has ended with exit code %d", code)
+    return code

@@ -1,0 +1,62 @@
+"""What `kvscope run` says of the observers in its command: who came, who stopped, that none did."""
+
+import logging
+import time
+from collections.abc import Callable
+
+from exporter.exporter import Exporter
+from exporter.fold import Introduction
+from kvscope_events.events import Hello
+
+logger = logging.getLogger("kvscope")
+
+_CHECK = (
+    "no observer has reported from the command after %g s. Is it a vLLM, 0.11 or newer? Does its "
+    "Python (3.10 or newer) read PYTHONPATH, have msgspec and pyzmq, and run on this machine, not "
+    "in a container of its own? Is KVSCOPE_OBSERVER=off set? See docs/vllm.md"
+)
+
+
+class Sightings:
+    """One line for each observer that says Hello or stops, and one if none does in time."""
+
+    def __init__(
+        self, page: Exporter, hint_seconds: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._page = page
+        self._hint_seconds = hint_seconds
+        self._clock = clock
+        self._since = clock()
+        self._told: set[tuple[str, str]] = set()
+        self._hinted = False
+
+    def look(self) -> None:
+        """Called now and then."""
+        for target in self._page.targets:
+            introduction = target.folds[Introduction]
+            hello = introduction.hello
+            if hello is None:
+                continue
+            if self._is_new(hello.session, "hello"):
+                logger.info("observed: %s", _who(hello))
+            reason = introduction.stopped
+            if reason is not None and self._is_new(hello.session, "stopped"):
+                logger.warning("no longer observed: %s: %s", _who(hello), reason)
+        if not self._told and not self._hinted:
+            waited = self._clock() - self._since
+            if waited >= self._hint_seconds:
+                self._hinted = True
+                logger.warning(_CHECK, self._hint_seconds)
+
+    def _is_new(self, session: str, what: str) -> bool:
+        known = (session, what) in self._told
+        self._told.add((session, what))
+        return not known
+
+
+def _who(hello: Hello) -> str:
+    name = f"{hello.server} {hello.server_version}, model {hello.model_name}"
+    place = f"engine {hello.engine}"
+    if hello.worker is not None:
+        place += f", worker {hello.worker}"
+    return f"{name}, {place} (pid {hello.pid})"

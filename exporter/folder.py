@@ -1,0 +1,156 @@
+"""A folder of sockets as an endpoint, `ipc:///DIRECTORY/*`: each socket in it is a target.
+
+A socket is taken up once it answers, so that what a dead server left behind is none. One whose file
+is gone is given up after a minute of silence; until then it counts as down.
+"""
+
+import logging
+import os
+import socket
+import stat
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from exporter.clock import Clock
+from exporter.exporter import Exporter
+from exporter.target import Target
+from kvscope_events.wire.errors import EndpointError
+from kvscope_events.wire.run_directory import connectable
+
+SUFFIX = "/*"
+SCHEME = "ipc://"
+SCAN_SECONDS = 0.5
+MAX_TARGETS = 256
+"""Of one folder: an engine of 128 ranks and its schedulers; each takes two threads."""
+MAX_ENTRIES = 4096
+"""Files that one look at the folder reads the names of."""
+FORGET_NS = 60_000_000_000
+"""Silence after which a target without a socket file is given up."""
+
+logger = logging.getLogger(__name__)
+
+
+def is_folder(endpoint: str) -> bool:
+    """Whether the endpoint stands for all sockets of a folder."""
+    return endpoint.startswith(SCHEME) and endpoint.endswith(SUFFIX)
+
+
+@dataclass(slots=True)
+class _Member:
+    target: Target
+    heard_ns: int
+
+
+class Folder:
+    """Keeps an exporter's targets equal to the sockets of a folder, which may not exist yet."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        exporter: Exporter,
+        make: Callable[[str], Target],
+        clock: Clock,
+    ) -> None:
+        """make: a target for the endpoint of one socket. Raises EndpointError."""
+        self.endpoint = endpoint
+        self._directory = endpoint.removeprefix(SCHEME).removesuffix(SUFFIX)
+        # Checks the directory as it is now; each socket is checked again when it appears.
+        connectable(f"{SCHEME}{self._directory}/engine-0.sock")
+        self._exporter = exporter
+        self._make = make
+        self._clock = clock
+        self._members: dict[str, _Member] = {}
+        self._told: set[str] = set()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kvscope-folder", daemon=True)
+
+    @property
+    def running(self) -> bool:
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        """Begin to look; may be called once."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """Ask the thread to end, without waiting for it."""
+        self._stopping.set()
+
+    def stop(self) -> None:
+        """End the thread; the exporter stops the targets."""
+        self.end()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def scan(self) -> None:
+        """Look once: add what has appeared, remove what is gone."""
+        present = self._sockets()
+        for name in present:
+            if name not in self._members:
+                self._add(name)
+        now_ns = self._clock.monotonic_ns()
+        for name, member in list(self._members.items()):
+            if name in present or member.target.source.up:
+                member.heard_ns = now_ns
+            elif now_ns - member.heard_ns > FORGET_NS:
+                del self._members[name]
+                self._exporter.remove(member.target)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self.scan()
+            except Exception as error:
+                self._tell(f"cannot be watched now: {error!r}")
+            self._stopping.wait(SCAN_SECONDS)
+
+    def _sockets(self) -> list[str]:
+        """Names of the sockets, sorted: engine-0 before its workers."""
+        names = []
+        try:
+            with os.scandir(self._directory) as entries:
+                for number, entry in enumerate(entries):
+                    if number == MAX_ENTRIES:
+                        self._tell(f"it has more than {MAX_ENTRIES} files: the others are left out")
+                        break
+                    if entry.name.endswith(".sock") and stat.S_ISSOCK(
+                        entry.stat(follow_symlinks=False).st_mode
+                    ):
+                        names.append(entry.name)
+        except FileNotFoundError:  # the folder, or a file that was there a moment ago
+            return sorted(names)
+        except OSError as error:
+            self._tell(f"cannot be read: {error.strerror}")
+        return sorted(names)
+
+    def _add(self, name: str) -> None:
+        path = f"{self._directory}/{name}"
+        if not _answers(path):
+            return
+        if len(self._members) == MAX_TARGETS:
+            self._tell(f"it has more than {MAX_TARGETS} sockets: the others are left out")
+            return
+        try:
+            target = self._make(SCHEME + path)
+        except EndpointError as error:
+            self._tell(str(error))
+            return
+        self._members[name] = _Member(target, self._clock.monotonic_ns())
+        self._exporter.add(target)
+        logger.info("found %s%s", SCHEME, path)
+
+    def _tell(self, problem: str) -> None:
+        """Once for each problem."""
+        if problem not in self._told and len(self._told) < MAX_TARGETS:
+            self._told.add(problem)
+            logger.warning("%s: %s", self.endpoint, problem)
+
+
+def _answers(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(SCAN_SECONDS)
+        try:
+            return probe.connect_ex(path) == 0
+        except OSError:  # a path too long for a socket
+            return False

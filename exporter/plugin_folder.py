@@ -1,0 +1,58 @@
+"""A folder that lets a Python without kvscope load the observer: it needs to be on PYTHONPATH only.
+
+It holds a copy of the contract, and the metadata by which vLLM finds the entry point in it.
+"""
+
+import os
+import shutil
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import kvscope_events
+
+PACKAGE = "kvscope_events"
+GROUP = "vllm.general_plugins"
+PLUGIN = "kvscope"
+"""Name of the entry point, as in VLLM_PLUGINS."""
+ENTRY_POINT = f"{PLUGIN} = kvscope_events.observers.vllm:register"
+PLUGINS_VARIABLE = "VLLM_PLUGINS"
+_LEFT_OUT = shutil.ignore_patterns("__pycache__", ".*", "pyproject.toml", "README.md")
+
+
+def write_plugin_folder(folder: Path) -> None:
+    """Create the folder, or bring ours up to date in it; raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for former in [folder / PACKAGE, *folder.glob(f"{PACKAGE}-*.dist-info")]:
+        if former.exists():
+            shutil.rmtree(former)
+    (source,) = kvscope_events.__path__
+    shutil.copytree(source, folder / PACKAGE, ignore=_LEFT_OUT)
+    release = _release()
+    facts = folder / f"{PACKAGE}-{release}.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: kvscope-events\nVersion: {release}\n"
+        "Requires-Python: >=3.10\nRequires-Dist: msgspec>=0.20\nRequires-Dist: pyzmq>=26\n"
+    )
+    (facts / "entry_points.txt").write_text(f"[{GROUP}]\n{ENTRY_POINT}\n")
+
+
+def with_plugin(environment: dict[str, str], folder: Path) -> dict[str, str]:
+    """The environment in which vLLM loads the observer from the folder, beside other plugins."""
+    changed = dict(environment)
+    before = environment.get("PYTHONPATH")
+    changed["PYTHONPATH"] = f"{folder}{os.pathsep}{before}" if before else str(folder)
+    allowed = environment.get(PLUGINS_VARIABLE)
+    if allowed is not None:  # a list of the plugins that vLLM may load; empty: none
+        names = [name for name in allowed.split(",") if name]
+        if PLUGIN not in names:
+            names.append(PLUGIN)
+        changed[PLUGINS_VARIABLE] = ",".join(names)
+    return changed
+
+
+def _release() -> str:
+    try:
+        return version("kvscope")
+    except PackageNotFoundError:  # a bare checkout
+        return "0"

@@ -1,0 +1,98 @@
+"""Whose sample is it: the engines on a page, each with what it says of itself.
+
+A server's front end has series for all of its engines together. Where there is one engine they are
+its own; where there are several they are kept apart, under the labels that they do have.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from exporter.readings.row import Identity
+from exporter.readings.samples import Samples
+from exporter.readings.value import Labels, Sample
+
+MAX_ENGINES = 256
+"""Of one page; a Ray page has all replicas of a node, also those that ended long ago."""
+_UNKNOWN = frozenset({"", "undefined", "None"})
+
+Engine = tuple[str, str]
+"""model_name and engine; empty where the page does not say."""
+
+
+class Sorted(NamedTuple):
+    by_engine: dict[Engine, Samples]
+    num_refused: int
+    """Engines beyond the bound, which are left out."""
+
+
+class _Owned(NamedTuple):
+    name: str
+    sample: Sample
+    model_name: str | None
+    engine: str | None
+    rank: tuple[int, ...]
+
+
+def sort_by_engine(page: Samples, identity: Identity, model_name: str = "") -> Sorted:
+    """model_name: the model's where no sample says it."""
+    default = (model_name, identity.alone)
+    owned = [
+        _Owned(
+            name,
+            (labels, value),
+            _first(labels, identity.model_name),
+            _first(labels, identity.engine),
+            tuple(_rank(labels.get(rank, "")) for rank in identity.ranks),
+        )
+        for name, samples in page.by_name.items()
+        for labels, value in samples
+    ]
+    engines = _engines(owned, default)
+    kept = engines[:MAX_ENGINES]
+    by_engine = {engine: Samples(spoiled=page.spoiled, num_engines=len(engines)) for engine in kept}
+    leaders: dict[tuple[str, Engine], tuple[int, ...]] = {}
+    for name, sample, model, engine, rank in owned:
+        if model is not None and engine is not None:
+            owners = [(model, engine)]
+        else:
+            owners = [e for e in engines if model in (None, e[0]) and engine in (None, e[1])]
+        if len(owners) > 1:
+            owners = [(model or "", engine or "")]
+            by_engine.setdefault(owners[0], Samples(spoiled=page.spoiled, num_engines=len(engines)))
+        for owner in owners:
+            found = by_engine.get(owner)
+            if found is None:
+                continue
+            leader = leaders.setdefault((name, owner), rank)
+            if rank < leader:
+                leaders[name, owner] = rank
+                found.by_name[name] = [sample]
+            elif rank == leader:
+                found.by_name.setdefault(name, []).append(sample)
+    return Sorted(by_engine, len(engines) - len(kept))
+
+
+def _engines(owned: Sequence[_Owned], default: Engine) -> list[Engine]:
+    """In the order of the page."""
+    pairs = dict.fromkeys(
+        (o.model_name, o.engine) for o in owned if o.model_name is not None and o.engine is not None
+    )
+    if pairs:
+        return list(pairs)
+    models = list(dict.fromkeys(o.model_name for o in owned if o.model_name is not None))
+    engines = list(dict.fromkeys(o.engine for o in owned if o.engine is not None))
+    if not owned:
+        return []
+    return [(m, e) for m in models or [default[0]] for e in engines or [default[1]]]
+
+
+def _first(labels: Labels, names: Sequence[str]) -> str | None:
+    for name in names:
+        value = labels.get(name, "")
+        if value not in _UNKNOWN:
+            return value
+    return None
+
+
+def _rank(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 0

@@ -1,0 +1,29 @@
+"""Where the observers of one vLLM publish: a socket for each process, in one directory."""
+
+import os
+
+from kvscope_events.wire.run_directory import run_directory
+
+DIRECTORY_VARIABLE = "KVSCOPE_OBSERVER_DIR"
+SWITCH_VARIABLE = "KVSCOPE_OBSERVER"
+
+
+def switched_off() -> bool:
+    """Whether the operator wants no observer."""
+    return os.environ.get(SWITCH_VARIABLE, "").strip().lower() in ("off", "0", "false", "no")
+
+
+def directory() -> str:
+    """The folder of the sockets; not created."""
+    configured = os.environ.get(DIRECTORY_VARIABLE)
+    return os.path.abspath(configured) if configured else os.path.join(run_directory(), "vllm")
+
+
+def scheduler_endpoint(index: int) -> str:
+    """Of the engine core with this data-parallel index."""
+    return f"ipc://{directory()}/engine-{index}.sock"
+
+
+def worker_endpoint(index: int, rank: int) -> str:
+    """Of that engine's worker with this rank."""
+    return f"ipc://{directory()}/engine-{index}-worker-{rank}.sock"

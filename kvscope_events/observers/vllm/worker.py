@@ -1,0 +1,248 @@
+"""The observer of a vLLM worker: its device memory, every second, from a thread of its own.
+
+vLLM's threads only note figures at start-up; nothing runs in a step. Whatever fails here ends this
+observer with one line, and vLLM goes on.
+"""
+
+import atexit
+import functools
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import msgspec
+
+from kvscope_events.bus import EventBus
+from kvscope_events.events import CONTRACT_VERSION, EngineEvent, Hello, ObserverStopped
+from kvscope_events.memory import StartupProfiled
+from kvscope_events.observers.vllm.endpoints import (
+    DIRECTORY_VARIABLE,
+    switched_off,
+    worker_endpoint,
+)
+from kvscope_events.observers.vllm.log import warn
+from kvscope_events.observers.vllm.memory import (
+    Sampler,
+    Terms,
+    device_memory,
+    machine_memory,
+    pool_bytes,
+    profiled_memory,
+    sizing_terms,
+    weights_bytes,
+)
+from kvscope_events.observers.vllm.served import engine_index, served_name
+from kvscope_events.pid_space import pid_space
+from kvscope_events.wire.errors import EndpointError
+from kvscope_events.wire.publisher import WirePublisher
+
+WORKER_TELLS = frozenset({"Hello", "ObserverStopped", "DeviceMemorySampled", "StartupProfiled"})
+"""Events that a worker's stream can have."""
+SAMPLE_SECONDS = 1.0
+REPLAY_BYTES = 256 << 10
+"""Some ten minutes of samples; a reader that comes later gets the present state."""
+QUEUE_BATCHES = 64
+_WRAPPERS = ("vllm.v1.worker.worker_base", "vllm.worker.worker_base")
+_observers: dict[str, "WorkerObserver"] = {}
+"""Those of this process, by endpoint."""
+
+
+def install_worker_hooks(wrapper: Any = None) -> None:
+    """Observe every worker whose device this process, or a fork of it, initialises from now on.
+
+    wrapper: vLLM's class WorkerWrapperBase; None: it is looked up. Never raises.
+    """
+    if switched_off():
+        return
+    try:
+        _install(wrapper or _wrapper_class())
+    except Exception as error:  # whatever importing vLLM's modules raises
+        warn(f"memory is not observed: {error}. vLLM runs on.")
+
+
+def _install(wrapper: Any) -> None:
+    original = wrapper.init_device
+    if getattr(original, "kvscope", False):
+        return
+
+    @functools.wraps(original)
+    def init_device(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(self, *args, **kwargs)
+        _observe(self)
+        return result
+
+    init_device.kvscope = True  # type: ignore[attr-defined]
+    wrapper.init_device = init_device
+
+
+def _wrapper_class() -> Any:
+    for name in _WRAPPERS:
+        try:
+            return import_module(name).WorkerWrapperBase
+        except (ImportError, AttributeError):
+            continue
+    raise LookupError(f"looked for WorkerWrapperBase in {' and '.join(_WRAPPERS)}")
+
+
+def _observe(wrapper: Any) -> None:
+    """Begin to observe a worker whose device is ready; never raises."""
+    try:
+        worker = wrapper.worker
+        config = getattr(wrapper, "vllm_config", None) or worker.vllm_config
+        endpoint = worker_endpoint(engine_index(config.parallel_config), int(worker.rank))
+        before = _observers.get(endpoint)
+        if before is not None and before.abandoned:
+            before.stop()  # of an engine that this process had before
+        observer = WorkerObserver(worker, config, endpoint)
+        _observers[endpoint] = observer
+        observer.begin()
+    except EndpointError as error:
+        where = f"{error.endpoint}: {error.problem}"
+        remedy = f"give each server a {DIRECTORY_VARIABLE} of its own"
+        warn(f"this worker is not observed: {where}; {remedy}")
+    except Exception as error:
+        warn(f"this worker is not observed: {error!r}")
+
+
+class WorkerObserver:
+    """Hooks on one worker, a thread that samples its device, and a publisher."""
+
+    def __init__(self, worker: Any, config: Any, endpoint: str) -> None:
+        """Binds the endpoint; raises EndpointError."""
+        self._worker = weakref.ref(worker)
+        self._pid = os.getpid()
+        self._sampler = Sampler(worker.device)
+        self._measured: Terms = {}
+        self._profiled: StartupProfiled | None = None
+        self._bus = EventBus()
+        self._publisher = WirePublisher(
+            self._bus, endpoint, replay_bytes=REPLAY_BYTES, queue_batches=QUEUE_BATCHES
+        )
+        self._hello = Hello(
+            contract=CONTRACT_VERSION,
+            session=self._publisher.session.hex(),
+            server="vllm",
+            server_version=str(getattr(sys.modules.get("vllm"), "__version__", "unknown")),
+            model_name=served_name(config.model_config),
+            engine=str(engine_index(config.parallel_config)),
+            pid=self._pid,
+            ready=False,
+            tells=sorted(WORKER_TELLS),
+            requests_are="sequence",
+            pid_space=pid_space(),
+            worker=str(int(worker.rank)),
+        )
+        self._bus.provide_snapshot(self._state)
+        self._news = threading.Event()
+        self._stopping = False
+        self._reason: str | None = None
+        self._hooked: dict[str, Any] = {}
+        self._thread = threading.Thread(target=self._run, name="kvscope-worker", daemon=True)
+
+    @property
+    def abandoned(self) -> bool:
+        """Whether the worker is gone."""
+        return self._worker() is None
+
+    def begin(self) -> None:
+        """Put the hooks in place, and begin to publish."""
+        worker = self._worker()
+        on_cpu = getattr(worker.device, "type", None) == "cpu"  # type: ignore[union-attr]
+        self._measured = machine_memory() if on_cpu else device_memory(worker)
+        self._hook(worker, "load_model", self._loaded)
+        self._hook(worker, "determine_available_memory", self._sized)
+        self._hook(worker, "initialize_from_config", self._initialized)
+        self._bus.emit(self._hello)
+        self._publisher.start()
+        self._thread.start()
+        atexit.register(self.stop)
+
+    def stop(self) -> None:
+        """End the thread, then the publisher. A forked child leaves both alone."""
+        if self._pid != os.getpid():
+            return
+        self._stopping = True
+        self._news.set()
+        if self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(SAMPLE_SECONDS)
+        self._publisher.stop()
+
+    def _hook(self, worker: Any, name: str, note: Callable[..., None]) -> None:
+        """Have `note` called after a method of this worker, with the method's arguments."""
+        original = getattr(worker, name)
+        # Kept without a reference to the worker, which would outlive its engine in a cycle.
+        function = getattr(original, "__func__", None)
+        call: Callable[..., Any] = original
+        if function is not None:
+            call = functools.partial(_call, function, self._worker)
+        del original
+
+        @functools.wraps(function or call)
+        def hooked(*args: Any, **kwargs: Any) -> Any:
+            result = call(*args, **kwargs)
+            if self._reason is None and self._pid == os.getpid():
+                try:
+                    note(*args, **kwargs)
+                except Exception as error:
+                    self._fail(f"after {name}: {error!r}")
+            return result
+
+        setattr(worker, name, hooked)
+        self._hooked[name] = hooked
+
+    def _loaded(self, *args: Any, **kwargs: Any) -> None:
+        self._sampler.weights_bytes = weights_bytes(self._worker())
+
+    def _sized(self, *args: Any, **kwargs: Any) -> None:
+        sampler = self._sampler
+        allocated = sampler.allocated_bytes()
+        self._measured |= profiled_memory(self._worker(), sampler.weights_bytes, allocated)
+        sampler.pool_follows()
+
+    def _initialized(self, kv_cache_config: Any, *args: Any, **kwargs: Any) -> None:
+        sampler = self._sampler
+        sampler.kv_pool_bytes = pool_bytes(kv_cache_config)
+        terms = sizing_terms(self._measured, sampler.weights_bytes, sampler.kv_pool_bytes)
+        self._profiled = StartupProfiled(terms) if terms else None
+        self._hello = msgspec.structs.replace(self._hello, ready=True)
+        for event in self._state():
+            self._bus.emit(event)
+        self._news.set()
+
+    def _state(self) -> list[EngineEvent]:
+        """The Hello, and what it must be followed by."""
+        return [self._hello] if self._profiled is None else [self._hello, self._profiled]
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping and not self.abandoned and self._reason is None:
+                self._bus.emit(self._sampler.sample())
+                self._bus.flush()
+                self._news.wait(SAMPLE_SECONDS)
+                self._news.clear()
+        except Exception as error:
+            self._fail(repr(error))
+        if self._reason is not None:
+            self._bus.emit(ObserverStopped(self._reason))
+            self._bus.flush()
+        if not self._stopping:  # nobody waits for this thread
+            self._publisher.stop()
+            atexit.unregister(self.stop)
+
+    def _fail(self, reason: str) -> None:
+        """Switch off: the originals again, one line, and a last message from the thread."""
+        self._reason = reason
+        worker = self._worker()
+        for name, hooked in self._hooked.items():
+            if worker is not None and vars(worker).get(name) is hooked:
+                delattr(worker, name)
+        warn(f"this worker is no longer observed: {reason}; vLLM runs on")
+        self._news.set()
+
+
+def _call(function: Any, owner: Callable[[], Any], *args: Any, **kwargs: Any) -> Any:
+    return function(owner(), *args, **kwargs)

@@ -1,0 +1,55 @@
+"""A worker of vLLM as its observer sees it: the methods of start-up, on a CPU."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+GIB = 2**30
+
+
+class Wrapper:
+    """The part of WorkerWrapperBase that matters here."""
+
+    def __init__(self, worker: "Worker", index: int = 0) -> None:
+        self.worker = worker
+        self.vllm_config = SimpleNamespace(
+            parallel_config=SimpleNamespace(data_parallel_index=index, data_parallel_rank=0),
+            model_config=SimpleNamespace(served_model_name=["tiny", "other"], model="/models/t"),
+        )
+
+    def init_device(self) -> str:
+        self.worker.device = torch.device("cpu")
+        return "ready"
+
+
+class Worker:
+    """Starts as a worker does; every method says what it returns."""
+
+    def __init__(self, rank: int = 0) -> None:
+        self.rank = rank
+        self.device: torch.device | None = None
+        self.model_runner: Any = None
+
+    def load_model(self, *, load_dummy_weights: bool = False) -> str:
+        model = torch.nn.Linear(8, 4, bias=False)
+        self.model_runner = SimpleNamespace(get_model=lambda: model)
+        return f"loaded {load_dummy_weights}"
+
+    def determine_available_memory(self) -> int:
+        return 4096
+
+    def initialize_from_config(self, kv_cache_config: Any) -> str:
+        return f"{len(kv_cache_config.kv_cache_tensors)} tensors"
+
+
+class DeviceWorker(Worker):
+    """As on a GPU, with what its profiling run leaves behind in a release since 0.27."""
+
+    def init_snapshot_of(self, total: int, free: int) -> None:
+        self.init_snapshot = SimpleNamespace(total_memory=total, free_memory=free)
+
+
+def pool_of(*sizes: int) -> SimpleNamespace:
+    """A kv_cache_config as up to 0.23."""
+    return SimpleNamespace(kv_cache_tensors=[SimpleNamespace(size=size) for size in sizes])
