@@ -10,6 +10,7 @@ from typing import NamedTuple
 from exporter.readings.row import Identity
 from exporter.readings.samples import Samples
 from exporter.readings.value import Labels, Sample
+from kvscope_events.limits import MAX_LABEL
 
 MAX_ENGINES = 256
 """Of one page; a Ray page has all replicas of a node, also those that ended long ago."""
@@ -22,7 +23,7 @@ Engine = tuple[str, str]
 class Sorted(NamedTuple):
     by_engine: dict[Engine, Samples]
     num_refused: int
-    """Engines beyond the bound, which are left out."""
+    """Engines beyond the bound, and samples with names too long for one; they are left out."""
 
 
 class _Owned(NamedTuple):
@@ -46,6 +47,7 @@ def sort_by_engine(page: Samples, identity: Identity, model_name: str = "") -> S
         )
         for name, samples in page.by_name.items()
         for labels, value in samples
+        if _is_short(labels, identity)
     ]
     engines = _engines(owned, default)
     kept = engines[:MAX_ENGINES]
@@ -69,7 +71,8 @@ def sort_by_engine(page: Samples, identity: Identity, model_name: str = "") -> S
                 found.by_name[name] = [sample]
             elif rank == leader:
                 found.by_name.setdefault(name, []).append(sample)
-    return Sorted(by_engine, len(engines) - len(kept))
+    num_unnamed = sum(map(len, page.by_name.values())) - len(owned)
+    return Sorted(by_engine, len(engines) - len(kept) + num_unnamed)
 
 
 def _engines(owned: Sequence[_Owned], default: Engine) -> list[Engine]:
@@ -92,6 +95,12 @@ def _first(labels: Labels, names: Sequence[str]) -> str | None:
         if value not in _UNKNOWN:
             return value
     return None
+
+
+def _is_short(labels: Labels, identity: Identity) -> bool:
+    """Whether its names can become labels of all that is read."""
+    names = (*identity.model_name, *identity.engine)
+    return all(len(labels.get(name, "")) <= MAX_LABEL for name in names)
 
 
 def _rank(text: str) -> int:
