@@ -5,6 +5,7 @@ its own; where there are several they are kept apart, under the labels that they
 """
 
 from collections.abc import Sequence
+from itertools import islice, product
 from typing import NamedTuple
 
 from exporter.readings.row import Identity
@@ -36,7 +37,6 @@ class _Owned(NamedTuple):
 
 def sort_by_engine(page: Samples, identity: Identity, model_name: str = "") -> Sorted:
     """model_name: the model's where no sample says it."""
-    default = (model_name, identity.alone)
     owned = [
         _Owned(
             name,
@@ -49,18 +49,26 @@ def sort_by_engine(page: Samples, identity: Identity, model_name: str = "") -> S
         for labels, value in samples
         if _is_short(labels, identity)
     ]
-    engines = _engines(owned, default)
+    # What no sample says is the same for all of them.
+    if all(o.model_name is None for o in owned):
+        owned = [o._replace(model_name=model_name) for o in owned]
+    if all(o.engine is None for o in owned):
+        owned = [o._replace(engine=identity.alone) for o in owned]
+    engines = _engines(owned)
     kept = engines[:MAX_ENGINES]
-    by_engine = {engine: Samples(spoiled=page.spoiled, num_engines=len(engines)) for engine in kept}
+    count = len(engines)
+    by_engine = {engine: Samples(spoiled=page.spoiled, num_engines=count) for engine in kept}
     leaders: dict[tuple[str, Engine], tuple[int, ...]] = {}
     for name, sample, model, engine, rank in owned:
         if model is not None and engine is not None:
             owners = [(model, engine)]
         else:
-            owners = [e for e in engines if model in (None, e[0]) and engine in (None, e[1])]
-        if len(owners) > 1:
-            owners = [(model or "", engine or "")]
-            by_engine.setdefault(owners[0], Samples(spoiled=page.spoiled, num_engines=len(engines)))
+            owners = [e for e in kept if model in (None, e[0]) and engine in (None, e[1])]
+            if len(owners) > 1 or count > len(kept):
+                owners = [(model or "", engine or "")]
+                if len(by_engine) < 2 * MAX_ENGINES:
+                    of_several = Samples(spoiled=page.spoiled, num_engines=count)
+                    by_engine.setdefault(owners[0], of_several)
         for owner in owners:
             found = by_engine.get(owner)
             if found is None:
@@ -72,21 +80,20 @@ def sort_by_engine(page: Samples, identity: Identity, model_name: str = "") -> S
             elif rank == leader:
                 found.by_name.setdefault(name, []).append(sample)
     num_unnamed = sum(map(len, page.by_name.values())) - len(owned)
-    return Sorted(by_engine, len(engines) - len(kept) + num_unnamed)
+    return Sorted(by_engine, count - len(kept) + num_unnamed)
 
 
-def _engines(owned: Sequence[_Owned], default: Engine) -> list[Engine]:
+def _engines(owned: Sequence[_Owned]) -> list[Engine]:
     """In the order of the page."""
     pairs = dict.fromkeys(
         (o.model_name, o.engine) for o in owned if o.model_name is not None and o.engine is not None
     )
     if pairs:
         return list(pairs)
-    models = list(dict.fromkeys(o.model_name for o in owned if o.model_name is not None))
-    engines = list(dict.fromkeys(o.engine for o in owned if o.engine is not None))
-    if not owned:
-        return []
-    return [(m, e) for m in models or [default[0]] for e in engines or [default[1]]]
+    models = dict.fromkeys(o.model_name for o in owned if o.model_name is not None)
+    engines = dict.fromkeys(o.engine for o in owned if o.engine is not None)
+    # Never together: one more than is shown says that there are more.
+    return list(islice(product(models, engines), MAX_ENGINES + 1))
 
 
 def _first(labels: Labels, names: Sequence[str]) -> str | None:

@@ -120,7 +120,7 @@ class SampleParser:
             labels = dict(sample.labels)
             parsed = Parsed(labels, (name, frozenset(labels.items())))
             if has_exemplar:
-                return parsed, float(sample.value)
+                return parsed, sample.value
         value = _value(line[cut:])
         if value is None:
             return None
@@ -139,9 +139,9 @@ def _name(line: str) -> str:
 def _parse(line: str) -> LibrarySample | None:
     try:
         (sample,) = (s for family in text_string_to_metric_families(line) for s in family.samples)
+        return sample._replace(value=float(sample.value))  # it can be a whole number of any size
     except Exception:  # its errors for broken lines are of many types, and none is ours
         return None
-    return sample
 
 
 def _value(text: str) -> float | None:

@@ -51,6 +51,7 @@ def test_a_line_is_read_alike_the_first_time_and_later(line: str, value: float) 
     "line",
     [
         *("a", "a x", "a{ 1", 'a{x="1" 1', "a 1_000", "a \u0661", "a 1 2 3", "a{x=1} 2", "a 1 x"),
+        f'a {"9" * 400} # {{x="1"}} 1',
         *('a{x="1",x="2"} 1', f'a{{x="{"y" * MAX_LINE}"}} 1', 'a{"b"} 1'),
     ],
 )
@@ -81,9 +82,18 @@ def test_a_page_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch)
 def test_engines_beyond_the_bound_and_endless_names_are_left_out_and_counted() -> None:
     page = "".join(f'vllm:prompt_tokens_total{{engine="{i}"}} {i}\n' for i in range(300))
     page += f'vllm:prompt_tokens_total{{engine="{"x" * 600}"}} 1\n'
+    page += 'vllm:generation_tokens_total{other="0"} 1\n'
     reading = PageMapper(TABLES["vllm"][0]).read(page, now=NOW)
-    assert list(reading.engines) == [("", str(i)) for i in range(MAX_ENGINES)]
+    assert list(reading.engines) == [*(("", str(i)) for i in range(MAX_ENGINES)), ("", "")]
     assert reading.num_refused == 300 - MAX_ENGINES + 1
+
+
+def test_names_that_are_never_together_do_not_multiply_without_bound() -> None:
+    page = "".join(f'vllm:prompt_tokens_total{{engine="{i}"}} 1\n' for i in range(3000))
+    page += "".join(f'vllm:prompt_tokens_total{{model_name="{i}"}} 1\n' for i in range(3000))
+    reading = PageMapper(TABLES["vllm"][0]).read(page, now=NOW)
+    assert len(reading.engines) <= 2 * MAX_ENGINES
+    assert reading.num_refused
 
 
 def test_nothing_is_kept_of_lines_that_come_no_more() -> None:
