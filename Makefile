@@ -65,7 +65,10 @@ bench: venv ## Run the benchmarks (VLLM_PYTHON=... to compare with the vLLM of t
 	$(VENV)/bin/python -m tests.benchmarks.step_growth
 	$(VENV)/bin/python -m tests.benchmarks.fold_cost
 	$(VENV)/bin/python -m tests.benchmarks.wire_cost
+	$(VENV)/bin/python -m tests.benchmarks.sidecar_idle
+	$(VENV)/bin/python -m tests.benchmarks.kv_events_cost
 	$(VENV)/bin/python -m tests.benchmarks.page_cost
+	$(VENV)/bin/python -m tests.benchmarks.page_reading_cost
 	$(VENV)/bin/python -m tests.benchmarks.observer_cost
 	$(VENV)/bin/python -m tests.benchmarks.gpu_cost
 	$(VENV)/bin/python -m tests.benchmarks.decode $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON))

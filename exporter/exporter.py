@@ -5,11 +5,13 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.registry import Collector
 
 from exporter.catalogue import COMPAT_SETS, DEFAULT_COMPAT
 from exporter.clock import Clock
 from exporter.machine import Machine
 from exporter.page import Page
+from exporter.readings import PageReader
 from exporter.sources import InProcessSource
 from exporter.target import Target
 from exporter.web.negotiation import negotiate
@@ -24,6 +26,10 @@ class Watcher(Protocol):
 
     def start(self) -> None:
         """Begin; called once."""
+        ...
+
+    def end(self) -> None:
+        """Ask the thread to end, without waiting for it."""
         ...
 
     def stop(self) -> None:
@@ -47,19 +53,25 @@ class Exporter:
         self,
         targets: Sequence[Target],
         *,
+        readers: Sequence[PageReader] = (),
         machine: Machine | None = None,
         clock: Clock | None = None,
         process: bool = True,
     ) -> None:
-        """process: with the `process_*` families of this process, which is not the engine's own."""
+        """readers: of the server's own pages, for what its targets do not tell.
+
+        process: with the `process_*` families of this process, which is not the engine's own.
+        """
         self._clock = clock or Clock()
         self._targets = tuple(targets)
         self._watchers: tuple[Watcher, ...] = ()
         self._lock = threading.Lock()
         self._running = False
-        self._page = Page(lambda: self._targets, machine or Machine(), self._clock)
+        self.readers = tuple(readers)
+        self._page = Page(lambda: self._targets, machine or Machine(), self._clock, self.readers)
         self.registry = CollectorRegistry()
         self.registry.register(self._page)
+        self._further: tuple[Collector, ...] = ()
         if process:
             ProcessCollector(registry=self.registry)
 
@@ -67,6 +79,15 @@ class Exporter:
     def targets(self) -> tuple[Target, ...]:
         """Those of this moment, in the order in which they came."""
         return self._targets
+
+    def show(self, machine: Machine, further: Collection[Collector] = ()) -> None:
+        """Read this machine and these collectors from now on, in place of those before."""
+        self._page.machine = machine
+        for collector in self._further:
+            self.registry.unregister(collector)
+        self._further = tuple(further)
+        for collector in self._further:
+            self.registry.register(collector)
 
     def start(self) -> None:
         """Begin to fold, on one thread for each target; may be called once."""
@@ -77,14 +98,24 @@ class Exporter:
             for watcher in self._watchers:
                 watcher.start()
 
+    def end(self) -> None:
+        """Ask all threads to end, without waiting for them."""
+        for watcher in self._watchers:
+            watcher.end()
+        for target in self._targets:
+            target.end()
+
     def stop(self) -> None:
         """End the threads; pages can still be rendered."""
         for watcher in self._watchers:  # first: they add and remove targets
             watcher.stop()
         with self._lock:
             self._running = False
+            self.end()  # all at once, since each takes a moment
             for target in self._targets:
                 target.stop()
+        for reader in self.readers:
+            reader.close()
 
     @property
     def watching(self) -> bool:

@@ -73,9 +73,13 @@ class Folder:
         """Begin to look; may be called once."""
         self._thread.start()
 
+    def end(self) -> None:
+        """Ask the thread to end, without waiting for it."""
+        self._stopping.set()
+
     def stop(self) -> None:
         """End the thread; the exporter stops the targets."""
-        self._stopping.set()
+        self.end()
         if self._thread.is_alive():
             self._thread.join()
 

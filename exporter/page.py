@@ -15,9 +15,12 @@ from exporter.collect.families import Families
 from exporter.collect.gpu import collect_gpus, collect_nvml
 from exporter.collect.guard import Guard
 from exporter.collect.observation import build_version, collect_build
+from exporter.collect.parts import OF_CONTENT
+from exporter.collect.readings import Readings
 from exporter.gpu import DeviceSample
 from exporter.machine import Machine
 from exporter.processes import collect_processes
+from exporter.readings import PageReader
 from exporter.target import Shown, Target
 
 
@@ -25,13 +28,18 @@ class Page:
     """A collector for a prometheus_client registry."""
 
     def __init__(
-        self, targets: Callable[[], Sequence[Target]], machine: Machine, clock: Clock
+        self,
+        targets: Callable[[], Sequence[Target]],
+        machine: Machine,
+        clock: Clock,
+        readers: Sequence[PageReader] = (),
     ) -> None:
         """targets: returns those of the moment, which may come and go."""
         self._targets = targets
-        self._machine = machine
+        self._readings = Readings(readers, clock)
+        self.machine = machine
         self._clock = clock
-        self._guard = Guard(_groups_of(targets()))
+        self._guard = Guard(_groups_of(targets(), with_page=bool(readers)))
         self._families = Families({}, clock)
         self._build = build_version()
         self.scrape_seconds: float | None = None
@@ -39,7 +47,7 @@ class Page:
 
     def expect(self, target: Target) -> None:
         """Count errors of a target's parts as well, all at 0 from now on."""
-        self._guard.know(_groups_of([target]))
+        self._guard.know(_groups_of([target], with_page=False))
 
     def collect(self) -> Iterable[Family]:
         """Each engine's folds are held only while its own part is read."""
@@ -60,7 +68,14 @@ class Page:
             if shown.hello is not None and shown.worker is None:
                 seen.add(shown.labels)
             engines.append(shown)
-        yield from collect_processes(engines, self._guard, self._machine, now_ns)
+        if self._readings.readers:
+            told = {
+                shown.labels: shown.tellable
+                for shown in engines
+                if not shown.is_alike and shown.worker is None
+            }
+            yield from self._guard.read("page", lambda: self._readings.collect(told))
+        yield from collect_processes(engines, self._guard, self.machine, now_ns)
         yield from self._devices(engines, now_ns)
         yield from self._own()
 
@@ -70,14 +85,15 @@ class Page:
             [engine.activation_peaks for engine in shown],
         )
         devices: tuple[DeviceSample, ...] = ()
-        guard, families, gpu = self._guard, self._families, self._machine.gpu
+        guard, families, machine = self._guard, self._families, self.machine
+        gpu = machine.gpu
         if gpu is not None:
             reading = gpu.read()
             yield from guard.read("gpu", lambda: collect_nvml(families, reading))
             sample = reading.sample
             if sample is not None:
                 devices = sample.devices
-                if self._machine.only_reported:
+                if machine.only_reported:
                     devices = tuple(d for d in devices if d.identity.uuid in engines.devices)
                 yield from guard.read("gpu", lambda: collect_gpus(families, sample, devices))
                 pids = {engine.hello.pid for engine in shown if engine.hello is not None}
@@ -97,7 +113,10 @@ class Page:
         yield families.column("kvscope_collect_errors_total", self._guard.errors)
 
 
-def _groups_of(targets: Sequence[Target]) -> list[str]:
-    """Groups that the page can have: compatibility sets only where a target shows them."""
+def _groups_of(targets: Sequence[Target], *, with_page: bool) -> list[str]:
+    """Groups that the page can have: those of some servers only where it shows one of them."""
     shown = {group for target in targets for group in target.groups}
-    return [group for group in GROUPS if group not in COMPAT_SETS or group in shown]
+    absent = (COMPAT_SETS | OF_CONTENT) - shown
+    if not with_page:
+        absent |= {"page"}
+    return [group for group in GROUPS if group not in absent]

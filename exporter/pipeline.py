@@ -18,8 +18,8 @@ logger = logging.getLogger(__name__)
 
 COALESCE_SECONDS = 0.05
 """Pause after the first batch of a burst: the engine wakes our thread 20 times a second at most."""
-IDLE_SECONDS = 0.25
-"""Longest wait for a batch, and so the longest time that `stop` takes."""
+IDLE_SECONDS = 5.0
+"""Longest wait for a batch; `end` cuts it short."""
 CHUNK_BATCHES = 256
 """Batches that one listener takes before the next one sees them, and before the clock is read."""
 MAX_PENDING = 1 << 19
@@ -104,9 +104,14 @@ class Pipeline:
         self._thread = threading.Thread(target=self._run, name="kvscope-fold", daemon=True)
         self._thread.start()
 
+    def end(self) -> None:
+        """Ask the thread to end, without waiting for it."""
+        self._stopping.set()
+        self._source.wake()
+
     def stop(self) -> None:
         """Fold what is queued and end the thread; what was folded can still be read."""
-        self._stopping.set()
+        self.end()
         if self._thread is not None:
             self._thread.join()
         self.drain()

@@ -1,6 +1,5 @@
 """Fetches a page of metrics, parses it, and looks up values by the catalogue's names."""
 
-import time
 from dataclasses import dataclass
 
 import httpx
@@ -9,11 +8,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as text
 
 from exporter.catalogue import metric
+from exporter.fetch import MAX_BYTES, Fetcher, FetchError
 
 TIMEOUT_SECONDS = 5.0
-MAX_BYTES = 64 << 20
-"""A page of 600 series has 100 KB; a document much larger than that is not one."""
-_ACCEPT = "application/openmetrics-text;version=1.0.0;q=0.9,text/plain;version=0.0.4;q=0.5"
+PAGE_FORMATS = "application/openmetrics-text;version=1.0.0;q=0.9,text/plain;version=0.0.4;q=0.5"
 _OPENMETRICS = "application/openmetrics-text"
 
 
@@ -60,11 +58,14 @@ class ScrapedPage:
 
 def scrape(client: httpx.Client, url: str, timeout: float = TIMEOUT_SECONDS) -> ScrapedPage:
     """Fetch and parse a page within `timeout` seconds. Raises ScrapeError."""
+    fetcher = Fetcher(client, url, headers={"Accept": PAGE_FORMATS}, max_bytes=MAX_BYTES)
     try:
-        body, content_type = _fetch(client, url, time.monotonic() + timeout)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise NoAnswerError(url, error) from error
-    return parse_page(body, content_type, url)
+        document = fetcher.fetch(timeout)
+    except FetchError as error:
+        if not error.answered:
+            raise NoAnswerError(url, error) from error
+        raise ScrapeError(f"{url} {error}") from error
+    return parse_page(document.body, document.content_type, url)
 
 
 def parse_page(body: bytes, content_type: str, url: str) -> ScrapedPage:
@@ -73,20 +74,6 @@ def parse_page(body: bytes, content_type: str, url: str) -> ScrapedPage:
     parse = openmetrics if strict else text
     try:
         return ScrapedPage(tuple(parse(body.decode())), strict)
-    except ValueError as error:  # also what is not UTF-8
-        raise ScrapeError(f"{url} cannot be parsed: {error}") from error
-
-
-def _fetch(client: httpx.Client, url: str, deadline: float) -> tuple[bytes, str]:
-    """Limit the whole answer: httpx limits each read, and a slow server could go on forever."""
-    body = bytearray()
-    with client.stream("GET", url, headers={"Accept": _ACCEPT}) as answer:
-        if not answer.is_success:
-            raise ScrapeError(f"{url} answered {answer.status_code}")
-        for chunk in answer.iter_bytes():
-            body += chunk
-            if len(body) > MAX_BYTES:
-                raise ScrapeError(f"{url} has more than {MAX_BYTES >> 20} MiB: no page of metrics")
-            if time.monotonic() > deadline:
-                raise ScrapeError(f"{url} did not end in time")
-        return bytes(body), answer.headers.get("content-type", "")
+    except (ValueError, KeyError, IndexError, AttributeError, TypeError) as error:
+        # Not UTF-8, not a page, or one that the library's parser does not see through.
+        raise ScrapeError(f"{url} cannot be parsed: {error!r}") from error

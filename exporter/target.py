@@ -31,6 +31,8 @@ _FACTS = frozenset(row.family for row in CATALOGUE if row.events == ("Hello",))
 """Families of facts in the Hello, which do not depend on the state of the pool."""
 _OF_WORKERS = frozenset(fold.name for fold in (Introduction, DeviceMemory, Census))
 """Folds that answer what a worker tells; the others never see an event of their own there."""
+_FOLDED = frozenset(row.family for row in CATALOGUE if row.events)
+"""Families that come from events."""
 
 
 class Shown(NamedTuple):
@@ -40,6 +42,8 @@ class Shown(NamedTuple):
     maker: Families
     """Of families with this engine's labels."""
     hello: Hello | None
+    tellable: frozenset[str]
+    """Families that its events give, shown or not: another definition must not stand in for one."""
     is_alike: bool
     """Another engine on the page has the same labels: only the stream is shown."""
     memory_samples: Mapping[str | None, Sequence[TimedSample]]
@@ -80,7 +84,7 @@ class Target:
     ) -> None:
         self.source = source
         self._clock = clock
-        self._parts = parts_of(compat)
+        self._parts = parts_of(compat, source.kind)
         self._further = tuple(listeners)
         self.folds = Folds(())
         self.pipeline = Pipeline(source, self._listeners, clock)
@@ -111,6 +115,10 @@ class Target:
     def start(self) -> None:
         """Begin to read the source; may be called once."""
         self.pipeline.start()
+
+    def end(self) -> None:
+        """Ask the thread to end, without waiting for it."""
+        self.pipeline.end()
 
     def stop(self) -> None:
         """Fold what has arrived, and close the source; a page can still be read."""
@@ -143,6 +151,7 @@ class Target:
                 families=page,
                 maker=families,
                 hello=hello,
+                tellable=self._shown & _FOLDED if is_observed else frozenset(),
                 is_alike=is_alike,
                 memory_samples=memory.samples(),
                 activation_peaks=memory.activation_peaks.copy(),

@@ -58,6 +58,10 @@ class Subscription:
         self._ready.clear()
         return ready
 
+    def wake(self) -> None:
+        """Let a wait that is under way return."""
+        self._ready.set()
+
     def take(self) -> tuple[Batch, int] | None:
         """The oldest queued batch and how many were lost just before it; None: the queue is empty.
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 
 MAX_BLOCKS = 1 << 22
-"""Of one pool: 67 million tokens in blocks of 16; a ledger of that size takes 64 MiB when empty."""
+"""Of one pool: 67 million tokens in blocks of 16; a ledger of that size takes 96 MiB when empty."""
 MAX_EVENTS = 1 << 18
 """Of one batch: a step that ends 50,000 sequences."""
 MAX_LABEL = 512

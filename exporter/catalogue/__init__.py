@@ -2,6 +2,7 @@
 
 from difflib import get_close_matches
 
+from exporter.catalogue.configuration import CONFIGURATION
 from exporter.catalogue.content import CONTENT
 from exporter.catalogue.device_memory import DEVICE_MEMORY
 from exporter.catalogue.exhaustion import EXHAUSTION
@@ -9,11 +10,13 @@ from exporter.catalogue.gpu import GPU
 from exporter.catalogue.host import HOST
 from exporter.catalogue.metric import Metric
 from exporter.catalogue.observation import SELF
+from exporter.catalogue.page import PAGE
 from exporter.catalogue.pool import POOL
 from exporter.catalogue.preemption import PREEMPTION
 from exporter.catalogue.prefix import MISS_CAUSES, PREFIX
 from exporter.catalogue.requests import REQUESTS
 from exporter.catalogue.sizing import SIZING
+from exporter.catalogue.tiers import TIERS
 from exporter.catalogue.vllm import VLLM
 from exporter.catalogue.vllm_legacy import VLLM_LEGACY
 
@@ -33,13 +36,16 @@ CATALOGUE = (
     *CONTENT,
     *SIZING,
     *PREFIX,
+    *TIERS,
     *REQUESTS,
     *PREEMPTION,
     *EXHAUSTION,
+    *PAGE,
     *DEVICE_MEMORY,
     *GPU,
     *HOST,
     *SELF,
+    *CONFIGURATION,
     *VLLM,
     *VLLM_LEGACY,
 )
@@ -47,9 +53,11 @@ CATALOGUE = (
 GROUPS: dict[str, str] = {
     "pool": "Pool",
     "prefix": "Prefix cache",
+    "tiers": "Cache tiers",
     "requests": "Requests and steps",
     "preemption": "Preemption",
     "exhaustion": "Exhaustion",
+    "page": "Read from the server's page",
     "device_memory": "Device memory",
     "gpu": "GPU",
     "host": "Host",

@@ -1,15 +1,23 @@
 """The exporter's own health: how it reads each engine, and what its pages cost.
 
 Families about one engine's stream carry that engine's labels, so that they can be joined with it;
-until the engine's first Hello, `model_name` and `engine` are left out.
+until the engine's first Hello, and for a server's own page, which has several engines, `model_name`
+and `engine` are left out.
 """
 
 from typing import get_args
 
 from exporter.catalogue.metric import ENGINE, Kind, Labels, Metric
+from exporter.fetch import FETCH_ERROR_KINDS
 from exporter.sources.source import SourceKind
 from kvscope_events.events import EVENT_NAMES
 from kvscope_events.wire.errors import DECODE_ERROR_KINDS
+
+PAGE_ERROR_KINDS = (
+    *FETCH_ERROR_KINDS,
+    *("not_metrics", "unknown_server", "malformed", "contradictory", "engines", "bug"),
+)
+"""What can go wrong with a server's own page."""
 
 _STREAM: Labels = {**ENGINE, "source": get_args(SourceKind), "endpoint": None}
 
@@ -35,7 +43,10 @@ def _stream(
 
 
 SELF = (
-    _stream("source_up", "Whether the exporter runs and receives messages from the engine."),
+    _stream(
+        "source_up",
+        "Whether the exporter runs and receives messages from the engine, or can read the page.",
+    ),
     _stream(
         "source_state_known",
         "Whether the engine's state is known; 0 before the first snapshot and from lost batches to "
@@ -43,7 +54,8 @@ SELF = (
     ),
     _stream(
         "source_last_message_timestamp_seconds",
-        "Unix time of the last message from the engine; absent before the first.",
+        "Unix time of the last message from the engine, or of the page as last read; absent before "
+        "the first.",
         unit="seconds",
     ),
     _stream(
@@ -79,6 +91,15 @@ SELF = (
         kind="counter",
         unit="errors",
         labels={"kind": DECODE_ERROR_KINDS},
+    ),
+    _stream(
+        "page_errors_total",
+        "What kept a server's own page, or a part of it, from being read, by kind: none came, it "
+        "is of no server that is known (not_metrics, unknown_server), lines or series of it cannot "
+        "be used (malformed, contradictory), it has too many engines, or the exporter has a bug.",
+        kind="counter",
+        unit="errors",
+        labels={"kind": PAGE_ERROR_KINDS},
     ),
     _stream(
         "fold_seconds_total",

@@ -5,6 +5,7 @@ from collections.abc import Collection
 
 from exporter.cli.listen import url_of
 from exporter.cli.sightings import Sightings
+from exporter.configuration import ServerConfig
 from exporter.gpu import GpuPoller
 from exporter.sidecar import Sidecar
 from exporter.web.gpu import gpu_router
@@ -32,7 +33,8 @@ class Beside:
     ) -> None:
         """Raises OSError where the port is not available."""
         self.endpoint = endpoint
-        self._sidecar = Sidecar({name: [endpoint]}, compat=compat, gpu=poller)
+        server = ServerConfig(name=name, kind="vllm", events=(endpoint,))
+        self._sidecar = Sidecar([server], compat=compat, gpu=poller)
         app = sidecar_app(self._sidecar)
         if poller is not None:
             app.include_router(gpu_router(poller))

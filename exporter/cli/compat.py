@@ -10,14 +10,9 @@ from exporter.cli.output import fail
 DEFAULT_SETS = ",".join(sorted(DEFAULT_COMPAT))
 _KNOWN = ", ".join(sorted(COMPAT_SETS))
 
-Compat = Annotated[
-    str,
-    typer.Option(
-        metavar="SETS",
-        help=f"Other servers' metric names to serve as well, separated by commas: {_KNOWN}; "
-        "or none.",
-    ),
-]
+HELP = f"Other servers' metric names to serve as well, separated by commas: {_KNOWN}; or none."
+
+Compat = Annotated[str, typer.Option(metavar="SETS", help=HELP)]
 """The option, for every command that serves a page."""
 
 

@@ -1,58 +1,74 @@
 """`kvscope doctor`: one screen of what works here, what does not, and why."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
+from rich.console import Console, Group
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from exporter.cli.gpu_devices import GpuDevices, WatchedDevices
+from exporter.cli.output import fail
 from exporter.diagnosis.finding import Finding, Status
-from exporter.diagnosis.target import DEFAULT_URL, target_findings
 
 if TYPE_CHECKING:
+    from exporter.diagnosis.depth import Depths
     from exporter.diagnosis.gpus import GpuReport
 
+DEFAULT_TARGET = "http://127.0.0.1:8000"
 EXIT_PROBLEMS = 1
 _MARKS: dict[Status, tuple[str, str]] = {
     "ok": ("ok", "green"),
     "note": ("note", "yellow"),
     "problem": ("problem", "bold red"),
 }
+_STATES = {"yes": "green", "no": "yellow", "unknown": "yellow", "-": ""}
 
 
 def doctor(
-    url: Annotated[
+    target: Annotated[
         str | None,
         typer.Option(
-            help=f"Server whose /health and /metrics are checked. Default: {DEFAULT_URL}; nothing "
-            "there is no problem."
+            metavar="URL",
+            help="Base URL of a server: what it is, how deeply it can be watched, what is missing, "
+            f"and the change that adds most. Default: {DEFAULT_TARGET}; nothing there is no "
+            "problem.",
         ),
+    ] = None,
+    ca: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Authorities to trust for an https URL, in PEM."),
     ] = None,
     timeout: Annotated[
         float, typer.Option(min=0.1, help="Seconds to wait for the driver's first answer.")
     ] = 5.0,
     gpu_devices: WatchedDevices = GpuDevices.VISIBLE,
 ) -> None:
-    """Report what can be read on this machine, what cannot, and why.
+    """Report what can be read on this machine, and of a server; what cannot, and why.
 
     Exit status: 1 if there is a problem.
 
-    Example: kvscope doctor --url http://127.0.0.1:8000
+    Example: kvscope doctor --target http://127.0.0.1:8000
     """
     from exporter.diagnosis.gpus import gpu_findings, gpu_reports
     from exporter.diagnosis.host import host_findings
+    from exporter.diagnosis.target import target_report
     from exporter.gpu import GpuPoller
+    from exporter.readings import Tls
 
+    asked_for = target is not None
+    tls = None if ca is None else Tls(ca=str(ca))
     poller = GpuPoller(environment=gpu_devices.environment())
     poller.start()
-    findings = [
-        *gpu_findings(poller, timeout),
-        *host_findings(),
-        *target_findings(url or DEFAULT_URL, asked_for=url is not None),
-    ]
+    try:
+        server = target_report(target or DEFAULT_TARGET, asked_for=asked_for, tls=tls)
+    except OSError as error:  # ssl.SSLError is one
+        poller.stop()
+        raise fail(f"--ca {ca}: {error.strerror or error}") from None
+    findings = [*gpu_findings(poller, timeout), *host_findings(), *server.findings]
     sample = poller.read().sample
     reports = [] if sample is None else list(gpu_reports(sample, poller.refused))
     poller.stop()
@@ -60,6 +76,8 @@ def doctor(
     console.print(_findings_table(findings))
     if reports:
         console.print(_gpu_table(reports))
+    if server.depths is not None:
+        console.print(_depths(server.depths))
     problems = sum(finding.status == "problem" for finding in findings)
     if problems:
         console.print(f"{problems} problem(s)", style="bold red")
@@ -87,3 +105,26 @@ def _gpu_table(reports: Sequence["GpuReport"]) -> Table:
             Text(", ".join(report.refused) or "-"),
         )
     return table
+
+
+def _depths(found: "Depths") -> Group:
+    """What can be had of the server now, what cannot, and what would change that."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name, step in (
+        ("observer", found.observer),
+        ("KV events", found.events),
+        ("page", found.page),
+    ):
+        table.add_row(Text(name), Text(step.state, _STATES[step.state]), Text(step.text))
+    parts: list[Table | Text | Padding] = [
+        Text("\nHow deeply it can be watched now", "bold"),
+        Padding(table, (0, 0, 0, 2)),
+    ]
+    if found.lost:
+        parts.append(Text("\nNot known at this depth", "bold"))
+        parts += [Padding(Text(f"- {text}"), (0, 0, 0, 2)) for text in found.lost]
+    if found.change:
+        parts += [Text("\nWhat would add most", "bold"), Padding(Text(found.change), (0, 0, 0, 2))]
+        # On a line of its own and never broken, so that it can be copied.
+        parts.append(Text(f"  {found.command}", "bold", no_wrap=True, overflow="ignore"))
+    return Group(*parts, Text(""))

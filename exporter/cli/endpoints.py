@@ -1,69 +1,96 @@
-"""`--events [NAME=]ENDPOINT`: which servers a sidecar watches, and where their engines publish."""
+"""`--events [NAME=]ENDPOINT` and `--url [NAME=]URL`: which servers a sidecar watches."""
 
 import re
 from collections.abc import Iterable
 
-_NAMED = re.compile(r"(?P<name>[^=/]*)=(?P<endpoint>[a-z]+://.*)", re.DOTALL)
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*")
-_FORM = "expected NAME=ENDPOINT or ENDPOINT, such as llama=tcp://127.0.0.1:5557"
+import msgspec
+
+from exporter.configuration import ConfigurationError, ServerConfig, SidecarConfig
+from exporter.configuration.check import check
+from exporter.configuration.check_server import NAME, NAME_RULE
+from exporter.configuration.places import FOLDER
+
+_NAMED = re.compile(r"(?P<name>[^=/]*)=(?P<place>[a-z]+://.*)", re.DOTALL)
+_EVENTS = "--events", "ENDPOINT", "llama=tcp://127.0.0.1:5557"
+_URL = "--url", "URL", "llama=http://127.0.0.1:8000"
 
 
-def servers_of(options: Iterable[str]) -> dict[str, list[str]]:
-    """Endpoints by server, in the order given; engines of one server have the same NAME.
+def servers_of(events: Iterable[str], urls: Iterable[str] = ()) -> list[ServerConfig]:
+    """Servers in the order given; what has the same NAME belongs to one server.
 
     Raises ValueError, which names the option.
     """
-    servers: dict[str, list[str]] = {}
+    servers: dict[str, ServerConfig] = {}
     derived: dict[str, str] = {}
-    seen: set[str] = set()
-    for option in options:
-        name, endpoint = _split(option)
-        if endpoint in seen:
-            raise ValueError(f"--events {option}: {endpoint} is given twice")
-        seen.add(endpoint)
+    paths: dict[str, str] = {}
+    given = [(_EVENTS, text) for text in events] + [(_URL, text) for text in urls]
+    for form, text in given:
+        option = form[0]
+        name, place = _split(form, text)
         if name is None:
-            name = _derive(endpoint)
+            name = _derive(form, place)
             if name in servers:
-                first = servers[name][0]
+                first = [*servers[name].events, servers[name].url][0]
                 raise ValueError(
-                    f"--events {option}: {first} is called {name!r} as well; write "
-                    f"NAME={endpoint}, with the same NAME for engines of one server"
+                    f"{option} {text}: {first} is called {name!r} as well; write "
+                    f"NAME={place}, with the same NAME for what belongs to one server"
                 )
-            derived[name] = endpoint
+            derived[name] = place
         elif name in derived:
             raise ValueError(
-                f"--events {option}: {derived[name]} is called {name!r} without being named; "
-                f"write {name}={derived[name]} if both are engines of one server"
+                f"{option} {text}: {derived[name]} is called {name!r} without being named; "
+                f"write {name}={derived[name]} if both belong to one server"
             )
-        servers.setdefault(name, []).append(endpoint)
+        server = servers.setdefault(name, ServerConfig(name=name))
+        number = list(servers).index(name)
+        if option == "--url":
+            if server.url is not None:
+                raise ValueError(f"--url {text}: {name} has a URL already, {server.url}")
+            paths[f"servers[{number}].url"] = f"--url {text}"
+            servers[name] = msgspec.structs.replace(server, url=place)
+        else:
+            paths[f"servers[{number}].events[{len(server.events)}]"] = f"--events {text}"
+            servers[name] = msgspec.structs.replace(server, events=(*server.events, place))
     if not servers:
-        raise ValueError(f"--events is missing: {_FORM}")
-    return servers
+        raise ValueError("name a server to watch: --events ENDPOINT, --url URL or --config FILE")
+    _check(servers, paths)
+    return list(servers.values())
 
 
-def _split(option: str) -> tuple[str | None, str]:
-    named = _NAMED.fullmatch(option)
+def _check(servers: dict[str, ServerConfig], paths: dict[str, str]) -> None:
+    """As a configuration file is checked, but with the options in place of its paths."""
+    try:
+        check(SidecarConfig(servers=tuple(servers.values())))
+    except ConfigurationError as error:
+        text = str(error).removeprefix(f"{error.path}: ")
+        for path, option in paths.items():
+            text = text.replace(path, option)
+        raise ValueError(f"{paths.get(error.path, error.path)}: {text}") from None
+
+
+def _split(form: tuple[str, str, str], text: str) -> tuple[str | None, str]:
+    option, place, example = form
+    named = _NAMED.fullmatch(text)
     if named is None:
-        if "://" not in option:
-            raise ValueError(f"--events {option!r}: no endpoint in it; {_FORM}")
-        return None, option
+        if "://" not in text:
+            raise ValueError(
+                f"{option} {text!r}: expected NAME={place} or {place}, such as {example}"
+            )
+        return None, text
     name = named["name"]
-    if _NAME.fullmatch(name) is None:
-        raise ValueError(
-            f"--events {option!r}: the name {name!r} may have letters, digits and . _ : - only, "
-            "and begins with a letter or digit"
-        )
-    return name, named["endpoint"]
+    if NAME.fullmatch(name) is None:
+        raise ValueError(f"{option} {text!r}: {name!r} is no name; {NAME_RULE}")
+    return name, named["place"]
 
 
-def _derive(endpoint: str) -> str:
-    """ipc:///run/kvscope/serve-8000.sock → serve-8000; tcp://127.0.0.1:5557 → 127.0.0.1:5557.
-
-    The name of a folder's sockets is that of the folder: ipc:///run/kvscope/vllm/* → vllm.
-    """
-    transport, _, rest = endpoint.partition("://")
-    if transport == "ipc":
-        rest = rest.removesuffix("/*").rpartition("/")[2].removesuffix(".sock")
-    if _NAME.fullmatch(rest) is None:
-        raise ValueError(f"--events {endpoint!r}: no name can be read from it: write NAME=ENDPOINT")
+def _derive(form: tuple[str, str, str], place: str) -> str:
+    """ipc:///run/kvscope/serve-8000.sock → serve-8000; tcp://127.0.0.1:5557 → 127.0.0.1:5557."""
+    transport, _, rest = place.partition("://")
+    if transport in ("ipc", "file"):
+        rest = rest.removesuffix(FOLDER).rpartition("/")[2].removesuffix(".sock")
+    elif transport in ("http", "https"):
+        rest = rest.partition("/")[0]
+    if NAME.fullmatch(rest) is None:
+        option, kind, _ = form
+        raise ValueError(f"{option} {place!r}: no name can be read from it: write NAME={kind}")
     return rest

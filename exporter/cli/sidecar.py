@@ -1,18 +1,21 @@
-"""`kvscope sidecar`: folds the events of engines in other processes; runs without torch."""
+"""`kvscope sidecar`: watches servers in other processes; runs without torch."""
 
 import logging
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from exporter.cli.compat import DEFAULT_SETS, Compat, parse_compat
+from exporter.cli.compat import DEFAULT_SETS
+from exporter.cli.compat import HELP as COMPAT_HELP
 from exporter.cli.configuration import ListenConfig
-from exporter.cli.endpoints import servers_of
 from exporter.cli.gpu_devices import Gpu, GpuDevices, WatchedDevices, polling
 from exporter.cli.output import configure_logging, fail
-from exporter.cli.server_options import Host, Port
+from exporter.cli.watch_list import WatchList
 
 if TYPE_CHECKING:
+    from exporter.configuration import SidecarConfig
     from exporter.gpu import GpuPoller
 
 DEFAULT_PORT = 8010
@@ -29,12 +32,43 @@ def sidecar(
             metavar="[NAME=]ENDPOINT",
             help="Where an engine publishes its events: ipc:///DIRECTORY/NAME.sock, "
             "tcp://127.0.0.1:PORT, or ipc:///DIRECTORY/* for every socket that is or comes there "
-            "(quote it). Repeat it for further engines; engines of one server have "
+            "(quote it). Repeat it for further engines; what belongs to one server has "
             "the same NAME. Default NAME: the socket's file name, or host and port.",
         ),
     ] = None,
-    host: Host = _LISTEN.host,
-    port: Port = DEFAULT_PORT,
+    url: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]URL",
+            help="A server whose own page of metrics is read, translated into kvscope's names: "
+            "http://HOST:PORT of vLLM, SGLang, TGI and others. May be repeated.",
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The servers, and how to reach each of them, in YAML; read again on SIGHUP. In "
+            "place of --events and --url.",
+        ),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only check the configuration: exit status 0 or 2.")
+    ] = False,
+    host: Annotated[
+        str | None,
+        typer.Option(metavar="HOST", help="Address to listen on.", show_default=_LISTEN.host),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT",
+            min=0,
+            max=65535,
+            help="Port to listen on; 0: any free one.",
+            show_default=str(DEFAULT_PORT),
+        ),
+    ] = None,
     address: Annotated[
         str | None,
         typer.Option(
@@ -42,62 +76,88 @@ def sidecar(
             help="Address of this sidecar in /targets. Default: the one Prometheus used.",
         ),
     ] = None,
-    compat: Compat = DEFAULT_SETS,
+    compat: Annotated[
+        str | None, typer.Option(metavar="SETS", help=COMPAT_HELP, show_default=DEFAULT_SETS)
+    ] = None,
     gpu: Gpu = True,
     gpu_devices: WatchedDevices = GpuDevices.VISIBLE,
 ) -> None:
-    """Serve metrics of engines that run in other processes.
-
-    The engines publish their events: kvscope serve --event-endpoint ENDPOINT.
+    """Serve metrics of servers that run in other processes.
 
     /scrape?target=NAME is the page of one server, /targets the list of servers for Prometheus'
     http_sd_configs. /metrics is the page of the only server, or the sidecar's own state where
     there are several.
 
     Example: kvscope sidecar --events llama=tcp://127.0.0.1:5557 --port 8010
+
+    Example: kvscope sidecar --config /etc/kvscope/sidecar.yaml
     """
     configure_logging()
-    sets = parse_compat(compat)
-    try:
-        servers = servers_of(events or ())
-    except ValueError as error:
-        raise fail(error) from None
+    given = WatchList(config, tuple(events or ()), tuple(url or ()), compat)
+    wanted = given.read()
+    if check:
+        typer.echo(f"{config or 'options'}: {len(wanted.servers)} server(s), nothing wrong")
+        raise typer.Exit
+    listen = wanted.listen
+    where = _Where(
+        host=host or listen.host or _LISTEN.host,
+        port=next((p for p in (port, listen.port) if p is not None), DEFAULT_PORT),
+        address=address or listen.address,
+    )
     with polling(gpu, gpu_devices) as poller:
-        _run(servers, sets, poller, host, port, address)
+        _run(given, wanted, where, poller)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Where:
+    host: str
+    port: int
+    address: str | None
 
 
 def _run(
-    servers: dict[str, list[str]],
-    compat: frozenset[str],
-    poller: "GpuPoller | None",
-    host: str,
-    port: int,
-    address: str | None,
+    given: WatchList, wanted: "SidecarConfig", where: _Where, poller: "GpuPoller | None"
 ) -> None:
     """Serve until a signal. Raises typer.Exit(2)."""
     from exporter.cli.listen import listening, url_of
+    from exporter.cli.reloading import hangups, reloading
     from exporter.cli.run import AppServer
     from exporter.cli.signals import signals_end
+    from exporter.clock import Clock
+    from exporter.configuration import ConfigurationError
+    from exporter.reloads import Reloads
     from exporter.sidecar import Sidecar
+    from exporter.web.address import is_address
     from exporter.web.gpu import gpu_router
-    from exporter.web.sidecar_app import is_address, sidecar_app
+    from exporter.web.sidecar_app import sidecar_app
     from kvscope_events.wire.errors import EndpointError
 
-    if address is not None and not is_address(address):
-        raise fail(f"--address {address!r}: expected HOST:PORT")
-    with signals_end() as ending, listening(host, port) as listener:
+    if where.address is not None and not is_address(where.address):
+        raise fail(f"--address {where.address!r}: expected HOST:PORT")
+    reloads = Reloads(Clock())
+    sets = given.sets(wanted)
+    from_file = given.file is not None
+    with (
+        signals_end() as ending,
+        hangups(wanted=from_file) as hangup,
+        listening(where.host, where.port) as listener,
+    ):
         try:
-            watched = Sidecar(servers, compat=compat, gpu=poller)
-        except EndpointError as error:
-            raise fail(f"--events: {error}") from None
-        app = sidecar_app(watched, address)
+            watched = Sidecar(
+                wanted.servers, compat=sets, gpu=poller, further=[reloads] if from_file else []
+            )
+        except (EndpointError, ConfigurationError) as error:
+            raise fail(error) from None
+
+        app = sidecar_app(watched, where.address)
         if poller is not None:
             app.include_router(gpu_router(poller))
-        url = url_of(host, listener.getsockname()[1])
+        url = url_of(where.host, listener.getsockname()[1])
         watched.start()
-        logger.info("watching %s; targets: %s/targets", ", ".join(servers), url)
+        logger.info("watching %s; targets: %s/targets", ", ".join(watched.names()), url)
         try:
-            AppServer(app).run_until_end(listener, ending)
+            with reloading(hangup, lambda: given.reload(watched, reloads, wanted)):
+                AppServer(app).run_until_end(listener, ending)
         finally:
             watched.stop()
     logger.info("stopped")

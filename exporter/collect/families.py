@@ -1,6 +1,6 @@
 """Turns rows of the catalogue and values into families; label sets are built once and kept."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from prometheus_client.core import Metric as Family
 from prometheus_client.samples import Exemplar, Sample
@@ -88,6 +88,20 @@ class Families:
         samples.append(Sample(f"{row.name}_sum", labels, histogram.total))
         return family
 
+    def observed(self, name: str, counts: Iterable[tuple[float, float]], total: float) -> Family:
+        """A histogram with the bounds of whoever observed it; counts: cumulative, by bound."""
+        row = metric(name)
+        family = _empty(row)
+        observations = 0.0
+        for bound, observations in counts:
+            text = floatToGoString(bound)  # type: ignore[no-untyped-call]
+            labels = {**self._constants_of(row), "le": text}
+            family.samples.append(Sample(f"{row.name}_bucket", labels, observations))
+        labels = self._labels_of(row, ())
+        family.samples.append(Sample(f"{row.name}_count", labels, observations))
+        family.samples.append(Sample(f"{row.name}_sum", labels, total))
+        return family
+
     def _constants_of(self, row: Metric) -> dict[str, str]:
         return {k: v for k, v in self._constants.items() if v and k in row.labels}
 
@@ -101,7 +115,7 @@ class Families:
                 others = (label for label in row.labels if label not in self._constants)
                 for label, value in zip(others, key, strict=True):
                     closed = row.labels[label]
-                    known = closed is None or value in closed
+                    known = closed is None or not value or value in closed
                     assert known, f"{row.name}: {label}={value!r} is not declared"
                     if value:
                         labels[label] = value

@@ -18,6 +18,7 @@ from exporter.collect.requests import (
     collect_steps,
 )
 from exporter.collect.sizing import collect_sizing
+from exporter.collect.tiers import collect_tiers
 from exporter.collect.vllm import (
     collect_vllm,
     collect_vllm_latency,
@@ -45,6 +46,8 @@ from exporter.fold import (
     Vllm,
 )
 from exporter.fold.content import Content
+from exporter.fold.tiers import Tiers
+from exporter.sources.source import SourceKind
 
 PARTS: tuple[Part[Any], ...] = (
     Part("requests", Introduction, collect_ready),
@@ -53,6 +56,7 @@ PARTS: tuple[Part[Any], ...] = (
     Part("pool", Churn, collect_churn),
     Part("pool", Content, collect_content),
     Part("prefix", Cache, collect_prefix),
+    Part("tiers", Tiers, collect_tiers),
     Part("requests", Requests, collect_requests),
     Part("requests", Latency, collect_latency),
     Part("requests", Steps, collect_steps),
@@ -71,6 +75,13 @@ PARTS: tuple[Part[Any], ...] = (
 )
 
 
-def parts_of(compat: Collection[str]) -> tuple[Part[Any], ...]:
+OF_CONTENT = frozenset({"tiers"})
+"""Groups of the parts that are read from a stream of content, which feeds no others."""
+
+
+def parts_of(compat: Collection[str], kind: SourceKind) -> tuple[Part[Any], ...]:
     """The parts with kvscope's own names, and those of the compatibility sets asked for."""
-    return tuple(part for part in PARTS if part.group not in COMPAT_SETS or part.group in compat)
+    if kind == "kv_events":
+        return tuple(part for part in PARTS if part.group in OF_CONTENT)
+    wanted = {part.group for part in PARTS} - COMPAT_SETS - OF_CONTENT | set(compat)
+    return tuple(part for part in PARTS if part.group in wanted)

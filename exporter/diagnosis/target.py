@@ -1,50 +1,80 @@
-"""Checks of a server: whether it answers, and whether its page of metrics is valid."""
+"""Checks of a server: whether it answers, what it is, its page, how deeply it can be watched."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
-import httpx
-
+from exporter.diagnosis.depth import Depths, depths
 from exporter.diagnosis.finding import Finding, Status
-from exporter.scrape import TIMEOUT_SECONDS, NoAnswerError, ScrapeError, scrape
+from exporter.diagnosis.identity import READ_SECONDS, Asker, Identity, identify
+from exporter.diagnosis.observers import Observer, observers
+from exporter.readings import Tls
+from exporter.scrape import ScrapeError, parse_page
+from kvscope_events.vocabulary import ServerKind
 
 DEFAULT_URL = "http://127.0.0.1:8000"
+_HEALTH: frozenset[ServerKind] = frozenset({"kvscope", "vllm", "tgi", "llama.cpp", "tensorrt-llm"})
+"""Servers whose /health may be asked; an idle SGLang generates a token for each question."""
 
 
-def target_findings(url: str, *, asked_for: bool) -> Iterator[Finding]:
-    """asked_for: the user named this server, so its silence is a problem and not only a note."""
-    base = url.rstrip("/")
-    with httpx.Client(timeout=TIMEOUT_SECONDS) as client:
-        try:
-            yield _health(client, base)
-            yield _exposition(client, base)
-        except NoAnswerError as error:
-            status: Status = "problem" if asked_for else "note"
-            hint = "" if asked_for else "; --url names another server"
-            yield Finding("server", status, f"{error}{hint}")
+@dataclass(frozen=True, slots=True)
+class TargetReport:
+    findings: list[Finding]
+    server: Identity
+    depths: Depths | None
+    """None: it is no server that is known here."""
 
 
-def _health(client: httpx.Client, base: str) -> Finding:
-    try:
-        answer = client.get(f"{base}/health")
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise NoAnswerError(base, error) from error
-    if answer.status_code == httpx.codes.NOT_FOUND:
-        return Finding("server", "note", f"{base} has no /health")
-    if answer.is_success:
-        return Finding("server", "ok", f"{base} is healthy")
+def target_report(
+    url: str,
+    *,
+    asked_for: bool,
+    tls: Tls | None = None,
+    look_for: Callable[[], Iterable[Observer]] = observers,
+) -> TargetReport:
+    """asked_for: the user named this server, so its silence is a problem and not only a note.
+
+    Raises OSError for a file of `tls`.
+    """
+    with Asker(url, tls, READ_SECONDS) as asker:
+        server = identify(asker)
+        if not server.answers:
+            return TargetReport([_silence(server, asked_for)], server, None)
+        findings = [_what(server, asked_for), *_page(server)]
+        if server.kind is None:
+            return TargetReport(findings, server, None)
+        if server.kind in _HEALTH and (problem := asker.status("/health")):
+            findings.append(Finding("health", "problem", f"/health {problem}"))
+        return TargetReport(findings, server, depths(asker, server, list(look_for())))
+
+
+def _silence(server: Identity, asked_for: bool) -> Finding:
+    status: Status = "problem" if asked_for else "note"
+    hint = "" if asked_for else "; --target names another server"
+    if server.error == "tls":
+        text = f"{server.url} is not who it should be: {server.page_problem}"
+        return Finding("server", status, f"{text}; --ca FILE names its authority")
+    if server.error == "timeout":
+        return Finding("server", status, f"{server.url} did not answer in time{hint}")
     return Finding(
-        "server", "problem", f"{base}/health answered {answer.status_code}: {answer.text[:200]}"
+        "server", status, f"nothing answers at {server.url}: {server.page_problem}{hint}"
     )
 
 
-def _exposition(client: httpx.Client, base: str) -> Finding:
+def _what(server: Identity, asked_for: bool) -> Finding:
+    if server.kind is None:
+        text = f"{server.url} answers, but is no server that kvscope knows"
+        return Finding("server", "problem" if asked_for else "note", text)
+    text = " ".join(part for part in (server.kind, server.version) if part)
+    models = f", serving {', '.join(server.models)}" if server.models else ""
+    return Finding("server", "ok", f"{text} at {server.url}{models}")
+
+
+def _page(server: Identity) -> list[Finding]:
+    if server.page is None:
+        return [Finding("page", "problem", f"{server.page_path} {server.page_problem}")]
     try:
-        page = scrape(client, f"{base}/metrics")
-    except NoAnswerError:
-        raise
+        page = parse_page(server.page.encode(), server.page_format, server.page_path)
     except ScrapeError as error:
-        return Finding("exposition", "problem", str(error))
+        return [Finding("page", "problem", str(error))]
     name = "OpenMetrics" if page.is_openmetrics else "text format"
-    ours = any(family.name.startswith("kvscope_") for family in page.families)
-    whose = "" if ours else ", none of them from kvscope"
-    return Finding("exposition", "ok", f"valid {name}, {page.num_series} series{whose}")
+    return [Finding("page", "ok", f"{server.page_path}: valid {name}, {page.num_series} series")]

@@ -4,6 +4,8 @@ Equal to the pool's own state after every batch, or `known` is False. An event t
 state is counted, applied as far as it makes sense, and stays visible until the next snapshot.
 """
 
+from array import array
+
 from exporter.fold.fold import Fold
 from kvscope_events.events import (
     BlockHash,
@@ -57,15 +59,15 @@ class Ledger(Fold):
         self._difference = 0
         self._ref_counts: list[int] = []
         self._hashes: list[BlockHash | None] = []
-        self._lru: dict[int, None] = {}  # in order of insertion: the oldest first
-
-    @property
-    def num_cached(self) -> int:
-        return len(self._lru)
+        # Where a cached block stands in the LRU: greater than all before it; 0: it is not cached.
+        # A tenth of the memory of a dict in that order, and as fast.
+        self._places = array("q")
+        self._last_place = 0
+        self.num_cached = 0
 
     @property
     def num_free(self) -> int:
-        return self.num_usable - self.num_active - len(self._lru)
+        return self.num_usable - self.num_active - self.num_cached
 
     @property
     def num_usable(self) -> int:
@@ -88,7 +90,7 @@ class Ledger(Fold):
 
     @property
     def resident_ratio(self) -> float:
-        return (self.num_active + len(self._lru)) / self.num_usable
+        return (self.num_active + self.num_cached) / self.num_usable
 
     @property
     def imbalance(self) -> int:
@@ -104,7 +106,7 @@ class Ledger(Fold):
             self.reserved,
             self._ref_counts.copy(),
             self._hashes.copy(),
-            list(self._lru),
+            self._lru(),
             self.memory_terms.copy(),
             self.groups.copy(),
         )
@@ -117,8 +119,10 @@ class Ledger(Fold):
         assert self.num_shared == sum(1 for count in counts if count > 1)
         assert self._references == sum(counts)
         assert all(count >= 0 for count in counts)
-        assert not any(counts[block] for block in self._lru), "a cached block is referenced"
-        assert all(self._hashes[block] is not None for block in self._lru), "cached, no content"
+        lru = self._lru()
+        assert self.num_cached == len(lru)
+        assert not any(counts[block] for block in lru), "a cached block is referenced"
+        assert all(self._hashes[block] is not None for block in lru), "cached, no content"
 
     def on_gap(self) -> None:
         self.known = False
@@ -159,7 +163,11 @@ class Ledger(Fold):
         self.groups = event.groups
         self._ref_counts = ref_counts
         self._hashes = hashes
-        self._lru = dict.fromkeys(lru)
+        self._places = array("q", bytes(8 * len(ref_counts)))
+        self._last_place = self.num_cached = 0
+        for block in lru:
+            if block < len(ref_counts):
+                self._append(block)
         self.num_active = sum(1 for count in ref_counts if count)
         self.num_shared = sum(1 for count in ref_counts if count > 1)
         self._references = sum(ref_counts)
@@ -179,7 +187,7 @@ class Ledger(Fold):
             if hashes[block] is not None:
                 self.violations += 1  # cached, and never evicted
                 hashes[block] = None
-                self._lru.pop(block, None)
+                self._remove(block)
             ref_counts[block] = 1
             taken += 1
         self.num_active += taken
@@ -188,12 +196,13 @@ class Ledger(Fold):
     def _shared(self, event: BlocksShared) -> None:
         if not self.known:
             return
-        ref_counts, lru = self._ref_counts, self._lru
+        ref_counts, places = self._ref_counts, self._places
         for block in self._existing(event.blocks):
             count = ref_counts[block]
             if not count:
-                if block in lru:
-                    del lru[block]
+                if places[block]:
+                    places[block] = 0
+                    self.num_cached -= 1
                 else:
                     self.violations += 1  # a free block holds nothing to share
                 self.num_active += 1
@@ -220,21 +229,26 @@ class Ledger(Fold):
     def _evicted(self, event: BlocksEvicted) -> None:
         if not self.known:
             return
-        hashes, lru = self._hashes, self._lru
+        hashes, places = self._hashes, self._places
         self._existing(event.blocks)
+        gone = 0
         for block, block_hash in zip(event.blocks, event.hashes, strict=False):
-            if block not in lru:
-                self.violations += self.reserved <= block < self.num_blocks
+            if not self.reserved <= block < self.num_blocks:
+                continue
+            if not places[block]:
+                self.violations += 1
                 continue
             if hashes[block] != block_hash:
                 self.violations += 1
-            del lru[block]
+            places[block] = 0
+            gone += 1
             hashes[block] = None
+        self.num_cached -= gone
 
     def _dropped(self, event: ContentDropped) -> None:
         if not self.known:
             return
-        hashes, lru = self._hashes, self._lru
+        hashes = self._hashes
         self._existing(event.blocks)
         for block, block_hash in zip(event.blocks, event.hashes, strict=False):
             if not self.reserved <= block < self.num_blocks:
@@ -242,22 +256,23 @@ class Ledger(Fold):
             if hashes[block] != block_hash:
                 self.violations += 1
             hashes[block] = None
-            lru.pop(block, None)  # without references and content it is free
+            self._remove(block)  # without references and content it is free
 
     def _released(self, event: BlocksReleased) -> None:
         if not self.known:
             return
-        ref_counts, hashes, lru = self._ref_counts, self._hashes, self._lru
+        ref_counts, hashes, places = self._ref_counts, self._hashes, self._places
         ended = 0
         for block in self._existing(event.cached):
             if ref_counts[block] == 1 and hashes[block] is not None:  # as it should be
                 ref_counts[block] = 0
-                lru[block] = None
+                self._last_place = places[block] = self._last_place + 1
+                self.num_cached += 1
                 ended += 1
                 continue
             left = self._drop_reference(block)
             if left == 0 and hashes[block] is not None:
-                lru[block] = None
+                self._append(block)
             elif left >= 0:
                 self.violations += 1  # still referenced, or nothing in it to find
         for block in self._existing(event.free):
@@ -276,7 +291,22 @@ class Ledger(Fold):
             if self._drop_reference(block) == 0:
                 self.violations += 1  # that was the last reference
                 if hashes[block] is not None:
-                    lru[block] = None
+                    self._append(block)
+
+    def _lru(self) -> list[int]:
+        """Cached blocks, the oldest first."""
+        places = self._places
+        return sorted((b for b, place in enumerate(places) if place), key=places.__getitem__)
+
+    def _append(self, block: int) -> None:
+        """Make it the newest of the cached blocks."""
+        self.num_cached += not self._places[block]
+        self._last_place = self._places[block] = self._last_place + 1
+
+    def _remove(self, block: int) -> None:
+        """It is cached no longer, if it was."""
+        self.num_cached -= self._places[block] != 0
+        self._places[block] = 0
 
     def _drop_reference(self, block: int) -> int:
         """Drop one; returns the references left, or -1 for a contradiction: there was none."""
@@ -300,7 +330,7 @@ class Ledger(Fold):
             self._unfilled_slots = active * self.block_size - event.slots_filled
         difference = (
             abs(active - self.num_active)
-            + abs(event.cached_blocks - len(self._lru))
+            + abs(event.cached_blocks - self.num_cached)
             + abs(event.free_blocks - self.num_free)
         )
         # A block in the wrong state is missing from one count and too many in another.

@@ -5,11 +5,13 @@ from typing import Literal
 
 from kvscope_events.events import EVENT_NAMES
 
-Depth = Literal["observer"]
-"""How deeply a server is attached; see docs/servers.md."""
+Depth = Literal["observer", "events"]
+"""How deeply a server is attached; see docs/servers.md. At depth "page" it tells no events."""
 
 CONTENT_EVENTS = frozenset({"NamesStored", "NamesRemoved", "NamesCleared"})
 """Events of a content stream, which names what is cached and knows no blocks."""
+KV_EVENTS_TELLS = CONTENT_EVENTS
+"""What a server tells that publishes KV events; the Hello is ours and states none of its facts."""
 ENGINE_TELLS = (
     frozenset(EVENT_NAMES)
     - CONTENT_EVENTS
@@ -17,6 +19,9 @@ ENGINE_TELLS = (
 )
 """Our own engine never stops observing itself, never drops a referenced block's content, and knows
 its start-up figures when it creates the pool."""
+VLLM_TELLS = frozenset(EVENT_NAMES) - CONTENT_EVENTS - {"DeviceOutOfMemory", "RequestRejected"}
+"""What the observer in vLLM tells: the scheduler's process, and for memory its workers. The front
+end refuses requests, in another process; an engine that runs out of device memory dies of it."""
 LOOKUP_EVENTS = frozenset({"PrefixLookup"})
 """Events that need a prefix cache. Without one it is still known that no block is ever cached."""
 
@@ -61,5 +66,36 @@ ATTACHMENTS = (
         how="`kvscope sidecar --events NAME=file:///PATH`",
         tells=ENGINE_TELLS,
         machine="absent",
+    ),
+    Attachment(
+        server="vLLM",
+        depth="observer",
+        how="`kvscope run -- vllm serve MODEL …`",
+        tells=VLLM_TELLS,
+        machine="on the same host",
+    ),
+    Attachment(
+        server="vLLM",
+        depth="events",
+        how='`vllm serve MODEL --kv-events-config \'{"enable_kv_cache_events": true, "endpoint": '
+        '"tcp://*:5557", "replay_endpoint": "tcp://*:5657"}\'`, and the endpoints under '
+        "`kv_events` in the sidecar's file",
+        tells=KV_EVENTS_TELLS,
+        machine="on the same host",
+    ),
+    Attachment(
+        server="SGLang",
+        depth="events",
+        how='`--kv-events-config \'{"publisher": "zmq", "endpoint": "tcp://*:5557", '
+        '"replay_endpoint": "tcp://*:5657"}\'`, and the endpoints under `kv_events`',
+        tells=KV_EVENTS_TELLS,
+        machine="on the same host",
+    ),
+    Attachment(
+        server="Dynamo",
+        depth="events",
+        how="the endpoints of its workers' engines under `kv_events`",
+        tells=KV_EVENTS_TELLS,
+        machine="on the same host",
     ),
 )

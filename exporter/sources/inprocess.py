@@ -35,6 +35,9 @@ class InProcessSource:
     def wait(self, timeout: float) -> bool:
         return self._subscription.wait(timeout)
 
+    def wake(self) -> None:
+        self._subscription.wake()
+
     def take(self) -> tuple[Batch, int] | None:
         taken = self._subscription.take()
         if taken is None:

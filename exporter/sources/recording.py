@@ -42,7 +42,7 @@ class RecordingSource:
         self._next_seq: int | None = None
         self._portion = PORTION_BATCHES
         self._ended = False
-        self._closed = threading.Event()
+        self._woken = threading.Event()
         self._opened_ns = clock.monotonic_ns()
         try:
             with Path(endpoint.removeprefix(SCHEME)).open("rb") as file:
@@ -69,10 +69,13 @@ class RecordingSource:
 
     def wait(self, timeout: float) -> bool:
         """True at once until the end is reached."""
-        return not self._ended or self._closed.wait(timeout)
+        return not self._ended or self._woken.wait(timeout)
+
+    def wake(self) -> None:
+        self._woken.set()
 
     def close(self) -> None:
-        self._closed.set()
+        self._woken.set()
         self._frames.close()
         self._content.close()
 

@@ -5,7 +5,7 @@ from typing import Literal, Protocol
 
 from kvscope_events.events import Batch
 
-SourceKind = Literal["inprocess", "wire", "recording"]
+SourceKind = Literal["inprocess", "wire", "recording", "kv_events", "page"]
 """Value of the label `source`."""
 
 
@@ -65,6 +65,10 @@ class Source(Protocol):
 
     def wait(self, timeout: float) -> bool:
         """Wait until a batch may be there; True if so."""
+        ...
+
+    def wake(self) -> None:
+        """Let a `wait` that is under way return; any thread may call it."""
         ...
 
     def close(self) -> None:

@@ -66,5 +66,8 @@ class WireSource:
     def wait(self, timeout: float) -> bool:
         return self._subscriber.wait(timeout)
 
+    def wake(self) -> None:
+        self._subscriber.wake()
+
     def close(self) -> None:
         self._subscriber.close()

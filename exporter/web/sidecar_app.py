@@ -4,19 +4,18 @@ Follows the multi-target convention of redis_exporter and snmp_exporter, so that
 one server: Prometheus reads `/targets` (HTTP service discovery) and scrapes `/scrape?target=NAME`.
 """
 
-import re
+from collections.abc import Mapping
 from typing import Protocol
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
-from exporter.web.metrics import METHODS, Exposition, bare_app, metrics_router, page_response
-
-_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9]([A-Za-z0-9._-]{0,252}))(:[0-9]{1,5})?")
+from exporter.web.address import is_address
+from exporter.web.metrics import METHODS, PATH, Exposition, bare_app, page_response
 
 
 class Pages(Protocol):
-    """The servers that a sidecar watches, and their pages."""
+    """The servers that a sidecar watches, and their pages; both may change at any time."""
 
     @property
     def own(self) -> Exposition:
@@ -25,6 +24,10 @@ class Pages(Protocol):
 
     def names(self) -> list[str]:
         """Every server, in a stable order."""
+        ...
+
+    def labels(self, name: str) -> Mapping[str, str]:
+        """What Prometheus adds to all series of a server."""
         ...
 
     def server(self, name: str) -> Exposition | None:
@@ -38,7 +41,7 @@ def sidecar_app(pages: Pages, address: str | None = None) -> FastAPI:
     address: the host:port that `/targets` names; None: that of the request's Host header.
     """
     app = bare_app("kvscope sidecar")
-    app.include_router(metrics_router(pages.own))
+    app.include_router(_own_router(pages))
     app.include_router(_scrape_router(pages))
     app.include_router(_targets_router(pages, address))
 
@@ -49,12 +52,14 @@ def sidecar_app(pages: Pages, address: str | None = None) -> FastAPI:
     return app
 
 
-def is_address(text: str) -> bool:
-    """Whether the text is a host, or a host and a port."""
-    if _ADDRESS.fullmatch(text) is None:
-        return False
-    port = re.search(r":([0-9]+)$", text.rpartition("]")[2])
-    return port is None or 0 < int(port[1]) < 2**16
+def _own_router(pages: Pages) -> APIRouter:
+    router = APIRouter()
+
+    @router.api_route(PATH, methods=METHODS)
+    def metrics(request: Request) -> Response:  # on a worker thread
+        return page_response(pages.own, request)
+
+    return router
 
 
 def _scrape_router(pages: Pages) -> APIRouter:
@@ -81,12 +86,12 @@ def _targets_router(pages: Pages, address: str | None) -> APIRouter:
         here = address or request.headers.get("host", "")
         if not is_address(here):
             return PlainTextResponse(f"the Host header {here!r} is no host and port\n", 400)
-        return JSONResponse([_target(here, name) for name in pages.names()])
+        return JSONResponse([_target(here, name, pages.labels(name)) for name in pages.names()])
 
     return router
 
 
-def _target(address: str, name: str) -> dict[str, object]:
+def _target(address: str, name: str, labels: Mapping[str, str]) -> dict[str, object]:
     """One entry in the format of Prometheus' http_sd_config."""
-    labels = {"__metrics_path__": "/scrape", "__param_target": name, "instance": name}
-    return {"targets": [address], "labels": labels}
+    own = {"__metrics_path__": "/scrape", "__param_target": name, "instance": name}
+    return {"targets": [address], "labels": {**labels, **own}}

@@ -4,6 +4,7 @@ ZMQ reconnects after a lost connection, but never after a peer has broken its pr
 message over the size limit; in these cases the socket is created anew.
 """
 
+import itertools
 import os
 import struct
 
@@ -23,6 +24,8 @@ from kvscope_events.wire.sockets import connect
 
 HIGH_WATER = 64
 """Messages that may wait inside ZMQ."""
+MAX_SOCKETS = 8192
+"""Of all readers together, three for each; ZMQ's own limit is 1023."""
 RENEW_NS = 1_000_000_000
 """Shortest time between two sockets, which bounds the cost of a peer that sends garbage."""
 DEAD_NS = 200_000_000
@@ -41,25 +44,29 @@ _EVENT = struct.Struct("=hi")
 class Link:
     """Used by one thread only, from `receive` to `close`; both may raise ZMQError."""
 
-    def __init__(self, endpoint: Endpoint, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
+    def __init__(self, endpoint: Endpoint, wake: int, max_bytes: int = MAX_MESSAGE_BYTES) -> None:
+        """wake: an eventfd of the caller's, which ends the wait for a message."""
         self._endpoint = endpoint
+        self._wake = wake
         self._max_bytes = max_bytes
         self._subscriber = os.urandom(ID_BYTES)
         self.answers = answer_topic(self._subscriber)
         """The topic of messages for this reader alone."""
-        self._context = zmq.Context()
+        self._context = _Readers.instance()
         self._made_ns = 0
         self._ended_ns: int | None = None
-        try:
-            self._open()
-        except BaseException:
-            self._context.destroy(linger=0)
-            raise
+        self._open()
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is under way that `faults` has to look after before the next message."""
+        return self._ended_ns is None
 
     def receive(self, timeout_seconds: float) -> bytes | None:
-        """The next message, or None when none came in time."""
-        if not self._socket.poll(int(timeout_seconds * 1000)):
-            return None
+        """The next message, or None when none came in time, or there is a fault, or a wake-up."""
+        for place, _ in self._poller.poll(int(timeout_seconds * 1000)):
+            if place == self._wake:
+                os.eventfd_read(self._wake)
         try:
             return self._socket.recv(zmq.NOBLOCK)
         except zmq.Again:
@@ -93,22 +100,45 @@ class Link:
         """Connect anew, at most once a second."""
         if now_ns - self._made_ns < RENEW_NS:
             return
-        self._close_sockets()
+        self.close()
         self._open(now_ns)
 
     def close(self) -> None:
-        """Also where making a socket has failed halfway."""
-        self._context.destroy(linger=0)
+        """May be repeated."""
+        if not self._socket.closed:
+            # Before its reader goes: ZMQ's own thread would wait for ever to tell a monitor.
+            self._socket.disable_monitor()
+            self._socket.close(linger=0)
+            self._monitor.close(linger=0)
 
     def _open(self, now_ns: int = 0) -> None:
         self._made_ns = now_ns
         topics = (MAGIC, self.answers)
         address = self._endpoint.address
-        self._socket = connect(self._context, address, topics, HIGH_WATER, self._max_bytes)
-        self._monitor = self._socket.get_monitor_socket(_MONITORED)
+        socket = connect(self._context, address, topics, HIGH_WATER, self._max_bytes)
+        try:
+            self._monitor = socket.get_monitor_socket(_MONITORED, _Readers.monitor())
+        except BaseException:
+            socket.close(linger=0)
+            raise
+        self._socket = socket
+        self._poller = zmq.Poller()
+        for place in (self._socket, self._monitor, self._wake):
+            self._poller.register(place, zmq.POLLIN)
         self._ended_ns = None
 
-    def _close_sockets(self) -> None:
-        self._socket.disable_monitor()
-        self._monitor.close(linger=0)
-        self._socket.close(linger=0)
+
+class _Readers(zmq.Context["zmq.Socket[bytes]"]):
+    """One for all readers of a process: each context has two threads and half a dozen files."""
+
+    _instance = None  # not that of zmq.Context, which others may end
+    _monitors = itertools.count()
+
+    def __init__(self, io_threads: int = 1) -> None:
+        super().__init__(io_threads)
+        self.set(zmq.MAX_SOCKETS, MAX_SOCKETS)
+
+    @classmethod
+    def monitor(cls) -> str:
+        """An address that no monitor had before; ZMQ's own may still be in use by a closed one."""
+        return f"inproc://monitor-{next(cls._monitors)}"

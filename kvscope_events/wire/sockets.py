@@ -40,13 +40,18 @@ def connect(
 ) -> "zmq.Socket[bytes]":
     """A reading socket that can also send requests; ZMQ reconnects it, with limits: see `Link`."""
     reader = context.socket(zmq.XSUB)
-    reader.setsockopt(zmq.LINGER, 0)
-    reader.setsockopt(zmq.SNDHWM, high_water)
-    reader.setsockopt(zmq.RCVHWM, high_water)
-    reader.setsockopt(zmq.MAXMSGSIZE, max_bytes)
-    reader.setsockopt(zmq.RECONNECT_IVL, 100)
-    reader.setsockopt(zmq.IPV6, int("[" in address))
-    for topic in topics:
-        reader.send(b"\x01" + topic)
-    reader.connect(address)
+    try:
+        reader.setsockopt(zmq.LINGER, 0)
+        reader.setsockopt(zmq.SNDHWM, high_water)
+        reader.setsockopt(zmq.RCVHWM, high_water)
+        reader.setsockopt(zmq.MAXMSGSIZE, max_bytes)
+        reader.setsockopt(zmq.RECONNECT_IVL, 100)
+        reader.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)  # doubled from one attempt to the next
+        reader.setsockopt(zmq.IPV6, int("[" in address))
+        for topic in topics:
+            reader.send(b"\x01" + topic)
+        reader.connect(address)
+    except BaseException:
+        reader.close(linger=0)
+        raise
     return reader

@@ -6,6 +6,7 @@ queue. `take` decodes, on the caller's thread.
 """
 
 import logging
+import os
 import threading
 import time
 from collections import deque
@@ -16,7 +17,12 @@ import zmq
 
 from kvscope_events.events import Batch
 from kvscope_events.wire.codec import decode_batch
-from kvscope_events.wire.errors import DECODE_ERROR_KINDS, DecodeErrorKind, FrameError
+from kvscope_events.wire.errors import (
+    DECODE_ERROR_KINDS,
+    DecodeErrorKind,
+    EndpointError,
+    FrameError,
+)
 from kvscope_events.wire.frame import HAS_STATE, MAX_MESSAGE_BYTES, read_frames
 from kvscope_events.wire.link import RENEW_NS, Link
 from kvscope_events.wire.run_directory import connectable
@@ -28,7 +34,10 @@ QUEUE_BYTES = 16 << 20
 """Memory for batches received but not yet taken; a single batch of any size always fits."""
 SILENCE_NS = 5_000_000_000
 """Silence after which a publisher counts as down; it sends a heartbeat every second."""
-_POLL_SECONDS = 0.05
+_BUSY_SECONDS = 0.05
+"""Longest wait for a message while something has to be asked for again."""
+_IDLE_SECONDS = 1.0
+"""The same otherwise: a silent publisher sends a heartbeat as often."""
 _ENTRY_BYTES = 300
 
 
@@ -69,6 +78,7 @@ class WireSubscriber:
         self._taken_bytes = 0  # written by the caller of `take`, so that neither needs a lock
         self._ready = threading.Event()
         self._stopping = threading.Event()
+        self._wake = _eventfd(endpoint)
         self._stream = Stream(self._put)
         self.batches_lost = 0
         """Batches that never came or could not be read."""
@@ -129,10 +139,18 @@ class WireSubscriber:
                 return Taken(batch, lost, delivery.session.hex(), arrived_ns)
         return None
 
+    def wake(self) -> None:
+        """Let a wait that is under way return."""
+        self._ready.set()
+
     def close(self) -> None:
         """End the thread and the connection; may be repeated."""
+        if self._stopping.is_set():
+            return
         self._stopping.set()
+        os.eventfd_write(self._wake, 1)
         self._thread.join()
+        os.close(self._wake)
 
     def _read(self, delivery: Delivery) -> Batch | None:
         """Decode; None if that fails, or if it failed before and the state has not come since."""
@@ -152,6 +170,7 @@ class WireSubscriber:
             self._unreadable += 1
             self._lose(1)
             self._damaged = self._stream.snapshot_wanted = True
+            os.eventfd_write(self._wake, 1)
             return None
         if unknown:
             self._count("unknown_event", "events of a newer producer are left out", unknown)
@@ -172,11 +191,11 @@ class WireSubscriber:
                 self._stopping.wait(RENEW_NS / 1e9)
 
     def _listen(self) -> None:
-        link = Link(self._endpoint, self._max_message_bytes)
+        link = Link(self._endpoint, self._wake, self._max_message_bytes)
         try:
             heard_ns = time.monotonic_ns()
             while not self._stopping.is_set():
-                message = link.receive(_POLL_SECONDS)
+                message = link.receive(self._patience(link))
                 now_ns = time.monotonic_ns()
                 if message is not None and self._on_message(message, link.answers):
                     heard_ns = now_ns
@@ -189,6 +208,11 @@ class WireSubscriber:
                 self._ask(link, now_ns)
         finally:
             link.close()
+
+    def _patience(self, link: Link) -> float:
+        stream = self._stream
+        settled = link.settled and not stream.behind and not stream.snapshot_wanted
+        return _IDLE_SECONDS if settled else _BUSY_SECONDS
 
     def _on_message(self, message: bytes, answers: bytes) -> bool:
         """Take a message; False if it is not a valid one of our publisher."""
@@ -227,6 +251,14 @@ class WireSubscriber:
         if not self.decode_errors[kind]:
             logger.warning("%s: %s (%s; counted from now on)", self.endpoint, problem, kind)
         self.decode_errors[kind] += count
+
+
+def _eventfd(endpoint: str) -> int:
+    try:
+        return os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+    except OSError as error:
+        remedy = "raise the limit of open files (ulimit -n)"
+        raise EndpointError(endpoint, f"cannot be read: {error.strerror}", remedy) from None
 
 
 _FAULTS: dict[DecodeErrorKind, str] = {

@@ -2,7 +2,27 @@
 
 NOT_SHOWN = {
     "kvscope_build_info": "a version, not a state; `kvscope doctor` and the page show it",
+    "kvscope_config_last_reload_successful": "of a sidecar with a configuration file; it says so "
+    "when asked to reload",
+    "kvscope_config_last_reload_success_timestamp_seconds": "as before: an act of the operator's",
+    "kvscope_config_reloads_total": "as before: an act of the operator's",
     "kvscope_kv_content_dropped_blocks_total": "rare: failed loads of a connector, moved state",
+    **{
+        f"kvscope_kv_tier_{name}": "of servers that publish KV events, which the boards do not know"
+        for name in (
+            *("blocks", "duplicate_blocks", "stored_blocks_total", "removed_blocks_total"),
+            *("returned_blocks_total", "unmatched_removed_blocks_total"),
+            *("clears_total", "losses_total"),
+        )
+    },
+    "kvscope_page_errors_total": "kvscope_source_up says that a page is missing; this says why",
+    "kvscope_prompt_tokens_total": "only servers that are read from their pages have it",
+    "kvscope_generated_tokens_total": "only servers that are read from their pages have it",
+    "kvscope_kv_committed_tokens": "only TGI has it, which has no blocks",
+    "kvscope_kv_tier_queried_tokens_total": "only servers with further tiers have it",
+    "kvscope_kv_tier_hit_tokens_total": "only servers with further tiers have it",
+    "kvscope_kv_tier_used_ratio": "only servers with further tiers have it",
+    "kvscope_kv_tier_used_bytes": "only servers with further tiers have it",
     "kvscope_prefix_cache_resets_total": "an act of the operator's, which explains a low hit ratio",
     "kvscope_sequences": "boards count calls, as users do; this is for the limit of sequences",
     "kvscope_host_memory_working_set_bytes": "for comparison with a kubelet; the kernel goes by "

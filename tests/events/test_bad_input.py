@@ -1,5 +1,6 @@
 """What a reader makes of a hostile peer: one line in the log, a count by kind, state unknown."""
 
+import contextlib
 import logging
 import os
 import resource
@@ -203,12 +204,18 @@ def test_a_reader_that_had_no_file_descriptors_left_reads_again(
     endpoint: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    used = len(os.listdir("/proc/self/fd"))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 4, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    taken: list[int] = []
     try:
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        os.close(taken.pop())  # one is left, for what wakes the reader
         reader = WireSubscriber(endpoint)
         wait_for(lambda: "cannot be read now: Too many open files" in caplog.text)
     finally:
+        for file in taken:
+            os.close(file)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     made = Producer()
     publisher = WirePublisher(made.bus, endpoint)

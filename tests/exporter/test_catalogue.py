@@ -40,7 +40,9 @@ def test_our_names_follow_the_style(row: Metric) -> None:
         assert not row.events, "NVML says it, whatever an engine tells"
     elif row.group != "self":
         assert first_labels in (["model_name", "engine"], ["gpu", "uuid"])
-        assert row.events or row.group in ("device_memory", "host"), "what else is it read from?"
+        assert row.events or row.group in ("device_memory", "host", "page"), (
+            "what else is it read from?"
+        )
     if row.group == "gpu":
         assert first_labels == ["gpu", "uuid"] or "_nvml_" in row.name or "_sample_" in row.name
     if row.unit in {"seconds", "bytes", "ratio", "celsius", "watts", "joules", "hertz"}:

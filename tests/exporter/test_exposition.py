@@ -24,7 +24,10 @@ ABSENT = {
     "kvscope_kv_time_to_exhaustion_seconds",  # 80 ms of steps are no trend; it has its own tests
     "kvscope_event_decode_errors_total",  # nothing is decoded in one process
     "kvscope_kv_content_dropped_blocks_total",  # our engine does not tell it; see test_content
+    "kvscope_page_errors_total",  # no page of the server's own is read
+    *(row.name for row in CATALOGUE if row.group == "page"),
 }
+ABSENT |= {row.name for row in CATALOGUE if row.group == "tiers"}  # of other servers' streams
 PLAYED = [row for row in CATALOGUE if row.name not in ABSENT]
 
 

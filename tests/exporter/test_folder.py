@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from exporter import folder as module
-from exporter.cli.endpoints import servers_of
 from exporter.clock import Clock
+from exporter.configuration import ServerConfig
 from exporter.exporter import Exporter
 from exporter.folder import FORGET_NS, Folder, is_folder
 from exporter.sidecar import Sidecar
@@ -146,7 +146,9 @@ def test_a_folder_may_come_later_and_go_again(watch: Watch, tmp_path: Path) -> N
 def test_a_sidecar_watches_a_folder_beside_an_endpoint(tmp_path: Path) -> None:
     tmp_path.chmod(0o700)
     ours = tmp_path / "vllm"
-    sidecar = Sidecar({"all": [f"ipc://{ours}/*", f"ipc://{tmp_path}/other.sock"]})
+    sidecar = Sidecar(
+        [ServerConfig(name="all", events=(f"ipc://{ours}/*", f"ipc://{tmp_path}/other.sock"))]
+    )
     sidecar.start()
     assert sidecar.own.watching
     publisher, producer = publisher_at(ours / "engine-0.sock")
@@ -157,10 +159,6 @@ def test_a_sidecar_watches_a_folder_beside_an_endpoint(tmp_path: Path) -> None:
     assert not sidecar.own.watching
 
 
-def test_the_name_of_a_folder_is_the_servers() -> None:
-    assert servers_of(["ipc:///run/kvscope/vllm/*"]) == {"vllm": ["ipc:///run/kvscope/vllm/*"]}
-    assert servers_of(["a=ipc:///x/*"]) == {"a": ["ipc:///x/*"]}
-    with pytest.raises(ValueError, match="write NAME=ENDPOINT"):
-        servers_of(["ipc:///*"])
+def test_a_socket_is_no_folder() -> None:
+    assert is_folder("ipc:///x/*")
     assert not is_folder("ipc:///x/y.sock")
-    assert not is_folder("tcp://127.0.0.1:1/*")

@@ -50,18 +50,20 @@ def test_the_demo_reads_labels_by_name() -> None:
 def test_the_format_follows_the_content_type() -> None:
     strict = fetch(
         httpx.Response(
-            200, content=b"# EOF\n", headers={"content-type": "application/openmetrics-text"}
+            200,
+            content=iter([b"# EOF\n"]),
+            headers={"content-type": "application/openmetrics-text"},
         )
     )
     assert strict.is_openmetrics
     with pytest.raises(ScrapeError, match="cannot be parsed"):
         fetch(
             httpx.Response(
-                200, content=PAGE, headers={"content-type": "application/openmetrics-text"}
+                200, content=iter([PAGE]), headers={"content-type": "application/openmetrics-text"}
             )
         )
     with pytest.raises(ScrapeError, match="cannot be parsed"):
-        fetch(httpx.Response(200, content=b"\xff\xfe"))
+        fetch(httpx.Response(200, content=iter([b"\xff\xfe"])))
 
 
 def test_a_failure_names_url_and_status() -> None:

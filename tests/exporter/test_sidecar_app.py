@@ -3,8 +3,9 @@
 import httpx
 import pytest
 
+from exporter.web.address import is_address
 from exporter.web.metrics import Exposition
-from exporter.web.sidecar_app import is_address, sidecar_app
+from exporter.web.sidecar_app import sidecar_app
 
 pytestmark = pytest.mark.anyio
 
@@ -31,6 +32,9 @@ class Watched:
 
     def names(self) -> list[str]:
         return sorted(self._servers)
+
+    def labels(self, name: str) -> dict[str, str]:
+        return {"team": "search"} if name == "llama" else {}
 
     def server(self, name: str) -> Exposition | None:
         return self._servers.get(name)
@@ -73,6 +77,7 @@ async def test_targets_are_named_as_the_scraper_reached_us() -> None:
                 "__metrics_path__": "/scrape",
                 "__param_target": name,
                 "instance": name,
+                **({"team": "search"} if name == "llama" else {}),
             },
         }
         for name in ("10.0.0.7:8000", "llama")

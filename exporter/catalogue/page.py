@@ -1,0 +1,101 @@
+"""Page: what servers say on their own pages, beyond what can be folded from events as well.
+
+For servers without events, or with less than all of them: what they count of tokens, and of the
+places below the device's own pool where KV is kept.
+"""
+
+from typing import get_args
+
+from exporter.catalogue.metric import ENGINE, Labels, Metric
+from kvscope_events.vocabulary import Tier
+
+_BY_TIER: Labels = {**ENGINE, "tier": get_args(Tier)}
+
+
+PAGE = (
+    Metric(
+        name="kvscope_prompt_tokens_total",
+        kind="counter",
+        help="Tokens of the prompts of requests, whether computed or found in a cache, as the "
+        "server counts them.",
+        unit="tokens",
+        group="page",
+        otel_name="kvscope.prompt_tokens",
+        aliases=(
+            "vllm:prompt_tokens_total",
+            "sglang:prompt_tokens_total",
+            "trtllm_prompt_tokens_total",
+            "tgi_request_input_length",
+        ),
+    ),
+    Metric(
+        name="kvscope_generated_tokens_total",
+        kind="counter",
+        help="Tokens that requests were answered with, as the server counts them.",
+        unit="tokens",
+        group="page",
+        otel_name="kvscope.generated_tokens",
+        aliases=(
+            "vllm:generation_tokens_total",
+            "sglang:generation_tokens_total",
+            "trtllm_generation_tokens_total",
+            "tgi_request_generated_tokens",
+        ),
+    ),
+    Metric(
+        name="kvscope_kv_committed_tokens",
+        kind="gauge",
+        help="Tokens that the running requests hold once each has run to its limit, for a server "
+        "that tells no blocks.",
+        unit="tokens",
+        group="page",
+        otel_name="kvscope.kv.committed_tokens",
+        aliases=("tgi_batch_current_max_tokens",),
+    ),
+    Metric(
+        name="kvscope_kv_tier_queried_tokens_total",
+        kind="counter",
+        help="Tokens that were looked for below the device's own pool, by tier.",
+        unit="tokens",
+        group="page",
+        labels=_BY_TIER,
+        otel_name="kvscope.kv.tier.queried_tokens",
+        aliases=("vllm:external_prefix_cache_queries_total", "lmcache:num_requested_tokens"),
+    ),
+    Metric(
+        name="kvscope_kv_tier_hit_tokens_total",
+        kind="counter",
+        help="Prompt tokens whose KV was found, by the tier that held it.",
+        unit="tokens",
+        group="page",
+        labels=_BY_TIER,
+        otel_name="kvscope.kv.tier.hit_tokens",
+        aliases=(
+            "vllm:prompt_tokens_cached_by_source_total",
+            "sglang:prefill_effective_tokens_total",
+            "trtllm_prompt_cache_hit_tokens_total",
+            "lmcache:num_hit_tokens",
+        ),
+    ),
+    Metric(
+        name="kvscope_kv_tier_used_ratio",
+        kind="gauge",
+        help="Share of a tier's room for KV that is taken, by tier; the server says what it counts "
+        "as taken.",
+        unit="ratio",
+        group="page",
+        labels=_BY_TIER,
+        otel_name="kvscope.kv.tier.used_ratio",
+        aliases=("sglang:hicache_host_used_tokens", "trtllm_kv_cache_host_utilization"),
+    ),
+    Metric(
+        name="kvscope_kv_tier_used_bytes",
+        kind="gauge",
+        help="Bytes of KV that a tier holds, by tier.",
+        unit="bytes",
+        group="page",
+        labels=_BY_TIER,
+        otel_name="kvscope.kv.tier.used",
+        aliases=("lmcache:local_cache_usage", "lmcache:remote_cache_usage"),
+    ),
+)

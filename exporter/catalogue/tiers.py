@@ -1,0 +1,87 @@
+"""Cache tiers: what a server keeps on its device, in host memory and further away.
+
+For servers that publish KV events. They name content and know neither free nor active blocks, so
+that all of this is about blocks that can be found by their content.
+"""
+
+from typing import get_args
+
+from exporter.catalogue.metric import ENGINE, Kind, Labels, Metric
+from exporter.fold.tiers import LOSSES
+from kvscope_events.vocabulary import Tier
+
+_BY_TIER: Labels = {**ENGINE, "tier": get_args(Tier)}
+_EVENTS = ("NamesStored", "NamesRemoved", "NamesCleared")
+
+
+def _row(name: str, kind: Kind, help: str, *, unit: str = "blocks", **labels: Labels) -> Metric:
+    return Metric(
+        name=f"kvscope_kv_tier_{name}",
+        kind=kind,
+        help=help,
+        unit=unit,
+        group="tiers",
+        labels={**_BY_TIER, **labels.get("labels", {})},
+        otel_name=f"kvscope.kv.tier.{name.removesuffix('_total')}",
+        events=_EVENTS,
+    )
+
+
+TIERS = (
+    _row(
+        "blocks",
+        "gauge",
+        "Blocks that can be found by their content, whether or not a sequence holds them, by tier: "
+        "the device's pool, this host's memory, its disks, elsewhere (remote), or a medium that "
+        "kvscope does not know (other). A tier is there once the server has named it. Blocks of "
+        "different tiers may differ in size. Where a tier announces no removals, as LMCache and "
+        "vLLM's storage tiers do, all that it ever stored: an upper bound.",
+    ),
+    _row(
+        "duplicate_blocks",
+        "gauge",
+        "Those of kvscope_kv_tier_blocks whose content another block of the tier holds as well: "
+        "what full deduplication would give back.",
+    ),
+    _row(
+        "stored_blocks_total",
+        "counter",
+        "Blocks that became findable, by tier.",
+    ),
+    _row(
+        "removed_blocks_total",
+        "counter",
+        "Blocks that could no longer be found, by tier: evicted, replaced, or removed by order; "
+        "these servers give no reason. Clears of a whole tier are not among them.",
+    ),
+    _row(
+        "returned_blocks_total",
+        "counter",
+        "Stored blocks whose content the tier had held and removed before, among its last million "
+        "removals at least: computed again, or loaded from another tier. An upper bound of what "
+        "removals made the server compute again; under 1 % of new content is taken for it.",
+    ),
+    _row(
+        "unmatched_removed_blocks_total",
+        "counter",
+        "Removed blocks that the tier was not known to hold. Where it grows, the server does not "
+        "announce all that it stores, and kvscope_kv_tier_blocks is wrong by as much.",
+    ),
+    _row(
+        "clears_total",
+        "counter",
+        "Times that a tier forgot all that it held. Servers clear the device's tier alone, and "
+        "vLLM announces it with its next step.",
+        unit="clears",
+    ),
+    _row(
+        "losses_total",
+        "counter",
+        "Times that a tier's content was given up, by cause: more names than are remembered (4 "
+        "million on the device, 1 million elsewhere), or stores that are announced again and again "
+        "without having happened (announcements), as vLLM does for requests with "
+        "kv_cache_report_mode: full. Its blocks are absent from then on.",
+        unit="losses",
+        labels={"cause": LOSSES},
+    ),
+)

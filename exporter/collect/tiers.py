@@ -1,0 +1,38 @@
+"""What the tiers of a cache hold, and what came and went; the content only while it is known."""
+
+from collections.abc import Iterator
+
+from prometheus_client.core import Metric as Family
+
+from exporter.collect.families import Families
+from exporter.fold.tiers import TierContent, Tiers
+from kvscope_events.events import Hello
+
+
+def collect_tiers(families: Families, fold: Tiers, _engine: Hello) -> Iterator[Family]:
+    tiers: dict[str, TierContent] = dict(fold.tiers.items())
+    known = {name: tier for name, tier in tiers.items() if tier.known}
+    if known:
+        yield families.column(
+            "kvscope_kv_tier_blocks", {name: tier.num_blocks for name, tier in known.items()}
+        )
+        yield families.column(
+            "kvscope_kv_tier_duplicate_blocks",
+            {name: tier.num_blocks - tier.num_names for name, tier in known.items()},
+        )
+    for family, values in (
+        ("stored_blocks", {name: tier.stored for name, tier in tiers.items()}),
+        ("removed_blocks", {name: tier.removed for name, tier in tiers.items()}),
+        ("returned_blocks", {name: tier.returned for name, tier in tiers.items()}),
+        ("unmatched_removed_blocks", {name: tier.unmatched for name, tier in tiers.items()}),
+        ("clears", {name: tier.cleared for name, tier in tiers.items()}),
+    ):
+        yield families.column(f"kvscope_kv_tier_{family}_total", values)
+    yield families.table(
+        "kvscope_kv_tier_losses_total",
+        {
+            (name, cause): count
+            for name, tier in tiers.items()
+            for cause, count in tier.losses.items()
+        },
+    )

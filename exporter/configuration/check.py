@@ -1,0 +1,87 @@
+"""What types cannot say of a configuration: names, endpoints, and nothing given twice."""
+
+from exporter.catalogue import COMPAT_SETS
+from exporter.configuration.check_server import check_server
+from exporter.configuration.error import ConfigurationError
+from exporter.configuration.model import ServerConfig, SidecarConfig
+from exporter.configuration.places import FOLDER, folder_of, place_of, place_of_page
+from exporter.web.address import is_address
+
+MAX_SERVERS = 256
+"""Each takes threads and sockets; more belong to several sidecars."""
+MAX_ENDPOINTS = 1024
+"""Of all servers together."""
+
+
+def check(config: SidecarConfig) -> None:
+    """Raises ConfigurationError."""
+    _check_listen(config)
+    unknown = sorted(set(config.compat or ()) - COMPAT_SETS)
+    if unknown:
+        known = ", ".join(sorted(COMPAT_SETS))
+        raise ConfigurationError("compat", f"{unknown[0]!r} is no set of names", f"known: {known}")
+    if not config.servers:
+        raise ConfigurationError("servers", "no server in it", "write a list of servers")
+    if len(config.servers) > MAX_SERVERS:
+        problem = f"{len(config.servers)} servers, {MAX_SERVERS} are allowed"
+        raise ConfigurationError("servers", problem, "split them among several sidecars")
+    for path, server in _by_path(config):
+        check_server(path, server)
+    _check_names(config)
+    _check_places(config)
+
+
+def _by_path(config: SidecarConfig) -> list[tuple[str, ServerConfig]]:
+    return [(f"servers[{number}]", server) for number, server in enumerate(config.servers)]
+
+
+def _check_listen(config: SidecarConfig) -> None:
+    listen = config.listen
+    if listen.port is not None and not 0 <= listen.port < 2**16:
+        raise ConfigurationError("listen.port", f"{listen.port} is no port", "use 0 to 65535")
+    if listen.address is not None and not is_address(listen.address):
+        problem = f"{listen.address!r} is no address"
+        raise ConfigurationError("listen.address", problem, "write HOST:PORT")
+
+
+def _check_names(config: SidecarConfig) -> None:
+    paths: dict[str, str] = {}
+    for path, server in _by_path(config):
+        other = paths.setdefault(server.name, path)
+        if other != path:
+            problem = f"{other} is called {server.name!r} as well"
+            remedy = "choose another name, or write the endpoints of one server in one entry"
+            raise ConfigurationError(f"{path}.name", problem, remedy)
+
+
+def _check_places(config: SidecarConfig) -> None:
+    """Nothing may be read twice, however it is spelled."""
+    paths: dict[str, str] = {}
+    for path, place in _places(config):
+        other = paths.setdefault(place, path)
+        if other != path:
+            raise ConfigurationError(path, f"{other} names {place} as well", "keep one")
+    if len(paths) > MAX_ENDPOINTS:
+        problem = f"{len(paths)} endpoints, {MAX_ENDPOINTS} are allowed"
+        raise ConfigurationError("servers", problem, "split them among several sidecars")
+    for path, server in _by_path(config):
+        for number, endpoint in enumerate(server.events):
+            folder = folder_of(endpoint)
+            if folder in paths:
+                problem = f"{paths[folder]} names all sockets of {folder.removesuffix(FOLDER)}"
+                raise ConfigurationError(f"{path}.events[{number}]", problem, "keep one")
+
+
+def _places(config: SidecarConfig) -> list[tuple[str, str]]:
+    places: list[tuple[str, str]] = []
+    for path, server in _by_path(config):
+        if server.url is not None:
+            places.append((f"{path}.url", place_of_page(server.url, server.metrics_path or "")))
+        places += [(f"{path}.events[{n}]", place_of(e)) for n, e in enumerate(server.events)]
+        if server.kv_events != "auto":
+            for number, stream in enumerate(server.kv_events):
+                inner = f"{path}.kv_events[{number}]"
+                places.append((f"{inner}.endpoint", place_of(stream.endpoint)))
+                if stream.replay is not None:
+                    places.append((f"{inner}.replay", place_of(stream.replay)))
+    return places

@@ -1,0 +1,168 @@
+"""What types cannot say of one server's configuration."""
+
+import re
+
+import httpx
+
+from exporter.catalogue import CATALOGUE
+from exporter.configuration.access import check_tls, header_values
+from exporter.configuration.error import ConfigurationError
+from exporter.configuration.model import KvEventsConfig, ServerConfig
+from exporter.configuration.places import FOLDER
+from exporter.sources.recording import SCHEME as RECORDING
+from kvscope_events.limits import MAX_LABEL
+from kvscope_events.wire.endpoint import MAX_SOCKET_PATH_BYTES, parse_endpoint
+from kvscope_events.wire.errors import EndpointError
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+"""Of a server: a value that needs no quotes in a URL, a query, or a shell."""
+NAME_RULE = "use letters, digits and . _ : - only, at most 128, a letter or digit first"
+MAX_LABELS = 32
+MAX_TIMEOUT_SECONDS = 60.0
+MAX_STREAMS = 64
+"""Data-parallel ranks of one server."""
+_LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_TAKEN = {"instance", "job", "le", "quantile"} | {name for row in CATALOGUE for name in row.labels}
+"""Labels that Prometheus or our own families have; it would rename ours to exported_…"""
+_STREAM = re.compile(r"tcp://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.*-]+):(?P<port>[0-9]{1,5})")
+
+
+def check_server(path: str, server: ServerConfig) -> None:
+    """Raises ConfigurationError. path: `servers[0]`."""
+    if NAME.fullmatch(server.name) is None:
+        raise ConfigurationError(f"{path}.name", f"{server.name!r} is no name", NAME_RULE)
+    if server.url is None and not server.events and not server.kv_events:
+        problem = "nothing to read"
+        raise ConfigurationError(path, problem, "add `url:`, `events:` or `kv_events:`")
+    _check_page(path, server)
+    for number, endpoint in enumerate(server.events):
+        _check_endpoint(f"{path}.events[{number}]", endpoint)
+    _check_streams(f"{path}.kv_events", server)
+    _check_labels(f"{path}.labels", server.labels)
+    if server.model_name is not None and not 0 < len(server.model_name) <= MAX_LABEL:
+        problem = f"{len(server.model_name)} characters"
+        raise ConfigurationError(f"{path}.model_name", problem, f"use 1 to {MAX_LABEL}")
+    if not 0 < server.timeout <= MAX_TIMEOUT_SECONDS:  # refuses NaN as well
+        problem = f"{server.timeout:g} is no time-out"
+        remedy = f"use seconds, above 0 and at most {MAX_TIMEOUT_SECONDS:g}"
+        raise ConfigurationError(f"{path}.timeout", problem, remedy)
+
+
+def url_problem(url: str) -> str:
+    """What is wrong with a base URL; empty if nothing is."""
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        return f"{url!r} is no URL ({error})"
+    if parsed.userinfo:
+        return "it has a user or password, which logs would show"
+    if parsed.scheme not in ("http", "https"):
+        return f"{url!r} does not begin with http:// or https://"
+    if not parsed.host:
+        return f"{url!r} has no host"
+    if parsed.port is not None and not 0 < parsed.port < 2**16:
+        return f"{url!r} has no port from 1 to 65535"
+    if parsed.query or parsed.fragment or "?" in url or "#" in url:
+        return f"{url!r} has more than a path"
+    return ""
+
+
+def _check_page(path: str, server: ServerConfig) -> None:
+    if server.url is None:
+        unused = ("metrics_path", "headers", "tls")
+        for field in (name for name in unused if getattr(server, name)):
+            raise ConfigurationError(f"{path}.{field}", "has no effect without a URL", "add `url:`")
+        return
+    if problem := url_problem(server.url):
+        remedy = "write http://HOST:PORT; a user or a token goes into `headers:`"
+        raise ConfigurationError(f"{path}.url", problem, remedy)
+    if server.kind == "kvscope":
+        problem = "kvscope serve has a page in these names already"
+        raise ConfigurationError(f"{path}.url", problem, "scrape that one, or write `events:`")
+    if server.metrics_path is not None and not re.fullmatch(r"/[^\s?#]*", server.metrics_path):
+        problem = f"{server.metrics_path!r} is no path"
+        raise ConfigurationError(f"{path}.metrics_path", problem, "write /metrics")
+    if server.tls is not None and not server.url.lower().startswith("https:"):
+        raise ConfigurationError(f"{path}.tls", "the URL is not encrypted", "write https://")
+    try:
+        header_values(server.headers)
+        check_tls(server.tls)
+    except ConfigurationError as error:
+        inner = f"{path}.{error.path}"
+        raise ConfigurationError(inner, error.problem, error.remedy) from None
+
+
+def _check_endpoint(path: str, endpoint: str) -> None:
+    if endpoint.startswith(RECORDING):
+        if not endpoint.removeprefix(RECORDING).startswith("/"):
+            problem = f"{endpoint!r} is no absolute path"
+            raise ConfigurationError(path, problem, "write file:///PATH")
+        return
+    try:
+        # A folder is checked as a socket in it would be, of the shortest name.
+        socket = endpoint.removesuffix(FOLDER) + "/x" if endpoint.endswith(FOLDER) else endpoint
+        parse_endpoint(socket)
+    except EndpointError as error:
+        problem = f"{endpoint!r}: {error.problem}"
+        raise ConfigurationError(path, problem, error.remedy) from None
+
+
+def _check_streams(path: str, server: ServerConfig) -> None:
+    streams = server.kv_events
+    if streams == "auto":
+        if server.url is None:
+            problem = "nobody to ask where the streams are"
+            raise ConfigurationError(path, problem, "add `url:`, or write a list of streams")
+        return
+    if streams and server.kind == "auto":
+        problem = "the kind of server is not known before its stream is read"
+        raise ConfigurationError(path, problem, "add `kind: vllm` or `kind: sglang`")
+    if len(streams) > MAX_STREAMS:
+        problem = f"{len(streams)} streams, {MAX_STREAMS} are allowed"
+        raise ConfigurationError(path, problem, "write several servers")
+    ranks: dict[str, int] = {}
+    for number, stream in enumerate(streams):
+        _check_stream(f"{path}[{number}]", stream)
+        if ranks.setdefault(stream.engine, number) != number:
+            problem = f"engine {stream.engine!r} is that of {path}[{ranks[stream.engine]}] as well"
+            remedy = "give each stream the data-parallel rank of its engine"
+            raise ConfigurationError(f"{path}[{number}].engine", problem, remedy)
+
+
+def _check_stream(path: str, stream: KvEventsConfig) -> None:
+    places = (("endpoint", stream.endpoint, stream.bind), ("replay", stream.replay, False))
+    for field, place, binds in places:
+        if place is None or _is_socket(place):
+            continue
+        match = _STREAM.fullmatch(place)
+        if match is None or not 0 < int(match["port"]) < 2**16:
+            problem = f"{place!r} is no endpoint of ZeroMQ"
+            raise ConfigurationError(f"{path}.{field}", problem, "write tcp://HOST:PORT")
+        if "*" in place and not (binds and place.startswith("tcp://*:")):
+            problem = f"{place!r} is where the engine listens, not where it can be reached"
+            raise ConfigurationError(f"{path}.{field}", problem, "write the engine's host for *")
+    if not 0 < len(stream.engine) <= MAX_LABEL or len(stream.topic) > MAX_LABEL:
+        problem = "engine or topic is too long, or engine is empty"
+        raise ConfigurationError(path, problem, f"use at most {MAX_LABEL} characters")
+
+
+def _is_socket(place: str) -> bool:
+    path = place.removeprefix("ipc://")
+    return place.startswith("ipc:///") and len(path.encode()) <= MAX_SOCKET_PATH_BYTES
+
+
+def _check_labels(path: str, labels: dict[str, str]) -> None:
+    if len(labels) > MAX_LABELS:
+        raise ConfigurationError(path, f"{len(labels)} labels", f"use at most {MAX_LABELS}")
+    for name, value in labels.items():
+        inner = f"{path}.{name}"
+        if _LABEL.fullmatch(name) is None or name.startswith("__"):
+            problem = "not the name of a label"
+            remedy = "use letters, digits and _, no digit first, and not __ in front"
+            raise ConfigurationError(inner, problem, remedy)
+        if name in _TAKEN:
+            problem = "kvscope or Prometheus sets this label"
+            raise ConfigurationError(inner, problem, "choose another name")
+        if len(value) > MAX_LABEL:
+            problem = f"{len(value)} characters"
+            raise ConfigurationError(inner, problem, f"use at most {MAX_LABEL}")

@@ -1,0 +1,25 @@
+"""What is wrong with a configuration, and where."""
+
+MAX_CHARACTERS = 600
+
+
+class ConfigurationError(Exception):
+    """One line: where, what is wrong, what to do: `kvscope.yaml:7: servers[0].url: …; write …`."""
+
+    def __init__(self, path: str, problem: str, remedy: str, line: int | None = None) -> None:
+        """path: the place in the document, such as `servers[2].url`; empty: all of it."""
+        self.path = path
+        self.problem = problem
+        self.remedy = remedy
+        self.line = line
+        """The first line is 1; None: unknown."""
+        self.file = ""
+        """Set by the reader of the file."""
+        super().__init__(path, problem, remedy, line)
+
+    def __str__(self) -> str:
+        file = f"{self.file}:{self.line}" if self.file and self.line else self.file
+        text = ": ".join(part for part in (file, self.path, self.problem) if part)
+        text = f"{text}; {self.remedy}" if self.remedy else text
+        # Keys and values of the document are in it: one line, whatever they are.
+        return "".join(char if char.isprintable() else "?" for char in text[:MAX_CHARACTERS])

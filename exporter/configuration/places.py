@@ -1,0 +1,58 @@
+"""One spelling for all spellings of one endpoint or URL, to find what is given twice."""
+
+import ipaddress
+import os
+import re
+
+import httpx
+
+FOLDER = "/*"
+"""End of an endpoint that stands for all sockets of a directory."""
+_LOOPBACK = "127.0.0.1"
+_ANY = ("localhost", "*", "0.0.0.0", "[::]")
+"""Hosts that mean this one to whoever connects."""
+_PORTS = {"http": 80, "https": 443}
+
+
+def place_of(endpoint: str) -> str:
+    """`tcp://localhost:05557` → `tcp://127.0.0.1:5557`, `ipc:///run//a.sock` → `ipc:///run/a.sock`.
+
+    Whatever is no endpoint is returned as it is.
+    """
+    transport, separator, rest = endpoint.partition("://")
+    if separator and transport in ("ipc", "file") and rest.startswith("/"):
+        folder, name = os.path.split(rest)
+        return f"{transport}://{os.path.join(os.path.realpath(folder), name)}"
+    match = re.fullmatch(r"(?P<host>.+):0*(?P<port>[0-9]+)", rest)
+    if separator and transport == "tcp" and match is not None:
+        return f"tcp://{_host(match['host'])}:{match['port']}"
+    return endpoint
+
+
+def place_of_page(url: str, path: str) -> str:
+    """The address of a page; the URL must be valid."""
+    parsed = httpx.URL(url)
+    port = parsed.port or _PORTS.get(parsed.scheme, 0)
+    return f"{parsed.scheme}://{_host(parsed.host)}:{port}{parsed.path.rstrip('/')}{path}"
+
+
+def folder_of(endpoint: str) -> str | None:
+    """The folder endpoint that a socket belongs to; None: it is no socket, or a folder itself."""
+    if not endpoint.startswith("ipc://") or endpoint.endswith(FOLDER):
+        return None
+    return place_of(endpoint).rpartition("/")[0] + FOLDER
+
+
+def _host(host: str) -> str:
+    """Lower case, and addresses in their shortest form."""
+    host = host.lower()
+    if host in _ANY:
+        return _LOOPBACK
+    try:
+        address = ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return host
+    if isinstance(address, ipaddress.IPv6Address):
+        mapped = address.ipv4_mapped
+        return f"[{address}]" if mapped is None else str(mapped)
+    return str(address)

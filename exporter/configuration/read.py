@@ -1,0 +1,72 @@
+"""Reads a configuration file, all or nothing."""
+
+from pathlib import Path
+
+import msgspec
+
+from exporter.configuration.check import check
+from exporter.configuration.convert import to_configuration
+from exporter.configuration.error import ConfigurationError
+from exporter.configuration.model import FileValue, ServerConfig, SidecarConfig, TlsConfig
+from exporter.configuration.yaml_document import parse_yaml
+
+MAX_BYTES = 256 << 10
+"""PyYAML reads about 100 KB a second; 256 servers take half of this."""
+
+
+def read_configuration(file: Path) -> SidecarConfig:
+    """A configuration that can be used as it is; relative paths in it are made absolute.
+
+    Raises ConfigurationError, which names the file.
+    """
+    try:
+        document = parse_yaml(_text(file))
+        try:
+            config = _resolved(to_configuration(document), file.absolute().parent)
+            check(config)
+        except ConfigurationError as error:
+            error.line = error.line or document.line_of(error.path)
+            raise
+    except ConfigurationError as error:
+        error.file = str(file)
+        raise
+    return config
+
+
+def _text(file: Path) -> str:
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigurationError("", f"cannot be read: {error.strerror}", "") from None
+    if len(content) > MAX_BYTES:
+        problem = f"larger than {MAX_BYTES >> 10} KiB"
+        raise ConfigurationError("", problem, "split the servers among several sidecars")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        problem = f"not UTF-8 at byte {error.start}"
+        raise ConfigurationError("", problem, "save it as UTF-8") from None
+
+
+def _resolved(config: SidecarConfig, folder: Path) -> SidecarConfig:
+    servers = tuple(_resolved_server(server, folder) for server in config.servers)
+    return msgspec.structs.replace(config, servers=servers)
+
+
+def _resolved_server(server: ServerConfig, folder: Path) -> ServerConfig:
+    headers = {
+        name: FileValue(file=str(folder / value.file)) if isinstance(value, FileValue) else value
+        for name, value in server.headers.items()
+    }
+    return msgspec.structs.replace(server, headers=headers, tls=_resolved_tls(server.tls, folder))
+
+
+def _resolved_tls(tls: TlsConfig | None, folder: Path) -> TlsConfig | None:
+    if tls is None:
+        return None
+    paths = {
+        name: None if path is None else str(folder / path)
+        for name, path in (("ca", tls.ca), ("cert", tls.cert), ("key", tls.key))
+    }
+    return msgspec.structs.replace(tls, **paths)

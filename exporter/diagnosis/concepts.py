@@ -1,0 +1,62 @@
+"""What an operator can learn of a server, one line each, and at which depth it is known."""
+
+from typing import NamedTuple
+
+from exporter.catalogue import CATALOGUE, metric
+from exporter.readings import TABLES
+from exporter.sources.attachments import ENGINE_TELLS, KV_EVENTS_TELLS, VLLM_TELLS
+from kvscope_events.vocabulary import ServerKind
+
+
+class Concept(NamedTuple):
+    text: str
+    families: tuple[str, ...]
+    """It is known where one of these is."""
+
+
+CONCEPTS = (
+    Concept("requests running and waiting", ("kvscope_requests",)),
+    Concept("latencies of requests: queue, whole", ("kvscope_request_queue_seconds",)),
+    Concept("hits of the prefix cache", ("kvscope_prefix_cache_hit_tokens_total",)),
+    Concept("blocks in use", ("kvscope_kv_blocks",)),
+    Concept(
+        "blocks that are free, and those that hold reusable content",
+        ("kvscope_kv_resident_ratio", "kvscope_kv_tier_blocks"),
+    ),
+    Concept("preemptions", ("kvscope_preemptions_total",)),
+    Concept(
+        "what preemptions cost: tokens computed again, time stalled",
+        ("kvscope_preemption_recomputed_tokens_total",),
+    ),
+    Concept(
+        "why prefixes were missed: never seen, evicted, unreachable",
+        ("kvscope_prefix_cache_missed_blocks_total",),
+    ),
+    Concept("evictions by cause", ("kvscope_kv_block_evictions_total",)),
+    Concept("shared blocks, and slots that stay empty", ("kvscope_kv_shared_blocks",)),
+    Concept("steps: how long, how many tokens", ("kvscope_step_duration_seconds",)),
+    Concept("when the pool will run out", ("kvscope_kv_time_to_exhaustion_seconds",)),
+    Concept("how the pool was sized, term by term", ("kvscope_kv_pool_sizing_bytes",)),
+    Concept("the engine's share of device memory", ("kvscope_gpu_torch_reserved_bytes",)),
+)
+"""The most wanted first."""
+assert all(metric(family) for concept in CONCEPTS for family in concept.families)
+
+OBSERVED: dict[ServerKind, frozenset[str]] = {"kvscope": ENGINE_TELLS, "vllm": VLLM_TELLS}
+"""Events that an observer tells, by kind of server; there is none for the others."""
+
+
+def lost(kind: ServerKind, *, page: bool, events: bool, observer: bool) -> list[str]:
+    """Concepts that are not known with these attachments."""
+    known: set[str] = set()
+    if page:
+        known |= {row.family for table in TABLES.get(kind, ()) for row in table.rows}
+    if events:
+        known |= _told_by(KV_EVENTS_TELLS)
+    if observer:
+        known |= _told_by(OBSERVED.get(kind, frozenset()))
+    return [concept.text for concept in CONCEPTS if known.isdisjoint(concept.families)]
+
+
+def _told_by(tells: frozenset[str]) -> set[str]:
+    return {row.name for row in CATALOGUE if row.events and tells.issuperset(row.events)}

@@ -1,0 +1,142 @@
+"""How deeply a server can be watched now, what that leaves out, and the change that adds most."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+from urllib.parse import urlsplit
+
+from exporter.diagnosis.command_line import command_on, is_local
+from exporter.diagnosis.concepts import OBSERVED, lost
+from exporter.diagnosis.identity import Asker, Identity
+from exporter.diagnosis.observers import Observer
+from exporter.fetch import FetchError
+from exporter.sources.kv_events.discovery import PATHS, NoStreams, Stream, read_streams
+
+State = Literal["yes", "no", "unknown", "-"]
+"""`-`: this kind of server has no such depth."""
+
+
+@dataclass(slots=True)
+class Step:
+    """One depth: whether it can be had now, and how, or why not."""
+
+    state: State
+    text: str
+
+
+@dataclass(slots=True)
+class Depths:
+    observer: Step
+    events: Step
+    page: Step
+    lost: list[str] = field(default_factory=list)
+    """What is not known with all that can be had now."""
+    change: str = ""
+    """The one change that adds most, in words."""
+    command: str = ""
+    """The same as a command line, or what to write."""
+
+
+def depths(asker: Asker, server: Identity, observers: Sequence[Observer]) -> Depths:
+    """Of a server whose kind is known. Asks it for its streams."""
+    assert server.kind is not None
+    ours = [observer for observer in observers if _is_of(observer, server)]
+    found = Depths(_observer(server, ours), _events(asker, server), _page(server))
+    states = {name: getattr(found, name).state == "yes" for name in ("observer", "events", "page")}
+    found.lost = lost(server.kind, **states)
+    _add_change(server, found)
+    return found
+
+
+def _is_of(observer: Observer, server: Identity) -> bool:
+    hello = observer.hello
+    if hello.server != server.kind or not is_local(urlsplit(server.url).hostname or ""):
+        return False
+    return not server.models or hello.model_name in server.models
+
+
+def _observer(server: Identity, observers: Sequence[Observer]) -> Step:
+    assert server.kind is not None
+    if server.kind == "kvscope":
+        return Step("yes", "the page is kvscope's own")
+    if server.kind not in OBSERVED:
+        return Step("-", f"there is none for {server.kind}")
+    if observers:
+        folder = observers[0].endpoint.rpartition("/")[0]
+        return Step("yes", f"{len(observers)} process(es) publish at {folder}/*")
+    if is_local(urlsplit(server.url).hostname or ""):
+        return Step("no", "no socket of an observer of this model in the run directory")
+    return Step("unknown", "it is seen only on the server's own machine: ask there")
+
+
+def _events(asker: Asker, server: Identity) -> Step:
+    if server.kind == "kvscope":
+        return Step("-", "its observer tells more")
+    if server.kind not in PATHS:
+        return Step("-", f"a {server.kind} does not say where it publishes")
+    try:
+        streams = read_streams(server.kind, asker.get(PATHS[server.kind]).body, server.url)
+    except FetchError as error:
+        return Step("unknown", f"{PATHS[server.kind]} {error}")
+    except NoStreams as error:
+        return Step("no", str(error))
+    return Step("yes", _said(streams))
+
+
+def _said(streams: Sequence[Stream]) -> str:
+    text = ", ".join(stream.endpoint for stream in streams[:4])
+    text += f" and {len(streams) - 4} more" if len(streams) > 4 else ""
+    return text if all(stream.replay for stream in streams) else f"{text}; without replay"
+
+
+def _page(server: Identity) -> Step:
+    if server.has_families:
+        return Step("yes", f"{server.url}{server.page_path}")
+    if server.page is not None:
+        return Step("no", "it has no family of the server's: see its options below")
+    return Step("no", f"{server.page_path} {server.page_problem}")
+
+
+def _add_change(server: Identity, found: Depths) -> None:
+    """The deepest depth that is missing; what needs no restart goes first where it adds as much."""
+    kind = server.kind
+    if found.observer.state == "yes":
+        return
+    if kind == "vllm":
+        found.change = "start it under observation, which adds all of it:"
+        found.command = f"kvscope run -- {_command(server) or 'vllm serve MODEL …'}"
+    elif found.page.state == "no" and kind in _PAGE_CHANGES:
+        found.change, found.command = _PAGE_CHANGES[kind]
+    elif kind == "sglang" and found.events.state == "no":
+        found.change = "let it publish its KV events, which add what lies in its tiers:"
+        found.command = _SGLANG_EVENTS
+    elif found.events.state == "yes":
+        found.change = "watch its KV events beside its page, in the file of `kvscope sidecar`:"
+        found.command = f"- {{name: NAME, url: {server.url}, kv_events: auto}}"
+
+
+def _command(server: Identity) -> str | None:
+    parts = urlsplit(server.url)
+    if not is_local(parts.hostname or ""):
+        return None
+    return command_on(parts.port or (443 if parts.scheme == "https" else 80))
+
+
+_SGLANG_EVENTS = (
+    '--kv-events-config \'{"publisher": "zmq", "endpoint": "tcp://*:5557", '
+    '"replay_endpoint": "tcp://*:5657"}\''
+)
+_PAGE_CHANGES: dict[str, tuple[str, str]] = {
+    "sglang": ("start it with its page of metrics:", "--enable-metrics"),
+    "llama.cpp": ("start it with its page of metrics:", "--metrics"),
+    "tensorrt-llm": (
+        "let it count requests and iterations, in its options file:",
+        "return_perf_metrics: true, enable_iter_perf_stats: true",
+    ),
+    "ray": (
+        "this is Serve's own port; name that of Ray's metrics agent on each node, from "
+        "session_latest/prom_metrics_service_discovery.json in Ray's folder (/tmp/ray):",
+        "kvscope sidecar --url http://NODE:PORT",
+    ),
+}
+"""By kind of server: what is missing where it has no page."""

@@ -1,0 +1,180 @@
+"""Which server answers at a URL, its version, and what it says of itself; every read has an end."""
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import httpx
+import msgspec
+
+from exporter.fetch import Document, Fetcher, FetchError, FetchErrorKind
+from exporter.readings import TABLES, Tls, detect
+from exporter.readings.mapping import PageMapper
+from exporter.scrape import PAGE_FORMATS
+from kvscope_events.vocabulary import ServerKind
+
+READ_SECONDS = 5.0
+"""For one document; a server that is slower than this cannot be scraped either."""
+ALL_SECONDS = 20.0
+"""For all of them."""
+_HEADERS = {"Accept": f"{PAGE_FORMATS},application/json;q=0.4", "User-Agent": "kvscope"}
+_NO_SERVER = ("connection", "dns", "tls", "timeout", "protocol", "url")
+_MODEL = re.compile(r'model_name="((?:[^"\\]|\\.){1,200})"')
+
+
+@dataclass(slots=True)
+class Identity:
+    """What is known of it; None and empty: it did not say."""
+
+    url: str
+    kind: ServerKind | None = None
+    version: str = ""
+    models: list[str] = field(default_factory=list)
+    page: str | None = None
+    """The text of its page of metrics."""
+    page_format: str = ""
+    page_path: str = "/metrics"
+    page_problem: str = ""
+    """Why there is no page."""
+    error: FetchErrorKind | None = None
+    """The same in one word."""
+    answers: bool = False
+    """Whether anything answers there."""
+    has_families: bool = False
+    """Its page has families that can be read."""
+
+
+class Asker:
+    """Documents of one server, each within a time, and all of them within another."""
+
+    def __init__(self, url: str, tls: Tls | None = None, seconds: float = READ_SECONDS) -> None:
+        """Raises OSError for a file of `tls`."""
+        self.url = url.rstrip("/")
+        self._seconds = seconds
+        self._end = time.monotonic() + ALL_SECONDS
+        context = (tls or Tls()).context() if url.lower().startswith("https:") else False
+        self._client = httpx.Client(verify=context, timeout=seconds, trust_env=False)
+
+    def __enter__(self) -> "Asker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    def get(self, path: str) -> Document:
+        """Raises FetchError."""
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise FetchError("timeout", "the server has taken too long already")
+        fetcher = Fetcher(self._client, self.url + path, headers=_HEADERS)
+        return fetcher.fetch(min(self._seconds, left))
+
+    def status(self, path: str) -> str:
+        """What it answers: empty for a success."""
+        try:
+            self.get(path)
+        except FetchError as error:
+            return str(error)
+        return ""
+
+    def json(self, path: str) -> Mapping[str, object] | None:
+        """An object, or None for anything else."""
+        try:
+            content = msgspec.json.decode(self.get(path).body)
+        except (FetchError, msgspec.DecodeError):
+            return None
+        return content if isinstance(content, dict) else None
+
+
+def identify(asker: Asker) -> Identity:
+    """Never raises: what cannot be read is not known."""
+    found = Identity(asker.url)
+    _read_page(asker, found)
+    if not found.answers:
+        return found
+    if found.page is not None:
+        found.kind = detect(found.page)
+    if found.kind is None:
+        _probe(asker, found)
+    if found.kind is not None:
+        _read_version(asker, found)
+        _read_families(found)
+    return found
+
+
+def _read_page(asker: Asker, found: Identity) -> None:
+    try:
+        document = asker.get(found.page_path)
+    except FetchError as error:
+        found.page_problem, found.error = str(error), error.kind
+        # A server that does not end its page, or refuses it, is there all the same.
+        found.answers = error.answered or error.kind not in _NO_SERVER
+        return
+    found.answers = True
+    format_ = document.content_type.partition(";")[0].strip().lower()
+    if format_ not in ("text/plain", "application/openmetrics-text"):
+        found.page_problem = f"is {format_[:60] or 'of no type'}, no page of metrics"
+        return
+    found.page = document.body.decode(errors="replace")
+    found.page_format = document.content_type
+
+
+def _probe(asker: Asker, found: Identity) -> None:
+    """By what only one kind of server has, where its page does not say."""
+    for path, key, kind in _SIGNS:
+        content = asker.json(path)
+        if content is not None and (not key or key in content):
+            found.kind = kind
+            return
+    if found.page is None:
+        _read_triton(asker, found)
+
+
+def _read_triton(asker: Asker, found: Identity) -> None:
+    """TensorRT-LLM has its page elsewhere, and a list of numbers in JSON at /metrics."""
+    try:
+        text = asker.get("/prometheus/metrics").body.decode(errors="replace")
+    except FetchError:
+        return
+    if detect(text) is not None:
+        found.kind, found.page, found.page_path = detect(text), text, "/prometheus/metrics"
+        found.page_problem = ""
+
+
+def _read_version(asker: Asker, found: Identity) -> None:
+    path = _VERSIONS.get(found.kind) if found.kind is not None else None
+    if path is None:
+        return
+    version = (asker.json(path) or {}).get("version")
+    found.version = version[:40] if isinstance(version, str) else ""
+
+
+def _read_families(found: Identity) -> None:
+    if found.page is None or found.kind is None:
+        return
+    for table in TABLES.get(found.kind, ()):
+        reading = PageMapper(table).read(found.page, now=time.time())
+        found.has_families = found.has_families or bool(reading.engines)
+        found.models += [model for model, _ in reading.engines if model]
+    if found.kind == "kvscope":
+        found.has_families = True
+        found.models += _MODEL.findall(found.page)
+    found.models = list(dict.fromkeys(found.models))[:16]
+
+
+_SIGNS: tuple[tuple[str, str, ServerKind], ...] = (
+    ("/kv_event_sources", "", "vllm"),
+    ("/server_info", "model_path", "sglang"),
+    ("/-/routes", "", "ray"),
+    ("/props", "default_generation_settings", "llama.cpp"),
+    ("/info", "max_total_tokens", "tgi"),
+    ("/version", "version", "vllm"),
+)
+"""Path, a key of its answer, and the kind of server that has it, the most telling first."""
+_VERSIONS: dict[ServerKind, str] = {
+    "vllm": "/version",
+    "sglang": "/server_info",
+    "tgi": "/info",
+    "tensorrt-llm": "/version",
+}

@@ -1,0 +1,176 @@
+"""What the tiers of a cache hold, from streams that name content and know no blocks.
+
+Blocks of one name are counted, not told apart: each store adds one and each removal takes one. A
+tier is known from the start, and again after it was cleared; a gap makes all of them unknown.
+"""
+
+import logging
+from typing import get_args
+
+from exporter.fold.cache import Forgotten
+from exporter.fold.fold import Fold
+from kvscope_events.events import BlockHash, NamesCleared, NamesRemoved, NamesStored
+from kvscope_events.vocabulary import Tier
+
+logger = logging.getLogger(__name__)
+
+MAX_DEVICE_NAMES = 1 << 22
+"""Number of names of the device's tier; as many as a pool may have blocks. They take 500 MB, those
+of a pool of 100,000 blocks 12 MB."""
+MAX_NAMES = 1 << 20
+"""The same of each other tier. Some announce only what they store, and so grow without end."""
+REMEMBERED_NAMES = 1 << 20
+"""Removed names of a tier that are known again when they come back, at least; in up to 4 MiB."""
+SPURIOUS_BLOCKS = 1024
+"""How many blocks a tier may have beyond twice the most names that it ever had at once. Servers
+rarely compute the same content twice; with more, stores that are no stores are being announced."""
+LOSSES = ("names", "announcements")
+"""Why a tier is given up: too many names to remember, or stores that never end."""
+
+
+class TierContent:
+    """One tier. The sums go on while the content is not known."""
+
+    def __init__(self, max_names: int) -> None:
+        self.known = True
+        self.num_blocks = 0
+        """Of all names."""
+        self.stored = 0
+        self.removed = 0
+        self.cleared = 0
+        self.returned = 0
+        """Blocks of `stored` whose name the tier had held and lost."""
+        self.unmatched = 0
+        """Blocks of `removed` that the tier was not known to hold."""
+        self.losses = dict.fromkeys(LOSSES, 0)
+        self._max_names = max_names
+        self._most_names = 0
+        self._blocks: dict[BlockHash, int] = {}  # by name, never 0
+        self._gone = Forgotten(REMEMBERED_NAMES)
+
+    @property
+    def num_names(self) -> int:
+        """Distinct names."""
+        return len(self._blocks)
+
+    @property
+    def is_announced_again(self) -> bool:
+        """Whether stores were announced that cannot all have happened: for good."""
+        return self.losses["announcements"] > 0
+
+    def store(self, names: list[BlockHash]) -> None:
+        """One block more for each name."""
+        self.stored += len(names)
+        if not self.known:
+            return
+        blocks, gone = self._blocks, self._gone
+        for name in names:
+            count = blocks.get(name)
+            if count is None:
+                blocks[name] = 1
+                self.returned += name in gone
+            else:
+                blocks[name] = count + 1
+        self.num_blocks += len(names)
+        num_names = len(blocks)
+        if num_names > self._most_names:
+            self._most_names = num_names
+            if num_names > self._max_names:
+                self._lose("names")
+        if self.num_blocks > 2 * self._most_names + SPURIOUS_BLOCKS:
+            self._lose("announcements")
+
+    def remove(self, names: list[BlockHash]) -> None:
+        """One block less for each name that has any."""
+        self.removed += len(names)
+        if not self.known:
+            return
+        blocks = self._blocks
+        last = []
+        for name in names:
+            count = blocks.get(name)
+            if count is None:
+                self.unmatched += 1
+                self.num_blocks += 1  # given back below
+            elif count == 1:
+                del blocks[name]
+                last.append(name)
+            else:
+                blocks[name] = count - 1
+        self.num_blocks -= len(names)
+        self._gone.add(last)
+
+    def clear(self) -> None:
+        """All is gone, and nobody evicted it: it does not count as lost when it comes back."""
+        self.cleared += 1
+        self._forget()
+        self.known = not self.is_announced_again
+
+    def on_gap(self) -> None:
+        """What it holds is not known any more."""
+        self._forget()
+        self.known = False
+
+    def check(self) -> None:
+        """Assert that blocks are the sum over names; O(names)."""
+        assert self.num_blocks == sum(self._blocks.values())
+        assert all(count > 0 for count in self._blocks.values())
+        assert self.known or not self._blocks
+
+    def _lose(self, cause: str) -> None:
+        self.losses[cause] += 1
+        self._forget()
+        self.known = False
+
+    def _forget(self) -> None:
+        self._blocks = {}
+        self._most_names = self.num_blocks = 0
+
+
+class Tiers(Fold):
+    """Each tier from its first event on: a server without one never names it."""
+
+    name = "tiers"
+
+    def __init__(self) -> None:
+        super().__init__(
+            {NamesStored: self._stored, NamesRemoved: self._removed, NamesCleared: self._cleared}
+        )
+        self.tiers: dict[Tier, TierContent] = {}
+        """Those that occurred, and the device's, which every server has."""
+        self._whole = True  # no gap since the first event
+        self._of("device")
+
+    def on_gap(self) -> None:
+        self._whole = False
+        for tier in self.tiers.values():
+            tier.on_gap()
+
+    def _of(self, name: Tier) -> TierContent:
+        tier = self.tiers.get(name)
+        if tier is None:
+            assert name in get_args(Tier)
+            tier = TierContent(MAX_DEVICE_NAMES if name == "device" else MAX_NAMES)
+            tier.known = self._whole
+            self.tiers[name] = tier
+        return tier
+
+    def _stored(self, event: NamesStored) -> None:
+        tier = self.tiers.get(event.tier) or self._of(event.tier)
+        was_known = tier.known
+        tier.store(event.names)
+        if was_known and not tier.known:
+            logger.warning(
+                "%s: what this tier holds is given up: %s",
+                event.tier,
+                "stores are announced again and again (kv_cache_report_mode: full?)"
+                if tier.is_announced_again
+                else "too many names",
+            )
+
+    def _removed(self, event: NamesRemoved) -> None:
+        tier = self.tiers.get(event.tier) or self._of(event.tier)
+        tier.remove(event.names)
+
+    def _cleared(self, event: NamesCleared) -> None:
+        self._of(event.tier).clear()

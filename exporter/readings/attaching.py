@@ -1,0 +1,32 @@
+"""How an operator lets each kind of server be read from its own page; see docs/servers.md."""
+
+from collections.abc import Mapping
+
+from kvscope_events.vocabulary import ServerKind
+
+TITLES: Mapping[ServerKind, str] = {
+    "kvscope": "kvscope",
+    "vllm": "vLLM",
+    "sglang": "SGLang",
+    "tgi": "TGI",
+    "ray": "Ray Serve LLM",
+    "tensorrt-llm": "TensorRT-LLM",
+    "dynamo": "Dynamo",
+    "lmcache": "LMCache",
+    "llama.cpp": "llama.cpp",
+}
+"""What people call them."""
+
+HOW: Mapping[ServerKind, str] = {
+    "vllm": "`kvscope sidecar --url http://HOST:8000`; vLLM without `--disable-log-stats`",
+    "sglang": "`kvscope sidecar --url http://HOST:30000`; SGLang with `--enable-metrics`",
+    "tgi": "`kvscope sidecar --url http://HOST:PORT`",
+    "ray": "the metrics port of each node, not Serve's: `ray start --metrics-export-port PORT`, "
+    "and `kvscope sidecar --url http://NODE:PORT`",
+    "tensorrt-llm": "`trtllm-serve` with `return_perf_metrics: true` and `enable_iter_perf_stats: "
+    "true`, its page is `/prometheus/metrics`; of the Triton backend `http://HOST:8002`",
+    "dynamo": "each worker's page (`DYN_SYSTEM_PORT`), and the frontend's",
+    "lmcache": "in its engine's process with the engine's page; a server of its own: that server's",
+    "llama.cpp": "`llama-server --metrics`, and `kvscope sidecar --url http://HOST:8080`",
+}
+"""By kind of server."""

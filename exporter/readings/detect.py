@@ -1,0 +1,35 @@
+"""Which server a page is of, by the names of its families."""
+
+import re
+
+from kvscope_events.vocabulary import ServerKind
+
+_NAME = re.compile(r"^([a-zA-Z_:][a-zA-Z0-9_:]*)", re.MULTILINE)
+_SIGNS: tuple[tuple[str, ServerKind | None], ...] = (
+    ("kvscope_", "kvscope"),  # serves vLLM's names, too
+    ("vllm:current_qps", None),  # production-stack's router repeats what it has read elsewhere
+    ("ray_", "ray"),
+    ("dynamo_", "dynamo"),  # its page has its engine's names, and its simulated engine has vLLM's
+    ("sglang:", "sglang"),
+    ("sglang_", "sglang"),
+    ("tgi_", "tgi"),
+    ("trtllm_", "tensorrt-llm"),
+    ("trtllm:", "tensorrt-llm"),
+    ("nv_trt_llm_", "tensorrt-llm"),
+    ("llamacpp:", "llama.cpp"),
+    ("llamacpp_", "llama.cpp"),
+    ("vllm:", "vllm"),
+    ("vllm_", "vllm"),
+    ("lmcache_mp_", "lmcache"),
+    ("lmcache:", "lmcache"),
+)
+"""Beginnings of names, the most telling first."""
+
+
+def detect(page: str) -> ServerKind | None:
+    """The kind of server, or None where the names are of none, or only quoted."""
+    names = set(_NAME.findall(page))
+    for sign, kind in _SIGNS:
+        if any(name.startswith(sign) for name in names):
+            return kind
+    return None

@@ -1,0 +1,52 @@
+"""What a page does not say by itself: what has changed since the page before it.
+
+Bounded by the engines of one page: what the last page did not have is forgotten.
+"""
+
+from typing import NamedTuple
+
+from exporter.readings.engines import Engine
+
+Place = tuple[Engine, int]
+"""An engine and a row of its table."""
+
+
+class _Count(NamedTuple):
+    value: float
+    moved: float
+
+
+class _Difference(NamedTuple):
+    value: float
+    minuend: float
+
+
+class History:
+    def __init__(self) -> None:
+        self._counts: dict[Place, _Count] = {}
+        self._former_counts: dict[Place, _Count] = {}
+        self._differences: dict[Place, _Difference] = {}
+        self._former_differences: dict[Place, _Difference] = {}
+
+    def next_page(self) -> None:
+        """Call before each page."""
+        self._former_counts, self._counts = self._counts, {}
+        self._former_differences, self._differences = self._differences, {}
+
+    def last_moved(self, place: Place, count: float, now: float) -> float:
+        """When a count was first seen to have its value: at the latest then it last moved."""
+        former = self._former_counts.get(place)
+        moved = former.moved if former is not None and former.value == count else now
+        self._counts[place] = _Count(count, moved)
+        return moved
+
+    def never_falling(self, place: Place, difference: float, minuend: float) -> float:
+        """The difference of two counters, which can fall for a moment while only one has moved.
+
+        A counter that falls means a restart, which it is only where the minuend falls as well.
+        """
+        former = self._former_differences.get(place)
+        if former is not None and minuend >= former.minuend:
+            difference = max(difference, former.value)
+        self._differences[place] = _Difference(difference, minuend)
+        return difference

@@ -1,0 +1,164 @@
+"""From a page's text to values of our families, by a table; neither fetches nor renders."""
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import inf, isfinite, isnan
+
+from exporter.catalogue import metric
+from exporter.readings.engines import Engine, sort_by_engine
+from exporter.readings.history import History, Place
+from exporter.readings.row import Row, Table
+from exporter.readings.samples import SampleParser, Samples
+from exporter.readings.value import Unusable, Value
+from exporter.readings.words import LastMoved, Passed
+
+Key = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """A histogram with the bounds of the server that observed it."""
+
+    counts: tuple[tuple[float, float], ...]
+    """Upper bounds, the last of which is infinite, and how many were at most that."""
+    total: float
+
+
+@dataclass(slots=True)
+class EngineReading:
+    """What a page says of one engine, by our family and the values of its own labels."""
+
+    values: dict[str, dict[Key, float]] = field(default_factory=dict)
+    histograms: dict[str, Buckets] = field(default_factory=dict)
+    rows: set[int] = field(default_factory=set)
+    """Positions in the table of the rows that gave a value."""
+
+
+@dataclass(slots=True)
+class PageReading:
+    engines: dict[Engine, EngineReading]
+    num_malformed: int
+    """Lines, or histograms, that could not be used."""
+    num_contradictory: int
+    """Series that the page has in a form from which no number follows."""
+    num_refused: int
+    """Engines beyond the bound."""
+    is_page: bool
+    """The text has samples at all."""
+    is_cut: bool = False
+    """It took too long to read, and has no engines."""
+
+
+class PageMapper:
+    """Reads pages of one server; keeps what is the same from one page to the next."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._parser = SampleParser(table.names)
+        self._counters = frozenset(
+            row.family for row in table.rows if metric(row.family).kind == "counter"
+        )
+        self._keys = [row.key for row in table.rows]
+        self._history = History()
+        self._now = 0.0
+
+    def read(self, text: str, *, now: float, model_name: str = "") -> PageReading:
+        """Total: any text gives a reading. now: in Unix time."""
+        self._now = now
+        self._history.next_page()
+        samples = self._parser.parse(text)
+        if samples.is_cut:
+            return PageReading({}, 0, 0, 0, is_page=True, is_cut=True)
+        found = sort_by_engine(samples, self._table.identity, model_name)
+        page = PageReading({}, samples.num_malformed, 0, found.num_refused, samples.has_samples)
+        for engine, view in found.by_engine.items():
+            reading = self._engine(engine, view, page)
+            if reading.rows:
+                page.engines[engine] = reading
+        return page
+
+    def _engine(self, engine: Engine, view: Samples, page: PageReading) -> EngineReading:
+        reading = EngineReading()
+        unusable: set[tuple[str, Key]] = set()
+        for position, row in enumerate(self._table.rows):
+            key = self._keys[position]
+            if (row.family, key) in unusable or self._has(reading, row, key):
+                continue
+            try:
+                is_there = self._row(view, row, (engine, position), reading)
+            except Unusable:
+                # Another row's definition is no substitute: the series would jump.
+                unusable.add((row.family, key))
+                page.num_contradictory += 1
+                continue
+            if is_there:
+                reading.rows.add(position)
+        return reading
+
+    def _has(self, reading: EngineReading, row: Row, key: Key) -> bool:
+        return row.family in reading.histograms or key in reading.values.get(row.family, ())
+
+    def _row(self, view: Samples, row: Row, place: Place, reading: EngineReading) -> bool:
+        if isinstance(row.value, Passed):
+            buckets = _buckets(view, row.value)
+            if buckets is not None:
+                reading.histograms[row.family] = buckets
+            return buckets is not None
+        if isinstance(row.value, LastMoved):
+            count = row.value.of.read(view)
+            if count is None or not isfinite(count):
+                return False
+            value = self._history.last_moved(place, count, self._now)
+        else:
+            read = self._value(view, row.value, place, is_counter=row.family in self._counters)
+            if read is None:
+                return False
+            value = read
+        reading.values.setdefault(row.family, {})[self._keys[place[1]]] = value
+        return True
+
+    def _value(
+        self, view: Samples, value: Value, place: Place, *, is_counter: bool
+    ) -> float | None:
+        found = value.read(view)
+        if found is None or not isfinite(found):
+            return None
+        minuend = value.minuend.read(view) if is_counter and value.minuend is not None else None
+        if minuend is not None:
+            found = self._history.never_falling(place, found, minuend)
+        return None if is_counter and found < 0 else found
+
+
+def _buckets(view: Samples, passed: Passed) -> Buckets | None:
+    """The sum of the engine's series. Raises Unusable where the parts contradict each other."""
+    for name in passed.spellings:
+        counts: dict[float, list[float]] = {}
+        for labels, value in view.samples((f"{name}_bucket",)):
+            bound = _bound(labels.get("le", ""))
+            counts.setdefault(bound, []).append(value)
+        observed = [value for _, value in view.samples((f"{name}_count",))]
+        totals = [value for _, value in view.samples((f"{name}_sum",))]
+        if not counts and not observed and not totals:
+            continue
+        rising = [sum(counts[bound]) for bound in sorted(counts)]
+        if (
+            {len(totals), *map(len, counts.values())} != {len(observed)}
+            or any(low > high for low, high in pairwise([0, *rising]))
+            or inf not in counts
+            or rising[-1] != sum(observed)
+            or not all(map(isfinite, (*rising, *totals)))
+        ):
+            raise Unusable(f"{name} contradicts itself")
+        return Buckets(tuple(zip(sorted(counts), rising, strict=True)), sum(totals))
+    return None
+
+
+def _bound(text: str) -> float:
+    """Raises Unusable."""
+    try:
+        bound = float(text)
+    except ValueError:
+        raise Unusable(f"{text[:40]!r} is no bound of a bucket") from None
+    if isnan(bound):
+        raise Unusable("a bucket without a bound")
+    return bound

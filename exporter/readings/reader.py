@@ -1,0 +1,191 @@
+"""Reads what a server says of itself on its own page, when ours is rendered.
+
+Never raises: what goes wrong is counted by kind, and the page's families are absent meanwhile.
+"""
+
+import logging
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+from urllib.parse import urlsplit
+
+import httpx
+
+from exporter.catalogue.observation import PAGE_ERROR_KINDS
+from exporter.clock import Clock
+from exporter.fetch import Document, Fetcher, FetchError, Merged
+from exporter.readings.detect import detect
+from exporter.readings.engines import Engine
+from exporter.readings.mapping import EngineReading, PageMapper
+from exporter.readings.tables import TABLES
+from exporter.readings.tls import Tls
+from kvscope_events.vocabulary import ServerKind
+
+DEFAULT_TIMEOUT = 5.0
+"""Seconds for the whole of a page; half of what Prometheus gives ours."""
+MAX_BYTES = 32 << 20
+"""A Ray node with 30 replicas has about 10 MB."""
+MAX_AGE_NS = 1_000_000_000
+"""For which a reading is used again, so that two scrapers do not double the load."""
+_LOG_INTERVAL_NS = 60_000_000_000
+_ACCEPT = "text/plain;version=0.0.4"
+"""Not OpenMetrics, which costs more to read and has nothing that we need."""
+_FORMATS = ("text/plain", "application/openmetrics-text")
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A page as last read."""
+
+    is_up: bool
+    engines: Mapping[Engine, EngineReading] = field(default_factory=dict)
+    """Empty while the page cannot be read: a dead engine's gauges are not served for ever."""
+
+
+class _Rejected(Exception):
+    def __init__(self, kind: str, reason: str) -> None:
+        super().__init__(reason)
+        self.kind = kind
+
+
+class PageReader:
+    """One page of one server; read from any thread."""
+
+    def __init__(
+        self,
+        url: str,
+        kind: ServerKind | Literal["auto"] = "auto",
+        *,
+        headers: Mapping[str, str] | None = None,
+        tls: Tls | None = None,
+        timeout: float = DEFAULT_TIMEOUT,
+        clock: Clock | None = None,
+        model_name: str = "",
+    ) -> None:
+        """headers: read again for every page, so that a token may change. model_name: for a server
+        that does not say it on its page.
+
+        Raises ValueError for a URL that is none, or a kind whose pages are not read; OSError for a
+        file of `tls`.
+        """
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"url {url!r}: expected http://HOST:PORT/PATH")
+        if kind != "auto" and kind not in TABLES:
+            raise ValueError(f"kind {kind!r}: expected auto or one of {', '.join(TABLES)}")
+        self.kind: ServerKind | None = None if kind == "auto" else kind
+        """The kind of server; None until a page has told it."""
+        self.url = url
+        host = parts.netloc.rpartition("@")[2]
+        self.endpoint = f"{parts.scheme}://{host}{parts.path}"
+        """The URL without a password or a query, which may hold a secret."""
+        self.errors: dict[str, int] = dict.fromkeys(PAGE_ERROR_KINDS, 0)
+        self.last_success_ns: int | None = None
+        """When a page was last read, on this process's monotonic clock."""
+        self._clock = clock or Clock()
+        self._timeout = timeout
+        self._model_name = model_name
+        self._client = httpx.Client(
+            verify=(tls or Tls()).context() if parts.scheme == "https" else False,
+            timeout=timeout,
+            trust_env=False,  # neither a proxy nor ~/.netrc stands between us and a neighbour
+            limits=httpx.Limits(max_keepalive_connections=0),
+        )
+        given = Merged({"Accept": _ACCEPT, "User-Agent": "kvscope"}, headers or {})
+        name = None if tls is None else tls.server_name
+        self._fetcher = Fetcher(
+            self._client, url, headers=given, max_bytes=MAX_BYTES, server_name=name
+        )
+        self._is_fixed = kind != "auto"
+        self._mappers = self._mappers_of(self.kind)
+        self._lock = threading.Lock()
+        self._reading = Reading(False)
+        self._read_ns: int | None = None
+        self._logged_ns: dict[str, int] = {}
+
+    def read(self) -> Reading:
+        """The page as it is now, at most `MAX_AGE_NS` old. Returns within the time-out."""
+        with self._lock:
+            now_ns = self._clock.monotonic_ns()
+            if self._read_ns is None or now_ns - self._read_ns >= MAX_AGE_NS:
+                self._reading = self._read()
+                self._read_ns = self._clock.monotonic_ns()
+            return self._reading
+
+    def close(self) -> None:
+        """Release the client; a later reading fails and is counted."""
+        self._client.close()
+
+    def _read(self) -> Reading:
+        try:
+            document = self._fetcher.fetch(self._timeout)
+            engines = self._engines(_text_of(document))
+        except (FetchError, _Rejected) as error:
+            self._count(error.kind, str(error))
+        except Exception as error:
+            self._count("bug", repr(error))
+            logger.debug("while reading %s", self.endpoint, exc_info=True)
+        else:
+            self.last_success_ns = self._clock.monotonic_ns()
+            return Reading(True, engines)
+        return Reading(False)
+
+    def _engines(self, text: str) -> dict[Engine, EngineReading]:
+        engines = self._mapped(text)
+        if not engines and not self._is_fixed:
+            found = detect(text)
+            if found is None or found not in TABLES:
+                raise _Rejected("unknown_server", f"has no names of a server known here ({found})")
+            if found != self.kind:
+                self.kind = found
+                self._mappers = self._mappers_of(found)
+                engines = self._mapped(text)
+        return engines
+
+    def _mapped(self, text: str) -> dict[Engine, EngineReading]:
+        now = self._clock.wall_seconds(self._clock.monotonic_ns())
+        engines: dict[Engine, EngineReading] = {}
+        for mapper in self._mappers:
+            page = mapper.read(text, now=now, model_name=self._model_name)
+            if not page.is_page:
+                raise _Rejected("not_metrics", "has no sample")
+            if page.is_cut:
+                raise _Rejected("too_large", "takes too long to read")
+            self._count("malformed", "lines cannot be used", page.num_malformed)
+            self._count("contradictory", "series contradict each other", page.num_contradictory)
+            self._count("engines", "engines are too many", page.num_refused)
+            for engine, reading in page.engines.items():
+                engines.setdefault(engine, reading)
+        return engines
+
+    def _mappers_of(self, kind: ServerKind | None) -> list[PageMapper]:
+        return [] if kind is None else [PageMapper(table) for table in TABLES[kind]]
+
+    def _count(self, kind: str, reason: str, number: int = 1) -> None:
+        if not number:
+            return
+        self.errors[kind] += number
+        now_ns = self._clock.monotonic_ns()
+        logged_ns = self._logged_ns.get(kind)
+        if logged_ns is None or now_ns - logged_ns >= _LOG_INTERVAL_NS:
+            self._logged_ns[kind] = now_ns
+            many = f"{number} " if number > 1 else ""
+            logger.warning("%s: %s%s (%s)", self.endpoint, many, reason, kind)
+
+
+def _text_of(document: Document) -> str:
+    """Raises _Rejected for what is no page, or not all of one."""
+    format_ = document.content_type.partition(";")[0].strip().lower()
+    if format_ not in _FORMATS:
+        raise _Rejected("not_metrics", f"answers with {format_[:80]!r}, no page of metrics")
+    try:
+        text = document.body.decode()
+    except UnicodeDecodeError as error:
+        raise _Rejected("malformed", f"is not UTF-8: {error.reason}") from None
+    is_ended = text.endswith("# EOF\n") if format_ == _FORMATS[1] else document.is_framed
+    if not is_ended:
+        raise _Rejected("truncated", "does not say where it ends, or ends before")
+    return text

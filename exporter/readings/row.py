@@ -1,0 +1,77 @@
+"""A table: what one kind of server says on its page, in our names; rows are data."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from exporter.catalogue import metric
+from exporter.readings.value import Value
+from exporter.readings.words import LastMoved, Passed
+from kvscope_events.vocabulary import ServerKind
+
+Worth = Literal["exact", "passed through", "bound"]
+"""Exact: what we would count ourselves. Passed through: the server's own definition, or its own
+buckets. Bound: at least, or at most, what we would count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One series of one of our families. Of several rows for a series the first whose samples are
+    on the page is taken."""
+
+    family: str
+    value: Value | Passed | LastMoved
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Values of the family's labels; a label that the server does not tell is left out."""
+    worth: Worth = "exact"
+    reason: str = ""
+    """Why it is not exact, or what to know of it: a phrase."""
+
+    def __post_init__(self) -> None:
+        row = metric(self.family)
+        if (row.kind == "histogram") != isinstance(self.value, Passed):
+            raise ValueError(f"{self.family}: a histogram is passed through, nothing else is")
+        for label, value in self.labels.items():
+            if value not in (row.labels.get(label) or ()):
+                raise ValueError(f"{self.family} has no {label}={value!r}")
+        if self.worth != "exact" and not self.reason:
+            raise ValueError(f"{self.family}: {self.worth!r} needs a reason")
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Values of the family's labels beyond those of the engine, in the catalogue's order."""
+        own = (label for label in metric(self.family).labels if label not in _OF_ENGINE)
+        return tuple(self.labels.get(label, "") for label in own)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Which labels say whose sample it is, in order of preference."""
+
+    model_name: tuple[str, ...] = ("model_name",)
+    engine: tuple[str, ...] = ("engine",)
+    ranks: tuple[str, ...] = ()
+    """Labels of the processes of one engine, of which the lowest speaks for all."""
+    alone: str = "0"
+    """What an engine is called where no sample says it; empty: without the label."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    server: ServerKind
+    rows: tuple[Row, ...]
+    identity: Identity
+    absent: Mapping[str, str] = field(default_factory=dict)
+    """Reasons for families that the page could be expected to have."""
+    note: str = ""
+    """A sentence on the server's page as a whole."""
+    is_derived: bool = False
+    """Its rows are those of other servers under other names; the note says which."""
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Every name of a sample that a row looks for."""
+        return frozenset(name for row in self.rows for name in row.value.names())
+
+
+_OF_ENGINE = ("model_name", "engine")

@@ -1,0 +1,156 @@
+"""The samples of a page that a table asks for; nothing else of the page is parsed.
+
+Total: any text gives samples. A name of which one line cannot be parsed is spoiled as a whole,
+since a sum without that line would be a wrong number. A line is parsed by prometheus_client once;
+as long as it comes again only its value is read.
+"""
+
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample as LibrarySample
+
+from exporter.readings.value import Sample, Unusable
+
+MAX_LINE = 8192
+"""Characters; the library takes a time that grows with the square of a line's length."""
+MAX_SECONDS = 2.0
+"""For one page. What was read until then is remembered, so that the next attempt gets further."""
+_LINES_A_LOOK, _WANTED_A_LOOK = 4096, 16
+"""How often the clock is looked at."""
+_LINE = re.compile(r"[^\n]+")
+_A_SAMPLE = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*(\{.*\})?\s+[-+0-9NI]")
+
+
+class Parsed(NamedTuple):
+    """What comes before a value, parsed."""
+
+    labels: Mapping[str, str]
+    identity: tuple[str, frozenset[tuple[str, str]]]
+
+
+@dataclass(slots=True)
+class Samples:
+    """What a page has of a table."""
+
+    by_name: dict[str, list[Sample]] = field(default_factory=dict)
+    spoiled: dict[str, str] = field(default_factory=dict)
+    """Names of which no number follows, and why."""
+    num_malformed: int = 0
+    """Lines that could not be used."""
+    has_samples: bool = False
+    """Some line is a sample, whether or not a table asks for it."""
+    is_cut: bool = False
+    """Reading it took too long: nothing follows from the part that was read."""
+    num_engines: int = 1
+
+    def samples(self, spellings: Sequence[str]) -> Sequence[Sample]:
+        """A view of the page as that of one engine."""
+        for spelling in spellings:
+            if spelling in self.spoiled:
+                raise Unusable(self.spoiled[spelling])
+            found = self.by_name.get(spelling)
+            if found:
+                return found
+        return ()
+
+
+class SampleParser:
+    """Keeps what it parsed of the last page, and so costs little for the next one."""
+
+    def __init__(self, wanted: Iterable[str]) -> None:
+        self._wanted = frozenset(wanted)
+        self._parsed: dict[str, Parsed] = {}
+
+    def parse(self, text: str) -> Samples:
+        """Never raises."""
+        page = Samples()
+        former, self._parsed = self._parsed, {}
+        seen: set[tuple[str, frozenset[tuple[str, str]]]] = set()
+        deadline = time.monotonic() + MAX_SECONDS
+        num_wanted = 0
+        for number, match in enumerate(_LINE.finditer(text)):  # a list of them all could be large
+            if number % _LINES_A_LOOK == 0 and time.monotonic() > deadline:
+                page.is_cut = True
+                break
+            line = match[0].strip()
+            name = _name(line)
+            if name not in self._wanted:
+                if not page.has_samples and name:
+                    page.has_samples = _A_SAMPLE.match(line) is not None
+                continue
+            page.has_samples = True
+            num_wanted += 1
+            if num_wanted % _WANTED_A_LOOK == 0 and time.monotonic() > deadline:
+                page.is_cut = True
+                break
+            read = self._line(line, name, former)
+            if read is None:
+                page.num_malformed += 1
+                page.spoiled[name] = f"a sample of {name} cannot be parsed"
+                continue
+            parsed, value = read
+            if parsed.identity in seen:
+                page.num_malformed += 1
+                page.spoiled[name] = f"{name} has a sample twice"
+                continue
+            seen.add(parsed.identity)
+            page.by_name.setdefault(name, []).append((parsed.labels, value))
+        return page
+
+    def _line(
+        self, line: str, name: str, former: Mapping[str, Parsed]
+    ) -> tuple[Parsed, float] | None:
+        if len(line) > MAX_LINE:
+            return None
+        has_exemplar = " # " in line
+        # In the text format nothing but a value and a time stand behind the last brace; an exemplar
+        # of OpenMetrics has braces of its own.
+        cut = line.rfind("}") + 1 or len(name)
+        head = line[:cut]
+        parsed = None if has_exemplar else former.get(head)
+        if parsed is None:
+            sample = _parse(line)
+            if sample is None or sample.name != name:
+                return None
+            labels = dict(sample.labels)
+            parsed = Parsed(labels, (name, frozenset(labels.items())))
+            if has_exemplar:
+                return parsed, sample.value
+        value = _value(line[cut:])
+        if value is None:
+            return None
+        self._parsed[head] = parsed
+        return parsed, value
+
+
+def _name(line: str) -> str:
+    """The name of a sample; empty for a comment or a blank line."""
+    if not line or line.startswith("#"):
+        return ""
+    words = line.split("{", 1)[0].split(None, 1)
+    return words[0] if words else ""
+
+
+def _parse(line: str) -> LibrarySample | None:
+    try:
+        (sample,) = (s for family in text_string_to_metric_families(line) for s in family.samples)
+        return sample._replace(value=float(sample.value))  # it can be a whole number of any size
+    except Exception:  # its errors for broken lines are of many types, and none is ours
+        return None
+
+
+def _value(text: str) -> float | None:
+    """A value and perhaps a time; not all that Python reads as a number, such as 1_000."""
+    words = text.split()
+    if len(words) not in (1, 2) or "_" in text or not text.isascii():
+        return None
+    try:
+        value, *_ = map(float, words)
+    except ValueError:
+        return None
+    return value

@@ -1,0 +1,26 @@
+"""Tables: what each kind of server says on its page, one file each; data without code."""
+
+from collections.abc import Mapping
+
+from exporter.readings.row import Table
+from exporter.readings.tables.dynamo import DYNAMO, DYNAMO_FRONTEND
+from exporter.readings.tables.llama_cpp import LLAMA_CPP
+from exporter.readings.tables.lmcache import LMCACHE
+from exporter.readings.tables.ray import RAY
+from exporter.readings.tables.sglang import SGLANG
+from exporter.readings.tables.tensorrt_llm import TENSORRT_LLM
+from exporter.readings.tables.tgi import TGI
+from exporter.readings.tables.vllm import VLLM
+from kvscope_events.vocabulary import ServerKind
+
+TABLES: Mapping[ServerKind, tuple[Table, ...]] = {
+    "vllm": (VLLM,),
+    "sglang": (SGLANG,),
+    "tgi": (TGI,),
+    "ray": (RAY,),
+    "tensorrt-llm": (TENSORRT_LLM,),
+    "dynamo": (DYNAMO, DYNAMO_FRONTEND),
+    "lmcache": (LMCACHE,),
+    "llama.cpp": (LLAMA_CPP,),
+}
+"""By kind of server; a page is read by each of them, whose series never have the same labels."""

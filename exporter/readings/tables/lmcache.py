@@ -1,0 +1,78 @@
+"""LMCache: in the process of its engine, whose page has it, or as a server of its own.
+
+In process the names begin with `lmcache:`, on its own page with `lmcache_mp_`. Tokens are those of
+whole chunks. What is looked up there is what the engine's own cache did not have.
+"""
+
+from exporter.readings.row import Identity, Row, Table
+from exporter.readings.words import counter, gauge
+
+_ANY_TIER = "LMCache does not say from which of its tiers"
+
+IN_PROCESS = (
+    Row(
+        family="kvscope_kv_tier_queried_tokens_total",
+        labels={"tier": "other"},
+        value=counter("lmcache:num_requested_tokens"),
+        worth="passed through",
+        reason=_ANY_TIER,
+    ),
+    Row(
+        family="kvscope_kv_tier_hit_tokens_total",
+        labels={"tier": "other"},
+        value=counter("lmcache:num_hit_tokens"),
+        worth="passed through",
+        reason=_ANY_TIER,
+    ),
+    *(
+        Row(
+            family="kvscope_kv_tier_used_bytes",
+            labels={"tier": tier},
+            value=gauge(name),
+            worth="bound",
+            reason="of one worker, where several keep parts of the same content: at least this",
+        )
+        for tier, name in (
+            ("host", "lmcache:local_cache_usage"),
+            ("disk", "lmcache:local_storage_usage"),
+            ("remote", "lmcache:remote_cache_usage"),
+        )
+    ),
+)
+
+_OWN_PAGE = (
+    Row(
+        family="kvscope_kv_tier_queried_tokens_total",
+        labels={"tier": "other"},
+        value=counter("lmcache_mp_lookup_requested"),
+        worth="passed through",
+        reason=_ANY_TIER,
+    ),
+    Row(
+        family="kvscope_kv_tier_hit_tokens_total",
+        labels={"tier": "host"},
+        value=counter("lmcache_mp_lookup_hit_l1"),
+        worth="passed through",
+        reason="its first level, in the memory of its process",
+    ),
+    Row(
+        family="kvscope_kv_tier_hit_tokens_total",
+        labels={"tier": "other"},
+        value=counter("lmcache_mp_lookup_hit_l2"),
+        worth="passed through",
+        reason="its second level, wherever that is",
+    ),
+)
+
+LMCACHE = Table(
+    server="lmcache",
+    rows=(*IN_PROCESS, *_OWN_PAGE),
+    identity=Identity(ranks=("worker_id",)),
+    note="In its engine's process it is read with the engine's page: give that the engine's kind. "
+    "There the rows are `lmcache:…`, which are listed with vLLM.",
+    absent={
+        "kvscope_kv_block_evictions_total": "local_cpu_evict_keys_count counts chunks, and those "
+        "of the host",
+        "kvscope_kv_tier_used_ratio": "no family has the room of a tier",
+    },
+)

@@ -1,0 +1,96 @@
+"""Text Generation Inference: `tgi_*`, without labels; it tells nothing of its KV cache."""
+
+from exporter.readings.row import Identity, Row, Table
+from exporter.readings.words import LastMoved, gauge, histogram, sum_of, untotalled
+
+_IN_BUCKETS = "in TGI's buckets"
+
+TGI = Table(
+    server="tgi",
+    rows=(
+        Row(
+            family="kvscope_kv_usable_tokens",
+            value=gauge("tgi_batch_max_total_tokens"),
+            worth="passed through",
+            reason="the budget of tokens, set at the start; not every version has it",
+        ),
+        Row(
+            family="kvscope_kv_committed_tokens",
+            value=gauge("tgi_batch_current_max_tokens"),
+        ),
+        Row(
+            family="kvscope_requests",
+            labels={"state": "waiting"},
+            value=gauge("tgi_queue_size"),
+        ),
+        Row(
+            family="kvscope_requests",
+            labels={"state": "running"},
+            value=gauge("tgi_batch_current_size"),
+        ),
+        Row(
+            family="kvscope_requests_finished_total",
+            value=untotalled("tgi_request_success"),
+            worth="passed through",
+            reason="those that succeeded, without their reasons",
+        ),
+        Row(
+            family="kvscope_requests_finished_total",
+            labels={"reason": "error"},
+            value=untotalled("tgi_request_failure", err=("generation", "incomplete")),
+            reason="absent before the first",
+        ),
+        *(
+            Row(
+                family="kvscope_requests_rejected_total",
+                labels={"reason": reason},
+                value=untotalled("tgi_request_failure", err=errors),
+                reason="absent before the first",
+            )
+            for reason, errors in (
+                ("queue_full", ("overloaded",)),
+                ("invalid", ("validation", "template")),
+            )
+        ),
+        Row(
+            family="kvscope_inter_token_latency_seconds",
+            value=histogram("tgi_request_mean_time_per_token_duration"),
+            worth="passed through",
+            reason=f"one mean for each request, in which a pause disappears, {_IN_BUCKETS}",
+        ),
+        Row(
+            family="kvscope_request_duration_seconds",
+            value=histogram("tgi_request_duration"),
+            worth="passed through",
+            reason=_IN_BUCKETS,
+        ),
+        Row(
+            family="kvscope_request_queue_seconds",
+            value=histogram("tgi_request_queue_duration"),
+            worth="passed through",
+            reason=_IN_BUCKETS,
+        ),
+        Row(
+            family="kvscope_step_duration_seconds",
+            value=histogram("tgi_batch_inference_duration"),
+            worth="passed through",
+            reason=f"steps of prefill and of decode together, {_IN_BUCKETS}",
+        ),
+        Row(
+            family="kvscope_last_step_timestamp_seconds",
+            value=LastMoved(untotalled("tgi_batch_inference_count")),
+            worth="bound",
+            reason="the step ended before, by as much as lies between two readings",
+        ),
+        Row(family="kvscope_prompt_tokens_total", value=sum_of("tgi_request_input_length")),
+        Row(family="kvscope_generated_tokens_total", value=sum_of("tgi_request_generated_tokens")),
+    ),
+    identity=Identity(),
+    absent={
+        "kvscope_kv_active_ratio": "TGI tells what is committed, not what is used",
+        "kvscope_kv_blocks": "no family has it",
+        "kvscope_prefix_cache_hit_tokens_total": "no family has it",
+        "kvscope_time_to_first_token_seconds": "no family has it",
+        "kvscope_preemptions_total": "it preempts without telling",
+    },
+)

@@ -1,0 +1,225 @@
+"""vLLM, 0.6 to 0.33: its own names; see https://docs.vllm.ai/en/latest/usage/metrics.html.
+
+One series per data-parallel rank, whose number is the label `engine`. The gauges are those of the
+last step, so those of a hung engine stay.
+"""
+
+from exporter.readings.row import Identity, Row, Table
+from exporter.readings.tables.lmcache import IN_PROCESS
+from exporter.readings.value import Engines, Number, Whole
+from exporter.readings.words import LastMoved, count_of, counter, gauge, histogram, label
+
+_USAGE = gauge("vllm:kv_cache_usage_perc")
+_USAGE_OLD = gauge("vllm:gpu_cache_usage_perc")
+_BLOCKS = Whole(label("vllm:cache_config_info", "num_gpu_blocks") / Engines())
+_BLOCK_SIZE = label("vllm:cache_config_info", "block_size")
+_USABLE = _BLOCKS - Number(1)  # block 0 stands for "no block" and is never handed out
+
+_SHARED_OUT = "vLLM tells the sum over its data-parallel ranks: of several, their mean"
+_AS_SEQUENCES = "vLLM makes each of the n sequences of a call a request: at most this many calls"
+_BY_GROUPS = (
+    "a model whose layers keep different lengths divides its blocks among them: fewer tokens fit"
+)
+_OLD_ENGINE = "only the older name: an engine of that time may have one block less"
+_LATE = "counted when the victim produces its next token, so not for one aborted while it waits"
+_FRONT_END = "measured by the front end, from arrival there, in vLLM's buckets"
+_OWN_BUCKETS = "in vLLM's buckets"
+_BY_SOURCE = counter("vllm:prompt_tokens_cached_by_source")
+_SOURCES = {
+    "device": "device",
+    "host": "host",
+    "disk": "disk",
+    "remote": "p2p",
+    "other": "external_unspecified",
+}
+_FINISHED = {
+    "stop": ("stop", "repetition"),
+    "length": ("length",),
+    "abort": ("abort",),
+    "error": ("error",),
+}
+
+VLLM_ROWS = (
+    Row(family="kvscope_kv_capacity_blocks", value=_BLOCKS, reason=_SHARED_OUT),
+    Row(
+        family="kvscope_kv_block_size_tokens",
+        value=_BLOCK_SIZE,
+        reason="of the smallest, where groups of layers have different ones",
+    ),
+    Row(
+        family="kvscope_kv_usable_blocks",
+        value=_USABLE.beside(_USAGE),
+        reason="without the block that stands for none",
+    ),
+    Row(
+        family="kvscope_kv_usable_blocks",
+        value=_BLOCKS.beside(_USAGE_OLD),
+        worth="bound",
+        reason=_OLD_ENGINE,
+    ),
+    Row(
+        family="kvscope_kv_usable_tokens",
+        value=(_USABLE * _BLOCK_SIZE).beside(_USAGE),
+        worth="bound",
+        reason=_BY_GROUPS,
+    ),
+    Row(
+        family="kvscope_kv_full_length_sequences",
+        value=label("vllm:cache_config_info", "kv_cache_max_concurrency"),
+        worth="passed through",
+        reason="vLLM counts the block that stands for none; since 0.24",
+    ),
+    Row(
+        family="kvscope_kv_blocks",
+        labels={"state": "active"},
+        value=Whole(_USAGE * _USABLE),
+        reason="cached and free blocks are one number in vLLM, so these states are absent; where "
+        "the product is not whole, the ranks are not equal, and this one is absent",
+    ),
+    Row(family="kvscope_kv_active_ratio", value=_USAGE),
+    Row(family="kvscope_kv_active_ratio", value=_USAGE_OLD, reason="the older name, 0.6 to 0.11"),
+    Row(
+        family="kvscope_prefix_cache_queried_tokens_total",
+        labels={"phase": "first"},
+        value=counter("vllm:prefix_cache_queries"),
+        reason="up to 0.26 each retried admission counts again",
+    ),
+    Row(
+        family="kvscope_prefix_cache_hit_tokens_total",
+        labels={"phase": "first"},
+        value=counter("vllm:prefix_cache_hits"),
+        reason="up to 0.26 each retried admission counts again",
+    ),
+    *(
+        Row(
+            family="kvscope_requests",
+            labels={"state": state},
+            value=gauge(f"vllm:num_requests_{state}"),
+            worth="bound",
+            reason=_AS_SEQUENCES,
+        )
+        for state in ("waiting", "running")
+    ),
+    *(
+        Row(
+            family="kvscope_sequences",
+            labels={"state": state},
+            value=gauge(f"vllm:num_requests_{state}"),
+        )
+        for state in ("waiting", "running")
+    ),
+    *(
+        Row(
+            family="kvscope_requests_finished_total",
+            labels={"reason": reason},
+            value=counter("vllm:request_success", finished_reason=theirs),
+            worth="passed through",
+            reason="sequences, each with its own reason; an end for repetition is a stop",
+        )
+        for reason, theirs in _FINISHED.items()
+    ),
+    Row(
+        family="kvscope_requests_rejected_total",
+        labels={"reason": "queue_full"},
+        value=counter(
+            "vllm:admission_rejections",
+            reason=("max_num_queued_reqs", "max_num_queued_tokens"),
+        ),
+        reason="of all ranks together; since 0.32",
+    ),
+    Row(
+        family="kvscope_preemptions_total",
+        labels={"mode": "recompute"},
+        value=counter("vllm:num_preemptions"),
+        worth="bound",
+        reason=_LATE,
+    ),
+    Row(
+        family="kvscope_time_to_first_token_seconds",
+        value=histogram("vllm:time_to_first_token_seconds"),
+        worth="passed through",
+        reason=_FRONT_END,
+    ),
+    Row(
+        family="kvscope_inter_token_latency_seconds",
+        value=histogram("vllm:inter_token_latency_seconds"),
+        worth="passed through",
+        reason="between outputs, of which one can have several tokens, in vLLM's buckets",
+    ),
+    Row(
+        family="kvscope_inter_token_latency_seconds",
+        value=histogram("vllm:time_per_output_token_seconds"),
+        worth="passed through",
+        reason="the older name, up to 0.14",
+    ),
+    Row(
+        family="kvscope_request_duration_seconds",
+        value=histogram("vllm:e2e_request_latency_seconds"),
+        worth="passed through",
+        reason=_FRONT_END,
+    ),
+    Row(
+        family="kvscope_request_queue_seconds",
+        value=histogram("vllm:request_queue_time_seconds"),
+        worth="passed through",
+        reason=f"observed when the request ends, {_OWN_BUCKETS}",
+    ),
+    Row(
+        family="kvscope_last_step_timestamp_seconds",
+        value=LastMoved(count_of("vllm:iteration_tokens_total")),
+        worth="bound",
+        reason="the step ended before, by as much as lies between two readings",
+    ),
+    Row(
+        family="kvscope_prompt_tokens_total",
+        value=counter("vllm:prompt_tokens"),
+        reason="added with the first token",
+    ),
+    Row(family="kvscope_generated_tokens_total", value=counter("vllm:generation_tokens")),
+    *(
+        Row(
+            family="kvscope_kv_tier_hit_tokens_total",
+            labels={"tier": tier},
+            value=counter("vllm:prompt_tokens_cached_by_source", source=source),
+            reason="since 0.32",
+        )
+        for tier, source in _SOURCES.items()
+    ),
+    Row(
+        family="kvscope_kv_tier_hit_tokens_total",
+        labels={"tier": "device"},
+        value=counter("vllm:prefix_cache_hits").without(_BY_SOURCE),
+        reason="before 0.32, without those of the other tiers",
+    ),
+    Row(
+        family="kvscope_kv_tier_hit_tokens_total",
+        labels={"tier": "other"},
+        value=counter("vllm:external_prefix_cache_hits").without(_BY_SOURCE),
+        worth="passed through",
+        reason="before 0.32: all that lies below the device's pool, whatever the tier",
+    ),
+    Row(
+        family="kvscope_kv_tier_queried_tokens_total",
+        labels={"tier": "other"},
+        value=counter("vllm:external_prefix_cache_queries"),
+        worth="passed through",
+        reason="of all that lies below the device's pool, whatever the tier",
+    ),
+)
+
+VLLM = Table(
+    server="vllm",
+    rows=(*VLLM_ROWS, *IN_PROCESS),
+    identity=Identity(ranks=("worker_id",)),  # LMCache's, of tensor parallelism
+    note="A data-parallel rank is an engine. The gauges are those of the last step: an engine that "
+    "hangs goes on showing them.",
+    absent={
+        "kvscope_kv_resident_ratio": "cached blocks count as free",
+        "kvscope_kv_block_evictions_total": "kv_block_* are sampled and count blocks without "
+        "content, too",
+        "kvscope_preemption_discarded_tokens_total": "no family has it",
+        "kvscope_preemption_recomputed_tokens_total": "no family has it",
+        "kvscope_step_tokens_total": "iteration_tokens_total leaves out what is computed again",
+        "kvscope_kv_tier_used_ratio": "kv_offload_cpu_cache_usage_perc is what transfers pin",
+    },
+)

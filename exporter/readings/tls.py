@@ -1,0 +1,29 @@
+"""How a server that is read over https proves who it is, and we who we are."""
+
+import ssl
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    ca: str | None = None
+    """File of certificates to trust; None: those of the system."""
+    cert: str | None = None
+    """File of our certificate, for servers that ask for one."""
+    key: str | None = None
+    """File of its key; None: in the file of the certificate."""
+    server_name: str | None = None
+    """The name that the server's certificate must have; None: the URL's host."""
+    verify: bool = True
+    """Whether the server has to prove who it is; without, anybody can answer in its place."""
+
+    def context(self) -> ssl.SSLContext:
+        """Raises OSError for a file that cannot be read, or is none."""
+        context = ssl.create_default_context(cafile=self.ca)
+        if self.cert is not None:
+            # OpenSSL would ask for the password of an encrypted key on the terminal.
+            context.load_cert_chain(self.cert, self.key, password="")
+        if not self.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context

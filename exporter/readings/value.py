@@ -1,0 +1,248 @@
+"""What a table says of a number: which samples of a page it is, and how they are combined.
+
+    counter("sglang:evicted_tokens") / gauge("sglang:page_size")
+
+A value is None where the page does not have what it needs; it is never filled with 0.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import isfinite, prod
+from typing import Protocol
+
+Labels = Mapping[str, str]
+Rename = Callable[[str], str]
+Sample = tuple[Labels, float]
+
+
+class Unusable(Exception):
+    """The page has what is asked for, in a form from which no number follows."""
+
+
+class View(Protocol):
+    """One engine's samples."""
+
+    num_engines: int
+    """Engines on the page."""
+
+    def samples(self, spellings: Sequence[str]) -> Sequence[Sample]:
+        """Of the first spelling on the page; empty without any. Raises Unusable."""
+        ...
+
+
+class Value:
+    """A number of an engine; immutable."""
+
+    def read(self, view: View) -> float | None:
+        """Raises Unusable."""
+        raise NotImplementedError
+
+    def names(self) -> Iterator[str]:
+        """Every name of a sample that is looked for."""
+        raise NotImplementedError
+
+    def text(self) -> str:
+        """For people."""
+        raise NotImplementedError
+
+    def renamed(self, rename: Rename) -> "Value":
+        """The same of a server that gives the samples other names."""
+        raise NotImplementedError
+
+    @property
+    def minuend(self) -> "Value | None":
+        """Of a difference: what is subtracted from."""
+        return None
+
+    def __add__(self, other: "Value") -> "Value":
+        return _Combined("+", self, other)
+
+    def __sub__(self, other: "Value") -> "Value":
+        return _Combined("-", self, other)
+
+    def __mul__(self, other: "Value") -> "Value":
+        return _Combined("*", self, other)
+
+    def __truediv__(self, other: "Value") -> "Value":
+        return _Combined("/", self, other)
+
+    def beside(self, other: "Value") -> "Value":
+        """Only where the other one is known: a sign of the server's version."""
+        return _Combined("beside", self, other)
+
+    def without(self, other: "Value") -> "Value":
+        """Only where the other one is not known."""
+        return _Combined("without", self, other)
+
+
+@dataclass(frozen=True, slots=True)
+class Number(Value):
+    """A constant."""
+
+    value: float
+
+    def read(self, view: View) -> float | None:
+        return self.value
+
+    def text(self) -> str:
+        return f"{self.value:g}" if self.value != 2**30 else "2³⁰"
+
+    def names(self) -> Iterator[str]:
+        return iter(())
+
+    def renamed(self, rename: Rename) -> Value:
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Engines(Value):
+    """How many engines the page has."""
+
+    def read(self, view: View) -> float | None:
+        return view.num_engines
+
+    def text(self) -> str:
+        return "number of engines"
+
+    def names(self) -> Iterator[str]:
+        return iter(())
+
+    def renamed(self, rename: Rename) -> Value:
+        """Others share out pages differently: each of their engines has a server of its own."""
+        return Number(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Series(Value):
+    """Samples with one name, and one of the values listed for each label."""
+
+    spellings: tuple[str, ...]
+    where: tuple[tuple[str, tuple[str, ...]], ...]
+    is_summed: bool
+    """Any number of samples is a sum, as for counters. Otherwise there must be one for each value
+    that is listed: two gauges of one engine, of ranks that nobody named, have no sum."""
+
+    def read(self, view: View) -> float | None:
+        found = [
+            value
+            for labels, value in view.samples(self.spellings)
+            if all(labels.get(label) in values for label, values in self.where)
+        ]
+        if not found:
+            return None
+        if not self.is_summed and len(found) > prod(len(values) for _, values in self.where):
+            raise Unusable(f"{self.spellings[0]} has {len(found)} values for one engine")
+        return sum(found)
+
+    def text(self) -> str:
+        where = ", ".join(f'{label}="{"|".join(values)}"' for label, values in self.where)
+        return f"`{self.spellings[0]}{{{where}}}`" if where else f"`{self.spellings[0]}`"
+
+    def names(self) -> Iterator[str]:
+        return iter(self.spellings)
+
+    def renamed(self, rename: Rename) -> "Series":
+        return replace(self, spellings=tuple(map(rename, self.spellings)))
+
+
+@dataclass(frozen=True, slots=True)
+class LabelNumber(Value):
+    """A number that is the text of a label, as in `cache_config_info{block_size="16"}`."""
+
+    spellings: tuple[str, ...]
+    label: str
+
+    def read(self, view: View) -> float | None:
+        texts = {labels.get(self.label, "None") for labels, _ in view.samples(self.spellings)}
+        if not texts or texts == {"None"}:
+            return None
+        text = texts.pop()
+        if texts or not text.isascii() or not text.replace(".", "", 1).isdigit():
+            raise Unusable(f"{self.spellings[0]}: {self.label} is no number")
+        return float(text)
+
+    def text(self) -> str:
+        return f"label {self.label} of `{self.spellings[0]}`"
+
+    def names(self) -> Iterator[str]:
+        return iter(self.spellings)
+
+    def renamed(self, rename: Rename) -> Value:
+        return replace(self, spellings=tuple(map(rename, self.spellings)))
+
+
+@dataclass(frozen=True, slots=True)
+class Whole(Value):
+    """A whole number that the page states as a ratio; one that is not whole has wrong parts."""
+
+    of: Value
+
+    def read(self, view: View) -> float | None:
+        value = self.of.read(view)
+        if value is None or not isfinite(value):
+            return None
+        if abs(value - round(value)) > 0.001:
+            raise Unusable(f"{value} should be a whole number")
+        return float(round(value))
+
+    def text(self) -> str:
+        return self.of.text()
+
+    def names(self) -> Iterator[str]:
+        return self.of.names()
+
+    def renamed(self, rename: Rename) -> Value:
+        return Whole(self.of.renamed(rename))
+
+
+_SIGNS = {"+": "+", "-": "-", "*": "×", "/": "÷"}  # noqa: RUF001
+
+
+@dataclass(frozen=True, slots=True)
+class _Combined(Value):
+    sign: str
+    left: Value
+    right: Value
+
+    @property
+    def minuend(self) -> Value | None:
+        return self.left if self.sign == "-" else None
+
+    def read(self, view: View) -> float | None:
+        left = self.left.read(view)
+        if left is None:
+            return None
+        right = self.right.read(view)
+        if self.sign == "without":
+            return left if right is None else None
+        if right is None:
+            return None
+        if self.sign == "beside":
+            return left
+        if self.sign == "+":
+            return left + right
+        if self.sign == "-":
+            return left - right
+        if self.sign == "*":
+            return left * right
+        return left / right if right else None
+
+    def text(self) -> str:
+        left, right = self.left.text(), self.right.text()
+        if self.sign == "beside":
+            return f"{left}, beside {right}"
+        if self.sign == "without":
+            return f"{left}, without {right}"
+        if self.sign in "*/":
+            left, right = (
+                f"({text})" if isinstance(part, _Combined) and part.sign in "+-" else text
+                for part, text in ((self.left, left), (self.right, right))
+            )
+        return f"{left} {_SIGNS[self.sign]} {right}"
+
+    def names(self) -> Iterator[str]:
+        yield from self.left.names()
+        yield from self.right.names()
+
+    def renamed(self, rename: Rename) -> Value:
+        return _Combined(self.sign, self.left.renamed(rename), self.right.renamed(rename))

@@ -1,0 +1,114 @@
+"""From the configuration of one server to its exporter."""
+
+from collections.abc import Collection
+
+import httpx
+
+from exporter.clock import Clock
+from exporter.configuration import ServerConfig
+from exporter.configuration.access import LiveHeaders, tls_of
+from exporter.enquiry import Enquiry
+from exporter.exporter import Exporter
+from exporter.fetch import Fetcher
+from exporter.folder import Folder, is_folder
+from exporter.readings import PageReader, metrics_path
+from exporter.sources.kv_events import KvEventsSource
+from exporter.sources.kv_events.discovery import MAX_ANSWER_BYTES, Stream
+from exporter.sources.recording import SCHEME, RecordingSource
+from exporter.sources.source import Source
+from exporter.sources.wire import WireSource
+from exporter.target import Target
+from kvscope_events.vocabulary import ServerKind
+
+
+def exporter_of(config: ServerConfig, compat: Collection[str], clock: Clock) -> Exporter:
+    """Connects now, reads from `start` on. Raises EndpointError or ConfigurationError for what
+    cannot be read, and then holds nothing."""
+    return _Builder(config, compat, clock).build()
+
+
+class _Builder:
+    def __init__(self, config: ServerConfig, compat: Collection[str], clock: Clock) -> None:
+        self._config = config
+        self._compat = compat
+        self._clock = clock
+
+    def build(self) -> Exporter:
+        config = self._config
+        reader = self._reader()
+        readers = [] if reader is None else [reader]
+        exporter = Exporter([], readers=readers, clock=self._clock, process=False)
+        try:
+            for endpoint in config.events:
+                if is_folder(endpoint):
+                    exporter.attach(Folder(endpoint, exporter, self._wire, self._clock))
+                else:
+                    exporter.add(self._wire(endpoint))
+            if config.kv_events != "auto":
+                for kv in config.kv_events:
+                    assert config.kind != "auto", "checked"
+                    stream = Stream(kv.engine, kv.endpoint, kv.replay, kv.topic)
+                    exporter.add(self._stream(config.kind, stream, bind=kv.bind))
+            if reader is not None and config.kv_events:
+                exporter.attach(self._enquiry(exporter, reader))
+        except BaseException:
+            exporter.stop()
+            raise
+        return exporter
+
+    def _reader(self) -> PageReader | None:
+        config = self._config
+        if config.url is None:
+            return None
+        path = config.metrics_path or metrics_path(config.kind)
+        return PageReader(
+            config.url.rstrip("/") + path,
+            config.kind,
+            headers=LiveHeaders(config.headers),
+            tls=tls_of(config.tls),
+            timeout=config.timeout,
+            clock=self._clock,
+            model_name=config.model_name or "",
+        )
+
+    def _enquiry(self, exporter: Exporter, reader: PageReader) -> Enquiry:
+        config = self._config
+        assert config.url is not None
+        tls = tls_of(config.tls)
+        base, headers = config.url.rstrip("/"), LiveHeaders(config.headers)
+        verify = tls.context() if base.lower().startswith("https:") else False
+        client = httpx.Client(verify=verify, timeout=config.timeout, trust_env=False)
+
+        def fetch(path: str) -> bytes:
+            fetcher = Fetcher(
+                client,
+                base + path,
+                headers=headers,
+                max_bytes=MAX_ANSWER_BYTES,
+                server_name=tls.server_name,
+            )
+            return fetcher.fetch(config.timeout).body
+
+        asks = config.kv_events == "auto"
+        return Enquiry(exporter, reader, base, fetch=fetch if asks else None, make=self._stream)
+
+    def _wire(self, endpoint: str) -> Target:
+        if endpoint.startswith(SCHEME):
+            return self._target(RecordingSource(endpoint, self._clock))
+        return self._target(WireSource(endpoint, self._clock))
+
+    def _stream(self, kind: ServerKind, stream: Stream, *, bind: bool = False) -> Target:
+        source = KvEventsSource(
+            stream.endpoint,
+            server=kind,
+            engine=stream.engine,
+            clock=self._clock,
+            replay=stream.replay,
+            topic=stream.topic,
+            bind=bind,
+            model_name=self._config.model_name or "",
+        )
+        return self._target(source)
+
+    def _target(self, source: Source) -> Target:
+        return Target(source, compat=self._compat, clock=self._clock)

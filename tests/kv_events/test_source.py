@@ -1,0 +1,469 @@
+"""A source on real sockets: late joins, gaps, replays, restarts, foreign and large messages."""
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+
+from exporter.clock import Clock
+from exporter.sources.kv_events import KvEventsSource
+from exporter.sources.kv_events.faults import LOG_EVERY_NS, Faults
+from exporter.sources.source import Source
+from kvscope_events.events import Hello
+from kvscope_events.wire.errors import EndpointError
+from tests.kv_events.dialects import BY_NAME, Cleared, Removed, Stored, encode
+from tests.kv_events.publisher import Publisher
+from tests.kv_events.watching import Watched, watched
+from tests.support.waiting import wait_for
+
+Publish = Callable[..., Publisher]
+
+
+@pytest.fixture
+def publish(tmp_path: Path) -> Iterator[Publish]:
+    """Start a publisher where `watched` looks for one."""
+    made: list[Publisher] = []
+
+    def start(*, replay: bool = True, **options: Any) -> Publisher:
+        endpoints = [f"ipc://{tmp_path}/events", f"ipc://{tmp_path}/replay" if replay else None]
+        made.append(Publisher(*endpoints, **options))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield start
+    for publisher in made:
+        publisher.close()
+
+
+def one(block: int, **options: Any) -> Stored:
+    return Stored((block,), **options)
+
+
+def test_it_is_a_source_that_knows_nothing_before_a_server_is_there(tmp_path: Path) -> None:
+    with watched(tmp_path) as there:
+        source: Source = there.source
+        assert (source.kind, source.endpoint, source.session) == ("kv_events", there.endpoint, "")
+        assert (source.up, source.state_known, source.last_message_ns) == (False, False, None)
+        assert (source.batches_dropped, source.gaps, source.superseded) == (0, 0, False)
+        assert source.decode_errors == {
+            **{"malformed": 0, "too_large": 0, "unknown_event": 0, "second_publisher": 0}
+        }
+        assert source.take() is None
+        assert there.blocks() is None
+        assert there.shown("kvscope_source_up") == 0
+
+
+def test_who_joins_late_shows_the_whole_history(tmp_path: Path, publish: Publish) -> None:
+    publisher = publish()
+    publisher.say(one(1), one(2), Stored((3, 4), 2))
+    publisher.say(Removed((2,)), one(3), Stored((1, 2), medium="CPU"))
+    with watched(tmp_path) as there:
+        there.expect(4)
+        assert there.blocks("host") == 2
+        assert there.shown("kvscope_kv_tier_duplicate_blocks", tier="device") == 1
+        assert there.shown("kvscope_kv_tier_stored_blocks_total", tier="device") == 5
+        assert there.shown("kvscope_kv_tier_removed_blocks_total", tier="device") == 1
+        assert there.blocks("disk") is None, "a tier that the server never named"
+        publisher.say(Removed((3,)), one(2))
+        wait_for(lambda: there.shown("kvscope_kv_tier_returned_blocks_total", tier="device") == 1)
+        assert (there.source.gaps, there.source.batches_dropped) == (0, 0)
+        assert publisher.requests == [0]
+
+
+def test_an_idle_server_that_has_stored_nothing_has_an_empty_cache(
+    tmp_path: Path, publish: Publish
+) -> None:
+    with watched(tmp_path) as there:
+        publish()
+        there.expect(0)
+
+
+@pytest.mark.parametrize("has_replay", [True, False])
+def test_without_an_answer_an_idle_server_is_unknown(
+    tmp_path: Path, publish: Publish, has_replay: bool
+) -> None:
+    publisher = publish(replay=False)
+    publisher.say(one(1))
+    with watched(tmp_path, replay=has_replay) as there:
+        wait_for(lambda: there.shown("kvscope_events_total", type="Hello") == 1)
+        assert there.source.up
+        assert not there.source.state_known
+        assert there.blocks() is None, "it may have stored anything before we joined"
+
+
+@pytest.mark.parametrize("replay_has_topic", [True, False])
+def test_a_gap_is_filled_from_the_replay_in_either_framing(
+    tmp_path: Path, publish: Publish, replay_has_topic: bool
+) -> None:
+    publisher = publish(replay_has_topic=replay_has_topic)
+    with watched(tmp_path) as there:
+        there.expect(0)
+        publisher.say(one(1))
+        publisher.say(one(2), lost=True)
+        publisher.say(one(3), lost=True)
+        publisher.say(one(4))
+        there.expect(4)
+        assert (there.source.gaps, there.source.batches_dropped) == (1, 0)
+
+
+def test_a_loss_that_no_later_message_shows_is_found(tmp_path: Path, publish: Publish) -> None:
+    publisher = publish()
+    with watched(tmp_path) as there:
+        there.expect(0)
+        publisher.say(one(1))
+        publisher.say(one(2), lost=True)
+        there.expect(2)
+
+
+def test_after_a_gap_that_stays_the_cache_is_unknown_until_it_is_cleared(
+    tmp_path: Path, publish: Publish
+) -> None:
+    publisher = publish(replay=False)
+    with watched(tmp_path, replay=False) as there:
+        wait_for(lambda: there.source.up)
+        publisher.say(one(1), one(1, medium="CPU"))
+        there.expect(1)
+        publisher.say(one(2), lost=True)
+        publisher.say(one(3))
+        wait_for(lambda: there.shown("kvscope_kv_tier_stored_blocks_total", tier="device") == 2)
+        there.expect(None, known=False)
+        assert (there.source.gaps, there.source.batches_dropped) == (1, 1)
+        publisher.say(Cleared(), one(4))
+        there.expect(1)
+        assert there.blocks("host") is None, "a clear is one of the device alone"
+
+
+def test_what_the_replay_no_longer_holds_leaves_the_cache_unknown(
+    tmp_path: Path, publish: Publish
+) -> None:
+    publisher = publish(buffered=2)
+    for block in range(5):
+        publisher.say(one(block))
+    with watched(tmp_path) as there:
+        wait_for(lambda: there.shown("kvscope_kv_tier_stored_blocks_total", tier="device") == 2)
+        assert not there.source.state_known
+        assert there.blocks() is None
+        assert there.source.batches_dropped == 0, "it was said before we joined"
+
+
+def test_a_restarted_server_begins_anew(tmp_path: Path, publish: Publish) -> None:
+    publisher = publish()
+    with watched(tmp_path) as there:
+        there.expect(0)
+        for block in range(5):
+            publisher.say(one(block))
+        there.expect(5)
+        session = there.source.session
+        publisher.close()
+        wait_for(lambda: not there.source.up)
+        assert there.blocks() is None
+        assert there.shown("kvscope_kv_tier_stored_blocks_total", tier="device") == 5
+        again = publish(dialect=BY_NAME["vllm-0.23"])
+        there.expect(0)
+        assert there.source.session != session
+        again.say(one(7))
+        there.expect(1)
+        assert there.shown("kvscope_kv_tier_stored_blocks_total", tier="device") == 1
+        assert there.source.batches_dropped == 0
+
+
+def test_a_restart_that_looks_like_a_gap_is_recognised(tmp_path: Path, publish: Publish) -> None:
+    publisher = publish()
+    with watched(tmp_path) as there:
+        there.expect(0)
+        publisher.say(one(1), one(2), time=1.0)
+        there.expect(2)
+        publisher.close()
+        again = publish()
+        for block in range(10, 15):
+            again.say(one(block), lost=True, time=2.0)
+        there.expect(5)
+        assert there.source.batches_dropped == 0
+
+
+def test_a_restart_without_a_replay_is_known_from_its_first_message(
+    tmp_path: Path, publish: Publish
+) -> None:
+    publisher = publish(replay=False)
+    with watched(tmp_path, replay=False) as there:
+        wait_for(lambda: there.source.up)
+        publisher.say(one(1))
+        publisher.say(one(2))
+        there.expect(2)
+        publisher.close()
+        wait_for(lambda: not there.source.up)
+        again = publish(replay=False)
+        wait_for(lambda: there.source.up)
+        assert there.blocks() is None, "it may be the same process, or another one"
+        again.say(one(3))
+        there.expect(1)
+
+
+def test_where_the_server_connects_the_source_binds(tmp_path: Path, publish: Publish) -> None:
+    with watched(tmp_path, bind=True) as there:
+        publisher = publish(bind=False)
+        there.expect(0)
+        publisher.say(one(1))
+        there.expect(1)
+        publisher.close()
+        wait_for(lambda: not there.source.up)
+        again = publish(bind=False)
+        again.say(one(2), one(3))
+        there.expect(2)
+
+
+def test_only_the_topic_asked_for_is_read(tmp_path: Path, publish: Publish) -> None:
+    publisher = publish(replay=False)
+    with watched(tmp_path, replay=False, topic="kv-events") as there:
+        wait_for(lambda: there.source.up)
+        publisher.raw([b"other", bytes(8), b"x"])
+        publisher.say(one(1))
+        there.expect(1)
+        assert not any(there.source.decode_errors.values())
+
+
+def test_foreign_messages_are_counted_and_logged_once(
+    tmp_path: Path, publish: Publish, caplog: pytest.LogCaptureFixture
+) -> None:
+    publisher = publish(replay=False)
+    with watched(tmp_path, replay=False) as there:
+        wait_for(lambda: there.source.up)
+        publisher.say(one(1))
+        there.expect(1)
+        for _ in range(20):
+            publisher.raw([b"kv-events", b"not a number", b"x"])
+            publisher.raw([b"kv-events"] * 9)
+        publisher.say(one(2))
+        there.expect(2)
+        assert there.source.decode_errors["malformed"] == 40
+        assert sum("malformed" in record.message for record in caplog.records) == 1
+
+
+def test_a_message_that_cannot_be_read_leaves_the_cache_unknown(
+    tmp_path: Path, publish: Publish
+) -> None:
+    publisher = publish()
+    with watched(tmp_path) as there:
+        there.expect(0)
+        publisher.say(one(1))
+        publisher.send(encode([1.0, [{"type": "BlockRemoved", "block_hashes": "all"}]]))
+        publisher.say(one(2))
+        there.expect(None, known=False)
+        assert there.source.decode_errors["malformed"] == 1
+        assert (there.source.gaps, there.source.batches_dropped) == (1, 1)
+        publisher.send(encode([1.0, [{"type": "Of tomorrow"}, {"type": "AllBlocksCleared"}]]))
+        there.expect(0)
+        assert there.source.decode_errors["unknown_event"] == 1
+
+
+def test_a_message_over_the_size_limit_is_survived(tmp_path: Path, publish: Publish) -> None:
+    publisher = publish()
+    with watched(tmp_path, max_frame_bytes=100_000) as there:
+        there.expect(0)
+        publisher.say(one(1))
+        there.expect(1)
+        publisher.send(bytes(200_000))
+        wait_for(lambda: there.source.decode_errors["too_large"])
+        wait_for(lambda: there.source.up)
+        publisher.say(one(2))
+        wait_for(lambda: there.shown("kvscope_kv_tier_stored_blocks_total", tier="device") == 2)
+        assert not there.source.state_known
+        assert there.source.batches_dropped == 1
+        publisher.say(Cleared(), one(3))
+        there.expect(1)
+
+
+def test_a_100_megabyte_message_takes_no_memory(tmp_path: Path, publish: Publish) -> None:
+    publisher = publish(replay=False)
+    with watched(tmp_path, replay=False) as there:
+        wait_for(lambda: there.source.up)
+        publisher.say(one(1))
+        there.expect(1)
+        publisher.send(bytes(100 << 20))
+        wait_for(lambda: there.source.decode_errors["too_large"])
+        wait_for(lambda: there.source.up)
+        publisher.say(Cleared(), one(2))
+        there.expect(1)
+
+
+def test_a_server_of_another_protocol_is_counted() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        endpoint = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        source = KvEventsSource(endpoint, server="vllm", engine="0", clock=Clock())
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 10)
+                connection.close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        wait_for(lambda: source.decode_errors["malformed"] > 1)
+        assert not source.up
+        assert source.decode_errors["too_large"] == 0
+        source.close()
+        server.shutdown(socket.SHUT_RDWR)
+    thread.join()
+
+
+def test_two_ranks_on_one_endpoint_are_seen(tmp_path: Path) -> None:
+    with watched(tmp_path, replay=False, bind=True) as there:
+        publishers = [Publisher(there.endpoint, bind=False) for _ in range(2)]
+        wait_for(lambda: there.source._link.num_peers == 2)
+        first, second = publishers
+        dialect = BY_NAME["vllm-0.32"]
+        for number in range(3):
+            first.send(dialect.message([one(number)], rank=0))
+        wait_for(lambda: there.shown("kvscope_kv_tier_stored_blocks_total", tier="device") == 3)
+        second.next_seq = 3
+        second.send(dialect.message([one(9)], rank=1))
+        wait_for(lambda: there.source.decode_errors["second_publisher"] == 1)
+        assert not there.source.state_known
+        for publisher in publishers:
+            publisher.close()
+
+
+def test_a_name_that_is_learnt_late_is_told_with_a_new_hello(
+    tmp_path: Path, publish: Publish
+) -> None:
+    publisher = publish()
+    publisher.say(one(1))
+    with watched(tmp_path, engine="3") as there:
+        there.expect(1)
+        assert there.shown("kvscope_kv_tier_blocks", engine="3", model_name="m") is None
+        there.source.model_name = "m"
+        assert there.shown("kvscope_kv_tier_blocks", engine="3", model_name="m") == 1
+        assert there.shown("kvscope_events_total", type="Hello") == 2
+        assert there.shown("kvscope_engine_ready") is None, "the stream does not tell"
+
+
+def test_the_hello_tells_names_and_nothing_else(tmp_path: Path, publish: Publish) -> None:
+    publish()
+    source = KvEventsSource(
+        f"ipc://{tmp_path}/events", server="sglang", engine="1", clock=Clock(), model_name="m"
+    )
+    try:
+        wait_for(lambda: source.wait(0.01) or source.up)
+        taken = source.take()
+        assert taken is not None
+        batch, lost = taken
+        (hello,) = batch.events
+        assert isinstance(hello, Hello)
+        assert (hello.server, hello.engine, hello.model_name) == ("sglang", "1", "m")
+        assert hello.tells == ["NamesCleared", "NamesRemoved", "NamesStored"]
+        assert (lost, source.session) == (0, hello.session)
+        assert source.take() is None
+    finally:
+        source.close()
+
+
+def test_a_reader_that_sleeps_does_not_lose_what_the_replay_holds(
+    tmp_path: Path, publish: Publish, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("exporter.sources.kv_events.source.QUEUE_BYTES", 20_000)
+    publisher = publish()
+    source = KvEventsSource(
+        f"ipc://{tmp_path}/events",
+        replay=f"ipc://{tmp_path}/replay",
+        server="vllm",
+        engine="0",
+        clock=Clock(),
+    )
+    try:
+        wait_for(lambda: source.up)
+        for block in range(2000):
+            publisher.say(one(block))
+        time.sleep(0.3)
+        assert source._put_bytes - source._taken_bytes <= 20_000
+        stored = 0
+        deadline = time.monotonic() + 20
+        while stored < 2000 and time.monotonic() < deadline:
+            source.wait(0.05)
+            while (taken := source.take()) is not None:
+                batch, lost = taken
+                assert not lost
+                stored += sum(not isinstance(event, Hello) for event in batch.events)
+        assert stored == 2000
+        assert source.batches_dropped == 0
+        wait_for(lambda: source.state_known)
+    finally:
+        source.close()
+
+
+def test_a_long_history_is_replayed_whole(tmp_path: Path, publish: Publish) -> None:
+    """More messages than a server's socket holds for a reader, which drops the rest silently."""
+    publisher = publish()
+    for block in range(5000):
+        publisher.say(one(block))
+    with watched(tmp_path) as there:
+        there.expect(5000)
+        assert there.source.batches_dropped == 0
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "bind"),
+    [
+        ("http://127.0.0.1:1", False),
+        ("tcp://*:5557", False),
+        ("tcp://127.0.0.1", False),
+        ("", True),
+    ],
+)
+def test_an_endpoint_that_cannot_be_used_says_why(endpoint: str, bind: bool) -> None:
+    with pytest.raises(EndpointError):
+        KvEventsSource(endpoint, server="vllm", engine="0", clock=Clock(), bind=bind)
+
+
+def test_an_address_in_use_is_an_error_at_once() -> None:
+    context = zmq.Context()
+    taken = context.socket(zmq.PUB)
+    port = taken.bind_to_random_port("tcp://127.0.0.1")
+    try:
+        with pytest.raises(EndpointError, match="in use"):
+            KvEventsSource(
+                f"tcp://127.0.0.1:{port}", server="vllm", engine="0", clock=Clock(), bind=True
+            )
+    finally:
+        context.destroy(linger=0)
+
+
+def test_closing_takes_no_time_and_may_be_repeated(tmp_path: Path) -> None:
+    sources = [
+        KvEventsSource(f"ipc://{tmp_path}/{n}", server="vllm", engine="0", clock=Clock())
+        for n in range(16)
+    ]
+    began = time.monotonic()
+    for source in sources:
+        source.close()
+        source.close()
+    assert time.monotonic() - began < 2
+
+
+def test_faults_are_logged_once_per_kind_and_minute(caplog: pytest.LogCaptureFixture) -> None:
+    now_ns = 5
+    faults = Faults("tcp://h:1", lambda: now_ns)
+    for _ in range(3):
+        faults.count("malformed", "bad")
+        faults.count("too_large", "big", 2)
+    assert len(caplog.records) == 2
+    now_ns += LOG_EVERY_NS
+    faults.count("malformed", "bad")
+    assert [record.levelno for record in caplog.records] == [logging.WARNING] * 3
+    assert faults.counts == {
+        **{"malformed": 4, "too_large": 6, "unknown_event": 0, "second_publisher": 0}
+    }
+
+
+def test_watched_is_closed(tmp_path: Path) -> None:
+    with watched(tmp_path) as there:
+        assert isinstance(there, Watched)
+    assert there.source.take() is None

@@ -1,0 +1,166 @@
+"""What tiers hold: bounds, clears, gaps, contents that come back, stores that are none."""
+
+import logging
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exporter.fold import tiers as module
+from exporter.fold.tiers import SPURIOUS_BLOCKS, TierContent, Tiers
+from kvscope_events.events import EngineEvent, NamesCleared, NamesRemoved, NamesStored
+from kvscope_events.vocabulary import Tier
+from tests.exporter.stream import batch_of, block_hash
+
+
+def names(*blocks: int) -> list[bytes]:
+    return [block_hash(block) for block in blocks]
+
+
+def stored(*blocks: int, tier: Tier = "device") -> NamesStored:
+    return NamesStored(tier, names(*blocks), None, 16)
+
+
+def removed(*blocks: int, tier: Tier = "device") -> NamesRemoved:
+    return NamesRemoved(tier, names(*blocks))
+
+
+def folded(*events: EngineEvent) -> Tiers:
+    tiers = Tiers()
+    tiers.on_batch(batch_of(*events))
+    return tiers
+
+
+def test_a_name_is_gone_with_its_last_block() -> None:
+    tiers = folded(stored(1, 2), stored(1), removed(1))
+    device = tiers.tiers["device"]
+    assert (device.num_blocks, device.num_names) == (2, 2)
+    tiers.on_batch(batch_of(removed(1)))
+    assert (device.num_blocks, device.num_names) == (1, 1)
+    device.check()
+
+
+def test_a_removal_of_what_is_not_held_is_counted_and_changes_nothing() -> None:
+    device = folded(stored(1), removed(1, 2, 1)).tiers["device"]
+    assert (device.num_blocks, device.removed, device.unmatched) == (0, 3, 2)
+    device.check()
+
+
+def test_a_tier_is_there_once_it_was_named_and_the_device_always() -> None:
+    assert set(Tiers().tiers) == {"device"}
+    assert set(folded(stored(1, tier="host"), removed(1, tier="disk")).tiers) == {
+        *("device", "host", "disk")
+    }
+
+
+def test_a_clear_is_of_one_tier_and_what_comes_back_was_not_evicted() -> None:
+    tiers = folded(stored(1, 2), stored(1, tier="host"), removed(2), NamesCleared("device"))
+    tiers.on_batch(batch_of(stored(1, 2)))
+    device, host = tiers.tiers["device"], tiers.tiers["host"]
+    assert (device.num_blocks, device.cleared, device.removed) == (2, 1, 1)
+    assert device.returned == 1, "2 was removed, 1 was cleared"
+    assert (host.num_blocks, host.cleared) == (1, 0)
+
+
+def test_content_that_comes_back_is_counted_for_its_own_tier() -> None:
+    tiers = folded(stored(1), stored(1, tier="host"), removed(1), stored(1), stored(1))
+    assert tiers.tiers["device"].returned == 1, "the second block is a duplicate"
+    assert tiers.tiers["host"].returned == 0
+
+
+def test_after_a_gap_a_tier_is_unknown_until_it_is_cleared() -> None:
+    tiers = folded(stored(1), stored(1, tier="host"))
+    tiers.on_gap()
+    tiers.on_batch(batch_of(stored(2), removed(1), stored(3, tier="disk")))
+    device = tiers.tiers["device"]
+    assert not any(tier.known for tier in tiers.tiers.values())
+    assert (device.stored, device.removed, device.unmatched) == (2, 1, 0)
+    tiers.on_batch(batch_of(NamesCleared("device"), stored(4)))
+    assert {name: tier.known for name, tier in tiers.tiers.items()} == {
+        **{"device": True, "host": False, "disk": False}
+    }
+    assert device.num_blocks == 1
+
+
+def test_more_names_than_are_remembered_are_given_up_and_counted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "MAX_NAMES", 10)
+    tiers = folded(stored(*range(10), tier="remote"), stored(*range(20)))
+    remote = tiers.tiers["remote"]
+    assert remote.known
+    tiers.on_batch(batch_of(stored(10, tier="remote"), stored(11, tier="remote")))
+    assert not remote.known
+    assert (remote.losses, remote.stored, remote.num_names) == (
+        {"names": 1, "announcements": 0},
+        *(12, 0),
+    )
+    assert tiers.tiers["device"].known
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+    tiers.on_batch(batch_of(NamesCleared("remote")))
+    assert remote.known
+
+
+def test_stores_that_are_announced_again_and_again_make_a_tier_unknown_for_good(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tiers = folded(stored(*range(100)))
+    device = tiers.tiers["device"]
+    announced = 0
+    while device.known:
+        tiers.on_batch(batch_of(stored(*range(50))))
+        announced += 50
+        assert announced < SPURIOUS_BLOCKS + 300
+    assert device.losses == {"names": 0, "announcements": 1}
+    assert "kv_cache_report_mode" in caplog.text
+    tiers.on_batch(batch_of(NamesCleared("device"), stored(1)))
+    assert not device.known, "the same requests will come again"
+    assert device.stored == 100 + announced + 1
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("srcg"), st.lists(st.integers(0, 6), max_size=4)), max_size=40
+    )
+)
+def test_any_history_is_what_a_plain_list_of_blocks_says(
+    history: list[tuple[str, list[int]]],
+) -> None:
+    tier = TierContent(max_names=4)
+    held: list[int] | None = []
+    most = 0
+    gone: set[int] = set()
+    returned = unmatched = 0
+    for action, blocks in history:
+        if action == "s":
+            tier.store(names(*blocks))
+            for block in blocks if held is not None else ():
+                assert held is not None
+                returned += block not in held and block in gone
+                held.append(block)
+            if held is not None:
+                most = max(most, len(set(held)))
+                held = None if most > 4 else held
+        elif action == "r":
+            tier.remove(names(*blocks))
+            for block in blocks if held is not None else ():
+                assert held is not None
+                if block in held:
+                    held.remove(block)
+                    if block not in held:
+                        gone.add(block)
+                else:
+                    unmatched += 1
+        elif action == "c":
+            tier.clear()
+            held = []
+            most = 0
+        else:
+            tier.on_gap()
+            held = None
+        tier.check()
+        assert tier.known == (held is not None)
+        if held is not None:
+            assert (tier.num_blocks, tier.num_names) == (len(held), len(set(held)))
+        assert (tier.returned, tier.unmatched) == (returned, unmatched)

@@ -1,0 +1,225 @@
+"""Pages of vLLM: what they look like in one release and another, and what is read from them."""
+
+from tests.readings.cases.case import NOW, Case, Series, histogram
+
+_L = 'engine="0",model_name="m"'
+_LATENCIES = (
+    histogram("vllm:time_to_first_token_seconds", _L, 1, 3, 4, total=2.5)
+    + histogram("vllm:e2e_request_latency_seconds", _L, 0, 2, 4, total=6.5)
+    + histogram("vllm:request_queue_time_seconds", _L, 4, 4, 4, total=0.25)
+)
+_LATENCIES_READ: Series = {
+    "kvscope_time_to_first_token_seconds": (1, 3, 4, 2.5),
+    "kvscope_request_duration_seconds": (0, 2, 4, 6.5),
+    "kvscope_request_queue_seconds": (4, 4, 4, 0.25),
+}
+
+CURRENT_PAGE = f"""\
+# HELP python_info Python platform information
+# TYPE python_info gauge
+python_info{{implementation="CPython",major="3",minor="12"}} 1.0
+# HELP vllm:num_requests_running Number of requests in model execution batches.
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{{{_L}}} 7.0
+vllm:num_requests_waiting{{{_L}}} 2.0
+vllm:num_requests_waiting_by_reason{{{_L},reason="capacity"}} 2.0
+vllm:kv_cache_usage_perc{{{_L}}} 0.9608938547486033
+vllm:cache_config_info{{block_size="32",cache_dtype="auto",engine="0",\
+kv_cache_max_concurrency="2.8125",kv_cache_size_tokens="5760",num_cpu_blocks="None",\
+num_gpu_blocks="180"}} 1.0
+# TYPE vllm:prefix_cache_queries_total counter
+vllm:prefix_cache_queries_total{{{_L}}} 33638.0
+# TYPE vllm:prefix_cache_queries_created gauge
+vllm:prefix_cache_queries_created{{{_L}}} 1.795e+09
+vllm:prefix_cache_hits_total{{{_L}}} 9696.0
+vllm:external_prefix_cache_queries_total{{{_L}}} 23942.0
+vllm:external_prefix_cache_hits_total{{{_L}}} 100.0
+vllm:num_preemptions_total{{{_L}}} 3.0
+vllm:prompt_tokens_total{{{_L}}} 33000.0
+vllm:generation_tokens_total{{{_L}}} 7952.0
+vllm:prompt_tokens_cached_by_source_total{{{_L},source="device"}} 9000.0
+vllm:prompt_tokens_cached_by_source_total{{{_L},source="host"}} 60.0
+vllm:prompt_tokens_cached_by_source_total{{{_L},source="p2p"}} 30.0
+vllm:prompt_tokens_cached_by_source_total{{{_L},source="disk"}} 20.0
+vllm:prompt_tokens_cached_by_source_total{{{_L},source="external_unspecified"}} 10.0
+vllm:request_success_total{{{_L},finished_reason="stop"}} 5.0
+vllm:request_success_total{{{_L},finished_reason="length"}} 43.0
+vllm:request_success_total{{{_L},finished_reason="abort"}} 2.0
+vllm:request_success_total{{{_L},finished_reason="error"}} 1.0
+vllm:request_success_total{{{_L},finished_reason="repetition"}} 4.0
+vllm:admission_rejections_total{{model_name="m",reason="max_num_queued_reqs"}} 6.0
+vllm:admission_rejections_total{{model_name="m",reason="max_num_queued_tokens"}} 8.0
+vllm:iteration_tokens_total_count{{{_L}}} 77.0
+vllm:iteration_tokens_total_sum{{{_L}}} 900.0
+{_LATENCIES}{histogram("vllm:inter_token_latency_seconds", _L, 9, 9, 12, total=3.5)}"""
+
+CURRENT_READ: Series = {
+    "kvscope_kv_capacity_blocks": 180,
+    "kvscope_kv_block_size_tokens": 32,
+    "kvscope_kv_usable_blocks": 179,
+    "kvscope_kv_usable_tokens": 179 * 32,
+    "kvscope_kv_full_length_sequences": 2.8125,
+    "kvscope_kv_blocks:active": 172,
+    "kvscope_kv_active_ratio": 0.9608938547486033,
+    "kvscope_prefix_cache_queried_tokens_total:first": 33638,
+    "kvscope_prefix_cache_hit_tokens_total:first": 9696,
+    "kvscope_requests:running": 7,
+    "kvscope_requests:waiting": 2,
+    "kvscope_sequences:running": 7,
+    "kvscope_sequences:waiting": 2,
+    "kvscope_requests_finished_total:stop": 9,
+    "kvscope_requests_finished_total:length": 43,
+    "kvscope_requests_finished_total:abort": 2,
+    "kvscope_requests_finished_total:error": 1,
+    "kvscope_requests_rejected_total:queue_full": 14,
+    "kvscope_preemptions_total:recompute": 3,
+    "kvscope_prompt_tokens_total": 33000,
+    "kvscope_last_step_timestamp_seconds": NOW,
+    "kvscope_generated_tokens_total": 7952,
+    "kvscope_kv_tier_hit_tokens_total:device": 9000,
+    "kvscope_kv_tier_hit_tokens_total:host": 60,
+    "kvscope_kv_tier_hit_tokens_total:remote": 30,
+    "kvscope_kv_tier_hit_tokens_total:disk": 20,
+    "kvscope_kv_tier_hit_tokens_total:other": 10,
+    "kvscope_kv_tier_queried_tokens_total:other": 23942,
+    **_LATENCIES_READ,
+    "kvscope_inter_token_latency_seconds": (9, 9, 12, 3.5),
+}
+
+OLD_PAGE = f"""\
+vllm:gpu_cache_usage_perc{{{_L}}} 0.25
+vllm:cpu_cache_usage_perc{{{_L}}} 0.0
+vllm:num_requests_swapped{{{_L}}} 0.0
+vllm:gpu_prefix_cache_hit_rate{{{_L}}} -1.0
+vllm:gpu_prefix_cache_queries_total{{{_L}}} 17.0
+vllm:cache_config_info{{block_size="16",engine="0",num_gpu_blocks="1000"}} 1.0
+vllm:num_requests_running{{{_L}}} 1.0
+{histogram("vllm:time_per_output_token_seconds", _L, 1, 2, total=0.75)}"""
+
+OLD_READ: Series = {
+    "kvscope_kv_capacity_blocks": 1000,
+    "kvscope_kv_block_size_tokens": 16,
+    "kvscope_kv_usable_blocks": 1000,
+    "kvscope_kv_active_ratio": 0.25,
+    "kvscope_requests:running": 1,
+    "kvscope_sequences:running": 1,
+    "kvscope_inter_token_latency_seconds": (1, 2, 0.75),
+}
+
+BEFORE_SOURCES_PAGE = f"""\
+vllm:prefix_cache_hits_total{{{_L}}} 44.0
+vllm:external_prefix_cache_hits_total{{{_L}}} 11.0
+"""
+BEFORE_SOURCES_READ: Series = {
+    "kvscope_prefix_cache_hit_tokens_total:first": 44,
+    "kvscope_kv_tier_hit_tokens_total:device": 44,
+    "kvscope_kv_tier_hit_tokens_total:other": 11,
+}
+
+_RANKS = """\
+vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.9292929292929293
+vllm:kv_cache_usage_perc{engine="1",model_name="m"} 0.7979797979797979
+vllm:cache_config_info{block_size="32",engine="0",num_gpu_blocks="BLOCKS"} 1.0
+vllm:cache_config_info{block_size="32",engine="1",num_gpu_blocks="BLOCKS"} 1.0
+vllm:admission_rejections_total{model_name="m",reason="max_num_queued_reqs"} 5.0
+"""
+
+
+def _rank(usage: float, active: float) -> Series:
+    return {
+        "kvscope_kv_active_ratio": usage,
+        "kvscope_kv_block_size_tokens": 32,
+        "kvscope_kv_capacity_blocks": 100,
+        "kvscope_kv_usable_blocks": 99,
+        "kvscope_kv_usable_tokens": 99 * 32,
+        "kvscope_kv_blocks:active": active,
+    }
+
+
+CASES = (
+    Case(name="current", kind="vllm", page=CURRENT_PAGE, expected={("m", "0"): dict(CURRENT_READ)}),
+    Case(name="the first engine", kind="vllm", page=OLD_PAGE, expected={("m", "0"): OLD_READ}),
+    Case(
+        name="before sources were told apart",
+        kind="vllm",
+        page=BEFORE_SOURCES_PAGE,
+        expected={("m", "0"): BEFORE_SOURCES_READ},
+    ),
+    Case(
+        name="two ranks, whose blocks vLLM adds up, and a queue in front of both",
+        kind="vllm",
+        page=_RANKS.replace("BLOCKS", "200"),
+        expected={
+            ("m", "0"): _rank(0.9292929292929293, 92),
+            ("m", "1"): _rank(0.7979797979797979, 79),
+            ("m", ""): {"kvscope_requests_rejected_total:queue_full": 5},
+        },
+    ),
+    Case(
+        name="ranks that are not equal",
+        kind="vllm",
+        page=_RANKS.replace("BLOCKS", "201"),
+        expected={
+            ("m", engine): {"kvscope_kv_active_ratio": usage, "kvscope_kv_block_size_tokens": 32}
+            for engine, usage in (("0", 0.9292929292929293), ("1", 0.7979797979797979))
+        }
+        | {("m", ""): {"kvscope_requests_rejected_total:queue_full": 5}},
+        num_contradictory=8,
+    ),
+    Case(
+        name="LMCache in the process, on two workers",
+        kind="vllm",
+        page="""\
+vllm:num_requests_running{engine="0",model_name="m"} 0.0
+lmcache:num_requested_tokens_total{model_name="m",worker_id="0"} 500.0
+lmcache:num_requested_tokens_total{model_name="m",worker_id="1"} 500.0
+lmcache:num_hit_tokens_total{model_name="m",worker_id="1"} 256.0
+lmcache:num_hit_tokens_total{model_name="m",worker_id="0"} 256.0
+lmcache:retrieve_hit_rate{model_name="m",worker_id="0"} 1.0
+lmcache:local_cache_usage{model_name="m",worker_id="0"} 1048576.0
+lmcache:remote_cache_usage{model_name="m",worker_id="0"} 2097152.0
+lmcache:local_storage_usage{model_name="m",worker_id="0"} 4194304.0
+""",
+        expected={
+            ("m", "0"): {
+                "kvscope_requests:running": 0,
+                "kvscope_sequences:running": 0,
+                "kvscope_kv_tier_queried_tokens_total:other": 500,
+                "kvscope_kv_tier_hit_tokens_total:other": 256,
+                "kvscope_kv_tier_used_bytes:host": 2**20,
+                "kvscope_kv_tier_used_bytes:remote": 2**21,
+                "kvscope_kv_tier_used_bytes:disk": 2**22,
+            }
+        },
+    ),
+    Case(
+        name="names without colons and counters without _total",
+        kind="vllm",
+        page="""\
+vllm_num_requests_waiting{engine="0",model_name="m"} 3
+vllm_prompt_tokens{engine="0",model_name="m"} 12
+vllm_prefix_cache_hits{engine="0",model_name="m"} 4
+""",
+        expected={
+            ("m", "0"): {
+                "kvscope_requests:waiting": 3,
+                "kvscope_sequences:waiting": 3,
+                "kvscope_prompt_tokens_total": 12,
+                "kvscope_prefix_cache_hit_tokens_total:first": 4,
+                "kvscope_kv_tier_hit_tokens_total:device": 4,
+            }
+        },
+    ),
+    Case(
+        name="values that are no numbers",
+        kind="vllm",
+        page="""\
+vllm:kv_cache_usage_perc{engine="0",model_name="m"} NaN
+vllm:num_requests_running{engine="0",model_name="m"} +Inf
+vllm:num_preemptions_total{engine="0",model_name="m"} -1
+vllm:cache_config_info{block_size="None",engine="0",num_gpu_blocks="None"} 1
+vllm:generation_tokens_total{engine="0",model_name="m"} 8
+""",
+        expected={("m", "0"): {"kvscope_generated_tokens_total": 8}},
+    ),
+)

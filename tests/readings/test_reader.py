@@ -1,0 +1,324 @@
+"""Whatever answers instead of a page is counted by kind, in time, and gives no number."""
+
+import gzip
+import logging
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from exporter.clock import Clock
+from exporter.readings import PageReader, Tls
+from exporter.readings import reader as reader_module
+from exporter.readings.reader import MAX_AGE_NS
+from tests.readings.answers import Answer, answering, page
+from tests.readings.cases.vllm import CURRENT_PAGE
+
+PAGE = CURRENT_PAGE.encode()
+
+
+def drip(connection: socket.socket) -> None:
+    connection.sendall(
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 999999\r\n\r\n"
+    )
+    while True:
+        connection.sendall(b"a 1\n")
+        time.sleep(0.02)
+
+
+def drip_headers(connection: socket.socket) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\n")
+    while True:
+        connection.sendall(b"X-A: b\r\n")
+        time.sleep(0.02)
+
+
+def silence(connection: socket.socket) -> None:
+    connection.recv(1)
+
+
+HTML = b"<!DOCTYPE html>\n<html><body>Sign in</body></html>\n"
+BOMB = gzip.compress(b"a 1\n" * (9 << 20))
+BAD: dict[str, tuple[str, Answer]] = {
+    "not found": ("status", b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"),
+    "redirect": (
+        "redirect",
+        b"HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/\r\nContent-Length: 0\r\n\r\n",
+    ),
+    "html": ("not_metrics", page(HTML, content_type="text/html")),
+    "html that says it is text": ("not_metrics", page(HTML, content_type="text/plain")),
+    "json": ("not_metrics", page(b"{}", content_type="application/json")),
+    "no content type": ("not_metrics", b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\na 1\n"),
+    "nothing": ("not_metrics", page(b"")),
+    "shorter than it says": ("truncated", page(PAGE)[:-100]),
+    "no length": ("truncated", b"HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\n" + PAGE),
+    "chunks without an end": (
+        "truncated",
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b"4\r\na 1\n\r\n",
+    ),
+    "openmetrics without its end": (
+        "truncated",
+        page(PAGE, content_type="application/openmetrics-text; version=1.0.0"),
+    ),
+    "not utf-8": ("malformed", page(b"a 1\n\xff\xfe")),
+    "not http": ("protocol", b"SSH-2.0-OpenSSH_9.2\r\n"),
+    "hangs up": ("protocol", b""),
+    "brotli": ("encoding", page(PAGE, more="Content-Encoding: br\r\n")),
+    "gzip that is none": ("encoding", page(PAGE, more="Content-Encoding: gzip\r\n")),
+    "gzip cut": (
+        "truncated",
+        page(gzip.compress(PAGE)[:-20], more="Content-Encoding: gzip\r\n"),
+    ),
+    "gzip bomb": ("too_large", page(BOMB, more="Content-Encoding: gzip\r\n")),
+    "body that never ends": ("timeout", drip),
+    "headers that never end": ("timeout", drip_headers),
+    "silence": ("timeout", silence),
+}
+
+
+def counted(reader: PageReader) -> dict[str, int]:
+    return {kind: count for kind, count in reader.errors.items() if count}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_no_page_is_counted_by_kind(name: str) -> None:
+    kind, answer = BAD[name]
+    with answering(answer) as url:
+        timeout = 0.5 if kind == "timeout" else 10
+        reader = PageReader(url, "vllm", timeout=timeout)
+        began = time.monotonic()
+        reading = reader.read()
+        assert time.monotonic() - began < timeout + 3, "what a busy machine adds"
+        reader.close()
+    assert not reading.is_up
+    assert reading.engines == {}
+    assert counted(reader) == {kind: 1}
+    assert reader.last_success_ns is None
+
+
+def test_nothing_listens_and_a_name_does_not_exist() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    for url, kind in (
+        (f"http://127.0.0.1:{port}/metrics", "connection"),
+        ("http://no-such-host.invalid/metrics", "dns"),
+    ):
+        reader = PageReader(url, "vllm", timeout=5)
+        assert not reader.read().is_up
+        assert counted(reader) == {kind: 1}
+        reader.close()
+
+
+def test_tls_that_fails_is_told_apart() -> None:
+    with answering(page(PAGE)) as url:  # speaks no TLS
+        reader = PageReader(url.replace("http:", "https:"), "vllm", timeout=5)
+        assert not reader.read().is_up
+        assert counted(reader) == {"tls": 1}
+        reader.close()
+
+
+def test_a_good_page_is_read_compressed_or_not_and_dated() -> None:
+    for body, more in (
+        (PAGE, ""),
+        (gzip.compress(PAGE), "Content-Encoding: gzip\r\n"),
+    ):
+        with answering(page(body, more=more)) as url:
+            reader = PageReader(url, "vllm")
+            reading = reader.read()
+            reader.close()
+        assert reading.is_up
+        assert reading.engines[("m", "0")].values["kvscope_kv_blocks"] == {("active",): 172}
+        assert counted(reader) == {}
+        assert reader.last_success_ns is not None
+
+
+def test_two_scrapers_cause_one_request_and_a_second_later_there_is_another() -> None:
+    requests: list[int] = []
+
+    def count(connection: socket.socket) -> None:
+        requests.append(1)
+        connection.sendall(page(PAGE))
+
+    now = [10**12]
+    clock = Clock(monotonic_ns=lambda: now[0])
+    with answering(count) as url:
+        reader = PageReader(url, "vllm", clock=clock)
+        threads = [threading.Thread(target=reader.read) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(requests) == 1
+        now[0] += MAX_AGE_NS
+        reader.read()
+        assert len(requests) == 2
+        reader.close()
+
+
+def test_a_page_that_fails_takes_its_families_away_and_brings_them_back() -> None:
+    now = [10**12]
+    answers = [page(PAGE), b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n", page(PAGE)]
+    with answering(lambda connection: connection.sendall(answers.pop(0))) as url:
+        reader = PageReader(url, "vllm", clock=Clock(monotonic_ns=lambda: now[0]))
+        seen = []
+        for _ in range(3):
+            seen.append(len(reader.read().engines))
+            now[0] += MAX_AGE_NS
+        reader.close()
+    assert seen == [1, 0, 1]
+
+
+def test_while_an_attempt_hangs_in_the_resolver_there_is_no_second_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    released = threading.Event()
+
+    def hang(*args: object, **more: object) -> list[object]:
+        released.wait(20)
+        raise socket.gaierror("no such host")
+
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    now = [10**12]
+    reader = PageReader(
+        "http://slow.invalid/metrics",
+        "vllm",
+        timeout=0.2,
+        clock=Clock(monotonic_ns=lambda: now[0]),
+    )
+    before = threading.active_count()
+    for expected in (1, 2, 3):
+        assert not reader.read().is_up
+        assert counted(reader) == {"timeout": expected}
+        assert threading.active_count() <= before + 1
+        now[0] += MAX_AGE_NS
+    released.set()
+    reader.close()
+
+
+def test_errors_are_logged_once_per_kind_and_minute(caplog: pytest.LogCaptureFixture) -> None:
+    now = [10**12]
+    with answering(page(HTML, content_type="text/html")) as url, caplog.at_level(logging.WARNING):
+        reader = PageReader(url, "vllm", clock=Clock(monotonic_ns=lambda: now[0]))
+        for _ in range(3):
+            reader.read()
+            now[0] += 2 * MAX_AGE_NS
+        assert len(caplog.records) == 1
+        assert "text/html" in caplog.text
+        now[0] += 60 * 10**9
+        reader.read()
+        assert len(caplog.records) == 2
+        reader.close()
+
+
+def test_a_page_says_what_server_it_is_of() -> None:
+    now = [10**12]
+    answers = [page(b"a 1\n"), page(PAGE)]
+    with answering(lambda connection: connection.sendall(answers.pop(0))) as url:
+        reader = PageReader(url, clock=Clock(monotonic_ns=lambda: now[0]))
+        assert reader.kind is None
+        assert not reader.read().is_up
+        assert counted(reader) == {"unknown_server": 1}
+        now[0] += MAX_AGE_NS
+        assert reader.read().is_up
+        assert reader.kind == "vllm"
+        reader.close()
+
+
+def test_headers_are_sent_and_secrets_are_not_shown() -> None:
+    heads: list[bytes] = []
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+
+        def serve() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                heads.append(connection.recv(65536))
+                connection.sendall(page(PAGE))
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        reader = PageReader(
+            f"http://user:secret@127.0.0.1:{port}/metrics?token=x",
+            "vllm",
+            headers={"X-Tenant": "t"},
+        )
+        assert reader.read().is_up
+        thread.join()
+        reader.close()
+    assert b"X-Tenant: t\r\n" in heads[0]
+    assert b"Authorization: Basic" in heads[0]
+    assert b"GET /metrics?token=x" in heads[0]
+    assert reader.endpoint == f"http://127.0.0.1:{port}/metrics"
+
+
+def test_a_server_without_labels_takes_the_name_it_was_given() -> None:
+    with answering(page(b"llamacpp:requests_processing 4\n")) as url:
+        reader = PageReader(url, "llama.cpp", model_name="given")
+        assert list(reader.read().engines) == [("given", "0")]
+        reader.close()
+
+
+def test_a_bug_of_ours_is_counted_and_kills_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: object) -> str:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(reader_module, "_text_of", fail)
+    with answering(page(PAGE)) as url:
+        reader = PageReader(url, "vllm")
+        assert not reader.read().is_up
+        assert counted(reader) == {"bug": 1}
+        reader.close()
+
+
+def test_a_bad_setting_is_refused(tmp_path: Path) -> None:
+    for url in ("metrics", "ftp://host/metrics", "http:///metrics"):
+        with pytest.raises(ValueError, match="expected http://HOST:PORT/PATH"):
+            PageReader(url)
+    with pytest.raises(ValueError, match="kind 'kvscope': expected auto or one of vllm"):
+        PageReader("http://host/metrics", "kvscope")
+    with pytest.raises(OSError, match="No such file"):
+        PageReader("https://host/metrics", tls=Tls(ca=str(tmp_path / "none.pem")))
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """Of 127.0.0.1, with its key in the same file."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("no openssl on PATH")
+    path = tmp_path / "own.pem"
+    wanted = ["-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=test"]
+    names = ["-addext", "subjectAltName=IP:127.0.0.1"]
+    files = ["-keyout", str(tmp_path / "key.pem"), "-out", str(path)]
+    subprocess.run([openssl, "req", *wanted, *names, *files], check=True, capture_output=True)
+    path.write_text(path.read_text() + (tmp_path / "key.pem").read_text())
+    return path
+
+
+def test_a_certificate_is_checked_unless_told_otherwise(certificate: Path) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+
+    def secure(connection: socket.socket) -> None:
+        with context.wrap_socket(connection, server_side=True) as wrapped:
+            wrapped.recv(65536)
+            wrapped.sendall(page(PAGE))
+
+    with answering(secure, reads_first=False) as url:
+        url = url.replace("http:", "https:")
+        for tls, expected in (
+            (None, {"tls": 1}),
+            (Tls(ca=str(certificate)), {}),
+            (Tls(verify=False), {}),
+        ):
+            reader = PageReader(url, "vllm", tls=tls)
+            assert reader.read().is_up == (not expected)
+            assert counted(reader) == expected
+            reader.close()
