@@ -16,7 +16,10 @@ logger = logging.getLogger("kvscope")
 
 
 class Beside:
-    """Watches all sockets of a folder from construction to `stop`."""
+    """Watches all sockets of a folder from construction on.
+
+    It is never stopped: its threads are daemons, and the exit code must not wait for them.
+    """
 
     def __init__(
         self,
@@ -52,8 +55,3 @@ class Beside:
         except Exception as error:
             self._failed = True
             logger.error("the metrics are gone (%s); the command goes on without them", error)
-
-    def stop(self) -> None:
-        """Close the port and end the threads."""
-        self._server.stop()
-        self._sidecar.stop()

@@ -77,7 +77,6 @@ def run(
                 f"cannot listen on {host}:{port} ({error.strerror}): choose another --port or "
                 "--host; the command was not started"
             ) from None
-        stack.callback(page.stop)
         code = _supervise(command, folder, mask, page)
     raise typer.Exit(code)
 

@@ -11,9 +11,10 @@ from kvscope_events.events import Hello
 logger = logging.getLogger("kvscope")
 
 _CHECK = (
-    "no observer has reported from the command after %g s. Is it a vLLM, 0.11 or newer? Does its "
-    "Python (3.10 or newer) read PYTHONPATH, have msgspec and pyzmq, and run on this machine, not "
-    "in a container of its own? Is KVSCOPE_OBSERVER=off set? See docs/vllm.md"
+    "no observer has reported from the command after %g s. If it is not still starting: is it a "
+    "vLLM, 0.11 or newer? Does its Python (3.10 or newer) read PYTHONPATH, have msgspec and pyzmq, "
+    "and run on this machine, not in a container of its own? Is KVSCOPE_OBSERVER=off set? What did "
+    "it log with `kvscope:`? See docs/vllm.md"
 )
 
 

@@ -6,7 +6,7 @@ NOT_SHOWN = {
     "when asked to reload",
     "kvscope_config_last_reload_success_timestamp_seconds": "as before: an act of the operator's",
     "kvscope_config_reloads_total": "as before: an act of the operator's",
-    "kvscope_kv_content_dropped_blocks_total": "none of the engines that the boards know tells it",
+    "kvscope_kv_content_dropped_blocks_total": "rare: failed loads of a connector, moved state",
     **{
         f"kvscope_kv_tier_{name}": "of servers that publish KV events, which the boards do not know"
         for name in (

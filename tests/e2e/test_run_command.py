@@ -88,6 +88,20 @@ def test_a_command_that_fails_at_once_is_not_waited_for(runs: Path) -> None:
     assert time.monotonic() - began < 10, "the start of two Pythons on a busy machine"
 
 
+def test_a_parent_that_ignores_its_children_does_not_make_us_wait_for_ever(runs: Path) -> None:
+    command = 'trap "" CHLD; exec "$0" -m exporter.cli run --port 0 --no-gpu -- sh -c "exit 4"'
+    done = subprocess.run(
+        ["sh", "-c", command, sys.executable],
+        cwd=ROOT,
+        env=os.environ | {"KVSCOPE_RUN_DIR": str(runs)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 4, done.stderr
+
+
 def test_the_command_gets_the_plugin_beside_what_it_had(runs: Path) -> None:
     code = (
         "import os; print([os.environ.get(n) for n in "
@@ -102,9 +116,8 @@ def test_the_command_gets_the_plugin_beside_what_it_had(runs: Path) -> None:
         )
         assert f":/elsewhere', {expected}, '{runs}/run-" in done.stdout, done.stdout + done.stderr
         assert "kvscope_events.observers.vllm:register" in done.stdout
-        assert re.search(rf"{runs}/run-\w+/plugin/kvscope_events/__init__.py", done.stdout)
-    environment = {k: v for k, v in os.environ.items() if k != "VLLM_PLUGINS"}
-    assert "VLLM_PLUGINS" not in environment
+        assert re.search(rf"{runs}/run-[\w-]+/plugin/kvscope_events/__init__.py", done.stdout)
+    assert "VLLM_PLUGINS" not in os.environ
     assert ", None, " in run(runs, sys.executable, "-P", "-c", code).stdout, (
         "not an empty allowlist"
     )

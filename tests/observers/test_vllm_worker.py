@@ -14,6 +14,7 @@ from kvscope_events.observers.vllm import worker as observed
 from kvscope_events.observers.vllm.endpoints import worker_endpoint
 from kvscope_events.observers.vllm.memory import (
     Sampler,
+    device_of,
     pool_bytes,
     profiled_memory,
     sizing_terms,
@@ -73,6 +74,25 @@ def test_a_worker_on_a_cpu_says_who_it_is_and_what_it_holds(wrapper: type[Wrappe
     sample = next(e for e in events_until(DeviceMemorySampled, 3) if type(e) is DeviceMemorySampled)
     assert (sample.device_uuid, sample.allocated_bytes) == (None, None)
     assert made.worker.rank == 3
+
+
+def test_an_older_worker_on_a_cpu_leaves_the_device_to_its_runner() -> None:
+    cpu = torch.device("cpu")
+    runner = SimpleNamespace(device=cpu)
+    assert device_of(SimpleNamespace(device=None, model_runner=runner)) is cpu
+    assert device_of(SimpleNamespace(device=cpu, model_runner=None)) is cpu
+    assert device_of(SimpleNamespace(model_runner=None)) is None
+
+
+def test_a_worker_that_cannot_tell_its_start_up_does_not_claim_to(
+    wrapper: type[Wrapper], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observed, "machine_memory", dict)
+    made = started(wrapper, Worker())
+    (only,) = observed._observers.values()
+    assert "StartupProfiled" not in only._hello.tells
+    assert only._hello.ready
+    assert made is not None
 
 
 @pytest.mark.parametrize("name", ["weights_bytes", "profiled_memory", "pool_bytes"])

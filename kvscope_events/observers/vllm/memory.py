@@ -11,6 +11,14 @@ from kvscope_events.memory import DeviceMemorySampled
 Terms = dict[str, int]
 
 
+def device_of(worker: Any) -> Any:
+    """The worker's device; older workers on a CPU leave it to their model runner. None: neither."""
+    device = getattr(worker, "device", None)
+    if device is None:
+        device = getattr(getattr(worker, "model_runner", None), "device", None)
+    return device
+
+
 def device_uuid(device: Any) -> str | None:
     """The device as NVML spells it; None where it is no CUDA device, or torch does not say."""
     if getattr(device, "type", None) != "cuda":

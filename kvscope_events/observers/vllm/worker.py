@@ -29,6 +29,7 @@ from kvscope_events.observers.vllm.memory import (
     Sampler,
     Terms,
     device_memory,
+    device_of,
     machine_memory,
     pool_bytes,
     profiled_memory,
@@ -115,7 +116,7 @@ class WorkerObserver:
         """Binds the endpoint; raises EndpointError."""
         self._worker = weakref.ref(worker)
         self._pid = os.getpid()
-        self._sampler = Sampler(worker.device)
+        self._sampler = Sampler(device_of(worker))
         self._measured: Terms = {}
         self._profiled: StartupProfiled | None = None
         self._bus = EventBus()
@@ -151,7 +152,7 @@ class WorkerObserver:
     def begin(self) -> None:
         """Put the hooks in place, and begin to publish."""
         worker = self._worker()
-        on_cpu = getattr(worker.device, "type", None) == "cpu"  # type: ignore[union-attr]
+        on_cpu = getattr(device_of(worker), "type", None) == "cpu"
         self._measured = machine_memory() if on_cpu else device_memory(worker)
         self._hook(worker, "load_model", self._loaded)
         self._hook(worker, "determine_available_memory", self._sized)
@@ -208,7 +209,8 @@ class WorkerObserver:
         sampler.kv_pool_bytes = pool_bytes(kv_cache_config)
         terms = sizing_terms(self._measured, sampler.weights_bytes, sampler.kv_pool_bytes)
         self._profiled = StartupProfiled(terms) if terms else None
-        self._hello = msgspec.structs.replace(self._hello, ready=True)
+        tells = WORKER_TELLS if terms else WORKER_TELLS - {"StartupProfiled"}
+        self._hello = msgspec.structs.replace(self._hello, ready=True, tells=sorted(tells))
         for event in self._state():
             self._bus.emit(event)
         self._news.set()
