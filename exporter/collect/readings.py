@@ -1,15 +1,18 @@
 """Families from servers' own pages: what no event has told, under the engine's own labels."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from prometheus_client.core import Metric as Family
 
 from exporter.clock import Clock
 from exporter.collect.families import Families
-from exporter.readings import PageReader
+from exporter.readings import PageReader, Reading
 from exporter.readings.engines import Engine
 from exporter.readings.mapping import EngineReading
 
+MAX_THREADS = 16
+"""Pages of one server that are read at the same time."""
 Told = Mapping[Engine, frozenset[str]]
 """Families, by their names in OpenMetrics, that an engine's events tell."""
 
@@ -26,11 +29,11 @@ class Readings:
         self._of_engine: dict[Engine, Families] = {}
 
     def collect(self, told: Told) -> Iterator[Family]:
-        """Reads every page; returns within the sum of their time-outs."""
+        """Reads every page, at the same time; returns within the longest of their time-outs."""
         shown: set[tuple[Engine, str]] = set()
         former, self._of_engine = self._of_engine, {}
-        for reader, families in zip(self.readers, self._of_reader, strict=True):
-            reading = reader.read()
+        pages = zip(self.readers, self._of_reader, self._read(), strict=True)
+        for reader, families, reading in pages:
             yield from _about(reader, families, reading.is_up)
             for engine, engine_reading in reading.engines.items():
                 maker = former.get(engine) or self._of_engine.get(engine) or self._maker(engine)
@@ -40,6 +43,12 @@ class Readings:
                         continue
                     shown.add((engine, family.name))
                     yield family
+
+    def _read(self) -> list[Reading]:
+        if len(self.readers) < 2:
+            return [reader.read() for reader in self.readers]
+        with ThreadPoolExecutor(min(len(self.readers), MAX_THREADS)) as pool:
+            return list(pool.map(PageReader.read, self.readers))
 
     def _maker(self, engine: Engine) -> Families:
         model_name, number = engine

@@ -32,7 +32,7 @@ def metrics_page() -> str:
                 metric.unit,
                 ", ".join(f"`{text}`" for text in _label_texts(metric)),
                 metric.help,
-                ", ".join(metric.events),
+                ", ".join(metric.events) or ("the server's page" if metric.group == "page" else ""),
                 ", ".join(f"`{alias}`" for alias in metric.aliases),
             )
             parts.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |\n")

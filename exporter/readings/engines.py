@@ -5,11 +5,13 @@ its own; where there are several they are kept apart, under the labels that they
 """
 
 from collections.abc import Sequence
+from itertools import islice, product
 from typing import NamedTuple
 
 from exporter.readings.row import Identity
 from exporter.readings.samples import Samples
 from exporter.readings.value import Labels, Sample
+from kvscope_events.limits import MAX_LABEL
 
 MAX_ENGINES = 256
 """Of one page; a Ray page has all replicas of a node, also those that ended long ago."""
@@ -22,7 +24,7 @@ Engine = tuple[str, str]
 class Sorted(NamedTuple):
     by_engine: dict[Engine, Samples]
     num_refused: int
-    """Engines beyond the bound, which are left out."""
+    """Engines beyond the bound, and samples with names too long for one; they are left out."""
 
 
 class _Owned(NamedTuple):
@@ -35,7 +37,6 @@ class _Owned(NamedTuple):
 
 def sort_by_engine(page: Samples, identity: Identity, model_name: str = "") -> Sorted:
     """model_name: the model's where no sample says it."""
-    default = (model_name, identity.alone)
     owned = [
         _Owned(
             name,
@@ -46,19 +47,28 @@ def sort_by_engine(page: Samples, identity: Identity, model_name: str = "") -> S
         )
         for name, samples in page.by_name.items()
         for labels, value in samples
+        if _is_short(labels, identity)
     ]
-    engines = _engines(owned, default)
+    # What no sample says is the same for all of them.
+    if all(o.model_name is None for o in owned):
+        owned = [o._replace(model_name=model_name) for o in owned]
+    if all(o.engine is None for o in owned):
+        owned = [o._replace(engine=identity.alone) for o in owned]
+    engines = _engines(owned)
     kept = engines[:MAX_ENGINES]
-    by_engine = {engine: Samples(spoiled=page.spoiled, num_engines=len(engines)) for engine in kept}
+    count = len(engines)
+    by_engine = {engine: Samples(spoiled=page.spoiled, num_engines=count) for engine in kept}
     leaders: dict[tuple[str, Engine], tuple[int, ...]] = {}
     for name, sample, model, engine, rank in owned:
         if model is not None and engine is not None:
             owners = [(model, engine)]
         else:
-            owners = [e for e in engines if model in (None, e[0]) and engine in (None, e[1])]
-        if len(owners) > 1:
-            owners = [(model or "", engine or "")]
-            by_engine.setdefault(owners[0], Samples(spoiled=page.spoiled, num_engines=len(engines)))
+            owners = [e for e in kept if model in (None, e[0]) and engine in (None, e[1])]
+            if len(owners) > 1 or count > len(kept):
+                owners = [(model or "", engine or "")]
+                if len(by_engine) < 2 * MAX_ENGINES:
+                    of_several = Samples(spoiled=page.spoiled, num_engines=count)
+                    by_engine.setdefault(owners[0], of_several)
         for owner in owners:
             found = by_engine.get(owner)
             if found is None:
@@ -69,21 +79,21 @@ def sort_by_engine(page: Samples, identity: Identity, model_name: str = "") -> S
                 found.by_name[name] = [sample]
             elif rank == leader:
                 found.by_name.setdefault(name, []).append(sample)
-    return Sorted(by_engine, len(engines) - len(kept))
+    num_unnamed = sum(map(len, page.by_name.values())) - len(owned)
+    return Sorted(by_engine, count - len(kept) + num_unnamed)
 
 
-def _engines(owned: Sequence[_Owned], default: Engine) -> list[Engine]:
+def _engines(owned: Sequence[_Owned]) -> list[Engine]:
     """In the order of the page."""
     pairs = dict.fromkeys(
         (o.model_name, o.engine) for o in owned if o.model_name is not None and o.engine is not None
     )
     if pairs:
         return list(pairs)
-    models = list(dict.fromkeys(o.model_name for o in owned if o.model_name is not None))
-    engines = list(dict.fromkeys(o.engine for o in owned if o.engine is not None))
-    if not owned:
-        return []
-    return [(m, e) for m in models or [default[0]] for e in engines or [default[1]]]
+    models = dict.fromkeys(o.model_name for o in owned if o.model_name is not None)
+    engines = dict.fromkeys(o.engine for o in owned if o.engine is not None)
+    # Never together: one more than is shown says that there are more.
+    return list(islice(product(models, engines), MAX_ENGINES + 1))
 
 
 def _first(labels: Labels, names: Sequence[str]) -> str | None:
@@ -92,6 +102,12 @@ def _first(labels: Labels, names: Sequence[str]) -> str | None:
         if value not in _UNKNOWN:
             return value
     return None
+
+
+def _is_short(labels: Labels, identity: Identity) -> bool:
+    """Whether its names can become labels of all that is read."""
+    names = (*identity.model_name, *identity.engine)
+    return all(len(labels.get(name, "")) <= MAX_LABEL for name in names)
 
 
 def _rank(text: str) -> int:

@@ -45,6 +45,8 @@ class PageReading:
     """Engines beyond the bound."""
     is_page: bool
     """The text has samples at all."""
+    is_cut: bool = False
+    """It took too long to read, and has no engines."""
 
 
 class PageMapper:
@@ -65,6 +67,8 @@ class PageMapper:
         self._now = now
         self._history.next_page()
         samples = self._parser.parse(text)
+        if samples.is_cut:
+            return PageReading({}, 0, 0, 0, is_page=True, is_cut=True)
         found = sort_by_engine(samples, self._table.identity, model_name)
         page = PageReading({}, samples.num_malformed, 0, found.num_refused, samples.has_samples)
         for engine, view in found.by_engine.items():

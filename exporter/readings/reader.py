@@ -152,6 +152,8 @@ class PageReader:
             page = mapper.read(text, now=now, model_name=self._model_name)
             if not page.is_page:
                 raise _Rejected("not_metrics", "has no sample")
+            if page.is_cut:
+                raise _Rejected("too_large", "takes too long to read")
             self._count("malformed", "lines cannot be used", page.num_malformed)
             self._count("contradictory", "series contradict each other", page.num_contradictory)
             self._count("engines", "engines are too many", page.num_refused)

@@ -6,6 +6,7 @@ as long as it comes again only its value is read.
 """
 
 import re
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -15,8 +16,13 @@ from prometheus_client.samples import Sample as LibrarySample
 
 from exporter.readings.value import Sample, Unusable
 
-MAX_LINE = 16_384
+MAX_LINE = 8192
 """Characters; the library takes a time that grows with the square of a line's length."""
+MAX_SECONDS = 2.0
+"""For one page. What was read until then is remembered, so that the next attempt gets further."""
+_LINES_A_LOOK, _WANTED_A_LOOK = 4096, 16
+"""How often the clock is looked at."""
+_LINE = re.compile(r"[^\n]+")
 _A_SAMPLE = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*(\{.*\})?\s+[-+0-9NI]")
 
 
@@ -38,6 +44,8 @@ class Samples:
     """Lines that could not be used."""
     has_samples: bool = False
     """Some line is a sample, whether or not a table asks for it."""
+    is_cut: bool = False
+    """Reading it took too long: nothing follows from the part that was read."""
     num_engines: int = 1
 
     def samples(self, spellings: Sequence[str]) -> Sequence[Sample]:
@@ -63,14 +71,23 @@ class SampleParser:
         page = Samples()
         former, self._parsed = self._parsed, {}
         seen: set[tuple[str, frozenset[tuple[str, str]]]] = set()
-        for raw in text.split("\n"):
-            line = raw.strip()
+        deadline = time.monotonic() + MAX_SECONDS
+        num_wanted = 0
+        for number, match in enumerate(_LINE.finditer(text)):  # a list of them all could be large
+            if number % _LINES_A_LOOK == 0 and time.monotonic() > deadline:
+                page.is_cut = True
+                break
+            line = match[0].strip()
             name = _name(line)
             if name not in self._wanted:
                 if not page.has_samples and name:
                     page.has_samples = _A_SAMPLE.match(line) is not None
                 continue
             page.has_samples = True
+            num_wanted += 1
+            if num_wanted % _WANTED_A_LOOK == 0 and time.monotonic() > deadline:
+                page.is_cut = True
+                break
             read = self._line(line, name, former)
             if read is None:
                 page.num_malformed += 1
@@ -103,7 +120,7 @@ class SampleParser:
             labels = dict(sample.labels)
             parsed = Parsed(labels, (name, frozenset(labels.items())))
             if has_exemplar:
-                return parsed, float(sample.value)
+                return parsed, sample.value
         value = _value(line[cut:])
         if value is None:
             return None
@@ -122,9 +139,9 @@ def _name(line: str) -> str:
 def _parse(line: str) -> LibrarySample | None:
     try:
         (sample,) = (s for family in text_string_to_metric_families(line) for s in family.samples)
+        return sample._replace(value=float(sample.value))  # it can be a whole number of any size
     except Exception:  # its errors for broken lines are of many types, and none is ours
         return None
-    return sample
 
 
 def _value(text: str) -> float | None:

@@ -10,8 +10,11 @@ Answer = bytes | Callable[[socket.socket], None]
 
 
 @contextmanager
-def answering(answer: Answer) -> Iterator[str]:
-    """The URL of a page; each connection gets the same answer."""
+def answering(answer: Answer, *, reads_first: bool = True) -> Iterator[str]:
+    """The URL of a page; each connection gets the same answer.
+
+    reads_first: the request is read before the answer, which then need not do so.
+    """
     listener = socket.create_server(("127.0.0.1", 0))
     ended = threading.Event()
 
@@ -21,7 +24,8 @@ def answering(answer: Answer) -> Iterator[str]:
                 connection, _ = listener.accept()
             except OSError:
                 return
-            threading.Thread(target=_one, args=(connection, answer), daemon=True).start()
+            arguments = (connection, answer, reads_first)
+            threading.Thread(target=_one, args=arguments, daemon=True).start()
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
@@ -40,10 +44,11 @@ def page(body: bytes, *, content_type: str = "text/plain; version=0.0.4", more: 
     return f"{head}{more}\r\n".encode() + body
 
 
-def _one(connection: socket.socket, answer: Answer) -> None:
+def _one(connection: socket.socket, answer: Answer, reads_first: bool) -> None:
     with connection:
         try:
-            connection.recv(65536)
+            if reads_first:
+                connection.recv(65536)
             if callable(answer):
                 answer(connection)
             else:

@@ -1,5 +1,7 @@
 """One page of a server from its events and its own page: no family twice, none of them mixed."""
 
+import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -112,6 +114,21 @@ def test_of_two_pages_with_the_same_engine_the_first_is_shown() -> None:
         exporter.stop()
     series = [line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#")]
     assert len(series) == len(set(series))
+
+
+def test_pages_of_one_server_are_read_at_the_same_time() -> None:
+    both_asked = threading.Barrier(2)
+
+    def answer(connection: socket.socket) -> None:
+        both_asked.wait(20)
+        connection.sendall(ANSWER)
+
+    with answering(answer) as first, answering(answer) as second:
+        readers = [PageReader(url, "vllm", timeout=20) for url in (first, second)]
+        exporter = Exporter([], readers=readers, process=False)
+        ups = families(exporter)["kvscope_source_up"].samples
+        exporter.stop()
+    assert [s.value for s in ups] == [1, 1]
 
 
 @pytest.mark.parametrize("kind", TABLES)

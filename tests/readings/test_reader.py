@@ -2,7 +2,10 @@
 
 import gzip
 import logging
+import shutil
 import socket
+import ssl
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -282,3 +285,40 @@ def test_a_bad_setting_is_refused(tmp_path: Path) -> None:
         PageReader("http://host/metrics", "kvscope")
     with pytest.raises(OSError, match="No such file"):
         PageReader("https://host/metrics", tls=Tls(ca=str(tmp_path / "none.pem")))
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """Of 127.0.0.1, with its key in the same file."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("no openssl on PATH")
+    path = tmp_path / "own.pem"
+    wanted = ["-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=test"]
+    names = ["-addext", "subjectAltName=IP:127.0.0.1"]
+    files = ["-keyout", str(tmp_path / "key.pem"), "-out", str(path)]
+    subprocess.run([openssl, "req", *wanted, *names, *files], check=True, capture_output=True)
+    path.write_text(path.read_text() + (tmp_path / "key.pem").read_text())
+    return path
+
+
+def test_a_certificate_is_checked_unless_told_otherwise(certificate: Path) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+
+    def secure(connection: socket.socket) -> None:
+        with context.wrap_socket(connection, server_side=True) as wrapped:
+            wrapped.recv(65536)
+            wrapped.sendall(page(PAGE))
+
+    with answering(secure, reads_first=False) as url:
+        url = url.replace("http:", "https:")
+        for tls, expected in (
+            (None, {"tls": 1}),
+            (Tls(ca=str(certificate)), {}),
+            (Tls(verify=False), {}),
+        ):
+            reader = PageReader(url, "vllm", tls=tls)
+            assert reader.read().is_up == (not expected)
+            assert counted(reader) == expected
+            reader.close()

@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
+from exporter.readings import samples as samples_module
+from exporter.readings.engines import MAX_ENGINES
 from exporter.readings.mapping import PageMapper
 from exporter.readings.samples import MAX_LINE, SampleParser, Samples
 from exporter.readings.tables import TABLES
@@ -49,6 +51,7 @@ def test_a_line_is_read_alike_the_first_time_and_later(line: str, value: float) 
     "line",
     [
         *("a", "a x", "a{ 1", 'a{x="1" 1', "a 1_000", "a \u0661", "a 1 2 3", "a{x=1} 2", "a 1 x"),
+        f'a {"9" * 400} # {{x="1"}} 1',
         *('a{x="1",x="2"} 1', f'a{{x="{"y" * MAX_LINE}"}} 1', 'a{"b"} 1'),
     ],
 )
@@ -65,6 +68,32 @@ def test_a_sample_that_comes_twice_has_no_value() -> None:
     assert page.num_malformed == 1
     with pytest.raises(Unusable, match="twice"):
         page.samples(("a",))
+
+
+def test_a_page_that_takes_too_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(samples_module, "MAX_SECONDS", 0.0)
+    page = "".join(f'vllm:prompt_tokens_total{{engine="{i}"}} 1\n' for i in range(100))
+    mapper = PageMapper(TABLES["vllm"][0])
+    assert mapper.read(page, now=NOW).is_cut
+    monkeypatch.setattr(samples_module, "MAX_SECONDS", 60.0)
+    assert len(mapper.read(page, now=NOW).engines) == 100
+
+
+def test_engines_beyond_the_bound_and_endless_names_are_left_out_and_counted() -> None:
+    page = "".join(f'vllm:prompt_tokens_total{{engine="{i}"}} {i}\n' for i in range(300))
+    page += f'vllm:prompt_tokens_total{{engine="{"x" * 600}"}} 1\n'
+    page += 'vllm:generation_tokens_total{other="0"} 1\n'
+    reading = PageMapper(TABLES["vllm"][0]).read(page, now=NOW)
+    assert list(reading.engines) == [*(("", str(i)) for i in range(MAX_ENGINES)), ("", "")]
+    assert reading.num_refused == 300 - MAX_ENGINES + 1
+
+
+def test_names_that_are_never_together_do_not_multiply_without_bound() -> None:
+    page = "".join(f'vllm:prompt_tokens_total{{engine="{i}"}} 1\n' for i in range(3000))
+    page += "".join(f'vllm:prompt_tokens_total{{model_name="{i}"}} 1\n' for i in range(3000))
+    reading = PageMapper(TABLES["vllm"][0]).read(page, now=NOW)
+    assert len(reading.engines) <= 2 * MAX_ENGINES
+    assert reading.num_refused
 
 
 def test_nothing_is_kept_of_lines_that_come_no_more() -> None:

@@ -1,5 +1,6 @@
 """What cases of servers' pages share: a page, and all that must be read from it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from exporter.catalogue import metric
@@ -11,7 +12,8 @@ NOW = 1_795_000_000.0
 """Unix time at which a case is read."""
 Histogram = tuple[float, ...]
 """Cumulative counts by bound, then the sum."""
-Expected = dict[tuple[str, str], dict[str, float | Histogram]]
+Series = Mapping[str, float | Histogram]
+Expected = Mapping[tuple[str, str], Series]
 """By model_name and engine: family, with its own labels' values behind a colon, to its value."""
 
 
@@ -47,7 +49,7 @@ def read(case: Case) -> list[PageReading]:
 
 def flat(readings: list[PageReading]) -> Expected:
     """As a case states it."""
-    found: Expected = {}
+    found: dict[tuple[str, str], dict[str, float | Histogram]] = {}
     for page in readings:
         for engine, reading in page.engines.items():
             series = found.setdefault(engine, {})

@@ -3,7 +3,7 @@
 import re
 
 from tests.readings.cases import sglang, vllm
-from tests.readings.cases.case import NOW, Case, histogram
+from tests.readings.cases.case import NOW, Case, Series, histogram
 
 _TRTLLM = 'engine_type="pytorch",model_name="m"'
 _TRTLLM_PAGE = f"""\
@@ -35,7 +35,7 @@ trtllm_prompt_cache_hit_tokens_total{{{_TRTLLM},cache_level="3",cache_tier="remo
 {histogram("trtllm_time_per_output_token_seconds", _TRTLLM, 2, 2, total=0.5)}\
 {histogram("trtllm_e2e_request_latency_seconds", _TRTLLM, 0, 2, total=8.5)}\
 {histogram("trtllm_request_queue_time_seconds", _TRTLLM, 1, 1, total=0.25)}"""
-_TRTLLM_READ: dict[str, float | tuple[float, ...]] = {
+_TRTLLM_READ: Series = {
     "kvscope_kv_capacity_blocks": 400,
     "kvscope_kv_usable_blocks": 400,
     "kvscope_kv_block_size_tokens": 32,

@@ -1,6 +1,6 @@
 """Pages of SGLang: before and after the first request, older ones, and several ranks."""
 
-from tests.readings.cases.case import NOW, Case, histogram
+from tests.readings.cases.case import NOW, Case, Series, histogram
 
 _ENGINE = 'engine_type="unified",model_name="m"'
 _L = f'{_ENGINE},moe_ep_rank="0",pp_rank="0",tp_rank="0"'
@@ -20,7 +20,7 @@ sglang:prefill_effective_tokens_total{{{_L},mode="device_hit"}} 0.0
 sglang:prefill_effective_tokens_total{{{_L},mode="host_hit"}} 0.0
 sglang:prefill_effective_tokens_total{{{_L},mode="storage_hit"}} 0.0
 """
-_CONSTANTS: dict[str, float | tuple[float, ...]] = {
+_CONSTANTS: Series = {
     "kvscope_kv_capacity_blocks": 192,
     "kvscope_kv_usable_blocks": 192,
     "kvscope_kv_block_size_tokens": 16,
@@ -29,7 +29,7 @@ _CONSTANTS: dict[str, float | tuple[float, ...]] = {
     "kvscope_kv_pool_sizing_bytes:weights": 2**29,
     "kvscope_kv_pool_sizing_bytes:kv_pool": 2**28,
 }
-IDLE_READ: dict[str, float | tuple[float, ...]] = {
+IDLE_READ: Series = {
     **_CONSTANTS,
     "kvscope_prefix_cache_queried_tokens_total:first": 0,
     "kvscope_prefix_cache_hit_tokens_total:first": 0,
@@ -78,7 +78,7 @@ sglang:hicache_host_total_tokens{{{_L}}} 400.0
 {histogram("sglang:e2e_request_latency_seconds", _REQUEST, 2, 3, total=4.5)}\
 {histogram("sglang:queue_time_seconds", _L, 3, 3, total=0.5)}"""
 
-LOADED_READ: dict[str, float | tuple[float, ...]] = {
+LOADED_READ: Series = {
     **_CONSTANTS,
     "kvscope_kv_blocks:active": 161,
     "kvscope_kv_blocks:cached": 10,
@@ -121,7 +121,7 @@ sglang:prompt_tokens_total{{{_REQUEST}}} 4422.0
 sglang:cached_tokens_total{{{_ENGINE},cache_source="total"}} 988.0
 sglang:evicted_tokens_total{{cache_type="RadixCache"}} 2757.0
 """
-OLD_READ: dict[str, float | tuple[float, ...]] = {
+OLD_READ: Series = {
     "kvscope_kv_capacity_blocks": 700,
     "kvscope_kv_usable_blocks": 700,
     "kvscope_kv_block_size_tokens": 1,
@@ -136,7 +136,7 @@ OLD_READ: dict[str, float | tuple[float, ...]] = {
 }
 
 HYBRID_PAGE = f"sglang:token_usage{{{_L}}} 0.13\n"
-HYBRID_READ: dict[str, float | tuple[float, ...]] = {"kvscope_kv_active_ratio": 0.13}
+HYBRID_READ: Series = {"kvscope_kv_active_ratio": 0.13}
 
 CASES = (
     Case(

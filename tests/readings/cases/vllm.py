@@ -1,6 +1,6 @@
 """Pages of vLLM: what they look like in one release and another, and what is read from them."""
 
-from tests.readings.cases.case import NOW, Case, histogram
+from tests.readings.cases.case import NOW, Case, Series, histogram
 
 _L = 'engine="0",model_name="m"'
 _LATENCIES = (
@@ -8,7 +8,7 @@ _LATENCIES = (
     + histogram("vllm:e2e_request_latency_seconds", _L, 0, 2, 4, total=6.5)
     + histogram("vllm:request_queue_time_seconds", _L, 4, 4, 4, total=0.25)
 )
-_LATENCIES_READ = {
+_LATENCIES_READ: Series = {
     "kvscope_time_to_first_token_seconds": (1, 3, 4, 2.5),
     "kvscope_request_duration_seconds": (0, 2, 4, 6.5),
     "kvscope_request_queue_seconds": (4, 4, 4, 0.25),
@@ -53,7 +53,7 @@ vllm:iteration_tokens_total_count{{{_L}}} 77.0
 vllm:iteration_tokens_total_sum{{{_L}}} 900.0
 {_LATENCIES}{histogram("vllm:inter_token_latency_seconds", _L, 9, 9, 12, total=3.5)}"""
 
-CURRENT_READ = {
+CURRENT_READ: Series = {
     "kvscope_kv_capacity_blocks": 180,
     "kvscope_kv_block_size_tokens": 32,
     "kvscope_kv_usable_blocks": 179,
@@ -96,7 +96,7 @@ vllm:cache_config_info{{block_size="16",engine="0",num_gpu_blocks="1000"}} 1.0
 vllm:num_requests_running{{{_L}}} 1.0
 {histogram("vllm:time_per_output_token_seconds", _L, 1, 2, total=0.75)}"""
 
-OLD_READ = {
+OLD_READ: Series = {
     "kvscope_kv_capacity_blocks": 1000,
     "kvscope_kv_block_size_tokens": 16,
     "kvscope_kv_usable_blocks": 1000,
@@ -110,7 +110,7 @@ BEFORE_SOURCES_PAGE = f"""\
 vllm:prefix_cache_hits_total{{{_L}}} 44.0
 vllm:external_prefix_cache_hits_total{{{_L}}} 11.0
 """
-BEFORE_SOURCES_READ = {
+BEFORE_SOURCES_READ: Series = {
     "kvscope_prefix_cache_hit_tokens_total:first": 44,
     "kvscope_kv_tier_hit_tokens_total:device": 44,
     "kvscope_kv_tier_hit_tokens_total:other": 11,
@@ -125,7 +125,7 @@ vllm:admission_rejections_total{model_name="m",reason="max_num_queued_reqs"} 5.0
 """
 
 
-def _rank(usage: float, active: float) -> dict[str, float | tuple[float, ...]]:
+def _rank(usage: float, active: float) -> Series:
     return {
         "kvscope_kv_active_ratio": usage,
         "kvscope_kv_block_size_tokens": 32,
