@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console, Group
+from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -77,7 +77,7 @@ def doctor(
     if reports:
         console.print(_gpu_table(reports))
     if server.depths is not None:
-        console.print(_depths(server.depths))
+        _print_depths(console, server.depths)
     problems = sum(finding.status == "problem" for finding in findings)
     if problems:
         console.print(f"{problems} problem(s)", style="bold red")
@@ -107,7 +107,7 @@ def _gpu_table(reports: Sequence["GpuReport"]) -> Table:
     return table
 
 
-def _depths(found: "Depths") -> Group:
+def _print_depths(console: Console, found: "Depths") -> None:
     """What can be had of the server now, what cannot, and what would change that."""
     table = Table(box=None, show_header=False, pad_edge=False)
     for name, step in (
@@ -116,15 +116,24 @@ def _depths(found: "Depths") -> Group:
         ("page", found.page),
     ):
         table.add_row(Text(name), Text(step.state, _STATES[step.state]), Text(step.text))
-    parts: list[Table | Text | Padding] = [
-        Text("\nHow deeply it can be watched now", "bold"),
-        Padding(table, (0, 0, 0, 2)),
-    ]
+    console.print(Text("\nHow deeply it can be watched now", "bold"))
+    console.print(Padding(table, (0, 0, 0, 2)))
+    if found.attach:
+        is_entry = found.attach.startswith("-")
+        where = ", by this entry in the file of kvscope sidecar --config" if is_entry else ""
+        console.print(Text(f"\nTo watch it so{where}", "bold"))
+        _print_line(console, found.attach)
     if found.lost:
-        parts.append(Text("\nNot known at this depth", "bold"))
-        parts += [Padding(Text(f"- {text}"), (0, 0, 0, 2)) for text in found.lost]
+        console.print(Text("\nNot known at this depth", "bold"))
+        for text in found.lost:
+            console.print(Text(f"  - {text}"))
     if found.change:
-        parts += [Text("\nWhat would add most", "bold"), Padding(Text(found.change), (0, 0, 0, 2))]
-        # On a line of its own and never broken, so that it can be copied.
-        parts.append(Text(f"  {found.command}", "bold", no_wrap=True, overflow="ignore"))
-    return Group(*parts, Text(""))
+        console.print(Text("\nWhat would add most", "bold"))
+        console.print(Padding(Text(found.change), (0, 0, 0, 2)))
+        _print_line(console, found.command)
+    console.print()
+
+
+def _print_line(console: Console, line: str) -> None:
+    """Without a break of ours, so that it can be copied."""
+    console.print(Text(f"  {line}"), soft_wrap=True)

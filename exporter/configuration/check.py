@@ -5,6 +5,7 @@ from exporter.configuration.check_server import check_server
 from exporter.configuration.error import ConfigurationError
 from exporter.configuration.model import ServerConfig, SidecarConfig
 from exporter.configuration.places import FOLDER, folder_of, place_of, place_of_page
+from exporter.readings import metrics_path
 from exporter.web.address import is_address
 
 MAX_SERVERS = 256
@@ -76,7 +77,8 @@ def _places(config: SidecarConfig) -> list[tuple[str, str]]:
     places: list[tuple[str, str]] = []
     for path, server in _by_path(config):
         if server.url is not None:
-            places.append((f"{path}.url", place_of_page(server.url, server.metrics_path or "")))
+            page = server.metrics_path or metrics_path(server.kind)
+            places.append((f"{path}.url", place_of_page(server.url, page)))
         places += [(f"{path}.events[{n}]", place_of(e)) for n, e in enumerate(server.events)]
         if server.kv_events != "auto":
             for number, stream in enumerate(server.kv_events):

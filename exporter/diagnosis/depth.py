@@ -1,6 +1,6 @@
 """How deeply a server can be watched now, what that leaves out, and the change that adds most."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import urlsplit
@@ -31,6 +31,8 @@ class Depths:
     page: Step
     lost: list[str] = field(default_factory=list)
     """What is not known with all that can be had now."""
+    attach: str = ""
+    """What watches it so: a command line, or an entry of the sidecar's file."""
     change: str = ""
     """The one change that adds most, in words."""
     command: str = ""
@@ -44,6 +46,7 @@ def depths(asker: Asker, server: Identity, observers: Sequence[Observer]) -> Dep
     found = Depths(_observer(server, ours), _events(asker, server), _page(server))
     states = {name: getattr(found, name).state == "yes" for name in ("observer", "events", "page")}
     found.lost = lost(server.kind, **states)
+    found.attach = _attachment(server, ours, states)
     _add_change(server, found)
     return found
 
@@ -53,6 +56,17 @@ def _is_of(observer: Observer, server: Identity) -> bool:
     if hello.server != server.kind or not is_local(urlsplit(server.url).hostname or ""):
         return False
     return not server.models or hello.model_name in server.models
+
+
+def _attachment(server: Identity, observers: Sequence[Observer], states: Mapping[str, bool]) -> str:
+    if server.kind == "kvscope":
+        return ""  # it serves its page itself
+    if observers:
+        folder = observers[0].endpoint.rpartition("/")[0]
+        return f"kvscope sidecar --events 'NAME={folder}/*' --url NAME={server.url}"
+    if states["events"]:
+        return f"- {{name: NAME, url: {server.url}, kv_events: auto}}"
+    return f"kvscope sidecar --url NAME={server.url}" if states["page"] else ""
 
 
 def _observer(server: Identity, observers: Sequence[Observer]) -> Step:
@@ -110,9 +124,6 @@ def _add_change(server: Identity, found: Depths) -> None:
     elif kind == "sglang" and found.events.state == "no":
         found.change = "let it publish its KV events, which add what lies in its tiers:"
         found.command = _SGLANG_EVENTS
-    elif found.events.state == "yes":
-        found.change = "watch its KV events beside its page, in the file of `kvscope sidecar`:"
-        found.command = f"- {{name: NAME, url: {server.url}, kv_events: auto}}"
 
 
 def _command(server: Identity) -> str | None:

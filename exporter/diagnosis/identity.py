@@ -70,8 +70,8 @@ class Asker:
         fetcher = Fetcher(self._client, self.url + path, headers=_HEADERS)
         return fetcher.fetch(min(self._seconds, left))
 
-    def status(self, path: str) -> str:
-        """What it answers: empty for a success."""
+    def problem(self, path: str) -> str:
+        """Why there is no document; empty for a success."""
         try:
             self.get(path)
         except FetchError as error:

@@ -42,8 +42,8 @@ def target_report(
         findings = [_what(server, asked_for), *_page(server)]
         if server.kind is None:
             return TargetReport(findings, server, None)
-        if server.kind in _HEALTH and (problem := asker.status("/health")):
-            findings.append(Finding("health", "problem", f"/health {problem}"))
+        if server.kind in _HEALTH:
+            findings += _health(asker.problem("/health"))
         return TargetReport(findings, server, depths(asker, server, list(look_for())))
 
 
@@ -67,6 +67,12 @@ def _what(server: Identity, asked_for: bool) -> Finding:
     text = " ".join(part for part in (server.kind, server.version) if part)
     models = f", serving {', '.join(server.models)}" if server.models else ""
     return Finding("server", "ok", f"{text} at {server.url}{models}")
+
+
+def _health(problem: str) -> list[Finding]:
+    if problem in ("", "answered 404"):  # a port for metrics alone has none
+        return []
+    return [Finding("health", "problem", f"/health {problem}")]
 
 
 def _page(server: Identity) -> list[Finding]:

@@ -167,6 +167,12 @@ def test_a_bomb_of_aliases_is_refused_at_its_first_alias(tmp_path: Path) -> None
     assert "2: a1[0]: the alias *a0" in mistake(tmp_path, "\n".join(lines))
 
 
+def test_a_page_is_the_same_where_its_usual_path_is_written_out(tmp_path: Path) -> None:
+    one, other = "url: 'http://h:1'", "url: 'http://h:1', metrics_path: /metrics"
+    text = f"servers: [{{name: a, {one}}}, {{name: b, {other}}}]"
+    assert "servers[0].url names http://h:1/metrics as well" in mistake(tmp_path, text)
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [

@@ -68,7 +68,7 @@ def test_a_mistake_is_named(options: list[str], says: str) -> None:
     [
         (["llama"], "expected NAME=URL"),
         ([f"a={U}", f"a={U}1"], "has a URL already"),
-        ([f"a={U}", "b=http://localhost:8000/"], f"--url a={U} names {U} as well"),
+        ([f"a={U}", "b=http://localhost:8000/"], f"--url a={U} names {U}/metrics as well"),
         (["ftp://127.0.0.1"], "does not begin with http"),
         (["http://127.0.0.1:99999"], "no port"),
         (["a=http://me:secret@127.0.0.1"], "user or password"),

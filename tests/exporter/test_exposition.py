@@ -8,6 +8,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.parser import text_string_to_metric_families as text_parser
 
 from exporter.catalogue import CATALOGUE, DEFAULT_COMPAT, metric
+from exporter.catalogue.configuration import CONFIGURATION
 from exporter.catalogue.sizing import SIZING_PARTS
 from exporter.exporter import Exporter
 from kvscope_events.wire.errors import DECODE_ERROR_KINDS
@@ -28,6 +29,7 @@ ABSENT = {
     *(row.name for row in CATALOGUE if row.group == "page"),
 }
 ABSENT |= {row.name for row in CATALOGUE if row.group == "tiers"}  # of other servers' streams
+ABSENT |= {row.name for row in CONFIGURATION} | {"kvscope_observer_stopped"}  # of a sidecar
 PLAYED = [row for row in CATALOGUE if row.name not in ABSENT]
 
 

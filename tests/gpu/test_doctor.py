@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from exporter.cli.app import app
 from exporter.diagnosis.host import host_findings
-from exporter.diagnosis.target import target_findings
+from exporter.diagnosis.target import target_report
 from exporter.gpu import GpuPoller, calls
 from exporter.gpu.visible import DEVICE_ORDER, VISIBLE_DEVICES
 from exporter.web.http_server import HttpServer
@@ -55,7 +55,7 @@ def doctor(*arguments: str) -> Result:
 def test_a_healthy_machine_is_one_screen_without_problems(hardware: Simulated) -> None:
     hardware.become(machine(h200(f"{os.getpid()}:{29 * GIB}")))
     with serving(Scrapes(None)) as url:
-        result = doctor("--url", url)
+        result = doctor("--target", url)
     assert result.exit_code == 0, result.output
     assert "driver" in result.output
     assert "590.48.01, CUDA 13.1; 1 GPU(s) watched" in result.output
@@ -184,29 +184,31 @@ def test_a_package_that_hides_the_binding_is_a_problem(
 
 
 def test_a_server_that_was_asked_for_has_to_answer() -> None:
-    (finding,) = target_findings(NOWHERE, asked_for=True)
-    assert finding.status == "problem"
-    (finding,) = target_findings(NOWHERE, asked_for=False)
+    for url in (NOWHERE, "http://["):
+        (finding,) = target_report(url, asked_for=True).findings
+        assert finding.status == "problem"
+    (finding,) = target_report(NOWHERE, asked_for=False).findings
     assert finding.status == "note"
-    (finding,) = target_findings("http://[", asked_for=True)
-    assert finding.status == "problem"
+
+
+OURS = "kvscope_engine_ready 1\n"
 
 
 @pytest.mark.parametrize(
     ("text", "content_type", "status"),
     [
-        ("# EOF\n", "application/openmetrics-text; version=1.0.0", "ok"),
-        ("a 1\n", "application/openmetrics-text; version=1.0.0", "problem"),
-        ("# TYPE a counter\na 1\n# EOF\n", "application/openmetrics-text", "problem"),
-        ("a 1\n", "text/plain; version=0.0.4", "ok"),
-        ('a{b="c} 1\n', "text/plain; version=0.0.4", "problem"),
+        (f"{OURS}# EOF\n", "application/openmetrics-text; version=1.0.0", "ok"),
+        (OURS, "application/openmetrics-text; version=1.0.0", "problem"),
+        (f"# TYPE a counter\na 1\n{OURS}# EOF\n", "application/openmetrics-text", "problem"),
+        (OURS, "text/plain; version=0.0.4", "ok"),
+        (f'{OURS}a{{b="c}} 1\n', "text/plain; version=0.0.4", "problem"),
     ],
 )
 def test_an_exposition_is_parsed_strictly(text: str, content_type: str, status: str) -> None:
     with serving(Page(text, content_type)) as url:
-        health, exposition = target_findings(url, asked_for=True)
-    assert health.status == "note", "no /health there"
-    assert exposition.status == status
+        server, page = target_report(url, asked_for=True, look_for=list).findings
+    assert server.status == "ok"
+    assert page.status == status
 
 
 def test_a_wrong_setting_is_a_usage_error() -> None:
