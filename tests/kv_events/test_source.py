@@ -4,7 +4,9 @@ import time
 from pathlib import Path
 
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from exporter.catalogue import CATALOGUE
 from exporter.clock import Clock
 from exporter.sources.kv_events import KvEventsSource
 from exporter.sources.source import Source
@@ -44,6 +46,28 @@ def test_who_joins_late_shows_the_whole_history(tmp_path: Path, publish: Publish
         wait_for(lambda: there.shown("kvscope_kv_tier_returned_blocks_total", tier="device") == 1)
         assert (there.source.gaps, there.source.batches_dropped) == (0, 0)
         assert publisher.requests == [0]
+
+
+def test_the_page_is_one_that_parsers_read(tmp_path: Path, publish: Publish) -> None:
+    publisher = publish()
+    publisher.say(one(1), one(1, "CPU"), one(1, "CPU"))
+    with watched(tmp_path, model_name="m") as there:
+        there.expect(1)
+        page, _ = there.exporter.render("application/openmetrics-text;version=1.0.0")
+        lines = {
+            line
+            for line in page.decode().splitlines()
+            if line.startswith("kvscope_kv_tier_blocks{")
+        }
+        assert lines == {
+            'kvscope_kv_tier_blocks{engine="0",model_name="m",tier="device"} 1.0',
+            'kvscope_kv_tier_blocks{engine="0",model_name="m",tier="host"} 2.0',
+        }
+        parsed = {f.name for f in text_string_to_metric_families(page.decode())}  # type: ignore[no-untyped-call]
+        rows = {row.family for row in CATALOGUE if row.group == "tiers"}
+        assert rows <= parsed
+        others = {row.family for row in CATALOGUE if row.group not in ("tiers", "self")}
+        assert not others & parsed
 
 
 def test_an_idle_server_that_has_stored_nothing_has_an_empty_cache(
