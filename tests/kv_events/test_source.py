@@ -9,6 +9,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from exporter.catalogue import CATALOGUE
 from exporter.clock import Clock
 from exporter.sources.kv_events import KvEventsSource
+from exporter.sources.kv_events.reader import STALE_NS
 from exporter.sources.source import Source
 from kvscope_events.events import Hello
 from tests.kv_events.dialects import BY_NAME, Cleared, Removed, Stored, one
@@ -287,6 +288,17 @@ def test_a_reader_that_sleeps_does_not_lose_what_the_replay_holds(
         wait_for(lambda: source.state_known)
     finally:
         source.close()
+
+
+def test_a_page_after_a_standstill_is_not_taken_for_known(tmp_path: Path, publish: Publish) -> None:
+    publisher = publish()
+    with watched(tmp_path) as there:
+        there.expect(0)
+        publisher.say(one(1))
+        there.expect(1)
+        there.source._reader._looked_ns -= STALE_NS  # as after SIGSTOP, before our thread runs
+        assert not there.source.state_known
+        there.expect(1)
 
 
 def test_a_long_history_is_replayed_whole(tmp_path: Path, publish: Publish) -> None:

@@ -21,6 +21,8 @@ QUEUE_BYTES = 32 << 20
 """Memory for messages received and not yet taken; a single one of any size always fits."""
 MESSAGES_A_ROUND = 256
 """Messages read before the connections are looked at again."""
+STALE_NS = 3_000_000_000
+"""Time within which our thread looks at its sockets, unless this process stood still."""
 _IDLE_SECONDS = 1.0
 _BUSY_SECONDS = 0.05
 _RETRY_SECONDS = 1.0
@@ -61,6 +63,8 @@ class Reader:
         self._queue: deque[tuple[Delivery, int]] = deque()
         self._put_bytes = 0  # written by our thread alone
         self._taken_bytes = 0  # written by the caller of `take`, so that neither needs a lock
+        self._looked_ns = time.monotonic_ns()
+        self._more_waits = False  # the sockets held more than was read in one round
         self._stopping = threading.Event()
         self._tracker = Tracker(self._put, replays=address.replay is not None)
         self._link = self._connect()
@@ -80,7 +84,10 @@ class Reader:
     @property
     def certain(self) -> bool:
         """Whether the queue holds, or has held, all that this publisher is known to have said."""
-        return self._tracker.certain and not self._tracker.contested(time.monotonic_ns())
+        now_ns = time.monotonic_ns()
+        if self._more_waits or now_ns - self._looked_ns > STALE_NS:
+            return False
+        return self._tracker.certain and not self._tracker.contested(now_ns)
 
     @property
     def gaps(self) -> int:
@@ -146,9 +153,12 @@ class Reader:
             session = tracker.session
             for event in link.events(now_ns):
                 self._on_event(event, link)
+            more = True
             for _ in range(MESSAGES_A_ROUND):
-                if not self._receive(link, now_ns):
+                more = self._receive(link, now_ns)
+                if not more:
                     break
+            self._more_waits, self._looked_ns = more, now_ns
             if tracker.timed_out(now_ns):
                 link.forget_answers()
             has_room = self.queued_bytes <= QUEUE_BYTES // 2
