@@ -135,7 +135,7 @@ class KvEventsSource:
         return ready
 
     def wake(self) -> None:
-        self._ready.set()
+        self._reader.ready.set()
 
     def close(self) -> None:
         """End the thread and the connections; may be repeated."""
