@@ -60,20 +60,19 @@ class Page:
 
     def _all(self) -> Iterator[Family]:
         now_ns = self._clock.monotonic_ns()
-        seen: set[tuple[str, str]] = set()
+        seen: dict[bool, set[tuple[str, str]]] = {False: set(), True: set()}
+        told: dict[tuple[str, str], frozenset[str]] = {}
         engines: list[Shown] = []
         for target in self._targets():
-            shown = target.collect(self._guard, seen)
+            taken = seen[target.is_content]  # a stream of names may stand beside one of blocks
+            shown = target.collect(self._guard, taken)
             yield from shown.families
             if shown.hello is not None and shown.worker is None:
-                seen.add(shown.labels)
+                taken.add(shown.labels)
+            if not shown.is_alike and shown.worker is None:
+                told[shown.labels] = told.get(shown.labels, frozenset()) | shown.tellable
             engines.append(shown)
         if self._readings.readers:
-            told = {
-                shown.labels: shown.tellable
-                for shown in engines
-                if not shown.is_alike and shown.worker is None
-            }
             yield from self._guard.read("page", lambda: self._readings.collect(told))
         yield from collect_processes(engines, self._guard, self.machine, now_ns)
         yield from self._devices(engines, now_ns)

@@ -108,6 +108,11 @@ class Target:
         return labels_of(self.hello)
 
     @property
+    def is_content(self) -> bool:
+        """Its stream names what is cached and knows no blocks, so that no family is in both."""
+        return self.source.kind == "kv_events"
+
+    @property
     def groups(self) -> set[str]:
         """Groups of the catalogue that its parts belong to."""
         return {part.group for part in self._parts}

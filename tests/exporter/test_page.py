@@ -17,7 +17,7 @@ from exporter.machine import Machine
 from exporter.sources import InProcessSource
 from exporter.target import Target
 from kvscope_events.bus import Subscription
-from kvscope_events.events import Hello, ObserverStopped
+from kvscope_events.events import Hello, NamesStored, ObserverStopped
 from tests.exporter.machine import MACHINE
 from tests.exporter.page import FIXED_CLOCK, HELLO, hello, put, value
 from tests.exporter.scenario import play
@@ -196,3 +196,18 @@ def test_no_engine_is_held_while_another_one_is_read() -> None:
     second.collect = watch  # type: ignore[method-assign,assignment]
     exporter.render()
     assert held == [False]
+
+
+def test_an_observer_and_a_stream_of_names_of_one_engine_share_a_page() -> None:
+    (engine,) = targets_of(hello())
+    subscription = Subscription(64)
+    put(subscription, 0, 0, hello(tells=["NamesStored", "NamesRemoved", "NamesCleared"]))
+    put(subscription, 1, 0, NamesStored("host", [b"a", b"b"], None, 16))
+    source = InProcessSource(subscription)
+    source.kind = "kv_events"
+    source.state_known = True
+    stream = Target(source, compat=(), clock=FIXED_CLOCK)
+    exporter = Exporter([engine, stream], machine=MACHINE, clock=FIXED_CLOCK)
+    assert value(exporter, "kvscope_kv_tier_blocks", tier="host") == 2
+    assert value(exporter, "kvscope_kv_usable_blocks") == 9
+    assert max(Counter(families_of(exporter)).values()) == 1
