@@ -1,5 +1,6 @@
 """`kvscope doctor --target`: what it says of each kind of server, and of what is none."""
 
+import json as json_
 import threading
 import time
 from collections.abc import Callable
@@ -247,3 +248,15 @@ class observer:
 
     def __exit__(self, *_: object) -> None:
         self._publisher.stop()
+
+
+def test_all_of_it_as_json() -> None:
+    with serving({**VLLM, "/kv_event_sources": json(OFF)}) as peer:
+        result = CliRunner().invoke(app, ["doctor", "--target", peer.url, "--json"])
+    assert result.exit_code == 0
+    found = json_.loads(result.output)
+    assert found["server"]["kind"] == "vllm"
+    assert found["server"]["models"] == ["m"]
+    assert found["depths"]["events"]["state"] == "no"
+    assert found["depths"]["command"].startswith("kvscope run -- ")
+    assert "evictions by cause" in found["depths"]["lost"]
