@@ -260,3 +260,12 @@ def test_all_of_it_as_json() -> None:
     assert found["depths"]["events"]["state"] == "no"
     assert found["depths"]["command"].startswith("kvscope run -- ")
     assert "evictions by cause" in found["depths"]["lost"]
+
+
+def test_an_idle_ray_has_a_page_all_the_same() -> None:
+    with serving({"/metrics": text("ray_node_cpu_count 8\n")}) as peer:
+        code, said = doctor(peer.url)
+    assert code == 0
+    assert f"page yes {peer.url}/metrics; no request yet" in said
+    assert "KV events - a ray publishes none" in said
+    assert "Serve's own port" not in said
