@@ -37,6 +37,11 @@ class Cleared:
 Said = Stored | Removed | Cleared
 
 
+def one(block: int, medium: str = "GPU") -> Stored:
+    """A block of its own."""
+    return Stored((block,), medium=medium)
+
+
 def unsigned(block: int) -> int:
     """A hash that needs all of its 64 bits, half of them beyond a signed one."""
     return (block + 1) * 0x9E37_79B9_7F4A_7C15 & 0xFFFF_FFFF_FFFF_FFFF

@@ -2,7 +2,7 @@
 
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import zmq
 
@@ -92,3 +92,7 @@ class Publisher:
     def _reply(self, client: bytes, topic: bytes, *frames: bytes) -> None:
         head = [client, b"", topic] if self._replay_has_topic else [client, b""]
         self._router.send_multipart([*head, *frames])
+
+
+Publish = Callable[..., Publisher]
+"""Starts one where a test looks for it; `replay=False` leaves the replay out."""

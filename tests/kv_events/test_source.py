@@ -1,47 +1,21 @@
-"""A source on real sockets: late joins, gaps, replays, restarts, foreign and large messages."""
+"""A source on real sockets: late joins, gaps, replays, restarts, names that are learnt late."""
 
-import logging
-import socket
-import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import zmq
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from exporter.catalogue import CATALOGUE
 from exporter.clock import Clock
 from exporter.sources.kv_events import KvEventsSource
-from exporter.sources.kv_events.faults import LOG_EVERY_NS, Faults
+from exporter.sources.kv_events.reader import STALE_NS
 from exporter.sources.source import Source
 from kvscope_events.events import Hello
-from kvscope_events.wire.errors import EndpointError
-from tests.kv_events.dialects import BY_NAME, Cleared, Removed, Stored, encode
-from tests.kv_events.publisher import Publisher
-from tests.kv_events.watching import Watched, watched
+from tests.kv_events.dialects import BY_NAME, Cleared, Removed, Stored, one
+from tests.kv_events.publisher import Publish
+from tests.kv_events.watching import watched
 from tests.support.waiting import wait_for
-
-Publish = Callable[..., Publisher]
-
-
-@pytest.fixture
-def publish(tmp_path: Path) -> Iterator[Publish]:
-    """Start a publisher where `watched` looks for one."""
-    made: list[Publisher] = []
-
-    def start(*, replay: bool = True, **options: Any) -> Publisher:
-        endpoints = [f"ipc://{tmp_path}/events", f"ipc://{tmp_path}/replay" if replay else None]
-        made.append(Publisher(*endpoints, **options))  # type: ignore[arg-type]
-        return made[-1]
-
-    yield start
-    for publisher in made:
-        publisher.close()
-
-
-def one(block: int, **options: Any) -> Stored:
-    return Stored((block,), **options)
 
 
 def test_it_is_a_source_that_knows_nothing_before_a_server_is_there(tmp_path: Path) -> None:
@@ -73,6 +47,28 @@ def test_who_joins_late_shows_the_whole_history(tmp_path: Path, publish: Publish
         wait_for(lambda: there.shown("kvscope_kv_tier_returned_blocks_total", tier="device") == 1)
         assert (there.source.gaps, there.source.batches_dropped) == (0, 0)
         assert publisher.requests == [0]
+
+
+def test_the_page_is_one_that_parsers_read(tmp_path: Path, publish: Publish) -> None:
+    publisher = publish()
+    publisher.say(one(1), one(1, "CPU"), one(1, "CPU"))
+    with watched(tmp_path, model_name="m") as there:
+        there.expect(1)
+        page, _ = there.exporter.render("application/openmetrics-text;version=1.0.0")
+        lines = {
+            line
+            for line in page.decode().splitlines()
+            if line.startswith("kvscope_kv_tier_blocks{")
+        }
+        assert lines == {
+            'kvscope_kv_tier_blocks{engine="0",model_name="m",tier="device"} 1.0',
+            'kvscope_kv_tier_blocks{engine="0",model_name="m",tier="host"} 2.0',
+        }
+        parsed = {f.name for f in text_string_to_metric_families(page.decode())}  # type: ignore[no-untyped-call]
+        rows = {row.family for row in CATALOGUE if row.group == "tiers"}
+        assert rows <= parsed
+        others = {row.family for row in CATALOGUE if row.group not in ("tiers", "self")}
+        assert not others & parsed
 
 
 def test_an_idle_server_that_has_stored_nothing_has_an_empty_cache(
@@ -227,111 +223,6 @@ def test_only_the_topic_asked_for_is_read(tmp_path: Path, publish: Publish) -> N
         assert not any(there.source.decode_errors.values())
 
 
-def test_foreign_messages_are_counted_and_logged_once(
-    tmp_path: Path, publish: Publish, caplog: pytest.LogCaptureFixture
-) -> None:
-    publisher = publish(replay=False)
-    with watched(tmp_path, replay=False) as there:
-        wait_for(lambda: there.source.up)
-        publisher.say(one(1))
-        there.expect(1)
-        for _ in range(20):
-            publisher.raw([b"kv-events", b"not a number", b"x"])
-            publisher.raw([b"kv-events"] * 9)
-        publisher.say(one(2))
-        there.expect(2)
-        assert there.source.decode_errors["malformed"] == 40
-        assert sum("malformed" in record.message for record in caplog.records) == 1
-
-
-def test_a_message_that_cannot_be_read_leaves_the_cache_unknown(
-    tmp_path: Path, publish: Publish
-) -> None:
-    publisher = publish()
-    with watched(tmp_path) as there:
-        there.expect(0)
-        publisher.say(one(1))
-        publisher.send(encode([1.0, [{"type": "BlockRemoved", "block_hashes": "all"}]]))
-        publisher.say(one(2))
-        there.expect(None, known=False)
-        assert there.source.decode_errors["malformed"] == 1
-        assert (there.source.gaps, there.source.batches_dropped) == (1, 1)
-        publisher.send(encode([1.0, [{"type": "Of tomorrow"}, {"type": "AllBlocksCleared"}]]))
-        there.expect(0)
-        assert there.source.decode_errors["unknown_event"] == 1
-
-
-def test_a_message_over_the_size_limit_is_survived(tmp_path: Path, publish: Publish) -> None:
-    publisher = publish()
-    with watched(tmp_path, max_frame_bytes=100_000) as there:
-        there.expect(0)
-        publisher.say(one(1))
-        there.expect(1)
-        publisher.send(bytes(200_000))
-        wait_for(lambda: there.source.decode_errors["too_large"])
-        wait_for(lambda: there.source.up)
-        publisher.say(one(2))
-        wait_for(lambda: there.shown("kvscope_kv_tier_stored_blocks_total", tier="device") == 2)
-        assert not there.source.state_known
-        assert there.source.batches_dropped == 1
-        publisher.say(Cleared(), one(3))
-        there.expect(1)
-
-
-def test_a_100_megabyte_message_takes_no_memory(tmp_path: Path, publish: Publish) -> None:
-    publisher = publish(replay=False)
-    with watched(tmp_path, replay=False) as there:
-        wait_for(lambda: there.source.up)
-        publisher.say(one(1))
-        there.expect(1)
-        publisher.send(bytes(100 << 20))
-        wait_for(lambda: there.source.decode_errors["too_large"])
-        wait_for(lambda: there.source.up)
-        publisher.say(Cleared(), one(2))
-        there.expect(1)
-
-
-def test_a_server_of_another_protocol_is_counted() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        endpoint = f"tcp://127.0.0.1:{server.getsockname()[1]}"
-        source = KvEventsSource(endpoint, server="vllm", engine="0", clock=Clock())
-
-        def serve() -> None:
-            while True:
-                try:
-                    connection, _ = server.accept()
-                except OSError:
-                    return
-                connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 10)
-                connection.close()
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        wait_for(lambda: source.decode_errors["malformed"] > 1)
-        assert not source.up
-        assert source.decode_errors["too_large"] == 0
-        source.close()
-        server.shutdown(socket.SHUT_RDWR)
-    thread.join()
-
-
-def test_two_ranks_on_one_endpoint_are_seen(tmp_path: Path) -> None:
-    with watched(tmp_path, replay=False, bind=True) as there:
-        publishers = [Publisher(there.endpoint, bind=False) for _ in range(2)]
-        wait_for(lambda: there.source._link.num_peers == 2)
-        first, second = publishers
-        dialect = BY_NAME["vllm-0.32"]
-        for number in range(3):
-            first.send(dialect.message([one(number)], rank=0))
-        wait_for(lambda: there.shown("kvscope_kv_tier_stored_blocks_total", tier="device") == 3)
-        second.next_seq = 3
-        second.send(dialect.message([one(9)], rank=1))
-        wait_for(lambda: there.source.decode_errors["second_publisher"] == 1)
-        assert not there.source.state_known
-        for publisher in publishers:
-            publisher.close()
-
-
 def test_a_name_that_is_learnt_late_is_told_with_a_new_hello(
     tmp_path: Path, publish: Publish
 ) -> None:
@@ -369,7 +260,7 @@ def test_the_hello_tells_names_and_nothing_else(tmp_path: Path, publish: Publish
 def test_a_reader_that_sleeps_does_not_lose_what_the_replay_holds(
     tmp_path: Path, publish: Publish, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("exporter.sources.kv_events.source.QUEUE_BYTES", 20_000)
+    monkeypatch.setattr("exporter.sources.kv_events.reader.QUEUE_BYTES", 20_000)
     publisher = publish()
     source = KvEventsSource(
         f"ipc://{tmp_path}/events",
@@ -383,7 +274,7 @@ def test_a_reader_that_sleeps_does_not_lose_what_the_replay_holds(
         for block in range(2000):
             publisher.say(one(block))
         time.sleep(0.3)
-        assert source._put_bytes - source._taken_bytes <= 20_000
+        assert source._reader.queued_bytes <= 20_000
         stored = 0
         deadline = time.monotonic() + 20
         while stored < 2000 and time.monotonic() < deadline:
@@ -399,6 +290,17 @@ def test_a_reader_that_sleeps_does_not_lose_what_the_replay_holds(
         source.close()
 
 
+def test_a_page_after_a_standstill_is_not_taken_for_known(tmp_path: Path, publish: Publish) -> None:
+    publisher = publish()
+    with watched(tmp_path) as there:
+        there.expect(0)
+        publisher.say(one(1))
+        there.expect(1)
+        there.source._reader._looked_ns -= STALE_NS  # as after SIGSTOP, before our thread runs
+        assert not there.source.state_known
+        there.expect(1)
+
+
 def test_a_long_history_is_replayed_whole(tmp_path: Path, publish: Publish) -> None:
     """More messages than a server's socket holds for a reader, which drops the rest silently."""
     publisher = publish()
@@ -407,33 +309,6 @@ def test_a_long_history_is_replayed_whole(tmp_path: Path, publish: Publish) -> N
     with watched(tmp_path) as there:
         there.expect(5000)
         assert there.source.batches_dropped == 0
-
-
-@pytest.mark.parametrize(
-    ("endpoint", "bind"),
-    [
-        ("http://127.0.0.1:1", False),
-        ("tcp://*:5557", False),
-        ("tcp://127.0.0.1", False),
-        ("", True),
-    ],
-)
-def test_an_endpoint_that_cannot_be_used_says_why(endpoint: str, bind: bool) -> None:
-    with pytest.raises(EndpointError):
-        KvEventsSource(endpoint, server="vllm", engine="0", clock=Clock(), bind=bind)
-
-
-def test_an_address_in_use_is_an_error_at_once() -> None:
-    context = zmq.Context()
-    taken = context.socket(zmq.PUB)
-    port = taken.bind_to_random_port("tcp://127.0.0.1")
-    try:
-        with pytest.raises(EndpointError, match="in use"):
-            KvEventsSource(
-                f"tcp://127.0.0.1:{port}", server="vllm", engine="0", clock=Clock(), bind=True
-            )
-    finally:
-        context.destroy(linger=0)
 
 
 def test_closing_takes_no_time_and_may_be_repeated(tmp_path: Path) -> None:
@@ -446,24 +321,3 @@ def test_closing_takes_no_time_and_may_be_repeated(tmp_path: Path) -> None:
         source.close()
         source.close()
     assert time.monotonic() - began < 2
-
-
-def test_faults_are_logged_once_per_kind_and_minute(caplog: pytest.LogCaptureFixture) -> None:
-    now_ns = 5
-    faults = Faults("tcp://h:1", lambda: now_ns)
-    for _ in range(3):
-        faults.count("malformed", "bad")
-        faults.count("too_large", "big", 2)
-    assert len(caplog.records) == 2
-    now_ns += LOG_EVERY_NS
-    faults.count("malformed", "bad")
-    assert [record.levelno for record in caplog.records] == [logging.WARNING] * 3
-    assert faults.counts == {
-        **{"malformed": 4, "too_large": 6, "unknown_event": 0, "second_publisher": 0}
-    }
-
-
-def test_watched_is_closed(tmp_path: Path) -> None:
-    with watched(tmp_path) as there:
-        assert isinstance(there, Watched)
-    assert there.source.take() is None

@@ -1,7 +1,5 @@
 """Order, gaps, replays, restarts and second publishers, without sockets."""
 
-from dataclasses import dataclass, field
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,99 +12,8 @@ from exporter.sources.kv_events.tracker import (
     PENDING_BYTES,
     QUIET_NS,
     REORDER_NS,
-    Delivery,
-    Tracker,
 )
-
-MILLISECOND = 1_000_000
-
-
-@dataclass
-class Process:
-    """A server: what it says is told apart from what any other says under the same number."""
-
-    name: str
-    buffered: int = 10_000
-    payloads: list[bytes] = field(default_factory=list)
-
-    def say(self) -> tuple[int, bytes]:
-        seq = len(self.payloads)
-        self.payloads.append(f"{self.name} {seq}".encode())
-        return seq, self.payloads[-1]
-
-    def held(self, first: int) -> list[tuple[int, bytes]]:
-        """The answer to a request."""
-        every = list(enumerate(self.payloads))[-self.buffered :]
-        return [(seq, payload) for seq, payload in every if seq >= first]
-
-
-@dataclass
-class Reader:
-    """A tracker, a clock, and what was delivered."""
-
-    replays: bool = True
-    room: int = 1 << 60
-    taken: list[Delivery] = field(default_factory=list)
-    now_ns: int = 10**12
-
-    def __post_init__(self) -> None:
-        self.tracker = Tracker(self._take, replays=self.replays)
-
-    def _take(self, delivery: Delivery) -> bool:
-        if len(self.taken) >= self.room:
-            return False
-        self.taken.append(delivery)
-        return True
-
-    def hear(self, *messages: tuple[int, bytes]) -> None:
-        for seq, payload in messages:
-            self.tracker.on_live(seq, payload, self.now_ns)
-
-    def request(self) -> int | None:
-        self.now_ns += MILLISECOND
-        return self.tracker.request(self.now_ns, has_room=len(self.taken) < self.room)
-
-    def settle(self, server: Process | None) -> list[int]:
-        """Have requests answered, or ignored, until there are none; the numbers asked from."""
-        asked = []
-        for _ in range(20):
-            first = self.request()
-            if first is None:
-                break
-            asked.append(first)
-            if server is None:
-                self.now_ns += ANSWER_NS + 1
-                assert self.tracker.timed_out(self.now_ns)
-                continue
-            for seq, payload in server.held(first):
-                self.tracker.on_answer(seq, payload, self.now_ns)
-            self.tracker.on_end(self.now_ns)
-        return asked
-
-    def reconnect(self) -> None:
-        self.tracker.on_disconnected()
-        self.tracker.on_connected()
-
-    @property
-    def texts(self) -> list[str]:
-        return [delivery.payload.decode() for delivery in self.taken]
-
-    @property
-    def breaks(self) -> list[tuple[str, int]]:
-        """What came after a break, and how many messages are missing there."""
-        return [(d.payload.decode(), d.lost) for d in self.taken if d.broken]
-
-
-def joined(replays: bool = True, said: int = 3) -> tuple[Reader, Process]:
-    """A reader that has heard all that a server said."""
-    reader, server = Reader(replays), Process("a")
-    reader.tracker.on_connected()
-    reader.settle(server)
-    for _ in range(said):
-        reader.hear(server.say())
-    assert len(reader.taken) == said
-    assert reader.tracker.certain
-    return reader, server
+from tests.kv_events.hearing import Process, Reader, joined
 
 
 def test_messages_come_in_order_and_once() -> None:
@@ -221,6 +128,31 @@ def test_a_replay_that_answers_nothing_is_given_up_and_the_stream_goes_on() -> N
     assert reader.texts == ["a 0", "a 1", "a 2", "a 4", "a 5"]
     assert reader.breaks == [("a 4", 1)]
     assert (reader.tracker.gaps, reader.tracker.lost) == (1, 1)
+
+
+def test_a_replay_that_answers_later_gives_the_whole_history() -> None:
+    for buffered, session in ((10_000, 2), (3, 1)):
+        reader, server = joined()
+        server.buffered = buffered
+        server.say()
+        reader.hear(server.say())
+        reader.settle(None)
+        assert reader.breaks == [("a 4", 1)]
+        reader.request()
+        reader.now_ns += CONFIRM_NS
+        assert reader.request() == 0
+        reader.now_ns += ANSWER_NS + 1
+        assert reader.tracker.timed_out(reader.now_ns)
+        reader.now_ns += CONFIRM_NS
+        assert reader.settle(server)[0] == 0
+        assert reader.tracker.session == session
+        if session == 2:
+            assert reader.texts[4:] == [f"a {seq}" for seq in range(5)]
+        reader.hear(server.say())
+        assert reader.texts[-1] == "a 5"
+        assert len(reader.breaks) == 1
+        assert reader.tracker.certain
+        assert not reader.tracker.contested(reader.now_ns)
 
 
 def test_without_its_replay_a_server_heard_from_the_beginning_is_known_nevertheless() -> None:

@@ -5,8 +5,6 @@ from typing import Any
 
 import torch
 
-GIB = 2**30
-
 
 class Wrapper:
     """The part of WorkerWrapperBase that matters here."""
@@ -41,13 +39,6 @@ class Worker:
 
     def initialize_from_config(self, kv_cache_config: Any) -> str:
         return f"{len(kv_cache_config.kv_cache_tensors)} tensors"
-
-
-class DeviceWorker(Worker):
-    """As on a GPU, with what its profiling run leaves behind in a release since 0.27."""
-
-    def init_snapshot_of(self, total: int, free: int) -> None:
-        self.init_snapshot = SimpleNamespace(total_memory=total, free_memory=free)
 
 
 def pool_of(*sizes: int) -> SimpleNamespace:

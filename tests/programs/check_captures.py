@@ -146,7 +146,7 @@ def read_from_sockets(path: Path, *, late: bool) -> tuple[Tiers, KvEventsSource]
         if not late:
             for payload in payloads:
                 publisher.send(payload)
-        _wait(lambda: source._tracker._expected == len(payloads) and source.state_known)
+        _wait(lambda: source._reader._tracker._expected == len(payloads) and source.state_known)
         pipeline.stop()
         source.close()
         publisher.close()

@@ -7,6 +7,7 @@ each request that went wrong, so that no late answer is taken for that of the ne
 
 import os
 import struct
+import threading
 from typing import Literal
 
 import zmq
@@ -55,6 +56,7 @@ class Link:
         self._ended_ns: int | None = None
         self._is_a_peer = True
         self._requests: Socket | None = None
+        self._closing = threading.Lock()
         self._woken, self._waker = os.pipe()
         os.set_blocking(self._waker, False)
         self._context: zmq.Context[Socket] = zmq.Context()
@@ -75,8 +77,10 @@ class Link:
         self._poller.poll(max(0, int(timeout_seconds * 1000)))
 
     def wake(self) -> None:
-        """End a `poll`; may be called by any thread, once."""
-        os.write(self._waker, b"\0")
+        """End a `poll`, now or the next one; may be called by any thread."""
+        with self._closing:
+            if not self._context.closed:
+                os.write(self._waker, b"\0")
 
     def receive(self) -> list[bytes] | None:
         """The frames of the next message of the stream; None: there is none now."""
@@ -139,10 +143,13 @@ class Link:
         return self._ended_ns is not None
 
     def close(self) -> None:
-        """Also where making a socket has failed halfway."""
-        self._context.destroy(linger=0)
-        os.close(self._woken)
-        os.close(self._waker)
+        """Also where making a socket has failed halfway; may be repeated."""
+        with self._closing:
+            if not self._context.closed:
+                self.num_peers = 0
+                self._context.destroy(linger=0)
+                os.close(self._woken)
+                os.close(self._waker)
 
     def _open(self, now_ns: int) -> None:
         self._made_ns = now_ns

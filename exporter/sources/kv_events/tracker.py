@@ -50,6 +50,7 @@ class Tracker:
     _answered: bool
     _accepts_any: bool
     _confirmed_ns: int | None
+    _rebuild_ns: int | None
 
     def __init__(self, deliver: Callable[[Delivery], bool], *, replays: bool) -> None:
         self._deliver = deliver
@@ -102,7 +103,7 @@ class Tracker:
             self._wants_answer = self._replays
         self._was_cut = False
         self._asked_ns = None
-        self._ignoring = False
+        self._ignoring = self._rebuilding = False
         self._tries = 0
 
     def on_disconnected(self) -> None:
@@ -144,7 +145,9 @@ class Tracker:
             return
         self._asked_ns = now_ns
         is_first, self._answered = not self._answered, True
-        if is_first and seq == self._expected - 1:
+        if self._rebuilding:
+            self._rebuild(seq)
+        elif is_first and seq == self._expected - 1:
             if self._recent.is_same(seq, payload):
                 self._unverified = False
             else:
@@ -165,6 +168,7 @@ class Tracker:
         if self._asked_ns is None:
             return
         self._asked_ns = None
+        self._rebuilding = False
         if self._ignoring:
             self._ignoring = False
             return
@@ -183,7 +187,9 @@ class Tracker:
         """The number to request messages from now; None: nothing, or not yet."""
         if self._asked_ns is not None or not has_room:
             return None
-        if not self.behind and not self._is_quiet(now_ns):
+        if not self.behind and self._may_rebuild(now_ns):
+            self._rebuilding = True
+        elif not self.behind and not self._is_quiet(now_ns):
             return None
         if self._full:
             self._full = False
@@ -198,17 +204,38 @@ class Tracker:
         self._asked_ns = now_ns
         self._answered = False
         self._confirmed_ns = now_ns
-        return max(0, self._expected - 1)
+        return 0 if self._rebuilding else max(0, self._expected - 1)
 
     def timed_out(self, now_ns: int) -> bool:
         """Whether a request is lost; its late answers must not reach us any more."""
         if self._asked_ns is None or now_ns - self._asked_ns <= ANSWER_NS:
             return False
         self._asked_ns = None
-        self._ignoring = False
+        self._ignoring = self._rebuilding = False
         if self.behind:
             self._fail()
         return True
+
+    def _may_rebuild(self, now_ns: int) -> bool:
+        """Whether a replay that did not answer is to be asked for the whole history again."""
+        if not self._gave_up or not self._replays or self._was_cut:
+            return False
+        if self._rebuild_ns is None or now_ns < self._rebuild_ns:
+            self._rebuild_ns = self._rebuild_ns or now_ns + CONFIRM_NS
+            return False
+        self._rebuild_ns = now_ns + CONFIRM_NS
+        return True
+
+    def _rebuild(self, seq: int) -> None:
+        """Take the first message of a whole history, if it is whole: all is read once more."""
+        self._rebuilding = self._gave_up = False
+        if seq:
+            self._ignoring = True
+            return
+        self._begin(self.session + 1)
+        self._former = 0  # it goes on, and is no second publisher
+        self._ignoring = False
+        self._answered = True
 
     def _is_quiet(self, now_ns: int) -> bool:
         """Whether a loss at the end may have gone unnoticed: no number tells of it."""
@@ -248,6 +275,8 @@ class Tracker:
         self._missed_ns: int | None = None
         self._answered = False
         self._ignoring = self._asked_ns is not None  # the answer is for former numbers
+        self._gave_up = self._rebuilding = False  # messages, on a replay that did not answer
+        self._rebuild_ns = None
         self._gap_counted = False
         self._confirmed_ns = None  # replay asked, and nothing heard since
         self._tries = 0
@@ -303,6 +332,7 @@ class Tracker:
 
     def _give_up(self) -> None:
         """Go on with what is there; what is missing is lost."""
+        self._gave_up = True
         self._tries = 0
         self._wants_answer = False
         self._missed_ns = None
