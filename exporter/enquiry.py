@@ -102,7 +102,7 @@ class Enquiry:
     def _look_for_streams(self, kind: ServerKind) -> bool:
         assert self._fetch is not None
         if kind not in PATHS:
-            self._tell(f"a {kind} does not say whether it publishes KV events")
+            self._tell(f"a {kind} does not say where it publishes KV events, if it does")
             return True
         try:
             streams = read_streams(kind, self._fetch(PATHS[kind]), self._url)

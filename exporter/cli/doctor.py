@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 from rich.console import Console
 from rich.padding import Padding
@@ -46,6 +47,7 @@ def doctor(
         float, typer.Option(min=0.1, help="Seconds to wait for the driver's first answer.")
     ] = 5.0,
     gpu_devices: WatchedDevices = GpuDevices.VISIBLE,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,
 ) -> None:
     """Report what can be read on this machine, and of a server; what cannot, and why.
 
@@ -72,13 +74,17 @@ def doctor(
     sample = poller.read().sample
     reports = [] if sample is None else list(gpu_reports(sample, poller.refused))
     poller.stop()
+    problems = sum(finding.status == "problem" for finding in findings)
+    if as_json:
+        found = {"findings": findings, "gpus": reports, "server": server.server.facts}
+        typer.echo(msgspec.json.encode({**found, "depths": server.depths}))
+        raise typer.Exit(EXIT_PROBLEMS if problems else 0)
     console = Console()
     console.print(_findings_table(findings))
     if reports:
         console.print(_gpu_table(reports))
     if server.depths is not None:
         _print_depths(console, server.depths)
-    problems = sum(finding.status == "problem" for finding in findings)
     if problems:
         console.print(f"{problems} problem(s)", style="bold red")
         raise typer.Exit(EXIT_PROBLEMS)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 DEFAULT_PORT = 8010
 """Not 9400, where NVIDIA's DCGM exporter listens."""
 
+FILES = 65_536
+"""Open files that it asks for; a target takes up to ten."""
 _LISTEN = ListenConfig()
 logger = logging.getLogger("kvscope")
 
@@ -134,6 +136,7 @@ def _run(
 
     if where.address is not None and not is_address(where.address):
         raise fail(f"--address {where.address!r}: expected HOST:PORT")
+    _allow_files()
     reloads = Reloads(Clock())
     sets = given.sets(wanted)
     from_file = given.file is not None
@@ -161,3 +164,12 @@ def _run(
         finally:
             watched.stop()
     logger.info("stopped")
+
+
+def _allow_files() -> None:
+    """Raise the soft limit of open files: 1024 is that of a shell, enough for 100 targets."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < FILES:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(FILES, hard), hard))

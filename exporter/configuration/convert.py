@@ -2,7 +2,6 @@
 
 import difflib
 import re
-from typing import Any
 
 import msgspec
 
@@ -84,8 +83,3 @@ def _known_keys(path: str, key: str) -> str:
             near = difflib.get_close_matches(key, names, 1)
             return f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
     return "leave it out"
-
-
-def schema() -> dict[str, Any]:
-    """JSON schema of the file, for editors."""
-    return msgspec.json.schema(SidecarConfig)

@@ -10,6 +10,7 @@ from exporter.diagnosis.concepts import OBSERVED, lost
 from exporter.diagnosis.identity import Asker, Identity
 from exporter.diagnosis.observers import Observer
 from exporter.fetch import FetchError
+from exporter.readings import detect
 from exporter.sources.kv_events.discovery import PATHS, NoStreams, Stream, read_streams
 
 State = Literal["yes", "no", "unknown", "-"]
@@ -87,7 +88,9 @@ def _events(asker: Asker, server: Identity) -> Step:
     if server.kind == "kvscope":
         return Step("-", "its observer tells more")
     if server.kind not in PATHS:
-        return Step("-", f"a {server.kind} does not say where it publishes")
+        if server.kind in _UNDISCOVERED:
+            return Step("unknown", "it does not say: write the endpoints under `kv_events:`")
+        return Step("-", f"a {server.kind} publishes none")
     try:
         streams = read_streams(server.kind, asker.get(PATHS[server.kind]).body, server.url)
     except FetchError as error:
@@ -106,6 +109,8 @@ def _said(streams: Sequence[Stream]) -> str:
 def _page(server: Identity) -> Step:
     if server.has_families:
         return Step("yes", f"{server.url}{server.page_path}")
+    if server.kind is not None and server.kind == detect(server.page or ""):
+        return Step("yes", f"{server.url}{server.page_path}; no request yet, so no series of one")
     if server.page is not None:
         return Step("no", "it has no family of the server's: see its options below")
     return Step("no", f"{server.page_path} {server.page_problem}")
@@ -133,6 +138,8 @@ def _command(server: Identity) -> str | None:
     return command_on(parts.port or (443 if parts.scheme == "https" else 80))
 
 
+_UNDISCOVERED = ("dynamo", "tensorrt-llm")
+"""Kinds that may publish KV events, and do not say where."""
 _SGLANG_EVENTS = (
     '--kv-events-config \'{"publisher": "zmq", "endpoint": "tcp://*:5557", '
     '"replay_endpoint": "tcp://*:5657"}\''

@@ -44,6 +44,17 @@ class Identity:
     has_families: bool = False
     """Its page has families that can be read."""
 
+    @property
+    def facts(self) -> dict[str, object]:
+        """All but the page."""
+        return {
+            "url": self.url,
+            "answers": self.answers,
+            "kind": self.kind,
+            "version": self.version,
+            "models": self.models,
+        }
+
 
 class Asker:
     """Documents of one server, each within a time, and all of them within another."""

@@ -1,5 +1,6 @@
 """`kvscope doctor --target`: what it says of each kind of server, and of what is none."""
 
+import json as json_
 import threading
 import time
 from collections.abc import Callable
@@ -247,3 +248,24 @@ class observer:
 
     def __exit__(self, *_: object) -> None:
         self._publisher.stop()
+
+
+def test_all_of_it_as_json() -> None:
+    with serving({**VLLM, "/kv_event_sources": json(OFF)}) as peer:
+        result = CliRunner().invoke(app, ["doctor", "--target", peer.url, "--json"])
+    assert result.exit_code == 0
+    found = json_.loads(result.output)
+    assert found["server"]["kind"] == "vllm"
+    assert found["server"]["models"] == ["m"]
+    assert found["depths"]["events"]["state"] == "no"
+    assert found["depths"]["command"].startswith("kvscope run -- ")
+    assert "evictions by cause" in found["depths"]["lost"]
+
+
+def test_an_idle_ray_has_a_page_all_the_same() -> None:
+    with serving({"/metrics": text("ray_node_cpu_count 8\n")}) as peer:
+        code, said = doctor(peer.url)
+    assert code == 0
+    assert f"page yes {peer.url}/metrics; no request yet" in said
+    assert "KV events - a ray publishes none" in said
+    assert "Serve's own port" not in said
