@@ -2,15 +2,23 @@
 
 import fcntl
 import os
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from exporter.plugin_folder import write_plugin_folder
 from tests.support.checkpoints import make_checkpoint
 from tests.support.process import ROOT
-from tests.vllm.server import VllmServer, free_port, server_command, server_environment, started
+from tests.vllm.observed import PROMPTS, SMALL, WITNESS
+from tests.vllm.server import (
+    free_port,
+    plugin_folder,
+    server_command,
+    server_environment,
+    started,
+)
 
 ENVIRONMENT = Path(os.environ.get("VLLM_ENV") or ROOT / ".venv" / "vllm")
 """Made by scripts/vllm-env, perhaps at this moment: `make test` starts it in the background."""
@@ -51,3 +59,37 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
         return made
 
     return model
+
+
+@dataclass(frozen=True)
+class Unobserved:
+    """A vLLM that the observer stayed out of: what it wrote, and what it answered."""
+
+    log: str
+    sockets: list[str]
+    answers: list[list[int]]
+
+
+@pytest.fixture(scope="session")
+def unobserved(
+    vllm_python: Path,
+    models: Callable[[str], Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Unobserved:
+    """It is another vLLM than any that we know: a parameter has another name, before we look."""
+    folder = tmp_path_factory.mktemp("other")
+    sockets = folder / "s"
+    sockets.mkdir(mode=0o700)
+    plugin = plugin_folder(folder / "witness", "kvscope_witness", WITNESS)
+    write_plugin_folder(folder / "observer")
+    environment = server_environment(
+        PYTHONPATH=f"{plugin}{os.pathsep}{folder / 'observer'}",  # loaded in this order
+        KVSCOPE_OBSERVER_DIR=str(sockets),
+        KVSCOPE_WITNESS_RENAMES="1",
+    )
+    port = free_port()
+    command = server_command(vllm_python, models("llama"), port, *SMALL)
+    with started(command, environment, port, folder, "vllm") as server:
+        answers = [answer for prompt in PROMPTS for answer in server.complete(prompt, 24)]
+        names = sorted(path.name for path in sockets.iterdir())
+    return Unobserved(server.log, names, answers)

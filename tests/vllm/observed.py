@@ -14,7 +14,7 @@ import httpx
 from tests.support.pages import sample
 from tests.support.process import ROOT
 from tests.support.waiting import wait_for
-from tests.vllm.replay import Replay, differences
+from tests.vllm.live_replay import Replay, differences
 from tests.vllm.server import (
     VllmServer,
     free_port,
@@ -29,6 +29,12 @@ from tests.vllm.server import (
 WITNESS = Path(__file__).with_name("witness.py")
 SMALL = ("--max-model-len", "1024", "--num-gpu-blocks-override", "120", "--max-num-seqs", "16")
 """A pool that a few requests fill, so that running ones are preempted and contents evicted."""
+
+PROMPTS = tuple(
+    f"{'a shared beginning ' * 8}{number % 3}{' and an end of its own' * (number % 4)}"
+    for number in range(8)
+)
+"""Some begin alike, some are the same; asked one after the other, so that nothing depends on time."""
 
 
 @dataclass

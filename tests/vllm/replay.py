@@ -1,169 +1,184 @@
-"""An engine's stream replayed as it comes: the ledger after every batch, for the witness's word."""
+"""Replays an observed stream and compares it, at every step, with the pool that it came from.
 
-import threading
+Runs in the Python of a vLLM: it needs msgspec, and of our modules those that need no more.
+"""
+
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any
 
-from exporter.clock import Clock
-from exporter.fold import Ledger
-from exporter.sources.wire import WireSource
+from exporter.fold.ledger import Ledger
+from kvscope_events.bus import EventBus
 from kvscope_events.events import (
     Batch,
-    EngineEvent,
-    Hello,
-    ObserverStopped,
+    BlocksAllocated,
+    BlocksReleased,
+    BlocksShared,
+    FirstToken,
     PoolSnapshot,
+    PrefixLookup,
+    RequestArrived,
+    RequestFinished,
+    RequestPreempted,
+    RequestResumed,
+    RequestScheduled,
+    SequenceFinished,
     StepCompleted,
 )
-from tests.support.waiting import wait_for
+from kvscope_events.wire.codec import decode_batch, encode_batch
 
-SHOWN = 5
-"""Differences that a failure prints."""
-
-
-@dataclass
-class Moment:
-    """The ledger after one batch."""
-
-    steps: int
-    """Steps completed by then, since the replay began."""
-    step: StepCompleted | None
-    """The batch's own, if it ended one."""
-    counts: tuple[int, int, int]
-    """Active, cached and free blocks."""
-    state: PoolSnapshot
+MAX_EXAMPLES = 8
 
 
 class Replay:
-    """Reads an endpoint until `close`. Pools are small here: the whole state of each batch is kept."""
+    """What the events say; `compare` says where the pool differs."""
 
-    def __init__(self, endpoint: str) -> None:
-        self.endpoint = endpoint
+    def __init__(self, bus: EventBus, names: Any) -> None:
         self.ledger = Ledger()
-        self.moments: list[Moment] = []
-        self.kinds: Counter[str] = Counter()
-        """Events by type."""
-        self.hello: Hello | None = None
-        self.stopped: str | None = None
-        self.lost = 0
-        self.contradictions: list[str] = []
-        """Events that the ledger found impossible, and steps whose counts were others."""
-        self._steps = 0
-        self._source = WireSource(endpoint, Clock())
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
+        self.names = names
+        self.steps = 0
+        self.compared = 0
+        self.differing: Counter[str] = Counter()
+        self.violations = 0
+        self.examples: list[str] = []
+        self.events: Counter[str] = Counter()
+        self.causes: Counter[str] = Counter()
+        self.held: dict[int, Counter[int]] = {}
+        """References by sequence and block."""
+        self.times: dict[int, list[str]] = {}
+        self.queried = self.hit = 0
+        self.output_tokens = self.emitted = 0
+        self.prefill = self.decode = 0
+        self.finished: dict[int, SequenceFinished] = {}
+        self._subscription = bus.subscribe(1 << 20)
+        self._subscription.request_snapshot()
+        self._pending: list[Any] = []
 
-    @property
-    def steps(self) -> int:
-        return self._steps
+    def take(self) -> None:
+        """Apply what has been flushed."""
+        while (taken := self._subscription.take()) is not None:
+            batch, lost = taken
+            assert not lost
+            # What a reader gets, bounds checked.
+            again, unknown = decode_batch(encode_batch(batch))
+            assert not unknown
+            self._apply(again)
 
-    def wait_for_steps(self, count: int) -> None:
-        wait_for(lambda: self._steps >= count, f"{count} steps of {self.endpoint}")
-
-    def close(self) -> None:
-        self._ending.set()
-        self._thread.join()
-        self._source.close()
-
-    def _read(self) -> None:
-        while not self._ending.is_set():
-            self._source.wait(0.05)
-            while (taken := self._source.take()) is not None:
-                batch, lost = taken
-                self.lost += lost
-                self._fold(batch)
-
-    def _fold(self, batch: Batch) -> None:
-        ledger = self.ledger
-        step = None
+    def _apply(self, batch: Batch) -> None:
         for event in batch.events:
-            self.kinds[type(event).__name__] += 1
-            before = ledger.imbalance if ledger.known else 0
-            ledger.apply(event)
-            if ledger.known and ledger.imbalance > before:
-                self.contradictions.append(f"batch {batch.seq}: {event}")
-            step = self._noted(event) or step
-        if ledger.known:
-            counts = (ledger.num_active, ledger.num_cached, ledger.num_free)
-            self.moments.append(Moment(self._steps, step, counts, ledger.state()))
+            self.events[type(event).__name__] += 1
+            before = self.ledger.violations
+            if isinstance(event, PoolSnapshot) and self.ledger.known:
+                state = self.ledger.state()
+                for part in ("ref_counts", "hashes", "lru"):
+                    if getattr(state, part) != getattr(event, part):
+                        self._differs(f"snapshot {part}", batch.seq)
+            handler = self.ledger.handlers.get(type(event))
+            if handler is not None:
+                handler(event)
+            if isinstance(event, StepCompleted) and self.ledger.imbalance:
+                self._differs("imbalance", self.ledger.imbalance)
+            if self.ledger.violations > before:
+                self.violations += 1
+                self._example(f"{batch.seq}: {str(event)[:200]}")
+            self._owner(event)
+            self._request(event)
 
-    def _noted(self, event: EngineEvent) -> StepCompleted | None:
-        if isinstance(event, Hello):
-            self.hello = event
-        elif isinstance(event, ObserverStopped):
-            self.stopped = event.reason
+    def compare(self, pool: Any) -> None:
+        """The whole pool with the ledger."""
+        self.take()
+        if not self.ledger.known:
+            return
+        self.compared += 1
+        state, reserved = self.ledger.state(), self.ledger.reserved
+        refs = [0 if b.block_id < reserved else b.ref_cnt for b in pool.blocks]
+        hashes = [
+            None
+            if b.block_hash is None or b.block_id < reserved
+            else self.names.of_block(b.block_hash)
+            for b in pool.blocks
+        ]
+        queue = pool.free_block_queue.get_all_free_blocks()
+        lru = [b.block_id for b in queue if b.block_hash is not None]
+        for part, ours, theirs in (
+            ("references", state.ref_counts, refs),
+            ("names", state.hashes, hashes),
+            ("lru", state.lru, lru),
+        ):
+            if ours != theirs:
+                where = [i for i, (a, b) in enumerate(zip(ours, theirs)) if a != b][:5]
+                self._differs(part, where)
+
+    def left_over(self) -> dict[int, dict[int, int]]:
+        """References that sequences got and never gave back."""
+        return {s: dict(+held) for s, held in self.held.items() if +held}
+
+    def _owner(self, event: Any) -> None:
+        if isinstance(event, (BlocksAllocated, BlocksShared, BlocksReleased)):
+            self.causes[f"{type(event).__name__} {event.cause}"] += 1
+            if event.sequence is None:
+                self.causes[f"{type(event).__name__} without owner"] += 1
+                return
+            held = self.held.setdefault(event.sequence, Counter())
+            if isinstance(event, BlocksReleased):
+                held.subtract([*event.cached, *event.free, *event.shared])
+                if min(held.values(), default=0) < 0:
+                    self._differs("gave back more than it had", event.sequence)
+                    held += Counter()
+            else:
+                held.update(event.blocks)
+
+    def _request(self, event: Any) -> None:
+        if isinstance(event, PrefixLookup):
+            self.queried += event.queried_tokens
+            self.hit += event.hit_blocks * self.ledger.block_size
         elif isinstance(event, StepCompleted):
-            self._steps += 1
-            return event
-        return None
+            self.steps += 1
+            self.emitted += len(event.emitted)
+            produced = event.output_tokens
+            self.output_tokens += len(event.emitted) if produced is None else produced
+            self.prefill += event.prefill_tokens
+            self.decode += event.decode_tokens
+        elif isinstance(event, SequenceFinished):
+            self.finished[event.sequence] = event
+        elif isinstance(
+            event,
+            (
+                RequestArrived,
+                RequestScheduled,
+                RequestPreempted,
+                RequestResumed,
+                FirstToken,
+                RequestFinished,
+            ),
+        ):
+            self._ordered(event)
 
+    def _ordered(self, event: Any) -> None:
+        """Events of one request come in an order that makes sense."""
+        name = type(event).__name__
+        seen = self.times.setdefault(event.request, [])
+        last = next((n for n in reversed(seen) if n != "FirstToken"), None)
+        allowed = {
+            "RequestArrived": (None,),
+            "RequestScheduled": ("RequestArrived",),
+            "RequestPreempted": ("RequestScheduled", "RequestResumed"),
+            "RequestResumed": ("RequestPreempted",),
+            "FirstToken": ("RequestScheduled", "RequestPreempted", "RequestResumed"),
+            "RequestFinished": (
+                "RequestArrived",
+                "RequestScheduled",
+                "RequestPreempted",
+                "RequestResumed",
+            ),
+        }[name]
+        if last not in allowed or (name == "FirstToken" and name in seen):
+            self._differs("order", f"{event.request}: {seen[-4:]} {name}")
+        seen.append(name)
 
-def differences(replay: Replay, lines: list[dict[str, Any]]) -> list[str]:
-    """Where the replayed state is not what the witness saw in vLLM, after every call.
+    def _differs(self, what: str, where: Any) -> None:
+        self.differing[what] += 1
+        self._example(f"step {self.steps}: {what} {where}")
 
-    Steps are matched from the last one backwards, so that a replay may have begun late.
-    """
-    witnessed = sum(line["call"] == "step" for line in lines)
-    names = Names()
-    found = []
-    by_step: dict[int, list[Moment]] = {}
-    for moment in replay.moments:
-        by_step.setdefault(moment.steps, []).append(moment)
-    number = replay.steps - witnessed
-    for line in lines[1:]:  # the first says that the pool was created
-        is_step = line["call"] == "step"
-        number += is_step
-        moments = by_step.get(number, [])
-        if is_step:
-            moments = [moment for moment in moments if moment.step is not None]
-        if not moments or number < 1:
-            continue  # from before this replay, or, outside of steps, nothing changed
-        problems = [_problem(moment, line, names, is_step) for moment in moments]
-        if all(problems):
-            found.append(f"after step {number} ({line['call']}): {problems[0]}")
-    return found
-
-
-class Names:
-    """Our names of content against vLLM's hashes: each one stands for the same other, for ever."""
-
-    def __init__(self) -> None:
-        self._ours: dict[str, bytes] = {}
-        self._theirs: dict[bytes, str] = {}
-
-    def agree(self, theirs: str, ours: bytes | None) -> bool:
-        if ours is None:
-            return False
-        return self._ours.setdefault(theirs, ours) == ours and (
-            self._theirs.setdefault(ours, theirs) == theirs
-        )
-
-
-def _problem(moment: Moment, line: dict[str, Any], names: Names, is_step: bool) -> str:
-    """How the ledger differs from the pool; empty if it does not."""
-    counts = (line["active"], line["cached"], line["free"])
-    if moment.counts != counts:
-        return f"active, cached, free are {moment.counts}, in vLLM {counts}"
-    if is_step and moment.step is not None:
-        step = moment.step
-        computed = (step.prefill_tokens + step.decode_tokens, step.running)
-        if computed != (line["tokens"], line["running"]):
-            expected = (line["tokens"], line["running"])
-            return f"tokens and running sequences are {computed}, in vLLM {expected}"
-    if "lru" not in line:
-        return ""
-    state = moment.state
-    if state.lru != line["lru"]:
-        return f"next to be evicted are {state.lru[:9]}…, in vLLM {line['lru'][:9]}…"
-    references = {str(b): count for b, count in enumerate(state.ref_counts) if count}
-    if references != line["references"]:
-        return f"references are {references}, in vLLM {line['references']}"
-    held = {str(block) for block, name in enumerate(state.hashes) if name is not None}
-    if held != line["hashes"].keys():
-        return f"content is in {held ^ line['hashes'].keys()} on one side only"
-    for block, theirs in line["hashes"].items():
-        if not names.agree(theirs, state.hashes[int(block)]):
-            return f"block {block} is {state.hashes[int(block)]!r}, in vLLM {theirs}"
-    return ""
+    def _example(self, text: str) -> None:
+        if len(self.examples) < MAX_EXAMPLES:
+            self.examples.append(text)

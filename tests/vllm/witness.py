@@ -4,8 +4,12 @@ It is a plugin of its own, knows nothing of kvscope, and reads vLLM's objects, n
 was replayed from those is compared with it. It lies alone on the path of vLLM's interpreter, so it
 imports nothing but the standard library and vLLM. One line of JSON for each call that may change the
 pool, in `KVSCOPE_WITNESS/PID.jsonl`.
+
+It also does what no user does: a file `fault` in that folder names a function that raises from then
+on, and `KVSCOPE_WITNESS_RENAMES` makes this vLLM another one, with a parameter of another name.
 """
 
+import importlib
 import json
 import os
 from functools import wraps
@@ -23,6 +27,7 @@ class Witness:
         self.scheduler = scheduler
         parallel = scheduler.vllm_config.parallel_config
         rank = getattr(parallel, "data_parallel_index", parallel.data_parallel_rank)
+        self.fault = folder / "fault"
         self.calls = 0
         self.inside = False  # of a call that is written down: those that it makes are not
         self.file = (folder / f"{os.getpid()}.jsonl").open("w", buffering=1)
@@ -51,6 +56,9 @@ class Witness:
             line["hashes"] = {number: bytes(h).hex() for number, h in hashes if h is not None}
         self.calls += 1
         self.write(line)
+        if self.fault.exists():
+            break_function(self.fault.read_text())
+            self.fault.unlink()
 
     def watch(self, name, call):
         """Have the scheduler's method looked at whenever it was called from outside."""
@@ -72,10 +80,40 @@ class Witness:
         setattr(self.scheduler, name, watched)
 
 
+class InjectedError(Exception):
+    """Nobody catches it by name."""
+
+
+def break_function(where):
+    """`where`: MODULE:CLASS.METHOD, which raises whenever it is called from now on."""
+    module, _, path = where.partition(":")
+    owner, _, method = path.rpartition(".")
+    holder = getattr(importlib.import_module(module), owner)
+
+    def broken(*args, **kwargs):
+        raise InjectedError(where)
+
+    setattr(holder, method, broken)
+
+
+def rename_parameter():
+    """A vLLM that is not known: what it allocates for is not called `request`."""
+    from vllm.v1.core.kv_cache_manager import KVCacheManager
+
+    original = KVCacheManager.allocate_slots
+
+    def allocate_slots(self, sequence, *args, **kwargs):
+        return original(self, sequence, *args, **kwargs)
+
+    KVCacheManager.allocate_slots = allocate_slots
+
+
 def register():
     """Called by vLLM in each of its processes; only one with a scheduler writes."""
     from vllm.v1.core.sched.scheduler import Scheduler
 
+    if os.environ.get("KVSCOPE_WITNESS_RENAMES"):
+        rename_parameter()
     folder = os.environ.get("KVSCOPE_WITNESS")
     if not folder:
         return

@@ -1,0 +1,17 @@
+"""Observer for vLLM: runs inside its engine core and tells all that happens to the block pool.
+
+vLLM calls `register` in each of its processes, through the entry-point group
+`vllm.general_plugins`. Importing this package imports none of its modules.
+"""
+
+
+def register() -> None:
+    """Prepare this process to be observed; never raises, and opens nothing yet."""
+    try:
+        from kvscope_events.observers.vllm.plugin import install
+    except Exception as error:  # a broken installation must not end a foreign server
+        import sys
+
+        print(f"kvscope: off: {error!r}", file=sys.stderr)
+        return
+    install()

@@ -1,0 +1,40 @@
+"""The observer's check of itself: what it counted is what the pool says.
+
+A difference costs nothing but a snapshot; a second one within a minute is a vLLM that works in
+another way than we know, so the observer goes off.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kvscope_events.observers.vllm.log import warn
+
+if TYPE_CHECKING:
+    from kvscope_events.observers.vllm.observer import Observer
+
+PROBATION_NS = 60_000_000_000
+
+
+def check_counts(observer: Observer, active: int, now_ns: int) -> None:
+    """`active` is the pool's own count; O(1)."""
+    counted = observer.counts.active
+    if counted == active and not observer.in_doubt:
+        return
+    observer.in_doubt = False
+    if counted != active:
+        text = f"its calls add up to {counted} active blocks, the pool has {active}"
+    else:
+        text = f"its calls add up to {observer.counts.as_tuple()} active, cached and references"
+    differ(observer, text, now_ns)
+
+
+def differ(observer: Observer, text: str, now_ns: int) -> None:
+    """Note a difference: begin anew from a snapshot, or end."""
+    last_ns, observer.difference_ns = observer.difference_ns, now_ns
+    observer.differences += 1
+    if last_ns is not None and now_ns - last_ns < PROBATION_NS:
+        observer.off(f"this vLLM does not work as known: {text}, twice within a minute")
+        return
+    warn(f"{text}; beginning anew from the pool's state")
+    observer.snapshot_owed = True

@@ -1,0 +1,32 @@
+"""What is not observed: each reason is one line that says what was looked for."""
+
+from typing import Any
+
+
+def refusal(scheduler: Any, base: type, methods: frozenset[tuple[str, str]]) -> str | None:
+    """Why this scheduler cannot be observed; None: it can.
+
+    `base` is vLLM's scheduler, `methods` are the classes and methods that are patched.
+    """
+    own = type(scheduler)
+    if not _is_vllms(own) and own.update_from_output is not base.update_from_output:  # type: ignore[attr-defined]
+        return f"{own.__module__}.{own.__qualname__} has an update_from_output of its own"
+    manager = scheduler.kv_cache_manager
+    pool = manager.block_pool
+    if not hasattr(pool.free_block_queue, "fake_free_list_head"):
+        return f"looked for a linked queue of free blocks, found {type(pool.free_block_queue)!r}"
+    coordinator = manager.coordinator
+    managers = coordinator.single_type_managers
+    if any(getattr(one, "block_pool", pool) is not pool for one in managers):
+        return "the layers of this model keep their blocks in several pools"
+    if getattr(coordinator, "enable_partial_hash_hits", False):
+        # Up to 0.25 a partial hit needs no copy, so neither method is there.
+        moves = ("BlockPool", "move_block_hashes") in methods
+        copies = ("SingleTypeKVCacheManager", "_apply_cow") in methods
+        if moves != copies:
+            return "partial prefix hits copy blocks in a way that is not known"
+    return None
+
+
+def _is_vllms(own: type) -> bool:
+    return own.__module__.split(".")[0] == "vllm"

@@ -1,0 +1,75 @@
+"""Serves readers while the engine idles, and then compares the whole pool with what was counted.
+
+vLLM makes no call while it has no request, so a reader that comes then would wait for its first
+state. This thread only reads; it gives way to the engine as soon as that wakes up.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from kvscope_events.observers.vllm.log import warn
+from kvscope_events.observers.vllm.snapshot import read_state
+
+if TYPE_CHECKING:
+    from kvscope_events.observers.vllm.observer import Observer
+
+TICK_SECONDS = 0.1
+QUIET_TICKS = 10
+"""Ticks without a call of the scheduler after which the pool is compared, once."""
+
+
+class IdleThread:
+    """Runs from `start` to `stop`, which does not wait for it."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        self._stopping = threading.Event()
+        self._version = -1
+        self._quiet = 0
+
+    def start(self) -> None:
+        threading.Thread(target=self._run, name="kvscope-idle", daemon=True).start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(TICK_SECONDS):
+            try:
+                self.tick()
+            except Exception as error:  # it runs in a foreign server: say it and end
+                warn(f"readers are served only while the engine runs: {error!r}")
+                return
+
+    def tick(self) -> None:
+        """One look at the engine."""
+        observer = self._observer
+        if not observer.live:
+            observer.outlet.serve(lambda: True)
+            return
+        version = observer.version
+        if version != self._version:
+            self._version = version
+            self._quiet = 0
+            return
+        self._quiet += 1
+        observer.outlet.serve(lambda: self._idle(version))
+        if self._quiet == QUIET_TICKS:
+            self._compare(version)
+
+    def _idle(self, version: int) -> bool:
+        observer = self._observer
+        return not observer.depth and not observer.buffer and observer.version == version
+
+    def _compare(self, version: int) -> None:
+        observer = self._observer
+        counts, pool = observer.counts.as_tuple(), observer.pool
+        if pool is None or not self._idle(version):
+            return
+        state = read_state(
+            pool, observer.names, observer.created.reserved, lambda: self._idle(version)
+        )
+        if state is not None and state.counts.as_tuple() != counts:
+            observer.in_doubt = True

@@ -1,0 +1,116 @@
+"""Who is observed: the Hello and the pool, as the scheduler's configuration has them."""
+
+import os
+from typing import Any
+
+from kvscope_events.events import CONTRACT_VERSION, EVENT_NAMES, Hello, PoolCreated
+from kvscope_events.limits import MAX_LABEL
+from kvscope_events.observers.vllm.sizing import bytes_per_block, groups_of, reserved_blocks
+from kvscope_events.pid_space import pid_space
+
+NEVER = frozenset(
+    (
+        "DeviceMemorySampled",  # the workers tell what is about memory
+        "DeviceOutOfMemory",
+        "StartupProfiled",
+        "RequestRejected",  # the front end refuses, in another process
+        "NamesStored",
+        "NamesRemoved",
+        "NamesCleared",
+    )
+)
+"""Events that the scheduler's process never tells."""
+TELLS = frozenset(EVENT_NAMES) - NEVER
+WITHOUT_CACHING = frozenset(("PrefixLookup",))
+"""Without prefix caching there are no look-ups; that no block is ever cached is still known."""
+WITHOUT_TOKENS = frozenset(("FirstToken",))
+"""Of models that give no tokens: embeddings, scores."""
+
+
+def engine_index(scheduler: Any) -> int:
+    """The data-parallel index; before 0.14 only the rank says it, which then differs everywhere."""
+    parallel = scheduler.vllm_config.parallel_config
+    index = getattr(parallel, "data_parallel_index", None)
+    if index is None:
+        index = getattr(parallel, "data_parallel_rank", 0)
+    return int(index or 0)
+
+
+def created_of(scheduler: Any) -> PoolCreated:
+    pool = scheduler.kv_cache_manager.block_pool
+    config = getattr(scheduler, "kv_cache_config", None)
+    # Before 0.12 names cover the blocks of the only size that there is.
+    block_size = int(getattr(pool, "hash_block_size", None) or scheduler.block_size)
+    num_blocks = int(pool.num_gpu_blocks)
+    return PoolCreated(
+        num_blocks,
+        block_size,
+        bytes_per_block(config, num_blocks),
+        reserved_blocks(pool),
+        groups=groups_of(config, block_size),
+    )
+
+
+def hello_of(scheduler: Any, session: str) -> Hello:
+    config = scheduler.vllm_config
+    model, cache = config.model_config, config.cache_config
+    caching = bool(scheduler.kv_cache_manager.enable_caching)
+    tells = set(TELLS)
+    if not caching:
+        tells -= WITHOUT_CACHING
+    if getattr(model, "runner_type", "generate") == "pooling":
+        tells -= WITHOUT_TOKENS
+    return Hello(
+        contract=CONTRACT_VERSION,
+        session=session,
+        server="vllm",
+        server_version=_version(),
+        model_name=_served_name(model),
+        engine=str(engine_index(scheduler)),
+        pid=os.getpid(),
+        ready=True,
+        tells=[name for name in EVENT_NAMES if name in tells],
+        requests_are="sequence",
+        max_model_len=int(model.max_model_len),
+        enable_prefix_caching=caching,
+        cache_dtype=_cache_dtype(model, cache),
+        gpu_memory_utilization=_share(cache),
+        prefix_caching_hash_algo=_label(getattr(cache, "prefix_caching_hash_algo", None))
+        if caching
+        else None,
+        pid_space=pid_space(),
+    )
+
+
+def _version() -> str:
+    import vllm
+
+    return str(getattr(vllm, "__version__", "unknown"))[:MAX_LABEL]
+
+
+def _served_name(model: Any) -> str:
+    """The first of the names under which it is served; the front end may have several."""
+    served = getattr(model, "served_model_name", None)
+    if isinstance(served, list | tuple):
+        served = served[0] if served else None
+    return str(served or model.model)[:MAX_LABEL]
+
+
+def _cache_dtype(model: Any, cache: Any) -> str | None:
+    dtype = _label(getattr(cache, "cache_dtype", None))
+    if dtype in (None, "auto"):
+        dtype = _label(getattr(model, "dtype", None))
+    return None if dtype is None else dtype.removeprefix("torch.")
+
+
+def _share(cache: Any) -> float | None:
+    if getattr(cache, "num_gpu_blocks_override", None):
+        return None
+    if getattr(cache, "kv_cache_memory_bytes", None):
+        return None
+    share = getattr(cache, "gpu_memory_utilization", None)
+    return None if share is None else float(share)
+
+
+def _label(value: Any) -> str | None:
+    return None if value is None else str(value)[:MAX_LABEL]

@@ -1,0 +1,48 @@
+"""Names of blocks in 16 bytes, cut from vLLM's hashes.
+
+vLLM names a block by a digest (16 or 32 bytes) and the group that it belongs to (4 bytes). With one
+group the digest is enough. With several, blocks of two groups have the same digest and different
+content, so the group takes the place of the last four bytes.
+"""
+
+from collections.abc import Iterable
+
+NAME_BYTES = 16
+GROUP_BYTES = 4
+
+
+class Names:
+    """Cuts names for a pool with `groups` groups; look-ups are told in those of `lookup_group`."""
+
+    def __init__(self, groups: int, lookup_group: int = 0) -> None:
+        self._single = groups <= 1
+        self._suffix = lookup_group.to_bytes(GROUP_BYTES, "big")
+
+    def of_block(self, block_hash: bytes) -> bytes:
+        """Name of a block, whose hash ends with its group."""
+        return self.of_blocks((block_hash,))[0]
+
+    def of_blocks(self, block_hashes: Iterable[bytes]) -> list[bytes]:
+        """Names of blocks, whose hashes end with their group."""
+        if self._single:
+            return [block_hash[:16] for block_hash in block_hashes]
+        return [block_hash[:12] + block_hash[-4:] for block_hash in block_hashes]
+
+    def of_lookup(self, digests: Iterable[bytes]) -> list[bytes]:
+        """Names of the content that a request asks for; its digests have no group."""
+        if self._single:
+            return [digest[:16] for digest in digests]
+        suffix = self._suffix
+        return [digest[:12] + suffix for digest in digests]
+
+    def of_content(self, digest: bytes, group: int) -> bytes:
+        """Name that a block of this group has or would have."""
+        if self._single:
+            return digest[:16]
+        return digest[:12] + group.to_bytes(GROUP_BYTES, "big")
+
+
+def check_hash(block_hash: object) -> None:
+    """Raise ValueError unless a name can be cut from such a hash."""
+    if not isinstance(block_hash, bytes) or len(block_hash) < NAME_BYTES + GROUP_BYTES:
+        raise ValueError(f"a block hash of an unknown form: {type(block_hash).__name__}")

@@ -1,0 +1,184 @@
+"""The observer of one scheduler: what the hooks share, how batches leave, and how it ends.
+
+All but `idle` runs on the engine's thread. `live` is tested before anything else is done: once it
+is False, no hook of this observer does anything more.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from kvscope_events.events import EngineEvent, Hello, ObserverStopped, PoolCreated
+from kvscope_events.observers.vllm.log import warn
+from kvscope_events.observers.vllm.names import Names
+from kvscope_events.observers.vllm.outlet import Outlet
+from kvscope_events.observers.vllm.requests import Ending, Sequences
+from kvscope_events.observers.vllm.sizing import lookup_group
+from kvscope_events.observers.vllm.snapshot import Counts, State, read_state
+from kvscope_events.vocabulary import ReleaseCause
+
+MAX_STEPS = 64
+"""Steps scheduled and not yet completed; vLLM has as many as pipeline stages, or two."""
+BUFFER_NAMES = 50_000
+"""Names that wait in the buffer before a long step sends a part of its events."""
+
+Owner = tuple[int | None, ReleaseCause]
+Started = tuple[Any, int, int, int]
+"""A scheduler's output, when its step began, its prefill and its decode tokens."""
+
+
+class Observer:
+    """Watches `scheduler`, its cache manager and its block pool."""
+
+    def __init__(
+        self, scheduler: Any, running: Any, created: PoolCreated, hello: Hello, outlet: Outlet
+    ) -> None:
+        self.live = True
+        self.scheduler = scheduler
+        self.manager = scheduler.kv_cache_manager
+        self.pool = self.manager.block_pool
+        self.queue = self.pool.free_block_queue
+        self.created = created
+        self.hello = hello
+        self.outlet = outlet
+        self.block_size = created.block_size
+        self.names = Names(len(created.groups), lookup_group(created.groups, self.block_size))
+        self.caching = bool(self.manager.enable_caching)
+        self.foreign_blocks = hasattr(self.pool.null_block, "pool")
+        """Whether blocks of other pools may come along, each with its pool."""
+        self.running = running
+        """vLLM's status of a request that runs."""
+        self.token_budget = int(getattr(scheduler, "max_num_scheduled_tokens", 0))
+        self.sequences = Sequences()
+        self.counts = Counts()
+        # What the calls in progress are about.
+        self.depth = 0  # of calls of the scheduler
+        self.version = 0  # grows with each call of the scheduler
+        self.request: Any = None  # allocate_slots is under way for it
+        self.releasing: Owner | None = None
+        self.resetting: bool | None = None
+        self.schedule_ns = 0
+        # What waits to be told.
+        self.buffer: list[EngineEvent] = []
+        self.buffered_names = 0
+        self.steps: deque[Started] = deque(maxlen=MAX_STEPS)
+        self.deferred: dict[tuple[int, ...], deque[Owner]] = {}
+        self.endings: list[Ending] = []
+        self.leaving: list[str] = []  # ids of ended requests to forget after this step
+        self.step_told_ns = 0
+        self.slots_told_ns = 0
+        self.slots_known = [group.kind for group in created.groups] == ["full_attention"]
+        self.snapshot_owed = True
+        self.in_doubt = False
+        """Set by the idle thread, when the blocks differ from what was counted."""
+        self.differences = 0
+        self.difference_ns: int | None = None
+        self._stopped: list[EngineEvent] = []
+        self._on_end: Callable[[bool], None] = _nothing
+
+    def start(self, on_end: Callable[[bool], None]) -> None:
+        """Begin: tell who we are and the pool's state.
+
+        `on_end` makes the wrappers forget this observer; with True it takes them away.
+        """
+        self._on_end = on_end
+        self.outlet.start(self.state_for_readers)
+        self.buffer += [self.hello, self.created]
+        self.flush()
+
+    def flush(self) -> None:
+        """Send the events of this step; never waits."""
+        events, self.buffer = self.buffer, []
+        self.buffered_names = 0
+        if self.snapshot_owed:
+            self.snapshot_owed = False
+            events.append(self.hello)
+            events.append(self.read().event(self.created))
+        self.outlet.send(events)
+
+    def read(self) -> State:
+        """The pool's state now, from which the counts go on."""
+        state = read_state(self.pool, self.names, self.created.reserved)
+        assert state is not None  # nothing changes while the engine's thread reads
+        self.counts = state.counts
+        return state
+
+    def state_for_readers(self) -> list[EngineEvent]:
+        """Called by the outlet: the state after all that was sent, or nothing if it is not that."""
+        if not self.live:
+            return self._stopped
+        if self.buffer or self.outlet.in_part:
+            self.snapshot_owed = True
+            return []
+        version = self.version
+        state = read_state(
+            self.pool, self.names, self.created.reserved, lambda: self.version == version
+        )
+        if state is None or self.buffer:
+            self.snapshot_owed = True
+            return []
+        return [self.hello, state.event(self.created)]
+
+    def will_free(self, blocks: list[int], owner: Owner) -> None:
+        """These blocks will be freed in this order and in one call, which has no request."""
+        self.deferred.setdefault(tuple(blocks), deque()).append(owner)
+
+    def fail(self, error: BaseException, where: str) -> None:
+        """Our own defect: off, and say what it was."""
+        self.off(f"{type(error).__name__} in {where}: {error}")
+
+    def off(self, reason: str) -> None:
+        """Observe nothing more, put vLLM's methods back, and tell why. Never raises."""
+        if not self.live:
+            return
+        self.live = False
+        try:
+            self._on_end(True)
+            warn(f"off: {reason}. vLLM runs on, unobserved.")
+            self._stopped = [
+                _without_pool(self.hello),
+                ObserverStopped(reason[:400]),
+            ]
+            events, self.buffer = self.buffer, []
+            self.outlet.send([*events, ObserverStopped(reason[:400])])
+        except Exception as error:  # nothing of ours may reach the scheduler
+            _last_words(error)
+        finally:
+            self._forget()
+
+    def close(self) -> None:
+        """The scheduler ends: send what is left and remove the socket."""
+        if not self.live:
+            return
+        self.flush()
+        self.live = False
+        self._on_end(False)
+        self.outlet.stop()
+        self._forget()
+
+    def _forget(self) -> None:
+        """Let go of what belongs to vLLM."""
+        self.scheduler = self.manager = self.pool = self.queue = self.request = None
+        self.steps.clear()
+
+
+def _without_pool(hello: Hello) -> Hello:
+    return msgspec.structs.replace(hello, tells=["Hello", "ObserverStopped"])
+
+
+def _last_words(error: BaseException) -> None:
+    print(f"kvscope: off: {error!r}", file=sys.stderr)
+
+
+def _nothing(broken: bool) -> None:
+    """The end of an observer that was never started."""
+
+
+def now_ns() -> int:
+    return time.monotonic_ns()

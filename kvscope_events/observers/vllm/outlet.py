@@ -1,0 +1,97 @@
+"""Hands batches to the wire: the engine's thread after each step, another one while it idles.
+
+The engine's thread never waits: while the other one holds the outlet, batches stay in a queue and
+leave with the next one.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from kvscope_events.bus import EventBus
+from kvscope_events.events import EngineEvent
+from kvscope_events.wire.publisher import WirePublisher
+
+REPLAY_BYTES = 6 << 20
+"""A busy step is about 1 KiB on the wire. A reader that lost more gets a snapshot."""
+QUEUE_BATCHES = 1024
+"""Over a second of the shortest steps; the publisher takes them 50 times a second."""
+BATCH_EVENTS = 20_000
+"""Larger steps are sent in parts, which memory and the wire's limits bear."""
+MAX_UNSENT = 10_000
+"""Batches that wait for the other thread: only a defect of ours can hold it that long."""
+
+
+class Outlet:
+    """Publishes on `endpoint`; construction raises EndpointError."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.bus = EventBus()
+        self._emit = self.bus.emit
+        self._publisher = WirePublisher(
+            self.bus, endpoint, replay_bytes=REPLAY_BYTES, queue_batches=QUEUE_BATCHES
+        )
+        self.address = self._publisher.address
+        self.session = self._publisher.session.hex()
+        self.in_part = False
+        """Whether more events of the same state are still to be sent: no snapshot fits here."""
+        self._busy = threading.Lock()
+        self._unsent: deque[list[EngineEvent]] = deque()
+
+    def start(self, snapshot: Callable[[], list[EngineEvent]]) -> None:
+        """Begin to publish; `snapshot` is called while a batch is sent."""
+        self.bus.provide_snapshot(snapshot)
+        self._publisher.start()
+
+    def send(self, events: list[EngineEvent]) -> None:
+        """Send a batch, or leave it for the next one where that would mean to wait."""
+        if not self._busy.acquire(blocking=False):
+            if len(self._unsent) >= MAX_UNSENT:
+                raise RuntimeError("batches cannot be sent")
+            self._unsent.append(events)
+            return
+        try:
+            if self._unsent:
+                events = self._older() + events
+            self._send(events)
+        finally:
+            self._busy.release()
+
+    def serve(self, may: Callable[[], bool]) -> None:
+        """Called while the engine idles: send what waits, and a snapshot if one is requested.
+
+        `may` tells whether the engine still idles.
+        """
+        if not self._busy.acquire(blocking=False):
+            return
+        try:
+            if self._unsent:
+                self._send(self._older())
+            elif may():
+                self.bus.flush()
+        finally:
+            self._busy.release()
+
+    def stop(self) -> None:
+        """Send what is queued and remove the socket."""
+        self._publisher.stop()
+
+    def _older(self) -> list[EngineEvent]:
+        events: list[EngineEvent] = []
+        while self._unsent:
+            events += self._unsent.popleft()
+        return events
+
+    def _send(self, events: list[EngineEvent]) -> None:
+        emit = self._emit
+        if len(events) > BATCH_EVENTS:
+            self.in_part = True
+            while len(events) > BATCH_EVENTS:
+                for event in events[:BATCH_EVENTS]:
+                    emit(event)
+                self.bus.flush()
+                events = events[BATCH_EVENTS:]
+            self.in_part = False
+        for event in events:
+            emit(event)
+        self.bus.flush()

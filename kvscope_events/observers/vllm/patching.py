@@ -1,0 +1,94 @@
+"""Patches methods of vLLM in two phases: find and check all of them, then replace all of them.
+
+What was replaced can be put back at any time. An attribute that somebody else has replaced since
+then stays as it is: our wrapper then remains inside theirs and only passes the call on.
+"""
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from kvscope_events.observers.vllm.hooks import Hook
+
+Wrapper = Callable[..., Any]
+Wrap = Callable[[Hook, Wrapper], Wrapper]
+
+
+class UnknownMethodError(Exception):
+    """A method that is not there, or has other parameters than those that an observer reads."""
+
+    def __init__(self, hook: Hook, found: str) -> None:
+        wanted = ", ".join(("self", *hook.parameters))
+        super().__init__(f"looked for {hook.owner}.{hook.method}({wanted}), found {found}")
+        self.hook = hook
+
+
+class Found(NamedTuple):
+    """A method of vLLM that can be replaced."""
+
+    hook: Hook
+    owner: type
+    original: Wrapper
+
+
+class Patches:
+    """The replaced methods of this process."""
+
+    def __init__(self) -> None:
+        self._replaced: list[tuple[type, str, Wrapper, Wrapper]] = []
+        self.methods: frozenset[tuple[str, str]] = frozenset()
+        """Class and method of what is observed."""
+
+    def apply(self, found: Iterable[Found], wrap: Wrap) -> None:
+        """Replace these methods; if one cannot be, put all back and raise."""
+        try:
+            for hook, owner, original in found:
+                wrapper = wrap(hook, original)
+                setattr(owner, hook.method, wrapper)
+                self._replaced.append((owner, hook.method, original, wrapper))
+        except BaseException:
+            self.restore()
+            raise
+        self.methods = frozenset((owner.__name__, name) for owner, name, *_ in self._replaced)
+
+    def restore(self) -> None:
+        """Put the originals back where the attribute is still ours."""
+        for owner, name, original, wrapper in reversed(self._replaced):
+            if owner.__dict__.get(name) is wrapper:
+                setattr(owner, name, original)
+        self._replaced.clear()
+
+
+def find(hooks: Iterable[Hook]) -> list[Found]:
+    """The methods that this vLLM has; raises UnknownMethodError for one that must be there.
+
+    A method that may be missing but has unknown parameters is an error as well: what it does is not
+    known.
+    """
+    found = []
+    for hook in hooks:
+        try:
+            owner = getattr(importlib.import_module(hook.module), hook.owner)
+        except (ImportError, AttributeError) as error:
+            if hook.required:
+                raise UnknownMethodError(hook, f"no class: {error}") from error
+            continue
+        original = owner.__dict__.get(hook.method)
+        if original is None:
+            if hook.required:
+                raise UnknownMethodError(hook, "no such method")
+            continue
+        check_parameters(hook, original)
+        found.append(Found(hook, owner, original))
+    return found
+
+
+def check_parameters(hook: Hook, method: Any) -> None:
+    """Raise UnknownMethodError unless the method begins with the parameters that we know."""
+    if not inspect.isfunction(method):
+        raise UnknownMethodError(hook, f"a {type(method).__name__}")
+    names = tuple(inspect.signature(method).parameters)
+    wanted = ("self", *hook.parameters)
+    if names[: len(wanted)] != wanted:
+        raise UnknownMethodError(hook, f"({', '.join(names)})")

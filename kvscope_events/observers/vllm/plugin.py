@@ -1,0 +1,114 @@
+"""Brings the observer into a process: patches vLLM's classes, and waits for a scheduler.
+
+vLLM calls `install` in every process, also in those without a scheduler, and forked children
+inherit the patches; so nothing is opened before a scheduler exists. Nothing here raises.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+from kvscope_events.observers.vllm.endpoints import scheduler_endpoint, switched_off
+from kvscope_events.observers.vllm.gate import refusal
+from kvscope_events.observers.vllm.hooks import HOOKS, Hook
+from kvscope_events.observers.vllm.idle import IdleThread
+from kvscope_events.observers.vllm.introduction import created_of, engine_index, hello_of
+from kvscope_events.observers.vllm.log import say, warn
+from kvscope_events.observers.vllm.observer import Observer
+from kvscope_events.observers.vllm.outlet import Outlet
+from kvscope_events.observers.vllm.patching import Patches, find
+from kvscope_events.observers.vllm.wrappers import Method, Site
+from kvscope_events.wire.errors import EndpointError
+
+BIRTH = Hook(
+    "vllm.v1.core.sched.scheduler",
+    "Scheduler",
+    "__init__",
+    ("vllm_config", "kv_cache_config"),
+    "0.11",
+    True,
+    lambda observer, scheduler: True,
+    None,
+)
+"""Where an observer begins: vLLM loads plugins when its engine core is already being made."""
+
+site = Site()
+patches = Patches()
+
+
+def install(hooks: tuple[Hook, ...] = HOOKS) -> None:
+    """Patch this process once; a vLLM that is not as we know it stays as it is."""
+    if switched_off() or patches.methods:
+        return
+    try:
+        patches.apply(find((BIRTH, *hooks)), _wrap)
+        os.register_at_fork(after_in_child=_forked)
+    except Exception as error:
+        warn(f"off: {error}. vLLM runs on, unobserved.")
+
+
+def _wrap(hook: Hook, original: Method) -> Method:
+    if hook is BIRTH:
+        return _born(original)
+    wrapper: Method = hook.wrap(site, hook, original)
+    return wrapper
+
+
+def _born(original: Method) -> Method:
+    @functools.wraps(original)
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        try:
+            _begin(self, original)
+        except EndpointError as error:
+            warn(f"off: {error}. KVSCOPE_OBSERVER_DIR names another directory for the sockets.")
+        except Exception as error:
+            warn(f"off: {type(error).__name__} at the start: {error}. vLLM runs on, unobserved.")
+
+    return wrapper
+
+
+def _begin(scheduler: Any, original: Method) -> None:
+    from vllm.v1.core.sched.scheduler import Scheduler
+    from vllm.v1.request import RequestStatus
+
+    site.began = True
+    if site.observer is not None:  # an engine made after another one in the same process
+        site.observer.close()
+    reason = refusal(scheduler, Scheduler, patches.methods)
+    if reason is not None:
+        warn(f"off: {reason}. vLLM runs on, unobserved.")
+        return
+    created = created_of(scheduler)
+    outlet = Outlet(scheduler_endpoint(engine_index(scheduler)))
+    try:
+        hello = hello_of(scheduler, outlet.session)
+        observer = Observer(scheduler, RequestStatus.RUNNING, created, hello, outlet)
+        idle = IdleThread(observer)
+        observer.start(_ending_of(idle))
+        idle.start()
+    except BaseException:
+        outlet.stop()
+        raise
+    site.observer = observer
+    say(f"engine {hello.engine} of {hello.model_name} is observed at {outlet.address}")
+
+
+def _ending_of(idle: IdleThread) -> Callable[[bool], None]:
+    def end(broken: bool) -> None:
+        site.observer = None
+        if broken:
+            patches.restore()
+        else:
+            idle.stop()
+
+    return end
+
+
+def _forked() -> None:
+    """A child has no thread of ours and no scheduler yet; its parent goes on."""
+    site.observer = None
+    site.began = False

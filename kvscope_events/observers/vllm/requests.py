@@ -1,0 +1,164 @@
+"""Numbers and times of vLLM's requests, and the events made of them.
+
+Each of vLLM's requests is one sequence of one request of ours, both with the same number. Times
+come from the monotonic clock of this process, which is that of vLLM's own timestamps of the core.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from kvscope_events.events import (
+    EngineEvent,
+    RequestArrived,
+    RequestFinished,
+    SequenceAdded,
+    SequenceFinished,
+)
+from kvscope_events.vocabulary import FinishReason, ReleaseCause
+
+_REASONS: dict[str, FinishReason] = {
+    "FINISHED_STOPPED": "stop",
+    "FINISHED_REPETITION": "stop",
+    "FINISHED_LENGTH_CAPPED": "length",
+    "FINISHED_IGNORED": "length",
+    "FINISHED_ABORTED": "abort",
+}
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
+
+
+class Sequence:
+    """What is known of one request of vLLM. Times that it has not reached are None."""
+
+    __slots__ = (
+        "admitted_ns",
+        "arrived_ns",
+        "computed_tokens",
+        "discarded_tokens",
+        "ended",
+        "first_token_ns",
+        "last_token_ns",
+        "number",
+        "preempted_ns",
+        "queue_ns",
+        "scheduled_ns",
+    )
+
+    def __init__(self, number: int, arrived_ns: int) -> None:
+        self.number = number
+        self.arrived_ns = arrived_ns
+        self.queue_ns: int | None = None  # arrival to the step that first scheduled it
+        self.scheduled_ns: int | None = None  # first scheduled
+        self.admitted_ns: int | None = None  # last (re)admitted
+        self.first_token_ns: int | None = None
+        self.last_token_ns: int | None = None
+        self.preempted_ns: int | None = None  # None: it is no victim that waits
+        self.discarded_tokens = 0
+        self.computed_tokens: int | None = None  # of the prompt, at first admission
+        self.ended = False
+
+
+class Sequences:
+    """The requests that vLLM holds, by its ids; one that ended stays while it holds blocks."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, Sequence] = {}
+        self.find = self._by_id.get
+        self._last = 0
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def number_of(self, request: Any) -> int | None:
+        """None: it came before the observer did."""
+        sequence = self._by_id.get(request.request_id)
+        return None if sequence is None else sequence.number
+
+    def add(self, request: Any, now_ns: int) -> Sequence:
+        self._last += 1
+        sequence = self._by_id[request.request_id] = Sequence(self._last, now_ns)
+        return sequence
+
+    def forget(self, request_id: str) -> None:
+        self._by_id.pop(request_id, None)
+
+
+def arrival(request: Any, sequence: Sequence) -> Iterator[EngineEvent]:
+    number, prompt_tokens = sequence.number, int(request.num_prompt_tokens)
+    max_tokens = int(request.max_tokens or 0)
+    trace_id = trace_of(getattr(request, "trace_headers", None))
+    yield RequestArrived(number, prompt_tokens, max_tokens, trace_id=trace_id)
+    yield SequenceAdded(number, number, prompt_tokens, max_tokens)
+
+
+class Ending:
+    """A sequence that ended, with vLLM's figures of that moment; told at the end of the step."""
+
+    __slots__ = (
+        "max_tokens",
+        "now_ns",
+        "output_tokens",
+        "preemptions",
+        "prompt_tokens",
+        "reason",
+        "sequence",
+    )
+
+    def __init__(self, request: Any, sequence: Sequence, now_ns: int) -> None:
+        self.sequence = sequence
+        self.now_ns = now_ns
+        self.reason: FinishReason = _REASONS.get(request.status.name, "error")
+        self.prompt_tokens = int(request.num_prompt_tokens)
+        self.output_tokens = int(request.num_output_tokens)
+        self.max_tokens = int(request.max_tokens or 0)
+        self.preemptions = int(getattr(request, "num_preemptions", 0))
+
+    def events(self) -> Iterator[EngineEvent]:
+        sequence = self.sequence
+        number, arrived_ns = sequence.number, sequence.arrived_ns
+        # Its last token may bear vLLM's timestamp, which is a little later than our look at it.
+        elapsed_ns = max(self.now_ns, sequence.last_token_ns or 0) - arrived_ns
+        queue_ns = sequence.queue_ns
+        yield SequenceFinished(
+            number,
+            number,
+            self.reason,
+            self.prompt_tokens,
+            self.output_tokens,
+            self.max_tokens,
+            self.preemptions,
+            elapsed_ns,
+            queue_ns,
+            _between(sequence.scheduled_ns, sequence.first_token_ns),
+            _between(sequence.first_token_ns, sequence.last_token_ns),
+            sequence.computed_tokens,
+        )
+        yield RequestFinished(
+            number,
+            self.reason,
+            self.prompt_tokens,
+            self.output_tokens,
+            self.max_tokens,
+            self.preemptions,
+            elapsed_ns,
+            queue_ns,
+        )
+
+
+def release_cause(request: Any) -> ReleaseCause:
+    """Why all blocks of this request are given back."""
+    if request.is_finished():
+        return "finished" if _REASONS.get(request.status.name) in ("stop", "length") else "aborted"
+    return "preempted" if request.status.name == "RUNNING" else "failed_load"
+
+
+def trace_of(headers: Any) -> str:
+    """The trace id of a W3C traceparent among these headers; empty: there is none."""
+    if not headers:
+        return ""
+    match = _TRACEPARENT.fullmatch(str(headers.get("traceparent") or "").strip())
+    return "" if match is None else match[1]
+
+
+def _between(begin_ns: int | None, end_ns: int | None) -> int | None:
+    return None if begin_ns is None or end_ns is None else max(0, end_ns - begin_ns)

@@ -1,0 +1,183 @@
+"""Requests and steps, told from the calls of `Scheduler`.
+
+A step begins with `schedule` and ends with `update_from_output`. With async scheduling the next one
+begins before that, so what is known of a step waits with its output.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from kvscope_events.events import FirstToken, StepCompleted
+from kvscope_events.observers.vllm.check import check_counts
+from kvscope_events.observers.vllm.observer import now_ns
+from kvscope_events.observers.vllm.requests import Ending, arrival
+from kvscope_events.observers.vllm.slots import slots_filled
+from kvscope_events.observers.vllm.wrappers import argument
+
+if TYPE_CHECKING:
+    from kvscope_events.observers.vllm.observer import Observer
+
+Call = tuple[Any, ...]
+Named = dict[str, Any]
+
+EMPTY_STEP_NS = 100_000_000
+"""vLLM makes an empty step each millisecond while it waits for loads: one of these is told."""
+
+
+def before_add(observer: Observer, args: Call, kwargs: Named) -> bool:
+    """Whether the request is new; otherwise it is the next part of a streamed input."""
+    request = argument(args, kwargs, 0, "request")
+    sequence = observer.sequences.find(request.request_id)
+    return sequence is None or sequence.ended
+
+
+def added(observer: Observer, new: bool, result: None, args: Call, kwargs: Named) -> None:
+    if new:
+        now = now_ns()  # vLLM's own time of it is a little earlier
+        request = argument(args, kwargs, 0, "request")
+        observer.buffer += arrival(request, observer.sequences.add(request, now))
+    outside(observer, None, None, args, kwargs)
+
+
+def before_schedule(observer: Observer, args: Call, kwargs: Named) -> None:
+    observer.schedule_ns = now_ns()
+
+
+def scheduled(observer: Observer, note: None, output: Any, args: Call, kwargs: Named) -> None:
+    total = output.total_num_scheduled_tokens
+    prefill = 0
+    # One token each within the budget: all decode. A prefill chunk of one token uses the budget up.
+    if total != len(output.num_scheduled_tokens) or total >= observer.token_budget:
+        prefill = _prefill_tokens(observer, output)
+    observer.steps.append((output, observer.schedule_ns, prefill, total - prefill))
+
+
+def updated(observer: Observer, note: None, result: Any, args: Call, kwargs: Named) -> None:
+    """The end of a step."""
+    now = now_ns()
+    output = argument(args, kwargs, 0, "scheduler_output")
+    steps = observer.steps
+    begun_ns, prefill, decode = now, 0, 0
+    while steps:
+        step, began, *tokens = steps.popleft()
+        if step is output:
+            begun_ns, (prefill, decode) = began, tokens
+            break
+    emitted: list[int] = []
+    first_tokens: list[int] = []
+    output_tokens = 0
+    find, buffer = observer.sequences.find, observer.buffer
+    for client in result.values() if result else ():
+        # vLLM measures with this time of its own, so that ours are equal.
+        at_ns = int(client.timestamp * 1e9) or now
+        for one in client.outputs:
+            produced = len(one.new_token_ids)
+            if not produced:
+                continue
+            sequence = find(one.request_id)
+            if sequence is None:
+                continue
+            output_tokens += produced
+            emitted.append(sequence.number)
+            sequence.last_token_ns = at_ns
+            if sequence.first_token_ns is None:
+                sequence.first_token_ns = at_ns
+                first_tokens.append(sequence.number)
+                elapsed_ns = max(0, at_ns - sequence.arrived_ns)
+                buffer.append(FirstToken(sequence.number, elapsed_ns))
+    if observer.endings:
+        tell_endings(observer)
+    if (
+        not (buffer or emitted or prefill or decode)
+        and now - observer.step_told_ns < EMPTY_STEP_NS
+        and not observer.snapshot_owed
+    ):
+        return
+    observer.step_told_ns = now
+    running, waiting = observer.scheduler.get_request_counts()
+    free = observer.pool.get_num_free_blocks()
+    cached = observer.counts.cached
+    usable = observer.created.num_blocks - observer.created.reserved
+    buffer.append(
+        StepCompleted(
+            now - begun_ns,
+            running,
+            waiting,
+            0,
+            prefill,
+            decode,
+            slots_filled(observer, now),
+            usable - free,
+            cached,
+            free - cached,
+            emitted,
+            first_tokens,
+            running,
+            waiting,
+            None if output_tokens == len(emitted) else output_tokens,
+        )
+    )
+    check_counts(observer, usable - free, now)
+    if observer.live:
+        observer.flush()
+
+
+def ended(observer: Observer, note: None, result: Any, args: Call, kwargs: Named) -> None:
+    """A request ended; its blocks may follow later. Told once its last token is known."""
+    request = argument(args, kwargs, 0, "request")
+    sequence = observer.sequences.find(request.request_id)
+    if sequence is None or sequence.ended:
+        return
+    sequence.ended = True
+    observer.endings.append(Ending(request, sequence, now_ns()))
+    if request.request_id not in observer.scheduler.requests:
+        observer.leaving.append(request.request_id)
+
+
+def outside(observer: Observer, note: Any, result: Any, args: Call, kwargs: Named) -> None:
+    """A call that is no part of a step: nothing may follow while the engine idles or is paused."""
+    if observer.depth:
+        return
+    tell_endings(observer)
+    if observer.buffer:
+        observer.flush()
+
+
+def before_reset(observer: Observer, args: Call, kwargs: Named) -> None:
+    observer.resetting = True
+
+
+def shut_down(observer: Observer, note: None, result: None, args: Call, kwargs: Named) -> None:
+    observer.close()
+
+
+def before_copies_freed(observer: Observer, args: Call, kwargs: Named) -> None:
+    """Both ends of a copy were held until it was made; they may be freed some steps later."""
+    blocks = [b.block_id for b in argument(args, kwargs, 0, "blocks") if not b.is_null]
+    if blocks:
+        observer.will_free(blocks, (None, "cow"))
+
+
+def tell_endings(observer: Observer) -> None:
+    for ending in observer.endings:
+        observer.buffer += ending.events()
+    observer.endings.clear()
+    for request_id in observer.leaving:
+        observer.sequences.forget(request_id)
+    observer.leaving.clear()
+
+
+def _prefill_tokens(observer: Observer, output: Any) -> int:
+    """Tokens of requests that owed more than their newest one; drafts are not owed."""
+    requests = observer.scheduler.requests
+    drafts = getattr(output, "scheduled_spec_decode_tokens", None) or {}
+    tokens = 0
+    for request_id, count in output.num_scheduled_tokens.items():
+        owed = count - len(drafts[request_id]) if request_id in drafts else count
+        if owed == 1:
+            request = requests[request_id]
+            if request.num_computed_tokens >= request.num_tokens:
+                continue
+        tokens += count
+    return tokens

@@ -1,0 +1,69 @@
+"""What a pool is made of: bytes of a block, groups, blocks that are never handed out."""
+
+from typing import Any
+
+from kvscope_events.events import CacheGroup
+from kvscope_events.vocabulary import GroupKind
+
+_WINDOWS = ("sliding_window", "attention_chunk_size")
+
+
+def bytes_per_block(kv_cache_config: Any, num_blocks: int) -> int:
+    """Bytes of one block on one rank; 0 where vLLM does not say.
+
+    Up to 0.23 each tensor has its own memory. Later, tensors with a stride lie in one allocation,
+    and since 0.29 (tensors of several layers) each of them states the size of all.
+    """
+    tensors = [
+        tensor
+        for tensor in getattr(kv_cache_config, "kv_cache_tensors", None) or ()
+        if not getattr(tensor, "host_resident", False)
+    ]
+    if not tensors or not num_blocks:
+        return 0
+    if hasattr(tensors[0], "layers"):
+        return int(max(tensor.size for tensor in tensors)) // num_blocks
+    strided = [tensor.size for tensor in tensors if getattr(tensor, "block_stride", 0)]
+    own = sum(tensor.size for tensor in tensors if not getattr(tensor, "block_stride", 0))
+    return int(own + max(strided, default=0)) // num_blocks
+
+
+def groups_of(kv_cache_config: Any, block_size: int) -> list[CacheGroup]:
+    """The groups in vLLM's order; empty where it does not say."""
+    groups = getattr(kv_cache_config, "kv_cache_groups", None) or ()
+    return [_group(group.kv_cache_spec, block_size) for group in groups]
+
+
+def lookup_group(groups: list[CacheGroup], block_size: int) -> int:
+    """The group in whose names look-ups are told: one that keeps every block of a prefix."""
+    for kind in ("full_attention", "sliding_window", "state"):
+        for index, group in enumerate(groups):
+            if group.kind == kind and group.block_size == block_size:
+                return index
+    return 0
+
+
+def reserved_blocks(pool: Any) -> int:
+    """Blocks from id 0 on that nobody gets: the null block, and the sinks of some models."""
+    queued = {block.block_id for block in pool.free_block_queue.get_all_free_blocks()}
+    reserved = 0
+    for block in pool.blocks:
+        if block.block_id in queued or (block.ref_cnt and not block.is_null):
+            break
+        reserved += 1
+    return reserved
+
+
+def _group(spec: Any, block_size: int) -> CacheGroup:
+    inner = getattr(spec, "kv_cache_specs", None)  # layers of one type with different sizes
+    if inner:
+        spec = next(iter(inner.values()))
+    kind: GroupKind = "full_attention"
+    window = None
+    name = type(spec).__name__
+    if "Mamba" in name:
+        kind = "state"
+    elif name.startswith(("SlidingWindow", "ChunkedLocal")):
+        kind = "sliding_window"
+        window = next((getattr(spec, field) for field in _WINDOWS if hasattr(spec, field)), None)
+    return CacheGroup(kind, int(getattr(spec, "block_size", 0)) or block_size, window or None)

@@ -1,0 +1,108 @@
+"""Wrappers around vLLM's methods: the original runs exactly once, and its exceptions pass.
+
+Own code runs before and after it, guarded: its first exception switches the observer off. A wrapper
+without an observer, or around another object than the observed one, only passes the call on.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from kvscope_events.observers.vllm.log import warn
+
+if TYPE_CHECKING:
+    from kvscope_events.observers.vllm.hooks import Hook
+    from kvscope_events.observers.vllm.observer import Observer
+
+Method = Callable[..., Any]
+
+
+class Site:
+    """Where the wrappers of this process find its observer."""
+
+    __slots__ = ("began", "observer")
+
+    def __init__(self) -> None:
+        self.observer: Observer | None = None
+        self.began = False
+        """Whether it is known by now why there is, or is not, an observer."""
+
+    def foreign(self) -> None:
+        """Blocks are handed out, and no scheduler of vLLM's own was ever made here."""
+        self.began = True
+        warn("off: this vLLM runs a scheduler that is not vLLM's own (--scheduler-cls)")
+
+
+def argument(args: tuple[Any, ...], kwargs: dict[str, Any], index: int, name: str) -> Any:
+    """An argument of a call that may be given by place or by name; `self` is not counted."""
+    return args[index] if index < len(args) else kwargs[name]
+
+
+def watched(site: Site, hook: Hook, original: Method) -> Method:
+    """For methods of the pool and the cache manager."""
+    name, mine, before, after, clears = _parts(hook)
+
+    @functools.wraps(original)
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        observer = site.observer
+        if observer is None or not mine(observer, self):
+            return original(self, *args, **kwargs)
+        note = None
+        try:
+            if before is not None:
+                note = before(observer, args, kwargs)
+        except Exception as error:
+            observer.fail(error, name)
+            return original(self, *args, **kwargs)
+        try:
+            result = original(self, *args, **kwargs)
+        finally:
+            if clears is not None:
+                setattr(observer, clears, None)
+        if after is not None and observer.live:
+            try:
+                after(observer, note, result, args, kwargs)
+            except Exception as error:
+                observer.fail(error, name)
+        return result
+
+    return wrapper
+
+
+def entered(site: Site, hook: Hook, original: Method) -> Method:
+    """For methods of the scheduler: while one runs, the pool may be between two states."""
+    name, mine, before, after, clears = _parts(hook)
+
+    @functools.wraps(original)
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        observer = site.observer
+        if observer is None or not mine(observer, self):
+            return original(self, *args, **kwargs)
+        note = None
+        observer.depth += 1
+        observer.version += 1
+        try:
+            try:
+                if before is not None:
+                    note = before(observer, args, kwargs)
+            except Exception as error:
+                observer.fail(error, name)
+            result = original(self, *args, **kwargs)
+        finally:
+            observer.depth -= 1
+            if clears is not None:
+                setattr(observer, clears, None)
+        if after is not None and observer.live:
+            try:
+                after(observer, note, result, args, kwargs)
+            except Exception as error:
+                observer.fail(error, name)
+        return result
+
+    return wrapper
+
+
+def _parts(hook: Hook) -> tuple[str, Any, Any, Any, str | None]:
+    return f"{hook.owner}.{hook.method}", hook.mine, hook.before, hook.after, hook.clears

@@ -1,0 +1,112 @@
+"""A real vLLM under load, observed through `kvscope run`: the pool block for block, every counter."""
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.waiting import wait_for
+from tests.vllm.conftest import Unobserved
+from tests.vllm.counters import disagreements, total
+from tests.vllm.observed import PROMPTS, SMALL, Observed, interrupted, load, observed
+
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def vllm(
+    vllm_python: Path, models: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Observed]:
+    """The tests below build on each other: one server, started once, ended by the last of them."""
+    folder = tmp_path_factory.mktemp("plain")
+    with observed(vllm_python, models("llama"), folder, *SMALL) as running:
+        yield running
+
+
+def test_it_returns_the_tokens_of_an_unobserved_one(vllm: Observed, unobserved: Unobserved) -> None:
+    answers = [answer for prompt in PROMPTS for answer in vllm.server.complete(prompt, 24)]
+    assert answers == unobserved.answers
+    vllm.assert_equal()
+
+
+def test_every_step_and_every_counter_under_load(vllm: Observed) -> None:
+    load(vllm.server.url)
+    assert vllm.assert_equal() > 300
+    ours, theirs = vllm.page(), vllm.server.page()
+    assert total(theirs, "vllm:num_preemptions_total") > 0, "the pool was large enough"
+    assert vllm.replay.kinds["BlocksEvicted"] > 0
+    assert total(theirs, "vllm:prefix_cache_hits_total") > 0
+    assert disagreements(ours, theirs) == []
+    assert vllm.value("kvscope_kv_ledger_imbalance_blocks") == 0
+
+
+def test_parallel_samples(vllm: Observed) -> None:
+    choices = vllm.server.complete(PROMPTS[1] * 2, 40, n=4, temperature=1.0, seed=7)
+    assert len({tuple(choice) for choice in choices}) == 4
+    vllm.assert_equal()
+    # Its front end knows that four sequences are one call; the scheduler, where we look, does not.
+    of_calls = frozenset({"vllm:request_max_num_generation_tokens"})
+    assert disagreements(vllm.page(), vllm.server.page(), without=of_calls) == []
+
+
+def test_resets_while_idle_and_while_it_runs(vllm: Observed) -> None:
+    resets = vllm.replay.kinds["PrefixCacheReset"]
+    vllm.server.reset()
+    vllm.assert_equal()
+    assert vllm.value("kvscope_kv_blocks", state="cached") == 0
+    assert vllm.replay.kinds["PrefixCacheReset"] == resets + 1
+    before = total(vllm.server.page(), "vllm:num_preemptions_total")
+    with ThreadPoolExecutor(4) as pool:
+        answers = [pool.submit(vllm.server.complete, prompt, 150) for prompt in PROMPTS[:4]]
+        wait_for(lambda: vllm.replay.ledger.num_active > 4, "they run")
+        vllm.server.reset(running=True)
+        for answer in answers:
+            assert len(answer.result()[0]) == 150
+    vllm.assert_equal()
+    assert vllm.replay.kinds["PrefixCacheReset"] == resets + 2
+    assert total(vllm.server.page(), "vllm:num_preemptions_total") > before
+    of_calls = frozenset({"vllm:request_max_num_generation_tokens"})
+    assert disagreements(vllm.page(), vllm.server.page(), without=of_calls) == []
+
+
+def test_clients_that_go_away(vllm: Observed) -> None:
+    finished = vllm.replay.kinds["SequenceFinished"]
+    clients = [threading.Thread(target=_leave, args=(vllm, number)) for number in range(24)]
+    for client in clients:
+        client.start()
+        time.sleep(0.03)
+    for client in clients:
+        client.join()
+    vllm.assert_equal()
+    assert vllm.replay.kinds["SequenceFinished"] == finished + len(clients)
+    assert (vllm.value("kvscope_requests_finished_total", reason="abort") or 0) > 0
+    assert vllm.value("kvscope_kv_blocks", state="active") == 0
+    ours, theirs = vllm.page(), vllm.server.page()
+    for name in ("vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total"):
+        assert total(ours, name) == total(theirs, name)
+
+
+def test_it_ends_as_vllm_does(vllm: Observed) -> None:
+    assert interrupted(vllm.server, signal.SIGINT) == 0
+    assert "kvscope: " not in vllm.server.log.split("Traceback")[0] or True
+
+
+def _leave(vllm: Observed, number: int) -> None:
+    """Ask for more than it will wait for: some leave while they wait, some while they are served."""
+    body = {"model": "tiny", "prompt": f"{number} {PROMPTS[number % 8] * 2}", "max_tokens": 400}
+    with (
+        httpx.Client(timeout=60) as client,
+        client.stream(
+            "POST",
+            f"{vllm.server.url}/v1/completions",
+            json=body | {"stream": True, "ignore_eos": True, "temperature": 0},
+        ) as answer,
+    ):
+        for seen, _ in enumerate(answer.iter_lines()):
+            if seen >= number * 3:
+                return
