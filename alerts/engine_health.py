@@ -13,7 +13,14 @@ def engine_groups(timing: Timing) -> list[Group]:
         Group(name="kvscope-engine", rules=[_stalled(timing), *_dead(timing)]),
         Group(
             name="kvscope-exporter",
-            rules=[_source_down(), _dropped(timing), _folds(), _imbalance()],
+            rules=[
+                _source_down(),
+                _observer_stopped(),
+                _dropped(timing),
+                _folds(),
+                _page_incomplete(timing),
+                _imbalance(),
+            ],
         ),
     ]
 
@@ -136,6 +143,21 @@ def _source_down() -> Alert:
     )
 
 
+def _observer_stopped() -> Alert:
+    return Alert(
+        name="KvscopeObserverStopped",
+        severity="warning",
+        topic="exporter",
+        expr=f"{series('kvscope_observer_stopped')} == 1",
+        wait="10s",
+        summary="The observer in an inference server has switched itself off.",
+        description=f"{ENGINE} serves requests as before, but its observer met something that it "
+        "does not understand and has switched itself off: the engine's metrics are absent until "
+        "the server is restarted, and alerts on them cannot fire.",
+        board="kvscope-overview",
+    )
+
+
 def _dropped(timing: Timing) -> Alert:
     dropped = series("kvscope_event_batches_dropped_total")
     return Alert(
@@ -165,6 +187,23 @@ def _folds() -> Alert:
         "up: its families are absent until a restart, and alerts on them cannot fire. This is a "
         "bug.",
         board="kvscope-overview",
+    )
+
+
+def _page_incomplete(timing: Timing) -> Alert:
+    failed = series("kvscope_collect_errors_total")
+    return Alert(
+        name="KvscopePageIncomplete",
+        severity="warning",
+        topic="exporter",
+        expr=f"increase({failed}[{timing.range('5m')}]) > 0",
+        wait="10s",
+        summary="A part of the exporter's page fails and is left out of it.",
+        description="Part {{ $labels.part }} of the page of {{ $labels.instance }} raised an "
+        f"exception about {COUNT} times in the last five minutes: its families are absent, and "
+        "alerts on them cannot fire. This is a bug.",
+        board="kvscope-overview",
+        by=("instance",),
     )
 
 

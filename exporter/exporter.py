@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Collection, Sequence
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 
@@ -13,6 +14,21 @@ from exporter.sources import InProcessSource
 from exporter.target import Target
 from exporter.web.negotiation import negotiate
 from kvscope_events.bus import Subscription
+
+
+class Watcher(Protocol):
+    """Adds targets to an exporter and removes them, from a thread of its own."""
+
+    @property
+    def running(self) -> bool: ...
+
+    def start(self) -> None:
+        """Begin; called once."""
+        ...
+
+    def stop(self) -> None:
+        """End the thread; the exporter stops the targets."""
+        ...
 
 
 class Exporter:
@@ -38,6 +54,7 @@ class Exporter:
         """process: with the `process_*` families of this process, which is not the engine's own."""
         self._clock = clock or Clock()
         self._targets = tuple(targets)
+        self._watchers: tuple[Watcher, ...] = ()
         self._lock = threading.Lock()
         self._running = False
         self._page = Page(lambda: self._targets, machine or Machine(), self._clock)
@@ -57,13 +74,26 @@ class Exporter:
             self._running = True
             for target in self._targets:
                 target.start()
+            for watcher in self._watchers:
+                watcher.start()
 
     def stop(self) -> None:
         """End the threads; pages can still be rendered."""
+        for watcher in self._watchers:  # first: they add and remove targets
+            watcher.stop()
         with self._lock:
             self._running = False
             for target in self._targets:
                 target.stop()
+
+    @property
+    def watching(self) -> bool:
+        """Whether everything runs that adds targets and removes them."""
+        return all(watcher.running for watcher in self._watchers)
+
+    def attach(self, watcher: Watcher) -> None:
+        """Let it run from `start` to `stop`; called before `start`."""
+        self._watchers = (*self._watchers, watcher)
 
     def add(self, target: Target) -> None:
         """Show a further target from the next page on; it is started if the others are."""

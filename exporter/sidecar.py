@@ -37,7 +37,6 @@ class Sidecar:
         clock = clock or Clock()
         alone = len(servers) == 1
         machine = Machine(gpu=gpu, only_reported=not alone)
-        self._folders: list[Folder] = []
         self._servers: dict[str, Exporter] = {}
 
         def make(endpoint: str) -> Target:
@@ -51,11 +50,9 @@ class Sidecar:
                 process=alone,
             )
             self._servers[name] = exporter
-            self._folders += [
-                Folder(endpoint, exporter, make, clock)
-                for endpoint in endpoints
-                if is_folder(endpoint)
-            ]
+            for endpoint in endpoints:
+                if is_folder(endpoint):
+                    exporter.attach(Folder(endpoint, exporter, make, clock))
         only = next(iter(self._servers.values())) if alone else None
         self.own = only or Exporter([], machine=Machine(), clock=clock)
 
@@ -67,22 +64,13 @@ class Sidecar:
         """The page of a server, or None where no server has that name."""
         return self._servers.get(name)
 
-    @property
-    def running(self) -> bool:
-        """Whether all folders are still looked at."""
-        return all(folder.running for folder in self._folders)
-
     def start(self) -> None:
         """Begin to read; may be called once."""
         for exporter in self._servers.values():
             exporter.start()
-        for folder in self._folders:
-            folder.start()
 
     def stop(self) -> None:
         """End all threads; pages can still be rendered."""
-        for folder in self._folders:
-            folder.stop()
         for exporter in self._servers.values():
             exporter.stop()
 

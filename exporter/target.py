@@ -11,7 +11,12 @@ from exporter.catalogue import CATALOGUE
 from exporter.clock import Clock
 from exporter.collect.families import Families
 from exporter.collect.guard import Guard
-from exporter.collect.observation import collect_census, collect_pipeline, collect_source
+from exporter.collect.observation import (
+    collect_census,
+    collect_observer,
+    collect_pipeline,
+    collect_source,
+)
 from exporter.collect.parts import parts_of
 from exporter.fold import Census, DeviceMemory, Fold, Folds, Introduction, TimedSample
 from exporter.listener import Listener
@@ -164,6 +169,9 @@ class Target:
         only = _OF_WORKERS if hello is not None and hello.worker is not None else None
         return [
             *guard.read("self", lambda: collect_source(families, source, pipeline.running)),
+            *guard.read(
+                "self", lambda: collect_observer(families, folds[Introduction], self._tells)
+            ),
             *guard.read("self", lambda: collect_census(families, folds[Census], self._tells)),
             *guard.read("self", lambda: collect_pipeline(families, pipeline, only)),
         ]

@@ -47,6 +47,12 @@ SELF = (
         unit="seconds",
     ),
     _stream(
+        "observer_stopped",
+        "Whether the observer in the server has switched itself off, and why is in the log of both "
+        "processes: the server goes on, and the families about it are absent until it is "
+        "restarted. Absent for an engine that observes itself.",
+    ),
+    _stream(
         "events_total",
         "Events received, by type.",
         kind="counter",

@@ -44,7 +44,7 @@ class Beside:
         if self._failed:
             return
         try:
-            if not self._server.running or not self._sidecar.running:
+            if not self._server.running or not self._sidecar.own.watching:
                 raise RuntimeError("a thread has ended")
             self._sightings.look()
         except Exception as error:

@@ -39,9 +39,10 @@ def signals_held() -> Iterator[set[int]]:
 
 def signal_waiting() -> int | None:
     """The exit code for a signal that came before there was a child; None: none did."""
-    for number in signal.sigpending():
-        if number in PASSED_ON and signal.getsignal(number) is not signal.SIG_IGN:
-            return BY_SIGNAL + number
+    for number in PASSED_ON:
+        waits = number in signal.sigpending()
+        if waits and signal.getsignal(number) is not signal.SIG_IGN:
+            return BY_SIGNAL + int(number)
     return None
 
 
@@ -60,7 +61,7 @@ class Child:
         name = command[0]
         try:
             self.pid = os.posix_spawnp(
-                name, command, environment, setsigmask=mask, setsigdef=_IGNORED_BY_PYTHON
+                name, list(command), environment, setsigmask=mask, setsigdef=_IGNORED_BY_PYTHON
             )
         except FileNotFoundError:
             raise CommandError(f"{name}: command not found", NOT_FOUND) from None

@@ -3,10 +3,8 @@
 import logging
 import os
 import shlex
-import shutil
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,11 +23,10 @@ if TYPE_CHECKING:
 
 SERVER = "vllm"
 TICK_SECONDS = 0.5
-HINT_SECONDS = 120.0
-"""A large model takes longer to load, but its workers report before they begin to."""
+HINT_SECONDS = 300.0
+"""Importing vLLM takes a minute or two from a slow disk; its workers report before they load."""
 
 _LISTEN = ListenConfig()
-_LONGEST_SOCKET = "engine-999-worker-9999.sock"
 logger = logging.getLogger("kvscope")
 
 
@@ -62,7 +59,13 @@ def run(
     configure_logging()
     sets = parse_compat(compat)
     with signals_held() as mask, ExitStack() as stack:
-        folder = stack.enter_context(_run_folder())
+        from exporter.cli.run_folder import run_folder
+        from kvscope_events.wire.errors import EndpointError
+
+        try:
+            folder = stack.enter_context(run_folder(port))
+        except (EndpointError, OSError) as error:
+            raise fail(f"no folder for this run: {error} (KVSCOPE_RUN_DIR)") from None
         poller = stack.enter_context(polling(gpu, gpu_devices))
         from exporter.cli.beside import Beside
 
@@ -98,28 +101,3 @@ def _supervise(command: Sequence[str], folder: Path, mask: set[int], page: "Besi
     code = child.wait(TICK_SECONDS, page.look)
     logger.info("the command has ended with exit code %d", code)
     return code
-
-
-@contextmanager
-def _run_folder() -> Iterator[Path]:
-    """A private folder for the plugin and the sockets, gone at the end. Raises typer.Exit(2)."""
-    from exporter.plugin_folder import write_plugin_folder
-    from kvscope_events.wire.endpoint import parse_endpoint
-    from kvscope_events.wire.errors import EndpointError
-    from kvscope_events.wire.run_directory import prepare_directory, run_directory
-
-    base = run_directory()
-    try:
-        prepare_directory(base)
-        folder = Path(tempfile.mkdtemp(prefix="run-", dir=base))
-    except (EndpointError, OSError) as error:
-        raise fail(f"no folder for this run: {error}") from None
-    try:
-        parse_endpoint(f"ipc://{folder}/sockets/{_LONGEST_SOCKET}")
-        (folder / "sockets").mkdir(mode=0o700)
-        write_plugin_folder(folder / "plugin")
-        yield folder
-    except EndpointError as error:
-        raise fail(f"{error}; KVSCOPE_RUN_DIR names it") from None
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from prometheus_client.core import Metric as Family
 
 from exporter.collect.families import Families
-from exporter.fold import Census
+from exporter.fold import Census, Introduction
 from exporter.pipeline import Pipeline
 from exporter.sources import Source
 
@@ -31,6 +31,15 @@ def collect_source(families: Families, source: Source, running: bool) -> Iterato
     yield families.single("kvscope_event_gaps_total", source.gaps)
     if source.decode_errors:
         yield families.column("kvscope_event_decode_errors_total", source.decode_errors)
+
+
+def collect_observer(
+    families: Families, introduction: Introduction, tells: frozenset[str]
+) -> Iterator[Family]:
+    """Nothing for a producer that never stops observing."""
+    stopped = introduction.stopped is not None
+    if stopped or "ObserverStopped" in tells:
+        yield families.single("kvscope_observer_stopped", stopped)
 
 
 def collect_census(families: Families, census: Census, tells: frozenset[str]) -> Iterator[Family]:

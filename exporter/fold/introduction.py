@@ -1,7 +1,11 @@
 """The engine's identity: its last Hello, and whether its observer has switched itself off."""
 
+import logging
+
 from exporter.fold.fold import Fold
 from kvscope_events.events import Hello, ObserverStopped
+
+logger = logging.getLogger(__name__)
 
 
 class Introduction(Fold):
@@ -22,3 +26,5 @@ class Introduction(Fold):
 
     def _stopped(self, event: ObserverStopped) -> None:
         self.stopped = event.reason
+        who = "an engine" if self.hello is None else f"{self.hello.model_name} {self.hello.engine}"
+        logger.warning("the observer of %s has switched itself off: %.512s", who, event.reason)

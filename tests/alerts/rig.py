@@ -177,6 +177,8 @@ class Host:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self.broken = False
+        """Reading it raises, as no machine should."""
         for pid in (SERVER_PID, os.getpid()):  # the engines say that they are in this process
             (root / "proc" / str(pid)).mkdir(parents=True)
             (root / "proc" / str(pid) / "cgroup").write_text("0::/kvscope\n")
@@ -195,6 +197,8 @@ class Host:
         (self._group / "memory.current").write_text(f"{round(share * self.LIMIT) + cache}\n")
 
     def read(self, pid: int) -> HostMemory:
+        if self.broken:
+            raise RuntimeError("planted by the test")
         return host_memory(pid, self._root)
 
 

@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from alerts.rules import alerts
-from kvscope_events.events import BlocksAllocated, BlocksReleased
+from kvscope_events.events import BlocksAllocated, BlocksReleased, ObserverStopped
 from tests.alerts.rig import (
     Host,
     Target,
@@ -60,6 +60,7 @@ SIDE_BY_SIDE = {
 AFTERWARDS = {
     *("KvscopeNvmlDown", "KvscopeLedgerImbalance", "KvscopeFoldFailed", "KvscopeEngineDead"),
     *("KvscopeErrorBudgetBurnsFast", "KvscopeErrorBudgetBurnsSlowly"),
+    *("KvscopeObserverStopped", "KvscopePageIncomplete"),
 }
 AT_LAST = {"KvscopeTargetAbsent"}
 EARLY = {
@@ -200,10 +201,13 @@ def many_at_once(run: Stack, scene: Scene, killed: Any) -> None:
 
 
 def some_later(run: Stack, scene: Scene) -> None:
-    """NVML gone, a double free, an event that no fold understands, an engine that dies."""
+    """NVML gone, a double free, an event that no fold understands, an engine that dies, an observer
+    that gives up, a host that cannot be read."""
     scene.hardware.change({"count": 0})
     scene.sick.bus.emit(BlocksReleased(10**6, [], [5], [], "finished"))
     scene.doomed.bus.emit(BlocksAllocated(10**6, None, "prefill"))  # type: ignore[arg-type]
+    scene.pressed.bus.emit(ObserverStopped("planted by the test"))
+    scene.host.broken = True
     scene.doomed.rig.failure = RuntimeError("planted by the test")
     with clients(scene.doomed.server, 2, lambda n: greedy("refused"), pause=0.1):
         fired(run, AFTERWARDS)
@@ -211,6 +215,8 @@ def some_later(run: Stack, scene: Scene) -> None:
     scene.sick.resynchronise()
     scene.slow_exporter.resynchronise()
     scene.doomed.restart()
+    scene.pressed.restart()
+    scene.host.broken = False
 
 
 def test_every_alert_is_provoked() -> None:

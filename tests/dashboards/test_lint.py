@@ -42,6 +42,8 @@ def exposed(stage: Stage) -> Exposed:
         'kvscope_kv_time_to_exhaustion_seconds{model_name="demo",engine="0"} 1\n'
         "# TYPE kvscope_event_decode_errors_total counter\n"
         'kvscope_event_decode_errors_total{source="wire",kind="malformed"} 1\n'
+        "# TYPE kvscope_observer_stopped gauge\n"
+        'kvscope_observer_stopped{source="wire"} 0\n'
         + "".join(
             f"# TYPE kvscope_host_memory_{figure}_bytes gauge\n"
             f'kvscope_host_memory_{figure}_bytes{{model_name="demo",engine="0"}} 1\n'

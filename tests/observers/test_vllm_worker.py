@@ -6,12 +6,18 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 from kvscope_events.events import EngineEvent, Hello, ObserverStopped, StartupProfiled
 from kvscope_events.memory import DeviceMemorySampled
 from kvscope_events.observers.vllm import worker as observed
 from kvscope_events.observers.vllm.endpoints import worker_endpoint
-from kvscope_events.observers.vllm.memory import pool_bytes, profiled_memory, sizing_terms
+from kvscope_events.observers.vllm.memory import (
+    pool_bytes,
+    profiled_memory,
+    sizing_terms,
+    weights_bytes,
+)
 from kvscope_events.observers.vllm.worker import WORKER_TELLS, install_worker_hooks
 from kvscope_events.wire.subscriber import WireSubscriber
 from tests.events.producers import collect
@@ -143,9 +149,16 @@ def test_hooks_are_installed_once(wrapper: type[Wrapper]) -> None:
     assert wrapper.init_device is before
 
 
-def test_without_vllm_it_says_what_it_looked_for() -> None:
-    with pytest.raises(LookupError, match="WorkerWrapperBase"):
-        install_worker_hooks()
+def test_without_vllm_it_says_what_it_looked_for(caplog: pytest.LogCaptureFixture) -> None:
+    install_worker_hooks()
+    assert "looked for WorkerWrapperBase in vllm.v1.worker" in caplog.text
+
+
+def test_switched_off_it_touches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KVSCOPE_OBSERVER", "off")
+    untouched = type("Untouched", (Wrapper,), {})
+    install_worker_hooks(untouched)
+    assert "init_device" not in vars(untouched)
 
 
 def tensors(*fields: dict[str, int | bool]) -> SimpleNamespace:
@@ -171,6 +184,17 @@ def tensors(*fields: dict[str, int | bool]) -> SimpleNamespace:
 )
 def test_the_pool_of_each_release_counts_once(config: SimpleNamespace, expected: int) -> None:
     assert pool_bytes(config) == expected
+
+
+def test_weights_that_a_cpu_kernel_has_packed_away_still_count() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.Embedding(10, 8))
+    packed = model[0]
+    packed.weight = torch.nn.Parameter(torch.empty(0))
+    packed.input_size_per_partition, packed.output_size_per_partition = 8, 4  # type: ignore[assignment]
+    worker = SimpleNamespace(model_runner=SimpleNamespace(model=model))
+    assert weights_bytes(worker) == 4 * (8 * 4 + 4 + 10 * 8)
+    worker.model_runner.model_memory_usage = 12345
+    assert weights_bytes(worker) == 12345, "as vLLM measured it on a device"
 
 
 def test_terms_of_a_profiling_run_add_up() -> None:

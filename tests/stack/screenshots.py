@@ -44,10 +44,16 @@ PICTURES = {
 }
 
 
-def draw(url: str, window: Window, picture: Picture, out: Path) -> bool:
-    """Whether every query and panel worked; what did not is printed."""
+def draw(
+    url: str, window: Window, picture: Picture, out: Path, *, board: Path | None = None
+) -> bool:
+    """Whether every query and panel worked; what did not is printed.
+
+    board: the dashboard's file, where it is not one of those that we ship.
+    """
+    board = board or ROOT / "dashboards" / f"kvscope-{picture.dashboard}.json"
     command = [
-        *("node", "render.mjs", str(ROOT / "dashboards" / f"kvscope-{picture.dashboard}.json")),
+        *("node", "render.mjs", str(board)),
         *("--prometheus", url, "--scrape-interval", f"{SCRAPE_SECONDS}s", "--out", str(out)),
         *("--from", str(round(window.began * 1000))),
         *("--to", str(round(window.ended * 1000)), "--width", str(WIDTH)),

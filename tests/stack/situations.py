@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,21 +104,37 @@ def stage(folder: Path) -> Iterator[Stage]:
     url = f"http://127.0.0.1:{engine_port}"
     running = Prometheus(f"http://127.0.0.1:{prometheus_port}")
     steps = (  # the engine first, or its absence is the first alert of the picture
-        ("engine", [*engine, "--port", str(engine_port)], lambda: _answers(f"{url}/health")),
+        ("engine", [*engine, "--port", str(engine_port)], lambda: answers(f"{url}/health")),
         ("prometheus", server, running.ready),
     )
     with ExitStack() as stack:
         for name, command, up in steps:
-            log = stack.enter_context((folder / f"{name}.log").open("w"))
-            child = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
-            stack.enter_context(_ended(child))
-            wait_for(up, f"{name} starts, see its log in {folder}", START_SECONDS)
+            stack.enter_context(program(name, command, folder, environment, up))
         running.wait_for('up{job="kvscope"}')
         yield Stage(url=url, prometheus=running, orders=orders, folder=folder)
 
 
-def write_configuration(folder: Path, target: str) -> Path:
-    """The shipped configuration and rules, for this engine, this interval and shorter `for`s."""
+@contextmanager
+def program(
+    name: str,
+    command: Sequence[str],
+    folder: Path,
+    environment: Mapping[str, str],
+    up: Callable[[], bool],
+) -> Iterator[None]:
+    """A program from when it is up until the block ends; its log is in the folder."""
+    with (folder / f"{name}.log").open("w") as log:
+        child = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=log, stderr=log)
+        with _ended(child):
+            wait_for(up, f"{name} starts, see its log in {folder}", START_SECONDS)
+            yield
+
+
+def write_configuration(folder: Path, target: str, **others: str) -> Path:
+    """The shipped configuration and rules, for this engine, this interval and shorter `for`s.
+
+    others: further targets, by the name of their job.
+    """
     config = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())
     interval = f"{SCRAPE_SECONDS}s"
     config["global"] = {
@@ -128,7 +144,8 @@ def write_configuration(folder: Path, target: str) -> Path:
     config["rule_files"] = ["rules/*.yml"]
     config.pop("alerting", None)
     config["scrape_configs"] = [
-        {"job_name": "kvscope", "static_configs": [{"targets": [target]}]},
+        {"job_name": job, "static_configs": [{"targets": [address]}]}
+        for job, address in {"kvscope": target, **others}.items()
     ]
     (folder / "rules").mkdir()
     for source in sorted((ROOT / "alerts").glob("*.rules.yml")):
@@ -228,7 +245,7 @@ def free_port() -> int:
     return port
 
 
-def _answers(url: str) -> bool:
+def answers(url: str) -> bool:
     try:
         return httpx.get(url, timeout=5).is_success
     except httpx.TransportError:

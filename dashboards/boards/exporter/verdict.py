@@ -65,10 +65,15 @@ def row() -> Row:
                 106,
                 "Faults of kvscope",
                 "Folds that were given up, and parts of the page that were left out, in the time "
-                "range on screen. Not 0: a bug; its traceback is in the log, please report it.",
+                "range on screen; observers that have switched themselves off. Not 0: a bug; the "
+                "reason is in the log, please report it.",
                 COUNT,
                 Q(total(over_range("kvscope_fold_errors_total", SERVER)), "folds"),
                 Q(total(over_range("kvscope_collect_errors_total", SERVER)), "parts of pages"),
+                Q(
+                    f"sum({series('kvscope_observer_stopped', SERVER)}) or vector(0)",
+                    "observers stopped",
+                ),
                 steps=limits.NONE_IS_GOOD,
                 decimals=0,
             ),

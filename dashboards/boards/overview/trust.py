@@ -29,7 +29,9 @@ def row() -> Row:
                 "counts; a bug, keep the log and report it. Sources down: engines that the "
                 "exporter does not hear, so their numbers are old; see the runbook "
                 "KvscopeSourceDown. State unknown: batches were lost; what depends on them is "
-                "absent until the next snapshot. If one stays, restart the server.",
+                "absent until the next snapshot. If one stays, restart the server. Observers "
+                "stopped: the observer in a vLLM has switched itself off; the server is unharmed, "
+                "see the runbook KvscopeObserverStopped.",
                 COUNT,
                 Q(
                     worst(f"abs({series('kvscope_kv_ledger_imbalance_blocks')})"),
@@ -37,6 +39,10 @@ def row() -> Row:
                 ),
                 Q(f"sum(1 - {series('kvscope_source_up', SERVER)})", "sources down"),
                 Q(f"sum(1 - {series('kvscope_source_state_known', SERVER)})", "state unknown"),
+                Q(
+                    f"sum({series('kvscope_observer_stopped', SERVER)}) or vector(0)",
+                    "observers stopped",
+                ),
                 steps=limits.NONE_IS_GOOD,
                 span=6,
                 height=7,

@@ -9,9 +9,11 @@ def register() -> None:
     """Prepare this process to be observed; never raises, and opens nothing yet."""
     try:
         from kvscope_events.observers.vllm.plugin import install
+        from kvscope_events.observers.vllm.worker import install_worker_hooks
     except Exception as error:  # a broken installation must not end a foreign server
         import sys
 
         print(f"kvscope: off: {error!r}", file=sys.stderr)
         return
     install()
+    install_worker_hooks()

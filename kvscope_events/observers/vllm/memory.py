@@ -32,7 +32,17 @@ def weights_bytes(worker: Any) -> int:
     for tensor in (*model.parameters(), *model.buffers()):
         storage = tensor.untyped_storage()
         storages[storage.data_ptr()] = storage.nbytes()
-    return sum(storages.values())
+    return sum(storages.values()) + sum(map(_packed_bytes, model.modules()))
+
+
+def _packed_bytes(layer: Any) -> int:
+    """Weights that a CPU kernel keeps in a form of its own, the layer's parameter being empty."""
+    weight = getattr(layer, "weight", None)
+    rows = getattr(layer, "output_size_per_partition", None)
+    columns = getattr(layer, "input_size_per_partition", None)
+    if weight is None or not isinstance(rows, int) or not isinstance(columns, int):
+        return 0
+    return 0 if weight.numel() else rows * columns * int(weight.element_size())
 
 
 def pool_bytes(kv_cache_config: Any) -> int:

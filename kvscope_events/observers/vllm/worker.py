@@ -15,11 +15,13 @@ from importlib import import_module
 from typing import Any
 
 import msgspec
+
 from kvscope_events.bus import EventBus
 from kvscope_events.events import CONTRACT_VERSION, EngineEvent, Hello, ObserverStopped
 from kvscope_events.memory import StartupProfiled
 from kvscope_events.observers.vllm.endpoints import (
     DIRECTORY_VARIABLE,
+    switched_off,
     worker_endpoint,
 )
 from kvscope_events.observers.vllm.log import warn
@@ -52,9 +54,17 @@ _observers: dict[str, "WorkerObserver"] = {}
 def install_worker_hooks(wrapper: Any = None) -> None:
     """Observe every worker whose device this process, or a fork of it, initialises from now on.
 
-    wrapper: vLLM's class WorkerWrapperBase; None: it is looked up. Raises LookupError without it.
+    wrapper: vLLM's class WorkerWrapperBase; None: it is looked up. Never raises.
     """
-    wrapper = wrapper or _wrapper_class()
+    if switched_off():
+        return
+    try:
+        _install(wrapper or _wrapper_class())
+    except Exception as error:  # whatever importing vLLM's modules raises
+        warn(f"memory is not observed: {error}. vLLM runs on.")
+
+
+def _install(wrapper: Any) -> None:
     original = wrapper.init_device
     if getattr(original, "kvscope", False):
         return
@@ -75,7 +85,7 @@ def _wrapper_class() -> Any:
             return import_module(name).WorkerWrapperBase
         except (ImportError, AttributeError):
             continue
-    raise LookupError(f"no WorkerWrapperBase in {' or '.join(_WRAPPERS)}")
+    raise LookupError(f"looked for WorkerWrapperBase in {' and '.join(_WRAPPERS)}")
 
 
 def _observe(wrapper: Any) -> None:
@@ -230,7 +240,7 @@ class WorkerObserver:
         for name, hooked in self._hooked.items():
             if worker is not None and vars(worker).get(name) is hooked:
                 delattr(worker, name)
-        warn(f"this worker is no longer observed: {reason}; vLLM is not affected")
+        warn(f"this worker is no longer observed: {reason}; vLLM runs on")
         self._news.set()
 
 

@@ -1,0 +1,194 @@
+"""Streams of an engine's workers: memory alone, under the engine's labels, every series once."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from exporter.exporter import Exporter
+from exporter.gpu import DeviceSample, GpuSample, Identity, Memory, ProcessList, ProcessUse, Reading
+from exporter.host_memory import HostMemory
+from exporter.machine import Machine
+from exporter.sources import InProcessSource
+from exporter.target import Target
+from kvscope_events.bus import Subscription
+from kvscope_events.events import DeviceMemorySampled, ObserverStopped, StartupProfiled
+from kvscope_events.observers.vllm.worker import WORKER_TELLS
+from tests.exporter.machine import GIB, NOW_NS, UUID
+from tests.exporter.page import FIXED_CLOCK, hello, put, value
+from tests.exporter.scenario import play
+
+OPENMETRICS = "application/openmetrics-text;version=1.0.0"
+TERMS = {"total": 100, "requested": 90, "weights": 60, "kv_pool": 25, "unclaimed": 15}
+SCHEDULER, WORKERS = 10, (20, 21)
+ROOM = {SCHEDULER: 50 * GIB, 20: 9 * GIB, 21: 50 * GIB}
+
+
+def source_of(name: str, *events: Any, state_known: bool) -> tuple[InProcessSource, Subscription]:
+    subscription = Subscription(64)
+    put(subscription, -1, NOW_NS, *events)
+    source = InProcessSource(subscription)
+    source.endpoint = f"ipc:///{name}.sock"
+    source.state_known = state_known
+    return source, subscription
+
+
+def scheduler(**changes: Any) -> Target:
+    """An engine whose pool was created without terms, as by vLLM's scheduler."""
+    source, subscription = source_of("engine", hello(pid=SCHEDULER, **changes), state_known=False)
+    play(subscription)
+    return Target(source, compat={"vllm"}, clock=FIXED_CLOCK)
+
+
+def silent(pid: int = SCHEDULER) -> Target:
+    """An engine that reports no device memory, as a scheduler of vLLM."""
+    source, _ = source_of("engine", hello(pid=pid), state_known=True)
+    return Target(source, compat={"vllm"}, clock=FIXED_CLOCK)
+
+
+def worker(rank: int, *events: Any, **changes: Any) -> Target:
+    greeting = hello(worker=str(rank), pid=WORKERS[rank], tells=sorted(WORKER_TELLS), **changes)
+    source, _ = source_of(f"worker-{rank}", greeting, *events, state_known=True)
+    return Target(source, compat={"vllm"}, clock=FIXED_CLOCK)
+
+
+def sampled(rank: int, uuid: str = UUID) -> DeviceMemorySampled:
+    return DeviceMemorySampled(
+        WORKERS[rank],
+        uuid,
+        weights_bytes=6 * GIB,
+        kv_pool_bytes=20 * GIB,
+        allocated_bytes=27 * GIB,
+        active_bytes=27 * GIB,
+        reserved_bytes=28 * GIB,
+        inactive_split_bytes=0,
+        pinned_host_bytes=GIB,
+    )
+
+
+def host(pid: int) -> HostMemory:
+    return HostMemory(
+        resident=pid * GIB,
+        limit=64 * GIB,
+        usage=64 * GIB - ROOM[pid],
+        working_set=None,
+        unreclaimable=None,
+    )
+
+
+class OneCard:
+    """Both workers and a stranger on one card; the scheduler uses none."""
+
+    def read(self) -> Reading:
+        memory = Memory(total=80 * GIB, reserved=GIB, used=70 * GIB, free=9 * GIB)
+        uses = (ProcessUse(20, 30 * GIB), ProcessUse(21, 30 * GIB), ProcessUse(99, 9 * GIB))
+        device = DeviceSample(
+            identity=Identity(index=0, uuid=UUID, name="NVIDIA H100", pci_bus_id=""),
+            up=True,
+            memory=memory,
+            processes=ProcessList(uses, memory, NOW_NS),
+        )
+        sample = GpuSample(
+            taken_ns=NOW_NS,
+            duration_seconds=0,
+            driver_version="",
+            cuda_version="",
+            devices=(device,),
+        )
+        return Reading(sample=sample, last=sample, errors={}, xids={})
+
+
+def page_of(*targets: Target) -> Exporter:
+    return Exporter(targets, machine=Machine(gpu=OneCard(), host=host), clock=FIXED_CLOCK)
+
+
+def component(page: Exporter, name: str) -> float | None:
+    return value(page, "kvscope_gpu_memory_component_bytes", component=name)
+
+
+def test_no_series_is_there_twice_and_nothing_of_the_engine_changes(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    page = page_of(scheduler(), worker(1, sampled(1)), worker(0, sampled(0)))
+    text = page.render(OPENMETRICS)[0].decode()
+    assert list(text_string_to_metric_families(text))  # type: ignore[no-untyped-call]
+    series = Counter(line.rpartition(" ")[0] for line in text.splitlines() if line[0] != "#")
+    assert [line for line, count in series.items() if count > 1] == []
+    assert "same labels" not in caplog.text
+    alone = page_of(scheduler()).render(OPENMETRICS)[0].decode()
+    of_engine = [line for line in alone.splitlines() if "kvscope_kv_" in line]
+    assert len(of_engine) > 20
+    assert [line for line in text.splitlines() if "kvscope_kv_" in line] == of_engine
+
+
+def test_a_worker_shows_its_stream_with_the_folds_that_it_has_events_for() -> None:
+    page = page_of(worker(0, sampled(0)))
+    labels = {"endpoint": "ipc:///worker-0.sock", "model_name": "demo", "engine": "0"}
+    assert value(page, "kvscope_source_state_known", **labels) == 1
+    assert value(page, "kvscope_events_total", type="DeviceMemorySampled", **labels) == 1
+    assert value(page, "kvscope_fold_errors_total", fold="device_memory", **labels) == 0
+    assert value(page, "kvscope_fold_errors_total", fold="ledger", **labels) is None
+    assert value(page, "kvscope_engine_ready") is None
+
+
+def test_the_bytes_of_a_card_are_those_of_all_workers_on_it() -> None:
+    page = page_of(silent(), worker(0, sampled(0)), worker(1, sampled(1)))
+    assert component(page, "weights") == 12 * GIB
+    assert component(page, "kv_pool") == 40 * GIB
+    assert component(page, "non_torch") == 4 * GIB
+    assert component(page, "other_processes") == 9 * GIB
+    assert value(page, "kvscope_gpu_processes", owner="server") == 2
+    assert value(page, "kvscope_gpu_memory_headroom_bytes") == 11 * GIB
+
+
+def test_a_scheduler_that_uses_a_card_which_its_workers_report_is_the_servers() -> None:
+    only = worker(0, sampled(0))
+    assert value(page_of(only), "kvscope_gpu_processes", owner="server") == 1
+    page = page_of(silent(pid=21), worker(0, sampled(0)))
+    assert value(page, "kvscope_gpu_processes", owner="server") == 2
+
+
+def test_host_memory_is_the_sum_over_the_processes_and_the_tightest_group() -> None:
+    page = page_of(silent(), worker(0, sampled(0)), worker(1, sampled(1)))
+    resident = (SCHEDULER + sum(WORKERS)) * GIB
+    assert value(page, "kvscope_host_memory_resident_bytes") == resident
+    assert value(page, "kvscope_host_memory_usage_bytes") == 55 * GIB
+    assert value(page, "kvscope_host_memory_pinned_bytes") == 2 * GIB
+
+
+def test_a_process_of_two_streams_counts_once() -> None:
+    both = page_of(silent(pid=20), worker(0, sampled(0)))
+    assert value(both, "kvscope_host_memory_resident_bytes") == 20 * GIB
+
+
+def test_terms_of_start_up_are_rank_0s_where_the_pools_own_are_not_known() -> None:
+    other = {**TERMS, "weights": 50, "unclaimed": 25}
+    told = worker(0, StartupProfiled(TERMS)), worker(1, StartupProfiled(other))
+    page = page_of(told[1], told[0])
+    assert value(page, "kvscope_kv_pool_sizing_bytes", term="weights") == 60
+    assert value(page, "kvscope_kv_pool_sizing_total_bytes") == 100
+    assert value(page, "kvscope_kv_pool_sizing_requested_bytes") == 90
+    beside = page_of(scheduler(), *told)
+    own = value(page_of(scheduler()), "kvscope_kv_pool_sizing_bytes", term="weights")
+    assert own != 60
+    assert value(beside, "kvscope_kv_pool_sizing_bytes", term="weights") == own, "the pool's own"
+
+
+@pytest.mark.parametrize("why", ["down", "stopped"])
+def test_what_a_worker_told_is_not_shown_once_it_is_silent(why: str) -> None:
+    last = [StartupProfiled(TERMS), ObserverStopped("tried")] if why == "stopped" else []
+    told = worker(0, StartupProfiled(TERMS), *last)
+    if why == "down":
+        told.source.up = False  # type: ignore[misc]
+    page = page_of(told)
+    assert value(page, "kvscope_kv_pool_sizing_total_bytes") is None
+    assert (value(page, "kvscope_host_memory_resident_bytes") is None) == (why == "down")
+
+
+def test_two_engines_of_one_name_are_still_found_beside_their_workers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    page = page_of(scheduler(), worker(0), scheduler(), worker(1))
+    page.render()
+    assert caplog.text.count("only the first is shown") == 1
