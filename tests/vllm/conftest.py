@@ -92,4 +92,4 @@ def unobserved(
     with started(command, environment, port, folder, "vllm") as server:
         answers = [answer for prompt in PROMPTS for answer in server.complete(prompt, 24)]
         names = sorted(path.name for path in sockets.iterdir())
-    return Unobserved(server.log, names, answers)
+        return Unobserved(server.log, names, answers)

@@ -27,16 +27,16 @@ class Moment:
     """The ledger after one batch."""
 
     steps: int
-    """Steps completed by then, since the replay began."""
+    """Steps completed by then, since the replay began; empty ones do not count."""
     step: StepCompleted | None
-    """The batch's own, if it ended one."""
+    """The batch's own, if it ended one that computed something."""
     counts: tuple[int, int, int]
     """Active, cached and free blocks."""
     state: PoolSnapshot
 
 
 class Replay:
-    """Reads an endpoint until `close`. Pools are small here: the whole state of each batch is kept."""
+    """Reads an endpoint until `close`; keeps the state after each batch, since pools are small."""
 
     def __init__(self, endpoint: str) -> None:
         self.endpoint = endpoint
@@ -94,7 +94,7 @@ class Replay:
             self.hello = event
         elif isinstance(event, ObserverStopped):
             self.stopped = event.reason
-        elif isinstance(event, StepCompleted):
+        elif isinstance(event, StepCompleted) and event.prefill_tokens + event.decode_tokens:
             self._steps += 1
             return event
         return None
@@ -105,7 +105,7 @@ def differences(replay: Replay, lines: list[dict[str, Any]]) -> list[str]:
 
     Steps are matched from the last one backwards, so that a replay may have begun late.
     """
-    witnessed = sum(line["call"] == "step" for line in lines)
+    witnessed = steps_of(lines)
     names = Names()
     found = []
     by_step: dict[int, list[Moment]] = {}
@@ -113,7 +113,7 @@ def differences(replay: Replay, lines: list[dict[str, Any]]) -> list[str]:
         by_step.setdefault(moment.steps, []).append(moment)
     number = replay.steps - witnessed
     for line in lines[1:]:  # the first says that the pool was created
-        is_step = line["call"] == "step"
+        is_step = line["tokens"] > 0
         number += is_step
         moments = by_step.get(number, [])
         if is_step:
@@ -124,6 +124,12 @@ def differences(replay: Replay, lines: list[dict[str, Any]]) -> list[str]:
         if all(problems):
             found.append(f"after step {number} ({line['call']}): {problems[0]}")
     return found
+
+
+def steps_of(lines: list[dict[str, Any]]) -> int:
+    """Steps that computed something. The others, which only tell workers what has ended, need not
+    be told."""
+    return sum(line.get("tokens", 0) > 0 for line in lines)
 
 
 class Names:

@@ -1,9 +1,12 @@
-"""An observed vLLM with all that a test compares: its witness, the replayed stream, and the page."""
+"""An observed vLLM with all that a test compares: its witness, the replayed stream, the page."""
 
+import json
 import re
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +17,7 @@ import httpx
 from tests.support.pages import sample
 from tests.support.process import ROOT
 from tests.support.waiting import wait_for
-from tests.vllm.live_replay import Replay, differences
+from tests.vllm.live_replay import Replay, differences, steps_of
 from tests.vllm.server import (
     VllmServer,
     free_port,
@@ -34,7 +37,7 @@ PROMPTS = tuple(
     f"{'a shared beginning ' * 8}{number % 3}{' and an end of its own' * (number % 4)}"
     for number in range(8)
 )
-"""Some begin alike, some are the same; asked one after the other, so that nothing depends on time."""
+"""Some begin alike, some are the same; asked one by one, so that nothing depends on time."""
 
 
 @dataclass
@@ -65,8 +68,7 @@ class Observed:
         """Until vLLM is idle and every step of it has been replayed and folded."""
         self.server.wait_idle()
         for rank, lines in self.witnessed().items():
-            steps = sum(line["call"] == "step" for line in lines)
-            self.replays[rank].wait_for_steps(steps)
+            self.replays[rank].wait_for_steps(steps_of(lines))
         wait_for(self._folded, "the sidecar has folded all that was replayed")
 
     def assert_equal(self) -> int:
@@ -86,7 +88,7 @@ class Observed:
         page = self.page()
         return all(
             sample(page, "kvscope_events_total", engine=str(rank), type="StepCompleted")
-            == replay.steps
+            == replay.kinds["StepCompleted"]
             for rank, replay in self.replays.items()
         )
 
@@ -104,13 +106,12 @@ def observed(
         *kvscope_command("run", "--port", str(page_port), "--no-gpu", "--"),
         *server_command(python, model, port, *options),
     ]
-    variables = server_environment(
-        PYTHONPATH=str(plugin),
-        KVSCOPE_RUN_DIR=str(folder / "run"),
-        KVSCOPE_WITNESS=str(witness),
-        **environment,
-    )
     with ExitStack() as stack:
+        # Not below `folder`, whose path may be too long for sockets.
+        run = stack.enter_context(tempfile.TemporaryDirectory(prefix="kvscope-"))
+        variables = server_environment(
+            PYTHONPATH=str(plugin), KVSCOPE_RUN_DIR=run, KVSCOPE_WITNESS=str(witness), **environment
+        )
         server = stack.enter_context(started(command, variables, port, folder, "vllm"))
         # Late, and still from the first batch on: the publisher has all of them yet.
         sockets = re.search(r"its events: (\S+)/\*", server.log)
@@ -121,27 +122,31 @@ def observed(
         yield Observed(server, folder, f"http://127.0.0.1:{page_port}", replays)
 
 
-def load(url: str, *, requests: int = 60, seed: int = 0, max_tokens: int = 160) -> None:
-    """Chats of `kvscope load`, more than the pool of `SMALL` holds; fails unless all succeed."""
-    options = {
-        "--url": url,
-        "--num-requests": requests,
-        "--concurrency": 20,
-        "--max-tokens": max_tokens,
-        "--seed": seed,
-    }
-    words = [str(word) for option in options.items() for word in option]
+def load(server: VllmServer, *, requests: int = 50, seed: int = 0) -> None:
+    """Chats of `kvscope load`, more than a pool of `SMALL` keeps, then requests that outgrow it."""
     done = subprocess.run(
-        kvscope_command("load", "chat", "--ignore-eos", *words),
+        kvscope_command(
+            *("load", "chat", "--url", server.url, "--num-requests", str(requests)),
+            *("--concurrency", "20", "--max-tokens", "120", "--ignore-eos", "--seed", str(seed)),
+            *("--output-json", "-"),
+        ),
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=240,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "Failed requests                │                                0" in done.stdout, (
-        done.stdout
-    )
+    report = json.loads(done.stdout)
+    assert (report["ok"], report["failed"]) == (requests, {}), report
+    outgrow(server, seed)
+
+
+def outgrow(server: VllmServer, seed: int = 0) -> None:
+    """Seven requests that all fit while they are short, and do not any more when they are long."""
+    prompts = [f"{seed} {number} {'more and more ' * 8}" for number in range(7)]
+    with ThreadPoolExecutor(len(prompts)) as pool:
+        for answer in [pool.submit(server.complete, prompt, 600) for prompt in prompts]:
+            assert len(answer.result()[0]) == 600
 
 
 def interrupted(server: VllmServer, number: signal.Signals) -> int:

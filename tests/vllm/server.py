@@ -1,4 +1,4 @@
-"""A real vLLM as an operator starts it: OpenAI's server on loopback, on a CPU, with a tiny model."""
+"""A real vLLM as an operator starts it: OpenAI's server, on a CPU, with a tiny model."""
 
 import json
 import os
@@ -99,7 +99,9 @@ class VllmServer:
     def post(self, path: str, **body: Any) -> Any:
         """The JSON of the answer; fails unless it is a 200."""
         answer = httpx.post(f"{self.url}{path}", json=body, timeout=120)
-        assert answer.status_code == 200, f"{path}: {answer.status_code} {answer.text}\n{self.tail()}"
+        assert answer.status_code == 200, (
+            f"{path}: {answer.status_code} {answer.text}\n{self.tail()}"
+        )
         return answer.json() if answer.content else None
 
     def complete(self, prompt: str, max_tokens: int = 16, **body: Any) -> list[list[int]]:
@@ -206,7 +208,7 @@ def end(server: VllmServer) -> None:
 
 
 def kvscope_command(*arguments: str) -> list[str]:
-    """`kvscope` of this checkout, wherever it is started; nothing of it on the path of its children."""
+    """`kvscope` of this checkout, started anywhere, and not on the path of its children."""
     code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from exporter.cli import main; main()"
     return [sys.executable, "-c", code, *arguments]
 

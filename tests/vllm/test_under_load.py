@@ -1,4 +1,4 @@
-"""A real vLLM under load, observed through `kvscope run`: the pool block for block, every counter."""
+"""A real vLLM under load, observed through `kvscope run`: every block, every counter."""
 
 import signal
 import threading
@@ -35,7 +35,7 @@ def test_it_returns_the_tokens_of_an_unobserved_one(vllm: Observed, unobserved: 
 
 
 def test_every_step_and_every_counter_under_load(vllm: Observed) -> None:
-    load(vllm.server.url)
+    load(vllm.server)
     assert vllm.assert_equal() > 300
     ours, theirs = vllm.page(), vllm.server.page()
     assert total(theirs, "vllm:num_preemptions_total") > 0, "the pool was large enough"
@@ -93,11 +93,10 @@ def test_clients_that_go_away(vllm: Observed) -> None:
 
 def test_it_ends_as_vllm_does(vllm: Observed) -> None:
     assert interrupted(vllm.server, signal.SIGINT) == 0
-    assert "kvscope: " not in vllm.server.log.split("Traceback")[0] or True
 
 
 def _leave(vllm: Observed, number: int) -> None:
-    """Ask for more than it will wait for: some leave while they wait, some while they are served."""
+    """Ask for more than it will wait for: some leave while they wait, some when served."""
     body = {"model": "tiny", "prompt": f"{number} {PROMPTS[number % 8] * 2}", "max_tokens": 400}
     with (
         httpx.Client(timeout=60) as client,

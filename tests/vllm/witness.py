@@ -1,9 +1,9 @@
 """A witness in vLLM's scheduler process: writes down the pool's own state after each step.
 
-It is a plugin of its own, knows nothing of kvscope, and reads vLLM's objects, never our events: what
-was replayed from those is compared with it. It lies alone on the path of vLLM's interpreter, so it
-imports nothing but the standard library and vLLM. One line of JSON for each call that may change the
-pool, in `KVSCOPE_WITNESS/PID.jsonl`.
+It is a plugin of its own, knows nothing of kvscope, and reads vLLM's objects, never our events:
+what was replayed from those is compared with it. It lies alone on the path of vLLM's interpreter,
+so it imports nothing but the standard library and vLLM. One line of JSON for each call that may
+change the pool, in `KVSCOPE_WITNESS/PID.jsonl`.
 
 It also does what no user does: a file `fault` in that folder names a function that raises from then
 on, and `KVSCOPE_WITNESS_RENAMES` makes this vLLM another one, with a parameter of another name.
