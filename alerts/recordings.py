@@ -76,7 +76,7 @@ def _fleet(timing: Timing) -> list[Rule]:
     return [
         Record(
             record="model:kvscope_engines:count",
-            expr=f"count by (model_name) ({series('kvscope_source_up')} == 1)",
+            expr=formulas.engines_heard("by (model_name)"),
         ),
         Record(record="model:kvscope_kv_active:ratio", expr=formulas.pool_usage(by_model)),
         *(

@@ -78,20 +78,20 @@ def failed_requests(window: str, grouping: str, selector: str = "") -> str:
     What the client caused (an abort, a prompt too long) does not count as a failure.
     """
     failed = rate("kvscope_requests_finished_total", window, selector, reason="error")
-    return f"{_sum(failed, grouping)} + {_refused(window, grouping, selector)}"
+    return _with_refused(failed, window, grouping, selector)
 
 
 def judged_requests(window: str, grouping: str, selector: str = "") -> str:
     """Requests per second that count for the objective, failed or not."""
     ended = rate("kvscope_requests_finished_total", window, selector, reason=_ENDED)
-    return f"{_sum(ended, grouping)} + {_refused(window, grouping, selector)}"
+    return _with_refused(ended, window, grouping, selector)
 
 
 def error_share(window: str, grouping: str, selector: str = "") -> str:
     """Failed requests over judged ones."""
     return share(
-        f"({failed_requests(window, grouping, selector)})",
-        f"({judged_requests(window, grouping, selector)})",
+        failed_requests(window, grouping, selector),
+        judged_requests(window, grouping, selector),
     )
 
 
@@ -107,9 +107,10 @@ def timely_first_tokens(window: str, grouping: str, seconds: float, selector: st
     return _sum(f"rate({timely}[{window}])", grouping)
 
 
-def _refused(window: str, grouping: str, selector: str) -> str:
+def _with_refused(ended: str, window: str, grouping: str, selector: str) -> str:
+    """Requests that ended, and those refused where the server tells them, which a vLLM does not."""
     refused = rate("kvscope_requests_rejected_total", window, selector, reason=_REFUSED_BY_US)
-    return _sum(refused, grouping)
+    return _sum(f"{ended} or {refused}", grouping)
 
 
 # Engine
@@ -123,6 +124,13 @@ def age(name: str, selector: str = "") -> str:
     """
     when = series(name, selector)
     return f"timestamp({when}) - {when}"
+
+
+def engines_heard(grouping: str = "", selector: str = "") -> str:
+    """Engines that an exporter hears. An engine may have several streams: one for each worker."""
+    streams = f"{series('kvscope_source_up', selector)} == 1"
+    engines = f"count by ({PER_ENGINE}) ({streams})"
+    return f"count {grouping} ({engines})" if grouping else f"count({engines})"
 
 
 def in_engine(selector: str = "") -> str:

@@ -30,10 +30,13 @@ def signals_held() -> Iterator[set[int]]:
 
     Threads that are started inside hold them as well, so that none of them is hit by a default.
     """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would hide that a child ended
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
     try:
         yield {int(number) for number in before}
     finally:
+        while signal.sigtimedwait(_WATCHED, 0) is not None:
+            continue  # an impatient second Ctrl-C must not change the exit code
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 

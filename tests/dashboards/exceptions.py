@@ -2,7 +2,7 @@
 
 NOT_SHOWN = {
     "kvscope_build_info": "a version, not a state; `kvscope doctor` and the page show it",
-    "kvscope_kv_content_dropped_blocks_total": "none of the engines that the boards know tells it",
+    "kvscope_kv_content_dropped_blocks_total": "rare: failed loads of a connector, moved state",
     "kvscope_prefix_cache_resets_total": "an act of the operator's, which explains a low hit ratio",
     "kvscope_sequences": "boards count calls, as users do; this is for the limit of sequences",
     "kvscope_host_memory_working_set_bytes": "for comparison with a kubelet; the kernel goes by "

@@ -1,7 +1,7 @@
 """The observer of a vLLM worker: what its stream says, and that it never harms its host."""
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +13,7 @@ from kvscope_events.memory import DeviceMemorySampled
 from kvscope_events.observers.vllm import worker as observed
 from kvscope_events.observers.vllm.endpoints import worker_endpoint
 from kvscope_events.observers.vllm.memory import (
+    Sampler,
     pool_bytes,
     profiled_memory,
     sizing_terms,
@@ -159,6 +160,68 @@ def test_switched_off_it_touches_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     untouched = type("Untouched", (Wrapper,), {})
     install_worker_hooks(untouched)
     assert "init_device" not in vars(untouched)
+
+
+class Card:
+    """torch's allocator on a card, as a test sets it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.live = 0
+        self.peak = 0
+        self.device = SimpleNamespace(type="cuda", index=3)
+        properties = SimpleNamespace(uuid="1234-5678")
+        monkeypatch.setattr(torch.cuda, "get_device_properties", self._of(properties))
+        monkeypatch.setattr(torch.cuda, "memory_stats_as_nested_dict", self._of(None))
+
+    def _of(self, answer: object) -> Callable[[object], object]:
+        def ask(device: object) -> object:
+            assert device is self.device, "the device is named, never the current one"
+            return self._statistics() if answer is None else answer
+
+        return ask
+
+    def _statistics(self) -> dict[str, object]:
+        self.peak = max(self.peak, self.live)
+        return {
+            "allocated_bytes": {"all": {"current": self.live, "peak": self.peak}},
+            "reserved_bytes": {"all": {"current": self.live + 5, "peak": self.peak + 5}},
+            "num_alloc_retries": 1,
+        }
+
+
+def test_torchs_figures_are_those_of_the_workers_own_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    card = Card(monkeypatch)
+    sampler = Sampler(card.device)
+    card.live = 40
+    sampler.weights_bytes = 40
+    first = sampler.sample()
+    assert (first.device_uuid, first.allocated_bytes, first.reserved_bytes) == (
+        "GPU-1234-5678",
+        40,
+        45,
+    )
+    assert (first.alloc_retries, first.ooms, first.active_bytes) == (1, None, None), "not kept"
+
+
+def test_the_largest_step_is_known_once_it_is_larger_than_start_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    card = Card(monkeypatch)
+    sampler = Sampler(card.device)
+    sampler.weights_bytes, card.live, card.peak = 40, 40, 70  # the profiling run took 30
+    assert sampler.sample().activation_peak_bytes is None
+    sampler.pool_follows()
+    sampler.kv_pool_bytes, card.live = 25, 65
+    assert sampler.sample().activation_peak_bytes is None, "70 were reached without a pool"
+    card.live = 73
+    assert sampler.sample().activation_peak_bytes == 8
+
+
+def test_a_device_of_another_kind_has_no_figures_of_torch() -> None:
+    sample = Sampler(SimpleNamespace(type="xpu")).sample()
+    assert (sample.device_uuid, sample.allocated_bytes, sample.ooms) == (None, None, None)
 
 
 def tensors(*fields: dict[str, int | bool]) -> SimpleNamespace:

@@ -123,6 +123,8 @@ def test_every_exporter_module_imports_without_torch() -> None:
         (["load", "--help"], "--concurrency"),
         (["serve", "--help"], "--model"),
         (["sidecar", "--help"], "--events"),
+        (["run", "--help"], "kvscope run -- vllm serve"),
+        (["observer", "--help"], "DIR"),
         (["demo", "--help"], "--duration"),
         (["plan", "--layers", "48", "--kv-heads", "4", "--head-dim", "128"], "96 KiB"),
         (["--version"], "kvscope "),

@@ -20,7 +20,7 @@ def stage(folder: Path, python: Path, model: Path) -> Iterator[Stage]:
     vllm_port, page_port, prometheus_port = free_port(), free_port(), free_port()
     library = build_library(folder / "driver")
     state = folder / "nvml.state"
-    Simulated(state).become(machine(h200(processes="")))
+    Simulated(state).become(machine(h200(processes="", used=0)))
     environment = {
         **{k: v for k, v in os.environ.items() if not k.startswith("KVSCOPE_")},
         **{"LD_LIBRARY_PATH": str(library.parent), "FAKE_NVML_STATE": str(state)},

@@ -1,0 +1,68 @@
+"""The folder that is put on a vLLM's PYTHONPATH: complete, found by vLLM, nothing else in it."""
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+from exporter.plugin_folder import ENTRY_POINT, GROUP, with_plugin, write_plugin_folder
+from tests.repo.checkout import ROOT, project_files
+
+LOADS = """
+import sys
+from importlib.metadata import entry_points
+sys.path.insert(0, sys.argv[1])
+(found,) = entry_points(group="vllm.general_plugins", name="kvscope")
+register = found.load()
+import kvscope_events
+assert kvscope_events.__file__.startswith(sys.argv[1]), kvscope_events.__file__
+register()
+register()
+"""
+
+
+def test_the_entry_point_is_that_of_the_distribution() -> None:
+    project = tomllib.loads((ROOT / "kvscope_events" / "pyproject.toml").read_text())["project"]
+    name, _, place = ENTRY_POINT.partition(" = ")
+    assert project["entry-points"][GROUP] == {name: place}
+
+
+def test_it_holds_the_package_and_its_metadata_and_nothing_else(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "folder"
+    write_plugin_folder(folder)
+    (folder / "kvscope_events" / "left_over.py").write_text("")
+    write_plugin_folder(folder)
+    written = {p.relative_to(folder) for p in folder.rglob("*") if p.is_file()}
+    package = {
+        path.relative_to(ROOT)
+        for path in project_files()
+        if path.relative_to(ROOT).parts[0] == "kvscope_events"
+        and path.name not in ("pyproject.toml", "README.md")
+    }
+    assert {path for path in written if path.parts[0] == "kvscope_events"} == package
+    assert {p.name for p in written - package} == {"METADATA", "entry_points.txt"}
+
+
+def test_a_python_without_kvscope_loads_it_and_lives_on_without_vllm(tmp_path: Path) -> None:
+    write_plugin_folder(tmp_path)
+    code = "import sys; sys.modules['vllm'] = None\n" + LOADS
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code, str(tmp_path)],
+        cwd=tmp_path,
+        env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    assert all(line.startswith("kvscope: ") for line in done.stderr.splitlines()), done.stderr
+
+
+def test_other_plugins_and_paths_stay() -> None:
+    folder = Path("/plugin")
+    assert with_plugin({"A": "b"}, folder) == {"A": "b", "PYTHONPATH": "/plugin"}
+    both = with_plugin({"PYTHONPATH": "/x:/y", "VLLM_PLUGINS": "a,kvscope"}, folder)
+    assert both == {"PYTHONPATH": "/plugin:/x:/y", "VLLM_PLUGINS": "a,kvscope"}
+    assert with_plugin({"VLLM_PLUGINS": "a"}, folder)["VLLM_PLUGINS"] == "a,kvscope"
+    assert with_plugin({"VLLM_PLUGINS": ""}, folder)["VLLM_PLUGINS"] == "kvscope"
