@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,8 @@ WINDOW = 128
 @pytest.fixture(scope="session")
 def vllm_python() -> Path:
     """vLLM's interpreter. Where there is none, all tests that need it are skipped; not in CI."""
+    # scripts/run-tests ends us so: then, too, no server may be left behind.
+    signal.signal(signal.SIGTERM, lambda *_: pytest.exit("terminated", 143))
     lock = ENVIRONMENT / ".lock"
     if lock.exists():
         with lock.open() as held:

@@ -2,11 +2,9 @@
 
 import json
 import re
-import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -142,17 +140,16 @@ def load(server: VllmServer, *, requests: int = 50, seed: int = 0) -> None:
 
 
 def outgrow(server: VllmServer, seed: int = 0) -> None:
-    """Seven requests that all fit while they are short, and do not any more when they are long."""
-    prompts = [f"{seed} {number} {'more and more ' * 8}" for number in range(7)]
-    with ThreadPoolExecutor(len(prompts)) as pool:
-        for answer in [pool.submit(server.complete, prompt, 600) for prompt in prompts]:
-            assert len(answer.result()[0]) == 600
+    """Sequences that all fit while they are short, and do not any more when they are long."""
+    prompts = [f"{seed} {number} {'more and more ' * 8}" for number in range(10)]
+    assert [len(tokens) for tokens in server.complete(prompts, 500)] == [500] * len(prompts)
 
 
-def interrupted(server: VllmServer, number: signal.Signals) -> int:
-    """The exit status of `kvscope run` after this signal, with nothing of vLLM left behind."""
+def ended(server: VllmServer, end: Callable[[], None]) -> int:
+    """The exit status of `kvscope run` after this, with nothing of vLLM left behind."""
     below = server.descendants()
-    server.send(number)
+    assert len(below) > 2
+    end()
     status = server.wait()
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in below), "all ended")
     return status

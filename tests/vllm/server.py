@@ -85,6 +85,8 @@ class VllmServer:
     process: "subprocess.Popen[bytes]"
     url: str
     log_file: Path
+    keyboard: int
+    """File descriptor: what is written there was typed."""
 
     @property
     def log(self) -> str:
@@ -104,7 +106,7 @@ class VllmServer:
         )
         return answer.json() if answer.content else None
 
-    def complete(self, prompt: str, max_tokens: int = 16, **body: Any) -> list[list[int]]:
+    def complete(self, prompt: str | list[str], max_tokens: int = 16, **body: Any) -> list[list[int]]:
         """Greedy token ids of each choice of a completion that does not end early."""
         answer = self.post(
             "/v1/completions",
@@ -147,6 +149,10 @@ class VllmServer:
     def send(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
+    def press_ctrl_c(self) -> None:
+        """The terminal sends SIGINT to the command and all that it has started."""
+        os.write(self.keyboard, b"\x03")
+
     def wait(self, seconds: float = STOP_SECONDS) -> int:
         return self.process.wait(seconds)
 
@@ -171,25 +177,30 @@ class VllmServer:
 def started(
     command: list[str], environment: Mapping[str, str], port: int, folder: Path, name: str
 ) -> Iterator[VllmServer]:
-    """The command, once the server on `port` answers; ended afterwards with all that it started."""
+    """The command, once the server on `port` answers; ended afterwards with all that it started.
+
+    It has a terminal of its own, as if somebody had typed it.
+    """
     log_file = folder / f"{name}.log"
+    keyboard, terminal = os.openpty()
     with log_file.open("wb") as log:
         process = subprocess.Popen(
-            command,
+            ["setsid", "--ctty", *command],  # becomes the command, under the same pid
             env=dict(environment),
             cwd=folder,  # not the checkout, whose folders are packages
-            stdin=subprocess.DEVNULL,
+            stdin=terminal,
             stdout=log,
             stderr=subprocess.STDOUT,
-            start_new_session=True,
         )
-    server = VllmServer(process, f"http://127.0.0.1:{port}", log_file)
+    server = VllmServer(process, f"http://127.0.0.1:{port}", log_file, keyboard)
     try:
         wait_for(lambda: _answers(server), f"{name} starts", START_SECONDS)
         assert server.alive(), f"{name} ended with {process.returncode}:\n{server.tail(200)}"
         yield server
     finally:
         end(server)
+        os.close(keyboard)
+        os.close(terminal)
 
 
 def end(server: VllmServer) -> None:

@@ -1,6 +1,5 @@
 """Other configurations under load: a sliding-window hybrid, two data-parallel ranks, no caching."""
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import pytest
 
 from tests.support.waiting import wait_for
 from tests.vllm.counters import disagreements, total
-from tests.vllm.observed import PROMPTS, SMALL, Observed, load, observed
+from tests.vllm.observed import PROMPTS, SMALL, Observed, ended, load, observed
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -44,6 +43,7 @@ def test_two_data_parallel_ranks_without_prefix_caching(
             assert replay.kinds["BlocksCached"] == replay.kinds["PrefixLookup"] == 0
             assert vllm.value("kvscope_kv_blocks", state="active", engine=str(rank)) == 0
         assert disagreements(vllm.page(), vllm.server.page()) == []
+        assert ended(vllm.server, vllm.server.process.terminate) == 0
 
 
 def _fails(vllm: Observed) -> None:
@@ -57,6 +57,6 @@ def _fails(vllm: Observed) -> None:
     said = [line for line in vllm.server.log.splitlines() if "InjectedError" in line]
     assert len([line for line in said if "kvscope: off" in line]) == 1, said
     wait_for(lambda: vllm.value("kvscope_kv_blocks", state="active") is None, "nothing is claimed")
-    time.sleep(0.5)
+    assert vllm.value("kvscope_observer_stopped") == 1
     assert vllm.server.alive()
     wait_for(lambda: "no longer observed" in vllm.server.log, "`kvscope run` says so as well")

@@ -1,6 +1,5 @@
 """A real vLLM under load, observed through `kvscope run`: every block, every counter."""
 
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +12,7 @@ import pytest
 from tests.support.waiting import wait_for
 from tests.vllm.conftest import Unobserved
 from tests.vllm.counters import disagreements, total
-from tests.vllm.observed import PROMPTS, SMALL, Observed, interrupted, load, observed
+from tests.vllm.observed import PROMPTS, SMALL, Observed, ended, load, observed
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -91,8 +90,8 @@ def test_clients_that_go_away(vllm: Observed) -> None:
         assert total(ours, name) == total(theirs, name)
 
 
-def test_it_ends_as_vllm_does(vllm: Observed) -> None:
-    assert interrupted(vllm.server, signal.SIGINT) == 0
+def test_ctrl_c_ends_it_as_it_ends_vllm(vllm: Observed) -> None:
+    assert ended(vllm.server, vllm.server.press_ctrl_c) == 0
 
 
 def _leave(vllm: Observed, number: int) -> None:
