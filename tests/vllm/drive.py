@@ -1,21 +1,25 @@
 """Drives a vLLM's real scheduler, manager and pool without a model, and prints what was observed.
 
-    python -m tests.vllm.drive MODE MODEL [--steps N] [--seed S] [--blocks B]
+    python -m tests.vllm.drive MODE[,MODE...] MODEL [--steps N] [--seed S] [--blocks B]
 
-in the Python of a vLLM, with this checkout on PYTHONPATH and KVSCOPE_OBSERVER_DIR set. MODE joins
-words by a dash: async, hybrid (full attention and two sliding windows), swa, partial (a Mamba
-group, whose hits end inside blocks), prio, nocache, force (resets that preempt), deferred (frees
-wait for steps in flight), spec (drafts that are partly rejected).
+in the Python of a vLLM, with this checkout on PYTHONPATH and KVSCOPE_OBSERVER_DIR set. Each mode
+runs in a child of its own and prints one line. A mode joins words by a dash: async, hybrid (full
+attention and two sliding windows), swa, partial (a Mamba group, whose hits end inside blocks), prio,
+nocache, force (resets that preempt), deferred (frees wait for steps in flight), spec (drafts that
+are partly rejected).
 """
 
 import argparse
+import hashlib
 import inspect
 import json
 import os
 import random
 import sys
 import time
+import traceback
 from collections import deque
+from functools import partial
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -34,6 +38,12 @@ MAX_MODEL_LEN = 512
 MAX_LIVE = 14
 VOCABULARY = 200
 NUM_DRAFTS = 2
+DRAFTS = {
+    "method": "ngram",
+    "num_speculative_tokens": NUM_DRAFTS,
+    "prompt_lookup_max": 2,
+    "prompt_lookup_min": 1,
+}
 
 
 def build(cls: Any, **wanted: Any) -> Any:
@@ -73,6 +83,7 @@ class Driver:
             "enable_prefix_caching": "nocache" not in words,
             "enable_chunked_prefill": True,
             "scheduling_policy": "priority" if "prio" in words else "fcfs",
+            "speculative_config": DRAFTS if "spec" in words else None,
         }
         config = build(EngineArgs, **arguments | further).create_engine_config()
         config.cache_config.num_gpu_blocks = blocks
@@ -132,6 +143,8 @@ class Driver:
         self.requests = self.aborts = self.resets = self.forced = 0
         self.served = {"queries": 0, "hits": 0}
         """What vLLM itself counts."""
+        self.decisions = hashlib.sha256()
+        """Of all that was scheduled: equal for two runs that decided the same."""
 
     def tokens(self, count: int) -> list[int]:
         return [self.random.randrange(VOCABULARY) for _ in range(count)]
@@ -165,14 +178,23 @@ class Driver:
         self.requests += 1
         self.scheduler.add_request(request)
 
+    def load(self) -> None:
+        """Clients come at random."""
+        while len(self.scheduler.requests) < MAX_LIVE and self.random.random() < 0.5:
+            self.add()
+        if not self.scheduler.has_requests():
+            self.add()
+
     def step(self) -> None:
         """Schedule one batch; when enough are in flight, give the oldest its output."""
         scheduler = self.scheduler
-        if self.spec:
+        if self.spec and not self.is_async:  # an async scheduler has its own place-holders
             for request in scheduler.running:
                 if request.num_computed_tokens >= request.num_prompt_tokens:
                     request.spec_token_ids = self.tokens(NUM_DRAFTS)
         output = scheduler.schedule()
+        free = scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
+        self.decisions.update(f"{output.num_scheduled_tokens} {free};".encode())
         self.queue.append((output, self.samples(output)))
         if len(self.queue) >= self.depth or not scheduler.running:
             if self.random.random() < 0.04:
@@ -259,7 +281,6 @@ def run(mode: str, model: str, steps: int, seed: int, blocks: int) -> dict[str, 
     from kvscope_events.observers.vllm.plugin import install, site
     from tests.vllm.replay import Replay
 
-    _stand_ins()
     install()
     driver = Driver(mode, model, blocks, seed)
     observer = site.observer
@@ -268,10 +289,7 @@ def run(mode: str, model: str, steps: int, seed: int, blocks: int) -> dict[str, 
     replay = Replay(observer.outlet.bus, observer.names)
     observer.flush()
     for _ in range(steps):
-        while len(driver.scheduler.requests) < MAX_LIVE and driver.random.random() < 0.5:
-            driver.add()
-        if not driver.scheduler.has_requests():
-            driver.add()
+        driver.load()
         driver.step()
         if site.observer is None:
             break
@@ -312,6 +330,32 @@ def run(mode: str, model: str, steps: int, seed: int, blocks: int) -> dict[str, 
         "causes": dict(replay.causes),
         "examples": replay.examples,
     }
+
+
+def in_child(work: Any) -> Any:
+    """What `work()` returns, in a forked child: vLLM is imported once for all of them."""
+    _stand_ins()
+    import vllm.v1.core.sched.async_scheduler  # noqa: F401
+
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.close(reader)
+            with os.fdopen(writer, "w") as file:
+                json.dump(work(), file)
+            sys.stderr.flush()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    os.close(writer)
+    with os.fdopen(reader) as file:
+        text = file.read()
+    _, status = os.waitpid(child, 0)
+    if status:
+        raise SystemExit("a child failed")
+    return json.loads(text)
 
 
 def _count(values: Any) -> dict[str, int]:
@@ -367,8 +411,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--blocks", type=int, default=60)
     given = parser.parse_args()
-    found = run(given.mode, given.model, given.steps, given.seed, given.blocks)
-    print(json.dumps(found))
+    for mode in given.mode.split(","):
+        found = in_child(partial(run, mode, given.model, given.steps, given.seed, given.blocks))
+        print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":

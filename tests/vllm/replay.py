@@ -105,7 +105,9 @@ class Replay:
             ("lru", state.lru, lru),
         ):
             if ours != theirs:
-                where = [i for i, (a, b) in enumerate(zip(ours, theirs)) if a != b][:5]
+                where = [i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b][
+                    :5
+                ]
                 self._differs(part, where)
 
     def left_over(self) -> dict[int, dict[int, int]]:

@@ -8,16 +8,19 @@ _logger = logging.getLogger("vllm.kvscope")  # vLLM gives handlers to its own lo
 
 def say(text: str) -> None:
     """Tell something that is as it should be."""
-    _write(logging.INFO, text)
+    if _logger.hasHandlers():
+        _logger.info("kvscope: %s", text)
+    else:
+        _print(text)
 
 
 def warn(text: str) -> None:
     """Tell something that the operator may want to change."""
-    _write(logging.WARNING, text)
-
-
-def _write(level: int, text: str) -> None:
-    if _logger.hasHandlers():
-        _logger.log(level, "kvscope: %s", text)
+    if _logger.hasHandlers() and _logger.isEnabledFor(logging.WARNING):
+        _logger.warning("kvscope: %s", text)
     else:
-        print(f"kvscope: {text}", file=sys.stderr, flush=True)
+        _print(text)
+
+
+def _print(text: str) -> None:
+    print(f"kvscope: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,128 @@
+"""The observer on a real scheduler of vLLM, without a model: exact at every step, harmless always.
+
+Requests are random, and so are aborts, preemptions, and resets. The driver compares the replayed
+ledger with the pool: references, names and order of eviction of every block.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvscope_events.observers.vllm.hooks import HOOKS
+from tests.vllm.driven import run_in_vllm, tiny_model
+
+pytestmark = pytest.mark.slow
+
+STEPS = 200
+MODES = (
+    "sync",
+    "async-force",
+    "hybrid",
+    "hybrid-async-force",
+    "swa-async",
+    "prio",
+    "nocache",
+    "deferred-async-force",
+    "partial",
+    "partial-async-force",
+    "spec",
+    "spec-async",
+)
+
+
+@pytest.fixture(scope="module")
+def driven(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What each mode found; all in one process, since vLLM takes ten seconds to import."""
+    folder = _short_folder(tmp_path_factory)
+    lines, _ = run_in_vllm(
+        folder, "tests.vllm.drive", ",".join(MODES), str(tiny_model()), "--steps", str(STEPS)
+    )
+    return {found["mode"]: found for found in lines}
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Any], str]:
+    return run_in_vllm(_short_folder(tmp_path_factory), "tests.vllm.broken", str(tiny_model()))
+
+
+def _short_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("v")
+    folder.chmod(0o700)  # a socket's directory is ours alone
+    return folder
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_replayed_ledger_is_the_pool_at_every_step(driven: dict[str, Any], mode: str) -> None:
+    found = driven[mode]
+    assert found["live"]
+    assert found["compared"] >= STEPS
+    problems = {"differing": found["differing"], "examples": found["examples"]}
+    assert problems == {"differing": {}, "examples": []}
+    assert found["violations"] == found["self_check_differences"] == 0
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_lookups_and_tokens_are_those_that_vllm_counts(driven: dict[str, Any], mode: str) -> None:
+    found = driven[mode]
+    assert found["queried"][0] == found["queried"][1]
+    assert found["hit"][0] == found["hit"][1]
+    assert found["tokens"]["output"] == found["tokens"]["finished"] > 0
+    assert (found["queried"][0] > 0) == ("nocache" not in mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_every_request_ends_once_and_nothing_is_kept(driven: dict[str, Any], mode: str) -> None:
+    found = driven[mode]
+    events = found["events"]
+    assert events["RequestArrived"] == events["SequenceAdded"] == found["requests"]
+    assert events["SequenceFinished"] == events["RequestFinished"] == found["requests"]
+    assert found["tracked"] == 0
+    if "partial" not in mode:  # copies are held for several requests at once
+        assert found["left_over"] == 0
+
+
+def test_the_modes_reach_what_they_are_for(driven: dict[str, Any]) -> None:
+    assert driven["sync"]["events"]["RequestPreempted"] > 0
+    assert driven["sync"]["events"]["RequestResumed"] > 0
+    assert driven["async-force"]["forced"] > 0
+    assert driven["hybrid"]["causes"]["BlocksReleased out_of_window"] > 0
+    assert driven["partial"]["causes"]["BlocksShared cow"] > 0
+    assert driven["partial"]["events"]["ContentDropped"] > 0
+    spec = driven["spec"]["tokens"]
+    assert spec["decode"] > spec["output"]  # drafts that were rejected
+
+
+def test_each_function_of_ours_was_broken_in_turn(broken: tuple[list[Any], str]) -> None:
+    _, *lines = broken[0]
+    parts = [(f"{h.owner}.{h.method}", p) for h in HOOKS for p in ("before", "after")]
+    wanted = [part for part, h in zip(parts, _twice(HOOKS), strict=True) if getattr(h, part[1])]
+    assert [(line["method"], line["part"]) for line in lines if "method" in line] == wanted
+
+
+def test_a_broken_observer_goes_off_and_the_scheduler_goes_on(
+    broken: tuple[list[Any], str],
+) -> None:
+    bare, *lines = broken[0]
+    for line in lines:
+        if "method" not in line:
+            continue
+        assert line["decisions"] == bare["decisions"], line
+        assert line["off"], line
+        assert line["restored"], line
+        assert [line["method"] in reason for reason in line["reasons"]] == [True], line
+        said = f"kvscope: off: LookupError in {line['method']}: broken on purpose."
+        assert said in broken[1]
+
+
+def test_a_vllm_that_differs_is_left_alone(broken: tuple[list[Any], str]) -> None:
+    renamed, missing = broken[0][-2:]
+    assert renamed == missing == {"off": True, "untouched": True}
+    said = [line for line in broken[1].splitlines() if "kvscope: off: looked for" in line]
+    assert len(said) == 2
+    assert "BlockPool.touch(self, blocks), found (self, things)" in said[0]
+    assert "Scheduler._free_request(self, request), found no such method" in said[1]
+
+
+def _twice(hooks: tuple[Any, ...]) -> list[Any]:
+    return [hook for hook in hooks for _ in range(2)]
