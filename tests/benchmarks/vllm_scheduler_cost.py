@@ -26,7 +26,7 @@ import zmq
 from kvscope_events.wire.subscriber import WireSubscriber
 from tests.benchmarks.report import environment
 from tests.benchmarks.vllm_peer_scheduler import VARIANTS
-from tests.support.checkpoints import make_checkpoint
+from tests.vllm.model import tiny_model
 
 ROUNDS = 21
 SEQUENCES = (32, 64, 128, 256)
@@ -172,7 +172,7 @@ def main() -> None:
     argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0]).parse_args()
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
-        model = make_checkpoint(folder / "model", "llama", max_position_embeddings=16384)
+        model = tiny_model(folder / "model", "llama")
         (folder / "memory").mkdir()
         held = memory(model, folder / "memory")
         peers = {variant: Peer(variant, model, BLOCKS, folder) for variant in VARIANTS}

@@ -22,9 +22,8 @@ from random import Random
 from statistics import median
 
 from tests.benchmarks.report import environment
-from tests.support.checkpoints import make_checkpoint
 from tests.support.process import ROOT
-from tests.vllm.conftest import SHAPE
+from tests.vllm.model import tiny_model
 from tests.vllm.server import (
     VllmServer,
     free_port,
@@ -129,7 +128,7 @@ def main() -> None:
     arguments = parser.parse_args()
     found: dict[str, dict[int, dict[str, float]]] = {}
     with tempfile.TemporaryDirectory() as name:
-        model = make_checkpoint(Path(name) / "model", "llama", **SHAPE)
+        model = tiny_model(Path(name) / "model", "llama")
         for rival in arguments.rivals:
             folder = Path(name) / str(len(found))
             folder.mkdir(mode=0o700)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from exporter.plugin_folder import write_plugin_folder
-from tests.support.checkpoints import make_checkpoint
 from tests.support.process import ROOT
+from tests.vllm.model import tiny_model
 from tests.vllm.observed import PROMPTS, SMALL, WITNESS
 from tests.vllm.server import (
     free_port,
@@ -21,15 +21,8 @@ from tests.vllm.server import (
     started,
 )
 
-ENVIRONMENT = Path(os.environ.get("VLLM_ENV") or ROOT / ".venv" / "vllm")
+ENVIRONMENT = Path(os.environ.get("KVSCOPE_VLLM_ENV") or ROOT / ".venv" / "vllm")
 """Made by scripts/vllm-env, perhaps at this moment: `make test` starts it in the background."""
-SHAPE: dict[str, object] = {
-    "head_dim": 32,  # vLLM's smallest on a CPU
-    "hidden_size": 128,
-    "intermediate_size": 256,
-    "max_position_embeddings": 4096,
-}
-WINDOW = 128
 
 
 @pytest.fixture(scope="session")
@@ -58,7 +51,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     def model(architecture: str) -> Path:
         made = folder / architecture
         if not made.exists():
-            make_checkpoint(made, architecture, **SHAPE | {"sliding_window": WINDOW})
+            tiny_model(made, architecture)
         return made
 
     return model

@@ -2,9 +2,12 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
-CLOCK_SECONDS = 0.002
-"""What two clocks in one process may read apart at one moment: ours is read after vLLM's or before
-it. Latencies that the front end measures are longer by its queues and its work."""
+ROUNDING_SECONDS = 1e-6
+"""Of one observation: sums of seconds are made of nanoseconds here, of floats in vLLM."""
+STEP_END_SECONDS = 0.005
+"""Of one sequence: the time between two tokens is that between the ends of two steps here, and in
+vLLM that between its outputs, which are a little earlier. Over a sequence these differences cancel,
+but for the first token's and the last one's."""
 _Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
@@ -12,7 +15,8 @@ def disagreements(ours: str, theirs: str, *, without: frozenset[str] = frozenset
     """Families of vLLM's names whose values on the two pages differ more than they may.
 
     Counters and all of token histograms are the same number. Histograms of seconds have the same
-    count, and a sum of at most vLLM's. Gauges are left out: they are of two moments.
+    count, and a sum of at most vLLM's: its front end measures from before the engine has a request
+    until after it has the token. Gauges are left out: they are of two moments.
     """
     own, other = _values(ours, without), _values(theirs, without)
     assert len(own) > 100, "no page of an observed vLLM"
@@ -22,12 +26,19 @@ def disagreements(ours: str, theirs: str, *, without: frozenset[str] = frozenset
         if key not in other:
             found.append(f"{name}{dict(labels)} is not on vLLM's page")
         elif name.endswith("_seconds_sum"):
-            count = own[name.removesuffix("_sum") + "_count", labels]
-            if value > other[key] + count * CLOCK_SECONDS:
+            if value > other[key] + _allowed(own, name, labels):
                 found.append(f"{name}{dict(labels)} is {value}, in vLLM {other[key]}")
         elif not name.endswith("_seconds_bucket") and value != other[key]:
             found.append(f"{name}{dict(labels)} is {value}, in vLLM {other[key]}")
     return found
+
+
+def _allowed(own: _Values, name: str, labels: tuple[tuple[str, str], ...]) -> float:
+    """Seconds by which a sum may exceed vLLM's."""
+    allowed = own[name.removesuffix("_sum") + "_count", labels] * ROUNDING_SECONDS
+    if name == "vllm:inter_token_latency_seconds_sum":
+        allowed += own["vllm:e2e_request_latency_seconds_count", labels] * STEP_END_SECONDS
+    return allowed
 
 
 def total(page: str, name: str) -> float:

@@ -4,7 +4,7 @@
 
 in the Python of a vLLM, with this checkout on PYTHONPATH and KVSCOPE_OBSERVER_DIR set. Each mode
 runs in a child of its own and prints one line. A mode joins words by a dash: async, hybrid (full
-attention and two sliding windows), swa, partial (a Mamba group, whose hits end inside blocks), prio,
+attention and two sliding windows), swa, partial (a Mamba group: hits end inside blocks), prio,
 nocache, force (resets that preempt), deferred (frees wait for steps in flight), spec (drafts that
 are partly rejected).
 """

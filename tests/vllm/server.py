@@ -106,7 +106,9 @@ class VllmServer:
         )
         return answer.json() if answer.content else None
 
-    def complete(self, prompt: str | list[str], max_tokens: int = 16, **body: Any) -> list[list[int]]:
+    def complete(
+        self, prompt: str | list[str], max_tokens: int = 16, **body: Any
+    ) -> list[list[int]]:
         """Greedy token ids of each choice of a completion that does not end early."""
         answer = self.post(
             "/v1/completions",

@@ -7,9 +7,10 @@ import pytest
 
 from tests.support.waiting import wait_for
 from tests.vllm.counters import disagreements, total
+from tests.vllm.model import HYBRID
 from tests.vllm.observed import PROMPTS, SMALL, Observed, ended, load, observed
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(900)]
 
 FAULT = "kvscope_events.observers.vllm.names:Names.of_blocks"
 """What the observer calls for every block that becomes full."""
@@ -19,7 +20,7 @@ def test_a_hybrid_and_an_observer_that_fails(
     vllm_python: Path, models: Callable[[str], Path], tmp_path: Path
 ) -> None:
     """Layers of two kinds: blocks are given back in mid-request, and one hash names two of them."""
-    with observed(vllm_python, models("gemma3"), tmp_path, *SMALL) as vllm:
+    with observed(vllm_python, models(HYBRID), tmp_path, *SMALL) as vllm:
         load(vllm.server)
         assert vllm.assert_equal() > 300
         groups = vllm.replay.ledger.groups

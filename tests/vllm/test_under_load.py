@@ -14,7 +14,7 @@ from tests.vllm.conftest import Unobserved
 from tests.vllm.counters import disagreements, total
 from tests.vllm.observed import PROMPTS, SMALL, Observed, ended, load, observed
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,8 @@ def test_every_step_and_every_counter_under_load(vllm: Observed) -> None:
     load(vllm.server)
     assert vllm.assert_equal() > 300
     ours, theirs = vllm.page(), vllm.server.page()
-    assert total(theirs, "vllm:num_preemptions_total") > 0, "the pool was large enough"
+    preempted = total(theirs, "vllm:num_preemptions_total")
+    assert preempted > 0, f"the pool was large enough: {vllm.replay.kinds}"
     assert vllm.replay.kinds["BlocksEvicted"] > 0
     assert total(theirs, "vllm:prefix_cache_hits_total") > 0
     assert disagreements(ours, theirs) == []

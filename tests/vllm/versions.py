@@ -14,17 +14,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.checkpoints import make_checkpoint
 from tests.support.process import ROOT
 from tests.support.waiting import wait_for
-from tests.vllm.conftest import SHAPE, WINDOW
 from tests.vllm.counters import disagreements, total
 from tests.vllm.live_replay import differences
+from tests.vllm.model import HYBRID, tiny_model
 from tests.vllm.observed import PROMPTS, SMALL, Observed, load, observed
 
 SET_UPS = {
     "full attention": ("llama", ()),
-    "hybrid with sliding windows": ("gemma3", ()),
+    "hybrid with sliding windows": (HYBRID, ()),
     "no prefix caching": ("llama", ("--no-enable-prefix-caching",)),
 }
 ENVIRONMENT = {"VLLM_CPU_OMP_THREADS_BIND": "0"}
@@ -79,7 +78,7 @@ def install(version: str) -> Path:
 def check(version: str, set_up: str, python: Path, folder: Path) -> Result:
     """One server under load, with samples, resets and clients that go away."""
     architecture, options = SET_UPS[set_up]
-    model = make_checkpoint(folder / "model", architecture, **SHAPE | {"sliding_window": WINDOW})
+    model = tiny_model(folder / "model", architecture)
     with observed(python, model, folder, *SMALL, *options, **ENVIRONMENT) as vllm:
         load(vllm.server)
         vllm.server.complete(PROMPTS[1], 40, n=4, temperature=1.0, seed=7)
