@@ -1,7 +1,8 @@
 """One variant of `vllm_scheduler_cost`: a real scheduler without a model, in a process of its own.
 
-Arguments: the variant, a checkpoint, the number of blocks, a folder for sockets. Reads one measurement a line (JSON), answers with its figures. Time is that of the CPU, on the
-thread that schedules; what other threads of the process take is told beside it.
+Arguments: the variant, a checkpoint, the number of blocks, a folder for sockets. Reads one
+measurement a line (JSON), answers with its figures. Time is that of the CPU, on the thread that
+schedules; what other threads of the process take is told beside it.
 """
 
 import json

@@ -145,7 +145,7 @@ def main() -> None:
     print("|---" * (len(arguments.sequences) + 1) + "|")
     for rival, rows in found.items():
         cells = (
-            f"{row['ratio']:.3f} ({row['lower_quartile']:.2f}–{row['upper_quartile']:.2f})"
+            f"{row['ratio']:.3f} ({row['lower_quartile']:.2f} to {row['upper_quartile']:.2f})"
             for row in rows.values()
         )
         print(f"| {rival} | " + " | ".join(cells) + " |")

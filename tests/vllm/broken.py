@@ -15,8 +15,10 @@ from typing import Any
 from kvscope_events.bus import EventBus
 from kvscope_events.events import ObserverStopped
 from kvscope_events.observers.vllm import plugin
+from kvscope_events.observers.vllm.endpoints import scheduler_endpoint
 from kvscope_events.observers.vllm.hooks import HOOKS, Hook
 from kvscope_events.observers.vllm.patching import Found, find
+from kvscope_events.wire.socket_file import SocketFile
 from tests.vllm.drive import Driver, in_child
 
 MODE = "partial-deferred-force"
@@ -78,8 +80,13 @@ def other_vllm(change: Callable[[], None], model: str) -> dict[str, Any]:
     change()
     before = _attributes()
     plugin.install()
-    serve(model)
-    return {"off": plugin.site.observer is None, "untouched": _same(before)}
+    decisions = serve(model).decisions.hexdigest()
+    return {
+        "change": change.__name__,
+        "decisions": decisions,
+        "off": plugin.site.observer is None,
+        "untouched": _same(before),
+    }
 
 
 def renamed_parameter() -> None:
@@ -102,6 +109,11 @@ def missing_method() -> None:
     Scheduler.__getattr__ = lambda self, name: (
         original.__get__(self) if name == "_free_request" else _missing(name)
     )
+
+
+def taken_socket() -> None:
+    """Another live process publishes under this name."""
+    SocketFile(scheduler_endpoint(0).removeprefix("ipc://"))
 
 
 def _missing(name: str) -> Any:
@@ -138,7 +150,7 @@ def main() -> None:
             if getattr(hook, part) is not None:
                 found = in_child(partial(broken, hook, part, model))
                 print(json.dumps(found), flush=True)
-    for change in (renamed_parameter, missing_method):
+    for change in (renamed_parameter, missing_method, taken_socket):
         print(json.dumps(in_child(partial(other_vllm, change, model))), flush=True)
 
 

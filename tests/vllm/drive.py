@@ -4,9 +4,9 @@
 
 in the Python of a vLLM, with this checkout on PYTHONPATH and KVSCOPE_OBSERVER_DIR set. Each mode
 runs in a child of its own and prints one line. A mode joins words by a dash: async, hybrid (full
-attention and two sliding windows), swa, partial (a Mamba group: hits end inside blocks), prio,
-nocache, force (resets that preempt), deferred (frees wait for steps in flight), spec (drafts that
-are partly rejected).
+attention and two sliding windows), swa, partial (a Mamba group, whose hits end inside blocks),
+prio, nocache, force (resets that preempt), deferred (frees wait for steps in flight), spec (drafts
+that are partly rejected).
 """
 
 import argparse
@@ -301,6 +301,7 @@ def run(mode: str, model: str, steps: int, seed: int, blocks: int) -> dict[str, 
     if live:
         replay.compare(driver.scheduler.kv_cache_manager.block_pool)
         replay.ledger.check()
+    idle_snapshot = live and replay.snapshot_comes()
     replay.take()
     return {
         "version": sys.modules["vllm"].__version__,
@@ -314,6 +315,7 @@ def run(mode: str, model: str, steps: int, seed: int, blocks: int) -> dict[str, 
         "self_check_differences": observer.differences,
         "left_over": len(replay.left_over()),
         "tracked": len(observer.sequences) + len(observer.deferred) + len(observer.steps),
+        "idle_snapshot": idle_snapshot,
         "aborts": driver.aborts,
         "resets": driver.resets,
         "forced": driver.forced,

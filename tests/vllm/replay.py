@@ -3,6 +3,7 @@
 Runs in the Python of a vLLM: it needs msgspec, and of our modules those that need no more.
 """
 
+import time
 from collections import Counter
 from typing import Any
 
@@ -83,6 +84,17 @@ class Replay:
             self._owner(event)
             self._request(event)
 
+    def snapshot_comes(self) -> bool:
+        """Whether a reader that comes while the engine idles gets the state; it is compared."""
+        self.take()
+        before = self.events["PoolSnapshot"]
+        self._subscription.request_snapshot()
+        until = time.monotonic() + 5
+        while self.events["PoolSnapshot"] == before and time.monotonic() < until:
+            self._subscription.wait(0.1)
+            self.take()
+        return self.events["PoolSnapshot"] > before
+
     def compare(self, pool: Any) -> None:
         """The whole pool with the ledger."""
         self.take()
@@ -105,9 +117,8 @@ class Replay:
             ("lru", state.lru, lru),
         ):
             if ours != theirs:
-                where = [i for i, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b][
-                    :5
-                ]
+                pairs = enumerate(zip(ours, theirs, strict=False))
+                where = [index for index, (a, b) in pairs if a != b][:5]
                 self._differs(part, where)
 
     def left_over(self) -> dict[int, dict[int, int]]:

@@ -85,6 +85,7 @@ def test_every_request_ends_once_and_nothing_is_kept(driven: dict[str, Any], mod
     assert events["RequestArrived"] == events["SequenceAdded"] == found["requests"]
     assert events["SequenceFinished"] == events["RequestFinished"] == found["requests"]
     assert found["tracked"] == 0
+    assert found["idle_snapshot"]
     if "partial" not in mode:  # copies are held for several requests at once
         assert found["left_over"] == 0
 
@@ -123,11 +124,17 @@ def test_a_broken_observer_goes_off_and_the_scheduler_goes_on(
 
 
 def test_a_vllm_that_differs_is_left_alone(broken: tuple[list[Any], str]) -> None:
-    renamed, missing = broken[0][-2:]
-    assert renamed == missing == {"off": True, "untouched": True}
+    bare, *lines = broken[0]
+    found = {line["change"]: line for line in lines if "change" in line}
+    assert all(line["off"] for line in found.values())
+    assert all(line["decisions"] == bare["decisions"] for line in found.values())
+    assert found["renamed_parameter"]["untouched"]
+    assert found["missing_method"]["untouched"]
     said = [line for line in broken[1].splitlines() if "kvscope: off: looked for" in line]
     assert len(said) == 2
     assert "BlockPool.touch(self, blocks), found (self, things)" in said[0]
+    assert "taken_socket" in found
+    assert "KVSCOPE_OBSERVER_DIR names another directory" in broken[1]
     assert "Scheduler._free_request(self, request), found no such method" in said[1]
 
 

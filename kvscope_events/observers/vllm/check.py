@@ -17,10 +17,8 @@ PROBATION_NS = 60_000_000_000
 
 
 def check_counts(observer: Observer, active: int, now_ns: int) -> None:
-    """`active` is the pool's own count; O(1)."""
+    """Called with the pool's own count where it is another, or where a whole comparison failed."""
     counted = observer.counts.active
-    if counted == active and not observer.in_doubt:
-        return
     observer.in_doubt = False
     if counted != active:
         text = f"its calls add up to {counted} active blocks, the pool has {active}"

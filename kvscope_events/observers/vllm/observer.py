@@ -48,6 +48,7 @@ class Observer:
         self.hello = hello
         self.outlet = outlet
         self.block_size = created.block_size
+        self.usable_blocks = created.num_blocks - created.reserved
         self.names = Names(len(created.groups), lookup_group(created.groups, self.block_size))
         self.caching = bool(self.manager.enable_caching)
         self.foreign_blocks = hasattr(self.pool.null_block, "pool")

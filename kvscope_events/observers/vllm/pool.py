@@ -154,10 +154,12 @@ def freed(observer: Observer, blocks: list[Any], result: None, args: Call, kwarg
 def before_cached(
     observer: Observer, args: Call, kwargs: Named
 ) -> tuple[list[Any], list[bytes | None]]:
-    blocks = argument(args, kwargs, 1, "blocks")
-    begin = argument(args, kwargs, 2, "num_cached_blocks")
-    end = argument(args, kwargs, 3, "num_full_blocks")
-    new = blocks[begin:end]
+    if args:
+        blocks = argument(args, kwargs, 1, "blocks")
+        begin = argument(args, kwargs, 2, "num_cached_blocks")
+        new = blocks[begin : argument(args, kwargs, 3, "num_full_blocks")]
+    else:
+        new = kwargs["blocks"][kwargs["num_cached_blocks"] : kwargs["num_full_blocks"]]
     return new, [block.block_hash for block in new]
 
 
@@ -173,16 +175,21 @@ def cached(
     after = [block.block_hash for block in new]
     if before == after:
         return
-    _replaced(observer, new, before, after)
-    places = [
-        place
-        for place, (old, block_hash) in enumerate(zip(before, after, strict=True))
-        if block_hash is not None and block_hash != old and not new[place].is_null
-    ]
-    if not places:
-        return
+    skipped = 0
+    if None in after or before.count(None) < len(before):
+        _replaced(observer, new, before, after)
+        places = [
+            place
+            for place, (old, block_hash) in enumerate(zip(before, after, strict=True))
+            if block_hash is not None and block_hash != old and not new[place].is_null
+        ]
+        if not places:
+            return
+        skipped = places[0]
+        new = [new[place] for place in places]
+        after = [after[place] for place in places]
     request = argument(args, kwargs, 0, "request")
-    first = argument(args, kwargs, 2, "num_cached_blocks") + places[0]
+    first = argument(args, kwargs, 2, "num_cached_blocks") + skipped
     parent = None
     if first:
         # The neighbour may be null, so the parent comes from the request's own hashes.
@@ -190,9 +197,9 @@ def cached(
         digest = request.block_hashes[first * per_block - 1]
         group = argument(args, kwargs, 5, "kv_cache_group_id")
         parent = observer.names.of_content(digest, group)
-    check_hash(after[places[0]])
-    names = observer.names.of_blocks([after[place] for place in places])
-    blocks = [new[place].block_id for place in places]
+    check_hash(after[0])
+    names = observer.names.of_blocks(after)
+    blocks = [block.block_id for block in new]
     observer.buffered_names += len(names)
     observer.buffer.append(
         BlocksCached(observer.sequences.number_of(request), blocks, names, parent)

@@ -97,8 +97,8 @@ def updated(observer: Observer, note: None, result: Any, args: Call, kwargs: Nam
     observer.step_told_ns = now
     running, waiting = observer.scheduler.get_request_counts()
     free = observer.pool.get_num_free_blocks()
-    cached = observer.counts.cached
-    usable = observer.created.num_blocks - observer.created.reserved
+    active = observer.usable_blocks - free
+    counts = observer.counts
     buffer.append(
         StepCompleted(
             now - begun_ns,
@@ -107,10 +107,10 @@ def updated(observer: Observer, note: None, result: Any, args: Call, kwargs: Nam
             0,
             prefill,
             decode,
-            slots_filled(observer, now),
-            usable - free,
-            cached,
-            free - cached,
+            slots_filled(observer, now) if observer.slots_known else None,
+            active,
+            counts.cached,
+            free - counts.cached,
             emitted,
             first_tokens,
             running,
@@ -118,7 +118,8 @@ def updated(observer: Observer, note: None, result: Any, args: Call, kwargs: Nam
             None if output_tokens == len(emitted) else output_tokens,
         )
     )
-    check_counts(observer, usable - free, now)
+    if counts.active != active or observer.in_doubt:
+        check_counts(observer, active, now)
     if observer.live:
         observer.flush()
 

@@ -16,7 +16,7 @@ def slots_filled(observer: Observer, now_ns: int) -> int | None:
 
     References beyond the first are those of full blocks, whose slots count once.
     """
-    if not observer.slots_known or now_ns - observer.slots_told_ns < TELL_NS:
+    if now_ns - observer.slots_told_ns < TELL_NS:
         return None
     observer.slots_told_ns = now_ns
     if observer.deferred:  # blocks without a request
