@@ -5,6 +5,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -143,6 +144,15 @@ def outgrow(server: VllmServer, seed: int = 0) -> None:
     """Sequences that all fit while they are short, and do not any more when they are long."""
     prompts = [f"{seed} {number} {'more and more ' * 8}" for number in range(10)]
     assert [len(tokens) for tokens in server.complete(prompts, 500)] == [500] * len(prompts)
+
+
+def reset_while_it_runs(vllm: Observed) -> None:
+    """Have it preempt what runs, to forget all that it holds; what ran is served all the same."""
+    with ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(vllm.server.complete, list(PROMPTS[:4]), 700)
+        wait_for(lambda: vllm.replay.ledger.num_active > 8, "they run")
+        vllm.server.reset(running=True)
+        assert [len(tokens) for tokens in answer.result()] == [700] * 4
 
 
 def ended(server: VllmServer, end: Callable[[], None]) -> int:

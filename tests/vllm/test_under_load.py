@@ -3,16 +3,14 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
 import pytest
 
-from tests.support.waiting import wait_for
 from tests.vllm.conftest import Unobserved
 from tests.vllm.counters import disagreements, total
-from tests.vllm.observed import PROMPTS, SMALL, Observed, ended, load, observed
+from tests.vllm.observed import PROMPTS, SMALL, Observed, ended, load, observed, reset_while_it_runs
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -61,12 +59,7 @@ def test_resets_while_idle_and_while_it_runs(vllm: Observed) -> None:
     assert vllm.value("kvscope_kv_blocks", state="cached") == 0
     assert vllm.replay.kinds["PrefixCacheReset"] == resets + 1
     before = total(vllm.server.page(), "vllm:num_preemptions_total")
-    with ThreadPoolExecutor(4) as pool:
-        answers = [pool.submit(vllm.server.complete, prompt, 150) for prompt in PROMPTS[:4]]
-        wait_for(lambda: vllm.replay.ledger.num_active > 4, "they run")
-        vllm.server.reset(running=True)
-        for answer in answers:
-            assert len(answer.result()[0]) == 150
+    reset_while_it_runs(vllm)
     vllm.assert_equal()
     assert vllm.replay.kinds["PrefixCacheReset"] == resets + 2
     assert total(vllm.server.page(), "vllm:num_preemptions_total") > before

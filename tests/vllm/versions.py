@@ -10,16 +10,14 @@ import argparse
 import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.support.process import ROOT
-from tests.support.waiting import wait_for
 from tests.vllm.counters import disagreements, total
 from tests.vllm.live_replay import differences
 from tests.vllm.model import HYBRID, tiny_model
-from tests.vllm.observed import PROMPTS, SMALL, Observed, load, observed
+from tests.vllm.observed import PROMPTS, SMALL, load, observed, reset_while_it_runs
 
 SET_UPS = {
     "full attention": ("llama", ()),
@@ -90,21 +88,12 @@ def check(version: str, set_up: str, python: Path, folder: Path) -> Result:
         older = tuple(map(int, version.split(".")[:2])) < FIRST_TO_COUNT_ADMISSIONS
         without = OF_CALLS | (COUNTED_OTHERWISE if older else frozenset())
         wrong = disagreements(ours, theirs, without=without)
-        _reset_while_it_runs(vllm)
+        reset_while_it_runs(vllm)
         vllm.settle()
         replay, lines = vllm.replay, vllm.witnessed()[0]
         differ = differences(replay, lines) + replay.contradictions
         counters = {name: (total(ours, of), total(theirs, of)) for name, of in COUNTERS.items()}
         return Result(version, set_up, replay.steps, differ, counters, wrong)
-
-
-def _reset_while_it_runs(vllm: Observed) -> None:
-    with ThreadPoolExecutor(4) as pool:
-        answers = [pool.submit(vllm.server.complete, prompt, 100) for prompt in PROMPTS[:4]]
-        wait_for(lambda: vllm.replay.ledger.num_active > 4, "they run")
-        vllm.server.reset(running=True)
-        for answer in answers:
-            answer.result()
 
 
 def main() -> None:
