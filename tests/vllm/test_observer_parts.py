@@ -1,0 +1,214 @@
+"""Parts of the observer for vLLM that need no vLLM."""
+
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from kvscope_events.bus import EventBus
+from kvscope_events.observers.vllm import endpoints
+from kvscope_events.observers.vllm.check import PROBATION_NS, differ
+from kvscope_events.observers.vllm.hooks import HOOKS, Hook
+from kvscope_events.observers.vllm.names import Names, check_hash
+from kvscope_events.observers.vllm.patching import Patches, UnknownMethodError, find
+from kvscope_events.observers.vllm.requests import trace_of
+from kvscope_events.observers.vllm.sizing import bytes_per_block
+
+DIGEST = bytes(range(32))
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+def test_one_group_is_named_by_the_digest_alone() -> None:
+    names = Names(1)
+    assert names.of_block(DIGEST + bytes(4)) == DIGEST[:16]
+    assert names.of_lookup([DIGEST]) == [DIGEST[:16]]
+    assert names.of_content(DIGEST, 0) == DIGEST[:16]
+
+
+def test_groups_have_names_of_their_own() -> None:
+    names = Names(3, lookup_group=2)
+    found = [names.of_block(DIGEST + group.to_bytes(4, "big")) for group in range(3)]
+    assert len(set(found)) == 3
+    assert {len(name) for name in found} == {16}
+    assert found == [names.of_content(DIGEST, group) for group in range(3)]
+    assert names.of_lookup([DIGEST]) == [found[2]]
+
+
+@pytest.mark.parametrize("block_hash", [bytes(19), 7, "a" * 32, None])
+def test_a_hash_of_another_form_is_refused(block_hash: Any) -> None:
+    check_hash(bytes(20))
+    with pytest.raises(ValueError, match="unknown form"):
+        check_hash(block_hash)
+
+
+@pytest.fixture
+def pool() -> Iterator[type]:
+    """A class in a module that can be imported, as vLLM's are."""
+
+    class Pool:
+        def touch(self, blocks: list[int]) -> int:
+            return len(blocks)
+
+        def free(self, blocks: list[int], later: bool = False) -> None:
+            blocks.clear()
+
+    module = types.ModuleType("some_server")
+    module.Pool = Pool  # type: ignore[attr-defined]
+    sys.modules["some_server"] = module
+    yield Pool
+    del sys.modules["some_server"]
+
+
+def hook(method: str, *parameters: str, required: bool = True) -> Hook:
+    return Hook("some_server", "Pool", method, parameters, "1", required, lambda o, s: True, None)
+
+
+def double(hook: Hook, original: Any) -> Any:
+    return lambda self, *args, **kwargs: 2 * original(self, *args, **kwargs)
+
+
+def test_methods_are_replaced_and_put_back(pool: Any) -> None:
+    patches, original = Patches(), pool.touch
+    patches.apply(find([hook("touch", "blocks")]), double)
+    assert pool().touch([1, 2]) == 4
+    assert patches.methods == {("Pool", "touch")}
+    patches.restore()
+    assert pool.touch is original
+
+
+def test_what_somebody_else_replaced_since_stays(pool: Any) -> None:
+    patches = Patches()
+    patches.apply(find([hook("touch", "blocks")]), double)
+    ours = pool.touch
+    pool.touch = lambda self, blocks: 100 + ours(self, blocks)
+    patches.restore()
+    assert pool().touch([1]) == 102
+
+
+def test_nothing_is_replaced_before_all_is_found(pool: Any) -> None:
+    original = pool.touch
+    with pytest.raises(UnknownMethodError, match=r"looked for Pool\.gone\(self\), found no such"):
+        find([hook("touch", "blocks"), hook("gone")])
+    assert pool.touch is original
+    assert find([hook("gone", required=False)]) == []
+
+
+def test_a_failure_while_replacing_puts_all_back(pool: Any) -> None:
+    original, patches = pool.touch, Patches()
+
+    def fail_at_free(hook: Hook, method: Any) -> Any:
+        if hook.method == "free":
+            raise RuntimeError
+        return double(hook, method)
+
+    with pytest.raises(RuntimeError):
+        patches.apply(find([hook("touch", "blocks"), hook("free", "blocks")]), fail_at_free)
+    assert pool.touch is original
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_other_parameters_are_refused_even_of_what_may_be_missing(
+    pool: Any, required: bool
+) -> None:
+    with pytest.raises(UnknownMethodError, match=r"found \(self, blocks, later\)"):
+        find([hook("free", "blocks", "now", required=required)])
+
+
+def test_a_class_that_is_gone_is_named() -> None:
+    with pytest.raises(UnknownMethodError, match="no class"):
+        find([hook("touch", "blocks")])
+
+
+def test_every_hook_has_a_wrapper_and_a_place_in_the_table_once() -> None:
+    places = [(one.module, one.owner, one.method) for one in HOOKS]
+    assert len(set(places)) == len(places)
+    assert all(one.before or one.after for one in HOOKS)
+    assert all(one.required == (one.since == "0.11") for one in HOOKS)
+
+
+class Checked:
+    """What the check needs of an observer."""
+
+    def __init__(self) -> None:
+        self.difference_ns: int | None = None
+        self.differences = 0
+        self.snapshot_owed = False
+        self.reason = ""
+
+    def off(self, reason: str) -> None:
+        self.reason = reason
+
+
+def test_one_difference_costs_a_snapshot_and_two_within_a_minute_the_observer() -> None:
+    observer: Any = Checked()
+    differ(observer, "a", 0)
+    assert (observer.snapshot_owed, observer.reason) == (True, "")
+    differ(observer, "b", PROBATION_NS)
+    assert (observer.differences, observer.reason) == (2, "")
+    differ(observer, "c", 2 * PROBATION_NS - 1)
+    assert observer.reason == "this vLLM does not work as known: c, twice within a minute"
+
+
+@pytest.mark.parametrize(
+    ("headers", "trace"),
+    [
+        ({"traceparent": f"00-{TRACE}-00f067aa0ba902b7-01"}, TRACE),
+        ({"traceparent": "00-short-00f067aa0ba902b7-01"}, ""),
+        ({"traceparent": None}, ""),
+        ({}, ""),
+        (None, ""),
+    ],
+)
+def test_the_trace_is_that_of_the_caller(headers: Any, trace: str) -> None:
+    assert trace_of(headers) == trace
+
+
+def tensor(size: int, **more: Any) -> Any:
+    return types.SimpleNamespace(size=size, **more)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "expected"),
+    [
+        ([], 0),
+        ([tensor(100), tensor(100)], 20),  # up to 0.23
+        ([tensor(100, block_stride=8), tensor(100, block_stride=8), tensor(50)], 15),  # 0.24
+        ([tensor(100, layers=["a"]), tensor(100, layers=["b"])], 10),  # since 0.29
+        ([tensor(100, layers=["a"]), tensor(900, layers=["b"], host_resident=True)], 10),
+    ],
+)
+def test_bytes_of_a_block_by_the_rules_of_each_version(tensors: Any, expected: int) -> None:
+    assert bytes_per_block(types.SimpleNamespace(kv_cache_tensors=tensors), 10) == expected
+
+
+def test_the_environment_names_the_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KVSCOPE_OBSERVER_DIR", "/run/x")
+    assert endpoints.scheduler_endpoint(1) == "ipc:///run/x/engine-1.sock"
+    assert endpoints.worker_endpoint(1, 3) == "ipc:///run/x/engine-1-worker-3.sock"
+    monkeypatch.setenv("KVSCOPE_OBSERVER", "OFF")
+    assert endpoints.switched_off()
+
+
+def test_the_outlet_leaves_batches_for_later_and_keeps_their_order(tmp_path: Any) -> None:
+    from kvscope_events.events import ObserverStopped, PrefixCacheReset
+    from kvscope_events.observers.vllm.outlet import Outlet
+
+    outlet = Outlet(f"ipc://{tmp_path}/o.sock")
+    assert isinstance(outlet.bus, EventBus)
+    subscription = outlet.bus.subscribe()
+    outlet.start(lambda: [ObserverStopped("state")])
+    try:
+        assert outlet._busy.acquire(blocking=False)  # the idle thread is at it
+        outlet.send([PrefixCacheReset(1)])
+        assert subscription.take() is None
+        outlet._busy.release()
+        subscription.request_snapshot()
+        outlet.send([PrefixCacheReset(2)])
+        taken = subscription.take()
+        assert taken is not None
+        wanted = [PrefixCacheReset(1), PrefixCacheReset(2), ObserverStopped("state")]
+        assert taken[0].events == wanted
+    finally:
+        outlet.stop()
