@@ -34,8 +34,11 @@ COUNTERS = {
     "generated": "vllm:generation_tokens_total",
 }
 FIRST_TO_COUNT_ADMISSIONS = (0, 27)
-"""Older ones count a look-up at each attempt to schedule a request."""
-COUNTED_OTHERWISE = frozenset({"vllm:prefix_cache_queries", "vllm:prefix_cache_hits"})
+COUNTED_OTHERWISE = frozenset(
+    {"vllm:prefix_cache_queries", "vllm:prefix_cache_hits", "vllm:iteration_tokens_total"}
+)
+"""By older ones: a look-up at each attempt to schedule a request, and among an iteration's tokens
+those that were found in the cache as well."""
 OF_CALLS = frozenset({"vllm:request_max_num_generation_tokens"})
 """The front end knows which sequences are one call; the scheduler does not."""
 
