@@ -58,6 +58,6 @@ def _fails(vllm: Observed) -> None:
     said = [line for line in vllm.server.log.splitlines() if "InjectedError" in line]
     assert len([line for line in said if "kvscope: off" in line]) == 1, said
     wait_for(lambda: vllm.value("kvscope_kv_blocks", state="active") is None, "nothing is claimed")
-    assert vllm.value("kvscope_observer_stopped") == 1
+    assert vllm.value("kvscope_observer_stopped", endpoint=vllm.replay.endpoint) == 1
     assert vllm.server.alive()
     wait_for(lambda: "no longer observed" in vllm.server.log, "`kvscope run` says so as well")
