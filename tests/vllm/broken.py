@@ -22,7 +22,7 @@ from kvscope_events.wire.socket_file import SocketFile
 from tests.vllm.drive import Driver, in_child
 
 MODE = "partial-deferred-force"
-STEPS = 80
+STEPS = 160
 BLOCKS = 60
 
 
