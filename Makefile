@@ -7,11 +7,14 @@ PORT ?= 8000
 DEMO_SECONDS ?=
 PYTEST_ARGS ?=
 VLLM_PYTHON ?=
+VLLM ?= 0.32.0
+VERSIONS ?= 0.20.2 0.28.0
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv tools demo test lint types bench docs dashboards alerts screenshots clean
+.PHONY: help venv tools vllm vllm-beside demo test test-vllm-versions lint types bench docs \
+  dashboards alerts screenshots clean
 
 PIP_INSTALL := $(VENV)/bin/pip install $(if $(CI),--quiet) -c $(VENV)/constraints.txt
 STAMP := $(VENV)/.installed
@@ -20,7 +23,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
 
 venv: $(STAMP) ## Make .venv with everything in it (TORCH=torch==X for another torch)
 
@@ -46,11 +49,21 @@ $(STAMP): pyproject.toml constraints.txt
 tools: | $(STAMP)
 	@scripts/debian-tools $(VENV)/debian
 
+vllm: ## Install a vLLM for the tests into .venv/vllm, 3.4 GB (VLLM=0.32.0; make test VLLM= has none)
+	@PYTHON=$(PYTHON) scripts/vllm-env $(VENV)/vllm $(VLLM)
+
+# In the background: the tests that need it wait for it, the others do not.
+vllm-beside: | $(STAMP)
+	@$(if $(VLLM),PYTHON=$(PYTHON) scripts/vllm-env $(VENV)/vllm $(VLLM) </dev/null >/dev/null 2>&1 &)
+
 demo: venv ## Run the engine under a live workload (PORT=8000, DEMO_SECONDS=60 to stop by itself)
 	@exec $(VENV)/bin/kvscope demo --port $(PORT) $(if $(DEMO_SECONDS),--duration $(DEMO_SECONDS))
 
-test: venv tools lint types ## Run everything that checks the project (PYTEST_ARGS="-k pool")
+test: venv $(if $(PYTEST_ARGS),,vllm-beside) tools lint types ## Run everything that checks the project (PYTEST_ARGS="-k pool")
 	$(if $(PYTEST_ARGS),$(VENV)/bin/pytest $(PYTEST_ARGS),scripts/run-tests $(VENV)/bin/pytest)
+
+test-vllm-versions: venv ## Run the observer's tests on older vLLMs (VERSIONS="0.20.2 0.28.0")
+	$(VENV)/bin/python -m tests.vllm.versions $(VERSIONS)
 
 lint: venv ## Run ruff, check formatting and lines per file
 	$(VENV)/bin/ruff check .
@@ -71,6 +84,7 @@ bench: venv ## Run the benchmarks (VLLM_PYTHON=... to compare with the vLLM of t
 	$(VENV)/bin/python -m tests.benchmarks.page_reading_cost
 	$(VENV)/bin/python -m tests.benchmarks.observer_cost
 	$(VENV)/bin/python -m tests.benchmarks.gpu_cost
+	$(if $(VLLM_PYTHON),$(VLLM_PYTHON) -m tests.benchmarks.vllm_scheduler_cost)
 	$(VENV)/bin/python -m tests.benchmarks.decode $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON))
 
 docs: venv ## Generate docs/metrics.md and docs/servers.md

@@ -55,7 +55,10 @@ def build(cls: Any, **wanted: Any) -> Any:
 class Driver:
     """A scheduler, and random requests for it."""
 
-    def __init__(self, mode: str, model: str, blocks: int, seed: int, max_seqs: int = 8) -> None:
+    def __init__(
+        self, mode: str, model: str, blocks: int, seed: int, max_seqs: int = 8, **further: Any
+    ) -> None:
+        """further: arguments of vLLM's engine, beside or instead of ours."""
         _stand_ins()
         import torch
         from vllm.engine.arg_utils import EngineArgs
@@ -69,20 +72,20 @@ class Driver:
         self.random = random.Random(seed)
         self.is_async = "async" in words
         self.depth = 2 if self.is_async else 1
-        config = build(
-            EngineArgs,
-            model=model,
-            max_model_len=MAX_MODEL_LEN,
-            block_size=BLOCK_SIZE,
-            max_num_seqs=max_seqs,
-            max_num_batched_tokens=128 if max_seqs == 8 else 4096,
-            enforce_eager=True,
-            num_gpu_blocks_override=blocks,
-            enable_prefix_caching="nocache" not in words,
-            enable_chunked_prefill=True,
-            scheduling_policy="priority" if "prio" in words else "fcfs",
-            speculative_config=DRAFTS if "spec" in words else None,
-        ).create_engine_config()
+        arguments: dict[str, Any] = {
+            "model": model,
+            "max_model_len": MAX_MODEL_LEN,
+            "block_size": BLOCK_SIZE,
+            "max_num_seqs": max_seqs,
+            "max_num_batched_tokens": 128 if max_seqs == 8 else 4096,
+            "enforce_eager": True,
+            "num_gpu_blocks_override": blocks,
+            "enable_prefix_caching": "nocache" not in words,
+            "enable_chunked_prefill": True,
+            "scheduling_policy": "priority" if "prio" in words else "fcfs",
+            "speculative_config": DRAFTS if "spec" in words else None,
+        }
+        config = build(EngineArgs, **arguments | further).create_engine_config()
         config.cache_config.num_gpu_blocks = blocks
         config.cache_config.block_size = BLOCK_SIZE
         config.scheduler_config.async_scheduling = self.is_async
@@ -192,41 +195,46 @@ class Driver:
         output = scheduler.schedule()
         free = scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
         self.decisions.update(f"{output.num_scheduled_tokens} {free};".encode())
-        sampled = set()
-        for request_id in output.num_scheduled_tokens:
-            request = scheduler.requests[request_id]
-            ahead = request.num_output_placeholders if self.is_async else 0
-            if request.num_computed_tokens >= request.num_tokens + max(0, ahead - 1):
-                sampled.add(request_id)
-        self.queue.append((output, sampled))
+        self.queue.append((output, self.samples(output)))
         if len(self.queue) >= self.depth or not scheduler.running:
             if self.random.random() < 0.04:
                 self.abort()
             self.finish_step()
 
-    def finish_step(self) -> None:
+    def samples(self, output: Any) -> set[str]:
+        """Requests that get a token from this batch; to be asked before the next one."""
+        sampled = set()
+        for request_id in output.num_scheduled_tokens:
+            request = self.scheduler.requests[request_id]
+            ahead = request.num_output_placeholders if self.is_async else 0
+            if request.num_computed_tokens >= request.num_tokens + max(0, ahead - 1):
+                sampled.add(request_id)
+        return sampled
+
+    def output_of(self, output: Any, sampled: set[str]) -> Any:
+        """What a model would answer to this batch."""
         from vllm.v1.outputs import ModelRunnerOutput
 
-        output, sampled = self.queue.popleft()
         ids = list(output.num_scheduled_tokens)
         tokens = [self._sampled(output, i) if i in sampled else [] for i in ids]
         if _version() < (0, 12):
             import numpy
 
             tokens = [numpy.array(one) for one in tokens]
-        result = self.scheduler.update_from_output(
-            output,
-            build(
-                ModelRunnerOutput,
-                req_ids=ids,
-                req_id_to_index={request_id: n for n, request_id in enumerate(ids)},
-                sampled_token_ids=tokens,
-                logprobs=None,
-                prompt_logprobs_dict={},
-                pooler_output=[],
-                num_nans_in_logits=None,
-            ),
+        return build(
+            ModelRunnerOutput,
+            req_ids=ids,
+            req_id_to_index={request_id: n for n, request_id in enumerate(ids)},
+            sampled_token_ids=tokens,
+            logprobs=None,
+            prompt_logprobs_dict={},
+            pooler_output=[],
+            num_nans_in_logits=None,
         )
+
+    def finish_step(self) -> None:
+        output, sampled = self.queue.popleft()
+        result = self.scheduler.update_from_output(output, self.output_of(output, sampled))
         for client in result.values():
             stats = getattr(client.scheduler_stats, "prefix_cache_stats", None)
             if stats is not None:

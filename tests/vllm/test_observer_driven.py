@@ -4,15 +4,16 @@ Requests are random, and so are aborts, preemptions, and resets. The driver comp
 ledger with the pool: references, names and order of eviction of every block.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kvscope_events.observers.vllm.hooks import HOOKS
-from tests.vllm.driven import run_in_vllm, tiny_model
+from tests.vllm.driven import run_in_vllm
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(900)]
 
 STEPS = 200
 MODES = (
@@ -32,18 +33,24 @@ MODES = (
 
 
 @pytest.fixture(scope="module")
-def driven(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def driven(
+    vllm_python: Path, models: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
     """What each mode found; all in one process, since vLLM takes ten seconds to import."""
-    folder = _short_folder(tmp_path_factory)
+    folder, model = _short_folder(tmp_path_factory), str(models("llama"))
+    modes = ",".join(MODES)
     lines, _ = run_in_vllm(
-        folder, "tests.vllm.drive", ",".join(MODES), str(tiny_model()), "--steps", str(STEPS)
+        vllm_python, folder, "tests.vllm.drive", modes, model, "--steps", str(STEPS)
     )
     return {found["mode"]: found for found in lines}
 
 
 @pytest.fixture(scope="module")
-def broken(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Any], str]:
-    return run_in_vllm(_short_folder(tmp_path_factory), "tests.vllm.broken", str(tiny_model()))
+def broken(
+    vllm_python: Path, models: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[list[Any], str]:
+    folder = _short_folder(tmp_path_factory)
+    return run_in_vllm(vllm_python, folder, "tests.vllm.broken", str(models("llama")))
 
 
 def _short_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -1,0 +1,91 @@
+"""The vLLM of these tests, tiny models for it, and what an unobserved one answers."""
+
+import fcntl
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from exporter.plugin_folder import write_plugin_folder
+from tests.support.process import ROOT
+from tests.vllm.model import tiny_model
+from tests.vllm.observed import PROMPTS, SMALL, WITNESS
+from tests.vllm.server import (
+    free_port,
+    plugin_folder,
+    server_command,
+    server_environment,
+    started,
+)
+
+ENVIRONMENT = Path(os.environ.get("KVSCOPE_VLLM_ENV") or ROOT / ".venv" / "vllm")
+"""Made by scripts/vllm-env, perhaps at this moment: `make test` starts it in the background."""
+
+
+@pytest.fixture(scope="session")
+def vllm_python() -> Path:
+    """vLLM's interpreter. Where there is none, all tests that need it are skipped; not in CI."""
+    # scripts/run-tests ends us so: then, too, no server may be left behind.
+    signal.signal(signal.SIGTERM, lambda *_: pytest.exit("terminated", 143))
+    lock = ENVIRONMENT / ".lock"
+    if lock.exists():
+        with lock.open() as held:
+            fcntl.flock(held, fcntl.LOCK_SH)  # until an installation under way has ended
+    if (ENVIRONMENT / ".installed").exists():
+        return ENVIRONMENT / "bin" / "python"
+    failed = ENVIRONMENT / ".failed"
+    reason = failed.read_text().strip() if failed.exists() else "not installed, see `make vllm`"
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"no vLLM under {ENVIRONMENT}: {reason}")
+    pytest.skip(f"NO VLLM, nothing was tested with one: {reason}")
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """A tiny random model by architecture, made at first use: bytes are its tokens."""
+    folder = tmp_path_factory.mktemp("models")
+
+    def model(architecture: str) -> Path:
+        made = folder / architecture
+        if not made.exists():
+            tiny_model(made, architecture)
+        return made
+
+    return model
+
+
+@dataclass(frozen=True)
+class Unobserved:
+    """A vLLM that the observer stayed out of: what it wrote, and what it answered."""
+
+    log: str
+    sockets: list[str]
+    answers: list[list[int]]
+
+
+@pytest.fixture(scope="session")
+def unobserved(
+    vllm_python: Path,
+    models: Callable[[str], Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Unobserved:
+    """It is another vLLM than any that we know: a parameter has another name, before we look."""
+    folder = tmp_path_factory.mktemp("other")
+    sockets = folder / "s"
+    sockets.mkdir(mode=0o700)
+    plugin = plugin_folder(folder / "witness", "kvscope_witness", WITNESS)
+    write_plugin_folder(folder / "observer")
+    environment = server_environment(
+        PYTHONPATH=f"{plugin}{os.pathsep}{folder / 'observer'}",  # loaded in this order
+        KVSCOPE_OBSERVER_DIR=str(sockets),
+        KVSCOPE_WITNESS_RENAMES="1",
+    )
+    port = free_port()
+    command = server_command(vllm_python, models("llama"), port, *SMALL)
+    with started(command, environment, port, folder, "vllm") as server:
+        answers = [answer for prompt in PROMPTS for answer in server.complete(prompt, 24)]
+        names = sorted(path.name for path in sockets.iterdir())
+        return Unobserved(server.log, names, answers)

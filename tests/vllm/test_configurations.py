@@ -1,0 +1,63 @@
+"""Other configurations under load: a sliding-window hybrid, two data-parallel ranks, no caching."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.waiting import wait_for
+from tests.vllm.counters import disagreements, total
+from tests.vllm.model import HYBRID
+from tests.vllm.observed import PROMPTS, SMALL, Observed, ended, load, observed
+
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(900)]
+
+FAULT = "kvscope_events.observers.vllm.names:Names.of_blocks"
+"""What the observer calls for every block that becomes full."""
+
+
+def test_a_hybrid_and_an_observer_that_fails(
+    vllm_python: Path, models: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Layers of two kinds: blocks are given back in mid-request, and one hash names two of them."""
+    with observed(vllm_python, models(HYBRID), tmp_path, *SMALL) as vllm:
+        load(vllm.server)
+        assert vllm.assert_equal() > 300
+        groups = vllm.replay.ledger.groups
+        assert sorted(group.kind for group in groups) == ["full_attention", "sliding_window"]
+        assert disagreements(vllm.page(), vllm.server.page()) == []
+        assert total(vllm.server.page(), "vllm:num_preemptions_total") > 0
+        out_of_window = vllm.value("kvscope_kv_block_releases_total", cause="out_of_window")
+        assert (out_of_window or 0) > 0
+        _fails(vllm)
+
+
+def test_two_data_parallel_ranks_without_prefix_caching(
+    vllm_python: Path, models: Callable[[str], Path], tmp_path: Path
+) -> None:
+    options = (*SMALL, "--data-parallel-size", "2", "--no-enable-prefix-caching")
+    with observed(vllm_python, models("llama"), tmp_path, *options, ranks=2) as vllm:
+        load(vllm.server, requests=40)
+        vllm.assert_equal()
+        for rank, replay in vllm.replays.items():
+            assert replay.steps > 50, f"rank {rank} had nothing to do"
+            assert replay.kinds["BlocksCached"] == replay.kinds["PrefixLookup"] == 0
+            assert vllm.value("kvscope_kv_blocks", state="active", engine=str(rank)) == 0
+        assert disagreements(vllm.page(), vllm.server.page()) == []
+        assert ended(vllm.server, vllm.server.process.terminate) == 0
+
+
+def _fails(vllm: Observed) -> None:
+    """An exception in the observer: every request is served, and it says that it is off."""
+    (vllm.folder / "witness" / "fault").write_text(FAULT)
+    for prompt in PROMPTS:
+        assert len(vllm.server.complete(f"afterwards {prompt}", 60)[0]) == 60
+    load(vllm.server, requests=20, seed=1)
+    wait_for(lambda: vllm.replay.stopped is not None, "it says that it has stopped")
+    assert "InjectedError" in str(vllm.replay.stopped)
+    said = [line for line in vllm.server.log.splitlines() if "InjectedError" in line]
+    assert len([line for line in said if "kvscope: off" in line]) == 1, said
+    wait_for(lambda: vllm.value("kvscope_kv_blocks", state="active") is None, "nothing is claimed")
+    assert vllm.value("kvscope_observer_stopped", endpoint=vllm.replay.endpoint) == 1
+    assert vllm.server.alive()
+    wait_for(lambda: "no longer observed" in vllm.server.log, "`kvscope run` says so as well")

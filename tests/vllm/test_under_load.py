@@ -1,0 +1,104 @@
+"""A real vLLM under load, observed through `kvscope run`: every block, every counter."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.vllm.conftest import Unobserved
+from tests.vllm.counters import disagreements, total
+from tests.vllm.observed import PROMPTS, SMALL, Observed, ended, load, observed, reset_while_it_runs
+
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def vllm(
+    vllm_python: Path, models: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Observed]:
+    """The tests below build on each other: one server, started once, ended by the last of them."""
+    folder = tmp_path_factory.mktemp("plain")
+    with observed(vllm_python, models("llama"), folder, *SMALL) as running:
+        yield running
+
+
+def test_it_returns_the_tokens_of_an_unobserved_one(vllm: Observed, unobserved: Unobserved) -> None:
+    answers = [answer for prompt in PROMPTS for answer in vllm.server.complete(prompt, 24)]
+    assert answers == unobserved.answers
+    vllm.assert_equal()
+
+
+def test_every_step_and_every_counter_under_load(vllm: Observed) -> None:
+    load(vllm.server)
+    assert vllm.assert_equal() > 300
+    ours, theirs = vllm.page(), vllm.server.page()
+    preempted = total(theirs, "vllm:num_preemptions_total")
+    assert preempted > 0, f"the pool was large enough: {vllm.replay.kinds}"
+    assert vllm.replay.kinds["BlocksEvicted"] > 0
+    assert total(theirs, "vllm:prefix_cache_hits_total") > 0
+    assert disagreements(ours, theirs) == []
+    assert vllm.value("kvscope_kv_ledger_imbalance_blocks") == 0
+
+
+def test_parallel_samples(vllm: Observed) -> None:
+    choices = vllm.server.complete(PROMPTS[1] * 2, 40, n=4, temperature=1.0, seed=7)
+    assert len({tuple(choice) for choice in choices}) == 4
+    vllm.assert_equal()
+    # Its front end knows that four sequences are one call; the scheduler, where we look, does not.
+    of_calls = frozenset({"vllm:request_max_num_generation_tokens"})
+    assert disagreements(vllm.page(), vllm.server.page(), without=of_calls) == []
+
+
+def test_resets_while_idle_and_while_it_runs(vllm: Observed) -> None:
+    resets = vllm.replay.kinds["PrefixCacheReset"]
+    vllm.server.reset()
+    vllm.assert_equal()
+    assert vllm.value("kvscope_kv_blocks", state="cached") == 0
+    assert vllm.replay.kinds["PrefixCacheReset"] == resets + 1
+    before = total(vllm.server.page(), "vllm:num_preemptions_total")
+    reset_while_it_runs(vllm)
+    vllm.assert_equal()
+    assert vllm.replay.kinds["PrefixCacheReset"] == resets + 2
+    assert total(vllm.server.page(), "vllm:num_preemptions_total") > before
+    of_calls = frozenset({"vllm:request_max_num_generation_tokens"})
+    assert disagreements(vllm.page(), vllm.server.page(), without=of_calls) == []
+
+
+def test_clients_that_go_away(vllm: Observed) -> None:
+    finished = vllm.replay.kinds["SequenceFinished"]
+    clients = [threading.Thread(target=_leave, args=(vllm, number)) for number in range(24)]
+    for client in clients:
+        client.start()
+        time.sleep(0.03)
+    for client in clients:
+        client.join()
+    vllm.assert_equal()
+    assert vllm.replay.kinds["SequenceFinished"] == finished + len(clients)
+    assert (vllm.value("kvscope_requests_finished_total", reason="abort") or 0) > 0
+    assert vllm.value("kvscope_kv_blocks", state="active") == 0
+    ours, theirs = vllm.page(), vllm.server.page()
+    for name in ("vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total"):
+        assert total(ours, name) == total(theirs, name)
+
+
+def test_ctrl_c_ends_it_as_it_ends_vllm(vllm: Observed) -> None:
+    assert ended(vllm.server, vllm.server.press_ctrl_c) == 0
+
+
+def _leave(vllm: Observed, number: int) -> None:
+    """Ask for more than it will wait for: some leave while they wait, some when served."""
+    body = {"model": "tiny", "prompt": f"{number} {PROMPTS[number % 8] * 2}", "max_tokens": 400}
+    with (
+        httpx.Client(timeout=60) as client,
+        client.stream(
+            "POST",
+            f"{vllm.server.url}/v1/completions",
+            json=body | {"stream": True, "ignore_eos": True, "temperature": 0},
+        ) as answer,
+    ):
+        for seen, _ in enumerate(answer.iter_lines()):
+            if seen >= number * 3:
+                return
