@@ -17,6 +17,7 @@ from kvscope_events.events import (
     RequestResumed,
     RequestScheduled,
 )
+from kvscope_events.observers.vllm.exact import compiled
 from kvscope_events.observers.vllm.observer import BUFFER_NAMES, now_ns
 from kvscope_events.observers.vllm.requests import release_cause
 from kvscope_events.observers.vllm.wrappers import Method, Site, argument
@@ -32,9 +33,47 @@ Entry = tuple[int, bool]
 Victim = tuple[int, int]
 """Length of the buffer when the call began, and tokens that a victim loses."""
 
+_RUNNING = """
+    observer = _site.observer
+    try:
+        runs = (
+            observer is not None
+            and self is observer.manager
+            and request.status is observer.running
+        )
+    except AttributeError:
+        runs = False
+    if not runs:
+        return _any(self, {named})
+    observer.request = request
+    try:
+        result = _original({arguments})
+    finally:
+        observer.request = None
+    if result is None:
+        _failed(observer, {named})
+    return result
+"""
+"""The wrapper of `allocate_slots` for a running request, which is nearly every call."""
+
 
 def allocating(site: Site, hook: Hook, original: Method) -> Method:
     """The wrapper of `allocate_slots`."""
+    name, after = f"{hook.owner}.{hook.method}", hook.after
+    of_any = _allocating_any(site, hook, original)
+
+    def failed(observer: Observer, **kwargs: Any) -> None:
+        if observer.live:
+            try:
+                after(observer, None, None, (), kwargs)  # type: ignore[misc]
+            except Exception as error:
+                observer.fail(error, name)
+
+    names = {"_site": site, "_any": of_any, "_original": original, "_failed": failed}
+    return compiled(original, _RUNNING, names) or of_any
+
+
+def _allocating_any(site: Site, hook: Hook, original: Method) -> Method:
     name, before, after = f"{hook.owner}.{hook.method}", hook.before, hook.after
 
     @functools.wraps(original)

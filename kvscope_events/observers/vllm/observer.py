@@ -51,6 +51,9 @@ class Observer:
         self.usable_blocks = created.num_blocks - created.reserved
         self.names = Names(len(created.groups), lookup_group(created.groups, self.block_size))
         self.caching = bool(self.manager.enable_caching)
+        coordinator = getattr(self.manager, "coordinator", None)
+        self.names_partial_blocks = bool(getattr(coordinator, "enable_partial_hash_hits", False))
+        """Whether a block may have a name before it is full, which its full name replaces."""
         self.foreign_blocks = hasattr(self.pool.null_block, "pool")
         """Whether blocks of other pools may come along, each with its pool."""
         self.running = running

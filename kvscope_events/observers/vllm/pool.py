@@ -31,33 +31,43 @@ Call = tuple[Any, ...]
 Named = dict[str, Any]
 Hashed = list[tuple[Any, bytes]]
 """Blocks, and the hash that each had before the call."""
+Evicted = tuple[list[int], list[bytes]]
+"""Numbers of blocks, and their hashes."""
+Caching = tuple[list[Any], "list[bytes | None] | None"]
+"""Blocks that may become findable, and their hashes before; None: they had none."""
 One = tuple[Any, Any]
 """A block, and the hash or None that it had before the call."""
 
 
-def before_new_blocks(observer: Observer, args: Call, kwargs: Named) -> Hashed | None:
+def before_new_blocks(observer: Observer, args: Call, kwargs: Named) -> Evicted | None:
     """The blocks at the head of the queue that will lose their content."""
     if not observer.counts.cached:
         return None
     block = observer.queue.fake_free_list_head
-    hashed = []
+    blocks, hashes = [], []
     for _ in range(argument(args, kwargs, 0, "num_blocks")):
         block = block.next_free_block
         if block is None:  # more than there are: the call will raise
             break
         block_hash = block.block_hash
         if block_hash is not None:
-            hashed.append((block, block_hash))
-    return hashed
+            blocks.append(block.block_id)
+            hashes.append(block_hash)
+    return blocks, hashes
 
 
 def new_blocks(
-    observer: Observer, hashed: Hashed | None, blocks: list[Any], args: Call, kwargs: Named
+    observer: Observer, evicted: Evicted | None, blocks: list[Any], args: Call, kwargs: Named
 ) -> None:
-    if hashed:
-        _lost(observer, hashed, "capacity", "invalid", was_free=True)
     if not blocks:
         return
+    if blocks[-1].block_hash is not None:
+        raise ValueError("a block was handed out with its content")
+    if evicted is not None and evicted[0]:
+        names = observer.names.of_blocks(evicted[1])
+        observer.buffered_names += len(names)
+        observer.counts.cached -= len(names)
+        observer.buffer.append(BlocksEvicted(evicted[0], names, "capacity"))
     request = observer.request
     number = None if request is None else observer.sequences.number_of(request)
     cause: AllocationCause = "prefill"
@@ -151,21 +161,21 @@ def freed(observer: Observer, blocks: list[Any], result: None, args: Call, kwarg
     observer.buffer.append(BlocksReleased(number, cached, free, shared, cause))
 
 
-def before_cached(
-    observer: Observer, args: Call, kwargs: Named
-) -> tuple[list[Any], list[bytes | None]]:
+def before_cached(observer: Observer, args: Call, kwargs: Named) -> Caching:
     if args:
         blocks = argument(args, kwargs, 1, "blocks")
         begin = argument(args, kwargs, 2, "num_cached_blocks")
         new = blocks[begin : argument(args, kwargs, 3, "num_full_blocks")]
     else:
         new = kwargs["blocks"][kwargs["num_cached_blocks"] : kwargs["num_full_blocks"]]
+    if not observer.names_partial_blocks:
+        return new, None
     return new, [block.block_hash for block in new]
 
 
 def cached(
     observer: Observer,
-    note: tuple[list[Any], list[bytes | None]],
+    note: Caching,
     result: None,
     args: Call,
     kwargs: Named,
@@ -173,10 +183,11 @@ def cached(
     """Null and masked blocks get no hash, and a partial block's hash may be replaced."""
     new, before = note
     after = [block.block_hash for block in new]
-    if before == after:
+    if not after or before == after:
         return
     skipped = 0
-    if None in after or before.count(None) < len(before):
+    if None in after or before is not None:
+        before = before or [None] * len(after)
         _replaced(observer, new, before, after)
         places = [
             place
