@@ -77,7 +77,9 @@ def test_the_file_is_read_again_on_sighup_and_one_with_an_error_changes_nothing(
         file.write_text(both + "listen: {port: 1}\n")
         reloaded(process, "reloaded " + str(file), 1)
         assert "1 added (blue), 0 rebuilt, 0 removed, 1 kept" in process.text
-        wait_for(lambda: "a change of `listen` takes effect at the next" in process.text, "listen")
+        wait_for(
+            lambda: "a change of `listen` takes effect after a restart" in process.text, "listen"
+        )
         producers["red"].step(2)
         wait_for(lambda: steps(url, "red") == 9, "red was never forgotten")
         wait_for(lambda: steps(url, "blue") == 0, "blue is read")
