@@ -30,6 +30,22 @@ page as well.
 """
 
 _OBSERVER = """
+## What was tested
+
+| server | what was tested |
+|---|---|
+| kvscope | the engine itself, on a CPU and on one H200 |
+| vLLM | 0.32 for CPU: observer, KV events, page; see [vllm.md](vllm.md#what-has-been-tested) |
+| SGLang | KV events and pages recorded from 0.5.17 and 0.5.23 on a CPU |
+| Ray Serve LLM | pages recorded from Ray 2.60 with two replicas of vLLM 0.32 |
+| Dynamo | KV events and pages recorded from 1.6.1, with its simulated engine only |
+| llama.cpp | pages recorded from a server on a CPU |
+| TGI | one published page of a real server, of unknown version |
+| TensorRT-LLM, LMCache | no page of a real server: names and meanings from their documentation |
+
+The recordings are not in the repository; tests use pages and messages written after them. Of these
+servers only kvscope's own engine has been watched on a GPU.
+
 ## Depth observer
 
 "exact": computed from every event, and equal to the engine's own figures; those of vLLM are the
