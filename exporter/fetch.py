@@ -96,7 +96,7 @@ class Fetcher:
     def fetch(self, timeout: float) -> Document:
         """Wait at most `timeout` seconds. Raises FetchError."""
         if self._former is not None and self._former.is_alive():
-            raise FetchError("timeout", "the attempt before has not ended")
+            raise FetchError("timeout", "the previous attempt has not ended")
         headers = {**self._headers, "Accept-Encoding": "gzip, identity"}
         attempt = _Attempt(
             self._client, self._url, headers, timeout, self._max_bytes, self._server_name
@@ -186,7 +186,7 @@ class _Attempt(threading.Thread):
             body += unpack(chunk, self._max_bytes + 1 - len(body))
             if len(body) > self._max_bytes:
                 size = self._max_bytes >> 20
-                raise FetchError("too_large", f"has more than {size} MiB: no page of metrics")
+                raise FetchError("too_large", f"is larger than {size} MiB: not a page of metrics")
             if time.monotonic() > self._deadline:
                 raise FetchError("timeout", "did not end in time")
         if not unpack.is_complete:
@@ -231,7 +231,7 @@ def _unpacker(encoding: str) -> _Plain | _Gzip:
         return _Plain()
     if encoding in ("gzip", "x-gzip"):
         return _Gzip()
-    raise FetchError("encoding", f"is encoded as {encoding[:40]!r}, which was not asked for")
+    raise FetchError("encoding", f"is encoded as {encoding[:40]!r}, which was not requested")
 
 
 def _error_of(error: Exception, answered: bool) -> FetchError:

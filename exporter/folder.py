@@ -129,7 +129,7 @@ class Folder:
         if not _answers(path):
             return
         if len(self._members) == MAX_TARGETS:
-            self._tell(f"it has more than {MAX_TARGETS} sockets: the others are left out")
+            self._tell(f"more than {MAX_TARGETS} sockets: the others are left out")
             return
         try:
             target = self._make(SCHEME + path)

@@ -11,8 +11,8 @@ CONTENT = (
         kind="counter",
         help="Referenced blocks that the prefix cache no longer finds, by cause: other content was "
         "written to the block (replaced), the content is now in another block (moved), or it could "
-        "not be loaded (invalid). Prefixes in use that have to be computed again for the next who "
-        "asks, except those that moved.",
+        "not be loaded (invalid). Unless it was moved, the next request that needs this content "
+        "computes it again.",
         unit="blocks",
         group="pool",
         labels={**ENGINE, "cause": get_args(ContentCause)},

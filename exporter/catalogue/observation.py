@@ -45,7 +45,8 @@ def _stream(
 SELF = (
     _stream(
         "source_up",
-        "Whether the exporter runs and receives messages from the engine, or can read the page.",
+        "Whether the exporter runs and receives messages from the engine; for a stream of KV "
+        "events whether it is connected, for a server's own page whether it could be read.",
     ),
     _stream(
         "source_state_known",
@@ -60,9 +61,9 @@ SELF = (
     ),
     _stream(
         "observer_stopped",
-        "Whether the observer in the server has switched itself off, and why is in the log of both "
-        "processes: the server goes on, and the families about it are absent until it is "
-        "restarted. Absent for an engine that observes itself.",
+        "Whether the observer in the server has switched itself off; both processes log the "
+        "reason. The server goes on, and the families about the engine are absent until it is "
+        "restarted. Absent for kvscope's own engine, which needs no observer.",
     ),
     _stream(
         "events_total",
@@ -94,9 +95,9 @@ SELF = (
     ),
     _stream(
         "page_errors_total",
-        "What kept a server's own page, or a part of it, from being read, by kind: none came, it "
-        "is of no server that is known (not_metrics, unknown_server), lines or series of it cannot "
-        "be used (malformed, contradictory), it has too many engines, or the exporter has a bug.",
+        "Failures to read a server's own page, or a part of it, by kind: the page could not be "
+        "fetched, is of no known server (not_metrics, unknown_server), has lines or series that "
+        "cannot be used (malformed, contradictory) or too many engines, or the exporter has a bug.",
         kind="counter",
         unit="errors",
         labels={"kind": PAGE_ERROR_KINDS},

@@ -1,4 +1,4 @@
-"""Page: what servers say on their own pages, beyond what can be folded from events as well.
+"""Page: what servers export on their own pages, beyond what can be folded from events as well.
 
 For servers without events, or with less than all of them: what they count of tokens, and of the
 places below the device's own pool where KV is kept.
@@ -31,7 +31,7 @@ PAGE = (
     Metric(
         name="kvscope_generated_tokens_total",
         kind="counter",
-        help="Tokens that requests were answered with, as the server counts them.",
+        help="Tokens generated for requests, as the server counts them.",
         unit="tokens",
         group="page",
         otel_name="kvscope.generated_tokens",
@@ -46,7 +46,7 @@ PAGE = (
         name="kvscope_kv_committed_tokens",
         kind="gauge",
         help="Tokens that the running requests hold once each has run to its limit, for a server "
-        "that tells no blocks.",
+        "that exports no blocks.",
         unit="tokens",
         group="page",
         otel_name="kvscope.kv.committed_tokens",
@@ -55,7 +55,7 @@ PAGE = (
     Metric(
         name="kvscope_kv_tier_queried_tokens_total",
         kind="counter",
-        help="Tokens that were looked for below the device's own pool, by tier.",
+        help="Tokens looked up in the tiers below the device's own pool, by tier.",
         unit="tokens",
         group="page",
         labels=_BY_TIER,
@@ -80,8 +80,7 @@ PAGE = (
     Metric(
         name="kvscope_kv_tier_used_ratio",
         kind="gauge",
-        help="Share of a tier's room for KV that is taken, by tier; the server says what it counts "
-        "as taken.",
+        help="Share of a tier's capacity for KV that is in use, by tier, as the server defines it.",
         unit="ratio",
         group="page",
         labels=_BY_TIER,

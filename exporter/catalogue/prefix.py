@@ -1,4 +1,4 @@
-"""Prefix cache: what was asked for, what was found, and why the rest was not."""
+"""Prefix cache: what was queried, what was found, and why the rest was not."""
 
 from exporter.catalogue.metric import ENGINE, Labels, Metric
 
@@ -12,7 +12,7 @@ PREFIX = (
         name="kvscope_prefix_cache_queried_tokens_total",
         kind="counter",
         help=(
-            "Tokens of the sequences that asked the prefix cache, by phase: the first admission, "
+            "Tokens of the sequences that queried the prefix cache, by phase: the first admission, "
             "or the resumption after a preemption."
         ),
         unit="tokens",
@@ -25,7 +25,7 @@ PREFIX = (
     Metric(
         name="kvscope_prefix_cache_hit_tokens_total",
         kind="counter",
-        help="Tokens that the prefix cache held when it was asked, by phase.",
+        help="Tokens that the prefix cache held when it was queried, by phase.",
         unit="tokens",
         group="prefix",
         labels=_BY_PHASE,
@@ -37,7 +37,7 @@ PREFIX = (
         name="kvscope_prefix_cache_queried_blocks_total",
         kind="counter",
         help=(
-            "Blocks of the sequences that asked the prefix cache, the last partial one included, "
+            "Blocks of the sequences that queried the prefix cache, the last partial one included, "
             "by phase; hit blocks and missed blocks sum to it."
         ),
         unit="blocks",
@@ -49,7 +49,7 @@ PREFIX = (
     Metric(
         name="kvscope_prefix_cache_hit_blocks_total",
         kind="counter",
-        help="Blocks that the prefix cache held when it was asked, by phase.",
+        help="Blocks that the prefix cache held when it was queried, by phase.",
         unit="blocks",
         group="prefix",
         labels=_BY_PHASE,
@@ -61,7 +61,7 @@ PREFIX = (
         name="kvscope_prefix_cache_missed_blocks_total",
         kind="counter",
         help=(
-            "Blocks that the prefix cache was asked for and did not hold, by cause: cold (not "
+            "Blocks that the prefix cache was queried for and did not hold, by cause: cold (not "
             "seen since the exporter began to watch), evicted (among the last 524,288 blocks that "
             "were evicted), forgotten (evicted before those; at least the last 4 million are "
             "remembered, and less than 1 % of the cold are taken for forgotten), unreachable (it "
@@ -79,7 +79,7 @@ PREFIX = (
     Metric(
         name="kvscope_prefix_cache_resets_total",
         kind="counter",
-        help="Times that somebody had the prefix cache forget all that it held: the hit ratio "
+        help="Times that the prefix cache was cleared on request: the hit ratio "
         "falls afterwards, though neither the pool nor the load has changed.",
         unit="resets",
         group="prefix",

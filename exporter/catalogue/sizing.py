@@ -14,8 +14,8 @@ SIZING = (
         kind="gauge",
         help=(
             "Memory at start-up, by term of the rule that sized the pool; the terms sum to "
-            "kvscope_kv_pool_sizing_total_bytes. The family is absent where the size was "
-            "configured, and activation_peak and non_torch are where they were not measured."
+            "kvscope_kv_pool_sizing_total_bytes. A term that was not measured is absent, and so is "
+            "the family where the server reports no terms."
         ),
         unit="bytes",
         group="pool",
@@ -27,7 +27,7 @@ SIZING = (
         name="kvscope_kv_pool_sizing_total_bytes",
         kind="gauge",
         help="Memory of the device, or of the machine, when the pool was sized; absent where the "
-        "size was configured.",
+        "server reports no terms.",
         unit="bytes",
         group="pool",
         otel_name="kvscope.kv.pool.sizing.total",

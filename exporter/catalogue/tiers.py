@@ -33,9 +33,9 @@ TIERS = (
         "gauge",
         "Blocks that can be found by their content, whether or not a sequence holds them, by tier: "
         "the device's pool, this host's memory, its disks, elsewhere (remote), or a medium that "
-        "kvscope does not know (other). A tier is there once the server has named it. Blocks of "
-        "different tiers may differ in size. Where a tier announces no removals, as LMCache and "
-        "vLLM's storage tiers do, all that it ever stored: an upper bound.",
+        "kvscope does not know (other). A tier is shown once the server has named it. Blocks of "
+        "different tiers may differ in size. For a tier that announces no removals (LMCache, "
+        "vLLM's storage tiers) this is all that it ever stored: an upper bound.",
     ),
     _row(
         "duplicate_blocks",
@@ -51,7 +51,7 @@ TIERS = (
     _row(
         "removed_blocks_total",
         "counter",
-        "Blocks that could no longer be found, by tier: evicted, replaced, or removed by order; "
+        "Blocks that could no longer be found, by tier: evicted, replaced, or removed on request; "
         "these servers give no reason. Clears of a whole tier are not among them.",
     ),
     _row(
@@ -59,7 +59,7 @@ TIERS = (
         "counter",
         "Stored blocks whose content the tier had held and removed before, among its last million "
         "removals at least: computed again, or loaded from another tier. An upper bound of what "
-        "removals made the server compute again; under 1 % of new content is taken for it.",
+        "removals made the server compute again; under 1 % of new content is counted by mistake.",
     ),
     _row(
         "unmatched_removed_blocks_total",
@@ -70,17 +70,17 @@ TIERS = (
     _row(
         "clears_total",
         "counter",
-        "Times that a tier forgot all that it held. Servers clear the device's tier alone, and "
+        "Times that all content of a tier was cleared. Servers clear only the device's tier, and "
         "vLLM announces it with its next step.",
         unit="clears",
     ),
     _row(
         "losses_total",
         "counter",
-        "Times that a tier's content was given up, by cause: more names than are remembered (4 "
-        "million on the device, 1 million elsewhere), or stores that are announced again and again "
-        "without having happened (announcements), as vLLM does for requests with "
-        "kv_cache_report_mode: full. Its blocks are absent from then on.",
+        "Times that kvscope stopped tracking a tier's content, by cause: more names than it "
+        "remembers (names: 4 million on the device, 1 million elsewhere), or announced stores that "
+        "did not happen (announcements), as by vLLM for requests with kv_cache_report_mode: full. "
+        "The tier's blocks are absent from then on.",
         unit="losses",
         labels={"cause": LOSSES},
     ),

@@ -65,7 +65,7 @@ VLLM = (
     Metric(
         name="vllm:prefix_cache_queries_total",
         kind="counter",
-        help="Tokens that the prefix cache was asked for, at first admissions only.",
+        help="Tokens that the prefix cache was queried for, at first admissions only.",
         unit="tokens",
         group="vllm",
         events=("PrefixLookup", "PoolCreated"),

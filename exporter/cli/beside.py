@@ -45,7 +45,7 @@ class Beside:
         self._sidecar.start()
 
     def look(self) -> None:
-        """Called now and then: what fails in our part is said once, and the command goes on."""
+        """Called now and then: what fails in our part is logged once, and the command goes on."""
         if self._failed:
             return
         try:
@@ -54,4 +54,4 @@ class Beside:
             self._sightings.look()
         except Exception as error:
             self._failed = True
-            logger.error("the metrics are gone (%s); the command goes on without them", error)
+            logger.error("metrics are no longer served (%s); the command keeps running", error)

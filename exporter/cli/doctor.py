@@ -34,22 +34,24 @@ def doctor(
         str | None,
         typer.Option(
             metavar="URL",
-            help="Base URL of a server: what it is, how deeply it can be watched, what is missing, "
-            f"and the change that adds most. Default: {DEFAULT_TARGET}; nothing there is no "
-            "problem.",
+            help="Base URL of a server, to report what it is, at which depths it can be watched, "
+            "what is not known then, and the change that would add most. Default: "
+            f"{DEFAULT_TARGET}, where no answer is no problem.",
         ),
     ] = None,
     ca: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Authorities to trust for an https URL, in PEM."),
+        typer.Option(
+            metavar="FILE", help="Certificate authorities to trust for an https URL, in PEM."
+        ),
     ] = None,
     timeout: Annotated[
-        float, typer.Option(min=0.1, help="Seconds to wait for the driver's first answer.")
+        float, typer.Option(min=0.1, help="Seconds to wait for the GPU driver's first answer.")
     ] = 5.0,
     gpu_devices: WatchedDevices = GpuDevices.VISIBLE,
     as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,
 ) -> None:
-    """Report what can be read on this machine, and of a server; what cannot, and why.
+    """Report what can be read on this machine and of a server, what cannot, and why.
 
     Exit status: 1 if there is a problem.
 
@@ -114,7 +116,7 @@ def _gpu_table(reports: Sequence["GpuReport"]) -> Table:
 
 
 def _print_depths(console: Console, found: "Depths") -> None:
-    """What can be had of the server now, what cannot, and what would change that."""
+    """At which depths the server can be watched, what is not known then, what would add to it."""
     table = Table(box=None, show_header=False, pad_edge=False)
     for name, step in (
         ("observer", found.observer),
@@ -122,19 +124,19 @@ def _print_depths(console: Console, found: "Depths") -> None:
         ("page", found.page),
     ):
         table.add_row(Text(name), Text(step.state, _STATES[step.state]), Text(step.text))
-    console.print(Text("\nHow deeply it can be watched now", "bold"))
+    console.print(Text("\nDepths at which it can be watched now", "bold"))
     console.print(Padding(table, (0, 0, 0, 2)))
     if found.attach:
         is_entry = found.attach.startswith("-")
         where = ", by this entry in the file of kvscope sidecar --config" if is_entry else ""
-        console.print(Text(f"\nTo watch it so{where}", "bold"))
+        console.print(Text(f"\nHow to watch it now{where}", "bold"))
         _print_line(console, found.attach)
     if found.lost:
-        console.print(Text("\nNot known at this depth", "bold"))
+        console.print(Text("\nNot known then", "bold"))
         for text in found.lost:
             console.print(Text(f"  - {text}"))
     if found.change:
-        console.print(Text("\nWhat would add most", "bold"))
+        console.print(Text("\nThe change that would add most", "bold"))
         console.print(Padding(Text(found.change), (0, 0, 0, 2)))
         _print_line(console, found.command)
     console.print()

@@ -79,7 +79,7 @@ def _split(form: tuple[str, str, str], text: str) -> tuple[str | None, str]:
         return None, text
     name = named["name"]
     if NAME.fullmatch(name) is None:
-        raise ValueError(f"{option} {text!r}: {name!r} is no name; {NAME_RULE}")
+        raise ValueError(f"{option} {text!r}: {name!r} is not a name; {NAME_RULE}")
     return name, named["place"]
 
 
@@ -92,5 +92,5 @@ def _derive(form: tuple[str, str, str], place: str) -> str:
         rest = rest.partition("/")[0]
     if NAME.fullmatch(rest) is None:
         option, kind, _ = form
-        raise ValueError(f"{option} {place!r}: no name can be read from it: write NAME={kind}")
+        raise ValueError(f"{option} {place!r}: it gives no name: write NAME={kind}")
     return rest

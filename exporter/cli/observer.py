@@ -17,7 +17,7 @@ def observer(
         ),
     ],
 ) -> None:
-    """Write the observer into a folder, and print what a vLLM needs to load it from there.
+    """Write the observer into a folder, and print the variables that let a vLLM load it.
 
     For vLLM in a container or under systemd: mount the folder, and set the variables.
 

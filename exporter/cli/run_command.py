@@ -45,11 +45,11 @@ def run(
         typer.Option(
             metavar="SECONDS",
             min=0,
-            help="Say what to check if no observer has reported by then.",
+            help="Log what to check if no observer has reported by then.",
         ),
     ] = HINT_SECONDS,
 ) -> None:
-    """Run a vLLM under observation, and serve its metrics beside it.
+    """Run a vLLM with the observer inside it, and serve its metrics.
 
     Nothing is installed into the server's environment: the observer is on its PYTHONPATH for this
     one run. Signals are passed on, and the exit code is the command's own.
@@ -65,7 +65,9 @@ def run(
         try:
             folder = stack.enter_context(run_folder(port))
         except (EndpointError, OSError) as error:
-            raise fail(f"no folder for this run: {error} (KVSCOPE_RUN_DIR)") from None
+            raise fail(
+                f"cannot make a folder for this run: {error} (KVSCOPE_RUN_DIR sets where)"
+            ) from None
         poller = stack.enter_context(polling(gpu, gpu_devices))
         from exporter.cli.beside import Beside
 
@@ -96,7 +98,7 @@ def _supervise(command: Sequence[str], folder: Path, mask: set[int], page: "Besi
         typer.echo(f"kvscope: {error}", err=True)
         return error.code
     logger.info("started %s (pid %d)", shlex.join(command), child.pid)
-    logger.info("metrics: %s/metrics; its events: %s", page.url, page.endpoint)
+    logger.info("metrics: %s/metrics; events: %s", page.url, page.endpoint)
     code = child.wait(TICK_SECONDS, page.look)
     logger.info("the command has ended with exit code %d", code)
     return code

@@ -33,29 +33,33 @@ def sidecar(
         typer.Option(
             metavar="[NAME=]ENDPOINT",
             help="Where an engine publishes its events: ipc:///DIRECTORY/NAME.sock, "
-            "tcp://127.0.0.1:PORT, or ipc:///DIRECTORY/* for every socket that is or comes there "
-            "(quote it). Repeat it for further engines; what belongs to one server has "
-            "the same NAME. Default NAME: the socket's file name, or host and port.",
+            "tcp://127.0.0.1:PORT, ipc:///DIRECTORY/* for every socket in a folder, also those "
+            "that appear later (quote it), or file:///PATH for a recording. May be repeated; "
+            "endpoints of one server have the same NAME. Default NAME: the file name, or host "
+            "and port.",
         ),
     ] = None,
     url: Annotated[
         list[str] | None,
         typer.Option(
             metavar="[NAME=]URL",
-            help="A server whose own page of metrics is read, translated into kvscope's names: "
-            "http://HOST:PORT of vLLM, SGLang, TGI and others. May be repeated.",
+            help="Base URL of a server whose own page of metrics is read and shown under kvscope's "
+            "names: http://HOST:PORT of vLLM, SGLang, TGI and others. May be repeated.",
         ),
     ] = None,
     config: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="The servers, and how to reach each of them, in YAML; read again on SIGHUP. In "
-            "place of --events and --url.",
+            help="YAML file with the servers and how to reach them; SIGHUP reads it again. "
+            "Instead of --events and --url.",
         ),
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Only check the configuration: exit status 0 or 2.")
+        bool,
+        typer.Option(
+            "--check", help="Only check the configuration: exit status 0, or 2 if it has an error."
+        ),
     ] = False,
     host: Annotated[
         str | None,
@@ -75,7 +79,7 @@ def sidecar(
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Address of this sidecar in /targets. Default: the one Prometheus used.",
+            help="Address of this sidecar in /targets. Default: the one that Prometheus called.",
         ),
     ] = None,
     compat: Annotated[
@@ -98,7 +102,7 @@ def sidecar(
     given = WatchList(config, tuple(events or ()), tuple(url or ()), compat)
     wanted = given.read()
     if check:
-        typer.echo(f"{config or 'options'}: {len(wanted.servers)} server(s), nothing wrong")
+        typer.echo(f"{config or 'options'}: {len(wanted.servers)} server(s), no errors")
         raise typer.Exit
     listen = wanted.listen
     where = _Where(

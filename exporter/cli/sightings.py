@@ -1,4 +1,4 @@
-"""What `kvscope run` says of the observers in its command: who came, who stopped, that none did."""
+"""What `kvscope run` logs about the observers in its command: which came, which stopped."""
 
 import logging
 import time
@@ -11,10 +11,10 @@ from kvscope_events.events import Hello
 logger = logging.getLogger("kvscope")
 
 _CHECK = (
-    "no observer has reported from the command after %g s. If it is not still starting: is it a "
-    "vLLM, 0.11 or newer? Does its Python (3.10 or newer) read PYTHONPATH, have msgspec and pyzmq, "
-    "and run on this machine, not in a container of its own? Is KVSCOPE_OBSERVER=off set? What did "
-    "it log with `kvscope:`? See docs/vllm.md"
+    "no observer has reported from the command after %g s. Unless it is still starting, check that "
+    "it is vLLM 0.11 or newer; that its Python is 3.10 or newer, reads PYTHONPATH, and has msgspec "
+    "and pyzmq; that it runs on this machine and not in a container; that KVSCOPE_OBSERVER=off is "
+    "not set; and its log for lines with `kvscope:`. See docs/vllm.md"
 )
 
 

@@ -44,7 +44,7 @@ class WatchList:
             return SidecarConfig(servers=tuple(servers_of(self.events, self.urls)))
         if self.events or self.urls:
             raise ValueError(
-                "--config goes with neither --events nor --url: write all servers into the file"
+                "--config cannot be combined with --events or --url: write all servers into it"
             )
         return read_configuration(self.file)
 
@@ -55,7 +55,7 @@ class WatchList:
         return parse_compat(DEFAULT_SETS if self.compat is None else self.compat)
 
     def reload(self, sidecar: "Sidecar", reloads: "Reloads", at_start: "SidecarConfig") -> None:
-        """Read the file again; one with an error changes nothing and is said in one line."""
+        """Read the file again; an error in it is logged in one line, and changes nothing."""
         from exporter.configuration import ConfigurationError
         from kvscope_events.wire.errors import EndpointError
 
@@ -64,9 +64,9 @@ class WatchList:
             changes = sidecar.watch(wanted.servers, self.sets(wanted))
         except (EndpointError, ConfigurationError) as error:
             reloads.count(successful=False)
-            logger.error("not reloaded, the configuration before stays in use: %s", error)
+            logger.error("not reloaded, the previous configuration stays in use: %s", error)
             return
         reloads.count(successful=True)
         logger.info("reloaded %s: %s", self.file, changes)
         if wanted.listen != at_start.listen:
-            logger.warning("%s: a change of `listen` takes effect at the next start", self.file)
+            logger.warning("%s: a change of `listen` takes effect after a restart", self.file)

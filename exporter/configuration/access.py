@@ -108,7 +108,7 @@ def _reading(path: str, file: str, remedy: str) -> Iterator[None]:
     try:
         found = os.stat(file)
         if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_FILE_BYTES:
-            problem = f"{file} is no file, or larger than {MAX_FILE_BYTES >> 20} MiB"
+            problem = f"{file} is not a regular file, or larger than {MAX_FILE_BYTES >> 20} MiB"
             raise ConfigurationError(path, problem, remedy)
         yield
     except OSError as error:  # ssl.SSLError is one

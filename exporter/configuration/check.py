@@ -20,9 +20,11 @@ def check(config: SidecarConfig) -> None:
     unknown = sorted(set(config.compat or ()) - COMPAT_SETS)
     if unknown:
         known = ", ".join(sorted(COMPAT_SETS))
-        raise ConfigurationError("compat", f"{unknown[0]!r} is no set of names", f"known: {known}")
+        raise ConfigurationError(
+            "compat", f"{unknown[0]!r} is not a set of names", f"known: {known}"
+        )
     if not config.servers:
-        raise ConfigurationError("servers", "no server in it", "write a list of servers")
+        raise ConfigurationError("servers", "the list is empty", "write a list of servers")
     if len(config.servers) > MAX_SERVERS:
         problem = f"{len(config.servers)} servers, {MAX_SERVERS} are allowed"
         raise ConfigurationError("servers", problem, "split them among several sidecars")
@@ -39,9 +41,9 @@ def _by_path(config: SidecarConfig) -> list[tuple[str, ServerConfig]]:
 def _check_listen(config: SidecarConfig) -> None:
     listen = config.listen
     if listen.port is not None and not 0 <= listen.port < 2**16:
-        raise ConfigurationError("listen.port", f"{listen.port} is no port", "use 0 to 65535")
+        raise ConfigurationError("listen.port", f"{listen.port} is not a port", "use 0 to 65535")
     if listen.address is not None and not is_address(listen.address):
-        problem = f"{listen.address!r} is no address"
+        problem = f"{listen.address!r} is not an address"
         raise ConfigurationError("listen.address", problem, "write HOST:PORT")
 
 

@@ -30,7 +30,7 @@ _STREAM = re.compile(r"tcp://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.*-]+):(?P<port>[0-9
 def check_server(path: str, server: ServerConfig) -> None:
     """Raises ConfigurationError. path: `servers[0]`."""
     if NAME.fullmatch(server.name) is None:
-        raise ConfigurationError(f"{path}.name", f"{server.name!r} is no name", NAME_RULE)
+        raise ConfigurationError(f"{path}.name", f"{server.name!r} is not a name", NAME_RULE)
     if server.url is None and not server.events and not server.kv_events:
         problem = "nothing to read"
         raise ConfigurationError(path, problem, "add `url:`, `events:` or `kv_events:`")
@@ -43,7 +43,7 @@ def check_server(path: str, server: ServerConfig) -> None:
         problem = f"{len(server.model_name)} characters"
         raise ConfigurationError(f"{path}.model_name", problem, f"use 1 to {MAX_LABEL}")
     if not 0 < server.timeout <= MAX_TIMEOUT_SECONDS:  # refuses NaN as well
-        problem = f"{server.timeout:g} is no time-out"
+        problem = f"{server.timeout:g} is not a time-out"
         remedy = f"use seconds, above 0 and at most {MAX_TIMEOUT_SECONDS:g}"
         raise ConfigurationError(f"{path}.timeout", problem, remedy)
 
@@ -53,7 +53,7 @@ def url_problem(url: str) -> str:
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
-        return f"{url!r} is no URL ({error})"
+        return f"{url!r} is not a URL ({error})"
     if parsed.userinfo:
         return "it has a user or password, which logs would show"
     if parsed.scheme not in ("http", "https"):
@@ -63,7 +63,7 @@ def url_problem(url: str) -> str:
     if parsed.port is not None and not 0 < parsed.port < 2**16:
         return f"{url!r} has no port from 1 to 65535"
     if parsed.query or parsed.fragment or "?" in url or "#" in url:
-        return f"{url!r} has more than a path"
+        return f"{url!r} has more than a path: a query or a fragment"
     return ""
 
 
@@ -77,10 +77,12 @@ def _check_page(path: str, server: ServerConfig) -> None:
         remedy = "write http://HOST:PORT; a user or a token goes into `headers:`"
         raise ConfigurationError(f"{path}.url", problem, remedy)
     if server.kind == "kvscope":
-        problem = "kvscope serve has a page in these names already"
-        raise ConfigurationError(f"{path}.url", problem, "scrape that one, or write `events:`")
+        problem = "kvscope serve already exports these metrics"
+        raise ConfigurationError(
+            f"{path}.url", problem, "let Prometheus scrape it, or write `events:`"
+        )
     if server.metrics_path is not None and not re.fullmatch(r"/[^\s?#]*", server.metrics_path):
-        problem = f"{server.metrics_path!r} is no path"
+        problem = f"{server.metrics_path!r} is not a path"
         raise ConfigurationError(f"{path}.metrics_path", problem, "write /metrics")
     if server.tls is not None and not server.url.lower().startswith("https:"):
         raise ConfigurationError(f"{path}.tls", "the URL is not encrypted", "write https://")
@@ -95,7 +97,7 @@ def _check_page(path: str, server: ServerConfig) -> None:
 def _check_endpoint(path: str, endpoint: str) -> None:
     if endpoint.startswith(RECORDING):
         if not endpoint.removeprefix(RECORDING).startswith("/"):
-            problem = f"{endpoint!r} is no absolute path"
+            problem = f"{endpoint!r} is not an absolute path"
             raise ConfigurationError(path, problem, "write file:///PATH")
         return
     try:
@@ -111,7 +113,7 @@ def _check_streams(path: str, server: ServerConfig) -> None:
     streams = server.kv_events
     if streams == "auto":
         if server.url is None:
-            problem = "nobody to ask where the streams are"
+            problem = "`auto` queries the server for its streams"
             raise ConfigurationError(path, problem, "add `url:`, or write a list of streams")
         return
     if streams and server.kind == "auto":
@@ -124,7 +126,7 @@ def _check_streams(path: str, server: ServerConfig) -> None:
     for number, stream in enumerate(streams):
         _check_stream(f"{path}[{number}]", stream)
         if ranks.setdefault(stream.engine, number) != number:
-            problem = f"engine {stream.engine!r} is that of {path}[{ranks[stream.engine]}] as well"
+            problem = f"engine {stream.engine!r} is also that of {path}[{ranks[stream.engine]}]"
             remedy = "give each stream the data-parallel rank of its engine"
             raise ConfigurationError(f"{path}[{number}].engine", problem, remedy)
 
@@ -136,7 +138,7 @@ def _check_stream(path: str, stream: KvEventsConfig) -> None:
             continue
         match = _STREAM.fullmatch(place)
         if match is None or not 0 < int(match["port"]) < 2**16:
-            problem = f"{place!r} is no endpoint of ZeroMQ"
+            problem = f"{place!r} is not an endpoint of ZeroMQ"
             raise ConfigurationError(f"{path}.{field}", problem, "write tcp://HOST:PORT")
         if "*" in place and not (binds and place.startswith("tcp://*:")):
             problem = f"{place!r} is where the engine listens, not where it can be reached"

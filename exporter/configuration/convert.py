@@ -46,7 +46,7 @@ _FORMS = {
 def to_configuration(document: Document) -> SidecarConfig:
     """Check types and keys. Raises ConfigurationError."""
     if not isinstance(document.content, dict):
-        raise ConfigurationError("", "no mapping of keys", "begin with `servers:`")
+        raise ConfigurationError("", "not a mapping of keys", "begin with `servers:`")
     try:
         return msgspec.convert(document.content, SidecarConfig)
     except msgspec.ValidationError as error:

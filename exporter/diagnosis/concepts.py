@@ -16,8 +16,8 @@ class Concept(NamedTuple):
 
 CONCEPTS = (
     Concept("requests running and waiting", ("kvscope_requests",)),
-    Concept("latencies of requests: queue, whole", ("kvscope_request_queue_seconds",)),
-    Concept("hits of the prefix cache", ("kvscope_prefix_cache_hit_tokens_total",)),
+    Concept("request latencies: queue and total", ("kvscope_request_queue_seconds",)),
+    Concept("prefix cache hits", ("kvscope_prefix_cache_hit_tokens_total",)),
     Concept("blocks in use", ("kvscope_kv_blocks",)),
     Concept(
         "blocks that are free, and those that hold reusable content",
@@ -33,8 +33,8 @@ CONCEPTS = (
         ("kvscope_prefix_cache_missed_blocks_total",),
     ),
     Concept("evictions by cause", ("kvscope_kv_block_evictions_total",)),
-    Concept("shared blocks, and slots that stay empty", ("kvscope_kv_shared_blocks",)),
-    Concept("steps: how long, how many tokens", ("kvscope_step_duration_seconds",)),
+    Concept("shared blocks, and unfilled slots", ("kvscope_kv_shared_blocks",)),
+    Concept("steps: duration and tokens", ("kvscope_step_duration_seconds",)),
     Concept("when the pool will run out", ("kvscope_kv_time_to_exhaustion_seconds",)),
     Concept("how the pool was sized, term by term", ("kvscope_kv_pool_sizing_bytes",)),
     Concept("the engine's share of device memory", ("kvscope_gpu_torch_reserved_bytes",)),
@@ -43,7 +43,7 @@ CONCEPTS = (
 assert all(metric(family) for concept in CONCEPTS for family in concept.families)
 
 OBSERVED: dict[ServerKind, frozenset[str]] = {"kvscope": ENGINE_TELLS, "vllm": VLLM_TELLS}
-"""Events that an observer tells, by kind of server; there is none for the others."""
+"""Events that an observer reports, by kind of server; there is none for the others."""
 
 
 def lost(kind: ServerKind, *, page: bool, events: bool, observer: bool) -> list[str]:

@@ -80,17 +80,19 @@ def _observer(server: Identity, observers: Sequence[Observer]) -> Step:
         folder = observers[0].endpoint.rpartition("/")[0]
         return Step("yes", f"{len(observers)} process(es) publish at {folder}/*")
     if is_local(urlsplit(server.url).hostname or ""):
-        return Step("no", "no socket of an observer of this model in the run directory")
-    return Step("unknown", "it is seen only on the server's own machine: ask there")
+        return Step("no", "no observer of this model has a socket in the run directory")
+    return Step("unknown", "can be seen only on the server's machine: run kvscope doctor there")
 
 
 def _events(asker: Asker, server: Identity) -> Step:
     if server.kind == "kvscope":
-        return Step("-", "its observer tells more")
+        return Step("-", "its observer reports more")
     if server.kind not in PATHS:
         if server.kind in _UNDISCOVERED:
-            return Step("unknown", "it does not say: write the endpoints under `kv_events:`")
-        return Step("-", f"a {server.kind} publishes none")
+            return Step(
+                "unknown", "it does not report its endpoints: write them under `kv_events:`"
+            )
+        return Step("-", f"{server.kind} publishes none")
     try:
         streams = read_streams(server.kind, asker.get(PATHS[server.kind]).body, server.url)
     except FetchError as error:
@@ -110,9 +112,11 @@ def _page(server: Identity) -> Step:
     if server.has_families:
         return Step("yes", f"{server.url}{server.page_path}")
     if server.kind is not None and server.kind == detect(server.page or ""):
-        return Step("yes", f"{server.url}{server.page_path}; no request yet, so no series of one")
+        return Step(
+            "yes", f"{server.url}{server.page_path}; no request yet, so no series of requests"
+        )
     if server.page is not None:
-        return Step("no", "it has no family of the server's: see its options below")
+        return Step("no", "it has no metrics of the server that kvscope reads")
     return Step("no", f"{server.page_path} {server.page_problem}")
 
 
@@ -122,12 +126,12 @@ def _add_change(server: Identity, found: Depths) -> None:
     if found.observer.state == "yes":
         return
     if kind == "vllm":
-        found.change = "start it under observation, which adds all of it:"
+        found.change = "start it with the observer, which adds all of these:"
         found.command = f"kvscope run -- {_command(server) or 'vllm serve MODEL …'}"
     elif found.page.state == "no" and kind in _PAGE_CHANGES:
         found.change, found.command = _PAGE_CHANGES[kind]
     elif kind == "sglang" and found.events.state == "no":
-        found.change = "let it publish its KV events, which add what lies in its tiers:"
+        found.change = "let it publish KV events, which add what each tier of its caches holds:"
         found.command = _SGLANG_EVENTS
 
 
@@ -145,14 +149,14 @@ _SGLANG_EVENTS = (
     '"replay_endpoint": "tcp://*:5657"}\''
 )
 _PAGE_CHANGES: dict[str, tuple[str, str]] = {
-    "sglang": ("start it with its page of metrics:", "--enable-metrics"),
-    "llama.cpp": ("start it with its page of metrics:", "--metrics"),
+    "sglang": ("start it with its metrics enabled:", "--enable-metrics"),
+    "llama.cpp": ("start it with its metrics enabled:", "--metrics"),
     "tensorrt-llm": (
-        "let it count requests and iterations, in its options file:",
+        "enable its figures of requests and iterations, in its options file:",
         "return_perf_metrics: true, enable_iter_perf_stats: true",
     ),
     "ray": (
-        "this is Serve's own port; name that of Ray's metrics agent on each node, from "
+        "this is Serve's own port; use that of Ray's metrics agent on each node, as listed in "
         "session_latest/prom_metrics_service_discovery.json in Ray's folder (/tmp/ray):",
         "kvscope sidecar --url http://NODE:PORT",
     ),

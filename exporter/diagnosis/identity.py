@@ -125,7 +125,7 @@ def _read_page(asker: Asker, found: Identity) -> None:
     found.answers = True
     format_ = document.content_type.partition(";")[0].strip().lower()
     if format_ not in ("text/plain", "application/openmetrics-text"):
-        found.page_problem = f"is {format_[:60] or 'of no type'}, no page of metrics"
+        found.page_problem = f"is {format_[:60] or 'of no type'}, not a page of metrics"
         return
     found.page = document.body.decode(errors="replace")
     found.page_format = document.content_type

@@ -51,8 +51,8 @@ def _silence(server: Identity, asked_for: bool) -> Finding:
     status: Status = "problem" if asked_for else "note"
     hint = "" if asked_for else "; --target names another server"
     if server.error == "tls":
-        text = f"{server.url} is not who it should be: {server.page_problem}"
-        return Finding("server", status, f"{text}; --ca FILE names its authority")
+        text = f"{server.url}: its certificate is not accepted: {server.page_problem}"
+        return Finding("server", status, f"{text}; --ca FILE names the authority to trust")
     if server.error == "timeout":
         return Finding("server", status, f"{server.url} did not answer in time{hint}")
     return Finding(
@@ -62,7 +62,7 @@ def _silence(server: Identity, asked_for: bool) -> Finding:
 
 def _what(server: Identity, asked_for: bool) -> Finding:
     if server.kind is None:
-        text = f"{server.url} answers, but is no server that kvscope knows"
+        text = f"{server.url} answers, but is not a server that kvscope knows"
         return Finding("server", "problem" if asked_for else "note", text)
     text = " ".join(part for part in (server.kind, server.version) if part)
     models = f", serving {', '.join(server.models)}" if server.models else ""

@@ -12,7 +12,7 @@ Every family that kvscope exports, generated from `exporter/catalogue/` by `kvsc
 `model_name` and `engine` are constant for an engine. A value that is not known is absent, never 0;
 where a label has a closed set of values, all of its series exist from the start. The names of other
 servers are the nearest ones; their definitions can differ. The column "from" names the events that
-a server must tell for a family to be there; [servers.md](servers.md) lists which servers do.
+a server must report for a family to be there; [servers.md](servers.md) lists which servers do.
 """
 
 

@@ -35,7 +35,7 @@ def reasons() -> Iterator[str]:
         new = [row for row in rows if id(row) not in printed]
         printed.update(map(id, rows))
         absent = {family: why for table in tables for family, why in table.absent.items()}
-        yield "| family | read from | worth | |\n|---|---|---|---|\n"
+        yield "| family | read from | value | note |\n|---|---|---|---|\n"
         for row in new:
             yield f"| {_series(row)} | {_cell(row.value.text())} | {row.worth} | {row.reason} |\n"
         for family, why in absent.items():

@@ -161,9 +161,9 @@ class Tiers(Fold):
         tier.store(event.names)
         if was_known and not tier.known:
             logger.warning(
-                "%s: what this tier holds is given up: %s",
+                "tier %s is no longer tracked: %s",
                 event.tier,
-                "stores are announced again and again (kv_cache_report_mode: full?)"
+                "stores are announced that did not happen (kv_cache_report_mode: full?)"
                 if tier.is_announced_again
                 else "too many names",
             )

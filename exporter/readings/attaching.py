@@ -21,12 +21,12 @@ HOW: Mapping[ServerKind, str] = {
     "vllm": "`kvscope sidecar --url http://HOST:8000`; vLLM without `--disable-log-stats`",
     "sglang": "`kvscope sidecar --url http://HOST:30000`; SGLang with `--enable-metrics`",
     "tgi": "`kvscope sidecar --url http://HOST:PORT`",
-    "ray": "the metrics port of each node, not Serve's: `ray start --metrics-export-port PORT`, "
-    "and `kvscope sidecar --url http://NODE:PORT`",
+    "ray": "`ray start --metrics-export-port PORT`, and `kvscope sidecar --url http://NODE:PORT` "
+    "for each node; Serve's own port has no metrics",
     "tensorrt-llm": "`trtllm-serve` with `return_perf_metrics: true` and `enable_iter_perf_stats: "
-    "true`, its page is `/prometheus/metrics`; of the Triton backend `http://HOST:8002`",
-    "dynamo": "each worker's page (`DYN_SYSTEM_PORT`), and the frontend's",
-    "lmcache": "in its engine's process with the engine's page; a server of its own: that server's",
+    "true`, whose page is `/prometheus/metrics`; for the Triton backend `--url http://HOST:8002`",
+    "dynamo": "`--url` for each worker's page (`DYN_SYSTEM_PORT`) and for the frontend's",
+    "lmcache": "in its engine's process: the engine's page; as a server of its own: that server's",
     "llama.cpp": "`llama-server --metrics`, and `kvscope sidecar --url http://HOST:8080`",
 }
 """By kind of server."""

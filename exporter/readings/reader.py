@@ -138,7 +138,9 @@ class PageReader:
         if not engines and not self._is_fixed:
             found = detect(text)
             if found is None or found not in TABLES:
-                raise _Rejected("unknown_server", f"has no names of a server known here ({found})")
+                raise _Rejected(
+                    "unknown_server", f"has no metric names of a known server ({found})"
+                )
             if found != self.kind:
                 self.kind = found
                 self._mappers = self._mappers_of(found)
@@ -156,7 +158,7 @@ class PageReader:
                 raise _Rejected("too_large", "takes too long to read")
             self._count("malformed", "lines cannot be used", page.num_malformed)
             self._count("contradictory", "series contradict each other", page.num_contradictory)
-            self._count("engines", "engines are too many", page.num_refused)
+            self._count("engines", "engines beyond the limit", page.num_refused)
             for engine, reading in page.engines.items():
                 engines.setdefault(engine, reading)
         return engines
@@ -180,12 +182,12 @@ def _text_of(document: Document) -> str:
     """Raises _Rejected for what is no page, or not all of one."""
     format_ = document.content_type.partition(";")[0].strip().lower()
     if format_ not in _FORMATS:
-        raise _Rejected("not_metrics", f"answers with {format_[:80]!r}, no page of metrics")
+        raise _Rejected("not_metrics", f"answers with {format_[:80]!r}, not a page of metrics")
     try:
         text = document.body.decode()
     except UnicodeDecodeError as error:
         raise _Rejected("malformed", f"is not UTF-8: {error.reason}") from None
     is_ended = text.endswith("# EOF\n") if format_ == _FORMATS[1] else document.is_framed
     if not is_ended:
-        raise _Rejected("truncated", "does not say where it ends, or ends before")
+        raise _Rejected("truncated", "is cut short, or does not state its length")
     return text

@@ -1,4 +1,4 @@
-"""The events that each kind of server can tell, by depth of attachment; see docs/servers.md."""
+"""The events that each kind of server reports, by depth of attachment; see docs/servers.md."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,12 +6,12 @@ from typing import Literal
 from kvscope_events.events import EVENT_NAMES
 
 Depth = Literal["observer", "events"]
-"""How deeply a server is attached; see docs/servers.md. At depth "page" it tells no events."""
+"""How deeply a server is attached; see docs/servers.md. At depth "page" it reports no events."""
 
 CONTENT_EVENTS = frozenset({"NamesStored", "NamesRemoved", "NamesCleared"})
 """Events of a content stream, which names what is cached and knows no blocks."""
 KV_EVENTS_TELLS = CONTENT_EVENTS
-"""What a server tells that publishes KV events; the Hello is ours and states none of its facts."""
+"""What a server that publishes KV events reports; kvscope makes its Hello, without facts of it."""
 ENGINE_TELLS = (
     frozenset(EVENT_NAMES)
     - CONTENT_EVENTS
@@ -20,8 +20,9 @@ ENGINE_TELLS = (
 """Our own engine never stops observing itself, never drops a referenced block's content, and knows
 its start-up figures when it creates the pool."""
 VLLM_TELLS = frozenset(EVENT_NAMES) - CONTENT_EVENTS - {"DeviceOutOfMemory", "RequestRejected"}
-"""What the observer in vLLM tells: the scheduler's process, and for memory its workers. The front
-end refuses requests, in another process; an engine that runs out of device memory dies of it."""
+"""What the observer in vLLM reports, from the scheduler's process and, about memory, from workers.
+Requests are refused by the front end, in another process; an engine that runs out of device memory
+dies of it."""
 LOOKUP_EVENTS = frozenset({"PrefixLookup"})
 """Events that need a prefix cache. Without one it is still known that no block is ever cached."""
 
@@ -37,7 +38,7 @@ class Attachment:
     tells: frozenset[str]
     """Names of events."""
     machine: str = "exact"
-    """How well the families are known that are read on the machine, not from events."""
+    """How well families are known that are read on the machine and not from events."""
 
 
 ATTACHMENTS = (
@@ -78,8 +79,8 @@ ATTACHMENTS = (
         server="vLLM",
         depth="events",
         how='`vllm serve MODEL --kv-events-config \'{"enable_kv_cache_events": true, "endpoint": '
-        '"tcp://*:5557", "replay_endpoint": "tcp://*:5657"}\'`, and the endpoints under '
-        "`kv_events` in the sidecar's file",
+        '"tcp://*:5557", "replay_endpoint": "tcp://*:5657"}\'`, and the endpoints, or '
+        "`auto`, under `kv_events` in the sidecar's file",
         tells=KV_EVENTS_TELLS,
         machine="on the same host",
     ),
@@ -87,14 +88,14 @@ ATTACHMENTS = (
         server="SGLang",
         depth="events",
         how='`--kv-events-config \'{"publisher": "zmq", "endpoint": "tcp://*:5557", '
-        '"replay_endpoint": "tcp://*:5657"}\'`, and the endpoints under `kv_events`',
+        '"replay_endpoint": "tcp://*:5657"}\'`, and the endpoints, or `auto`, under `kv_events`',
         tells=KV_EVENTS_TELLS,
         machine="on the same host",
     ),
     Attachment(
         server="Dynamo",
         depth="events",
-        how="the endpoints of its workers' engines under `kv_events`",
+        how="the endpoints of its workers' engines, under `kv_events`",
         tells=KV_EVENTS_TELLS,
         machine="on the same host",
     ),

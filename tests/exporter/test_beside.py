@@ -26,7 +26,7 @@ def test_a_page_that_ends_is_one_line_and_the_command_goes_on(
     page._server.stop()
     page.look()
     page.look()
-    assert caplog.text.count("the metrics are gone") == 1
+    assert caplog.text.count("metrics are no longer served") == 1
     page._sidecar.stop()
 
 

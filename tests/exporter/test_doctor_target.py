@@ -60,12 +60,12 @@ def test_a_bare_vllm() -> None:
         code, said = doctor(peer.url)
     assert code == 0
     assert f"vllm 0.32.0 at {peer.url}, serving m" in said
-    assert "observer no no socket of an observer of this model" in said
+    assert "observer no no observer of this model has a socket" in said
     assert "KV events no it publishes no KV events; switch them on with --kv-events-" in said
     assert "page yes" in said
     assert "- why prefixes were missed: never seen, evicted, unreachable" in said
     assert "- requests running and waiting" not in said, "its page says that"
-    assert "start it under observation, which adds all of it: kvscope run -- " in said
+    assert "start it with the observer, which adds all of these: kvscope run -- " in said
 
 
 def test_the_command_line_is_that_of_the_process_with_its_secrets_hidden(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_vllm_that_is_observed(tmp_path: Path) -> None:
         assert code == 0
         assert "observer yes 1 process(es) publish at" in said
         assert "Not known" not in said
-        assert "What would add most" not in said
+        assert "The change that would add most" not in said
         other = CURRENT_PAGE.replace('model_name="m"', 'model_name="other"')
         with serving({**VLLM, "/metrics": text(other)}) as peer:
             assert "observer no" in doctor(peer.url)[1], "that one observes another model"
@@ -148,13 +148,13 @@ def test_a_server_without_statistics_is_still_known() -> None:
     ) as p:
         said = doctor(p.url)[1]
     assert "vllm 0.32.0" in said
-    assert "page no it has no family of the server's" in said
+    assert "page no it has no metrics of the server" in said
 
 
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        (text("<html>hello</html>", "text/html"), "/metrics is text/html, no page of metrics"),
+        (text("<html>hello</html>", "text/html"), "/metrics is text/html, not a page of metrics"),
         (text("a 1\n"), "text format, 1 series"),
         (text("", status=302), "/metrics answered 302, a redirect"),
         (text("", status=500), "/metrics answered 500"),
@@ -165,7 +165,7 @@ def test_what_is_no_server_is_said_to_be_none(answer: Answer, says: str) -> None
     with serving({"/metrics": answer}) as peer:
         code, said = doctor(peer.url)
     assert code == 1
-    assert "answers, but is no server that kvscope knows" in said
+    assert "answers, but is not a server that kvscope knows" in said
     assert says in said
 
 
@@ -211,8 +211,8 @@ def test_an_authority_that_is_not_known(tmp_path: Path) -> None:
     with serving({**VLLM, "/kv_event_sources": json(OFF)}, certificate) as peer:
         code, said = doctor(peer.url)
         assert code == 1
-        assert "is not who it should be" in said
-        assert "--ca FILE names its authority" in said
+        assert "its certificate is not accepted" in said
+        assert "--ca FILE names the authority to trust" in said
         code, said = doctor(peer.url, "--ca", str(certificate.file))
         assert code == 0, said
         assert "vllm 0.32.0" in said
@@ -267,5 +267,5 @@ def test_an_idle_ray_has_a_page_all_the_same() -> None:
         code, said = doctor(peer.url)
     assert code == 0
     assert f"page yes {peer.url}/metrics; no request yet" in said
-    assert "KV events - a ray publishes none" in said
+    assert "KV events - ray publishes none" in said
     assert "Serve's own port" not in said

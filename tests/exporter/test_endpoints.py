@@ -48,8 +48,8 @@ def test_a_url_is_a_server_or_the_page_of_one() -> None:
         (["x=ipc:///run/v/*", "y=ipc:///run/v/e.sock"], "names all sockets of"),
         ([A, A], "is called '127.0.0.1:5557' as well"),
         (["llama"], "expected NAME=ENDPOINT"),
-        ([f"={A}"], "'' is no name"),
-        ([f"a b={A}"], "'a b' is no name"),
+        ([f"={A}"], "'' is not a name"),
+        ([f"a b={A}"], "'a b' is not a name"),
         (["tcp://10.0.0.7:5557"], "not a loopback address"),
         (["ipc:///run/a/x.sock", "ipc:///run/b/x.sock"], "is called 'x' as well"),
         ([f"x={A}", "ipc:///run/b/x.sock"], "is called 'x' as well"),
@@ -72,7 +72,7 @@ def test_a_mistake_is_named(options: list[str], says: str) -> None:
         (["ftp://127.0.0.1"], "does not begin with http"),
         (["http://127.0.0.1:99999"], "no port"),
         (["a=http://me:secret@127.0.0.1"], "user or password"),
-        (["a=http://[::1"], "no URL"),
+        (["a=http://[::1"], "not a URL"),
     ],
 )
 def test_a_mistake_in_a_url_is_named(urls: list[str], says: str) -> None:

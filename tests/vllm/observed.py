@@ -113,7 +113,7 @@ def observed(
         )
         server = stack.enter_context(started(command, variables, port, folder, "vllm"))
         # Late, and still from the first batch on: the publisher has all of them yet.
-        sockets = re.search(r"its events: (\S+)/\*", server.log)
+        sockets = re.search(r"; events: (\S+)/\*", server.log)
         assert sockets is not None, server.tail()
         replays = {rank: Replay(f"{sockets[1]}/engine-{rank}.sock") for rank in range(ranks)}
         for replay in replays.values():

@@ -148,7 +148,10 @@ def test_one_difference_costs_a_snapshot_and_two_within_a_minute_the_observer() 
     differ(observer, "b", PROBATION_NS)
     assert (observer.differences, observer.reason) == (2, "")
     differ(observer, "c", 2 * PROBATION_NS - 1)
-    assert observer.reason == "this vLLM does not work as known: c, twice within a minute"
+    assert (
+        observer.reason
+        == "this vLLM works differently from known versions: c, twice within a minute"
+    )
 
 
 @pytest.mark.parametrize(

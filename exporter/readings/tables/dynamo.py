@@ -9,8 +9,8 @@ from exporter.readings.tables.tensorrt_llm import TENSORRT_LLM_ROWS
 from exporter.readings.tables.vllm import VLLM_ROWS
 from exporter.readings.words import counter, gauge, histogram, sum_of
 
-_OF_ENGINE = "whatever the engine reports"
-_ALL_WORKERS = "of all workers together, without the label engine"
+_OF_ENGINE = "as the engine reports it"
+_ALL_WORKERS = "all workers together, without label engine"
 _IN_BUCKETS = f"{_ALL_WORKERS}, in Dynamo's buckets"
 
 _WORKER = (
@@ -24,7 +24,7 @@ _WORKER = (
         family="kvscope_kv_active_ratio",
         value=gauge("dynamo_component_gpu_cache_usage_percent"),
         worth="passed through",
-        reason=f"{_OF_ENGINE}, between 0 and 1 in spite of its name",
+        reason=f"{_OF_ENGINE}; a ratio in spite of its name",
     ),
 )
 
@@ -38,7 +38,7 @@ _FRONTEND = (
         labels={"state": "waiting"},
         value=gauge("dynamo_frontend_queued_requests"),
         worth="passed through",
-        reason=f"those that wait for a first token, {_ALL_WORKERS}",
+        reason=f"requests that wait for a first token, {_ALL_WORKERS}",
     ),
     Row(
         family="kvscope_prefix_cache_queried_tokens_total",
@@ -54,7 +54,7 @@ _FRONTEND = (
         labels={"phase": "first"},
         value=sum_of("dynamo_frontend_cached_tokens"),
         worth="passed through",
-        reason=f"as workers' replies state them, {_ALL_WORKERS}",
+        reason=f"as workers report it in their replies, {_ALL_WORKERS}",
     ),
     Row(
         family="kvscope_time_to_first_token_seconds",
@@ -94,10 +94,10 @@ DYNAMO = Table(
         engine=("engine", "dp_rank"),
         ranks=("pp_rank", "tp_rank"),
     ),
-    note="A worker's page also has its engine's own names: the rows of vLLM, SGLang and "
-    "TensorRT-LLM are read there too.",
+    note="A worker's page also has its engine's own names, so the rows of vLLM, SGLang and "
+    "TensorRT-LLM apply to it as well.",
     absent={
-        "kvscope_prefix_cache_missed_blocks_total": "the router's rates are predictions",
+        "kvscope_prefix_cache_missed_blocks_total": "the hit rates of the router are predictions",
     },
 )
 DYNAMO_FRONTEND = Table(

@@ -1,11 +1,11 @@
-"""llama.cpp's server: `llamacpp:*` with --metrics, without labels; nothing of its KV cache."""
+"""llama.cpp's server: `llamacpp:*` with --metrics, without labels; nothing about its KV cache."""
 
 from exporter.readings.row import Identity, Row, Table
 from exporter.readings.words import LastMoved, counter, gauge
 
 _CACHED = counter("llamacpp:prompt_tokens_cached")
 _PROMPT = counter("llamacpp:prompt_tokens") + _CACHED
-_ADDED = "computed and cached prompt tokens, which llama.cpp counts apart"
+_ADDED = "the sum of computed and cached prompt tokens, which llama.cpp counts separately"
 
 LLAMA_CPP = Table(
     server="llama.cpp",
@@ -15,14 +15,14 @@ LLAMA_CPP = Table(
             labels={"state": "running"},
             value=gauge("llamacpp:requests_processing"),
             worth="bound",
-            reason="its tasks, of which a call with n > 1 has several: at most this many calls",
+            reason="counts tasks, of which a call with n > 1 has several: upper bound",
         ),
         Row(
             family="kvscope_requests",
             labels={"state": "waiting"},
             value=gauge("llamacpp:requests_deferred"),
             worth="bound",
-            reason="its tasks, of which a call with n > 1 has several: at most this many calls",
+            reason="counts tasks, of which a call with n > 1 has several: upper bound",
         ),
         Row(
             family="kvscope_prefix_cache_queried_tokens_total",
@@ -39,7 +39,7 @@ LLAMA_CPP = Table(
             family="kvscope_last_step_timestamp_seconds",
             value=LastMoved(counter("llamacpp:n_decode")),
             worth="bound",
-            reason="the step ended before, by as much as lies between two readings",
+            reason="upper bound: the step ended up to one reading of the page earlier",
         ),
         Row(family="kvscope_prompt_tokens_total", value=_PROMPT, reason=_ADDED),
         Row(
@@ -49,9 +49,9 @@ LLAMA_CPP = Table(
     ),
     identity=Identity(),
     absent={
-        "kvscope_kv_active_ratio": "kv_cache_usage_ratio is gone; GET /slots has tokens by slot",
-        "kvscope_kv_usable_tokens": "no family has it",
-        "kvscope_preemptions_total": "it does not preempt",
-        "kvscope_time_to_first_token_seconds": "no histograms at all",
+        "kvscope_kv_active_ratio": "kv_cache_usage_ratio was removed; see GET /slots",
+        "kvscope_kv_usable_tokens": "llama.cpp does not export it",
+        "kvscope_preemptions_total": "llama.cpp does not preempt",
+        "kvscope_time_to_first_token_seconds": "llama.cpp exports no histograms",
     },
 )

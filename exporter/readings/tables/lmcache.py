@@ -7,7 +7,7 @@ whole chunks. What is looked up there is what the engine's own cache did not hav
 from exporter.readings.row import Identity, Row, Table
 from exporter.readings.words import counter, gauge
 
-_ANY_TIER = "LMCache does not say from which of its tiers"
+_ANY_TIER = "LMCache does not export which of its tiers it was"
 
 IN_PROCESS = (
     Row(
@@ -30,7 +30,7 @@ IN_PROCESS = (
             labels={"tier": tier},
             value=gauge(name),
             worth="bound",
-            reason="of one worker, where several keep parts of the same content: at least this",
+            reason="lower bound: one worker, where several hold parts of the same content",
         )
         for tier, name in (
             ("host", "lmcache:local_cache_usage"),
@@ -53,14 +53,14 @@ _OWN_PAGE = (
         labels={"tier": "host"},
         value=counter("lmcache_mp_lookup_hit_l1"),
         worth="passed through",
-        reason="its first level, in the memory of its process",
+        reason="L1, in the memory of its process",
     ),
     Row(
         family="kvscope_kv_tier_hit_tokens_total",
         labels={"tier": "other"},
         value=counter("lmcache_mp_lookup_hit_l2"),
         worth="passed through",
-        reason="its second level, wherever that is",
+        reason="L2, of any kind",
     ),
 )
 
@@ -68,11 +68,11 @@ LMCACHE = Table(
     server="lmcache",
     rows=(*IN_PROCESS, *_OWN_PAGE),
     identity=Identity(ranks=("worker_id",)),
-    note="In its engine's process it is read with the engine's page: give that the engine's kind. "
-    "There the rows are `lmcache:…`, which are listed with vLLM.",
+    note="LMCache in its engine's process is read with the engine's page: set `kind` to the "
+    "engine's. Its rows there, `lmcache:…`, are listed under vLLM.",
     absent={
-        "kvscope_kv_block_evictions_total": "local_cpu_evict_keys_count counts chunks, and those "
-        "of the host",
-        "kvscope_kv_tier_used_ratio": "no family has the room of a tier",
+        "kvscope_kv_block_evictions_total": "local_cpu_evict_keys_count counts chunks in host "
+        "memory",
+        "kvscope_kv_tier_used_ratio": "LMCache does not export the size of a tier",
     },
 )

@@ -11,10 +11,10 @@ from exporter.readings.tables.sglang import SGLANG_ROWS
 from exporter.readings.tables.vllm import VLLM_ROWS
 from exporter.readings.words import Passed
 
-_MIDPOINTS = "the sum is made of the middles of Ray's buckets"
+_MIDPOINTS = "the sum is computed from the midpoints of Ray's buckets"
 _IDLE = "absent from 20 s after the engine's last step"
 _AT_START = "absent from 20 s after the start: vLLM sets it once"
-_LATER = "absent before the first, up to 10 s late"
+_LATER = "absent before the first increment, up to 10 s late"
 _OF_START = (
     "kvscope_kv_capacity_blocks",
     "kvscope_kv_block_size_tokens",
@@ -41,15 +41,15 @@ RAY = Table(
     server="ray",
     rows=tuple(_through_ray(row) for row in (*VLLM_ROWS, *SGLANG_ROWS)),
     identity=Identity(engine=("ReplicaId", "engine"), ranks=("pp_rank", "tp_rank")),
-    note="The rows of vLLM and SGLang, under `ray_vllm_…` and `ray_sglang_…`; an engine is a "
-    "replica, its label `ReplicaId`. Ray drops a gauge 20 s after it was last set, and engines set "
-    "them in steps: those of an idle replica are absent, and those that are set once, the pool's "
-    "size among them, are absent from 20 s after the start. Counters begin with their first "
-    "increment, are up to 10 s late, and stay when their replica has gone. Sums of histograms are "
-    "made of the middles of Ray's buckets.",
+    note="The rows of vLLM and SGLang are read under the names `ray_vllm_…` and `ray_sglang_…`. An "
+    "engine is a replica (label `ReplicaId`). Ray drops a gauge 20 s after it was last set, and "
+    "engines set gauges in steps: those of an idle replica are absent, and those that are set only "
+    "once, such as the pool's size, are absent from 20 s after the start. Counters appear at their "
+    "first increment, are up to 10 s late, and remain after their replica has gone. Sums of "
+    "histograms are computed from the midpoints of Ray's buckets.",
     is_derived=True,
     absent={
-        "kvscope_engine_ready": "a dead replica's counters stay on the page; see "
+        "kvscope_engine_ready": "counters of a dead replica remain on the page; see "
         "`ray_serve_deployment_replica_healthy`",
     },
 )

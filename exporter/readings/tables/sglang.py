@@ -16,8 +16,8 @@ _FREE = gauge("sglang:kv_available_tokens")
 _EFFECTIVE = counter("sglang:prefill_effective_tokens")
 _GIB = Number(2**30)
 
-_AS_SEQUENCES = "SGLang makes each of the n sequences of a call a request: at most this many calls"
-_AT_END = "older versions: counted when a request ends"
+_AS_SEQUENCES = "SGLang counts each of the n sequences of a call as a request: upper bound"
+_AT_END = "older versions; counted when a request ends"
 _IN_BUCKETS = "in SGLang's buckets"
 
 
@@ -29,7 +29,7 @@ SGLANG_ROWS = (
     Row(
         family="kvscope_kv_capacity_blocks",
         value=gauge("sglang:num_pages"),
-        reason="pages; SGLang reserves none of them",
+        reason="a block is a page; SGLang reserves none",
     ),
     Row(family="kvscope_kv_capacity_blocks", value=_CAPACITY / _PAGE_SIZE),
     Row(family="kvscope_kv_usable_blocks", value=_CAPACITY / _PAGE_SIZE),
@@ -38,14 +38,14 @@ SGLANG_ROWS = (
     Row(
         family="kvscope_kv_full_length_sequences",
         value=_CAPACITY / gauge("sglang:context_len"),
-        reason="of the context length",
+        reason="sequences of the context length",
     ),
     *(
         Row(
             family="kvscope_kv_blocks",
             labels={"state": state},
             value=tokens / _PAGE_SIZE,
-            reason="pages that open sessions protect are in none of the states",
+            reason="pages that open sessions protect are in none of the three states",
         )
         for state, tokens in (("active", _USED), ("cached", _CACHED), ("free", _FREE))
     ),
@@ -53,20 +53,20 @@ SGLANG_ROWS = (
     Row(
         family="kvscope_kv_active_ratio",
         value=gauge("sglang:full_token_usage"),
-        reason="of the full attention's pool",
+        reason="the pool of full attention",
     ),
     Row(
         family="kvscope_kv_active_ratio",
         value=gauge("sglang:token_usage"),
         worth="bound",
-        reason="the fullest of a hybrid model's pools, in hundredths",
+        reason="upper bound: the fullest pool of a hybrid model, rounded to hundredths",
     ),
     Row(family="kvscope_kv_resident_ratio", value=(_USED + _CACHED) / _CAPACITY),
     Row(
         family="kvscope_prefix_cache_queried_tokens_total",
         labels={"phase": "first"},
         value=_effective("input", "device_hit", "host_hit", "storage_hit"),
-        reason='mode="input" is what was computed, so the modes are added',
+        reason='mode="input" counts computed tokens only, so all modes are added',
     ),
     Row(
         family="kvscope_prefix_cache_queried_tokens_total",
@@ -85,7 +85,8 @@ SGLANG_ROWS = (
         labels={"phase": "first"},
         value=counter("sglang:cached_tokens", cache_source=("device", "total")).without(_EFFECTIVE),
         worth="passed through",
-        reason=f"{_AT_END}; absent before the first hit, of all tiers if not told apart",
+        reason=f"{_AT_END}; absent before the first hit; all tiers together where the page has no "
+        "tiers",
     ),
     Row(
         family="kvscope_kv_block_evictions_total",
@@ -97,19 +98,19 @@ SGLANG_ROWS = (
         family="kvscope_preemptions_total",
         labels={"mode": "recompute"},
         value=counter("sglang:num_retracted_requests"),
-        reason="absent before the first; the cause is not told",
+        reason="absent before the first retraction; the cause is not exported",
     ),
     Row(
         family="kvscope_preemption_discarded_tokens_total",
         value=counter("sglang:num_retracted_input_tokens")
         + counter("sglang:num_retracted_output_tokens"),
         worth="bound",
-        reason="lengths of what was retracted: at most this was held",
+        reason="upper bound: the lengths of retracted requests, not what they held",
     ),
     Row(
         family="kvscope_preemption_recomputed_tokens_total",
         value=counter("sglang:realtime_tokens", mode="prefill_compute") - _effective("input"),
-        reason="what was computed, less what was computed for the first time",
+        reason="all computed tokens less those computed for the first time",
     ),
     *(
         Row(
@@ -147,7 +148,7 @@ SGLANG_ROWS = (
         family="kvscope_requests_finished_total",
         value=counter("sglang:num_requests"),
         worth="passed through",
-        reason="all together, without their reasons",
+        reason="all reasons together, without the label",
     ),
     Row(
         family="kvscope_time_to_first_token_seconds",
@@ -185,19 +186,19 @@ SGLANG_ROWS = (
         family="kvscope_last_step_timestamp_seconds",
         value=LastMoved(counter("sglang:realtime_tokens")),
         worth="bound",
-        reason="the step ended before, by as much as lies between two readings",
+        reason="upper bound: the step ended up to one reading of the page earlier",
     ),
     Row(
         family="kvscope_prompt_tokens_total",
         value=counter("sglang:prompt_tokens"),
         worth="passed through",
-        reason="added when a request ends",
+        reason="counted when a request ends",
     ),
     Row(
         family="kvscope_generated_tokens_total",
         value=counter("sglang:generation_tokens"),
         worth="passed through",
-        reason="added when a request ends",
+        reason="counted when a request ends",
     ),
     *(
         Row(
@@ -205,7 +206,7 @@ SGLANG_ROWS = (
             labels={"term": term},
             value=gauge(name) * _GIB,
             worth="passed through",
-            reason="of one device, stated in GiB; the other terms are not told",
+            reason="one device, exported in GiB; the other terms are not exported",
         )
         for term, name in (
             ("weights", "sglang:weight_memory_usage_gb"),
@@ -222,7 +223,7 @@ SGLANG_ROWS = (
         for tier, mode, reason in (
             ("device", "device_hit", ""),
             ("host", "host_hit", ""),
-            ("other", "storage_hit", "storage of whatever kind"),
+            ("other", "storage_hit", "storage of any kind"),
         )
     ),
     Row(
@@ -230,7 +231,7 @@ SGLANG_ROWS = (
         labels={"tier": "host"},
         value=gauge("sglang:hicache_host_used_tokens") / gauge("sglang:hicache_host_total_tokens"),
         worth="passed through",
-        reason="with HiCache",
+        reason="only with HiCache",
     ),
 )
 
@@ -239,8 +240,8 @@ SGLANG = Table(
     rows=SGLANG_ROWS,
     identity=Identity(engine=("dp_rank",), ranks=("pp_rank", "tp_rank")),
     note="Before the first request most families are absent. A data-parallel rank is an engine; "
-    "what the front end counts for several of them together has no label `engine`.",
+    "families that the front end counts for several ranks together have no label `engine`.",
     absent={
-        "kvscope_requests_rejected_total": "num_aborted_requests_total does not say why",
+        "kvscope_requests_rejected_total": "num_aborted_requests_total has no reason",
     },
 )

@@ -14,9 +14,9 @@ _REUSED = counter("trtllm:kv_cache_reused_blocks")
 _MISSED = counter("trtllm:kv_cache_missed_blocks")
 _TOKENS_PER_BLOCK = gauge("trtllm:kv_cache_tokens_per_block")
 
-_REFERENCED = "what sequences reference, as far as its documents say"
+_REFERENCED = "blocks that sequences reference, by its documentation"
 _AT_END = "counted when a request ends"
-_IN_BUCKETS = "zeros are not observed, in TensorRT-LLM's buckets"
+_IN_BUCKETS = "without zeros, in TensorRT-LLM's buckets"
 _TIERS = {
     "device": ("gpu", "device"),
     "host": ("cpu", "host"),
@@ -40,7 +40,7 @@ _SERVE = (
         labels={"state": "active"},
         value=_USED,
         worth="passed through",
-        reason=f"{_REFERENCED}; free ones are with cached ones, so these states are absent",
+        reason=f"{_REFERENCED}; free and cached blocks are one number, so these states are absent",
     ),
     Row(
         family="kvscope_kv_active_ratio",
@@ -58,7 +58,7 @@ _SERVE = (
         family="kvscope_kv_block_allocations_total",
         labels={"cause": "decode"},
         value=counter("trtllm:kv_cache_gen_alloc_blocks"),
-        reason="only these are told",
+        reason="allocations of decode only; others are not exported",
     ),
     Row(
         family="kvscope_prefix_cache_queried_tokens_total",
@@ -78,13 +78,13 @@ _SERVE = (
         family="kvscope_prefix_cache_queried_blocks_total",
         value=_REUSED + _MISSED,
         worth="passed through",
-        reason="since the start, warm-up included; the phase is not told",
+        reason="warm-up included; the phase is not exported",
     ),
     Row(
         family="kvscope_prefix_cache_hit_blocks_total",
         value=_REUSED,
         worth="passed through",
-        reason="since the start, warm-up included; the phase is not told",
+        reason="warm-up included; the phase is not exported",
     ),
     *(
         Row(
@@ -100,7 +100,7 @@ _SERVE = (
             labels={"reason": reason},
             value=counter("trtllm:request_success", finished_reason=theirs),
             worth="passed through",
-            reason="sequences, each with its own reason",
+            reason="counts sequences, not calls",
         )
         for reason, theirs in _FINISHED.items()
     ),
@@ -114,7 +114,7 @@ _SERVE = (
         family="kvscope_inter_token_latency_seconds",
         value=histogram("trtllm:time_per_output_token_seconds"),
         worth="passed through",
-        reason=f"one mean for each request, in which a pause disappears; {_IN_BUCKETS}",
+        reason=f"one mean per request, which hides pauses; {_IN_BUCKETS}",
     ),
     Row(
         family="kvscope_request_duration_seconds",
@@ -153,7 +153,7 @@ _SERVE = (
         labels={"tier": "host"},
         value=gauge("trtllm:kv_cache_host_utilization"),
         worth="passed through",
-        reason="where a host tier is configured",
+        reason="only where a host tier is configured",
     ),
 )
 
@@ -173,7 +173,7 @@ _TRITON = (
         family="kvscope_kv_active_ratio",
         value=_triton("used") / _triton("max"),
         worth="passed through",
-        reason="used over max: its own fraction disagrees with them in its documents",
+        reason="used divided by max; its own fraction contradicts them in the documentation",
     ),
     *(
         Row(
@@ -181,7 +181,7 @@ _TRITON = (
             labels={"state": state},
             value=gauge("nv_trt_llm_request_metrics", request_type=theirs),
             worth="passed through",
-            reason="of the Triton backend; running is what it scheduled",
+            reason="Triton backend; running is what it has scheduled",
         )
         for state, theirs in (("waiting", "waiting"), ("running", "scheduled"))
     ),
@@ -193,10 +193,10 @@ TENSORRT_LLM = Table(
     rows=(*_SERVE, *_TRITON),
     identity=Identity(model_name=("model_name", "model")),
     absent={
-        "kvscope_kv_resident_ratio": "cached blocks are with the free ones",
-        "kvscope_preemptions_total": "num_paused_requests is a state, not a count",
+        "kvscope_kv_resident_ratio": "TensorRT-LLM counts cached blocks as free",
+        "kvscope_preemptions_total": "num_paused_requests is a gauge of a state, not a count",
         "kvscope_step_duration_seconds": "iteration_latency_seconds is a gauge of the last step",
-        "kvscope_kv_block_evictions_total": "only its own events tell them",
-        "kvscope_requests_rejected_total": "request_error_total has HTTP codes, not reasons",
+        "kvscope_kv_block_evictions_total": "only its own events have it",
+        "kvscope_requests_rejected_total": "request_error_total has HTTP status codes, not reasons",
     },
 )

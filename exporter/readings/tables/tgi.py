@@ -1,4 +1,4 @@
-"""Text Generation Inference: `tgi_*`, without labels; it tells nothing of its KV cache."""
+"""Text Generation Inference: `tgi_*`, without labels; it exports nothing about its KV cache."""
 
 from exporter.readings.row import Identity, Row, Table
 from exporter.readings.words import LastMoved, gauge, histogram, sum_of, untotalled
@@ -12,7 +12,7 @@ TGI = Table(
             family="kvscope_kv_usable_tokens",
             value=gauge("tgi_batch_max_total_tokens"),
             worth="passed through",
-            reason="the budget of tokens, set at the start; not every version has it",
+            reason="the token budget, set at start; not in every version",
         ),
         Row(
             family="kvscope_kv_committed_tokens",
@@ -32,20 +32,20 @@ TGI = Table(
             family="kvscope_requests_finished_total",
             value=untotalled("tgi_request_success"),
             worth="passed through",
-            reason="those that succeeded, without their reasons",
+            reason="successful requests only, without the label",
         ),
         Row(
             family="kvscope_requests_finished_total",
             labels={"reason": "error"},
             value=untotalled("tgi_request_failure", err=("generation", "incomplete")),
-            reason="absent before the first",
+            reason="absent before the first one",
         ),
         *(
             Row(
                 family="kvscope_requests_rejected_total",
                 labels={"reason": reason},
                 value=untotalled("tgi_request_failure", err=errors),
-                reason="absent before the first",
+                reason="absent before the first one",
             )
             for reason, errors in (
                 ("queue_full", ("overloaded",)),
@@ -56,7 +56,7 @@ TGI = Table(
             family="kvscope_inter_token_latency_seconds",
             value=histogram("tgi_request_mean_time_per_token_duration"),
             worth="passed through",
-            reason=f"one mean for each request, in which a pause disappears, {_IN_BUCKETS}",
+            reason=f"one mean per request, which hides pauses, {_IN_BUCKETS}",
         ),
         Row(
             family="kvscope_request_duration_seconds",
@@ -74,23 +74,23 @@ TGI = Table(
             family="kvscope_step_duration_seconds",
             value=histogram("tgi_batch_inference_duration"),
             worth="passed through",
-            reason=f"steps of prefill and of decode together, {_IN_BUCKETS}",
+            reason=f"prefill and decode steps together, {_IN_BUCKETS}",
         ),
         Row(
             family="kvscope_last_step_timestamp_seconds",
             value=LastMoved(untotalled("tgi_batch_inference_count")),
             worth="bound",
-            reason="the step ended before, by as much as lies between two readings",
+            reason="upper bound: the step ended up to one reading of the page earlier",
         ),
         Row(family="kvscope_prompt_tokens_total", value=sum_of("tgi_request_input_length")),
         Row(family="kvscope_generated_tokens_total", value=sum_of("tgi_request_generated_tokens")),
     ),
     identity=Identity(),
     absent={
-        "kvscope_kv_active_ratio": "TGI tells what is committed, not what is used",
-        "kvscope_kv_blocks": "no family has it",
-        "kvscope_prefix_cache_hit_tokens_total": "no family has it",
-        "kvscope_time_to_first_token_seconds": "no family has it",
-        "kvscope_preemptions_total": "it preempts without telling",
+        "kvscope_kv_active_ratio": "TGI exports what is committed, not what is used",
+        "kvscope_kv_blocks": "TGI does not export it",
+        "kvscope_prefix_cache_hit_tokens_total": "TGI does not export it",
+        "kvscope_time_to_first_token_seconds": "TGI does not export it",
+        "kvscope_preemptions_total": "TGI does not export it",
     },
 )

@@ -13,16 +13,19 @@ _USAGE = gauge("vllm:kv_cache_usage_perc")
 _USAGE_OLD = gauge("vllm:gpu_cache_usage_perc")
 _BLOCKS = Whole(label("vllm:cache_config_info", "num_gpu_blocks") / Engines())
 _BLOCK_SIZE = label("vllm:cache_config_info", "block_size")
-_USABLE = _BLOCKS - Number(1)  # block 0 stands for "no block" and is never handed out
+_USABLE = _BLOCKS - Number(1)  # block 0 is the null block, which is never handed out
 
-_SHARED_OUT = "vLLM tells the sum over its data-parallel ranks: of several, their mean"
-_AS_SEQUENCES = "vLLM makes each of the n sequences of a call a request: at most this many calls"
-_BY_GROUPS = (
-    "a model whose layers keep different lengths divides its blocks among them: fewer tokens fit"
+_SHARED_OUT = (
+    "vLLM exports the sum over its data-parallel ranks; with several ranks this is their mean"
 )
-_OLD_ENGINE = "only the older name: an engine of that time may have one block less"
-_LATE = "counted when the victim produces its next token, so not for one aborted while it waits"
-_FRONT_END = "measured by the front end, from arrival there, in vLLM's buckets"
+_AS_SEQUENCES = "vLLM counts each of the n sequences of a call as a request: upper bound"
+_BY_GROUPS = "upper bound: with several KV cache groups the blocks are divided among them"
+_OLD_ENGINE = "with the older name only; upper bound, since such an engine may reserve one block"
+_LATE = (
+    "lower bound: counted at the next token of the preempted sequence, so never if it is aborted "
+    "before that"
+)
+_FRONT_END = "measured by the front end, from the arrival there, in vLLM's buckets"
 _OWN_BUCKETS = "in vLLM's buckets"
 _BY_SOURCE = counter("vllm:prompt_tokens_cached_by_source")
 _SOURCES = {
@@ -44,12 +47,12 @@ VLLM_ROWS = (
     Row(
         family="kvscope_kv_block_size_tokens",
         value=_BLOCK_SIZE,
-        reason="of the smallest, where groups of layers have different ones",
+        reason="the smallest, where KV cache groups have different block sizes",
     ),
     Row(
         family="kvscope_kv_usable_blocks",
         value=_USABLE.beside(_USAGE),
-        reason="without the block that stands for none",
+        reason="without the null block",
     ),
     Row(
         family="kvscope_kv_usable_blocks",
@@ -67,14 +70,14 @@ VLLM_ROWS = (
         family="kvscope_kv_full_length_sequences",
         value=label("vllm:cache_config_info", "kv_cache_max_concurrency"),
         worth="passed through",
-        reason="vLLM counts the block that stands for none; since 0.24",
+        reason="vLLM counts the null block as well; since 0.24",
     ),
     Row(
         family="kvscope_kv_blocks",
         labels={"state": "active"},
         value=Whole(_USAGE * _USABLE),
-        reason="cached and free blocks are one number in vLLM, so these states are absent; where "
-        "the product is not whole, the ranks are not equal, and this one is absent",
+        reason="vLLM exports cached and free blocks as one number, so states cached and free are "
+        "absent; active is absent as well where pools of ranks differ in size",
     ),
     Row(family="kvscope_kv_active_ratio", value=_USAGE),
     Row(family="kvscope_kv_active_ratio", value=_USAGE_OLD, reason="the older name, 0.6 to 0.11"),
@@ -82,13 +85,13 @@ VLLM_ROWS = (
         family="kvscope_prefix_cache_queried_tokens_total",
         labels={"phase": "first"},
         value=counter("vllm:prefix_cache_queries"),
-        reason="up to 0.26 each retried admission counts again",
+        reason="up to 0.26 each retried admission counts once more",
     ),
     Row(
         family="kvscope_prefix_cache_hit_tokens_total",
         labels={"phase": "first"},
         value=counter("vllm:prefix_cache_hits"),
-        reason="up to 0.26 each retried admission counts again",
+        reason="up to 0.26 each retried admission counts once more",
     ),
     *(
         Row(
@@ -114,7 +117,7 @@ VLLM_ROWS = (
             labels={"reason": reason},
             value=counter("vllm:request_success", finished_reason=theirs),
             worth="passed through",
-            reason="sequences, each with its own reason; an end for repetition is a stop",
+            reason="counts sequences, not calls; ends for repetition are in stop",
         )
         for reason, theirs in _FINISHED.items()
     ),
@@ -125,7 +128,7 @@ VLLM_ROWS = (
             "vllm:admission_rejections",
             reason=("max_num_queued_reqs", "max_num_queued_tokens"),
         ),
-        reason="of all ranks together; since 0.32",
+        reason="all ranks together; since 0.32",
     ),
     Row(
         family="kvscope_preemptions_total",
@@ -144,7 +147,7 @@ VLLM_ROWS = (
         family="kvscope_inter_token_latency_seconds",
         value=histogram("vllm:inter_token_latency_seconds"),
         worth="passed through",
-        reason="between outputs, of which one can have several tokens, in vLLM's buckets",
+        reason="between outputs, which can have several tokens each, in vLLM's buckets",
     ),
     Row(
         family="kvscope_inter_token_latency_seconds",
@@ -168,12 +171,12 @@ VLLM_ROWS = (
         family="kvscope_last_step_timestamp_seconds",
         value=LastMoved(count_of("vllm:iteration_tokens_total")),
         worth="bound",
-        reason="the step ended before, by as much as lies between two readings",
+        reason="upper bound: the step ended up to one reading of the page earlier",
     ),
     Row(
         family="kvscope_prompt_tokens_total",
         value=counter("vllm:prompt_tokens"),
-        reason="added with the first token",
+        reason="counted at the first token of each",
     ),
     Row(family="kvscope_generated_tokens_total", value=counter("vllm:generation_tokens")),
     *(
@@ -189,21 +192,21 @@ VLLM_ROWS = (
         family="kvscope_kv_tier_hit_tokens_total",
         labels={"tier": "device"},
         value=counter("vllm:prefix_cache_hits").without(_BY_SOURCE),
-        reason="before 0.32, without those of the other tiers",
+        reason="before 0.32; without hits in other tiers",
     ),
     Row(
         family="kvscope_kv_tier_hit_tokens_total",
         labels={"tier": "other"},
         value=counter("vllm:external_prefix_cache_hits").without(_BY_SOURCE),
         worth="passed through",
-        reason="before 0.32: all that lies below the device's pool, whatever the tier",
+        reason="before 0.32; all tiers below the device's pool together",
     ),
     Row(
         family="kvscope_kv_tier_queried_tokens_total",
         labels={"tier": "other"},
         value=counter("vllm:external_prefix_cache_queries"),
         worth="passed through",
-        reason="of all that lies below the device's pool, whatever the tier",
+        reason="all tiers below the device's pool together",
     ),
 )
 
@@ -211,15 +214,16 @@ VLLM = Table(
     server="vllm",
     rows=(*VLLM_ROWS, *IN_PROCESS),
     identity=Identity(ranks=("worker_id",)),  # LMCache's, of tensor parallelism
-    note="A data-parallel rank is an engine. The gauges are those of the last step: an engine that "
-    "hangs goes on showing them.",
+    note="A data-parallel rank is an engine. Gauges are those of the last step: an engine that "
+    "hangs keeps exporting them.",
     absent={
-        "kvscope_kv_resident_ratio": "cached blocks count as free",
-        "kvscope_kv_block_evictions_total": "kv_block_* are sampled and count blocks without "
-        "content, too",
-        "kvscope_preemption_discarded_tokens_total": "no family has it",
-        "kvscope_preemption_recomputed_tokens_total": "no family has it",
-        "kvscope_step_tokens_total": "iteration_tokens_total leaves out what is computed again",
-        "kvscope_kv_tier_used_ratio": "kv_offload_cpu_cache_usage_perc is what transfers pin",
+        "kvscope_kv_resident_ratio": "vLLM counts cached blocks as free",
+        "kvscope_kv_block_evictions_total": "kv_block_* are sampled, and count blocks without "
+        "content as well",
+        "kvscope_preemption_discarded_tokens_total": "vLLM does not export it",
+        "kvscope_preemption_recomputed_tokens_total": "vLLM does not export it",
+        "kvscope_step_tokens_total": "iteration_tokens_total leaves out recomputed tokens",
+        "kvscope_kv_tier_used_ratio": "kv_offload_cpu_cache_usage_perc covers only what "
+        "transfers pin",
     },
 )

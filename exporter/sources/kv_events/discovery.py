@@ -100,8 +100,8 @@ def _reachable(endpoint: str, host: str) -> str:
     if match is not None and match["host"] in _EVERYWHERE and 0 < int(match["port"]) < 2**16:
         return f"tcp://{host}:{match['port']}"
     raise NoStreams(
-        f"it publishes at {endpoint[:200]!r}, where it does not listen on a port of its own for "
-        "everybody: write the endpoint under `kv_events:`, with `bind: true` if it connects"
+        f"it publishes at {endpoint[:200]!r}, which is not a port that it opens on all addresses: "
+        "write the endpoint under `kv_events:`, with `bind: true` if the server connects to it"
     )
 
 

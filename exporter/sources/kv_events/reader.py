@@ -129,7 +129,7 @@ class Reader:
                 self._listen(self._link)
             except zmq.ZMQError as error:  # nothing of the peer's doing: the process is in need
                 logger.error(
-                    "%s: cannot be read now: %s; tried again", self._address.endpoint, error
+                    "%s: cannot be read now: %s; trying again", self._address.endpoint, error
                 )
                 self._tracker.on_disconnected()
                 self._reconnect()
@@ -141,7 +141,7 @@ class Reader:
             try:
                 self._link = self._connect()
             except EndpointError as error:
-                logger.error("%s; tried again", error)
+                logger.error("%s; trying again", error)
             else:
                 return
 

@@ -21,9 +21,9 @@ def check_counts(observer: Observer, active: int, now_ns: int) -> None:
     counted = observer.counts.active
     observer.in_doubt = False
     if counted != active:
-        text = f"its calls add up to {counted} active blocks, the pool has {active}"
+        text = f"counted {counted} active blocks, the pool has {active}"
     else:
-        text = f"its calls add up to {observer.counts.as_tuple()} active, cached and references"
+        text = f"counted {observer.counts.as_tuple()} active, cached, references; the pool differs"
     differ(observer, text, now_ns)
 
 
@@ -32,7 +32,9 @@ def differ(observer: Observer, text: str, now_ns: int) -> None:
     last_ns, observer.difference_ns = observer.difference_ns, now_ns
     observer.differences += 1
     if last_ns is not None and now_ns - last_ns < PROBATION_NS:
-        observer.off(f"this vLLM does not work as known: {text}, twice within a minute")
+        observer.off(
+            f"this vLLM works differently from known versions: {text}, twice within a minute"
+        )
         return
-    warn(f"{text}; beginning anew from the pool's state")
+    warn(f"{text}; continuing from a snapshot of the pool")
     observer.snapshot_owed = True

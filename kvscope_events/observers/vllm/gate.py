@@ -24,7 +24,7 @@ def refusal(scheduler: Any, base: type, methods: frozenset[tuple[str, str]]) -> 
         moves = ("BlockPool", "move_block_hashes") in methods
         copies = ("SingleTypeKVCacheManager", "_apply_cow") in methods
         if moves != copies:
-            return "partial prefix hits copy blocks in a way that is not known"
+            return "partial prefix hits copy blocks in an unknown way"
     return None
 
 

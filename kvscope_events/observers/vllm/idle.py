@@ -40,7 +40,7 @@ class IdleThread:
             try:
                 self.tick()
             except Exception as error:  # it runs in a foreign server: say it and end
-                warn(f"readers are served only while the engine runs: {error!r}")
+                warn(f"snapshots are sent only while the engine runs steps: {error!r}")
                 return
 
     def tick(self) -> None:

@@ -64,7 +64,7 @@ def _born(original: Method) -> Method:
         try:
             _begin(self, original)
         except EndpointError as error:
-            warn(f"off: {error}. KVSCOPE_OBSERVER_DIR names another directory for the sockets.")
+            warn(f"off: {error}. Set KVSCOPE_OBSERVER_DIR to another directory.")
         except Exception as error:
             warn(f"off: {type(error).__name__} at the start: {error}. vLLM runs on, unobserved.")
 
@@ -94,7 +94,7 @@ def _begin(scheduler: Any, original: Method) -> None:
         outlet.stop()
         raise
     site.observer = observer
-    say(f"engine {hello.engine} of {hello.model_name} is observed at {outlet.address}")
+    say(f"observing engine {hello.engine} of {hello.model_name}; events at {outlet.address}")
 
 
 def _ending_of(idle: IdleThread) -> Callable[[bool], None]:
