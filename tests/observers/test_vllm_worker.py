@@ -15,11 +15,11 @@ from kvscope_events.observers.vllm.endpoints import worker_endpoint
 from kvscope_events.observers.vllm.memory import (
     Sampler,
     device_of,
-    pool_bytes,
     profiled_memory,
     sizing_terms,
     weights_bytes,
 )
+from kvscope_events.observers.vllm.sizing import pool_bytes
 from kvscope_events.observers.vllm.worker import WORKER_TELLS, install_worker_hooks
 from kvscope_events.wire.subscriber import WireSubscriber
 from tests.events.producers import collect

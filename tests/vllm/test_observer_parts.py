@@ -173,17 +173,14 @@ def tensor(size: int, **more: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("tensors", "expected"),
-    [
-        ([], 0),
-        ([tensor(100), tensor(100)], 20),  # up to 0.23
-        ([tensor(100, block_stride=8), tensor(100, block_stride=8), tensor(50)], 15),  # 0.24
-        ([tensor(100, layers=["a"]), tensor(100, layers=["b"])], 10),  # since 0.29
-        ([tensor(100, layers=["a"]), tensor(900, layers=["b"], host_resident=True)], 10),
-    ],
+    ("tensors", "num_blocks", "expected"),
+    [([], 10, 0), ([tensor(100), tensor(100)], 10, 20), ([tensor(100)], 0, 0)],
 )
-def test_bytes_of_a_block_by_the_rules_of_each_version(tensors: Any, expected: int) -> None:
-    assert bytes_per_block(types.SimpleNamespace(kv_cache_tensors=tensors), 10) == expected
+def test_bytes_of_a_block_are_its_part_of_the_pool(
+    tensors: Any, num_blocks: int, expected: int
+) -> None:
+    config = types.SimpleNamespace(kv_cache_tensors=tensors)
+    assert bytes_per_block(config, num_blocks) == expected
 
 
 def test_the_environment_names_the_sockets(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,11 +15,12 @@ from kvscope_events.observers.vllm.endpoints import scheduler_endpoint, switched
 from kvscope_events.observers.vllm.gate import refusal
 from kvscope_events.observers.vllm.hooks import HOOKS, Hook
 from kvscope_events.observers.vllm.idle import IdleThread
-from kvscope_events.observers.vllm.introduction import created_of, engine_index, hello_of
+from kvscope_events.observers.vllm.introduction import created_of, hello_of
 from kvscope_events.observers.vllm.log import say, warn
 from kvscope_events.observers.vllm.observer import Observer
 from kvscope_events.observers.vllm.outlet import Outlet
 from kvscope_events.observers.vllm.patching import Patches, find
+from kvscope_events.observers.vllm.served import engine_index
 from kvscope_events.observers.vllm.wrappers import Method, Site
 from kvscope_events.wire.errors import EndpointError
 
@@ -83,7 +84,7 @@ def _begin(scheduler: Any, original: Method) -> None:
         warn(f"off: {reason}. vLLM runs on, unobserved.")
         return
     created = created_of(scheduler)
-    outlet = Outlet(scheduler_endpoint(engine_index(scheduler)))
+    outlet = Outlet(scheduler_endpoint(engine_index(scheduler.vllm_config)))
     try:
         hello = hello_of(scheduler, outlet.session)
         observer = Observer(scheduler, RequestStatus.RUNNING, created, hello, outlet)

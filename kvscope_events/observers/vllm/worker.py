@@ -7,7 +7,6 @@ observer with one line, and vLLM goes on.
 import atexit
 import functools
 import os
-import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -31,12 +30,12 @@ from kvscope_events.observers.vllm.memory import (
     device_memory,
     device_of,
     machine_memory,
-    pool_bytes,
     profiled_memory,
     sizing_terms,
     weights_bytes,
 )
-from kvscope_events.observers.vllm.served import engine_index, served_name
+from kvscope_events.observers.vllm.served import engine_index, served_name, server_version
+from kvscope_events.observers.vllm.sizing import pool_bytes
 from kvscope_events.pid_space import pid_space
 from kvscope_events.wire.errors import EndpointError
 from kvscope_events.wire.publisher import WirePublisher
@@ -94,7 +93,7 @@ def _observe(wrapper: Any) -> None:
     try:
         worker = wrapper.worker
         config = getattr(wrapper, "vllm_config", None) or worker.vllm_config
-        endpoint = worker_endpoint(engine_index(config.parallel_config), int(worker.rank))
+        endpoint = worker_endpoint(engine_index(config), int(worker.rank))
         before = _observers.get(endpoint)
         if before is not None and before.abandoned:
             before.stop()  # of an engine that this process had before
@@ -127,9 +126,9 @@ class WorkerObserver:
             contract=CONTRACT_VERSION,
             session=self._publisher.session.hex(),
             server="vllm",
-            server_version=str(getattr(sys.modules.get("vllm"), "__version__", "unknown")),
-            model_name=served_name(config.model_config),
-            engine=str(engine_index(config.parallel_config)),
+            server_version=server_version(),
+            model_name=served_name(config),
+            engine=str(engine_index(config)),
             pid=self._pid,
             ready=False,
             tells=sorted(WORKER_TELLS),
