@@ -116,6 +116,17 @@ def test_an_error_of_ours_ends_the_observer_and_not_the_worker(
     assert observer.worker is worker
 
 
+def test_a_beginning_that_fails_leaves_no_socket_and_no_hook(
+    wrapper: type[Wrapper], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delattr(Worker, "initialize_from_config")  # of another vLLM
+    worker = Worker()
+    assert wrapper(worker).init_device() == "ready"
+    assert "kvscope: this worker is not observed" in caplog.text
+    assert not Path(worker_endpoint(0, 0).removeprefix("ipc://")).exists()
+    assert "load_model" not in vars(worker)
+
+
 def test_the_reason_is_the_last_message(wrapper: type[Wrapper]) -> None:
     made = started(wrapper, Worker())
     (only,) = observed._observers.values()

@@ -1,5 +1,7 @@
 """Parts of the observer for vLLM that need no vLLM."""
 
+import io
+import logging
 import sys
 import types
 from collections.abc import Iterator
@@ -8,10 +10,11 @@ from typing import Any
 import pytest
 
 from kvscope_events.bus import EventBus
-from kvscope_events.observers.vllm import endpoints
+from kvscope_events.observers.vllm import endpoints, log
 from kvscope_events.observers.vllm.check import PROBATION_NS, differ
 from kvscope_events.observers.vllm.hooks import HOOKS, Hook
 from kvscope_events.observers.vllm.names import Names, check_hash
+from kvscope_events.observers.vllm.observer import MAX_DEFERRED, Observer
 from kvscope_events.observers.vllm.patching import Patches, UnknownMethodError, find
 from kvscope_events.observers.vllm.requests import trace_of
 from kvscope_events.observers.vllm.sizing import bytes_per_block
@@ -126,6 +129,33 @@ def test_every_hook_has_a_wrapper_and_a_place_in_the_table_once() -> None:
     assert len(set(places)) == len(places)
     assert all(one.before or one.after for one in HOOKS)
     assert all(one.required == (one.since == "0.11") for one in HOOKS)
+
+
+def test_a_vllm_that_keeps_its_pool_elsewhere_is_no_error() -> None:
+    observer = types.SimpleNamespace(pool=object())
+    (copies,) = [one for one in HOOKS if one.method == "_apply_cow"]
+    assert not copies.mine(observer, object())
+    assert copies.mine(observer, types.SimpleNamespace(block_pool=observer.pool))
+
+
+def test_a_closed_stderr_is_not_the_servers_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr(sys, "stderr", closed)
+    monkeypatch.setattr(log, "_logger", logging.Logger("without handlers"))
+    log.warn("off")
+    log.say("on")
+
+
+def test_releases_that_never_come_take_no_more_memory() -> None:
+    observer: Any = types.SimpleNamespace(deferred={})
+    for block in range(MAX_DEFERRED + 10):
+        Observer.will_free(observer, [block], (None, "cow"))
+    assert len(observer.deferred) == MAX_DEFERRED
+    assert (0,) not in observer.deferred
+    for _ in range(2 * MAX_DEFERRED):
+        Observer.will_free(observer, [20], (None, "cow"))
+    assert len(observer.deferred[20,]) == MAX_DEFERRED
 
 
 class Checked:

@@ -24,7 +24,8 @@ def _of_scheduler(observer: Any, self: Any) -> bool:
 
 
 def _of_group(observer: Any, self: Any) -> bool:
-    return self.block_pool is observer.pool
+    # Not guarded by the wrapper, so it must not raise in a vLLM that keeps its pool elsewhere.
+    return getattr(self, "block_pool", None) is observer.pool
 
 
 class Hook(NamedTuple):
