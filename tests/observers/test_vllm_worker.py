@@ -149,6 +149,16 @@ def test_a_failed_init_of_ours_leaves_the_answer(
     assert "kvscope: this worker is not observed" in caplog.text
 
 
+def test_a_directory_with_too_long_a_path_is_said_in_one_line(
+    wrapper: type[Wrapper], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("KVSCOPE_OBSERVER_DIR", "/tmp/" + 100 * "x")
+    assert wrapper(Worker()).init_device() == "ready"
+    (line,) = caplog.messages
+    assert "a unix socket takes 107" in line
+    assert "Set KVSCOPE_OBSERVER_DIR to another directory" in line
+
+
 def test_exceptions_of_the_worker_pass(wrapper: type[Wrapper]) -> None:
     class Broken(Worker):
         def load_model(self, *, load_dummy_weights: bool = False) -> str:

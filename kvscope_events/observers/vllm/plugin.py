@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from kvscope_events.observers.vllm.endpoints import scheduler_endpoint, switched_off
+from kvscope_events.observers.vllm.endpoints import REMEDY, scheduler_endpoint, switched_off
 from kvscope_events.observers.vllm.gate import refusal
 from kvscope_events.observers.vllm.hooks import HOOKS, Hook
 from kvscope_events.observers.vllm.idle import IdleThread
@@ -65,7 +65,7 @@ def _born(original: Method) -> Method:
         try:
             _begin(self, original)
         except EndpointError as error:
-            warn(f"off: {error}. Set KVSCOPE_OBSERVER_DIR to another directory.")
+            warn(f"off: {error}. {REMEDY}.")
         except Exception as error:
             warn(f"off: {type(error).__name__} at the start: {error}. vLLM runs on, unobserved.")
 

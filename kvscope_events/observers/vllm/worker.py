@@ -19,7 +19,7 @@ from kvscope_events.bus import EventBus
 from kvscope_events.events import CONTRACT_VERSION, EngineEvent, Hello, ObserverStopped
 from kvscope_events.memory import StartupProfiled
 from kvscope_events.observers.vllm.endpoints import (
-    DIRECTORY_VARIABLE,
+    REMEDY,
     switched_off,
     worker_endpoint,
 )
@@ -101,9 +101,7 @@ def _observe(wrapper: Any) -> None:
         _observers[endpoint] = observer
         observer.begin(config)
     except EndpointError as error:
-        where = f"{error.endpoint}: {error.problem}"
-        remedy = f"give each server a {DIRECTORY_VARIABLE} of its own"
-        warn(f"this worker is not observed: {where}; {remedy}")
+        warn(f"this worker is not observed: {error}. {REMEDY}.")
     except Exception as error:
         warn(f"this worker is not observed: {error!r}")
 
