@@ -20,11 +20,11 @@ from kvscope_events.wire.codec import decode_batch
 from kvscope_events.wire.errors import (
     DECODE_ERROR_KINDS,
     DecodeErrorKind,
-    EndpointError,
     FrameError,
 )
 from kvscope_events.wire.frame import HAS_STATE, MAX_MESSAGE_BYTES, read_frames
 from kvscope_events.wire.link import RENEW_NS, Link
+from kvscope_events.wire.readers import eventfd
 from kvscope_events.wire.run_directory import connectable
 from kvscope_events.wire.stream import Delivery, Stream
 
@@ -78,7 +78,7 @@ class WireSubscriber:
         self._taken_bytes = 0  # written by the caller of `take`, so that neither needs a lock
         self._ready = threading.Event()
         self._stopping = threading.Event()
-        self._wake = _eventfd(endpoint)  # -1 once it is closed
+        self._wake = eventfd(endpoint)  # -1 once it is closed
         self._closing = threading.Lock()
         self._stream = Stream(self._put)
         self.batches_lost = 0
@@ -260,14 +260,6 @@ class WireSubscriber:
         if not self.decode_errors[kind]:
             logger.warning("%s: %s (%s; counted from now on)", self.endpoint, problem, kind)
         self.decode_errors[kind] += count
-
-
-def _eventfd(endpoint: str) -> int:
-    try:
-        return os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-    except OSError as error:
-        remedy = "raise the limit of open files (ulimit -n)"
-        raise EndpointError(endpoint, f"cannot be read: {error.strerror}", remedy) from None
 
 
 _FAULTS: dict[DecodeErrorKind, str] = {
