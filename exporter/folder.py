@@ -87,6 +87,8 @@ class Folder:
         """Look once: add what has appeared, remove what is gone."""
         present = self._sockets()
         for name in present:
+            if self._stopping.is_set():  # each that does not answer takes its time
+                return
             if name not in self._members:
                 self._add(name)
         now_ns = self._clock.monotonic_ns()
