@@ -145,6 +145,7 @@ def test_an_sglang_is_asked_for_its_streams() -> None:
         (json(sources(99999)), "not a port that it opens on all addresses"),
         (json(sources(1, endpoint="ipc:///etc/x")), "not a port that it opens on all addresses"),
         (json("[]"), "/kv_event_sources cannot be read: Expected `object`, got `array`"),
+        (json(sources(5557).replace('"0"', '"x"')), "/kv_event_sources cannot be read"),
         (json("{"), "/kv_event_sources cannot be read"),
         (text("<html>", "text/html"), "/kv_event_sources cannot be read"),
         (text("x" * 2_000_000), "is larger than 1 MiB"),
