@@ -1,8 +1,6 @@
 """From the configuration of one server to its exporter."""
 
-from collections.abc import Collection
-
-import httpx
+from collections.abc import Callable, Collection
 
 from exporter.clock import Clock
 from exporter.configuration import ServerConfig
@@ -74,10 +72,14 @@ class _Builder:
     def _enquiry(self, exporter: Exporter, reader: PageReader) -> Enquiry:
         config = self._config
         assert config.url is not None
-        tls = tls_of(config.tls)
-        base, headers = config.url.rstrip("/"), LiveHeaders(config.headers)
-        verify = tls.context() if base.lower().startswith("https:") else False
-        client = httpx.Client(verify=verify, timeout=config.timeout, trust_env=False)
+        base = config.url.rstrip("/")
+        fetch = self._fetch(base) if config.kv_events == "auto" else None
+        return Enquiry(exporter, reader, base, fetch=fetch, make=self._stream)
+
+    def _fetch(self, base: str) -> Callable[[str], bytes]:
+        config = self._config
+        tls, headers = tls_of(config.tls), LiveHeaders(config.headers)
+        client = tls.client(base, config.timeout)  # holds nothing between two questions
 
         def fetch(path: str) -> bytes:
             fetcher = Fetcher(
@@ -89,8 +91,7 @@ class _Builder:
             )
             return fetcher.fetch(config.timeout).body
 
-        asks = config.kv_events == "auto"
-        return Enquiry(exporter, reader, base, fetch=fetch if asks else None, make=self._stream)
+        return fetch
 
     def _wire(self, endpoint: str) -> Target:
         if endpoint.startswith(SCHEME):
