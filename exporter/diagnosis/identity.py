@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from exporter.fetch import Document, Fetcher, FetchError, FetchErrorKind
+from exporter.fetch import Document, Fetcher
+from exporter.fetch_error import FetchError, FetchErrorKind
 from exporter.readings import TABLES, Tls, detect
 from exporter.readings.mapping import PageMapper
 from exporter.scrape import PAGE_FORMATS
