@@ -6,7 +6,6 @@ is gone is given up after a minute of silence; until then it counts as down.
 
 import logging
 import os
-import socket
 import stat
 import threading
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from exporter.exporter import Exporter
 from exporter.target import Target
 from kvscope_events.wire.errors import EndpointError
 from kvscope_events.wire.run_directory import connectable
+from kvscope_events.wire.socket_file import answers
 
 SUFFIX = "/*"
 SCHEME = "ipc://"
@@ -128,7 +128,7 @@ class Folder:
 
     def _add(self, name: str) -> None:
         path = f"{self._directory}/{name}"
-        if not _answers(path):
+        if not answers(path, SCAN_SECONDS):
             return
         if len(self._members) == MAX_TARGETS:
             self._tell(f"more than {MAX_TARGETS} sockets: the others are left out")
@@ -147,12 +147,3 @@ class Folder:
         if problem not in self._told and len(self._told) < MAX_TARGETS:
             self._told.add(problem)
             logger.warning("%s: %s", self.endpoint, problem)
-
-
-def _answers(path: str) -> bool:
-    with socket.socket(socket.AF_UNIX) as probe:
-        probe.settimeout(SCAN_SECONDS)
-        try:
-            return probe.connect_ex(path) == 0
-        except OSError:  # a path too long for a socket
-            return False
