@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection
 
 from exporter.clock import Clock
-from exporter.configuration import ServerConfig
+from exporter.configuration import ConfigurationError, ServerConfig
 from exporter.configuration.access import LiveHeaders, tls_of
 from exporter.enquiry import Enquiry
 from exporter.exporter import Exporter
@@ -22,7 +22,11 @@ from kvscope_events.vocabulary import ServerKind
 def exporter_of(config: ServerConfig, compat: Collection[str], clock: Clock) -> Exporter:
     """Connects now, reads from `start` on. Raises EndpointError or ConfigurationError for what
     cannot be read, and then holds nothing."""
-    return _Builder(config, compat, clock).build()
+    try:
+        return _Builder(config, compat, clock).build()
+    except OSError as error:  # a file of `tls` that is gone since it was checked
+        problem = f"its TLS cannot be set up: {error.strerror or error}"
+        raise ConfigurationError(config.name, problem, "put the files back") from None
 
 
 class _Builder:
