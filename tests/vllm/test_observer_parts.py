@@ -12,12 +12,15 @@ import pytest
 from kvscope_events.bus import EventBus
 from kvscope_events.observers.vllm import endpoints, log
 from kvscope_events.observers.vllm.check import PROBATION_NS, differ
+from kvscope_events.observers.vllm.exact import compiled
 from kvscope_events.observers.vllm.hooks import HOOKS, Hook
+from kvscope_events.observers.vllm.manager import allocating
 from kvscope_events.observers.vllm.names import Names, check_hash
 from kvscope_events.observers.vllm.observer import MAX_DEFERRED, Observer
 from kvscope_events.observers.vllm.patching import Patches, UnknownMethodError, find
 from kvscope_events.observers.vllm.requests import trace_of
 from kvscope_events.observers.vllm.sizing import bytes_per_block
+from kvscope_events.observers.vllm.wrappers import Site
 
 DIGEST = bytes(range(32))
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -156,6 +159,48 @@ def test_releases_that_never_come_take_no_more_memory() -> None:
     for _ in range(2 * MAX_DEFERRED):
         Observer.will_free(observer, [20], (None, "cow"))
     assert len(observer.deferred[20,]) == MAX_DEFERRED
+
+
+def test_a_compiled_wrapper_passes_every_argument_on() -> None:
+    default = object()
+
+    def original(self: Any, request: Any, observer: Any = default, result: int = 3) -> tuple[Any]:
+        return request, observer, result  # type: ignore[return-value]
+
+    seen: list[Any] = []
+    names = {"_original": original, "_see": lambda **named: seen.append(named)}
+    body = "    _result = _original({arguments})\n    _see({named})\n    return _result\n"
+    wrapper = compiled(original, body, names)
+    assert wrapper is not None
+    assert wrapper(None, 1) == (1, default, 3)
+    assert wrapper(None, request=1, result=2) == (1, default, 2)
+    assert seen[0] == {"request": 1, "observer": default, "result": 3}
+    assert wrapper.__name__ == "original"
+
+
+@pytest.mark.parametrize(
+    "original", [lambda self, *requests: None, lambda self, *, request: None, lambda _names: None]
+)
+def test_a_method_that_cannot_be_written_out_is_not_compiled(original: Any) -> None:
+    assert compiled(original, "    return None\n", {"_names": 1}) is None
+
+
+def test_a_request_of_any_parameter_names_is_wrapped() -> None:
+    class Manager:
+        def allocate_slots(self, request: Any, observer: int, runs: int, result: int) -> int:
+            return observer + runs + result
+
+    site = Site()
+    one = next(one for one in HOOKS if one.method == "allocate_slots")
+    wrapped = allocating(site, one, Manager.allocate_slots)
+    manager = Manager()
+    running = types.SimpleNamespace(status="running")
+    site.observer = types.SimpleNamespace(  # type: ignore[assignment]
+        manager=manager, running="running", request=None, live=True
+    )
+    assert wrapped(manager, running, 1, 20, result=300) == 321
+    site.observer, site.began = None, True
+    assert wrapped(manager, running, 1, 20, 300) == 321
 
 
 class Checked:
