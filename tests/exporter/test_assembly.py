@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from exporter.assembly import exporter_of
 from exporter.clock import Clock
 from exporter.configuration import (
     ConfigurationError,
@@ -17,7 +18,6 @@ from exporter.configuration import (
     TlsConfig,
 )
 from exporter.exporter import Exporter
-from exporter.server import exporter_of
 from kvscope_events.wire.errors import EndpointError
 from tests.exporter.page import value
 from tests.kv_events.dialects import Stored

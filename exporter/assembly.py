@@ -5,11 +5,12 @@ from collections.abc import Callable, Collection
 from exporter.clock import Clock
 from exporter.configuration import ConfigurationError, ServerConfig
 from exporter.configuration.access import LiveHeaders, tls_of
+from exporter.configuration.places import is_folder
 from exporter.enquiry import Enquiry
 from exporter.exporter import Exporter
 from exporter.fetch import Fetcher
-from exporter.folder import Folder, is_folder
 from exporter.readings import PageReader, metrics_path
+from exporter.socket_folder import SocketFolder
 from exporter.sources.kv_events import KvEventsSource
 from exporter.sources.kv_events.discovery import MAX_ANSWER_BYTES, Stream
 from exporter.sources.recording import SCHEME, RecordingSource
@@ -43,7 +44,7 @@ class _Builder:
         try:
             for endpoint in config.events:
                 if is_folder(endpoint):
-                    exporter.attach(Folder(endpoint, exporter, self._wire, self._clock))
+                    exporter.attach(SocketFolder(endpoint, exporter, self._wire, self._clock))
                 else:
                     exporter.add(self._wire(endpoint))
             if config.kv_events != "auto":

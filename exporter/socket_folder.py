@@ -12,13 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from exporter.clock import Clock
+from exporter.configuration.places import FOLDER
 from exporter.exporter import Exporter
 from exporter.target import Target
 from kvscope_events.wire.errors import EndpointError
 from kvscope_events.wire.run_directory import connectable
 from kvscope_events.wire.socket_file import answers
 
-SUFFIX = "/*"
 SCHEME = "ipc://"
 SCAN_SECONDS = 0.5
 MAX_TARGETS = 256
@@ -31,18 +31,13 @@ FORGET_NS = 60_000_000_000
 logger = logging.getLogger(__name__)
 
 
-def is_folder(endpoint: str) -> bool:
-    """Whether the endpoint stands for all sockets of a folder."""
-    return endpoint.startswith(SCHEME) and endpoint.endswith(SUFFIX)
-
-
 @dataclass(slots=True)
 class _Member:
     target: Target
     heard_ns: int
 
 
-class Folder:
+class SocketFolder:
     """Keeps an exporter's targets equal to the sockets of a folder, which may not exist yet."""
 
     def __init__(
@@ -54,7 +49,7 @@ class Folder:
     ) -> None:
         """make: a target for the endpoint of one socket. Raises EndpointError."""
         self.endpoint = endpoint
-        self._directory = endpoint.removeprefix(SCHEME).removesuffix(SUFFIX)
+        self._directory = endpoint.removeprefix(SCHEME).removesuffix(FOLDER)
         # Checks the directory as it is now; each socket is checked again when it appears.
         connectable(f"{SCHEME}{self._directory}/engine-0.sock")
         self._exporter = exporter
