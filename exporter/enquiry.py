@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from exporter.exporter import Exporter
-from exporter.fetch import FetchError
+from exporter.fetch_error import FetchError
 from exporter.readings import PageReader
 from exporter.sources.kv_events import KvEventsSource
 from exporter.sources.kv_events.discovery import (

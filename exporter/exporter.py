@@ -83,6 +83,8 @@ class Exporter:
     def show(self, machine: Machine, further: Collection[Collector] = ()) -> None:
         """Read this machine and these collectors from now on, in place of those before."""
         self._page.machine = machine
+        if tuple(further) == self._further:  # a page of this moment has them
+            return
         for collector in self._further:
             self.registry.unregister(collector)
         self._further = tuple(further)

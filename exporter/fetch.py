@@ -10,38 +10,15 @@ import threading
 import time
 import zlib
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import httpx
 
-FetchErrorKind = Literal[
-    "url",
-    "headers",
-    "connection",
-    "dns",
-    "tls",
-    "timeout",
-    "status",
-    "redirect",
-    "protocol",
-    "encoding",
-    "truncated",
-    "too_large",
-]
-FETCH_ERROR_KINDS: tuple[FetchErrorKind, ...] = get_args(FetchErrorKind)
+from exporter.fetch_error import FetchError, FetchErrorKind
+
 MAX_BYTES = 64 << 20
 """A page of 600 series has 100 KB; a document much larger than that is not one."""
 _CONNECTED = ("connection.connect_tcp.complete", "connection.start_tls.complete")
-
-
-class FetchError(Exception):
-    """No document; the message is the reason, without the URL."""
-
-    def __init__(self, kind: FetchErrorKind, reason: str, *, answered: bool = False) -> None:
-        super().__init__(reason)
-        self.kind = kind
-        self.answered = answered
-        """Something answered at the URL, though not with a document."""
 
 
 class Merged(Mapping[str, str]):

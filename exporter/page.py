@@ -17,9 +17,9 @@ from exporter.collect.guard import Guard
 from exporter.collect.observation import build_version, collect_build
 from exporter.collect.parts import OF_CONTENT
 from exporter.collect.readings import Readings
+from exporter.engine_processes import collect_processes
 from exporter.gpu import DeviceSample
 from exporter.machine import Machine
-from exporter.processes import collect_processes
 from exporter.readings import PageReader
 from exporter.target import Shown, Target
 

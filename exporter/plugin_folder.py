@@ -3,6 +3,7 @@
 It holds a copy of the contract, and the metadata by which vLLM finds the entry point in it.
 """
 
+import errno
 import os
 import shutil
 from importlib.metadata import PackageNotFoundError, version
@@ -20,13 +21,16 @@ _LEFT_OUT = shutil.ignore_patterns("__pycache__", ".*", "pyproject.toml", "READM
 
 
 def write_plugin_folder(folder: Path) -> None:
-    """Create the folder, or bring ours up to date in it; raises OSError."""
+    """Create the folder, or bring ours up to date in it; raises OSError.
+
+    A package of that name which we did not write is somebody's checkout or installation.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    if (folder / PACKAGE).exists() and not _is_ours(folder):
+        raise FileExistsError(errno.EEXIST, f"its {PACKAGE} is no copy that kvscope made")
     for former in [folder / PACKAGE, *folder.glob(f"{PACKAGE}-*.dist-info")]:
         if former.exists():
             shutil.rmtree(former)
-    (source,) = kvscope_events.__path__
-    shutil.copytree(source, folder / PACKAGE, ignore=_LEFT_OUT)
     release = _release()
     facts = folder / f"{PACKAGE}-{release}.dist-info"
     facts.mkdir()
@@ -35,6 +39,8 @@ def write_plugin_folder(folder: Path) -> None:
         "Requires-Python: >=3.10\nRequires-Dist: msgspec>=0.20\nRequires-Dist: pyzmq>=26\n"
     )
     (facts / "entry_points.txt").write_text(f"[{GROUP}]\n{ENTRY_POINT}\n")
+    (source,) = kvscope_events.__path__
+    shutil.copytree(source, folder / PACKAGE, ignore=_LEFT_OUT)  # last: what is cut off is ours
 
 
 def with_plugin(environment: dict[str, str], folder: Path) -> dict[str, str]:
@@ -49,6 +55,12 @@ def with_plugin(environment: dict[str, str], folder: Path) -> dict[str, str]:
             names.append(PLUGIN)
         changed[PLUGINS_VARIABLE] = ",".join(names)
     return changed
+
+
+def _is_ours(folder: Path) -> bool:
+    """Installers leave a RECORD of what they wrote, and a checkout has no metadata."""
+    facts = list(folder.glob(f"{PACKAGE}-*.dist-info"))
+    return bool(facts) and not any((one / "RECORD").exists() for one in facts)
 
 
 def _release() -> str:

@@ -8,7 +8,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as text
 
 from exporter.catalogue import metric
-from exporter.fetch import MAX_BYTES, Fetcher, FetchError
+from exporter.fetch import MAX_BYTES, Fetcher
+from exporter.fetch_error import FetchError
 
 TIMEOUT_SECONDS = 5.0
 PAGE_FORMATS = "application/openmetrics-text;version=1.0.0;q=0.9,text/plain;version=0.0.4;q=0.5"

@@ -8,6 +8,7 @@ import msgspec
 from prometheus_client import ProcessCollector
 from prometheus_client.registry import Collector
 
+from exporter.assembly import exporter_of
 from exporter.catalogue import DEFAULT_COMPAT
 from exporter.clock import Clock
 from exporter.configuration import ServerConfig
@@ -15,7 +16,6 @@ from exporter.configuration.access import tls_digest
 from exporter.exporter import Exporter, check_compat
 from exporter.gpu import GpuSource
 from exporter.machine import Machine
-from exporter.server import exporter_of
 
 
 class Changes(NamedTuple):

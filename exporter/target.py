@@ -128,7 +128,8 @@ class Target:
     def stop(self) -> None:
         """Fold what has arrived, and close the source; a page can still be read."""
         self.pipeline.stop()
-        self.source.close()
+        with self.pipeline.settled():  # a page may be reading it on another thread
+            self.source.close()
 
     def collect(self, guard: Guard, taken: Collection[tuple[str, str]] = ()) -> Shown:
         """Every known family. The folds are held meanwhile; the text is made afterwards.

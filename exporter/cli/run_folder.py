@@ -6,7 +6,6 @@ The path is the label `endpoint`, so that a server that is started again continu
 import fcntl
 import os
 import shutil
-import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from pathlib import Path
 from exporter.plugin_folder import write_plugin_folder
 from kvscope_events.wire.endpoint import parse_endpoint
 from kvscope_events.wire.run_directory import prepare_directory, run_directory
+from kvscope_events.wire.socket_file import answers
 
 LONGEST_SOCKET = "engine-999-worker-9999.sock"
 _LOCK = "lock"
@@ -59,7 +59,7 @@ def _claimed(folder: Path) -> int | None:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.fstat(lock).st_ino != os.stat(folder / _LOCK).st_ino:
             raise BlockingIOError  # removed by its holder meanwhile
-        if any(_answers(path) for path in (folder / "sockets").glob("*.sock")):
+        if any(answers(str(path), 1.0) for path in (folder / "sockets").glob("*.sock")):
             raise BlockingIOError
         for left in ("sockets", "plugin"):
             shutil.rmtree(folder / left, ignore_errors=True)
@@ -67,9 +67,3 @@ def _claimed(folder: Path) -> int | None:
         os.close(lock)
         return None
     return lock
-
-
-def _answers(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as probe:
-        probe.settimeout(1.0)
-        return probe.connect_ex(str(path)) == 0

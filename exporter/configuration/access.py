@@ -12,7 +12,7 @@ import msgspec
 
 from exporter.configuration.error import ConfigurationError
 from exporter.configuration.model import FileValue, ServerConfig, TlsConfig
-from exporter.fetch import FetchError
+from exporter.fetch_error import FetchError
 from exporter.readings.tls import Tls
 
 MAX_VALUE_BYTES = 16 << 10

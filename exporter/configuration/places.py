@@ -36,9 +36,14 @@ def place_of_page(url: str, path: str) -> str:
     return f"{parsed.scheme}://{_host(parsed.host)}:{port}{parsed.path.rstrip('/')}{path}"
 
 
+def is_folder(endpoint: str) -> bool:
+    """Whether the endpoint stands for all sockets of a directory."""
+    return endpoint.startswith("ipc://") and endpoint.endswith(FOLDER)
+
+
 def folder_of(endpoint: str) -> str | None:
     """The folder endpoint that a socket belongs to; None: it is no socket, or a folder itself."""
-    if not endpoint.startswith("ipc://") or endpoint.endswith(FOLDER):
+    if not endpoint.startswith("ipc://") or is_folder(endpoint):
         return None
     return place_of(endpoint).rpartition("/")[0] + FOLDER
 

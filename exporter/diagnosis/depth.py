@@ -9,7 +9,7 @@ from exporter.diagnosis.command_line import command_on, is_local
 from exporter.diagnosis.concepts import OBSERVED, lost
 from exporter.diagnosis.identity import Asker, Identity
 from exporter.diagnosis.observers import Observer
-from exporter.fetch import FetchError
+from exporter.fetch_error import FetchError
 from exporter.readings import detect
 from exporter.sources.kv_events.discovery import PATHS, NoStreams, Stream, read_streams
 

@@ -5,10 +5,10 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import httpx
 import msgspec
 
-from exporter.fetch import Document, Fetcher, FetchError, FetchErrorKind
+from exporter.fetch import Document, Fetcher
+from exporter.fetch_error import FetchError, FetchErrorKind
 from exporter.readings import TABLES, Tls, detect
 from exporter.readings.mapping import PageMapper
 from exporter.scrape import PAGE_FORMATS
@@ -64,8 +64,8 @@ class Asker:
         self.url = url.rstrip("/")
         self._seconds = seconds
         self._end = time.monotonic() + ALL_SECONDS
-        context = (tls or Tls()).context() if url.lower().startswith("https:") else False
-        self._client = httpx.Client(verify=context, timeout=seconds, trust_env=False)
+        self._tls = tls or Tls()
+        self._client = self._tls.client(url, seconds)
 
     def __enter__(self) -> "Asker":
         return self
@@ -78,7 +78,8 @@ class Asker:
         left = self._end - time.monotonic()
         if left <= 0:
             raise FetchError("timeout", "the server has taken too long already")
-        fetcher = Fetcher(self._client, self.url + path, headers=_HEADERS)
+        name = self._tls.server_name
+        fetcher = Fetcher(self._client, self.url + path, headers=_HEADERS, server_name=name)
         return fetcher.fetch(min(self._seconds, left))
 
     def problem(self, path: str) -> str:

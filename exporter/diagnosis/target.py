@@ -11,7 +11,6 @@ from exporter.readings import Tls
 from exporter.scrape import ScrapeError, parse_page
 from kvscope_events.vocabulary import ServerKind
 
-DEFAULT_URL = "http://127.0.0.1:8000"
 _HEALTH: frozenset[ServerKind] = frozenset({"kvscope", "vllm", "tgi", "llama.cpp", "tensorrt-llm"})
 """Servers whose /health may be asked; an idle SGLang generates a token for each question."""
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import urlsplit
 
-import httpx
-
 from exporter.catalogue.observation import PAGE_ERROR_KINDS
 from exporter.clock import Clock
-from exporter.fetch import Document, Fetcher, FetchError, Merged
+from exporter.faults import Faults
+from exporter.fetch import Document, Fetcher, Merged
+from exporter.fetch_error import FetchError
 from exporter.readings.detect import detect
 from exporter.readings.engines import Engine
 from exporter.readings.mapping import EngineReading, PageMapper
@@ -28,7 +28,6 @@ MAX_BYTES = 32 << 20
 """A Ray node with 30 replicas has about 10 MB."""
 MAX_AGE_NS = 1_000_000_000
 """For which a reading is used again, so that two scrapers do not double the load."""
-_LOG_INTERVAL_NS = 60_000_000_000
 _ACCEPT = "text/plain;version=0.0.4"
 """Not OpenMetrics, which costs more to read and has nothing that we need."""
 _FORMATS = ("text/plain", "application/openmetrics-text")
@@ -82,29 +81,28 @@ class PageReader:
         host = parts.netloc.rpartition("@")[2]
         self.endpoint = f"{parts.scheme}://{host}{parts.path}"
         """The URL without a password or a query, which may hold a secret."""
-        self.errors: dict[str, int] = dict.fromkeys(PAGE_ERROR_KINDS, 0)
         self.last_success_ns: int | None = None
         """When a page was last read, on this process's monotonic clock."""
         self._clock = clock or Clock()
+        self._faults = Faults(self.endpoint, PAGE_ERROR_KINDS, self._clock.monotonic_ns)
         self._timeout = timeout
         self._model_name = model_name
-        self._client = httpx.Client(
-            verify=(tls or Tls()).context() if parts.scheme == "https" else False,
-            timeout=timeout,
-            trust_env=False,  # neither a proxy nor ~/.netrc stands between us and a neighbour
-            limits=httpx.Limits(max_keepalive_connections=0),
-        )
+        tls = tls or Tls()
+        self._client = tls.client(url, timeout)
         given = Merged({"Accept": _ACCEPT, "User-Agent": "kvscope"}, headers or {})
-        name = None if tls is None else tls.server_name
         self._fetcher = Fetcher(
-            self._client, url, headers=given, max_bytes=MAX_BYTES, server_name=name
+            self._client, url, headers=given, max_bytes=MAX_BYTES, server_name=tls.server_name
         )
         self._is_fixed = kind != "auto"
         self._mappers = self._mappers_of(self.kind)
         self._lock = threading.Lock()
         self._reading = Reading(False)
         self._read_ns: int | None = None
-        self._logged_ns: dict[str, int] = {}
+
+    @property
+    def errors(self) -> Mapping[str, int]:
+        """Counts by kind; all of `PAGE_ERROR_KINDS` are there from the start."""
+        return self._faults.counts
 
     def read(self) -> Reading:
         """The page as it is now, at most `MAX_AGE_NS` old. Returns within the time-out."""
@@ -124,9 +122,9 @@ class PageReader:
             document = self._fetcher.fetch(self._timeout)
             engines = self._engines(_text_of(document))
         except (FetchError, _Rejected) as error:
-            self._count(error.kind, str(error))
+            self._faults.count(error.kind, str(error))
         except Exception as error:
-            self._count("bug", repr(error))
+            self._faults.count("bug", repr(error))
             logger.debug("while reading %s", self.endpoint, exc_info=True)
         else:
             self.last_success_ns = self._clock.monotonic_ns()
@@ -156,26 +154,16 @@ class PageReader:
                 raise _Rejected("not_metrics", "has no sample")
             if page.is_cut:
                 raise _Rejected("too_large", "takes too long to read")
-            self._count("malformed", "lines cannot be used", page.num_malformed)
-            self._count("contradictory", "series contradict each other", page.num_contradictory)
-            self._count("engines", "engines beyond the limit", page.num_refused)
+            count = self._faults.count
+            count("malformed", "lines cannot be used", page.num_malformed)
+            count("contradictory", "series contradict each other", page.num_contradictory)
+            count("engines", "engines beyond the limit", page.num_refused)
             for engine, reading in page.engines.items():
                 engines.setdefault(engine, reading)
         return engines
 
     def _mappers_of(self, kind: ServerKind | None) -> list[PageMapper]:
         return [] if kind is None else [PageMapper(table) for table in TABLES[kind]]
-
-    def _count(self, kind: str, reason: str, number: int = 1) -> None:
-        if not number:
-            return
-        self.errors[kind] += number
-        now_ns = self._clock.monotonic_ns()
-        logged_ns = self._logged_ns.get(kind)
-        if logged_ns is None or now_ns - logged_ns >= _LOG_INTERVAL_NS:
-            self._logged_ns[kind] = now_ns
-            many = f"{number} " if number > 1 else ""
-            logger.warning("%s: %s%s (%s)", self.endpoint, many, reason, kind)
 
 
 def _text_of(document: Document) -> str:

@@ -1,7 +1,9 @@
-"""How a server that is read over https proves who it is, and we who we are."""
+"""A client for one server; over https with how that proves who it is, and we who we are."""
 
 import ssl
 from dataclasses import dataclass
+
+import httpx
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +18,15 @@ class Tls:
     """The name that the server's certificate must have; None: the URL's host."""
     verify: bool = True
     """Whether the server has to prove who it is; without, anybody can answer in its place."""
+
+    def client(self, url: str, timeout: float) -> httpx.Client:
+        """For the server at `url`. Raises OSError as `context` does, which only https needs."""
+        return httpx.Client(
+            verify=self.context() if url.lower().startswith("https:") else False,
+            timeout=timeout,
+            trust_env=False,  # neither a proxy nor ~/.netrc stands between us and a neighbour
+            limits=httpx.Limits(max_keepalive_connections=0),
+        )
 
     def context(self) -> ssl.SSLContext:
         """Raises OSError for a file that cannot be read, or is none."""

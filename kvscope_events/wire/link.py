@@ -4,9 +4,7 @@ ZMQ reconnects after a lost connection, but never after a peer has broken its pr
 message over the size limit; in these cases the socket is created anew.
 """
 
-import itertools
 import os
-import struct
 
 import zmq
 
@@ -20,12 +18,11 @@ from kvscope_events.wire.frame import (
     answer_topic,
     pack_request,
 )
+from kvscope_events.wire.readers import NOT_A_PEER, Readers, next_event
 from kvscope_events.wire.sockets import connect
 
 HIGH_WATER = 64
 """Messages that may wait inside ZMQ."""
-MAX_SOCKETS = 8192
-"""Of all readers together, three for each; ZMQ's own limit is 1023."""
 RENEW_NS = 1_000_000_000
 """Shortest time between two sockets, which bounds the cost of a peer that sends garbage."""
 DEAD_NS = 200_000_000
@@ -37,8 +34,6 @@ _MONITORED = (
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_DISCONNECTED
 )
-_NOT_A_PEER = (zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)
-_EVENT = struct.Struct("=hi")
 
 
 class Link:
@@ -52,7 +47,7 @@ class Link:
         self._subscriber = os.urandom(ID_BYTES)
         self.answers = answer_topic(self._subscriber)
         """The topic of messages for this reader alone."""
-        self._context = _Readers.instance()
+        self._context = Readers.instance()
         self._made_ns = 0
         self._ended_ns: int | None = None
         self._open()
@@ -82,9 +77,8 @@ class Link:
     def faults(self, now_ns: int) -> list[DecodeErrorKind]:
         """What has ended the connection since the last call; a dead one is created anew."""
         found: list[DecodeErrorKind] = []
-        while self._monitor.poll(0):
-            event, _ = _EVENT.unpack(self._monitor.recv_multipart()[0])
-            if event in _NOT_A_PEER:
+        while (event := next_event(self._monitor)) is not None:
+            if event in NOT_A_PEER:
                 found.append("malformed")
             elif event == zmq.EVENT_DISCONNECTED:
                 self._ended_ns = now_ns
@@ -117,7 +111,7 @@ class Link:
         address = self._endpoint.address
         socket = connect(self._context, address, topics, HIGH_WATER, self._max_bytes)
         try:
-            self._monitor = socket.get_monitor_socket(_MONITORED, _Readers.monitor())
+            self._monitor = Readers.monitor(socket, _MONITORED)
         except BaseException:
             socket.close(linger=0)
             raise
@@ -126,19 +120,3 @@ class Link:
         for place in (self._socket, self._monitor, self._wake):
             self._poller.register(place, zmq.POLLIN)
         self._ended_ns = None
-
-
-class _Readers(zmq.Context["zmq.Socket[bytes]"]):
-    """One for all readers of a process: each context has two threads and half a dozen files."""
-
-    _instance = None  # not that of zmq.Context, which others may end
-    _monitors = itertools.count()
-
-    def __init__(self, io_threads: int = 1) -> None:
-        super().__init__(io_threads)
-        self.set(zmq.MAX_SOCKETS, MAX_SOCKETS)
-
-    @classmethod
-    def monitor(cls) -> str:
-        """An address that no monitor had before; ZMQ's own may still be in use by a closed one."""
-        return f"inproc://monitor-{next(cls._monitors)}"

@@ -74,7 +74,7 @@ class SocketFile:
             return
         if not stat.S_ISSOCK(found.st_mode):
             raise EndpointError(self._path, "it exists and is not a socket", "use another")
-        if is_new and _answers(self._path):  # never a publisher's: some other program's
+        if is_new and answers(self._path):  # never a publisher's: some other program's
             raise _taken(self._path)
         _remove(self._path)
 
@@ -83,11 +83,16 @@ class SocketFile:
         os.close(self._lock)
 
 
-def _answers(path: str) -> bool:
+def answers(path: str, seconds: float | None = None) -> bool:
+    """Whether somebody accepts connections there; after `seconds` nobody does."""
     import socket  # 5 ms, and rarely needed
 
     with socket.socket(socket.AF_UNIX) as probe:
-        return probe.connect_ex(path) == 0
+        probe.settimeout(seconds)
+        try:
+            return probe.connect_ex(path) == 0
+        except OSError:  # a path too long for a socket
+            return False
 
 
 def _remove(path: str) -> None:

@@ -20,11 +20,11 @@ from kvscope_events.wire.codec import decode_batch
 from kvscope_events.wire.errors import (
     DECODE_ERROR_KINDS,
     DecodeErrorKind,
-    EndpointError,
     FrameError,
 )
 from kvscope_events.wire.frame import HAS_STATE, MAX_MESSAGE_BYTES, read_frames
 from kvscope_events.wire.link import RENEW_NS, Link
+from kvscope_events.wire.readers import eventfd
 from kvscope_events.wire.run_directory import connectable
 from kvscope_events.wire.stream import Delivery, Stream
 
@@ -78,7 +78,8 @@ class WireSubscriber:
         self._taken_bytes = 0  # written by the caller of `take`, so that neither needs a lock
         self._ready = threading.Event()
         self._stopping = threading.Event()
-        self._wake = _eventfd(endpoint)
+        self._wake = eventfd(endpoint)  # -1 once it is closed
+        self._closing = threading.Lock()
         self._stream = Stream(self._put)
         self.batches_lost = 0
         """Batches that never came or could not be read."""
@@ -148,9 +149,11 @@ class WireSubscriber:
         if self._stopping.is_set():
             return
         self._stopping.set()
-        os.eventfd_write(self._wake, 1)
+        self._rouse()
         self._thread.join()
-        os.close(self._wake)
+        with self._closing:
+            os.close(self._wake)
+            self._wake = -1
 
     def _read(self, delivery: Delivery) -> Batch | None:
         """Decode; None if that fails, or if it failed before and the state has not come since."""
@@ -170,13 +173,19 @@ class WireSubscriber:
             self._unreadable += 1
             self._lose(1)
             self._damaged = self._stream.snapshot_wanted = True
-            os.eventfd_write(self._wake, 1)
+            self._rouse()
             return None
         if unknown:
             self._count("unknown_event", "events of a newer producer are left out", unknown)
         self._damaged = False
         self._has_state = self._has_state or has_state
         return batch
+
+    def _rouse(self) -> None:
+        """Let our thread look; nothing once it has ended, though batches may still be taken."""
+        with self._closing:  # the number of a closed file is soon that of another one
+            if self._wake >= 0:
+                os.eventfd_write(self._wake, 1)
 
     def _lose(self, batches: int) -> None:
         self._lost += batches
@@ -251,14 +260,6 @@ class WireSubscriber:
         if not self.decode_errors[kind]:
             logger.warning("%s: %s (%s; counted from now on)", self.endpoint, problem, kind)
         self.decode_errors[kind] += count
-
-
-def _eventfd(endpoint: str) -> int:
-    try:
-        return os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-    except OSError as error:
-        remedy = "raise the limit of open files (ulimit -n)"
-        raise EndpointError(endpoint, f"cannot be read: {error.strerror}", remedy) from None
 
 
 _FAULTS: dict[DecodeErrorKind, str] = {

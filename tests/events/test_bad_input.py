@@ -129,6 +129,22 @@ def test_a_batch_that_cannot_be_read_is_a_loss_until_the_state_comes(
     assert (reader.gaps, reader.batches_lost) == (1, 2)
 
 
+def test_a_batch_that_cannot_be_read_after_the_end_touches_no_file_of_others(
+    peer: Peer, reader: WireSubscriber
+) -> None:
+    begin(peer, reader)
+    peer.send(pack_header(FrameKind.BATCH, 0, SESSION, 1, 7) + b"garbage")
+    wait_for(lambda: reader.queued_bytes > 0)
+    reader.close()
+    others = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(4)]  # one takes the number
+    assert reader.take() is None
+    for other in others:
+        with pytest.raises(BlockingIOError):
+            os.eventfd_read(other)
+        os.close(other)
+    assert reader.decode_errors["malformed"] == 1
+
+
 def test_what_could_not_be_read_stays_lost_when_the_publisher_ends(
     peer: Peer, reader: WireSubscriber
 ) -> None:

@@ -6,6 +6,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from exporter.plugin_folder import ENTRY_POINT, GROUP, with_plugin, write_plugin_folder
 from tests.repo.checkout import ROOT, project_files
 
@@ -42,6 +44,19 @@ def test_it_holds_the_package_and_its_metadata_and_nothing_else(tmp_path: Path) 
     }
     assert {path for path in written if path.parts[0] == "kvscope_events"} == package
     assert {p.name for p in written - package} == {"METADATA", "entry_points.txt"}
+
+
+@pytest.mark.parametrize("facts", [None, "kvscope_events-0.1.0.dist-info/RECORD"])
+def test_a_checkout_or_an_installation_is_not_overwritten(
+    tmp_path: Path, facts: str | None
+) -> None:
+    kept = tmp_path / "kvscope_events" / "work.py"
+    for path in [kept] if facts is None else [kept, tmp_path / facts]:
+        path.parent.mkdir()
+        path.touch()
+    with pytest.raises(FileExistsError, match="no copy that kvscope made"):
+        write_plugin_folder(tmp_path)
+    assert kept.exists()
 
 
 def test_a_python_without_kvscope_loads_it_and_lives_on_without_vllm(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A recorded stream gives the page that the engine had at its end."""
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,22 @@ def test_the_last_recorded_state_is_shown(tmp_path: Path) -> None:
     assert value(exporter, "kvscope_host_memory_resident_bytes") is None
     exporter.start()
     exporter.stop()
+
+
+def test_a_recording_is_not_closed_while_a_page_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "run"
+    file.write_bytes(frame(0, START))
+    target = Target(RecordingSource(f"file://{file}", Clock()), compat=(), clock=Clock())
+    monkeypatch.setattr(target.pipeline, "stop", lambda: None)  # the page comes just after it
+    removal = threading.Thread(target=target.stop)
+    with target.pipeline.settled():
+        removal.start()
+        removal.join(0.1)
+        assert removal.is_alive()
+    removal.join()
+    assert target.source.take() is None
 
 
 def test_a_hole_in_a_recording_is_a_gap_until_the_next_state(tmp_path: Path) -> None:

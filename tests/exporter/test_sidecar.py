@@ -129,6 +129,16 @@ def test_the_page_of_the_process_moves_to_the_only_server_and_back(
     assert "process_resident_memory_bytes" in own_page(sidecar)
 
 
+def test_a_reload_takes_nothing_from_a_page_for_a_moment(
+    sidecar: Sidecar, servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sidecar.watch([servers["red"]], ())
+    taken_away: list[object] = []
+    monkeypatch.setattr(sidecar.own.registry, "unregister", taken_away.append)
+    sidecar.watch([servers["red"]], ())
+    assert taken_away == []
+
+
 def test_servers_that_are_removed_leave_no_thread(sidecar: Sidecar, servers: Servers) -> None:
     sidecar.watch([servers["red"]], ())
     threads = threading.active_count()

@@ -1,6 +1,7 @@
 """What foreign, broken, large and second publishers get: counted, logged, survived."""
 
 import logging
+import os
 import socket
 import threading
 import time
@@ -10,8 +11,9 @@ import pytest
 import zmq
 
 from exporter.clock import Clock
+from exporter.faults import LOG_EVERY_NS, Faults
 from exporter.sources.kv_events import KvEventsSource
-from exporter.sources.kv_events.faults import LOG_EVERY_NS, Faults
+from exporter.sources.kv_events.decoder import ERROR_KINDS
 from exporter.sources.kv_events.link import Link
 from kvscope_events.wire.errors import EndpointError
 from tests.kv_events.dialects import BY_NAME, Cleared, encode, one
@@ -189,9 +191,18 @@ def test_a_source_is_closed_while_it_cannot_read(
     assert not source.up
 
 
+def test_no_files_left_is_said_as_of_any_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(os, "eventfd", fail)
+    with pytest.raises(EndpointError, match="raise the limit of open files"):
+        KvEventsSource("tcp://127.0.0.1:1", server="vllm", engine="0", clock=Clock())
+
+
 def test_faults_are_logged_once_per_kind_and_minute(caplog: pytest.LogCaptureFixture) -> None:
     now_ns = 5
-    faults = Faults("tcp://h:1", lambda: now_ns)
+    faults = Faults("tcp://h:1", ERROR_KINDS, lambda: now_ns)
     for _ in range(3):
         faults.count("malformed", "bad")
         faults.count("too_large", "big", 2)

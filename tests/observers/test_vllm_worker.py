@@ -15,11 +15,11 @@ from kvscope_events.observers.vllm.endpoints import worker_endpoint
 from kvscope_events.observers.vllm.memory import (
     Sampler,
     device_of,
-    pool_bytes,
     profiled_memory,
     sizing_terms,
     weights_bytes,
 )
+from kvscope_events.observers.vllm.sizing import pool_bytes
 from kvscope_events.observers.vllm.worker import WORKER_TELLS, install_worker_hooks
 from kvscope_events.wire.subscriber import WireSubscriber
 from tests.events.producers import collect
@@ -116,6 +116,17 @@ def test_an_error_of_ours_ends_the_observer_and_not_the_worker(
     assert observer.worker is worker
 
 
+def test_a_beginning_that_fails_leaves_no_socket_and_no_hook(
+    wrapper: type[Wrapper], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delattr(Worker, "initialize_from_config")  # of another vLLM
+    worker = Worker()
+    assert wrapper(worker).init_device() == "ready"
+    assert "kvscope: this worker is not observed" in caplog.text
+    assert not Path(worker_endpoint(0, 0).removeprefix("ipc://")).exists()
+    assert "load_model" not in vars(worker)
+
+
 def test_the_reason_is_the_last_message(wrapper: type[Wrapper]) -> None:
     made = started(wrapper, Worker())
     (only,) = observed._observers.values()
@@ -136,6 +147,16 @@ def test_a_failed_init_of_ours_leaves_the_answer(
     monkeypatch.setattr(observed, "engine_index", lambda config: 1 / 0)
     assert wrapper(Worker()).init_device() == "ready"
     assert "kvscope: this worker is not observed" in caplog.text
+
+
+def test_a_directory_with_too_long_a_path_is_said_in_one_line(
+    wrapper: type[Wrapper], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("KVSCOPE_OBSERVER_DIR", "/tmp/" + 100 * "x")
+    assert wrapper(Worker()).init_device() == "ready"
+    (line,) = caplog.messages
+    assert "a unix socket takes 107" in line
+    assert "Set KVSCOPE_OBSERVER_DIR to another directory" in line
 
 
 def test_exceptions_of_the_worker_pass(wrapper: type[Wrapper]) -> None:

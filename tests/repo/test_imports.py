@@ -92,6 +92,11 @@ def test_folds_and_catalogue_know_no_prometheus(folder: str) -> None:
         assert not of_package(everywhere(path), "prometheus_client"), path
 
 
+def test_the_catalogue_loads_no_client() -> None:
+    """Dashboards, rules and an engine that serves its own page read it, and fetch nothing."""
+    run_without_torch("import exporter.catalogue; assert 'httpx' not in sys.modules")
+
+
 @pytest.mark.parametrize("package", ["engine", "kvscope_events"])
 def test_importing_a_package_runs_nothing(package: str) -> None:
     body = ast.parse((ROOT / package / "__init__.py").read_text()).body

@@ -1,5 +1,7 @@
 """Parts of the observer for vLLM that need no vLLM."""
 
+import io
+import logging
 import sys
 import types
 from collections.abc import Iterator
@@ -8,13 +10,17 @@ from typing import Any
 import pytest
 
 from kvscope_events.bus import EventBus
-from kvscope_events.observers.vllm import endpoints
+from kvscope_events.observers.vllm import endpoints, log
 from kvscope_events.observers.vllm.check import PROBATION_NS, differ
+from kvscope_events.observers.vllm.exact import compiled
 from kvscope_events.observers.vllm.hooks import HOOKS, Hook
+from kvscope_events.observers.vllm.manager import allocating
 from kvscope_events.observers.vllm.names import Names, check_hash
+from kvscope_events.observers.vllm.observer import MAX_DEFERRED, Observer
 from kvscope_events.observers.vllm.patching import Patches, UnknownMethodError, find
 from kvscope_events.observers.vllm.requests import trace_of
 from kvscope_events.observers.vllm.sizing import bytes_per_block
+from kvscope_events.observers.vllm.wrappers import Site
 
 DIGEST = bytes(range(32))
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -128,6 +134,75 @@ def test_every_hook_has_a_wrapper_and_a_place_in_the_table_once() -> None:
     assert all(one.required == (one.since == "0.11") for one in HOOKS)
 
 
+def test_a_vllm_that_keeps_its_pool_elsewhere_is_no_error() -> None:
+    observer = types.SimpleNamespace(pool=object())
+    (copies,) = [one for one in HOOKS if one.method == "_apply_cow"]
+    assert not copies.mine(observer, object())
+    assert copies.mine(observer, types.SimpleNamespace(block_pool=observer.pool))
+
+
+def test_a_closed_stderr_is_not_the_servers_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = io.StringIO()
+    closed.close()
+    monkeypatch.setattr(sys, "stderr", closed)
+    monkeypatch.setattr(log, "_logger", logging.Logger("without handlers"))
+    log.warn("off")
+    log.say("on")
+
+
+def test_releases_that_never_come_take_no_more_memory() -> None:
+    observer: Any = types.SimpleNamespace(deferred={})
+    for block in range(MAX_DEFERRED + 10):
+        Observer.will_free(observer, [block], (None, "cow"))
+    assert len(observer.deferred) == MAX_DEFERRED
+    assert (0,) not in observer.deferred
+    for _ in range(2 * MAX_DEFERRED):
+        Observer.will_free(observer, [20], (None, "cow"))
+    assert len(observer.deferred[20,]) == MAX_DEFERRED
+
+
+def test_a_compiled_wrapper_passes_every_argument_on() -> None:
+    default = object()
+
+    def original(self: Any, request: Any, observer: Any = default, result: int = 3) -> tuple[Any]:
+        return request, observer, result  # type: ignore[return-value]
+
+    seen: list[Any] = []
+    names = {"_original": original, "_see": lambda **named: seen.append(named)}
+    body = "    _result = _original({arguments})\n    _see({named})\n    return _result\n"
+    wrapper = compiled(original, body, names)
+    assert wrapper is not None
+    assert wrapper(None, 1) == (1, default, 3)
+    assert wrapper(None, request=1, result=2) == (1, default, 2)
+    assert seen[0] == {"request": 1, "observer": default, "result": 3}
+    assert wrapper.__name__ == "original"
+
+
+@pytest.mark.parametrize(
+    "original", [lambda self, *requests: None, lambda self, *, request: None, lambda _names: None]
+)
+def test_a_method_that_cannot_be_written_out_is_not_compiled(original: Any) -> None:
+    assert compiled(original, "    return None\n", {"_names": 1}) is None
+
+
+def test_a_request_of_any_parameter_names_is_wrapped() -> None:
+    class Manager:
+        def allocate_slots(self, request: Any, observer: int, runs: int, result: int) -> int:
+            return observer + runs + result
+
+    site = Site()
+    one = next(one for one in HOOKS if one.method == "allocate_slots")
+    wrapped = allocating(site, one, Manager.allocate_slots)
+    manager = Manager()
+    running = types.SimpleNamespace(status="running")
+    site.observer = types.SimpleNamespace(  # type: ignore[assignment]
+        manager=manager, running="running", request=None, live=True
+    )
+    assert wrapped(manager, running, 1, 20, result=300) == 321
+    site.observer, site.began = None, True
+    assert wrapped(manager, running, 1, 20, 300) == 321
+
+
 class Checked:
     """What the check needs of an observer."""
 
@@ -173,17 +248,14 @@ def tensor(size: int, **more: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("tensors", "expected"),
-    [
-        ([], 0),
-        ([tensor(100), tensor(100)], 20),  # up to 0.23
-        ([tensor(100, block_stride=8), tensor(100, block_stride=8), tensor(50)], 15),  # 0.24
-        ([tensor(100, layers=["a"]), tensor(100, layers=["b"])], 10),  # since 0.29
-        ([tensor(100, layers=["a"]), tensor(900, layers=["b"], host_resident=True)], 10),
-    ],
+    ("tensors", "num_blocks", "expected"),
+    [([], 10, 0), ([tensor(100), tensor(100)], 10, 20), ([tensor(100)], 0, 0)],
 )
-def test_bytes_of_a_block_by_the_rules_of_each_version(tensors: Any, expected: int) -> None:
-    assert bytes_per_block(types.SimpleNamespace(kv_cache_tensors=tensors), 10) == expected
+def test_bytes_of_a_block_are_its_part_of_the_pool(
+    tensors: Any, num_blocks: int, expected: int
+) -> None:
+    config = types.SimpleNamespace(kv_cache_tensors=tensors)
+    assert bytes_per_block(config, num_blocks) == expected
 
 
 def test_the_environment_names_the_sockets(monkeypatch: pytest.MonkeyPatch) -> None:

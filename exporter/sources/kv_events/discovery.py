@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -15,6 +15,10 @@ PATHS: dict[ServerKind, str] = {"vllm": "/kv_event_sources", "sglang": "/server_
 """Where to ask; other kinds do not say."""
 _TCP = re.compile(r"tcp://(?P<host>.+):(?P<port>\d{1,5})")
 _EVERYWHERE = ("*", "0.0.0.0", "[::]", "::")
+
+
+_Rank = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,9}\Z")]
+"""It becomes a label."""
 
 
 class Stream(NamedTuple):
@@ -65,7 +69,7 @@ def read_streams(kind: ServerKind, body: bytes, url: str) -> list[Stream]:
 
 
 def _of_vllm(body: bytes, host: str) -> list[Stream]:
-    ranks = msgspec.json.decode(body, type=dict[str, _VllmSource])
+    ranks = msgspec.json.decode(body, type=dict[_Rank, _VllmSource])
     return [
         Stream(
             rank,

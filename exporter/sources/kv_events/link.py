@@ -6,7 +6,6 @@ each request that went wrong, so that no late answer is taken for that of the ne
 """
 
 import os
-import struct
 import threading
 from typing import Literal
 
@@ -14,6 +13,7 @@ import zmq
 
 from exporter.sources.kv_events.framing import MAX_FRAMES, request_from
 from kvscope_events.wire.errors import EndpointError
+from kvscope_events.wire.readers import NOT_A_PEER, Readers, Socket, eventfd, next_event
 
 MAX_FRAME_BYTES = 32 << 20
 """Of a message; the largest real ones, which name all of a flushed pool, have a few megabytes."""
@@ -25,10 +25,8 @@ DEAD_NS = 300_000_000
 """A lost connection that ZMQ has not retried for this long is one that it will never retry."""
 
 LinkEvent = Literal["connected", "disconnected", "malformed", "too_large"]
-Socket = zmq.Socket[bytes]
 
 _UP = (zmq.EVENT_HANDSHAKE_SUCCEEDED,)
-_NOT_A_PEER = (zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)
 _MONITORED = (
     zmq.EVENT_HANDSHAKE_SUCCEEDED
     | zmq.EVENT_CONNECT_RETRIED
@@ -36,7 +34,6 @@ _MONITORED = (
     | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
     | zmq.EVENT_DISCONNECTED
 )
-_EVENT = struct.Struct("=hi")
 
 
 class Link:
@@ -56,12 +53,13 @@ class Link:
         self._ended_ns: int | None = None
         self._is_a_peer = True
         self._requests: Socket | None = None
+        self._sockets: list[Socket] = []
         self._closing = threading.Lock()
-        self._woken, self._waker = os.pipe()
-        os.set_blocking(self._waker, False)
-        self._context: zmq.Context[Socket] = zmq.Context()
+        self._wake = eventfd(endpoint)  # -1 once it is closed
+        # A context of its own can be waited for until the port is free again.
+        self._context: zmq.Context[Socket] = zmq.Context() if bind else Readers.instance()
         self._poller = zmq.Poller()
-        self._poller.register(self._woken, zmq.POLLIN)
+        self._poller.register(self._wake, zmq.POLLIN)
         try:
             self._open(0)
             if replay is not None:
@@ -74,13 +72,15 @@ class Link:
 
     def poll(self, timeout_seconds: float) -> None:
         """Wait until there is something to do, or the time is up."""
-        self._poller.poll(max(0, int(timeout_seconds * 1000)))
+        for place, _ in self._poller.poll(max(0, int(timeout_seconds * 1000))):
+            if place == self._wake:
+                os.eventfd_read(self._wake)
 
     def wake(self) -> None:
         """End a `poll`, now or the next one; may be called by any thread."""
         with self._closing:
-            if not self._context.closed:
-                os.write(self._waker, b"\0")
+            if self._wake >= 0:
+                os.eventfd_write(self._wake, 1)
 
     def receive(self) -> list[bytes] | None:
         """The frames of the next message of the stream; None: there is none now."""
@@ -104,20 +104,18 @@ class Link:
     def forget_answers(self) -> None:
         """Drop what is still to come for a request."""
         if self._requests is not None:
-            self._poller.unregister(self._requests)
-            self._requests.close(linger=0)
+            self._drop(self._requests)
             self._requests = None
 
     def events(self, now_ns: int) -> list[LinkEvent]:
         """What became of the connections since the last call; a dead one is created anew."""
         found: list[LinkEvent] = []
-        while self._monitor.poll(0):
-            event, _ = _EVENT.unpack(self._monitor.recv_multipart()[0])
+        while (event := next_event(self._monitor)) is not None:
             if event in _UP:
                 self._ended_ns = None
                 self.num_peers += 1
                 found.append("connected")
-            elif event in _NOT_A_PEER:
+            elif event in NOT_A_PEER:
                 self._is_a_peer = False
                 self._ended_ns = None if self._bind else now_ns
                 found.append("malformed")
@@ -144,12 +142,15 @@ class Link:
 
     def close(self) -> None:
         """Also where making a socket has failed halfway; may be repeated."""
+        self.num_peers = 0
+        while self._sockets:  # a stream before its monitor
+            self._drop(self._sockets[0])
+        if self._bind:
+            self._context.destroy(linger=0)
         with self._closing:
-            if not self._context.closed:
-                self.num_peers = 0
-                self._context.destroy(linger=0)
-                os.close(self._woken)
-                os.close(self._waker)
+            if self._wake >= 0:
+                os.close(self._wake)
+                self._wake = -1
 
     def _open(self, now_ns: int) -> None:
         self._made_ns = now_ns
@@ -157,9 +158,7 @@ class Link:
         self._is_a_peer = True
         self._stream = self._socket(zmq.SUB)
         self._stream.setsockopt(zmq.SUBSCRIBE, self._topic)
-        self._monitor: Socket = self._stream.get_monitor_socket(_MONITORED)
-        for socket in (self._stream, self._monitor):
-            self._poller.register(socket, zmq.POLLIN)
+        self._monitor = self._kept(Readers.monitor(self._stream, _MONITORED))
         self._stream.setsockopt(zmq.IPV6, int("[" in self._endpoint))
         if self._bind:
             self._stream.bind(self._endpoint)
@@ -167,21 +166,17 @@ class Link:
             self._stream.connect(self._endpoint)
 
     def _close_stream(self) -> None:
-        for socket in (self._stream, self._monitor):
-            self._poller.unregister(socket)
-        self._stream.disable_monitor()
-        self._monitor.close(linger=0)
-        self._stream.close(linger=0)
+        self._drop(self._stream)
+        self._drop(self._monitor)
         self.num_peers = 0
 
     def _connect_replay(self, replay: str) -> None:
         self._requests = self._socket(zmq.DEALER)
-        self._poller.register(self._requests, zmq.POLLIN)
         self._requests.setsockopt(zmq.IPV6, int("[" in replay))
         self._requests.connect(replay)
 
     def _socket(self, kind: int) -> Socket:
-        socket = self._context.socket(kind)
+        socket = self._kept(self._context.socket(kind))
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.RCVHWM, HIGH_WATER)
         socket.setsockopt(zmq.MAXMSGSIZE, self._max_bytes)
@@ -193,6 +188,19 @@ class Link:
         socket.setsockopt(zmq.TCP_KEEPALIVE_INTVL, 10)
         socket.setsockopt(zmq.TCP_KEEPALIVE_CNT, 3)
         return socket
+
+    def _kept(self, socket: Socket) -> Socket:
+        """Wait for it as well, and close it with the others."""
+        self._sockets.append(socket)
+        self._poller.register(socket, zmq.POLLIN)
+        return socket
+
+    def _drop(self, socket: Socket) -> None:
+        self._sockets.remove(socket)
+        self._poller.unregister(socket)
+        # Before its reader goes: ZMQ's own thread would wait for ever to tell a monitor.
+        socket.disable_monitor()
+        socket.close(linger=0)
 
 
 def _receive(socket: Socket) -> list[bytes] | None:

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import zmq
 
 from exporter.clock import Clock
-from exporter.sources.kv_events.faults import Faults
+from exporter.faults import Faults
+from exporter.sources.kv_events.decoder import ErrorKind
 from exporter.sources.kv_events.framing import read_answer, read_live
 from exporter.sources.kv_events.link import Link, LinkEvent
 from exporter.sources.kv_events.tracker import Delivery, Tracker
@@ -49,7 +50,7 @@ class Reader:
     """
 
     def __init__(
-        self, address: Address, clock: Clock, faults: Faults, max_frame_bytes: int
+        self, address: Address, clock: Clock, faults: Faults[ErrorKind], max_frame_bytes: int
     ) -> None:
         self.last_message_ns: int | None = None
         self.session_ns = clock.monotonic_ns()

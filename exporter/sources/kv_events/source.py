@@ -7,9 +7,9 @@ ours, since these servers do not introduce themselves.
 import os
 
 from exporter.clock import Clock
+from exporter.faults import Faults
 from exporter.sources.attachments import KV_EVENTS_TELLS
-from exporter.sources.kv_events.decoder import Decoded, Decoder
-from exporter.sources.kv_events.faults import Faults
+from exporter.sources.kv_events.decoder import ERROR_KINDS, Decoded, Decoder
 from exporter.sources.kv_events.link import MAX_FRAME_BYTES
 from exporter.sources.kv_events.reader import Address, Reader
 from exporter.sources.kv_events.tracker import Delivery
@@ -60,7 +60,7 @@ class KvEventsSource:
         self._lost = 0  # since the batch last taken
         self._unreadable = 0
         self._seq = 0
-        self._faults = Faults(endpoint, clock.monotonic_ns)
+        self._faults = Faults(endpoint, ERROR_KINDS, clock.monotonic_ns)
         address = Address(
             _checked(endpoint, bind),
             None if replay is None else _checked(replay, bind=False),

@@ -5,6 +5,8 @@ import os
 from kvscope_events.wire.run_directory import run_directory
 
 DIRECTORY_VARIABLE = "KVSCOPE_OBSERVER_DIR"
+REMEDY = f"Set {DIRECTORY_VARIABLE} to another directory"
+"""For one that is in use, is not ours alone, or has too long a path."""
 SWITCH_VARIABLE = "KVSCOPE_OBSERVER"
 
 

@@ -7,7 +7,7 @@ have the method, from `since` to the newest that was tried. A version with other
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from kvscope_events.observers.vllm import manager, pool, scheduler
+from kvscope_events.observers.vllm import content, manager, pool, scheduler
 from kvscope_events.observers.vllm.wrappers import entered, watched
 
 
@@ -24,7 +24,8 @@ def _of_scheduler(observer: Any, self: Any) -> bool:
 
 
 def _of_group(observer: Any, self: Any) -> bool:
-    return self.block_pool is observer.pool
+    # Not guarded by the wrapper, so it must not raise in a vLLM that keeps its pool elsewhere.
+    return getattr(self, "block_pool", None) is observer.pool
 
 
 class Hook(NamedTuple):
@@ -73,12 +74,16 @@ HOOKS: tuple[Hook, ...] = (
         "num_full_blocks",
         "block_size",
         "kv_cache_group_id",
-        before=pool.before_cached,
-        after=pool.cached,
+        before=content.before_cached,
+        after=content.cached,
     ),
-    _pool("reset_prefix_cache", before=pool.before_reset, after=pool.was_reset),
+    _pool("reset_prefix_cache", before=content.before_reset, after=content.was_reset),
     _pool(
-        "evict_blocks", "block_ids", since="0.13", before=pool.before_ordered, after=pool.ordered
+        "evict_blocks",
+        "block_ids",
+        since="0.13",
+        before=content.before_ordered,
+        after=content.ordered,
     ),
     _pool(
         "cache_partial_block",
@@ -87,16 +92,16 @@ HOOKS: tuple[Hook, ...] = (
         "num_tokens",
         "kv_cache_group_id",
         since="0.24",
-        before=pool.before_one(1, "block"),
-        after=pool.cached_partially,
+        before=content.before_one(1, "block"),
+        after=content.cached_partially,
     ),
     _pool(
         "move_block_hashes",
         "src_block",
         "dst_block",
         since="0.26",
-        before=pool.before_one(0, "src_block"),
-        after=pool.moved,
+        before=content.before_one(0, "src_block"),
+        after=content.moved,
     ),
     _pool("unpin_blocks", "blocks", since="0.30", after=pool.unpinned, wrap=pool.freeing),
     Hook(

@@ -5,6 +5,7 @@ from typing import Any
 
 from kvscope_events.events import CONTRACT_VERSION, EVENT_NAMES, Hello, PoolCreated
 from kvscope_events.limits import MAX_LABEL
+from kvscope_events.observers.vllm.served import engine_index, served_name, server_version
 from kvscope_events.observers.vllm.sizing import bytes_per_block, groups_of, reserved_blocks
 from kvscope_events.pid_space import pid_space
 
@@ -25,15 +26,6 @@ WITHOUT_CACHING = frozenset(("PrefixLookup",))
 """Without prefix caching there are no look-ups; that no block is ever cached is still known."""
 WITHOUT_TOKENS = frozenset(("FirstToken",))
 """Of models that give no tokens: embeddings, scores."""
-
-
-def engine_index(scheduler: Any) -> int:
-    """The data-parallel index; before 0.14 only the rank says it, which then differs everywhere."""
-    parallel = scheduler.vllm_config.parallel_config
-    index = getattr(parallel, "data_parallel_index", None)
-    if index is None:
-        index = getattr(parallel, "data_parallel_rank", 0)
-    return int(index or 0)
 
 
 def created_of(scheduler: Any) -> PoolCreated:
@@ -64,9 +56,9 @@ def hello_of(scheduler: Any, session: str) -> Hello:
         contract=CONTRACT_VERSION,
         session=session,
         server="vllm",
-        server_version=_version(),
-        model_name=_served_name(model),
-        engine=str(engine_index(scheduler)),
+        server_version=server_version(),
+        model_name=served_name(config),
+        engine=str(engine_index(config)),
         pid=os.getpid(),
         ready=True,
         tells=[name for name in EVENT_NAMES if name in tells],
@@ -80,20 +72,6 @@ def hello_of(scheduler: Any, session: str) -> Hello:
         else None,
         pid_space=pid_space(),
     )
-
-
-def _version() -> str:
-    import vllm
-
-    return str(getattr(vllm, "__version__", "unknown"))[:MAX_LABEL]
-
-
-def _served_name(model: Any) -> str:
-    """The first of the names under which it is served; the front end may have several."""
-    served = getattr(model, "served_model_name", None)
-    if isinstance(served, list | tuple):
-        served = served[0] if served else None
-    return str(served or model.model)[:MAX_LABEL]
 
 
 def _cache_dtype(model: Any, cache: Any) -> str | None:

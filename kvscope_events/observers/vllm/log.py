@@ -23,4 +23,7 @@ def warn(text: str) -> None:
 
 
 def _print(text: str) -> None:
-    print(f"kvscope: {text}", file=sys.stderr, flush=True)
+    try:
+        print(f"kvscope: {text}", file=sys.stderr, flush=True)
+    except (OSError, ValueError):  # stderr is gone: the server must not hear of it
+        return

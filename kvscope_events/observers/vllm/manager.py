@@ -34,27 +34,29 @@ Victim = tuple[int, int]
 """Length of the buffer when the call began, and tokens that a victim loses."""
 
 _RUNNING = """
-    observer = _site.observer
+    _observer = _site.observer
     try:
-        runs = (
-            observer is not None
-            and self is observer.manager
-            and request.status is observer.running
+        _runs = (
+            _observer is not None
+            and self is _observer.manager
+            and request.status is _observer.running
         )
     except AttributeError:
-        runs = False
-    if not runs:
+        _runs = False
+    if not _runs:
         return _any(self, {named})
-    observer.request = request
+    _observer.request = request
     try:
-        result = _original({arguments})
+        _result = _original({arguments})
     finally:
-        observer.request = None
-    if result is None:
-        _failed(observer, {named})
-    return result
+        _observer.request = None
+    if _result is None:
+        _failed(_observer, {named})
+    return _result
 """
-"""The wrapper of `allocate_slots` for a running request, which is nearly every call."""
+"""The wrapper of `allocate_slots` for a running request, which is nearly every call.
+
+Its own names begin with `_`, so that none is one of vLLM's parameters."""
 
 
 def allocating(site: Site, hook: Hook, original: Method) -> Method:

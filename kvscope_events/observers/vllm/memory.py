@@ -53,20 +53,6 @@ def _packed_bytes(layer: Any) -> int:
     return 0 if weight.numel() else rows * columns * int(weight.element_size())
 
 
-def pool_bytes(kv_cache_config: Any) -> int:
-    """Memory of the KV tensors of one rank, each backing allocation once; host memory left out."""
-    tensors = [
-        tensor
-        for tensor in kv_cache_config.kv_cache_tensors
-        if not getattr(tensor, "host_resident", False)
-    ]
-    if any(hasattr(tensor, "layer_stride") for tensor in tensors):
-        return max(int(tensor.size) for tensor in tensors)  # since 0.29 each names the whole
-    packed = [int(tensor.size) for tensor in tensors if getattr(tensor, "block_stride", 0)]
-    alone = [int(tensor.size) for tensor in tensors if not getattr(tensor, "block_stride", 0)]
-    return sum(alone) + max(packed, default=0)
-
-
 def machine_memory() -> Terms:
     """`total` and `in_use_at_start` of this machine, for a worker on a CPU."""
     figures: dict[str, int] = {}

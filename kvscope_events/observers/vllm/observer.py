@@ -28,6 +28,9 @@ MAX_STEPS = 64
 BUFFER_NAMES = 50_000
 """Names that wait in the buffer before a long step sends a part of its events."""
 
+MAX_DEFERRED = 4096
+"""Releases announced and not yet made; a server has one for each request that just ended."""
+
 Owner = tuple[int | None, ReleaseCause]
 Started = tuple[Any, int, int, int]
 """A scheduler's output, when its step began, its prefill and its decode tokens."""
@@ -131,7 +134,10 @@ class Observer:
 
     def will_free(self, blocks: list[int], owner: Owner) -> None:
         """These blocks will be freed in this order and in one call, which has no request."""
-        self.deferred.setdefault(tuple(blocks), deque()).append(owner)
+        deferred = self.deferred
+        deferred.setdefault(tuple(blocks), deque(maxlen=MAX_DEFERRED)).append(owner)
+        if len(deferred) > MAX_DEFERRED:  # freed in another way: their owner is not told
+            del deferred[next(iter(deferred))]
 
     def fail(self, error: BaseException, where: str) -> None:
         """Our own defect: off, and say what it was."""

@@ -11,15 +11,16 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from kvscope_events.observers.vllm.endpoints import scheduler_endpoint, switched_off
+from kvscope_events.observers.vllm.endpoints import REMEDY, scheduler_endpoint, switched_off
 from kvscope_events.observers.vllm.gate import refusal
 from kvscope_events.observers.vllm.hooks import HOOKS, Hook
 from kvscope_events.observers.vllm.idle import IdleThread
-from kvscope_events.observers.vllm.introduction import created_of, engine_index, hello_of
+from kvscope_events.observers.vllm.introduction import created_of, hello_of
 from kvscope_events.observers.vllm.log import say, warn
 from kvscope_events.observers.vllm.observer import Observer
 from kvscope_events.observers.vllm.outlet import Outlet
 from kvscope_events.observers.vllm.patching import Patches, find
+from kvscope_events.observers.vllm.served import engine_index
 from kvscope_events.observers.vllm.wrappers import Method, Site
 from kvscope_events.wire.errors import EndpointError
 
@@ -64,7 +65,7 @@ def _born(original: Method) -> Method:
         try:
             _begin(self, original)
         except EndpointError as error:
-            warn(f"off: {error}. Set KVSCOPE_OBSERVER_DIR to another directory.")
+            warn(f"off: {error}. {REMEDY}.")
         except Exception as error:
             warn(f"off: {type(error).__name__} at the start: {error}. vLLM runs on, unobserved.")
 
@@ -83,7 +84,7 @@ def _begin(scheduler: Any, original: Method) -> None:
         warn(f"off: {reason}. vLLM runs on, unobserved.")
         return
     created = created_of(scheduler)
-    outlet = Outlet(scheduler_endpoint(engine_index(scheduler)))
+    outlet = Outlet(scheduler_endpoint(engine_index(scheduler.vllm_config)))
     try:
         hello = hello_of(scheduler, outlet.session)
         observer = Observer(scheduler, RequestStatus.RUNNING, created, hello, outlet)

@@ -1,24 +1,35 @@
-"""Which model, and which of a server's engines, a vLLM process works for."""
+"""Which model, and which of a server's engines, a vLLM process works for.
 
+The scheduler and its workers say it in the same words: that is how their streams find together.
+"""
+
+import sys
 from typing import Any
 
 from kvscope_events.limits import MAX_LABEL
 
 
-def engine_index(parallel_config: Any) -> int:
+def engine_index(config: Any) -> int:
     """The data-parallel index of the engine that a process belongs to.
 
     Since 0.14 a dense model's engines all have rank 0, and another field tells them apart.
     """
-    index = getattr(parallel_config, "data_parallel_index", None)
+    parallel = config.parallel_config
+    index = getattr(parallel, "data_parallel_index", None)
     if index is None:
-        index = parallel_config.data_parallel_rank
-    return int(index)
+        index = getattr(parallel, "data_parallel_rank", 0)
+    return int(index or 0)
 
 
-def served_name(model_config: Any) -> str:
+def served_name(config: Any) -> str:
     """The name under which the model is served: the first, where there are several."""
-    name = getattr(model_config, "served_model_name", None)
+    model = config.model_config
+    name = getattr(model, "served_model_name", None)
     if isinstance(name, (list, tuple)):
         name = name[0] if name else None
-    return str(name or model_config.model)[:MAX_LABEL]
+    return str(name or model.model)[:MAX_LABEL]
+
+
+def server_version() -> str:
+    """vLLM's own, which is loaded by now."""
+    return str(getattr(sys.modules.get("vllm"), "__version__", "unknown"))[:MAX_LABEL]

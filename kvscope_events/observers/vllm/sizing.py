@@ -8,8 +8,8 @@ from kvscope_events.vocabulary import GroupKind
 _WINDOWS = ("sliding_window", "attention_chunk_size")
 
 
-def bytes_per_block(kv_cache_config: Any, num_blocks: int) -> int:
-    """Bytes of one block on one rank; 0 where vLLM does not say.
+def pool_bytes(kv_cache_config: Any) -> int:
+    """Memory of a pool's tensors on one rank, host memory left out; 0 where vLLM does not say.
 
     Up to 0.23 each tensor has its own memory. Later, tensors with a stride lie in one allocation,
     and since 0.29 (tensors of several layers) each of them states the size of all.
@@ -19,13 +19,16 @@ def bytes_per_block(kv_cache_config: Any, num_blocks: int) -> int:
         for tensor in getattr(kv_cache_config, "kv_cache_tensors", None) or ()
         if not getattr(tensor, "host_resident", False)
     ]
-    if not tensors or not num_blocks:
-        return 0
-    if hasattr(tensors[0], "layers"):
-        return int(max(tensor.size for tensor in tensors)) // num_blocks
-    strided = [tensor.size for tensor in tensors if getattr(tensor, "block_stride", 0)]
-    own = sum(tensor.size for tensor in tensors if not getattr(tensor, "block_stride", 0))
-    return int(own + max(strided, default=0)) // num_blocks
+    if any(hasattr(tensor, "layer_stride") for tensor in tensors):
+        return max(int(tensor.size) for tensor in tensors)
+    packed = [int(tensor.size) for tensor in tensors if getattr(tensor, "block_stride", 0)]
+    alone = [int(tensor.size) for tensor in tensors if not getattr(tensor, "block_stride", 0)]
+    return sum(alone) + max(packed, default=0)
+
+
+def bytes_per_block(kv_cache_config: Any, num_blocks: int) -> int:
+    """Bytes of one block on one rank; 0 where vLLM does not say."""
+    return pool_bytes(kv_cache_config) // num_blocks if num_blocks else 0
 
 
 def groups_of(kv_cache_config: Any, block_size: int) -> list[CacheGroup]:

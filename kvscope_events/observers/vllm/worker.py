@@ -7,7 +7,6 @@ observer with one line, and vLLM goes on.
 import atexit
 import functools
 import os
-import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from kvscope_events.bus import EventBus
 from kvscope_events.events import CONTRACT_VERSION, EngineEvent, Hello, ObserverStopped
 from kvscope_events.memory import StartupProfiled
 from kvscope_events.observers.vllm.endpoints import (
-    DIRECTORY_VARIABLE,
+    REMEDY,
     switched_off,
     worker_endpoint,
 )
@@ -31,12 +30,12 @@ from kvscope_events.observers.vllm.memory import (
     device_memory,
     device_of,
     machine_memory,
-    pool_bytes,
     profiled_memory,
     sizing_terms,
     weights_bytes,
 )
-from kvscope_events.observers.vllm.served import engine_index, served_name
+from kvscope_events.observers.vllm.served import engine_index, served_name, server_version
+from kvscope_events.observers.vllm.sizing import pool_bytes
 from kvscope_events.pid_space import pid_space
 from kvscope_events.wire.errors import EndpointError
 from kvscope_events.wire.publisher import WirePublisher
@@ -94,17 +93,15 @@ def _observe(wrapper: Any) -> None:
     try:
         worker = wrapper.worker
         config = getattr(wrapper, "vllm_config", None) or worker.vllm_config
-        endpoint = worker_endpoint(engine_index(config.parallel_config), int(worker.rank))
+        endpoint = worker_endpoint(engine_index(config), int(worker.rank))
         before = _observers.get(endpoint)
         if before is not None and before.abandoned:
             before.stop()  # of an engine that this process had before
-        observer = WorkerObserver(worker, config, endpoint)
+        observer = WorkerObserver(worker, endpoint)
         _observers[endpoint] = observer
-        observer.begin()
+        observer.begin(config)
     except EndpointError as error:
-        where = f"{error.endpoint}: {error.problem}"
-        remedy = f"give each server a {DIRECTORY_VARIABLE} of its own"
-        warn(f"this worker is not observed: {where}; {remedy}")
+        warn(f"this worker is not observed: {error}. {REMEDY}.")
     except Exception as error:
         warn(f"this worker is not observed: {error!r}")
 
@@ -112,7 +109,7 @@ def _observe(wrapper: Any) -> None:
 class WorkerObserver:
     """Hooks on one worker, a thread that samples its device, and a publisher."""
 
-    def __init__(self, worker: Any, config: Any, endpoint: str) -> None:
+    def __init__(self, worker: Any, endpoint: str) -> None:
         """Binds the endpoint; raises EndpointError."""
         self._worker = weakref.ref(worker)
         self._pid = os.getpid()
@@ -122,20 +119,6 @@ class WorkerObserver:
         self._bus = EventBus()
         self._publisher = WirePublisher(
             self._bus, endpoint, replay_bytes=REPLAY_BYTES, queue_batches=QUEUE_BATCHES
-        )
-        self._hello = Hello(
-            contract=CONTRACT_VERSION,
-            session=self._publisher.session.hex(),
-            server="vllm",
-            server_version=str(getattr(sys.modules.get("vllm"), "__version__", "unknown")),
-            model_name=served_name(config.model_config),
-            engine=str(engine_index(config.parallel_config)),
-            pid=self._pid,
-            ready=False,
-            tells=sorted(WORKER_TELLS),
-            requests_are="sequence",
-            pid_space=pid_space(),
-            worker=str(int(worker.rank)),
         )
         self._bus.provide_snapshot(self._state)
         self._news = threading.Event()
@@ -149,9 +132,18 @@ class WorkerObserver:
         """Whether the worker is gone."""
         return self._worker() is None
 
-    def begin(self) -> None:
-        """Put the hooks in place, and begin to publish."""
-        worker = self._worker()
+    def begin(self, config: Any) -> None:
+        """Put the hooks in place, and begin to publish; leaves nothing behind where that fails."""
+        try:
+            self._begin(config)
+        except BaseException:
+            self._unhook()
+            self.stop()
+            raise
+
+    def _begin(self, config: Any) -> None:
+        worker: Any = self._worker()
+        self._hello = self._introduction(config, int(worker.rank))
         on_cpu = getattr(device_of(worker), "type", None) == "cpu"
         self._measured = machine_memory() if on_cpu else device_memory(worker)
         self._hook(worker, "load_model", self._loaded)
@@ -171,6 +163,22 @@ class WorkerObserver:
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(SAMPLE_SECONDS)
         self._publisher.stop()
+
+    def _introduction(self, config: Any, rank: int) -> Hello:
+        return Hello(
+            contract=CONTRACT_VERSION,
+            session=self._publisher.session.hex(),
+            server="vllm",
+            server_version=server_version(),
+            model_name=served_name(config),
+            engine=str(engine_index(config)),
+            pid=self._pid,
+            ready=False,
+            tells=sorted(WORKER_TELLS),
+            requests_are="sequence",
+            pid_space=pid_space(),
+            worker=str(rank),
+        )
 
     def _hook(self, worker: Any, name: str, note: Callable[..., None]) -> None:
         """Have `note` called after a method of this worker, with the method's arguments."""
@@ -238,12 +246,15 @@ class WorkerObserver:
     def _fail(self, reason: str) -> None:
         """Switch off: the originals again, one line, and a last message from the thread."""
         self._reason = reason
+        self._unhook()
+        warn(f"this worker is no longer observed: {reason}; vLLM runs on")
+        self._news.set()
+
+    def _unhook(self) -> None:
         worker = self._worker()
         for name, hooked in self._hooked.items():
             if worker is not None and vars(worker).get(name) is hooked:
                 delattr(worker, name)
-        warn(f"this worker is no longer observed: {reason}; vLLM runs on")
-        self._news.set()
 
 
 def _call(function: Any, owner: Callable[[], Any], *args: Any, **kwargs: Any) -> Any:

@@ -1,32 +1,35 @@
-"""What went wrong with a stream: counted by kind, logged once per kind and minute."""
+"""What went wrong with one source: counted by kind, logged once per kind and minute."""
 
 import logging
 import threading
-from collections.abc import Callable
-
-from exporter.sources.kv_events.decoder import ERROR_KINDS, ErrorKind
+from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
 
 logger = logging.getLogger(__name__)
 
 LOG_EVERY_NS = 60_000_000_000
 
+Kind = TypeVar("Kind", bound=str)
 
-class Faults:
+
+class Faults(Generic[Kind]):
     """Of one endpoint; for any thread."""
 
-    def __init__(self, endpoint: str, clock_ns: Callable[[], int]) -> None:
+    def __init__(self, endpoint: str, kinds: Iterable[Kind], clock_ns: Callable[[], int]) -> None:
         self._endpoint = endpoint
         self._clock_ns = clock_ns
         self._lock = threading.Lock()
-        self._logged_ns: dict[ErrorKind, int] = {}
-        self.counts: dict[str, int] = dict.fromkeys(ERROR_KINDS, 0)
+        self._logged_ns: dict[Kind, int] = {}
+        self.counts: dict[str, int] = dict.fromkeys(kinds, 0)
         """All kinds are there from the start."""
 
-    def count(self, kind: ErrorKind, problem: str, count: int = 1) -> None:
+    def count(self, kind: Kind, problem: str, number: int = 1) -> None:
         """Count it, and say so unless that kind was logged within the last minute."""
+        if not number:
+            return
         now_ns = self._clock_ns()
         with self._lock:
-            self.counts[kind] += count
+            self.counts[kind] += number
             logged_ns = self._logged_ns.get(kind)
             is_due = logged_ns is None or now_ns - logged_ns >= LOG_EVERY_NS
             if is_due:

@@ -8,10 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from exporter.assembly import exporter_of
 from exporter.clock import Clock
-from exporter.configuration import FileValue, KvEventsConfig, ServerConfig, TlsConfig
+from exporter.configuration import (
+    ConfigurationError,
+    FileValue,
+    KvEventsConfig,
+    ServerConfig,
+    TlsConfig,
+)
 from exporter.exporter import Exporter
-from exporter.server import exporter_of
 from kvscope_events.wire.errors import EndpointError
 from tests.exporter.page import value
 from tests.kv_events.dialects import Stored
@@ -145,6 +151,7 @@ def test_an_sglang_is_asked_for_its_streams() -> None:
         (json(sources(99999)), "not a port that it opens on all addresses"),
         (json(sources(1, endpoint="ipc:///etc/x")), "not a port that it opens on all addresses"),
         (json("[]"), "/kv_event_sources cannot be read: Expected `object`, got `array`"),
+        (json(sources(5557).replace('"0"', '"x"')), "/kv_event_sources cannot be read"),
         (json("{"), "/kv_event_sources cannot be read"),
         (text("<html>", "text/html"), "/kv_event_sources cannot be read"),
         (text("x" * 2_000_000), "is larger than 1 MiB"),
@@ -222,6 +229,13 @@ def test_a_server_may_want_a_certificate_of_ours(certificate: Certificate, tmp_p
         for tls, up in ((with_ours, 1), (tls_of(certificate), 0)):
             with running(ServerConfig(name="a", url=peer.url, tls=tls)) as exporter:
                 assert value(exporter, "kvscope_source_up", source="page") == up
+
+
+def test_a_certificate_that_is_gone_is_an_error_of_the_configuration(tmp_path: Path) -> None:
+    tls = TlsConfig(ca=str(tmp_path / "gone"))
+    config = ServerConfig(name="a", url="https://127.0.0.1:1", tls=tls)
+    with pytest.raises(ConfigurationError, match="a: its TLS cannot be set up: No such file"):
+        exporter_of(config, (), Clock())
 
 
 def test_what_cannot_be_bound_leaves_nothing_behind(tmp_path: Path) -> None:

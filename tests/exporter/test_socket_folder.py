@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from exporter import folder as module
+from exporter import socket_folder as module
 from exporter.clock import Clock
 from exporter.configuration import ServerConfig
+from exporter.configuration.places import is_folder
 from exporter.exporter import Exporter
-from exporter.folder import FORGET_NS, Folder, is_folder
 from exporter.sidecar import Sidecar
+from exporter.socket_folder import FORGET_NS, SocketFolder
 from exporter.sources.wire import WireSource
 from exporter.target import Target
 from kvscope_events.wire.errors import EndpointError
@@ -30,7 +31,7 @@ class Watch:
         clock = Clock(monotonic_ns=lambda: self.now_ns, wall_ns=lambda: 0)
         self.exporter = Exporter([], clock=clock)
         self.exporter.start()
-        self.folder = Folder(
+        self.folder = SocketFolder(
             f"ipc://{directory}/*",
             self.exporter,
             lambda endpoint: Target(WireSource(endpoint, clock), compat={"vllm"}, clock=clock),

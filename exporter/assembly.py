@@ -1,17 +1,16 @@
 """From the configuration of one server to its exporter."""
 
-from collections.abc import Collection
-
-import httpx
+from collections.abc import Callable, Collection
 
 from exporter.clock import Clock
-from exporter.configuration import ServerConfig
+from exporter.configuration import ConfigurationError, ServerConfig
 from exporter.configuration.access import LiveHeaders, tls_of
+from exporter.configuration.places import is_folder
 from exporter.enquiry import Enquiry
 from exporter.exporter import Exporter
 from exporter.fetch import Fetcher
-from exporter.folder import Folder, is_folder
 from exporter.readings import PageReader, metrics_path
+from exporter.socket_folder import SocketFolder
 from exporter.sources.kv_events import KvEventsSource
 from exporter.sources.kv_events.discovery import MAX_ANSWER_BYTES, Stream
 from exporter.sources.recording import SCHEME, RecordingSource
@@ -24,7 +23,11 @@ from kvscope_events.vocabulary import ServerKind
 def exporter_of(config: ServerConfig, compat: Collection[str], clock: Clock) -> Exporter:
     """Connects now, reads from `start` on. Raises EndpointError or ConfigurationError for what
     cannot be read, and then holds nothing."""
-    return _Builder(config, compat, clock).build()
+    try:
+        return _Builder(config, compat, clock).build()
+    except OSError as error:  # a file of `tls` that is gone since it was checked
+        problem = f"its TLS cannot be set up: {error.strerror or error}"
+        raise ConfigurationError(config.name, problem, "put the files back") from None
 
 
 class _Builder:
@@ -41,7 +44,7 @@ class _Builder:
         try:
             for endpoint in config.events:
                 if is_folder(endpoint):
-                    exporter.attach(Folder(endpoint, exporter, self._wire, self._clock))
+                    exporter.attach(SocketFolder(endpoint, exporter, self._wire, self._clock))
                 else:
                     exporter.add(self._wire(endpoint))
             if config.kv_events != "auto":
@@ -74,10 +77,14 @@ class _Builder:
     def _enquiry(self, exporter: Exporter, reader: PageReader) -> Enquiry:
         config = self._config
         assert config.url is not None
-        tls = tls_of(config.tls)
-        base, headers = config.url.rstrip("/"), LiveHeaders(config.headers)
-        verify = tls.context() if base.lower().startswith("https:") else False
-        client = httpx.Client(verify=verify, timeout=config.timeout, trust_env=False)
+        base = config.url.rstrip("/")
+        fetch = self._fetch(base) if config.kv_events == "auto" else None
+        return Enquiry(exporter, reader, base, fetch=fetch, make=self._stream)
+
+    def _fetch(self, base: str) -> Callable[[str], bytes]:
+        config = self._config
+        tls, headers = tls_of(config.tls), LiveHeaders(config.headers)
+        client = tls.client(base, config.timeout)  # holds nothing between two questions
 
         def fetch(path: str) -> bytes:
             fetcher = Fetcher(
@@ -89,8 +96,7 @@ class _Builder:
             )
             return fetcher.fetch(config.timeout).body
 
-        asks = config.kv_events == "auto"
-        return Enquiry(exporter, reader, base, fetch=fetch if asks else None, make=self._stream)
+        return fetch
 
     def _wire(self, endpoint: str) -> Target:
         if endpoint.startswith(SCHEME):

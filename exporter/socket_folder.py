@@ -6,19 +6,19 @@ is gone is given up after a minute of silence; until then it counts as down.
 
 import logging
 import os
-import socket
 import stat
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from exporter.clock import Clock
+from exporter.configuration.places import FOLDER
 from exporter.exporter import Exporter
 from exporter.target import Target
 from kvscope_events.wire.errors import EndpointError
 from kvscope_events.wire.run_directory import connectable
+from kvscope_events.wire.socket_file import answers
 
-SUFFIX = "/*"
 SCHEME = "ipc://"
 SCAN_SECONDS = 0.5
 MAX_TARGETS = 256
@@ -31,18 +31,13 @@ FORGET_NS = 60_000_000_000
 logger = logging.getLogger(__name__)
 
 
-def is_folder(endpoint: str) -> bool:
-    """Whether the endpoint stands for all sockets of a folder."""
-    return endpoint.startswith(SCHEME) and endpoint.endswith(SUFFIX)
-
-
 @dataclass(slots=True)
 class _Member:
     target: Target
     heard_ns: int
 
 
-class Folder:
+class SocketFolder:
     """Keeps an exporter's targets equal to the sockets of a folder, which may not exist yet."""
 
     def __init__(
@@ -54,7 +49,7 @@ class Folder:
     ) -> None:
         """make: a target for the endpoint of one socket. Raises EndpointError."""
         self.endpoint = endpoint
-        self._directory = endpoint.removeprefix(SCHEME).removesuffix(SUFFIX)
+        self._directory = endpoint.removeprefix(SCHEME).removesuffix(FOLDER)
         # Checks the directory as it is now; each socket is checked again when it appears.
         connectable(f"{SCHEME}{self._directory}/engine-0.sock")
         self._exporter = exporter
@@ -87,6 +82,8 @@ class Folder:
         """Look once: add what has appeared, remove what is gone."""
         present = self._sockets()
         for name in present:
+            if self._stopping.is_set():  # each that does not answer takes its time
+                return
             if name not in self._members:
                 self._add(name)
         now_ns = self._clock.monotonic_ns()
@@ -126,7 +123,7 @@ class Folder:
 
     def _add(self, name: str) -> None:
         path = f"{self._directory}/{name}"
-        if not _answers(path):
+        if not answers(path, SCAN_SECONDS):
             return
         if len(self._members) == MAX_TARGETS:
             self._tell(f"more than {MAX_TARGETS} sockets: the others are left out")
@@ -145,12 +142,3 @@ class Folder:
         if problem not in self._told and len(self._told) < MAX_TARGETS:
             self._told.add(problem)
             logger.warning("%s: %s", self.endpoint, problem)
-
-
-def _answers(path: str) -> bool:
-    with socket.socket(socket.AF_UNIX) as probe:
-        probe.settimeout(SCAN_SECONDS)
-        try:
-            return probe.connect_ex(path) == 0
-        except OSError:  # a path too long for a socket
-            return False

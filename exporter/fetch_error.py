@@ -1,0 +1,29 @@
+"""Why a document could not be fetched: one word of a closed set, and a reason for people."""
+
+from typing import Literal, get_args
+
+FetchErrorKind = Literal[
+    "url",
+    "headers",
+    "connection",
+    "dns",
+    "tls",
+    "timeout",
+    "status",
+    "redirect",
+    "protocol",
+    "encoding",
+    "truncated",
+    "too_large",
+]
+FETCH_ERROR_KINDS: tuple[FetchErrorKind, ...] = get_args(FetchErrorKind)
+
+
+class FetchError(Exception):
+    """No document; the message is the reason, without the URL."""
+
+    def __init__(self, kind: FetchErrorKind, reason: str, *, answered: bool = False) -> None:
+        super().__init__(reason)
+        self.kind = kind
+        self.answered = answered
+        """Something answered at the URL, though not with a document."""
