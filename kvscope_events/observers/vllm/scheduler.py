@@ -66,8 +66,8 @@ def updated(observer: Observer, note: None, result: Any, args: Call, kwargs: Nam
             break
     emitted: list[int] = []
     first_tokens: list[int] = []
-    output_tokens = 0
-    find, buffer = observer.sequences.find, observer.buffer
+    further_tokens = 0  # beyond the first of each
+    find, buffer, emit = observer.sequences.find, observer.buffer, emitted.append
     for client in result.values() if result else ():
         # vLLM measures with this time of its own, so that ours are equal.
         at_ns = int(client.timestamp * 1e9) or now
@@ -78,8 +78,9 @@ def updated(observer: Observer, note: None, result: Any, args: Call, kwargs: Nam
             sequence = find(one.request_id)
             if sequence is None:
                 continue
-            output_tokens += produced
-            emitted.append(sequence.number)
+            if produced > 1:
+                further_tokens += produced - 1
+            emit(sequence.number)
             sequence.last_token_ns = at_ns
             if sequence.first_token_ns is None:
                 sequence.first_token_ns = at_ns
@@ -115,7 +116,7 @@ def updated(observer: Observer, note: None, result: Any, args: Call, kwargs: Nam
             first_tokens,
             running,
             waiting,
-            None if output_tokens == len(emitted) else output_tokens,
+            len(emitted) + further_tokens if further_tokens else None,
         )
     )
     if counts.active != active or observer.in_doubt:
