@@ -134,7 +134,7 @@ def test_a_vllm_that_differs_is_left_alone(broken: tuple[list[Any], str]) -> Non
     assert len(said) == 2
     assert "BlockPool.touch(self, blocks), found (self, things)" in said[0]
     assert "taken_socket" in found
-    assert "KVSCOPE_OBSERVER_DIR names another directory" in broken[1]
+    assert "Set KVSCOPE_OBSERVER_DIR to another directory" in broken[1]
     assert "Scheduler._free_request(self, request), found no such method" in said[1]
 
 
