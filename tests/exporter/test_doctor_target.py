@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from exporter.cli.app import app
+from exporter.diagnosis import command_line
 from exporter.diagnosis.command_line import command_on, is_local
 from kvscope_events.bus import EventBus
 from kvscope_events.events import Hello
@@ -68,7 +69,9 @@ def test_a_bare_vllm() -> None:
     assert "start it with the observer, which adds all of these: kvscope run -- " in said
 
 
-def test_the_command_line_is_that_of_the_process_with_its_secrets_hidden(tmp_path: Path) -> None:
+def test_the_command_line_is_that_of_the_process_with_its_secrets_hidden(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with serving(VLLM) as peer:
         port = int(peer.url.rpartition(":")[2])
         proc = tmp_path / "proc"
@@ -83,6 +86,7 @@ def test_the_command_line_is_that_of_the_process_with_its_secrets_hidden(tmp_pat
         (process / "cmdline").write_bytes("\0".join(words).encode() + b"\0")
         assert command_on(port, proc) == "vllm serve 'a b' --api-key '***'"
         assert command_on(port + 1, proc) is None
+        monkeypatch.setattr(command_line, "MAX_LENGTH", 1 << 20)  # with many tests named on it
         assert "pytest" in str(command_on(port)), "this process"
 
 
