@@ -33,7 +33,7 @@ from kvscope_events.wire.sockets import bind
 logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.02
-"""Pause between two polls of the queue: the most that it adds to a batch's age."""
+"""Pause between two polls of the queue by default: the most that it adds to a batch's age."""
 HEARTBEAT_NS = 1_000_000_000
 """Longest silence of a stream; after five times as long a reader considers it down."""
 SNAPSHOT_NS = 1_000_000_000
@@ -68,7 +68,10 @@ class WirePublisher:
         queue_batches: int = DEFAULT_QUEUE_BATCHES,
         high_water: int = HIGH_WATER,
         allow_remote: bool = False,
+        tick_seconds: float = TICK_SECONDS,
     ) -> None:
+        """tick_seconds: pause between two polls of the queue. Where the step's thread shares its
+        interpreter and its cores with others, each poll may hold it up."""
         parsed = parse_endpoint(endpoint, allow_remote=allow_remote)
         self._file = SocketFile(parsed.path) if parsed.path is not None else None
         self._context = zmq.Context()
@@ -94,6 +97,7 @@ class WirePublisher:
         self._snapshot_ns = 0
         self._snapshot_pause_ns = SNAPSHOT_NS
         self._pid = os.getpid()
+        self._tick_seconds = tick_seconds
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -125,7 +129,7 @@ class WirePublisher:
             self._file.release()
 
     def _run(self) -> None:
-        while not self._stopping.wait(TICK_SECONDS):
+        while not self._stopping.wait(self._tick_seconds):
             self._tick()
         self._tick()
 

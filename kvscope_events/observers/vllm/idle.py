@@ -15,8 +15,8 @@ from kvscope_events.observers.vllm.snapshot import read_state
 if TYPE_CHECKING:
     from kvscope_events.observers.vllm.observer import Observer
 
-TICK_SECONDS = 0.1
-QUIET_TICKS = 10
+TICK_SECONDS = 0.25
+QUIET_TICKS = 4
 """Ticks without a call of the scheduler after which the pool is compared, once."""
 
 

@@ -15,7 +15,10 @@ from kvscope_events.wire.publisher import WirePublisher
 REPLAY_BYTES = 6 << 20
 """A busy step is about 1 KiB on the wire. A reader that lost more gets a snapshot."""
 QUEUE_BATCHES = 1024
-"""Over a second of the shortest steps; the publisher takes them 50 times a second."""
+"""Over a second of the shortest steps."""
+TICK_SECONDS = 0.1
+"""Pause of the publisher's thread: vLLM's step waits while it has the interpreter, and longer where
+all cores are busy."""
 BATCH_EVENTS = 20_000
 """Larger steps are sent in parts, which memory and the wire's limits bear."""
 MAX_UNSENT = 10_000
@@ -29,7 +32,11 @@ class Outlet:
         self.bus = EventBus()
         self._emit = self.bus.emit
         self._publisher = WirePublisher(
-            self.bus, endpoint, replay_bytes=REPLAY_BYTES, queue_batches=QUEUE_BATCHES
+            self.bus,
+            endpoint,
+            replay_bytes=REPLAY_BYTES,
+            queue_batches=QUEUE_BATCHES,
+            tick_seconds=TICK_SECONDS,
         )
         self.address = self._publisher.address
         self.session = self._publisher.session.hex()

@@ -46,6 +46,7 @@ SAMPLE_SECONDS = 1.0
 REPLAY_BYTES = 256 << 10
 """Some ten minutes of samples; a reader that comes later gets the present state."""
 QUEUE_BATCHES = 64
+TICK_SECONDS = 0.5
 _WRAPPERS = ("vllm.v1.worker.worker_base", "vllm.worker.worker_base")
 _observers: dict[str, "WorkerObserver"] = {}
 """Those of this process, by endpoint."""
@@ -118,7 +119,11 @@ class WorkerObserver:
         self._profiled: StartupProfiled | None = None
         self._bus = EventBus()
         self._publisher = WirePublisher(
-            self._bus, endpoint, replay_bytes=REPLAY_BYTES, queue_batches=QUEUE_BATCHES
+            self._bus,
+            endpoint,
+            replay_bytes=REPLAY_BYTES,
+            queue_batches=QUEUE_BATCHES,
+            tick_seconds=TICK_SECONDS,
         )
         self._bus.provide_snapshot(self._state)
         self._news = threading.Event()
