@@ -31,6 +31,8 @@ def servers_of(events: Iterable[str], urls: Iterable[str] = ()) -> list[ServerCo
             name = _derive(form, place)
             if name in servers:
                 first = [*servers[name].events, servers[name].url][0]
+                if first == place:
+                    raise ValueError(f"{option} {text}: given twice; keep one")
                 raise ValueError(
                     f"{option} {text}: {first} is called {name!r} as well; write "
                     f"NAME={place}, with the same NAME for what belongs to one server"

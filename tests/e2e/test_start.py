@@ -171,9 +171,9 @@ def test_the_page_has_the_names_of_current_vllm_alone_by_default() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ((), "--events is missing"),
+        ((), "name a server to watch"),
         (("--events", "tcp://127.0.0.1:5557", "--events", "tcp://127.0.0.1:5557"), "given twice"),
-        (("--events", "nonsense"), "no endpoint in it"),
+        (("--events", "nonsense"), "expected NAME=ENDPOINT or ENDPOINT"),
         (("--events", "a=tcp://192.0.2.1:5557"), "not a loopback address"),
         (("--events", "a=tcp://127.0.0.1:5557", "--address", "a b"), "expected HOST:PORT"),
         (("--events", "a=tcp://127.0.0.1:5557", "--compat", "bogus"), "'bogus' is unknown"),

@@ -46,7 +46,7 @@ def test_a_url_is_a_server_or_the_page_of_one() -> None:
         ([f"a={A}", "b=tcp://localhost:05557"], f"names {A} as well"),
         ([f"a={B}", "b=ipc:///run//kvscope/serve-8000.sock"], "as well"),
         (["x=ipc:///run/v/*", "y=ipc:///run/v/e.sock"], "names all sockets of"),
-        ([A, A], "is called '127.0.0.1:5557' as well"),
+        ([A, A], "given twice"),
         (["llama"], "expected NAME=ENDPOINT"),
         ([f"={A}"], "'' is not a name"),
         ([f"a b={A}"], "'a b' is not a name"),

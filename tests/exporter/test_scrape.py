@@ -80,7 +80,7 @@ def test_a_page_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(ScrapeError, match="did not end in time"):
         fetch(httpx.Response(200, content=drip()), timeout=0.1)
     monkeypatch.setattr(scrape_module, "MAX_BYTES", 64)
-    with pytest.raises(ScrapeError, match="no page of metrics"):
+    with pytest.raises(ScrapeError, match="not a page of metrics"):
         fetch(httpx.Response(200, content=drip()))
 
 
