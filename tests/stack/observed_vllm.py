@@ -9,15 +9,17 @@ from pathlib import Path
 from tests.fakes.nvml import Simulated, build_library, h200, machine
 from tests.stack.situations import Stage, answers, free_port, program, write_configuration
 from tests.support.prometheus import Prometheus
+from tests.vllm.model import tiny_model
 
 POOL_BLOCKS = 180
 """Of 32 tokens: conversations of twenty users do not fit."""
 
 
 @contextmanager
-def stage(folder: Path, python: Path, model: Path) -> Iterator[Stage]:
+def stage(folder: Path, python: Path) -> Iterator[Stage]:
     """vLLM, kvscope and Prometheus, all up. python: of an environment that has vLLM."""
     vllm_port, page_port, prometheus_port = free_port(), free_port(), free_port()
+    model = tiny_model(folder / "model", "llama")
     library = build_library(folder / "driver")
     state = folder / "nvml.state"
     Simulated(state).become(machine(h200(processes="", used=0)))

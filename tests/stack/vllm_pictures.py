@@ -31,14 +31,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=180, help="of the load")
     parser.add_argument("--python", type=Path, default=ROOT / ".venv/vllm/bin/python")
-    parser.add_argument("--model", type=Path, default=ROOT / ".venv/tiny-model")
     arguments = parser.parse_args()
     EVERYTHING.mkdir(parents=True, exist_ok=True)
     board = EVERYTHING / "comparison.json"
     board.write_text(as_json(comparison.build))
     with (
         tempfile.TemporaryDirectory() as folder,
-        stage(Path(folder), arguments.python, arguments.model) as on,
+        stage(Path(folder), arguments.python) as on,
     ):
         began = time.time()
         with on.load(*LOAD, "--period", f"{arguments.seconds / 2.5:.0f}"):
