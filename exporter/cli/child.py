@@ -17,7 +17,7 @@ PASSED_ON = (
     signal.SIGUSR1,
     signal.SIGUSR2,
 )
-_WATCHED = frozenset({*PASSED_ON, signal.SIGCHLD})
+_WATCHED = frozenset({*PASSED_ON, signal.SIGCHLD, signal.SIGALRM})
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
@@ -79,15 +79,21 @@ class Child:
 
         tick: called now and then on this thread.
         """
-        while True:
-            found = signal.sigtimedwait(_WATCHED, tick_seconds)
-            if found is None:
-                tick()
-            elif found.si_signo != signal.SIGCHLD:
-                self._pass_on(found)
-            code = self._reap()  # also after a tick: signals of one kind may merge into one
-            if code is not None:
-                return code
+        # Not sigtimedwait: where we were stopped for longer than its time, it returns what was never
+        # sent (CPython 3.11 to 3.14 read an empty siginfo after EINTR).
+        signal.setitimer(signal.ITIMER_REAL, tick_seconds, tick_seconds)
+        try:
+            while True:
+                found = signal.sigwaitinfo(_WATCHED)
+                if found.si_signo == signal.SIGALRM:
+                    tick()
+                elif found.si_signo != signal.SIGCHLD:
+                    self._pass_on(found)
+                code = self._reap()  # after a tick, too: signals of one kind may merge into one
+                if code is not None:
+                    return code
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _pass_on(self, found: signal.struct_siginfo) -> None:
         # Positive: the kernel's, that is the terminal's, which the child has got as well.

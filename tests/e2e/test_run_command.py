@@ -135,6 +135,21 @@ def test_a_signal_is_passed_on_once(runs: Path, name: str) -> None:
         assert "exit code 3" in process.text
 
 
+def test_being_stopped_for_longer_than_a_tick_is_no_signal(runs: Path) -> None:
+    with running(runs, sys.executable, "-c", SAYS_WHAT_IT_GETS) as process:  # type: ignore[attr-defined]
+        process.find("(it is ready)")
+        process.send(signal.SIGUSR1)
+        process.find("(got SIGUSR1)")
+        for _ in range(5):
+            process.send(signal.SIGSTOP)
+            time.sleep(1.2)
+            process.send(signal.SIGCONT)
+            time.sleep(0.2)
+        process.send(signal.SIGTERM)
+        assert process.wait() == 3, process.text
+        assert process.text.count("got SIG") == 2, process.text
+
+
 def test_ctrl_c_reaches_the_command_exactly_once(runs: Path) -> None:
     leader, terminal = pty.openpty()
     with subprocess.Popen(
