@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.server.stop_strings import StopStrings
+from engine.server.stop_strings import StopPattern, StopStrings
 
 _TEXT = st.text("ab", max_size=12)
 
@@ -19,7 +19,7 @@ def cut(text: str, stops: list[str]) -> tuple[str, bool]:
 
 @given(_TEXT, st.lists(st.text("ab", min_size=1, max_size=4), max_size=3))
 def test_letters_one_by_one(text: str, stops: list[str]) -> None:
-    strings = StopStrings(stops)
+    strings = StopStrings([StopPattern(stop) for stop in stops])
     shown = ""
     for letter in text:
         piece, stopped = strings.add(letter)
@@ -34,7 +34,7 @@ def test_letters_one_by_one(text: str, stops: list[str]) -> None:
 
 @given(st.lists(_TEXT, max_size=5), st.lists(st.text("ab", min_size=1, max_size=4), max_size=3))
 def test_nothing_shown_has_to_be_taken_back(pieces: list[str], stops: list[str]) -> None:
-    strings = StopStrings(stops)
+    strings = StopStrings([StopPattern(stop) for stop in stops])
     shown, stopped = "", False
     for piece in pieces:
         new, stopped = strings.add(piece)
