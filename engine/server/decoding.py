@@ -6,9 +6,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from engine.server.errors import BadRequestError
-from engine.server.protocol import FieldError, refuse_what_is_not_done
+from engine.server.protocol import FieldError, SettingsTooLongError, check_envelope
 
 NO_OBJECT = "the body must be a JSON object, sent with Content-Type: application/json"
+
+MAX_SEARCHED = 64 * 2**10
+"""Bytes of a malformed body in which the place is sought: that takes longer than decoding."""
 
 _T = TypeVar("_T")
 
@@ -31,9 +34,11 @@ _HALF_CHARACTER = re.compile(
 def decode_body(body: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
     """The checked body. Raises BadRequestError; refused fields come first, as they say most."""
     try:
-        refuse_what_is_not_done(body)
+        check_envelope(body)
     except FieldError as error:
         raise BadRequestError(error.field, str(error)) from None
+    except SettingsTooLongError as error:
+        raise BadRequestError(None, str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return decode_part(body, decoder)  # the same error again, with the field's name
     return decode_part(body, decoder)
@@ -80,7 +85,7 @@ def _where(message: str) -> tuple[list[str], str]:
 
 
 def _no_json(body: bytes, decoder: msgspec.json.Decoder[Any], problem: str) -> BadRequestError:
-    half = _HALF_CHARACTER.search(body)
+    half = _HALF_CHARACTER.search(body) if len(body) <= MAX_SEARCHED else None
     if half is None:
         return BadRequestError(None, f"the body is not valid JSON: {problem}")
     problem = "the text holds half a surrogate pair, which is not a character"

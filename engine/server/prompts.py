@@ -16,7 +16,15 @@ _FORM = re.compile(rb'\s*(?:(?P<text>")|\[\s*(?:(?P<texts>")|(?P<id_lists>\[)|(?
 _FORMS = "expected a text, a list of texts, a list of token ids, or a list of lists of token ids"
 
 _text = msgspec.json.Decoder(str)
-_texts = msgspec.json.Decoder(list[str])
+_texts = msgspec.json.Decoder(
+    # A list that ends the decoding at one element too many; `list` would gather them all first.
+    msgspec.defstruct(
+        "Texts",
+        [(f"text_{index}", str, msgspec.UNSET) for index in range(MAX_CHOICES)],
+        array_like=True,
+        forbid_unknown_fields=True,
+    )
+)
 _ids = msgspec.json.Decoder(list[TokenId])
 _id_lists = msgspec.json.Decoder(list[list[TokenId]])
 
@@ -33,7 +41,8 @@ def prompts_of(body: CompletionRequest, limit: int) -> list[str] | list[list[int
         case "text":
             prompts = [decode_part(raw, _text, "prompt")]
         case "texts":
-            prompts = decode_part(raw, _texts, "prompt")
+            texts = decode_part(raw, _texts, "prompt")
+            prompts = [text for text in msgspec.structs.astuple(texts) if isinstance(text, str)]
         case "ids":
             ids = raw.count(b",") + 1
             if ids > limit:

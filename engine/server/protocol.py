@@ -52,6 +52,8 @@ NOT_SUPPORTED: dict[str, tuple[Any, ...]] = {
     "truncate_prompt_tokens": (),
     "use_beam_search": (False,),
 }
+MAX_SETTINGS_BYTES = 256 * 2**10
+"""Of a body without its prompt or messages: they alone may be long."""
 _LONGEST_DEFAULT = 64
 """Bytes within which a value without effect is written; a longer one is refused undecoded."""
 
@@ -87,6 +89,15 @@ class DependentFieldError(FieldError):
 
     def __init__(self, field: str, other: str) -> None:
         super().__init__(field, f"{field} is only allowed together with {other}: true")
+
+
+class SettingsTooLongError(ValueError):
+    """What is not the prompt is longer than any use has."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"the fields besides the prompt are over {MAX_SETTINGS_BYTES} bytes: shorten them"
+        )
 
 
 class _Body(msgspec.Struct, kw_only=True):
@@ -185,19 +196,24 @@ class ChatCompletionRequest(GenerationRequest, kw_only=True):
             raise DependentFieldError("top_logprobs", "logprobs")
 
 
-_not_supported = msgspec.json.Decoder(
+_LONG = ("prompt", "messages")
+_envelope = msgspec.json.Decoder(
     msgspec.defstruct(
-        "NotSupported", [(field, msgspec.Raw, msgspec.Raw()) for field in NOT_SUPPORTED]
+        "Envelope", [(field, msgspec.Raw, msgspec.Raw()) for field in (*_LONG, *NOT_SUPPORTED)]
     )
 )
 
 
-def refuse_what_is_not_done(body: bytes) -> None:
+def check_envelope(body: bytes) -> None:
     """Raises UnsupportedFieldError for the first field that would have an effect here.
 
-    Raises msgspec.DecodeError for what is no JSON object.
+    Raises SettingsTooLongError, or msgspec.DecodeError for what is no JSON object.
     """
-    given = _not_supported.decode(body)
+    given = _envelope.decode(body)
+    if len(body) - sum(len(memoryview(getattr(given, field))) for field in _LONG) > (
+        MAX_SETTINGS_BYTES
+    ):
+        raise SettingsTooLongError
     for field, without_effect in NOT_SUPPORTED.items():
         value = memoryview(getattr(given, field))
         if not value:
