@@ -16,6 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from engine.model.tokenizer import Tokenizer
 from engine.request import Request
+from engine.server.client_limits import ClientShare
 from engine.server.dispatch import Dispatcher
 from engine.server.errors import CLIENT_CLOSED_REQUEST, error_body
 from engine.server.generation import Choice, GenerationError, Piece, generate
@@ -60,9 +61,11 @@ class Answer:
     request: Request
     stops: Sequence[StopPattern]
     wording: Wording
+    share: ClientShare
 
     def close(self) -> None:
-        """Abort what still runs."""
+        """Abort what still runs. Idempotent."""
+        self.share.close()
         self.dispatcher.close(self.request)
 
     async def respond(self, http_request: HttpRequest, *, stream: bool, usage: bool) -> Response:

@@ -10,6 +10,7 @@ from engine.model.tokenizer import Tokenizer
 from engine.request import Request
 from engine.server.answer import Answer, Wording
 from engine.server.body import BodyReader
+from engine.server.client_limits import ClientLimits, ClientShare
 from engine.server.dispatch import Dispatcher
 from engine.server.encoding import Encoder
 from engine.server.logprobs import TokenNames
@@ -29,6 +30,7 @@ class Calls:
     reader: BodyReader
     encoder: Encoder
     names: TokenNames
+    limits: ClientLimits
     workers: Workers
     """For bodies and texts."""
     templates: Workers
@@ -43,10 +45,15 @@ class Calls:
         body: GenerationRequest,
         request: Request,
         wording: Wording,
+        share: ClientShare,
     ) -> Response:
-        """Submit a request and answer it. Raises what `Dispatcher.submit` raises."""
+        """Submit a request and answer it; the client's share is closed when the answer ends.
+
+        Raises what `Dispatcher.submit` raises, ClientLimitError and BadRequestError.
+        """
+        share.take(request)
         stops = [StopPattern(stop) for stop in body.stop_strings]
-        answer = Answer(self.dispatcher, self.tokenizer, request, stops, wording)
+        answer = Answer(self.dispatcher, self.tokenizer, request, stops, wording, share)
         return await answer.respond(http_request, stream=body.stream, usage=body.include_usage)
 
     def close(self) -> None:
@@ -68,6 +75,7 @@ def make_calls(
         reader=BodyReader(workers),
         encoder=Encoder(tokenizer, workers, limit),
         names=TokenNames(tokenizer),
+        limits=ClientLimits(scheduler.max_client_requests, scheduler.max_client_tokens),
         workers=workers,
         templates=Workers("chat-templates"),
         model=model.name,

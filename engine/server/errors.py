@@ -33,6 +33,10 @@ class BadRequestError(Exception):
         self.reason: RejectReason = reason
 
 
+class ClientLimitError(Exception):
+    """A client has as much under way as it may have."""
+
+
 def error_body(message: str, kind: str, param: str | None, code: int) -> dict[str, Any]:
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
@@ -54,11 +58,12 @@ def install(app: FastAPI, reject: Callable[[RejectReason], None]) -> None:
         return JSONResponse(body, error.status_code, error.headers)
 
     async def busy(request: Request, error: Exception) -> JSONResponse:
-        reject("queue_full")
+        reject("queue_full" if isinstance(error, BusyError) else "client_limit")
         return await _too_many(request, error)
 
     app.add_exception_handler(BadRequestError, bad_request)
     app.add_exception_handler(BusyError, busy)
+    app.add_exception_handler(ClientLimitError, busy)
     app.add_exception_handler(ClientDisconnect, _gone)
     app.add_exception_handler(BrokenTemplateError, _cannot)
     app.add_exception_handler(TemplateFailure, _failed)
