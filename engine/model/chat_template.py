@@ -79,15 +79,15 @@ class ChatTemplate:
         return self._text_of(answer)
 
     def _start(self) -> TemplateProcess:
-        child = TemplateProcess(self._source, self._variables)
-        if child.compiled.broken is not None:
-            child.close()
-            self._broken = (
-                f"the model's chat template is broken, chats cannot be served: "
-                f"{child.compiled.broken}"
-            )
-            raise BrokenTemplateError(self._broken)
-        return child
+        try:
+            child = TemplateProcess(self._source, self._variables)
+            problem = child.compiled.broken
+        except TemplateLimitError as error:
+            problem = str(error)
+        if problem is None:
+            return child
+        self._broken = f"the model's chat template is broken, chats cannot be served: {problem}"
+        raise BrokenTemplateError(self._broken)
 
     def _text_of(self, answer: Answer) -> str:
         if answer.refused is not None:

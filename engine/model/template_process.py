@@ -67,14 +67,14 @@ class TemplateProcess:
 
     def render(self, messages: Sequence[dict[str, str]]) -> Answer:
         """The rendered conversation. Blocks. Raises TemplateLimitError."""
-        return self._ask(messages, RENDER_SECONDS + _GRACE_SECONDS)
+        return self._ask(messages, RENDER_SECONDS)
 
     def close(self) -> None:
         """End the child. Idempotent."""
         self._end()
 
     def _ask(self, question: object, seconds: float) -> Answer:
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + seconds + _GRACE_SECONDS
         frame = msgspec.json.encode(question)
         try:
             self._write(_LENGTH.pack(len(frame)) + frame, deadline)
@@ -84,9 +84,12 @@ class TemplateProcess:
             return _decoder.decode(self._read(length, deadline))
         except (BrokenPipeError, EOFError):
             self.close()
-            took = f"it took over {RENDER_SECONDS:g} s, or too much memory"
+            took = f"it took over {seconds:g} s, or too much memory"
             raise TemplateLimitError(took) from None
-        except (TemplateLimitError, TimeoutError, msgspec.DecodeError) as error:
+        except TimeoutError:
+            self.close()
+            raise TemplateLimitError(f"it took over {seconds:g} s") from None
+        except (TemplateLimitError, msgspec.DecodeError) as error:
             self.close()
             raise TemplateLimitError(str(error)) from None
 
@@ -115,7 +118,7 @@ def _wait(descriptor: int, event: int, deadline: float) -> None:
     poll = select.poll()
     poll.register(descriptor, event)
     if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
-        raise TimeoutError(f"it took over {RENDER_SECONDS:g} s")
+        raise TimeoutError
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:

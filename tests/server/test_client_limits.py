@@ -15,16 +15,18 @@ PATH = "/v1/completions"
 def held_by_stream(server: Server, **limits: Any) -> dict[str, Any]:
     """The error that a call gets while a stream of the same client is under way."""
     body = greedy("abc", max_tokens=100)
-    with server.reins.held():
-        with server.client.stream("POST", PATH, json=body | {"stream": True}) as response:
-            assert response.status_code == 200
-            wait_for(lambda: server.engine.loop.num_in_flight == 1, "the stream is under way")
-            refused = server.post(PATH, body)
-            assert refused.status_code == 429
-            assert int(refused.headers["retry-after"]) >= 1
-            server.reins._go.set()
-            for _ in response.iter_lines():
-                pass
+    with (
+        server.reins.held(),
+        server.client.stream("POST", PATH, json=body | {"stream": True}) as response,
+    ):
+        assert response.status_code == 200
+        wait_for(lambda: server.engine.loop.num_in_flight == 1, "the stream is under way")
+        refused = server.post(PATH, body)
+        assert refused.status_code == 429
+        assert int(refused.headers["retry-after"]) >= 1
+        server.reins._go.set()
+        for _ in response.iter_lines():
+            pass
     error: dict[str, Any] = refused.json()["error"]
     assert (error["type"], error["code"]) == ("rate_limit_exceeded", 429)
     assert server.post(PATH, body).status_code == 200, "the stream has ended"
