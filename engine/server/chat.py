@@ -21,6 +21,7 @@ from engine.server.json_response import LATER
 from engine.server.logprobs import ChatLogprobs, TokenNames
 from engine.server.protocol import ChatCompletionRequest
 from engine.server.requests import trace_id
+from engine.server.schemas import request_body
 from engine.server.workers import client_of
 
 _decoder = msgspec.json.Decoder(ChatCompletionRequest)
@@ -95,7 +96,7 @@ def chat_router(calls: Calls) -> APIRouter:
     """The endpoint over a running engine."""
     router = APIRouter()
 
-    @router.post("/v1/chat/completions")
+    @router.post("/v1/chat/completions", openapi_extra=request_body(ChatCompletionRequest))
     async def chat_completions(
         http_request: HttpRequest, traceparent: Annotated[str | None, Header()] = None
     ) -> Response:

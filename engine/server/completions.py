@@ -20,6 +20,7 @@ from engine.server.logprobs import CompletionLogprobs, TokenNames
 from engine.server.prompts import prompts_of
 from engine.server.protocol import CompletionRequest
 from engine.server.requests import trace_id
+from engine.server.schemas import request_body
 from engine.server.workers import client_of
 
 _decoder = msgspec.json.Decoder(CompletionRequest)
@@ -89,7 +90,7 @@ def completions_router(calls: Calls) -> APIRouter:
     router = APIRouter()
     decode = partial(_decode, calls.limit)
 
-    @router.post("/v1/completions")
+    @router.post("/v1/completions", openapi_extra=request_body(CompletionRequest))
     async def completions(
         http_request: HttpRequest, traceparent: Annotated[str | None, Header()] = None
     ) -> Response:

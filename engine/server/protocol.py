@@ -158,10 +158,23 @@ class GenerationRequest(_Body, kw_only=True):
         return self.stream_options is not None and self.stream_options.include_usage
 
 
+_PROMPT_SCHEMA = {
+    "anyOf": [
+        {"type": "string"},
+        {"type": "array", "items": {"type": "string"}},
+        {"type": "array", "items": {"type": "integer", "minimum": 0}},
+        {
+            "type": "array",
+            "items": {"type": "array", "items": {"type": "integer", "minimum": 0}},
+        },
+    ]
+}
+
+
 class CompletionRequest(GenerationRequest, kw_only=True):
     """POST /v1/completions. Several prompts give several choices, prompt by prompt."""
 
-    prompt: msgspec.Raw
+    prompt: Annotated[msgspec.Raw, Meta(extra_json_schema=_PROMPT_SCHEMA)]
     """Not decoded yet: its length is judged first."""
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
 

@@ -5,7 +5,8 @@
 Two servers of the demo model, the checkout's and this one's; rounds alternate between them, so that
 drift of the machine cancels, and while one works the other is idle. Each client has one connection
 and sends prompts of 256 token ids, one after the other. Without --before both are this one: how far
-the ratio is from 1 then is the noise.
+the ratio is from 1 then is the noise. The ratio of processor time is that of the two processes,
+which others on the machine disturb less.
 """
 
 import argparse
@@ -59,6 +60,11 @@ class Server:
         self._process.terminate()
         self._process.communicate(timeout=60)
 
+    def processor_seconds(self) -> float:
+        """Processor time of the server so far."""
+        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     async def seconds(self, prompts: list[list[int]], clients: int, stream: bool) -> float:
         """Time for all prompts, shared by so many clients."""
         began = time.perf_counter()
@@ -101,12 +107,18 @@ async def measure(before: Server, after: Server, clients: int, stream: bool) -> 
     """Medians of pairs of rounds that follow each other."""
     random = Random(clients)
     ratios, rates = [], []
+    taken = {id(server): 0.0 for server in (before, after)}
     for number in range(ROUNDS + 1):
         prompts = [
             [random.randrange(256) for _ in range(PROMPT_TOKENS)] for _ in range(CALLS[clients])
         ]
         order = (before, after) if number % 2 else (after, before)
-        seconds = {id(server): await server.seconds(prompts, clients, stream) for server in order}
+        seconds = {}
+        for server in order:
+            began = server.processor_seconds()
+            seconds[id(server)] = await server.seconds(prompts, clients, stream)
+            if number:
+                taken[id(server)] += server.processor_seconds() - began
         if number:  # the first round is warm-up
             ratios.append(seconds[id(before)] / seconds[id(after)])
             rates.append(CALLS[clients] / seconds[id(after)])
@@ -115,6 +127,7 @@ async def measure(before: Server, after: Server, clients: int, stream: bool) -> 
         "ratio": median(ratios),
         "lowest": min(ratios),
         "highest": max(ratios),
+        "processor_ratio": taken[id(before)] / taken[id(after)],
     }
 
 
