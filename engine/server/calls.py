@@ -66,7 +66,7 @@ def make_calls(
     dispatcher: Dispatcher, tokenizer: Tokenizer, model: ServedModel, scheduler: SchedulerConfig
 ) -> Calls:
     """The parts over a running engine."""
-    workers = Workers("requests")
+    workers = Workers("kvscope-requests")
     limit = scheduler.max_model_len
     return Calls(
         dispatcher=dispatcher,
@@ -77,7 +77,7 @@ def make_calls(
         names=TokenNames(tokenizer),
         limits=ClientLimits(scheduler.max_client_requests, scheduler.max_client_tokens),
         workers=workers,
-        templates=Workers("chat-templates"),
+        templates=Workers("kvscope-templates"),
         model=model.name,
         limit=limit,
     )

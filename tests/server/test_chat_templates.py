@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from engine.build import build_engine
 from engine.config import SchedulerConfig
 from engine.model.chat_template import (
     BrokenTemplateError,
@@ -21,6 +22,8 @@ from engine.model.tokenizer import Tokenizer
 from engine.server.app import ApiConfig, create_app
 from engine.server.dispatch import Dispatcher
 from engine.server.requests import ServedModel
+from kvscope_events.bus import EventBus
+from tests.support.server import make_engine_config
 
 HELLO = [{"role": "user", "content": "hello"}]
 CHAT = "/v1/chat/completions"
@@ -149,7 +152,14 @@ def test_two_conversations_render_at_once_and_a_slow_one_holds_up_no_other(templ
     slow.join()
 
 
-def answer(source: str | None) -> tuple[int, dict[str, Any]]:
+def test_the_engine_tries_the_template_when_it_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[ChatTemplate] = []
+    monkeypatch.setattr(ChatTemplate, "check", tried.append)
+    engine = build_engine(make_engine_config(), EventBus())
+    assert tried == [engine.tokenizer.chat_template]
+
+
+def answer(source: str) -> tuple[int, dict[str, Any]]:
     backend = demo_tokenizer()
     backend.chat_template = source
     app = create_app(
