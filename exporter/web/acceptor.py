@@ -112,7 +112,7 @@ class Acceptor:
         accepted.setblocking(False)
         handshake = self._loop.create_task(self._connect(accepted, self._is_crowded))
         self._handshakes[handshake] = self._loop.time()
-        handshake.add_done_callback(lambda done: self._handshakes.pop(done, None))
+        handshake.add_done_callback(partial(self._forget, accepted))
 
     @property
     def _taken(self) -> int:
@@ -136,6 +136,11 @@ class Acceptor:
         number = min(SHED_AT_ONCE, self._room // KEPT_SHARE or 1)
         for _, drop in heapq.nsmallest(number, waiting, key=itemgetter(0)):
             drop()
+
+    def _forget(self, accepted: socket.socket, handshake: asyncio.Task[None]) -> None:
+        self._handshakes.pop(handshake, None)
+        if handshake.cancelled():  # maybe before it began, when the socket was nobody's yet
+            accepted.close()
 
     def _drop_handshake(self, handshake: asyncio.Task[None]) -> None:
         del self._handshakes[handshake]

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from starlette.types import Scope
 
 from exporter.web.access.headers import has_header, header
+from exporter.web.address import is_address
 from exporter.web.refusal import Refused
 
 _LOOPBACK_NAME = "localhost"
@@ -26,7 +27,7 @@ class SameOrigin:
     async def admit(self, scope: Scope) -> str | None:
         """None: who it is remains unknown. Raises Refused."""
         host = header(scope, b"host").decode("latin-1")
-        if not self._is_ours(_host_of(host), scope):
+        if not is_address(host) or not self._is_ours(_host_of(host), scope):
             shown = "".join(char if char.isprintable() else "?" for char in host[:80])
             raise Refused(403, f"the Host {shown!r} is not allowed here: see --allowed-host")
         if has_header(scope, b"origin"):
