@@ -55,6 +55,11 @@ class Connection(H11Protocol):
         """Time of the event loop, to about a second."""
         return self._since
 
+    @property
+    def unsent(self) -> int:
+        """Bytes that the client has not taken yet."""
+        return self.transport.get_write_buffer_size()
+
     def check(self, now: float) -> str | None:
         """End it if a limit is over; the limit's name, or None.
 
@@ -130,9 +135,8 @@ class Connection(H11Protocol):
         return "busy", cycle
 
     def _has_stopped_reading(self, now: float) -> bool:
-        unsent = self.transport.get_write_buffer_size()
-        sent = self.transport.written - unsent
-        if unsent == 0 or sent - self._sent >= self._limits.write_bytes:
+        sent = self.transport.written - self.unsent
+        if self.unsent == 0 or sent - self._sent >= self._limits.write_bytes:
             self._sent, self._sent_since = sent, now
             return False
         return now - self._sent_since > self._limits.write_seconds

@@ -19,7 +19,9 @@ from exporter.web.limits import Limits
 from exporter.web.seldom import quieten, quieten_uvicorn
 
 STALLED_CLIENT_SECONDS = 0.5
-"""Time for clients to read the rest once requests have been ended; then they are cut off."""
+"""Time for clients to read the rest once requests have been ended; who has not is cut off."""
+LAST_SECONDS = 2.0
+"""After the end of requests; then also those are cancelled that go on without their client."""
 TICKS_PER_CHECK = 10
 """uvicorn's server ticks ten times a second."""
 _PROBLEMS = {
@@ -54,8 +56,7 @@ class WebServer(uvicorn.Server):
                 proxy_headers=False,  # any client could name itself another's address
                 lifespan="on" if lifespan else "off",
                 timeout_keep_alive=math.ceil(self._limits.header_seconds),
-                # The net below `_cut`, for tasks that go on without their client.
-                timeout_graceful_shutdown=math.ceil(stop_seconds + 2 * STALLED_CLIENT_SECONDS),
+                timeout_graceful_shutdown=math.ceil(stop_seconds + LAST_SECONDS),
             )
         )
         self.config.load()
@@ -108,6 +109,7 @@ class WebServer(uvicorn.Server):
                 self.faults.count(limit, _PROBLEMS[limit])
 
     def _cut(self) -> None:
-        """Their requests notice that the clients are gone, and end by themselves."""
+        """Requests notice that their clients are gone, and end by themselves."""
         for connection in self._connections():
-            connection.drop()
+            if connection.is_waiting or connection.unsent:
+                connection.drop()
