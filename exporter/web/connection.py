@@ -22,7 +22,7 @@ class Connection(H11Protocol):
     """
 
     transport: "_CountedTransport"
-    cycle: RequestResponseCycle | None
+    cycle: RequestResponseCycle | None  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Connection(H11Protocol):
         app: ASGIApp,
     ) -> None:
         super().__init__(config, server_state, app_state)
-        self.app = app  # type: ignore[assignment]
+        self.app = app
         self._limits = limits
         self._waits_for: tuple[str, object] = ("busy", None)
         self._since = self.loop.time()

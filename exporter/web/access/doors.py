@@ -3,17 +3,17 @@
 What is not known to be harmless is behind the door that asks for most.
 """
 
-import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from exporter.faults import Faults
 from exporter.web.access.credentials import Credentials
 from exporter.web.access.origin import SameOrigin
 from exporter.web.refusal import Refused
-from exporter.web.seldom import Seldom
 
 Door = Literal["open", "pages", "api", "control"]
 Guard = Credentials | SameOrigin
@@ -24,8 +24,8 @@ _OPEN = ("/health",)
 _PAGES = ("/metrics", "/scrape", "/targets")
 _API = "/v1/"
 _READING = ("GET", "HEAD", "OPTIONS")
-
-logger = logging.getLogger(__name__)
+REFUSALS = ("401", "403", "415", "503")
+"""Status codes of requests that a guard refuses."""
 
 
 def door_of(method: str, path: str) -> Door:
@@ -68,7 +68,7 @@ class Access:
     def __init__(self, app: ASGIApp, config: AccessConfig) -> None:
         self._app = app
         self._guards = config.guards
-        self._seldom = Seldom()
+        self._faults: Faults[str] = Faults("refused requests", REFUSALS, time.monotonic_ns)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":  # the lifespan of the app
@@ -79,13 +79,9 @@ class Access:
             try:
                 client = await guard.admit(scope)
             except Refused as refused:
-                self._say(refused)
+                self._faults.count(str(refused.status), str(refused))
                 await refused.response(scope, receive, send)
                 return
             if client is not None:
                 scope[CLIENT] = client
         await self._app(scope, receive, send)
-
-    def _say(self, refused: Refused) -> None:
-        if self._seldom.is_due(str(refused.status)):
-            logger.warning("refused a request: %s (%d)", refused, refused.status)
