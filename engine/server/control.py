@@ -31,7 +31,8 @@ def control_router(dispatcher: Dispatcher) -> APIRouter:
 def health_router(dispatcher: Dispatcher) -> APIRouter:
     router = APIRouter()
 
-    @router.api_route("/health", methods=["GET", "HEAD"])
+    @router.get("/health")
+    @router.head("/health", include_in_schema=False)
     async def health() -> JSONResponse:
         state = dispatcher.engine.health()
         if state.ok:

@@ -86,7 +86,8 @@ def test_a_sidecar_serves_https_to_those_with_a_password(tmp_path: Path) -> None
     )
     with kvscope(*SIDECAR, "--web-config-file", str(web)) as process:
         url = process.find(r"targets: (https\S+)/targets")
-        with httpx.Client(base_url=url, verify=ssl.create_default_context(cafile=made.file)) as client:
+        trusting = ssl.create_default_context(cafile=made.file)
+        with httpx.Client(base_url=url, verify=trusting) as client:
             assert client.get("/metrics").status_code == 401
             assert client.get("/health").status_code == 200
             for path in ("/metrics", "/targets", "/scrape?target=other"):

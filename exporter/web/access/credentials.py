@@ -5,12 +5,15 @@ import binascii
 import hashlib
 import hmac
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from starlette.types import Scope
 
 from exporter.web.access.headers import header
-from exporter.web.access.passwords import Passwords
 from exporter.web.refusal import Refused
+
+if TYPE_CHECKING:
+    from exporter.web.access.passwords import Passwords
 
 CLIENT_CHARACTERS = 16
 """Of a key's digest, which names the client; a log may show it."""
@@ -22,7 +25,7 @@ class Credentials:
     def __init__(self, keys: Iterable[str] = (), users: Mapping[str, bytes] | None = None) -> None:
         """users: bcrypt hash by name. Give at least one key or user."""
         self._digests = [_digest(key.encode()) for key in keys]
-        self._passwords = Passwords(users) if users else None
+        self._passwords = _passwords(users) if users else None
         assert self._digests or self._passwords is not None
 
     async def admit(self, scope: Scope) -> str | None:
@@ -53,6 +56,12 @@ class Credentials:
     @property
     def _challenge(self) -> str:
         return "Bearer" if self._digests else 'Basic realm="kvscope", charset="UTF-8"'
+
+
+def _passwords(users: Mapping[str, bytes]) -> "Passwords":
+    from exporter.web.access.passwords import Passwords  # bcrypt, which keys do not need
+
+    return Passwords(users)
 
 
 def _digest(key: bytes) -> bytes:
