@@ -13,6 +13,8 @@ from exporter.web.limits import Limits
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 """Harmless to a client that reads; to one that has gone it makes the kernel say so."""
+_STALLED_SECONDS = 3.0
+"""A client that has taken next to nothing for so long gives way to another one."""
 
 
 class Connection(H11Protocol):
@@ -47,13 +49,17 @@ class Connection(H11Protocol):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it is the client's turn, so that closing breaks off no answer."""
-        return self._awaited()[0] != "busy"
+        """Whether it is the client's turn, to send or to read."""
+        return self._awaited()[0] != "busy" or self._is_stalled
 
     @property
     def waiting_since(self) -> float:
         """Time of the event loop, to about a second."""
-        return self._since
+        return self._sent_since if self._is_stalled else self._since
+
+    @property
+    def _is_stalled(self) -> bool:
+        return self.unsent > 0 and self.loop.time() - self._sent_since > _STALLED_SECONDS
 
     @property
     def unsent(self) -> int:

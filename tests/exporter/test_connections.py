@@ -218,6 +218,16 @@ def test_connections_that_wait_for_answers_leave_room_for_health_and_metrics() -
         assert httpx.get(f"{url}/v1").text == "fine"
 
 
+def test_connections_that_are_never_read_give_way_to_others() -> None:
+    """Long before their own time is over."""
+    app = App()
+    with listening(app, Limits(max_connections=16)) as server, ExitStack() as stack:
+        url = f"http://127.0.0.1:{server.port}"
+        for _ in range(14):
+            stack.enter_context(connect(server, GET.replace(b" /", b" /endless")))
+        wait_for(lambda: httpx.get(f"{url}/v1").status_code == 200, "there is room", seconds=10)
+
+
 def test_without_files_left_an_accept_is_tried_again_and_said_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
