@@ -74,6 +74,10 @@ class SchedulingLimits:
     """fcfs: in order of arrival; priority: lower numbers first, then arrival."""
     max_num_queued_reqs: int = DEFAULT_MAX_NUM_QUEUED_REQS
     """Calls that wait before new ones get 429."""
+    max_client_requests: int | None = None
+    """Calls that one client may have under way; None: no limit."""
+    max_client_tokens: int | None = None
+    """Tokens that the calls of one client may take together; None: no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +91,13 @@ class SchedulerConfig(SchedulingLimits):
 
     def __post_init__(self) -> None:
         _require_positive(
-            self, "max_model_len", "max_num_seqs", "max_num_batched_tokens", "max_num_queued_reqs"
+            self,
+            "max_model_len",
+            "max_num_seqs",
+            "max_num_batched_tokens",
+            "max_num_queued_reqs",
+            "max_client_requests",
+            "max_client_tokens",
         )
         if self.max_num_batched_tokens < self.max_num_seqs:
             raise ValueError(

@@ -13,11 +13,12 @@ from engine.config import SchedulerConfig
 from engine.model.tokenizer import Tokenizer
 from engine.server import errors
 from engine.server.body_limit import BodyLimit
+from engine.server.calls import make_calls
 from engine.server.chat import chat_router
 from engine.server.completions import completions_router
 from engine.server.control import health_router
 from engine.server.dispatch import Dispatcher
-from engine.server.requests import RequestFactory, ServedModel
+from engine.server.requests import ServedModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,19 +41,20 @@ def create_app(
 
     routers: of others.
     """
+    calls = make_calls(dispatcher, tokenizer, model, scheduler)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         dispatcher.bind()
         yield
+        calls.close()
 
     app = FastAPI(title="kvscope engine", lifespan=lifespan, docs_url=None, redoc_url=None)
     app.add_middleware(BodyLimit, max_bytes=config.max_body_bytes)
     errors.install(app, lambda reason: dispatcher.engine.reject(reason))
-    factory = RequestFactory(model, scheduler)
     for router in (
-        completions_router(dispatcher, tokenizer, factory, model.name),
-        chat_router(dispatcher, tokenizer, factory, model.name),
+        completions_router(calls),
+        chat_router(calls),
         _models_router(model, scheduler),
         health_router(dispatcher),
         *routers,

@@ -38,6 +38,8 @@ def serve(
     enable_chunked_prefill: engine.ChunkedPrefill = _DEFAULT.enable_chunked_prefill,
     scheduling_policy: engine.Policy = _POLICY,
     max_num_queued_reqs: engine.MaxNumQueued = _DEFAULT.max_num_queued_reqs,
+    max_client_requests: engine.MaxClientRequests = None,
+    max_client_tokens: engine.MaxClientTokens = None,
     stall_seconds: engine.StallSeconds = _DEFAULT.stall_seconds,
     host: server.Host = _LISTEN.host,
     port: server.Port = _LISTEN.port,
@@ -91,6 +93,8 @@ def serve(
             enable_chunked_prefill=enable_chunked_prefill,
             policy=scheduling_policy.value,
             max_num_queued_reqs=max_num_queued_reqs,
+            max_client_requests=max_client_requests,
+            max_client_tokens=max_client_tokens,
             stall_seconds=stall_seconds,
         )
         listen = ListenConfig(
