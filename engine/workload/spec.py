@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from engine.workload.url import check_url
+
 
 class Scenario(StrEnum):
     """What the requests look like and how they arrive."""
@@ -69,8 +71,9 @@ class LoadSpec:
     """Limit of a whole request, from connecting to the last byte."""
 
     def __post_init__(self) -> None:
-        if not self.url.startswith(("http://", "https://")):
-            raise ValueError(f"url must begin with http:// or https://, got {self.url!r}")
+        check_url("url", self.url)
+        if self.metrics_url is not None:
+            check_url("metrics_url", self.metrics_url)
         for name in _POSITIVE:
             value = getattr(self, name)
             if value is not None and not value > 0:  # also refuses NaN

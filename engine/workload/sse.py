@@ -19,6 +19,8 @@ class EventParser:
     def __init__(self) -> None:
         self._line = b""
         self._data: list[bytes] = []
+        self._num_bytes = 0
+        """Of the data, each line with its end: also lines without content are bounded."""
 
     def feed(self, chunk: bytes) -> Iterator[str]:
         """Data of the events that this chunk completes. Raises EventTooLongError."""
@@ -29,7 +31,7 @@ class EventParser:
             self._line = lines.pop()
         for line in lines:
             yield from self._take(line.rstrip(b"\r\n"))
-        if len(self._line) + sum(map(len, self._data)) > MAX_EVENT_BYTES:
+        if len(self._line) + self._num_bytes > MAX_EVENT_BYTES:
             raise EventTooLongError(f"an event of more than {MAX_EVENT_BYTES} bytes")
 
     def _take(self, line: bytes) -> Iterator[str]:
@@ -37,7 +39,9 @@ class EventParser:
             name, _, value = line.partition(b":")
             if name == b"data":
                 self._data.append(value.removeprefix(b" "))
+                self._num_bytes += len(self._data[-1]) + 1
         elif self._data:
             event = b"\n".join(self._data)
             self._data.clear()
+            self._num_bytes = 0
             yield event.decode()
