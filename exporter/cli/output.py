@@ -10,8 +10,13 @@ USAGE_ERROR = 2
 
 def fail(problem: object) -> typer.Exit:
     """Write `kvscope: PROBLEM` to standard error; raise the result to leave with exit code 2."""
-    typer.echo(f"kvscope: {problem}", err=True)
+    typer.echo(f"kvscope: {printable(str(problem))}", err=True)
     return typer.Exit(USAGE_ERROR)
+
+
+def printable(text: str) -> str:
+    """`?` for what would steer the terminal: servers choose the names of their models."""
+    return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
 
 
 def configure_logging() -> None:

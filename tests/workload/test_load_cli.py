@@ -80,6 +80,9 @@ def test_cannot_start_is_2_and_one_line(peer: Peer, free_url: str, tmp_path: Pat
         (["trace", "--url", peer.url], "a trace file belongs to scenario `trace`"),
         (["chat", "--url", peer.url, "--max-tokens", "500"], "max_model_len 512 leaves 12 tokens"),
         (["chat", "--url", peer.url, "--concurrency", "0"], "concurrency must be positive"),
+        (["chat", "--url", "http://127.0.0.1:99999"], "port 99999 is not between"),
+        (["chat", "--url", "http://a..b"], "label"),
+        (["chat", "--url", peer.url, "--metrics-url", "http://[::1"], "metrics_url"),
     ]
     for arguments, problem in cases:
         done = run_cli(*arguments)
@@ -88,6 +91,25 @@ def test_cannot_start_is_2_and_one_line(peer: Peer, free_url: str, tmp_path: Pat
         assert problem in done.stderr
         assert done.stderr.count("\n") == 1
     assert peer.bodies == []
+
+
+def test_the_json_file_is_written_where_nobody_reads_the_table(peer: Peer, tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    reading, writing = os.pipe()
+    os.close(reading)
+    arguments = ("rag", "--url", peer.url, "--limit", "3", "--output-json", str(path))
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "exporter.cli", "load", *arguments],
+        cwd=ROOT,
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert json.loads(path.read_text())["ok"] == 3
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
