@@ -191,8 +191,8 @@ def load(
 
 
 def _print(report: Report, output_json: str | None) -> None:
-    """The table goes to standard output, unless JSON does; a file is written first, so that it is
-    there also where nobody reads the table."""
+    """The table goes to standard output, unless JSON does. It comes last, so that the JSON is there
+    also where nobody reads the table."""
     problem: OSError | None = None
     document = json.dumps(report.to_dict(), indent=2) + "\n"
     if output_json not in (None, "-"):
@@ -200,8 +200,9 @@ def _print(report: Report, output_json: str | None) -> None:
             Path(output_json).write_text(document)
         except OSError as error:
             problem = error
-    Console(stderr=output_json == "-").print(report_table(report))
     if output_json == "-":
         sys.stdout.write(document)
+        sys.stdout.flush()
+    Console(stderr=output_json == "-").print(report_table(report))
     if problem is not None:
         raise fail(problem)

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from contextlib import suppress
 
 import typer
 
@@ -10,7 +11,8 @@ USAGE_ERROR = 2
 
 def fail(problem: object) -> typer.Exit:
     """Write `kvscope: PROBLEM` to standard error; raise the result to leave with exit code 2."""
-    typer.echo(f"kvscope: {printable(str(problem))}", err=True)
+    with suppress(OSError):  # where standard error is full as well, the exit code says enough
+        typer.echo(f"kvscope: {printable(str(problem))}", err=True)
     return typer.Exit(USAGE_ERROR)
 
 

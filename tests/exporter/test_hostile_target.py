@@ -66,3 +66,4 @@ def test_a_url_that_cannot_be_asked_is_a_finding(url: str) -> None:
     (finding,) = target_report(url, asked_for=True, look_for=lambda: []).findings
     assert finding.status == "problem"
     assert "\n" not in finding.text
+    assert "Errno" not in finding.text, "nobody else's port was asked"
