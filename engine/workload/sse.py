@@ -17,18 +17,22 @@ class EventParser:
     """
 
     def __init__(self) -> None:
-        self._line = b""
+        self._line = bytearray()
         self._data: list[bytes] = []
         self._num_bytes = 0
         """Of the data, each line with its end: also lines without content are bounded."""
 
     def feed(self, chunk: bytes) -> Iterator[str]:
         """Data of the events that this chunk completes. Raises EventTooLongError."""
-        lines = (self._line + chunk).splitlines(keepends=True)
-        self._line = b""
+        may_end = self._line.endswith(b"\r") or b"\n" in chunk or b"\r" in chunk
+        self._line += chunk
+        # A line that only grows is not looked at again and again.
+        lines = bytes(self._line).splitlines(keepends=True) if may_end else []
+        if may_end:
+            self._line.clear()
         # A trailing CR may be half of a CRLF: it waits for the next byte.
         if lines and not lines[-1].endswith(b"\n"):
-            self._line = lines.pop()
+            self._line += lines.pop()
         for line in lines:
             yield from self._take(line.rstrip(b"\r\n"))
         if len(self._line) + self._num_bytes > MAX_EVENT_BYTES:
