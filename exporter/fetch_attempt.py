@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import httpx
 
+from exporter.address import address_problem
 from exporter.fetch_error import FetchError, FetchErrorKind
 from exporter.unpacking import unpacker
 
 MAX_REASON = 300
 """Characters of a library's message, which may quote the answer."""
-_MAX_PORT = 65535
 _CONNECTED = ("connection.connect_tcp.complete", "connection.start_tls.complete")
 
 
@@ -88,10 +88,8 @@ class Attempt(threading.Thread):
 
     def _read(self) -> Document:
         asked = self._question
-        port = httpx.URL(asked.url).port
-        if port is not None and not 0 < port <= _MAX_PORT:
-            # The resolver takes such a number modulo 65536, which is somebody else's port.
-            raise FetchError("url", f"has no port from 1 to {_MAX_PORT}")
+        if problem := address_problem(httpx.URL(asked.url)):
+            raise FetchError("url", problem)
         extensions: dict[str, Any] = {"trace": self._note_socket}
         if asked.server_name is not None:
             extensions["sni_hostname"] = asked.server_name
