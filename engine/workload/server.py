@@ -20,6 +20,8 @@ from engine.workload.usage import MAX_PROMPT_TOKENS, is_count, shown
 
 _HELLO_TIMEOUT_SECONDS = 10.0
 """Limit for the list of models, an answer that takes no computation."""
+_PROBE_SECONDS = 300.0
+"""Limit for one token, however patient the run is: a time-out of `inf` is none that sockets take."""
 _PROBE_BYTES = (32, 96)
 """Two texts, short enough for any context; their difference has no template in it."""
 _MOST_TOKENS_PER_BYTE = 4
@@ -111,7 +113,7 @@ async def measure_text(documents: Documents, spec: LoadSpec, model: str) -> Text
                 spec.base_url + CHAT_COMPLETIONS,
                 headers=authorization(spec) | {"Content-Type": "application/json"},
                 content=msgspec.json.encode(body),
-                seconds=spec.timeout_seconds,
+                seconds=min(spec.timeout_seconds, _PROBE_SECONDS),
             )
             probe = msgspec.json.decode(answer.body, type=_Probe)
         except (DocumentError, *JSON_ERRORS):

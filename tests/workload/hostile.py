@@ -72,7 +72,7 @@ def endless(first: bytes, piece: bytes) -> Answer:
 
 def bomb(num_mib: int) -> bytes:
     """Small, and `num_mib` MiB after unpacking."""
-    packer = zlib.compressobj(wbits=31)
+    packer = zlib.compressobj(level=1, wbits=31)
     packed = b"".join(packer.compress(bytes(1 << 20)) for _ in range(num_mib)) + packer.flush()
     return response(packed, "Content-Encoding: gzip", "Content-Type: text/plain")
 

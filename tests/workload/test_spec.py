@@ -15,6 +15,9 @@ from engine.workload import LoadSpec, Scenario
         ({"concurrency": 0}, "concurrency must be positive, got 0"),
         ({"rate": float("nan")}, "rate must be positive, got nan"),
         ({"vocab_size": 1}, "vocab_size must be at least 2"),
+        ({"vocab_size": 10**30}, "at most 4294967296"),
+        ({"api_key": "a\nb"}, "api_key must be printable ASCII"),
+        ({"api_key": "a\udcff"}, "api_key must be printable ASCII"),
         ({"scenario": Scenario.TRACE}, "a trace file belongs to scenario `trace`"),
         ({"trace_file": Path("x")}, "a trace file belongs to scenario `trace`"),
         (
