@@ -21,7 +21,7 @@ from engine.workload.usage import MAX_PROMPT_TOKENS, is_count, shown
 _HELLO_TIMEOUT_SECONDS = 10.0
 """Limit for the list of models, an answer that takes no computation."""
 _PROBE_SECONDS = 300.0
-"""Limit for one token, however patient the run is: a time-out of `inf` is none that sockets take."""
+"""Limit for one token, however patient the run is: sockets take no time-out of `inf`."""
 _PROBE_BYTES = (32, 96)
 """Two texts, short enough for any context; their difference has no template in it."""
 _MOST_TOKENS_PER_BYTE = 4

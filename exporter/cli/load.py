@@ -55,7 +55,12 @@ def load(
     model: Annotated[
         str | None, typer.Option(help="Model to request. Default: the first of /v1/models.")
     ] = None,
-    api_key: Annotated[str | None, typer.Option(help="Bearer token to send.")] = None,
+    api_key: Annotated[
+        str | None,
+        typer.Option(
+            help="Bearer token to send. The process list shows it; KVSCOPE_API_KEY is not shown."
+        ),
+    ] = None,
     metrics_url: Annotated[
         str | None,
         typer.Option(help="Page of the server's Prometheus metrics. Default: URL/metrics."),
