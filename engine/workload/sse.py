@@ -24,11 +24,12 @@ class EventParser:
 
     def feed(self, chunk: bytes) -> Iterator[str]:
         """Data of the events that this chunk completes. Raises EventTooLongError."""
-        may_end = self._line.endswith(b"\r") or b"\n" in chunk or b"\r" in chunk
-        self._line += chunk
         # A line that only grows is not looked at again and again.
-        lines = bytes(self._line).splitlines(keepends=True) if may_end else []
-        if may_end:
+        if self._line and not (self._line[-1:] == b"\r" or b"\n" in chunk or b"\r" in chunk):
+            self._line += chunk
+            lines = []
+        else:
+            lines = (bytes(self._line) + chunk).splitlines(keepends=True)
             self._line.clear()
         # A trailing CR may be half of a CRLF: it waits for the next byte.
         if lines and not lines[-1].endswith(b"\n"):
