@@ -162,6 +162,7 @@ def _from_files(
     device: torch.device,
     dtype: torch.dtype | None,
 ) -> tuple[PreTrainedModel, dict[str, Any]]:
+    make_generation_config: Any = GenerationConfig  # untyped
     loaded: Any = AutoModelForCausalLM.from_pretrained(
         folder,
         config=model_config,
@@ -172,7 +173,7 @@ def _from_files(
         trust_remote_code=False,
         local_files_only=True,
         output_loading_info=True,
-        generation_config=GenerationConfig(),  # the file's end tokens are read by ourselves
+        generation_config=make_generation_config(),  # the file's end tokens are read by ourselves
     )
     model, loading = loaded
     assert isinstance(model, PreTrainedModel)

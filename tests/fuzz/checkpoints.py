@@ -39,6 +39,8 @@ from tests.support.checkpoints import make_checkpoint
 
 MAX_SECONDS = 20.0
 """For one variant; a sound one takes 0.2 s."""
+MAX_ADDRESSES = 24 * 2**30
+"""Of the program's address space, so that a fault that is not refused ends it and no other."""
 _PROMPT = "The cache of a server is finite, and so is the patience of its clients."
 _NEW_TOKENS = 6
 _BLOCK_SIZE = 4
@@ -149,11 +151,11 @@ def _compared(folder: Path) -> Verdict:
 def _json_file(folder: Path, rng: random.Random) -> Path:
     names = ("config.json",) * 8 + ("tokenizer.json",) * 3 + ("tokenizer_config.json",) * 2
     file = folder / rng.choice((*names, "generation_config.json"))
-    return file if file.exists() else folder / "config.json"
+    return file if file.is_file() else folder / "config.json"
 
 
 def _weights(folder: Path, rng: random.Random) -> Path:
-    return rng.choice(sorted(folder.glob("*.safetensors")))
+    return rng.choice(sorted(file for file in folder.glob("*.safetensors") if file.is_file()))
 
 
 def _in_the_way(folder: Path, rng: random.Random) -> str:
@@ -199,6 +201,8 @@ def _safely(fault: "Fault") -> "Fault":
     """A second fault may find nothing left to spoil."""
 
     def spoil(folder: Path, rng: random.Random) -> str:
+        if not (folder / "config.json").is_file():  # nothing to add to that, nor to read
+            return "nothing more"
         try:
             return fault(folder, rng)
         except (ValueError, OSError, TypeError, LookupError, AttributeError):
@@ -239,6 +243,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="number of the first variant")
     parser.add_argument("--verbose", action="store_true", help="print every variant")
     arguments = parser.parse_args()
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_ADDRESSES, MAX_ADDRESSES))
     started, before = time.monotonic(), _peak_mib()
     outcomes: Counter[str] = Counter()
     for number, fault, verdict in variants(arguments.count, arguments.seed, arguments.first):

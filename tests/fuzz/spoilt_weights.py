@@ -1,4 +1,4 @@
-"""Faults of a checkpoint's weights: headers that lie, offsets, indexes, and the bytes themselves."""
+"""Faults of a checkpoint's weights: headers that lie, offsets, indexes, and bytes themselves."""
 
 import json
 import random
