@@ -25,6 +25,8 @@ from engine.one_line import one_line
 from engine.sizing.config_json import CONFIG, MAX_CONFIG_BYTES
 
 GENERATION = "generation_config.json"
+_OF_TOKENIZER = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
+"""Small files, so that errors of the libraries can only be about tokenizer.json."""
 _INDEX = "model.safetensors.index.json"
 _SINGLE = "model.safetensors"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
@@ -79,6 +81,9 @@ def _checked(folder: Path, name: str) -> CheckedFiles:
     generation = {}
     if (folder / GENERATION).is_file():
         generation = _read_json(folder, GENERATION, MAX_CONFIG_BYTES)
+    for file_name in _OF_TOKENIZER:
+        if (folder / file_name).is_file():
+            _read_json(folder, file_name, MAX_CONFIG_BYTES)
     return CheckedFiles(config=config, generation=generation, tensors=_tensors(folder))
 
 

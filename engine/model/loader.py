@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +27,7 @@ from engine.model.attention.interface import IMPLEMENTATION
 from engine.model.checkpoint import check_files
 from engine.model.end_tokens import end_token_ids
 from engine.model.errors import (
+    CheckpointFileError,
     CheckpointNotFoundError,
     MissingWeightsError,
     first_line,
@@ -34,7 +35,8 @@ from engine.model.errors import (
 from engine.model.library_errors import reported
 from engine.model.limits import max_model_len
 from engine.model.probe import probe
-from engine.model.room import BELONG, check_counts, check_room
+from engine.model.room import BELONG, check_counts, check_room, mismatch
+from engine.model.safetensors_file import StoredTensor
 from engine.model.tokenizer import Tokenizer
 from engine.model.tokenizer_files import load_tokenizer
 from engine.model.weights import weight_bytes
@@ -106,7 +108,7 @@ def _load_checkpoint(config: ModelConfig, device: torch.device) -> LoadedModel:
     dtype = None if config.dtype == "auto" else getattr(torch, config.dtype)
     check_room(name, model_config, files.tensors, device, dtype)
     eos_token_ids = end_token_ids(name, files.generation, model_config)
-    model = _load_weights(name, folder, model_config, device, dtype)
+    model = _load_weights(name, folder, model_config, files.tensors, device, dtype)
     return LoadedModel(model, load_tokenizer(name, folder, eos_token_ids))
 
 
@@ -140,11 +142,18 @@ def _load_weights(
     name: str,
     folder: Path,
     model_config: PreTrainedConfig,
+    tensors: Mapping[str, StoredTensor],
     device: torch.device,
     dtype: torch.dtype | None,
 ) -> PreTrainedModel:
-    with reported(name, "transformers cannot load it", BELONG):
-        model, loading = _from_files(folder, model_config, device, dtype)
+    try:
+        with reported(name, "transformers cannot load it", BELONG):
+            model, loading = _from_files(folder, model_config, device, dtype)
+    except CheckpointFileError as error:
+        raise mismatch(name, model_config, tensors) or error from error
+    unused = sorted(loading["unexpected_keys"])
+    if unused:  # of other parts, such as a vision tower, or the configuration is another model's
+        logger.warning("%s: %d tensors are not used, first %s", name, len(unused), unused[0])
     missing = sorted(loading["missing_keys"])
     if missing:
         raise MissingWeightsError(

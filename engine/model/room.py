@@ -72,6 +72,25 @@ def check_room(
         )
 
 
+def mismatch(
+    model: str, config: PreTrainedConfig, tensors: Mapping[str, StoredTensor]
+) -> CheckpointFileError | None:
+    """The first tensor that has another shape than `config` gives it; None: nothing so simple.
+
+    To be asked where loading has failed: transformers turns some tensors round while it loads.
+    """
+    for name, parameter in _skeleton(model, config).named_parameters():
+        stored = tensors.get(name)
+        if stored is not None and stored.shape != tuple(parameter.shape):
+            return CheckpointFileError(
+                model,
+                f"{name} has the shape {list(stored.shape)}, by config.json it has "
+                f"{list(parameter.shape)}",
+                BELONG,
+            )
+    return None
+
+
 def _numbers(value: object, key: str = "") -> Iterator[tuple[str, int]]:
     """Every integer in the configuration, with the name it has there."""
     if isinstance(value, Mapping):

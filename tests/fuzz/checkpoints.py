@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as transformers_logging
 
 from engine.build import build_engine
 from engine.config import CacheConfig, EngineConfig, ModelConfig
@@ -64,7 +65,7 @@ class Templates:
     """Sound checkpoints to spoil copies of, in a folder that the caller removes."""
 
     def __init__(self, folder: Path) -> None:
-        self._folders = [
+        self.folders = [
             make_checkpoint(folder / "llama", "llama"),
             make_checkpoint(folder / "sharded", "llama", max_shard_size="200KB"),
             make_checkpoint(folder / "tied", "llama", tie_word_embeddings=True),
@@ -75,7 +76,7 @@ class Templates:
     def spoilt(self, folder: Path, seed: int, number: int) -> str:
         """Write a variant to `folder`, which must not exist. Returns what is wrong with it."""
         rng = random.Random(f"{seed} {number}")
-        template = rng.choice(self._folders)
+        template = rng.choice(self.folders)
         shutil.copytree(template, folder)
         done = [rng.choice(_FAULTS)(folder, rng) for _ in range(1 + (rng.random() < 0.15))]
         return f"{template.name}, " + ", ".join(done)
@@ -205,7 +206,7 @@ def _safely(fault: "Fault") -> "Fault":
             return "nothing more"
         try:
             return fault(folder, rng)
-        except (ValueError, OSError, TypeError, LookupError, AttributeError):
+        except (ValueError, OSError, TypeError, LookupError, AttributeError, RecursionError):
             return "nothing more"
 
     return spoil
@@ -243,6 +244,8 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="number of the first variant")
     parser.add_argument("--verbose", action="store_true", help="print every variant")
     arguments = parser.parse_args()
+    quiet: Any = transformers_logging  # untyped
+    quiet.disable_progress_bar()
     resource.setrlimit(resource.RLIMIT_AS, (MAX_ADDRESSES, MAX_ADDRESSES))
     started, before = time.monotonic(), _peak_mib()
     outcomes: Counter[str] = Counter()
