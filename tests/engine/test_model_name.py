@@ -1,4 +1,4 @@
-"""The name of the model, which every answer and every metric carries, is one that they can carry."""
+"""The name of the model is one that every answer and every metric can carry."""
 
 from pathlib import Path
 

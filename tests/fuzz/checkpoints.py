@@ -136,17 +136,23 @@ def _compared(folder: Path) -> Verdict:
         assert token is not None, "a row that reaches its last token samples"
         start = len(sequence.tokens)
         sequence.tokens.append(token.token_id)
+    expected = transformers_tokens(folder, prompt, _NEW_TOKENS)
+    got = sequence.tokens[len(prompt) :]
+    if got != expected:
+        return Verdict("wrong", f"{got} instead of {expected}")
+    return Verdict("served", str(got))
+
+
+def transformers_tokens(folder: Path, prompt: list[int], count: int) -> list[int]:
+    """The greedy continuation by transformers alone."""
     make_model: Any = AutoModelForCausalLM
     model = make_model.from_pretrained(folder, dtype="auto", attn_implementation="eager").eval()
-    expected = list(prompt)
+    tokens = list(prompt)
     with torch.inference_mode():
-        for _ in range(_NEW_TOKENS):
-            logits = model(input_ids=torch.tensor([expected]), use_cache=False).logits[0, -1]
-            expected.append(int(logits.float().argmax()))
-    got, wanted = sequence.tokens[len(prompt) :], expected[len(prompt) :]
-    if got != wanted:
-        return Verdict("wrong", f"{got} instead of {wanted}")
-    return Verdict("served", str(got))
+        for _ in range(count):
+            logits = model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0, -1]
+            tokens.append(int(logits.float().argmax()))
+    return tokens[len(prompt) :]
 
 
 def _json_file(folder: Path, rng: random.Random) -> Path:

@@ -4,6 +4,7 @@ import json
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 JUNK: tuple[object, ...] = (
     *(None, True, False, -1, 0, 1, 3, 7, 2**31, 10**12, 10**30, 0.0, -0.5, 1e308),
@@ -85,15 +86,15 @@ def spoil_field(file: Path, rng: random.Random) -> str:
     return f"{file.name}: {name} {how}"
 
 
-def _spoil_inside(value: object, rng: random.Random) -> object:
+def _spoil_inside(value: Any, rng: random.Random) -> object:
     """Put junk somewhere below `value`, the deeper the rarer. Returns the junk."""
-    keys = list(value) if isinstance(value, dict) else range(len(value))  # type: ignore[arg-type]
+    keys = list(value) if isinstance(value, dict) else range(len(value))
     key = rng.choice(list(keys))
-    inner = value[key]  # type: ignore[index]
+    inner = value[key]
     if isinstance(inner, dict | list) and inner and rng.random() < 0.7:
         return _spoil_inside(inner, rng)
-    value[key] = rng.choice(JUNK)  # type: ignore[index]
-    return value[key]  # type: ignore[index]
+    value[key] = rng.choice(JUNK)
+    return value[key]
 
 
 def spoil_text(file: Path, rng: random.Random) -> str:
