@@ -36,8 +36,17 @@ _AGAIN = "download the checkpoint again"
 
 MAX_INDEX_BYTES = 64 * 2**20
 """Of the index of the weight files; those of the largest models have 20 MB."""
-MAX_OTHER_BYTES = 512 * 2**20
-"""Of any file beside the weights, such as a vocabulary; the largest have 40 MB."""
+_VOCABULARY_BYTES = 512 * 2**20
+"""Of a file of a tokenizer; the largest have 40 MB."""
+_TEMPLATE_BYTES = 2**20
+"""Of a chat template; the longest have 20 kB."""
+_MAX_BYTES = {
+    **dict.fromkeys((".json", ".model", ".tiktoken", ".txt"), _VOCABULARY_BYTES),
+    ".jinja": _TEMPLATE_BYTES,
+    ".safetensors": 2**63,
+}
+"""Bytes of the files that libraries may open, by suffix."""
+_TEMPLATES = "additional_chat_templates"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,15 +98,13 @@ def _checked(folder: Path, name: str) -> CheckedFiles:
 
 def _check_kinds(folder: Path, name: str) -> None:
     """Refuse what would block a reader or fill the memory, whoever reads it."""
-    for path in sorted(folder.iterdir()):
-        if path.suffix not in (".json", ".jinja", ".model", ".txt", ".safetensors"):
-            continue
-        if not path.is_file():
+    paths = [*folder.iterdir(), *(folder / _TEMPLATES).glob("*.jinja")]
+    for path in sorted(paths):
+        most = _MAX_BYTES.get(path.suffix)
+        if not path.is_file() and (most or path.is_fifo() or path.is_char_device()):
             raise CheckpointFileError(name, f"{path.name} is no file", _AGAIN)
-        if path.suffix != ".safetensors" and path.stat().st_size > MAX_OTHER_BYTES:
-            raise CheckpointFileError(
-                name, f"{path.name} is larger than {MAX_OTHER_BYTES:,} bytes", _AGAIN
-            )
+        if most and path.stat().st_size > most:
+            raise CheckpointFileError(name, f"{path.name} is larger than {most:,} bytes", _AGAIN)
         if _DISTRIBUTED.fullmatch(path.name):
             raise CheckpointFileError(
                 name,

@@ -6,6 +6,7 @@ Variant n of a seed is always the same one. Prints a line for each that is neith
 """
 
 import argparse
+import logging
 import os
 import random
 import resource
@@ -252,6 +253,7 @@ def main() -> None:
     arguments = parser.parse_args()
     quiet: Any = transformers_logging  # untyped
     quiet.disable_progress_bar()
+    quiet.set_verbosity(logging.CRITICAL)
     resource.setrlimit(resource.RLIMIT_AS, (MAX_ADDRESSES, MAX_ADDRESSES))
     started, before = time.monotonic(), _peak_mib()
     outcomes: Counter[str] = Counter()

@@ -140,10 +140,20 @@ def test_end_tokens_that_are_none_are_refused(folder: Path, eos: object) -> None
     )
 
 
-def test_what_would_block_a_reader_is_refused(folder: Path) -> None:
-    (folder / "tokenizer.json").unlink()
-    os.mkfifo(folder / "tokenizer.json")
-    assert refused(folder).startswith("tokenizer.json is no file; ")
+@pytest.mark.parametrize(
+    "name", ["tokenizer.json", "qwen.tiktoken", "more", "additional_chat_templates/tool.jinja"]
+)
+def test_what_would_block_a_reader_is_refused(folder: Path, name: str) -> None:
+    file = folder / name
+    file.parent.mkdir(exist_ok=True)
+    file.unlink(missing_ok=True)
+    os.mkfifo(file)
+    assert refused(folder).startswith(f"{file.name} is no file; ")
+
+
+def test_a_template_of_megabytes_is_refused(folder: Path) -> None:
+    (folder / "chat_template.jinja").write_text("x" * (2**20 + 1))
+    assert refused(folder).startswith("chat_template.jinja is larger than 1,048,576 bytes; ")
 
 
 @pytest.mark.parametrize("place", ["/etc/passwd", "../model.safetensors", 5, None, ["x"], ""])
