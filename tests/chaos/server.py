@@ -64,8 +64,12 @@ class ChaosServer:
             connection.close()
 
     def metric(self, name: str, **labels: str) -> float | None:
-        """One sample of the page on the metrics port; None where it is absent."""
-        return sample(self.get("/metrics", self.metrics_port)[1], name, **labels)
+        """One sample of the page on the metrics port; None where it, or the page, is absent."""
+        try:
+            status, page = self.get("/metrics", self.metrics_port)
+        except (OSError, http.client.HTTPException):
+            return None
+        return sample(page, name, **labels) if status == 200 else None
 
 
 @contextmanager

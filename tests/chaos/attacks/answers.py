@@ -42,4 +42,3 @@ def stop_strings(target: Target) -> None:
     stops = ["\u4e00" * 5000] * 15 + [begun + "zzz" * 1000]
     body = completion(max_tokens=2000, stop=stops)
     _side_by_side(target, "/v1/completions", body)
-

@@ -15,7 +15,7 @@ _MESSAGES = (
     b"GET /health HTTP/1.1\r\nHost: a\r\nX: a\rb\r\n\r\n",
     b"GET /%ff%fe HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
     b"GET /\xff\xfe HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
-    b"GET /v1/models HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer \xff\r\nConnection: close\r\n\r\n",
+    b"GET /v1/models HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer \xff\r\n\r\n",
     _POST + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello",
     _POST + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     _POST + b"Content-Length: -5\r\n\r\n",
