@@ -25,8 +25,11 @@ TRAPS = tuple(_TRAPS)
 
 def make_trapped_checkpoint(folder: Path) -> Path:
     """Write the checkpoint; imports torch and transformers. Returns the folder."""
+    from transformers.utils import logging
+
     from tests.support.checkpoints import make_checkpoint
 
+    logging.disable_progress_bar()
     make_checkpoint(folder, "llama", max_position_embeddings=MAX_MODEL_LEN)
     for leftover in folder.glob("chat_template*"):
         leftover.unlink()

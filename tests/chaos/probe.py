@@ -53,6 +53,7 @@ class Probe:
         self._server = server
         self._lock = threading.Lock()
         self._times = Times()
+        self._num_asked = dict.fromkeys(QUESTIONS, 0)
         self._ended = threading.Event()
         self._threads = [
             threading.Thread(target=self._ask_all_along, args=(question,), daemon=True)
@@ -62,7 +63,10 @@ class Probe:
             thread.start()
 
     def take(self) -> Times:
-        """What came since the last call; requests under way count for the next."""
+        """What came since the last call, once every request that is under way has ended."""
+        before = dict(self._num_asked)
+        while any(self._num_asked[question] == before[question] for question in QUESTIONS):
+            time.sleep(0.01)
         with self._lock:
             taken, self._times = self._times, Times()
         return taken
@@ -85,6 +89,7 @@ class Probe:
                 overdue.append(answered - due)
                 due += interval
             with self._lock:
+                self._num_asked[question] += 1
                 self._times.seconds[question] += overdue
                 if failure and len(self._times.failures) < MAX_FAILURES:
                     self._times.failures.append(f"{question}: {failure}")

@@ -24,7 +24,9 @@ from tests.chaos.survivors import Survivors
 from tests.chaos.watch import Watch
 
 _CALM_SECONDS = 4.0
-"""Without an attack, at first; 80 times of each question."""
+"""Without an attack, at least, at first; 80 times of each question."""
+_CALM_SHARE = 0.03
+"""Of the time of all attacks, where that is more."""
 _PAUSE_SHARE = 0.15
 """Of an attack's time, that passes without one after it."""
 _GAUGES: tuple[tuple[str, dict[str, str]], ...] = (
@@ -45,7 +47,8 @@ def run(attacks: Sequence[str], seconds: float, folder: Path, say: Say, seed: in
     if seed:
         random.Random(seed).shuffle(order)
     with chaos_server(folder) as server:
-        return _Run(server, seconds / len(order), say).all(order)
+        calm_seconds = max(_CALM_SECONDS, seconds * _CALM_SHARE)
+        return _Run(server, seconds / len(order), say).all(order, calm_seconds)
 
 
 class _Run:
@@ -58,12 +61,12 @@ class _Run:
         self._probe = Probe(server)
         self._watch = Watch(server)
 
-    def all(self, attacks: Sequence[str]) -> list[str]:
+    def all(self, attacks: Sequence[str], calm_seconds: float) -> list[str]:
         wrong: list[str] = []
         try:
             time.sleep(0.5)
             self._probe.take()  # the first requests pay for what is made once
-            time.sleep(_CALM_SECONDS)
+            time.sleep(calm_seconds)
             baseline = self._baseline(self._probe.take())
             self._say(heading(baseline))
             for name in attacks:

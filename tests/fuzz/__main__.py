@@ -6,27 +6,10 @@ Exit status 1 if a parser raised what it does not declare, took long, hung, or k
 """
 
 import argparse
-import multiprocessing
 import sys
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 
-from tests.fuzz.run import Outcome, fuzz
+from tests.fuzz.aside import fuzz_aside
 from tests.fuzz.targets import TARGETS
-
-
-def _fuzz(name: str, count: int, seed: int) -> Outcome:
-    return fuzz(TARGETS[name], count, seed)
-
-
-def _aside(name: str, count: int, seed: int) -> Outcome:
-    """In a process of its own, whose end by a hang or by memory is a finding."""
-    spawning = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=spawning) as process:
-        try:
-            return process.submit(_fuzz, name, count, seed).result()
-        except BrokenProcessPool:
-            return Outcome(target=name, findings=["the process ended: a hang, or out of memory"])
 
 
 def main() -> None:
@@ -37,7 +20,7 @@ def main() -> None:
     arguments = parser.parse_args()
     findings: list[str] = []
     for name in arguments.target or TARGETS:
-        outcome = _aside(name, arguments.inputs, arguments.seed)
+        outcome = fuzz_aside(name, arguments.inputs, arguments.seed)
         print(outcome, flush=True)
         findings += outcome.findings
     for finding in findings:

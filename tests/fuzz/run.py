@@ -4,16 +4,23 @@ import faulthandler
 import hashlib
 import itertools
 import resource
+import signal
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import FrameType
+from typing import NoReturn
 
 from tests.fuzz.target import CORPUS, Inputs, Parse, Target
 
 INPUT_SECONDS = 2.0
 """Processor time of one input of at most 64 KiB."""
+STOP_SECONDS = 10.0
+"""Processor time after which an input is given up."""
 HANG_SECONDS = 120.0
-"""An input that takes longer ends the process, with the stacks of its threads on stderr."""
+"""After these, what cannot be interrupted ends the process, with its stacks on stderr."""
 GROWTH_MIB = 256
 """Memory of the process after all inputs, over that after the first hundred."""
 MAX_FINDINGS = 5
@@ -21,6 +28,10 @@ MAX_FINDINGS = 5
 _WARM_UP_INPUTS = 100
 _INPUTS_A_GUARD = 200
 _KIB_IN_MIB = 1024
+
+
+class GivenUpError(BaseException):
+    """An input took too long; no parser may catch it."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,7 +62,7 @@ def fuzz(target: Target, count: int, seed: int = 0) -> Outcome:
     inputs = Inputs(target, seed)
     kept = inputs.kept()
     begun_with = 0
-    with target.opened() as parse:
+    with target.opened() as parse, _interrupting():
         for content in itertools.chain(kept, itertools.islice(inputs, max(0, count - len(kept)))):
             if outcome.inputs % _INPUTS_A_GUARD == 0:
                 faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
@@ -70,9 +81,10 @@ def fuzz(target: Target, count: int, seed: int = 0) -> Outcome:
 def _feed(parse: Parse, content: bytes, outcome: Outcome) -> None:
     started = time.process_time()
     problem = ""
+    signal.setitimer(signal.ITIMER_VIRTUAL, STOP_SECONDS)
     try:
         outcome.taken += parse(content)
-    except Exception:
+    except (Exception, GivenUpError):
         problem = traceback.format_exc(limit=-4)
     seconds = time.process_time() - started
     outcome.inputs += 1
@@ -81,6 +93,21 @@ def _feed(parse: Parse, content: bytes, outcome: Outcome) -> None:
         problem = f"{seconds:.1f} s of processor time, limit {INPUT_SECONDS:g} s"
     if problem:
         outcome.findings.append(f"{_saved(outcome.target, content)}: {problem}")
+
+
+@contextmanager
+def _interrupting() -> Iterator[None]:
+    """Inside, a timer of processor time raises GivenUpError on the main thread."""
+
+    def give_up(number: int, frame: FrameType | None) -> NoReturn:
+        raise GivenUpError
+
+    former = signal.signal(signal.SIGVTALRM, give_up)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, former)
 
 
 def _saved(name: str, content: bytes) -> str:

@@ -70,10 +70,11 @@ class Inputs:
         return self._kept
 
     def _decoded(self, content: bytes) -> object:
-        """None: the kept input is not well-formed."""
+        """None: the kept input is not well-formed, or nested too deeply."""
         if self._target.codec is None:
             return None
         try:
-            return self._target.codec.decode(content)
-        except (ValueError, RecursionError):
+            value = self._target.codec.decode(content)
+        except Exception:  # it is kept because it is wrong, in whatever way
             return None
+        return None if tree.is_deep(value) else value

@@ -4,6 +4,8 @@ import random
 from collections.abc import Callable
 
 Node = object
+MAX_DEPTH = 50
+"""Of a document that is mutated by its values."""
 MAX_COPIES = 64
 """Elements by which a list or an object may grow at once."""
 
@@ -12,6 +14,18 @@ STRANGE: tuple[Node, ...] = (
     *(0.5, -0.0, 1e308, 5e-324, "", "a", "5", "\x00", "\u2028", "\U0001f600" * 9, "a" * 3000),
     *([], [0], [[]], ["a"], [None], {}, {"a": 1}, {"": None}, [0] * 40, ["", "a", 1]),
 )
+
+
+def is_deep(tree: Node) -> bool:
+    level = [tree]
+    for _ in range(MAX_DEPTH):
+        level = [
+            value
+            for node in level
+            if isinstance(node, dict | list)
+            for value in (node.values() if isinstance(node, dict) else node)
+        ]
+    return bool(level)
 
 
 def mutated(tree: Node, rng: random.Random, other: Node) -> Node:
@@ -43,7 +57,7 @@ def _replaced(tree: Node, rng: random.Random, other: Node) -> Node:
 def _shifted(tree: Node, rng: random.Random, other: Node) -> Node:
     if isinstance(tree, bool) or not isinstance(tree, int | float):
         return _replaced(tree, rng, other)
-    return rng.choice((tree + 1, tree - 1, -tree, tree * 2, float(tree), str(tree)))
+    return rng.choice((tree + 1, tree - 1, -tree, tree * 2, tree * 10**6))
 
 
 def _grown(tree: Node, rng: random.Random, other: Node) -> Node:

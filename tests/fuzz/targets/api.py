@@ -62,10 +62,9 @@ def _decode(content: bytes) -> object:
 
 
 def _encode(value: object) -> bytes:
-    assert isinstance(value, dict)
-    path = value.get("path")
-    head = path if isinstance(path, str) else _PATHS[0]
-    return f"{head.splitlines()[0] if head else ''}\n{json.dumps(value.get('body'))}".encode()
+    parts = value if isinstance(value, dict) else {"body": value}
+    path = _PATHS[parts.get("path") == _PATHS[1]]
+    return f"{path}\n{json.dumps(parts.get('body'))}".encode()
 
 
 API_BODIES = Target(

@@ -61,9 +61,9 @@ def _decode_header(content: bytes) -> object:
 
 
 def _encode_header(value: object) -> bytes:
-    assert isinstance(value, dict)
-    header = json.dumps(value.get("header")).encode()
-    size = value.get("size")
+    parts = value if isinstance(value, dict) else {"header": value}
+    header = json.dumps(parts.get("header")).encode()
+    size = parts.get("size")
     num_bytes = size if isinstance(size, int) and 0 <= size < 1 << 16 else 0
     return len(header).to_bytes(_LENGTH_BYTES, "little") + header + bytes(num_bytes)
 

@@ -11,7 +11,7 @@ from engine.workload.scenarios import Job
 from engine.workload.spec import LoadSpec
 from tests.fuzz.target import Parse, Target
 
-_JOB = Job("/v1/completions", {"prompt": [1], "max_tokens": 64})
+_JOB = Job(path="/v1/completions", body={"prompt": [1], "max_tokens": 64})
 _PORTION = 100
 
 
