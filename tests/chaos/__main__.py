@@ -6,6 +6,7 @@ Exit status 1 if any limit was missed.
 """
 
 import argparse
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -25,6 +26,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the order; 0: as they are listed")
     parser.add_argument("--log", type=Path, help="where the server's log is kept")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # ends the server as well
     with tempfile.TemporaryDirectory(prefix="kvscope-chaos-") as folder:
         missed = run(
             arguments.attack or list(ATTACKS),

@@ -97,18 +97,27 @@ class Probe:
 
 
 def _ask(connection: http.client.HTTPConnection, question: Question) -> str:
-    """Why it failed; empty: it was answered. /health takes a new connection each time."""
+    """Why it failed; empty: it was answered. Only completions keep their connection.
+
+    A server may close one between two requests; then a client tries again on a new one, once.
+    """
+    is_kept = connection.sock is not None
     try:
-        if question == "completion":
-            headers = {"Content-Type": "application/json"}
-            connection.request("POST", "/v1/completions", _COMPLETION, headers)
-        else:
-            connection.request("GET", f"/{question}")
-        answer = connection.getresponse()
-        answer.read()
+        return _answered(connection, question)
     except (OSError, http.client.HTTPException) as error:
         connection.close()
-        return repr(error)
+        return _ask(connection, question) if is_kept else repr(error)
+
+
+def _answered(connection: http.client.HTTPConnection, question: Question) -> str:
+    """The same. Raises OSError or HTTPException without an answer."""
+    if question == "completion":
+        headers = {"Content-Type": "application/json"}
+        connection.request("POST", "/v1/completions", _COMPLETION, headers)
+    else:
+        connection.request("GET", f"/{question}")
+    answer = connection.getresponse()
+    answer.read()
     if question != "completion":
         connection.close()
     return "" if answer.status == 200 else f"HTTP {answer.status}"
