@@ -28,7 +28,7 @@ _OPTIONS = (
     *("serve", "--port", "0", "--metrics-port", "0", "--served-model-name", "chaos"),
     *("--max-model-len", str(MAX_MODEL_LEN), "--num-gpu-blocks-override", "2048"),
     # A step stays short, so that the time of an answer is that of the server's other work.
-    *("--max-num-seqs", "16", "--max-num-batched-tokens", "512", "--max-num-queued-reqs", "64"),
+    *("--max-num-seqs", "64", "--max-num-batched-tokens", "512", "--max-num-queued-reqs", "64"),
     *("--drain-seconds", "1", "--no-gpu"),
 )
 
