@@ -6,6 +6,8 @@ import socket
 from tests.chaos.target import NotHeldError, Target, completion, request, status_of
 
 _ANSWER_SECONDS = 10.0
+_INTERIM = 100
+"""Continue: the answer itself comes after it."""
 
 
 def half_closed(target: Target) -> None:
@@ -31,5 +33,10 @@ def _ask_and_close(target: Target, message: bytes, port: int) -> int:
         made.settimeout(_ANSWER_SECONDS)
         made.sendall(message)
         made.shutdown(socket.SHUT_WR)
-        return status_of(made.recv(4096))
+        answer = b""
+        while data := made.recv(1 << 16):
+            answer += data
+        while status_of(answer) == _INTERIM:
+            answer = answer.partition(b"\r\n\r\n")[2]
+        return status_of(answer)
     return 0
