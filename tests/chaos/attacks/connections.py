@@ -74,4 +74,4 @@ def connection_flood(target: Target) -> None:
             target.connect().close()
         except OSError:
             target.wait(0.1)
-        target.wait(0.002)
+        target.wait(0.004)
