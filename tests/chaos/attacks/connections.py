@@ -7,6 +7,10 @@ from tests.chaos.target import Target, completion, request, reset
 
 NUM_CONNECTIONS = 300
 _LOOK_SECONDS = 0.5
+_NUM_UPLOADS = 48
+_UPLOAD_BYTES = 8 << 20
+"""The largest body that is taken; all but its end is sent."""
+_PORTION = b"a" * (64 << 10)
 
 
 def _hold(target: Target, first: bytes, further: bytes = b"", port: int | None = None) -> None:
@@ -38,6 +42,20 @@ def unfinished_bodies(target: Target) -> None:
         b"Transfer-Encoding: chunked\r\n\r\n"
     )
     _hold(target, head + b'b\r\n{"prompt":"\r\n', b"1\r\na\r\n")
+
+
+def large_uploads(target: Target) -> None:
+    """Bodies of the largest size, side by side, that stop before their end."""
+    head = f"Content-Length: {_UPLOAD_BYTES}\r\nContent-Type: application/json\r\n\r\n"
+    first = f"POST /v1/completions HTTP/1.1\r\nHost: a\r\n{head}".encode() + b'{"prompt":"'
+    with target.connections(_NUM_UPLOADS) as held:
+        held.each(first)
+        for _ in range(_UPLOAD_BYTES // len(_PORTION) - 1):
+            if target.over:
+                return
+            held.each(first, _PORTION)
+            target.wait(0.005)
+        target.wait(target.remaining)
 
 
 def kept_alive(target: Target) -> None:
