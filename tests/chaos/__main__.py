@@ -33,7 +33,7 @@ def main() -> None:
             arguments.seconds,
             Path(folder),
             _say,
-            arguments.seed,
+            seed=arguments.seed,
         )
         if arguments.log is not None:
             arguments.log.write_bytes((Path(folder) / "server.log").read_bytes())
