@@ -3,7 +3,7 @@
 MORE_P99_SECONDS = 0.25
 """p99 of an unrelated client under attack, over its p99 while nothing disturbs the server."""
 MORE_P99_SECONDS_BRIEFLY = 0.5
-"""The same where an attack takes a few seconds: the 99th percentile of fifty times is the largest."""
+"""The same where an attack takes a few seconds: the 99th percentile of fifty times is a maximum."""
 MORE_RSS_MIB = 300
 """Memory of the server over that at its start: a few bodies of 8 MB, decoded."""
 MORE_DESCRIPTORS = 8

@@ -49,7 +49,8 @@ def run(
     """Every limit that was missed; nothing: all held.
 
     seconds: for all attacks together, without the server's start and without the further rounds of
-    an attack that misses a time. more_p99_seconds: what an attack may add. seed: of the order of the attacks; 0: as they are given.
+    an attack that misses a time. more_p99_seconds: what an attack may add. seed: of the order of
+    the attacks; 0: as they are given.
     """
     order = list(attacks)
     if seed:
