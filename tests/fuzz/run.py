@@ -10,10 +10,11 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from tests.fuzz.target import CORPUS, Inputs, Parse, Target
+from tests.fuzz.target import Inputs, Parse, Target
 
 INPUT_SECONDS = 2.0
 """Processor time of one input of at most 64 KiB."""
@@ -68,7 +69,7 @@ def fuzz(target: Target, count: int, seed: int = 0) -> Outcome:
                 faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
             if outcome.inputs == _WARM_UP_INPUTS:
                 begun_with = _peak_mib()
-            _feed(parse, content, outcome)
+            _feed(parse, content, outcome, target.folder)
             if len(outcome.findings) >= MAX_FINDINGS:
                 break
         faulthandler.cancel_dump_traceback_later()
@@ -78,7 +79,7 @@ def fuzz(target: Target, count: int, seed: int = 0) -> Outcome:
     return outcome
 
 
-def _feed(parse: Parse, content: bytes, outcome: Outcome) -> None:
+def _feed(parse: Parse, content: bytes, outcome: Outcome, corpus: Path) -> None:
     started = time.process_time()
     problem = ""
     signal.setitimer(signal.ITIMER_VIRTUAL, STOP_SECONDS)
@@ -92,7 +93,7 @@ def _feed(parse: Parse, content: bytes, outcome: Outcome) -> None:
     if seconds > INPUT_SECONDS:
         problem = f"{seconds:.1f} s of processor time, limit {INPUT_SECONDS:g} s"
     if problem:
-        outcome.findings.append(f"{_saved(outcome.target, content)}: {problem}")
+        outcome.findings.append(f"{_saved(corpus, content)}: {problem}")
 
 
 @contextmanager
@@ -110,12 +111,13 @@ def _interrupting() -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, former)
 
 
-def _saved(name: str, content: bytes) -> str:
-    """Write the input into the corpus; returns its path there."""
-    file = CORPUS / name / f"found-{hashlib.sha256(content).hexdigest()[:12]}"
-    if content not in (path.read_bytes() for path in file.parent.iterdir()):
+def _saved(corpus: Path, content: bytes) -> str:
+    """Write the input into the corpus; returns its name there."""
+    file = corpus / f"found-{hashlib.sha256(content).hexdigest()[:12]}"
+    kept = {path.read_bytes(): path for path in corpus.iterdir()}
+    if content not in kept:
         file.write_bytes(content)
-    return f"{name}/{file.name}"
+    return f"{corpus.name}/{kept.get(content, file).name}"
 
 
 def _peak_mib() -> int:

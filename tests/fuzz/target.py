@@ -34,9 +34,14 @@ class Target:
     tokens: Sequence[bytes] = ()
     """Words of its format."""
 
+    @property
+    def folder(self) -> Path:
+        """Of the kept inputs."""
+        return CORPUS / self.name
+
     def corpus(self) -> list[bytes]:
         """The kept inputs, in the order of their names."""
-        return [path.read_bytes() for path in sorted((CORPUS / self.name).iterdir())]
+        return [path.read_bytes() for path in sorted(self.folder.iterdir())]
 
 
 class Inputs:
