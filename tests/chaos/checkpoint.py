@@ -13,6 +13,7 @@ _TRAPS = {
     "nested": "{% for a in range(3000) %}{% for b in range(3000) %}{{ a * b }}{% endfor %}"
     "{% endfor %}",
     "large": "{{ ('a' * 3000000000) | length }}",
+    "heavy": "{{ ('a' * 250000000) | length }}",
     "power": "{{ 9 ** (9 ** 7) }}",
     "type": "{{ 1 + 'a' }}",
     "division": "{{ 1 / 0 }}",

@@ -1,19 +1,31 @@
 """Conversations that make the chat template slow, large or fail."""
 
+import threading
+
 from tests.chaos.checkpoint import TRAPS
 from tests.chaos.target import Target, chat
 
 _PATH = "/v1/chat/completions"
+_CLIENTS = 3
 
 
 def _spring(target: Target, *traps: str) -> None:
+    """The traps in turn, from several clients."""
     assert set(traps) <= set(TRAPS)
-    while True:
-        for trap in traps:
-            if target.over:
-                return
-            target.post(_PATH, chat(trap, max_tokens=1))
-            target.wait(0.02)
+
+    def repeat() -> None:
+        while True:
+            for trap in traps:
+                if target.over:
+                    return
+                target.post(_PATH, chat(trap, max_tokens=1))
+                target.wait(0.05)
+
+    threads = [threading.Thread(target=repeat) for _ in range(_CLIENTS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def slow_templates(target: Target) -> None:
@@ -22,8 +34,8 @@ def slow_templates(target: Target) -> None:
 
 
 def large_templates(target: Target) -> None:
-    """A text of gigabytes, made and measured."""
-    _spring(target, "large")
+    """Texts of gigabytes, and of as much as may just be allowed, made and measured."""
+    _spring(target, "large", "heavy")
 
 
 def failing_templates(target: Target) -> None:
