@@ -8,16 +8,17 @@ import json
 from pathlib import Path
 
 MAX_MODEL_LEN = 2048
+# Each depends on the messages: jinja2 computes what is constant when it compiles.
 _TRAPS = {
     "endless": "{% for number in range(10**9) %}{{ number }}{% endfor %}",
     "nested": "{% for a in range(3000) %}{% for b in range(3000) %}{{ a * b }}{% endfor %}"
     "{% endfor %}",
-    "large": "{{ ('a' * 3000000000) | length }}",
-    "heavy": "{{ ('a' * 250000000) | length }}",
-    "power": "{{ 9 ** (9 ** 7) }}",
-    "type": "{{ 1 + 'a' }}",
-    "division": "{{ 1 / 0 }}",
-    "include": "{% include 'another' %}",
+    "large": "{{ ('a' * (3000000000 * messages | length)) | length }}",
+    "heavy": "{{ ('a' * (250000000 * messages | length)) | length }}",
+    "power": "{{ 9 ** (9 ** (6 + messages | length)) }}",
+    "type": "{{ messages | length + 'a' }}",
+    "division": "{{ 1 / (messages | length - 1) }}",
+    "include": "{% include message['content'] %}",
     "raised": "{{ raise_exception('the roles must alternate') }}",
 }
 TRAPS = tuple(_TRAPS)

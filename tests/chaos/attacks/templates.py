@@ -3,15 +3,18 @@
 import threading
 
 from tests.chaos.checkpoint import TRAPS
-from tests.chaos.target import Target, chat
+from tests.chaos.target import NotHeldError, Target, chat
 
 _PATH = "/v1/chat/completions"
 _CLIENTS = 3
 
 
 def _spring(target: Target, *traps: str) -> None:
-    """The traps in turn, from several clients."""
+    """The traps in turn, from several clients. Raises NotHeldError where chats are not served."""
     assert set(traps) <= set(TRAPS)
+    status = target.post(_PATH, chat("hello", max_tokens=1))
+    if status not in (200, 0):
+        raise NotHeldError(f"a chat was answered {status}")
 
     def repeat() -> None:
         while True:
