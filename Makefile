@@ -5,6 +5,8 @@ VENV ?= .venv
 TORCH ?= $(shell grep '^torch==' constraints.txt)
 PORT ?= 8000
 DEMO_SECONDS ?=
+CHAOS_SECONDS ?= 600
+FUZZ_INPUTS ?= 100000
 PYTEST_ARGS ?=
 VLLM_PYTHON ?=
 VLLM ?= 0.32.0
@@ -13,8 +15,8 @@ VERSIONS ?= 0.20.2 0.28.0
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv tools vllm vllm-beside demo test test-vllm-versions lint types bench docs \
-  dashboards alerts screenshots clean
+.PHONY: help venv tools vllm vllm-beside demo test test-vllm-versions chaos fuzz lint types bench \
+  docs dashboards alerts screenshots clean
 
 PIP_INSTALL := $(VENV)/bin/pip install $(if $(CI),--quiet) -c $(VENV)/constraints.txt
 STAMP := $(VENV)/.installed
@@ -64,6 +66,12 @@ test: venv $(if $(PYTEST_ARGS),,vllm-beside) tools lint types ## Run everything 
 
 test-vllm-versions: venv ## Run the observer's tests on older vLLMs (VERSIONS="0.20.2 0.28.0")
 	$(VENV)/bin/python -m tests.vllm.versions $(VERSIONS)
+
+chaos: venv ## Attack a server for ten minutes, and see what other clients notice (CHAOS_SECONDS=600)
+	$(VENV)/bin/python -m tests.chaos --seconds $(CHAOS_SECONDS)
+
+fuzz: venv ## Feed every parser with mutated inputs (FUZZ_INPUTS=100000 for each)
+	$(VENV)/bin/python -m tests.fuzz --inputs $(FUZZ_INPUTS)
 
 lint: venv ## Run ruff, check formatting and lines per file
 	$(VENV)/bin/ruff check .

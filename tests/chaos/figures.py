@@ -1,0 +1,63 @@
+"""Memory, descriptors and threads of a process and its children, read from /proc."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+_MIB_IN_KIB = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """Figures at one moment, or the largest of several moments."""
+
+    rss_mib: int
+    """Of the process and its children."""
+    descriptors: int
+    """Of the process alone, as are the threads."""
+    threads: int
+
+
+def figures_of(pid: int) -> Figures:
+    """Raises OSError if the process has ended."""
+    process = Path("/proc", str(pid))
+    rss = sum(_status(child).get("VmRSS", 0) for child in (pid, *_children(pid)))
+    return Figures(
+        rss_mib=rss // _MIB_IN_KIB,
+        descriptors=len(os.listdir(process / "fd")),
+        threads=_status(pid)["Threads"],
+    )
+
+
+def _children(pid: int) -> list[int]:
+    """All descendants. A child that ends meanwhile is left out."""
+    found: list[int] = []
+    for task in Path("/proc", str(pid), "task").iterdir():
+        try:
+            children = [int(word) for word in (task / "children").read_text().split()]
+        except OSError:
+            continue
+        for child in children:
+            found += [child, *_descendants(child)]
+    return found
+
+
+def _descendants(pid: int) -> list[int]:
+    try:
+        return _children(pid)
+    except OSError:
+        return []
+
+
+def _status(pid: int) -> dict[str, int]:
+    """The numbers of /proc/PID/status, sizes in KiB; empty if the process has ended."""
+    try:
+        lines = Path("/proc", str(pid), "status").read_text().splitlines()
+    except OSError:
+        return {}
+    fields = (line.split(":", 1) for line in lines)
+    return {
+        name: int(words[0])
+        for name, text in fields
+        if (words := text.split()) and words[0].isdecimal()
+    }

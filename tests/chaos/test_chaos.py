@@ -1,0 +1,25 @@
+"""Nothing that one client sends hurts another: all attacks for two minutes, on a real server."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.attacks import ATTACKS
+from tests.chaos.limits import MORE_P99_SECONDS_BRIEFLY
+from tests.chaos.run import run
+
+SECONDS = 110.0
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(900)
+def test_other_clients_are_served_under_every_attack(tmp_path: Path) -> None:
+    lines: list[str] = []
+    missed = run(
+        list(ATTACKS),
+        SECONDS,
+        tmp_path,
+        lines.append,
+        more_p99_seconds=MORE_P99_SECONDS_BRIEFLY,
+    )
+    assert not missed, "\n".join([*missed, *lines, (tmp_path / "server.log").read_text()[-4000:]])

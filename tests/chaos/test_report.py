@@ -1,0 +1,105 @@
+"""The chaos test can fail: each limit that is missed is named, and a time only by its median."""
+
+from typing import Any
+
+import pytest
+
+from tests.chaos.figures import Figures
+from tests.chaos.limits import LOG_LINES, MORE_DESCRIPTORS, MORE_RSS_MIB, MORE_THREADS
+from tests.chaos.probe import percentile
+from tests.chaos.report import (
+    Baseline,
+    Ending,
+    Round,
+    closing,
+    missed,
+    missed_at_the_end,
+    row,
+    times_missed,
+)
+
+START = Figures(rss_mib=400, descriptors=20, threads=8)
+BASELINE = Baseline(health_p99=0.01, completion_p99=0.05, more_p99_seconds=0.25, figures=START)
+ZERO = {"kvscope_kv_blocks": 0.0}
+
+
+def make_round(**changes: Any) -> Round:
+    settings: dict[str, Any] = {
+        **{"health_p99": 0.02, "completion_p99": 0.06, "peak": START, "log_lines": 1}
+    }
+    return Round(**(settings | changes))
+
+
+def make_ending(**changes: Any) -> Ending:
+    settings: dict[str, Any] = {
+        **{"figures": START, "gauges": ZERO, "num_compared": 9, "differing": [], "failures": []},
+        "tracebacks": 0,
+    }
+    return Ending(**(settings | changes))
+
+
+def test_nothing_is_missed_by_a_server_that_holds() -> None:
+    assert missed([make_round()], BASELINE) == []
+    assert missed_at_the_end(make_ending(), BASELINE) == []
+    assert row("attack", [make_round()], BASELINE).endswith("held")
+    assert closing(make_ending(), BASELINE).endswith("held")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"health_p99": 0.27}, "p99 of health 270 ms, limit 260 ms"),
+        ({"completion_p99": 4.0}, "p99 of completion 4000 ms"),
+        ({"health_p99": float("nan")}, "health was never answered"),
+        ({"peak": Figures(rss_mib=701, descriptors=20, threads=8)}, "301 MiB more memory"),
+        ({"log_lines": LOG_LINES + 1}, "lines in the log"),
+        ({"failures": ["health: HTTP 500"]}, "health: HTTP 500"),
+        ({"broken_promise": "POST / was answered 202"}, "POST / was answered 202"),
+    ],
+)
+def test_each_limit_of_an_attack_is_named_when_it_is_missed(
+    changes: dict[str, Any], said: str
+) -> None:
+    found = missed([make_round(**changes)], BASELINE)
+    assert len(found) == 1
+    assert said in found[0]
+    assert "MISSED" in row("attack", [make_round(**changes)], BASELINE)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"figures": Figures(rss_mib=400 + MORE_RSS_MIB + 1, descriptors=20, threads=8)},
+            "MiB of memory",
+        ),
+        (
+            {"figures": Figures(rss_mib=400, descriptors=21 + MORE_DESCRIPTORS, threads=8)},
+            "descriptors",
+        ),
+        ({"figures": Figures(rss_mib=400, descriptors=20, threads=9 + MORE_THREADS)}, "threads"),
+        ({"gauges": {"kvscope_kv_blocks": 3.0}}, "kvscope_kv_blocks is 3.0"),
+        ({"gauges": {"kvscope_kv_blocks": None}}, "kvscope_kv_blocks is None"),
+        ({"num_compared": 0}, "no reply was compared"),
+        ({"differing": ["prompt 1: [2], not [3]"]}, "other tokens"),
+        ({"failures": ["prompt 1: HTTP 500"]}, "no reply under attack"),
+        ({"tracebacks": 2}, "2 tracebacks"),
+    ],
+)
+def test_each_limit_at_the_end_is_named_when_it_is_missed(
+    changes: dict[str, Any], said: str
+) -> None:
+    found = missed_at_the_end(make_ending(**changes), BASELINE)
+    assert len(found) == 1
+    assert said in found[0]
+
+
+def test_one_slow_round_of_three_is_forgiven_and_two_are_not() -> None:
+    slow, quick = make_round(health_p99=3.0), make_round()
+    assert times_missed([slow, quick, quick], BASELINE) == []
+    assert len(times_missed([slow, quick, slow], BASELINE)) == 1
+
+
+def test_a_percentile_is_one_of_the_values() -> None:
+    assert percentile([3.0, 1.0, 2.0], 0.99) == 3.0
+    assert percentile([float(number) for number in range(1, 101)], 0.99) == 99.0

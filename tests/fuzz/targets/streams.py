@@ -1,0 +1,78 @@
+"""Answers to `kvscope load`: the stream of a completion, and the header that asks to wait."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+
+import httpx
+
+from engine.workload.client import Client, Exchange, RequestFailedError, retry_seconds
+from engine.workload.scenarios import Job
+from engine.workload.spec import LoadSpec
+from tests.fuzz.target import Parse, Target
+
+_JOB = Job(path="/v1/completions", body={"prompt": [1], "max_tokens": 64})
+_PORTION = 100
+
+
+class _Portions(httpx.AsyncByteStream):
+    """The body in parts, as a network delivers it."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for start in range(0, len(self._content), _PORTION):
+            yield self._content[start : start + _PORTION]
+
+
+@contextmanager
+def _completions() -> Iterator[Parse]:
+    content = b""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        return httpx.Response(200, stream=_Portions(content))
+
+    transport = httpx.MockTransport(answer)
+    spec = LoadSpec(url="http://a", scenario="chat")
+    http = httpx.AsyncClient(transport=transport)
+    client = Client(http, spec, "fuzzed")
+    with asyncio.Runner() as runner:
+
+        def parse(received: bytes) -> bool:
+            nonlocal content
+            content = received
+            try:
+                exchange = runner.run(client.send(_JOB, lambda: None))
+            except RequestFailedError:
+                return False
+            assert isinstance(exchange, Exchange)
+            return True
+
+        yield parse
+        runner.run(http.aclose())
+
+
+@contextmanager
+def _waits() -> Iterator[Parse]:
+    def parse(content: bytes) -> bool:
+        seconds = retry_seconds(content.decode("latin-1"))
+        assert 0 <= seconds <= 30
+        return seconds != 1.0
+
+    yield parse
+
+
+COMPLETION_STREAMS = Target(
+    name="completion_streams",
+    opened=_completions,
+    tokens=(
+        *(b"data: ", b"data: [DONE]\n\n", b"\n\n", b"\r", b"event: a\n", b": \n", b'{"choices":['),
+        *(b'"usage":', b'"finish_reason":"stop"', b'"text":', b'"error":', b"-7", b"1e999"),
+    ),
+)
+RETRY_AFTER = Target(
+    name="retry_after",
+    opened=_waits,
+    tokens=(b" GMT", b"-0000", b"+9999", b"Thu, ", b"99999999999999999999", b"1e9", b"_", b"nan"),
+)

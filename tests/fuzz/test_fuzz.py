@@ -1,0 +1,16 @@
+"""Every parser takes or refuses whatever comes, in bounded time: a short form of `make fuzz`."""
+
+import pytest
+
+from tests.fuzz.run import fuzz
+from tests.fuzz.targets import TARGETS
+
+INPUTS = 1500
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_parser_takes_or_refuses_whatever_comes(name: str) -> None:
+    outcome = fuzz(TARGETS[name], INPUTS)
+    assert not outcome.findings, "\n".join(outcome.findings)
+    assert 0 < outcome.taken < outcome.inputs, "the inputs reach both sides of the parser"
