@@ -91,6 +91,7 @@ bench: venv ## Run the benchmarks (VLLM_PYTHON=... to compare with the vLLM of t
 	$(VENV)/bin/python -m tests.benchmarks.page_cost
 	$(VENV)/bin/python -m tests.benchmarks.page_reading_cost
 	$(VENV)/bin/python -m tests.benchmarks.observer_cost
+	$(VENV)/bin/python -m tests.benchmarks.request_cost
 	$(VENV)/bin/python -m tests.benchmarks.gpu_cost
 	$(if $(VLLM_PYTHON),$(VLLM_PYTHON) -m tests.benchmarks.vllm_scheduler_cost)
 	$(VENV)/bin/python -m tests.benchmarks.decode $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON))

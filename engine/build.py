@@ -70,6 +70,7 @@ def build_engine(
     memory = memory or memory_of(device_of(config.model))
     sizer = PoolSizer(config.cache, memory)
     loaded = load_model(config.model)
+    loaded.tokenizer.check_chat_template()
     if loaded.model.device.type == "cpu":
         leave_a_core()
     model, block_size = loaded.model, config.cache.block_size

@@ -3,9 +3,13 @@
 from dataclasses import dataclass, fields
 from typing import Literal
 
+from engine.one_line import one_line
+
 SchedulingPolicy = Literal["fcfs", "priority"]
 
 DEFAULT_MODEL = "demo"
+MAX_NAME_CHARACTERS = 256
+"""Of a model's name, which clients send with each call and every metric carries."""
 DEFAULT_SEED = 0
 DEFAULT_BLOCK_SIZE = 16
 DEFAULT_GPU_MEMORY_UTILIZATION = 0.9
@@ -33,6 +37,20 @@ class ModelConfig:
     """auto: CUDA where there is one."""
     seed: int = DEFAULT_SEED
     """Seed of the demo model's weights, and of sampling where a call brings none."""
+
+    def __post_init__(self) -> None:
+        name, remedy = self.name, ""
+        if not self.served_model_name:
+            remedy = ": set --served-model-name"
+        if len(name) > MAX_NAME_CHARACTERS:
+            raise ValueError(
+                f"the model's name has {len(name)} characters, at most {MAX_NAME_CHARACTERS} can "
+                f"be served{remedy}"
+            )
+        if not name.isprintable():
+            raise ValueError(
+                f"the model's name {one_line(name)} has characters that cannot be printed{remedy}"
+            )
 
     @property
     def name(self) -> str:
@@ -74,6 +92,10 @@ class SchedulingLimits:
     """fcfs: in order of arrival; priority: lower numbers first, then arrival."""
     max_num_queued_reqs: int = DEFAULT_MAX_NUM_QUEUED_REQS
     """Calls that wait before new ones get 429."""
+    max_client_requests: int | None = None
+    """Calls that one client may have under way; None: no limit."""
+    max_client_tokens: int | None = None
+    """Tokens that the calls of one client may take together; None: no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +109,13 @@ class SchedulerConfig(SchedulingLimits):
 
     def __post_init__(self) -> None:
         _require_positive(
-            self, "max_model_len", "max_num_seqs", "max_num_batched_tokens", "max_num_queued_reqs"
+            self,
+            "max_model_len",
+            "max_num_seqs",
+            "max_num_batched_tokens",
+            "max_num_queued_reqs",
+            "max_client_requests",
+            "max_client_tokens",
         )
         if self.max_num_batched_tokens < self.max_num_seqs:
             raise ValueError(

@@ -20,7 +20,7 @@ INTER_TOKEN_SECONDS = (
 """Dense where users notice; long enough for a preemption, which is one long sample."""
 REQUEST_SECONDS = (1, 2.5, 5, 10, 30, 60, 120, 300, 600, 7200)
 QUEUE_SECONDS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 600)
-STEP_SECONDS = (0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60)
+STEP_SECONDS = (0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 10, 60)
 
 VLLM_FIRST_TOKEN_SECONDS = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),

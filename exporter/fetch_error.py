@@ -22,8 +22,20 @@ FETCH_ERROR_KINDS: tuple[FetchErrorKind, ...] = get_args(FetchErrorKind)
 class FetchError(Exception):
     """No document; the message is the reason, without the URL."""
 
-    def __init__(self, kind: FetchErrorKind, reason: str, *, answered: bool = False) -> None:
+    def __init__(
+        self,
+        kind: FetchErrorKind,
+        reason: str,
+        *,
+        answered: bool = False,
+        status: int | None = None,
+        body: bytes = b"",
+    ) -> None:
         super().__init__(reason)
         self.kind = kind
         self.answered = answered
         """Something answered at the URL, though not with a document."""
+        self.status = status
+        """Of a refusal."""
+        self.body = body
+        """The first bytes of a refusal, where they were asked for."""

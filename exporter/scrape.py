@@ -1,17 +1,28 @@
 """Fetches a page of metrics, parses it, and looks up values by the catalogue's names."""
 
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TextIO, cast
 
 import httpx
 from prometheus_client.core import Metric as Family
-from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
-from prometheus_client.parser import text_string_to_metric_families as text
+from prometheus_client.openmetrics.parser import text_fd_to_metric_families as openmetrics
+from prometheus_client.parser import text_fd_to_metric_families as text
 
 from exporter.catalogue import metric
 from exporter.fetch import MAX_BYTES, Fetcher
 from exporter.fetch_error import FetchError
 
 TIMEOUT_SECONDS = 5.0
+MAX_LINES = 200_000
+"""Of a page: a parsed sample takes a thousand bytes, and a page of 600 series has 1,000 lines."""
+MAX_LINE = 8192
+"""Characters; the library takes a time that grows with the square of a line's length."""
+PARSE_SECONDS = 5.0
+"""For one page."""
+_MAX_REASON = 200
+"""Characters of what the library says, which may quote a whole line."""
 PAGE_FORMATS = "application/openmetrics-text;version=1.0.0;q=0.9,text/plain;version=0.0.4;q=0.5"
 _OPENMETRICS = "application/openmetrics-text"
 
@@ -74,7 +85,32 @@ def parse_page(body: bytes, content_type: str, url: str) -> ScrapedPage:
     strict = content_type.startswith(_OPENMETRICS)
     parse = openmetrics if strict else text
     try:
-        return ScrapedPage(tuple(parse(body.decode())), strict)
-    except (ValueError, KeyError, IndexError, AttributeError, TypeError) as error:
-        # Not UTF-8, not a page, or one that the library's parser does not see through.
-        raise ScrapeError(f"{url} cannot be parsed: {error!r}") from error
+        # Both parsers only iterate over the lines.
+        lines = cast(TextIO, _bounded_lines(body.decode()))
+        page = ScrapedPage(tuple(parse(lines)), strict)
+        for family in page.families:
+            for sample in family.samples:
+                if isinstance(sample.value, int):
+                    float(sample.value)  # the library reads whole numbers of any size
+    except Exception as error:  # not UTF-8, or no page: the library's errors are of many types
+        reason = " ".join(f"{type(error).__name__}: {error}"[:_MAX_REASON].split())
+        raise ScrapeError(f"{url} cannot be parsed: {reason}") from error
+    return page
+
+
+def _bounded_lines(page: str) -> Iterator[str]:
+    """Raises ValueError where the page has too many lines or too long ones, or takes too long."""
+    deadline = time.monotonic() + PARSE_SECONDS
+    start = 0
+    for _ in range(MAX_LINES):
+        if start == len(page):
+            return
+        end = page.find("\n", start) + 1 or len(page)
+        if end - start > MAX_LINE:
+            raise ValueError(f"a line has more than {MAX_LINE} characters")
+        if time.monotonic() > deadline:
+            raise ValueError(f"it takes longer than {PARSE_SECONDS:g} s")
+        yield page[start:end]
+        start = end
+    if start < len(page):
+        raise ValueError(f"it has more than {MAX_LINES} lines")

@@ -38,4 +38,6 @@ SizingTerm = Literal[
 
 A CPU has no activation_peak and no non_torch.
 """
-RejectReason = Literal["queue_full", "prompt_too_long", "invalid", "draining", "engine_dead"]
+RejectReason = Literal[
+    "queue_full", "prompt_too_long", "invalid", "draining", "engine_dead", "client_limit"
+]

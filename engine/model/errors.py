@@ -6,15 +6,21 @@ CheckpointError
 ├── UnsafeWeightsError            only pickled weights, which can run code
 ├── MissingWeightsError           the files hold fewer tensors than the architecture needs
 ├── MissingTokenizerError         weights without a usable tokenizer
+├── ModelTooLargeError            more bytes than the device has free
 └── UnsupportedArchitectureError  paged attention would not compute what the model means
 """
+
+from engine.one_line import one_line
+
+_QUOTED = 300
+"""Characters of another library's error."""
 
 
 class CheckpointError(Exception):
     """A checkpoint that cannot be served: the problem and the remedy."""
 
     def __init__(self, model: str, problem: str, remedy: str) -> None:
-        super().__init__(f"{model}: {problem}; {remedy}")
+        super().__init__(one_line(f"{model}: {problem}; {remedy}"))
         self.model = model
         self.problem = problem
         self.remedy = remedy
@@ -40,6 +46,10 @@ class MissingTokenizerError(CheckpointError):
     """No tokenizer that can be loaded without running the checkpoint's code."""
 
 
+class ModelTooLargeError(CheckpointError):
+    """The weights do not fit into the memory of their device."""
+
+
 class UnsupportedArchitectureError(CheckpointError):
     """The model cannot run on paged attention and would give wrong output."""
 
@@ -50,6 +60,14 @@ class UnsupportedArchitectureError(CheckpointError):
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of another library's error, to be quoted in one of ours."""
-    lines = str(error).strip().splitlines()
-    return lines[0].strip() if lines else type(error).__name__
+    """What another library's error says, to be quoted in one of ours: its first line that says it.
+
+    Of errors whose text is no sentence, such as a KeyError, the type stands before the text.
+    """
+    lines = [line.strip() for line in str(error).strip().splitlines()[:2]]
+    if not lines:
+        return type(error).__name__
+    text = " ".join(lines) if lines[0].endswith(":") else lines[0]
+    if isinstance(error, ArithmeticError | AssertionError | AttributeError | LookupError):
+        text = f"{type(error).__name__}: {text}"
+    return one_line(text, _QUOTED)

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +14,9 @@ from huggingface_hub.errors import HFValidationError
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
-    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedConfig,
     PreTrainedModel,
-    TokenizersBackend,
 )
 from transformers.utils import logging as transformers_logging
 
@@ -25,18 +25,20 @@ from engine.model import demo
 from engine.model.architecture import check_config, check_model_type
 from engine.model.attention.interface import IMPLEMENTATION
 from engine.model.checkpoint import check_files
+from engine.model.end_tokens import end_token_ids
 from engine.model.errors import (
-    CheckpointError,
     CheckpointFileError,
     CheckpointNotFoundError,
-    MissingTokenizerError,
     MissingWeightsError,
-    UnsupportedArchitectureError,
     first_line,
 )
+from engine.model.library_errors import reported
 from engine.model.limits import max_model_len
 from engine.model.probe import probe
+from engine.model.room import BELONG, check_counts, check_room, mismatch
+from engine.model.safetensors_file import StoredTensor
 from engine.model.tokenizer import Tokenizer
+from engine.model.tokenizer_files import load_tokenizer
 from engine.model.weights import weight_bytes
 from engine.sizing.model_source import local_path
 
@@ -66,8 +68,9 @@ def load_model(config: ModelConfig) -> LoadedModel:
             loaded = _load_demo(config, device)
         else:
             loaded = _load_checkpoint(config, device)
-        probe(loaded.model, config.model)
-        length = max_model_len(loaded.model.config)
+        with reported(config.model, "its trial run failed", BELONG):
+            probe(loaded.model, config.model)
+            length = max_model_len(loaded.model.config)
     logger.info(
         "loaded %s: %s, %s on %s, %.1f MiB, %d tokens of context, %.1f s",
         config.model,
@@ -96,23 +99,17 @@ def _load_demo(config: ModelConfig, device: torch.device) -> LoadedModel:
 
 
 def _load_checkpoint(config: ModelConfig, device: torch.device) -> LoadedModel:
-    folder = _local_folder(config.model)
-    check_model_type(config.model, check_files(folder))
-    try:
-        model = _load_weights(config, folder, device)
-    except CheckpointError:
-        raise
-    except (OSError, ValueError, RuntimeError, ImportError, LookupError, TypeError) as error:
-        if IMPLEMENTATION in str(error):  # old model code with a fixed list of attentions
-            raise UnsupportedArchitectureError(
-                config.model, "its layers take no other attention implementation"
-            ) from error
-        raise CheckpointFileError(
-            config.model,
-            f"transformers cannot load it ({first_line(error)})",
-            "check that config.json and the weights belong together",
-        ) from error
-    return LoadedModel(model, _load_tokenizer(config.model, folder, _eos_token_ids(model)))
+    name = config.model
+    folder = _local_folder(name)
+    files = check_files(folder)
+    check_model_type(name, files.config)
+    check_counts(name, files.config)
+    model_config = _model_config(name, folder)
+    dtype = None if config.dtype == "auto" else getattr(torch, config.dtype)
+    check_room(name, model_config, files.tensors, device, dtype)
+    eos_token_ids = end_token_ids(name, files.generation, model_config)
+    model = _load_weights(name, folder, model_config, files.tensors, device, dtype)
+    return LoadedModel(model, load_tokenizer(name, folder, eos_token_ids))
 
 
 def _local_folder(model: str) -> Path:
@@ -133,60 +130,63 @@ def _local_folder(model: str) -> Path:
         ) from error
 
 
-def _load_weights(config: ModelConfig, folder: Path, device: torch.device) -> PreTrainedModel:
-    model_config = AutoConfig.from_pretrained(
-        folder, trust_remote_code=False, local_files_only=True
-    )
-    check_config(config.model, model_config)
+def _model_config(name: str, folder: Path) -> PreTrainedConfig:
+    with reported(name, "transformers cannot read config.json", BELONG):
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        check_config(name, config)
+    assert isinstance(config, PreTrainedConfig)
+    return config
+
+
+def _load_weights(
+    name: str,
+    folder: Path,
+    model_config: PreTrainedConfig,
+    tensors: Mapping[str, StoredTensor],
+    device: torch.device,
+    dtype: torch.dtype | None,
+) -> PreTrainedModel:
+    try:
+        with reported(name, "transformers cannot load it", BELONG):
+            model, loading = _from_files(folder, model_config, device, dtype)
+    except CheckpointFileError as error:
+        raise mismatch(name, model_config, tensors) or error from error
+    unused = sorted(loading["unexpected_keys"])
+    if unused:  # of other parts, such as a vision tower, or the configuration is another model's
+        logger.warning("%s: %d tensors are not used, first %s", name, len(unused), unused[0])
+    missing = sorted(loading["missing_keys"])
+    if missing:
+        raise MissingWeightsError(
+            name,
+            f"{len(missing)} tensors are missing from the weights, first {missing[0]}",
+            "download the checkpoint again, or take one made for text generation",
+        )
+    model.train(False)
+    return model
+
+
+def _from_files(
+    folder: Path,
+    model_config: PreTrainedConfig,
+    device: torch.device,
+    dtype: torch.dtype | None,
+) -> tuple[PreTrainedModel, dict[str, Any]]:
+    make_generation_config: Any = GenerationConfig  # untyped
     loaded: Any = AutoModelForCausalLM.from_pretrained(
         folder,
         config=model_config,
-        dtype="auto" if config.dtype == "auto" else getattr(torch, config.dtype),
+        dtype="auto" if dtype is None else dtype,
         device_map=None if device.type == "cpu" else device,
         attn_implementation=IMPLEMENTATION,
         use_safetensors=True,
         trust_remote_code=False,
         local_files_only=True,
         output_loading_info=True,
+        generation_config=make_generation_config(),  # the file's end tokens are read by ourselves
     )
     model, loading = loaded
-    missing = sorted(loading["missing_keys"])
-    if missing:
-        raise MissingWeightsError(
-            config.model,
-            f"{len(missing)} tensors are missing from the weights, first {missing[0]}",
-            "download the checkpoint again, or take one made for text generation",
-        )
     assert isinstance(model, PreTrainedModel)
-    model.train(False)
-    return model
-
-
-def _load_tokenizer(model: str, folder: Path, eos_token_ids: frozenset[int]) -> Tokenizer:
-    remedy = "add the model's tokenizer.json to the folder"
-    try:
-        tokenizer: Any = AutoTokenizer.from_pretrained(
-            folder, trust_remote_code=False, local_files_only=True
-        )
-    except (OSError, ValueError, RuntimeError, ImportError, LookupError, TypeError) as error:
-        raise MissingTokenizerError(
-            model, f"no usable tokenizer ({first_line(error)})", remedy
-        ) from error
-    if not isinstance(tokenizer, TokenizersBackend):
-        raise MissingTokenizerError(
-            model, f"{type(tokenizer).__name__} is not based on tokenizer.json", remedy
-        )
-    return Tokenizer(tokenizer, eos_token_ids)
-
-
-def _eos_token_ids(model: PreTrainedModel) -> frozenset[int]:
-    """End-of-sequence tokens of the generation config where there is one, else of the config."""
-    eos: object = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
-    if eos is None:
-        eos = getattr(model.config.get_text_config(decoder=True), "eos_token_id", None)
-    if isinstance(eos, int):
-        return frozenset([eos])
-    return frozenset(eos) if isinstance(eos, list) else frozenset()
+    return model, loading
 
 
 @contextmanager

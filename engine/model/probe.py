@@ -18,7 +18,7 @@ from engine.model.attention.interface import (
     UnsupportedAttentionError,
 )
 from engine.model.attention.torch_backend import TorchAttention
-from engine.model.errors import UnsupportedArchitectureError, first_line
+from engine.model.errors import CheckpointFileError, UnsupportedArchitectureError, first_line
 from engine.model.kv_cache import KVCache, kv_layout
 from engine.model.runner import step_logits
 from engine.model.step_batch import StepBatch
@@ -50,6 +50,8 @@ class _WindowRecorder(TorchAttention):
 def probe(model: PreTrainedModel, name: str) -> None:
     """Raises UnsupportedArchitectureError unless `model` runs correctly on paged attention.
 
+    Raises CheckpointFileError if it does not run correctly without it either.
+
     About four forward passes of 15 to 49 tokens. Leaves the model as it was.
     """
     layout = kv_layout(model.config, _BLOCK_SIZE, model.dtype)
@@ -66,6 +68,10 @@ def probe(model: PreTrainedModel, name: str) -> None:
         ) from error
     _check_layers(model, cache, name, windows)
     plain = _plain_logits(model, sequences)
+    if plain.isnan().any():
+        raise CheckpointFileError(
+            name, "its weights give no numbers, on its own attention either", "download them again"
+        )
     errors = (paged - plain).norm(dim=-1) / plain.norm(dim=-1).clamp_min(1e-12)
     deviation = float(errors.median())  # rounding may route one token to another expert
     if not deviation <= _TOLERANCES.get(model.dtype, _HALF_TOLERANCE):

@@ -1,29 +1,18 @@
 """Text to tokens and back for one model; safe to use from several threads."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import jinja2
 from transformers import TokenizersBackend
 
+from engine.model.chat_template import ChatTemplate, NoChatTemplateError
 from engine.model.detokenizer import (
     ByteDetokenizer,
     ByteVocabulary,
     Detokenizer,
     WindowDetokenizer,
 )
-
-
-class ChatTemplateError(ValueError):
-    """The model's chat template refused the messages."""
-
-
-class NoChatTemplateError(ChatTemplateError):
-    """The model has no chat template."""
-
-    def __init__(self) -> None:
-        super().__init__("this model has no chat template; send a plain prompt to /v1/completions")
 
 
 class Tokenizer:
@@ -36,8 +25,8 @@ class Tokenizer:
         backend = tokenizer.backend_tokenizer
         backend.no_truncation()  # limits are the scheduler's business, and it reports them
         backend.no_padding()
-        self._tokenizer: Any = tokenizer  # its signatures are narrower than what it takes
         self._backend = backend
+        self._chat_template = _chat_template(tokenizer)
         own = tokenizer.eos_token_id
         self.eos_token_ids = eos_token_ids | ({own} if isinstance(own, int) else set())
         self._special_ids = frozenset(
@@ -49,36 +38,32 @@ class Tokenizer:
         if _is_byte_level(backend.decoder):
             self._byte_vocabulary = ByteVocabulary(backend, self._special_ids)
 
-    @property
-    def has_chat_template(self) -> bool:
-        return self._tokenizer.chat_template is not None
+    def encode(self, text: str, *, special_tokens: bool = True) -> list[int]:
+        """A prompt's token ids, with the special tokens that the model expects around it.
 
-    def encode(self, text: str) -> list[int]:
-        """A plain prompt's token ids, with the special tokens that the model expects around it."""
-        return self._encode(text, add_special_tokens=True)
-
-    def apply_chat_template(self, messages: Sequence[Mapping[str, object]]) -> list[int]:
-        """The conversation as a prompt that the assistant continues.
-
-        Raises NoChatTemplateError, or ChatTemplateError if the template refuses the messages.
+        special_tokens: False for what a chat template wrote, which has them already.
         """
-        if not self.has_chat_template:
-            raise NoChatTemplateError
-        try:
-            text = self._tokenizer.apply_chat_template(
-                [dict(message) for message in messages], tokenize=False, add_generation_prompt=True
-            )
-        except jinja2.TemplateError as error:
-            raise ChatTemplateError(f"the chat template refused the messages: {error}") from error
-        assert isinstance(text, str)
-        # The template has written the special tokens already.
-        return self._encode(text, add_special_tokens=False)
-
-    def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         # A batch of one: `encode` itself holds the interpreter's lock, a second per megabyte.
-        (encoding,) = self._backend.encode_batch([text], add_special_tokens=add_special_tokens)
+        (encoding,) = self._backend.encode_batch([text], add_special_tokens=special_tokens)
         ids: list[int] = encoding.ids
         return ids
+
+    def count(self, text: str) -> int:
+        """Tokens of a text without special tokens around it."""
+        (encoding,) = self._backend.encode_batch_fast([text], add_special_tokens=False)
+        return len(encoding)
+
+    @property
+    def chat_template(self) -> ChatTemplate:
+        """Raises NoChatTemplateError."""
+        if self._chat_template is None:
+            raise NoChatTemplateError
+        return self._chat_template
+
+    def check_chat_template(self) -> None:
+        """Try the chat template, if there is one; the log has what is wrong with it."""
+        if self._chat_template is not None:
+            self._chat_template.check()
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """The whole text, special tokens left out."""
@@ -95,6 +80,16 @@ class Tokenizer:
         if self._byte_vocabulary is not None:
             return ByteDetokenizer(self._byte_vocabulary)
         return WindowDetokenizer(self._backend, self._special_ids)
+
+
+def _chat_template(tokenizer: TokenizersBackend) -> ChatTemplate | None:
+    source: Any = tokenizer.chat_template
+    if isinstance(source, dict):  # several by name; the others are for tools and documents
+        source = source.get("default")
+    if not isinstance(source, str):
+        return None
+    variables = {name: str(token) for name, token in tokenizer.special_tokens_map.items()}
+    return ChatTemplate(source, variables)
 
 
 def _is_byte_level(decoder: object) -> bool:

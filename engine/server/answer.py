@@ -4,7 +4,6 @@ The two APIs differ in their `Wording`; this file knows only choices and pieces.
 """
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -12,22 +11,29 @@ from typing import Any, Protocol
 
 import msgspec
 from fastapi import Request as HttpRequest
-from fastapi.responses import Response, StreamingResponse
+from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from engine.model.tokenizer import Tokenizer
 from engine.request import Request
+from engine.server.client_limits import ClientShare
 from engine.server.dispatch import Dispatcher
-from engine.server.errors import error_body
-from engine.server.generation import GenerationError, Piece, generate
+from engine.server.errors import CLIENT_CLOSED_REQUEST, error_body
+from engine.server.generation import Choice, GenerationError, Piece, generate
+from engine.server.json_response import json_response
+from engine.server.logprobs import LogprobWriter
+from engine.server.stop_strings import StopPattern
 
-CLIENT_CLOSED_REQUEST = 499
-
-logger = logging.getLogger(__name__)
+PIECES_AT_ONCE = 32
+"""Pieces of several choices that are worked off before the event loop serves others."""
 
 
 class Wording(Protocol):
     """How one API words an answer."""
+
+    def logprobs(self) -> LogprobWriter | None:
+        """A new writer of log probabilities, where the caller asked for them."""
+        ...
 
     def opening(self, index: int) -> dict[str, Any] | None:
         """The chunk before a choice's first token, if the API has one."""
@@ -41,8 +47,8 @@ class Wording(Protocol):
         """The last chunk of a stream whose caller asked for usage."""
         ...
 
-    def whole(self, choices: Sequence[Piece], usage: dict[str, Any]) -> dict[str, Any]:
-        """The answer in one piece."""
+    def whole(self, choices: Sequence[Choice], usage: dict[str, Any]) -> dict[str, Any]:
+        """The answer in one piece; `LATER` stands for each choice's log probabilities."""
         ...
 
 
@@ -53,11 +59,13 @@ class Answer:
     dispatcher: Dispatcher
     tokenizer: Tokenizer
     request: Request
-    stops: list[str]
+    stops: Sequence[StopPattern]
     wording: Wording
+    share: ClientShare
 
     def close(self) -> None:
-        """Abort what still runs."""
+        """Abort what still runs. Idempotent."""
+        self.share.close()
         self.dispatcher.close(self.request)
 
     async def respond(self, http_request: HttpRequest, *, stream: bool, usage: bool) -> Response:
@@ -100,15 +108,16 @@ class Answer:
                 return Response(status_code=CLIENT_CLOSED_REQUEST)
             choices = collecting.result()
         except GenerationError as error:
-            return _json(error_body(str(error), "internal_error", None, 500), 500)
+            return JSONResponse(error_body(str(error), "internal_error", None, 500), 500)
         finally:
             collecting.cancel()
             leaving.cancel()
-        produced = sum(len(choice.tokens) for choice in choices)
-        return _json(self.wording.whole(choices, self._usage(produced)))
+        produced = sum(len(choice.token_ids) for choice in choices)
+        logprobs = [choice.logprobs.parts() for choice in choices if choice.logprobs is not None]
+        return json_response(self.wording.whole(choices, self._usage(produced)), logprobs)
 
-    async def _collect(self) -> list[Piece]:
-        choices = [Piece() for _ in self.request.sequences]
+    async def _collect(self) -> list[Choice]:
+        choices = [Choice(self.wording.logprobs()) for _ in self.request.sequences]
         async with aclosing(self._pieces()) as pieces:
             async for index, piece in pieces:
                 choices[index].add(piece)
@@ -125,13 +134,16 @@ class Answer:
             asyncio.ensure_future(self._feed(i, merged)) for i in range(len(self.request.sequences))
         ]
         try:
-            unfinished = len(tasks)
+            unfinished, yielded = len(tasks), 0
             while unfinished:
                 index, news = await merged.get()
                 if isinstance(news, Exception):
                     raise news
                 unfinished -= news.finish_reason is not None
                 yield index, news
+                yielded += 1
+                if yielded % PIECES_AT_ONCE == 0:
+                    await asyncio.sleep(0)
         finally:
             for task in tasks:
                 task.cancel()
@@ -188,7 +200,3 @@ async def _disconnected(http_request: HttpRequest) -> None:
 
 def _event(chunk: dict[str, Any]) -> bytes:
     return b"data: " + msgspec.json.encode(chunk) + b"\n\n"
-
-
-def _json(body: dict[str, Any], status: int = 200) -> Response:
-    return Response(msgspec.json.encode(body), status, media_type="application/json")

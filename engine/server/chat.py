@@ -6,19 +6,25 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any
 
+import msgspec
 from fastapi import APIRouter, Header
 from fastapi import Request as HttpRequest
 from fastapi.responses import Response
 
-from engine.model.tokenizer import ChatTemplateError, Tokenizer
+from engine.model.chat_template import ChatTemplateError, Message
 from engine.request import Request
-from engine.server.answer import Answer
-from engine.server.dispatch import Dispatcher
-from engine.server.encoding import encode_aside
+from engine.server.calls import Calls
+from engine.server.decoding import decode_body
 from engine.server.errors import BadRequestError
-from engine.server.generation import Piece
+from engine.server.generation import Choice, Piece, logprobs_of
+from engine.server.json_response import LATER
+from engine.server.logprobs import ChatLogprobs, TokenNames
 from engine.server.protocol import ChatCompletionRequest
-from engine.server.requests import RequestFactory, trace_id
+from engine.server.requests import trace_id
+from engine.server.schemas import request_body
+from engine.server.workers import client_of
+
+_decoder = msgspec.json.Decoder(ChatCompletionRequest)
 
 
 class ChatWording:
@@ -28,11 +34,11 @@ class ChatWording:
         self,
         body: ChatCompletionRequest,
         model: str,
-        tokenizer: Tokenizer,
+        names: TokenNames,
         request: Request,
     ) -> None:
         self._body = body
-        self._tokenizer = tokenizer
+        self._names = names
         self._prompt = request.sequences[0].prompt
         self._head = {
             "id": f"chatcmpl-{uuid.uuid4().hex}",
@@ -41,6 +47,9 @@ class ChatWording:
             "model": model,
         }
         self._chunk_head = {**self._head, "object": "chat.completion.chunk"}
+
+    def logprobs(self) -> ChatLogprobs | None:
+        return ChatLogprobs(self._names) if self._body.logprobs else None
 
     def opening(self, index: int) -> dict[str, Any]:
         delta = {"role": "assistant", "content": ""}
@@ -51,80 +60,73 @@ class ChatWording:
         return chunk
 
     def chunk(self, index: int, piece: Piece) -> dict[str, Any]:
-        choice = self._choice(index, piece, {"delta": {"content": piece.text}})
+        choice: dict[str, Any] = {
+            "index": index,
+            "delta": {"content": piece.text},
+            "logprobs": logprobs_of(piece, self.logprobs()),
+            "finish_reason": piece.finish_reason,
+        }
+        if self._body.return_token_ids:
+            choice["token_ids"] = [token.token_id for token in piece.tokens]
         return {**self._chunk_head, "choices": [choice]}
 
     def usage_chunk(self, usage: dict[str, Any]) -> dict[str, Any]:
         return {**self._chunk_head, "choices": [], "usage": usage}
 
-    def whole(self, choices: Sequence[Piece], usage: dict[str, Any]) -> dict[str, Any]:
-        listed = [
-            self._choice(index, piece, {"message": {"role": "assistant", "content": piece.text}})
-            for index, piece in enumerate(choices)
-        ]
+    def whole(self, choices: Sequence[Choice], usage: dict[str, Any]) -> dict[str, Any]:
+        listed = []
+        for index, choice in enumerate(choices):
+            message = {"role": "assistant", "content": choice.text}
+            described: dict[str, Any] = {
+                "index": index,
+                "message": message,
+                "logprobs": None if choice.logprobs is None else LATER,
+                "finish_reason": choice.finish_reason,
+            }
+            if self._body.return_token_ids:
+                described["token_ids"] = choice.token_ids
+            listed.append(described)
         answer: dict[str, Any] = {**self._head, "choices": listed, "usage": usage}
         if self._body.return_token_ids:
             answer["prompt_token_ids"] = self._prompt
         return answer
 
-    def _choice(self, index: int, piece: Piece, content: dict[str, Any]) -> dict[str, Any]:
-        choice: dict[str, Any] = {
-            "index": index,
-            **content,
-            "logprobs": self._logprobs(piece) if self._body.logprobs else None,
-            "finish_reason": piece.finish_reason,
-        }
-        if self._body.return_token_ids:
-            choice["token_ids"] = [token.token_id for token in piece.tokens]
-        return choice
 
-    def _logprobs(self, piece: Piece) -> dict[str, Any]:
-        return {
-            "content": [
-                {
-                    **self._named(token.token_id, token.logprob),
-                    "top_logprobs": [self._named(*pair) for pair in token.alternatives or ()],
-                }
-                for token in piece.tokens
-            ]
-        }
-
-    def _named(self, token_id: int, logprob: float | None) -> dict[str, Any]:
-        name = self._tokenizer.decode_token(token_id)
-        return {"token": name, "logprob": logprob, "bytes": list(name.encode())}
-
-
-def chat_router(
-    dispatcher: Dispatcher, tokenizer: Tokenizer, factory: RequestFactory, model: str
-) -> APIRouter:
+def chat_router(calls: Calls) -> APIRouter:
     """The endpoint over a running engine."""
     router = APIRouter()
 
-    @router.post("/v1/chat/completions")
+    @router.post("/v1/chat/completions", openapi_extra=request_body(ChatCompletionRequest))
     async def chat_completions(
-        body: ChatCompletionRequest,
-        http_request: HttpRequest,
-        traceparent: Annotated[str | None, Header()] = None,
+        http_request: HttpRequest, traceparent: Annotated[str | None, Header()] = None
     ) -> Response:
-        factory.check_model(body.model)
-        prompt = await _prompt(body, tokenizer)
-        wanted = (
-            body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
-        )
-        logprobs = (body.top_logprobs or 0) if body.logprobs else None
-        sampling = factory.sampling(body, len(prompt), wanted, logprobs)
-        request = factory.build(body, [(prompt, sampling)], trace_id(traceparent))
-        wording = ChatWording(body, model, tokenizer, request)
-        answer = Answer(dispatcher, tokenizer, request, body.stop_strings, wording)
-        return await answer.respond(http_request, stream=body.stream, usage=body.include_usage)
+        factory = calls.factory
+        with calls.limits.enter(client_of(http_request.scope)) as share:
+            body, messages = await calls.reader.read(http_request, _decode)
+            factory.check_model(body.model)
+            prompt = await _prompt(calls, share.client, messages)
+            wanted = body.max_completion_tokens or body.max_tokens
+            logprobs = (body.top_logprobs or 0) if body.logprobs else None
+            sampling = factory.sampling(body, len(prompt), wanted, logprobs)
+            request = factory.build(body, [(prompt, sampling)], trace_id(traceparent))
+            wording = ChatWording(body, calls.model, calls.names, request)
+            return await calls.answer(http_request, body, request, wording, share)
 
     return router
 
 
-async def _prompt(body: ChatCompletionRequest, tokenizer: Tokenizer) -> list[int]:
+def _decode(raw: bytes) -> tuple[ChatCompletionRequest, list[Message]]:
+    body = decode_body(raw, _decoder)
     messages = [{"role": message.role, "content": message.text} for message in body.messages]
-    size = sum(len(message["content"]) for message in messages)
+    body.messages.clear()  # the texts of parts are not needed twice
+    return body, messages
+
+
+async def _prompt(calls: Calls, client: str, messages: list[Message]) -> list[int]:
     try:
-        return await encode_aside(size, partial(tokenizer.apply_chat_template, messages))
+        render = partial(calls.tokenizer.chat_template.render, messages)
+        text = await calls.templates.run(client, render)
     except ChatTemplateError as error:
         raise BadRequestError("messages", f"messages: {error}") from error
+    (prompt,) = await calls.encoder.encode(client, "messages", [text], special_tokens=False)
+    return prompt

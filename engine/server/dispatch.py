@@ -8,9 +8,12 @@ from engine.sequence import Sequence
 from engine.step import StepOutput
 from engine.step_loop import StepLoop
 
+MAX_TAKEN = 64
+"""Outputs of one sequence that are worked off before the event loop serves others."""
+
 
 class _Mailbox:
-    """Outputs of one sequence; what came since the last look is read at once."""
+    """Outputs of one sequence; what came since the last look is read at once, up to a limit."""
 
     def __init__(self) -> None:
         self.finished = False
@@ -25,8 +28,11 @@ class _Mailbox:
     async def take(self) -> list[StepOutput]:
         """Waits for at least one output."""
         await self._arrived.wait()
-        self._arrived.clear()
-        outputs, self._outputs = self._outputs, []
+        outputs, self._outputs = self._outputs[:MAX_TAKEN], self._outputs[MAX_TAKEN:]
+        if self._outputs:
+            await asyncio.sleep(0)
+        else:
+            self._arrived.clear()
         return outputs
 
 

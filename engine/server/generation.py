@@ -1,13 +1,17 @@
 """One choice of an answer: tokens in, text out, ended by the engine or by a stop string."""
 
 from collections.abc import AsyncIterator
+from collections.abc import Sequence as Several
 from dataclasses import dataclass, field
+
+import msgspec
 
 from engine.model.tokenizer import Tokenizer
 from engine.runner import SampledToken
 from engine.sequence import Sequence
 from engine.server.dispatch import Dispatcher
-from engine.server.stop_strings import StopStrings
+from engine.server.logprobs import LogprobWriter
+from engine.server.stop_strings import StopPattern, StopStrings
 from kvscope_events.vocabulary import FinishReason
 
 
@@ -25,15 +29,46 @@ class Piece:
     """Where each token's text begins in the text of the whole choice, in characters."""
     finish_reason: FinishReason | None = None
 
-    def add(self, other: "Piece") -> None:
-        self.text += other.text
-        self.tokens += other.tokens
-        self.offsets += other.offsets
-        self.finish_reason = other.finish_reason
+    def write(self, logprobs: LogprobWriter) -> None:
+        """Append the log probabilities of these tokens."""
+        for token, offset in zip(self.tokens, self.offsets, strict=True):
+            logprobs.add(token, offset)
+
+
+class Choice:
+    """A whole choice, gathered from its pieces."""
+
+    def __init__(self, logprobs: LogprobWriter | None) -> None:
+        self.token_ids: list[int] = []
+        self.logprobs = logprobs
+        self.finish_reason: FinishReason | None = None
+        self._texts: list[str] = []
+
+    @property
+    def text(self) -> str:
+        return "".join(self._texts)
+
+    def add(self, piece: Piece) -> None:
+        self._texts.append(piece.text)
+        self.token_ids += [token.token_id for token in piece.tokens]
+        if self.logprobs is not None:
+            piece.write(self.logprobs)
+        self.finish_reason = piece.finish_reason
+
+
+def logprobs_of(piece: Piece, logprobs: LogprobWriter | None) -> msgspec.Raw | None:
+    """The log probabilities of one piece, where they were asked for."""
+    if logprobs is None:
+        return None
+    piece.write(logprobs)
+    return msgspec.Raw(b"".join(logprobs.parts()))
 
 
 async def generate(
-    dispatcher: Dispatcher, tokenizer: Tokenizer, sequence: Sequence, stops: list[str]
+    dispatcher: Dispatcher,
+    tokenizer: Tokenizer,
+    sequence: Sequence,
+    stops: Several[StopPattern],
 ) -> AsyncIterator[Piece]:
     """Yields the pieces of a submitted sequence, several steps in one if the reader is slow.
 

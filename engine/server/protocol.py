@@ -2,26 +2,29 @@
 
 A known field that this engine does not implement is refused by name, never silently dropped.
 Unknown fields are ignored, as by vLLM; null is the same as absent. Types are strict: neither `true`
-nor "5" is a number.
+nor "5" is a number. Every list and every text has a bound, and decoding ends at the first error.
 """
 
-from typing import Annotated, Any, Literal, Self
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional, TypeVar
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Discriminator,
-    Field,
-    Tag,
-    model_validator,
-)
+import msgspec
+from msgspec import Meta
 
 MAX_CHOICES = 32
 """Sequences one HTTP request may start: prompts times n."""
 MAX_STOP_STRINGS = 16
+MAX_STOP_CHARACTERS = 1024
+"""Of one stop string."""
+MAX_STOP_TOKEN_IDS = 1024
+MAX_MESSAGES = 8192
+"""Of one conversation."""
+MAX_PARTS = 4096
+"""Of one message."""
+MAX_MODEL_NAME = 1024
+"""Characters of the name of a model in a request."""
 
-_NOT_SUPPORTED: dict[str, tuple[Any, ...]] = {
+NOT_SUPPORTED: dict[str, tuple[Any, ...]] = {
     # field: values that mean the default, besides null
     "add_special_tokens": (True,),
     "allowed_token_ids": ([],),
@@ -49,70 +52,21 @@ _NOT_SUPPORTED: dict[str, tuple[Any, ...]] = {
     "truncate_prompt_tokens": (),
     "use_beam_search": (False,),
 }
+MAX_SETTINGS_BYTES = 256 * 2**10
+"""Of a body without its prompt or messages: they alone may be long."""
+_LONGEST_DEFAULT = 64
+"""Bytes within which a value without effect is written; a longer one is refused undecoded."""
 
+_T = TypeVar("_T")
+if TYPE_CHECKING:
+    Nullable = Annotated[_T, None]
+else:
+    Nullable = Optional[_T]  # noqa: UP045 - a type variable alone has no `|`
+"""May be null in JSON; has the field's default once the body is decoded."""
 
-def _encodable(text: str) -> str:
-    """Refuse half a surrogate pair, which JSON can escape and no tokenizer accepts."""
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise ValueError(
-                "the text holds half a surrogate pair, which is not a character"
-            ) from None
-    return text
-
-
-Text = Annotated[str, AfterValidator(_encodable)]
-TokenId = Annotated[int, Field(ge=0)]
-
-# Tags name the form of a value; in brackets, so that they never pass for the name of a field.
-_TEXT, _TEXTS, _IDS, _ID_LISTS = "<text>", "<texts>", "<token ids>", "<lists of token ids>"
-
-
-def _prompt_form(prompt: Any) -> str | None:
-    match prompt:
-        case str():
-            return _TEXT
-        case [str(), *_]:
-            return _TEXTS
-        case [list(), *_]:
-            return _ID_LISTS
-        case [int(), *_] | []:
-            return _IDS
-    return None
-
-
-def _text_form(value: Any) -> str | None:
-    match value:
-        case str():
-            return _TEXT
-        case list():
-            return _TEXTS
-    return None
-
-
-Prompt = Annotated[
-    Annotated[Text, Tag(_TEXT)]
-    | Annotated[list[Text], Tag(_TEXTS)]
-    | Annotated[list[TokenId], Tag(_IDS)]
-    | Annotated[list[list[TokenId]], Tag(_ID_LISTS)],
-    Discriminator(
-        _prompt_form,
-        custom_error_type="prompt_form",
-        custom_error_message="expected a text, a list of texts, a list of token ids, or a list of "
-        "lists of token ids",
-    ),
-]
-Stop = Annotated[
-    Annotated[str, Tag(_TEXT)]
-    | Annotated[list[str], Field(max_length=MAX_STOP_STRINGS), Tag(_TEXTS)],
-    Discriminator(
-        _text_form,
-        custom_error_type="stop_form",
-        custom_error_message="expected a text or a list of texts",
-    ),
-]
+TokenId = Annotated[int, Meta(ge=0)]
+StopString = Annotated[str, Meta(max_length=MAX_STOP_CHARACTERS)]
+Label = Annotated[str, Meta(max_length=256)]
 
 
 class FieldError(ValueError):
@@ -137,57 +91,62 @@ class DependentFieldError(FieldError):
         super().__init__(field, f"{field} is only allowed together with {other}: true")
 
 
-class _Body(BaseModel):
+class SettingsTooLongError(ValueError):
+    """What is not the prompt is longer than any use has."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"the fields besides the prompt are over {MAX_SETTINGS_BYTES} bytes: shorten them"
+        )
+
+
+class _Body(msgspec.Struct, kw_only=True):
     """A strict JSON object in which null is the same as absent."""
 
-    model_config = ConfigDict(strict=True, allow_inf_nan=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_nulls(cls, body: Any) -> Any:
-        if isinstance(body, dict):
-            return {field: value for field, value in body.items() if value is not None}
-        return body
+    def __post_init__(self) -> None:
+        for field, default in _defaults(type(self)):
+            if getattr(self, field) is None:
+                setattr(self, field, default)
 
 
-class StreamOptions(_Body):
-    include_usage: bool = False
+@cache
+def _defaults(body: type[msgspec.Struct]) -> tuple[tuple[str, Any], ...]:
+    """The fields whose default is not null, and that default."""
+    return tuple(
+        (field.name, field.default)
+        for field in msgspec.structs.fields(body)
+        if field.default is not msgspec.NODEFAULT and field.default is not None
+    )
 
 
-class GenerationRequest(_Body):
+class StreamOptions(_Body, kw_only=True):
+    include_usage: Nullable[bool] = False
+
+
+class GenerationRequest(_Body, kw_only=True):
     """Fields of both APIs."""
 
-    model: Annotated[str, Field(max_length=1024)] | None = None
-    max_tokens: Annotated[int, Field(gt=0)] | None = None
-    temperature: Annotated[float, Field(ge=0, le=2)] = 1.0
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    top_k: Annotated[int, Field(ge=-1)] = 0
-    n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] = 1
-    seed: Annotated[int, Field(ge=-(2**63), lt=2**63)] | None = None
-    stop: Stop | None = None
-    stop_token_ids: list[TokenId] | None = None
-    ignore_eos: bool = False
-    stream: bool = False
+    model: Annotated[str, Meta(max_length=MAX_MODEL_NAME)] | None = None
+    max_tokens: Annotated[int, Meta(gt=0)] | None = None
+    temperature: Nullable[Annotated[float, Meta(ge=0, le=2)]] = 1.0
+    top_p: Nullable[Annotated[float, Meta(gt=0, le=1)]] = 1.0
+    top_k: Nullable[Annotated[int, Meta(ge=-1)]] = 0
+    n: Nullable[Annotated[int, Meta(ge=1, le=MAX_CHOICES)]] = 1
+    seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
+    stop: StopString | Annotated[list[StopString], Meta(max_length=MAX_STOP_STRINGS)] | None = None
+    stop_token_ids: Annotated[list[TokenId], Meta(max_length=MAX_STOP_TOKEN_IDS)] | None = None
+    ignore_eos: Nullable[bool] = False
+    stream: Nullable[bool] = False
     stream_options: StreamOptions | None = None
-    user: Annotated[Text, Field(max_length=256)] | None = None
-    priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] = 0
-    cache_salt: Annotated[Text, Field(min_length=1, max_length=256)] | None = None
-    return_token_ids: bool = False
+    user: Label | None = None
+    priority: Nullable[Annotated[int, Meta(ge=-(2**31), lt=2**31)]] = 0
+    cache_salt: Annotated[str, Meta(min_length=1, max_length=256)] | None = None
+    return_token_ids: Nullable[bool] = False
 
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_what_is_not_done(cls, body: Any) -> Any:
-        if isinstance(body, dict):
-            for field, nothing in _NOT_SUPPORTED.items():
-                if body.get(field) is not None and body[field] not in nothing:
-                    raise UnsupportedFieldError(field)
-        return body
-
-    @model_validator(mode="after")
-    def _stream_options_need_a_stream(self) -> Self:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.stream_options is not None and not self.stream:
             raise DependentFieldError("stream_options", "stream")
-        return self
 
     @property
     def stop_strings(self) -> list[str]:
@@ -199,49 +158,81 @@ class GenerationRequest(_Body):
         return self.stream_options is not None and self.stream_options.include_usage
 
 
-class CompletionRequest(GenerationRequest):
+_PROMPT_SCHEMA = {
+    "anyOf": [
+        {"type": "string"},
+        {"type": "array", "items": {"type": "string"}},
+        {"type": "array", "items": {"type": "integer", "minimum": 0}},
+        {
+            "type": "array",
+            "items": {"type": "array", "items": {"type": "integer", "minimum": 0}},
+        },
+    ]
+}
+
+
+class CompletionRequest(GenerationRequest, kw_only=True):
     """POST /v1/completions. Several prompts give several choices, prompt by prompt."""
 
-    prompt: Prompt
-    logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    prompt: Annotated[msgspec.Raw, Meta(extra_json_schema=_PROMPT_SCHEMA)]
+    """Not decoded yet: its length is judged first."""
+    logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
 
 
-class TextPart(_Body):
+class TextPart(msgspec.Struct, gc=False):
     type: Literal["text"]
-    text: Text
+    text: str
 
 
-Content = Annotated[
-    Annotated[Text, Tag(_TEXT)] | Annotated[list[TextPart], Tag(_TEXTS)],
-    Discriminator(
-        _text_form,
-        custom_error_type="content_form",
-        custom_error_message="expected a text or a list of text parts",
-    ),
-]
-
-
-class ChatMessage(_Body):
-    role: Annotated[Text, Field(min_length=1, max_length=64)]
-    content: Content | None = None
+class ChatMessage(msgspec.Struct, gc=False):
+    role: Annotated[str, Meta(min_length=1, max_length=64)]
+    content: str | Annotated[list[TextPart], Meta(max_length=MAX_PARTS)] | None = None
 
     @property
     def text(self) -> str:
         if isinstance(self.content, list):
-            return "".join(part.text for part in self.content)
+            return "".join([part.text for part in self.content])
         return self.content or ""
 
 
-class ChatCompletionRequest(GenerationRequest):
+class ChatCompletionRequest(GenerationRequest, kw_only=True):
     """POST /v1/chat/completions."""
 
-    messages: Annotated[list[ChatMessage], Field(min_length=1)]
-    max_completion_tokens: Annotated[int, Field(gt=0)] | None = None
-    logprobs: bool = False
-    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    messages: Annotated[list[ChatMessage], Meta(min_length=1, max_length=MAX_MESSAGES)]
+    max_completion_tokens: Annotated[int, Meta(gt=0)] | None = None
+    logprobs: Nullable[bool] = False
+    top_logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
 
-    @model_validator(mode="after")
-    def _top_logprobs_need_logprobs(self) -> Self:
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.top_logprobs and not self.logprobs:
             raise DependentFieldError("top_logprobs", "logprobs")
-        return self
+
+
+_LONG = ("prompt", "messages")
+_envelope = msgspec.json.Decoder(
+    msgspec.defstruct(
+        "Envelope", [(field, msgspec.Raw, msgspec.Raw()) for field in (*_LONG, *NOT_SUPPORTED)]
+    )
+)
+
+
+def check_envelope(body: bytes) -> None:
+    """Raises UnsupportedFieldError for the first field that would have an effect here.
+
+    Raises SettingsTooLongError, or msgspec.DecodeError for what is no JSON object.
+    """
+    given = _envelope.decode(body)
+    if len(body) - sum(len(memoryview(getattr(given, field))) for field in _LONG) > (
+        MAX_SETTINGS_BYTES
+    ):
+        raise SettingsTooLongError
+    for field, without_effect in NOT_SUPPORTED.items():
+        value = memoryview(getattr(given, field))
+        if not value:
+            continue
+        if len(value) > _LONGEST_DEFAULT:
+            raise UnsupportedFieldError(field)
+        decoded = msgspec.json.decode(value)
+        if decoded is not None and decoded not in without_effect:
+            raise UnsupportedFieldError(field)

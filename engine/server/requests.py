@@ -10,6 +10,7 @@ from engine.hashing import PrefixHasher, chain_seed
 from engine.request import Request
 from engine.sequence import SamplingParams, Sequence
 from engine.server.errors import BadRequestError
+from engine.server.limits import prompt_too_long
 from engine.server.protocol import ChatCompletionRequest, GenerationRequest
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
@@ -61,13 +62,7 @@ class RequestFactory:
         limit = self._scheduler.max_model_len
         room = limit - prompt_length
         if room <= 0:
-            param = _prompt_field(body)
-            raise BadRequestError(
-                param,
-                f"{param}: {prompt_length} tokens, but the model's limit is {limit} "
-                "and the answer needs at least one: shorten it",
-                reason="prompt_too_long",
-            )
+            raise prompt_too_long(_prompt_field(body), prompt_length, limit)
         if max_tokens is not None and max_tokens > room:
             param = _length_field(body)
             raise BadRequestError(

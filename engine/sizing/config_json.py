@@ -1,31 +1,42 @@
 """A checkpoint's config.json, read without transformers: its fields, and their errors."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from engine.json_file import JsonFileError, read_json_object
+from engine.one_line import one_line
+from engine.sizing.bounds import MAX_LAYERS, MAX_SIZE
+
 Config = Mapping[str, object]
+
+CONFIG = "config.json"
+MAX_CONFIG_BYTES = 8 * 2**20
+"""Of a configuration; those that list thousands of classes have 1 MB."""
 
 _NESTED = ("text_config", "language_config", "llm_config")
 """Where multimodal checkpoints keep the configuration of their decoder."""
 
 
+_QUOTED = 60
+"""Characters of a wrong value in an error."""
+
+
 class ConfigError(Exception):
-    """A field that is needed is missing or wrong; the text names it."""
+    """A field that is needed is missing or wrong; the text, one line, names it."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(one_line(problem))
 
 
 def read_config(path: Path) -> Config:
     """path: config.json itself or the folder that holds it. Raises ConfigError."""
-    file = path / "config.json" if path.is_dir() else path
     try:
-        config = json.loads(file.read_bytes())
+        file = path / CONFIG if path.is_dir() else path
+        return read_json_object(file, MAX_CONFIG_BYTES)
     except OSError as error:
-        raise ConfigError(f"cannot read {file}: {error.strerror}") from error
-    except ValueError as error:
-        raise ConfigError(f"{file} is not JSON ({error})") from error
-    if not isinstance(config, dict):
-        raise ConfigError(f"{file} is not a JSON object")
-    return config
+        raise ConfigError(f"cannot read {error.filename or path}: {error.strerror}") from error
+    except JsonFileError as error:
+        raise ConfigError(f"{file} {error}") from error
 
 
 def decoder_config(config: Config) -> Config:
@@ -50,18 +61,28 @@ class Fields:
     def integer(self, *names: str) -> int:
         """Raises ConfigError if none of the names has a positive number."""
         number = self.optional_integer(*names)
-        if not number or number < 0:
+        if not number:
             raise ConfigError(f"config.json has no positive {names[0]}")
         return number
 
     def optional_integer(self, *names: str) -> int | None:
-        """None where it is absent or null. Raises ConfigError for anything but an integer."""
+        """None where it is absent or null.
+
+        Raises ConfigError for anything but an integer from 0 to MAX_SIZE.
+        """
         for name in names:
             value = self._get(name)
             if value is None:
                 continue
             if not isinstance(value, int) or isinstance(value, bool):
-                raise ConfigError(f"config.json: {name} must be an integer, got {value!r}")
+                raise ConfigError(
+                    f"config.json: {name} must be an integer, got {one_line(repr(value), _QUOTED)}"
+                )
+            if not 0 <= value <= MAX_SIZE:
+                raise ConfigError(
+                    f"config.json: {name} must be from 0 to {MAX_SIZE:,}, "
+                    f"got {one_line(str(value), _QUOTED)}"
+                )
             return value
         return None
 
@@ -81,9 +102,13 @@ class Fields:
         return None
 
     def items(self, name: str) -> list[object] | None:
-        """A list, or None where there is none."""
+        """A list, or None where there is none. Raises ConfigError for one of more than layers."""
         value = self._get(name)
-        return value if isinstance(value, list) else None
+        if not isinstance(value, list):
+            return None
+        if len(value) > MAX_LAYERS:
+            raise ConfigError(f"config.json: {name} has {len(value):,} items")
+        return value
 
     def has(self, name: str) -> bool:
         return self._get(name) is not None

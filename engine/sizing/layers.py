@@ -3,13 +3,15 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from engine.one_line import one_line
+from engine.sizing.bounds import MAX_LAYERS
 from engine.sizing.config_json import ConfigError, Fields
 from engine.sizing.dtypes import Dtype
 from engine.sizing.families import Family
 
 LayerKind = Literal["full", "sliding", "latent", "state"]
 
-_KINDS: dict[object, tuple[LayerKind, ...]] = {
+_KINDS: dict[str, tuple[LayerKind, ...]] = {
     "full_attention": ("full",),
     "attention": ("full",),
     "sliding_attention": ("sliding",),
@@ -76,7 +78,11 @@ def num_kv_heads(fields: Fields) -> int:
 
 
 def num_layers(fields: Fields) -> int:
-    return fields.integer("num_hidden_layers", "n_layer", "num_layers")
+    """Raises ConfigError for more than MAX_LAYERS, each of which is looked at."""
+    number = fields.integer("num_hidden_layers", "n_layer", "num_layers")
+    if number > MAX_LAYERS:
+        raise ConfigError(f"a model of {number:,} layers: {MAX_LAYERS:,} is the most")
+    return number
 
 
 def kv_layers(fields: Fields, family: Family) -> tuple[KVLayer, ...]:
@@ -108,12 +114,15 @@ def _layer_kinds(fields: Fields, family: Family) -> list[tuple[LayerKind, ...]]:
     types = fields.items("layer_types") or fields.items("layers_block_type")
     if types is None:
         return [_kind_by_rule(fields, family, layer, count) for layer in range(count)]
-    unknown = sorted({str(name) for name in types if name not in _KINDS})
+    names = [str(name) for name in types]
+    unknown = sorted(set(names) - _KINDS.keys())
     if unknown:
-        raise ConfigError(f"config.json has layers of unknown type: {', '.join(unknown)}")
+        raise ConfigError(
+            f"config.json has layers of unknown type: {one_line(', '.join(unknown), 200)}"
+        )
     if len(types) != count:
         raise ConfigError(f"config.json has {len(types)} layer_types for {count} layers")
-    return [_KINDS[name] for name in types]
+    return [_KINDS[name] for name in names]
 
 
 def _kind_by_rule(fields: Fields, family: Family, layer: int, count: int) -> tuple[LayerKind, ...]:

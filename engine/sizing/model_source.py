@@ -10,7 +10,17 @@ def local_path(model: str) -> Path | None:
 
     A hub name has at most one slash (`gpt2`, `Qwen/Qwen3-0.6B`) and nothing local bears it.
     """
-    path = Path(model).expanduser()
-    if path.exists() or model.startswith(_LOCAL_PREFIXES) or model.count("/") > 1:
+    path = _expanded(model)
+    if model.startswith(_LOCAL_PREFIXES) or model.count("/") > 1:
         return path
-    return None
+    try:
+        return path if path.exists() else None
+    except OSError:  # too long for a file, or in a folder that may not be looked into
+        return None
+
+
+def _expanded(model: str) -> Path:
+    try:
+        return Path(model).expanduser()
+    except RuntimeError:  # ~name of nobody here
+        return Path(model)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.config import DEFAULT_GPU_MEMORY_UTILIZATION
+from engine.sizing.bounds import MAX_SIZE, at_most
 from engine.sizing.config_json import ConfigError
 from engine.sizing.dtypes import Dtype
 from engine.sizing.rule import cpu_pool_blocks, kv_budget, requested_bytes
@@ -26,6 +27,10 @@ class PoolMemory:
     other: int = 0
     """Bytes outside torch: CUDA context, libraries, graphs."""
 
+    def __post_init__(self) -> None:
+        if not 0 < self.utilization <= 1:  # also refuses NaN
+            raise ValueError(f"--gpu-memory-utilization must be in (0, 1], got {self.utilization}")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -43,6 +48,15 @@ class Settings:
     """Sliding layers keep what they can still see, as in vLLM's hybrid cache manager."""
     activations: int | None = None
     """Bytes of a step's peak, measured elsewhere; None: estimated."""
+
+    def __post_init__(self) -> None:
+        at_most(
+            MAX_SIZE,
+            block_size=self.block_size,
+            max_model_len=self.max_model_len,
+            concurrency=self.concurrency,
+            max_num_batched_tokens=self.max_num_batched_tokens,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from engine.one_line import one_line
 from engine.sizing.activations import Widths, widths
+from engine.sizing.bounds import MAX_LAYERS, MAX_SIZE, at_most
 from engine.sizing.config_json import Config, ConfigError, Fields, decoder_config
 from engine.sizing.dtypes import Dtype, parse_dtype
 from engine.sizing.families import FAMILIES, OTHER
@@ -41,8 +43,9 @@ def shape_from_config(
 ) -> ModelShape:
     """config: config.json. changes: `layers`, `kv_heads`, `head_dim` in place of its own.
 
-    Raises ConfigError.
+    Raises ConfigError, or ValueError for changes that no model has.
     """
+    at_most(MAX_SIZE, **(changes or {}))
     inner = dict(decoder_config(config))
     notes = []
     if inner.keys() != config.keys():
@@ -58,13 +61,16 @@ def shape_from_config(
     layers = kv_layers(fields, family or OTHER)
     notes += _layer_notes(layers)
     if family is None:
-        notes.append(f"model type {model_type!r}: its weights cannot be counted, give --params")
+        notes.append(
+            f"model type {one_line(repr(model_type), 60)}: its weights cannot be counted, "
+            "give --params"
+        )
     quantization = inner.get("quantization_config")
     if isinstance(quantization, Mapping):
-        method = quantization.get("quant_method")
+        method = one_line(str(quantization.get("quant_method")), 60)
         notes.append(f"stored quantized ({method}): name the weights' width with --dtype")
     return ModelShape(
-        name=name,
+        name=one_line(name),
         attention=_attention(fields, layers),
         layers=layers,
         parameters=count_parameters(fields, family) if family else None,
@@ -76,7 +82,12 @@ def shape_from_config(
 
 
 def shape_from_numbers(*, layers: int, kv_heads: int, head_dim: int) -> ModelShape:
-    """Equal layers of full attention; neither weights nor widths are known."""
+    """Equal layers of full attention; neither weights nor widths are known.
+
+    Raises ValueError for numbers that no model has.
+    """
+    at_most(MAX_LAYERS, layers=layers)
+    at_most(MAX_SIZE, kv_heads=kv_heads, head_dim=head_dim)
     layer = KVLayer(kind="full", elements=2 * kv_heads * head_dim)
     return ModelShape(
         name="by numbers",
@@ -135,4 +146,4 @@ def _stored_dtype(fields: Fields) -> Dtype | None:
     try:
         return parse_dtype(name)
     except ValueError as error:
-        raise ConfigError(f"config.json: {error}") from error
+        raise ConfigError(f"config.json: {one_line(str(error), 300)}") from error

@@ -2,6 +2,9 @@
 
 import re
 
+from engine.one_line import one_line
+from engine.sizing.bounds import MAX_BYTES
+
 GIB = 2**30
 
 _UNITS = {
@@ -16,13 +19,16 @@ _UNITS = {
     "TiB": 2**40,
 }
 _BINARY = ("TiB", "GiB", "MiB", "KiB")
+_MAX_TEXT = 40
+"""Characters of an amount, more than any needs."""
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?) ?([A-Za-z]*)")
 
 
 def parse_bytes(text: str) -> int:
     """`141GB`, `139.8 GiB`, or plain bytes. Raises ValueError for any other unit, `80G` too."""
-    match = _QUANTITY.fullmatch(text.strip())
+    match = _QUANTITY.fullmatch(text.strip()) if len(text) <= _MAX_TEXT else None
     if match is None:
+        text = one_line(text, _MAX_TEXT)
         raise ValueError(f"{text!r} is not an amount of memory: write 141GB, 139.8GiB, or bytes")
     number, unit = match.groups()
     if unit and unit not in _UNITS:
@@ -32,6 +38,8 @@ def parse_bytes(text: str) -> int:
     amount = round(float(number) * _UNITS[unit]) if unit else int(number)
     if amount <= 0:
         raise ValueError(f"{text!r}: memory must be positive")
+    if amount > MAX_BYTES:
+        raise ValueError(f"{text!r}: more memory than any machine has")
     return amount
 
 

@@ -1,5 +1,6 @@
 """Load for any OpenAI-compatible server: scenarios, trace replay, and a report. No torch."""
 
+from engine.workload.documents import Document, DocumentError, Documents
 from engine.workload.mooncake import TRACE_BLOCK_TOKENS, TraceError, TraceRequest, read_trace
 from engine.workload.report import Progress, Report
 from engine.workload.runner import StoppedError, run
@@ -10,6 +11,9 @@ from engine.workload.tokens import BlockTokens
 __all__ = [
     "TRACE_BLOCK_TOKENS",
     "BlockTokens",
+    "Document",
+    "DocumentError",
+    "Documents",
     "LoadSpec",
     "Progress",
     "Report",

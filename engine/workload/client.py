@@ -4,24 +4,32 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 
 import httpx
 import msgspec
 
+from engine.workload.doubts import Doubt, Doubts
+from engine.workload.json_errors import JSON_ERRORS
+from engine.workload.one_line import one_line
+from engine.workload.refusal import error_detail, read_refusal
+from engine.workload.retry_after import retry_after
 from engine.workload.scenarios import Job, Reply
 from engine.workload.spec import LoadSpec
 from engine.workload.sse import EventParser, EventTooLongError
+from engine.workload.usage import Usage, read_usage
 
 MAX_RETRIES = 5
 """Retries of one request that gets 429, before it counts as failed."""
-MAX_RETRY_SECONDS = 30.0
-"""Longest wait before a retry, whatever the server asks for."""
 DEFAULT_RETRY_SECONDS = 1.0
-"""Wait after a 429 without Retry-After."""
+"""Wait after a 429 without a Retry-After that can be read."""
+MAX_BYTES_PER_TOKEN = 4096
+"""Of a stream, for each token that was asked for; a chunk of a completion is below 1 kB."""
+MAX_FURTHER_BYTES = 1 << 20
+"""Of a stream, for all that is no token: usage, comments that keep it open."""
+MAX_STREAM_BYTES = 64 << 20
+"""Of any stream; one of 200,000 tokens has about as much."""
 
-_MALFORMED = (EventTooLongError, UnicodeDecodeError, msgspec.DecodeError)
+_MALFORMED = (EventTooLongError, *JSON_ERRORS)
 
 
 class RequestFailedError(Exception):
@@ -42,10 +50,7 @@ class Exchange:
     """A request that succeeded. Seconds count from the attempt that was accepted."""
 
     text: str = ""
-    prompt_tokens: int | None = None
-    """Reported by the server's usage, as are the next two; None: not reported."""
-    output_tokens: int | None = None
-    cached_tokens: int | None = None
+    usage: Usage = field(default_factory=Usage)
     num_chunks: int = 0
     """Chunks with output: tokens, or a few tokens each."""
     ttft: float | None = None
@@ -56,7 +61,9 @@ class Exchange:
     @property
     def reply(self) -> Reply:
         return Reply(
-            text=self.text, prompt_tokens=self.prompt_tokens, output_tokens=self.output_tokens
+            text=self.text,
+            prompt_tokens=self.usage.prompt_tokens,
+            output_tokens=self.usage.output_tokens,
         )
 
 
@@ -83,28 +90,26 @@ class _Choice(msgspec.Struct):
         return None if self.delta.role is not None and not text else text
 
 
-class _PromptTokensDetails(msgspec.Struct):
-    cached_tokens: int | None = None
-
-
-class _Usage(msgspec.Struct):
-    prompt_tokens: int
-    completion_tokens: int = 0
-    prompt_tokens_details: _PromptTokensDetails | None = None
-
-
 class _Chunk(msgspec.Struct):
     choices: list[_Choice] = []
-    usage: _Usage | None = None
+    usage: object = None
     error: object = None
 
 
 class Client:
     """Sends jobs. Holds no state but the connections."""
 
-    def __init__(self, http: httpx.AsyncClient, spec: LoadSpec, model: str) -> None:
+    def __init__(
+        self,
+        http: httpx.AsyncClient,
+        spec: LoadSpec,
+        model: str,
+        doubt: Doubt | None = None,
+    ) -> None:
+        """doubt: told of what the server says and cannot be true; None: that is only ignored."""
         self._http = http
         self._spec = spec
+        self._doubt = doubt or Doubts()
         self._chunks = msgspec.json.Decoder(_Chunk)
         self._common: dict[str, object] = {
             "model": model,
@@ -121,7 +126,7 @@ class Client:
         for retries_left in reversed(range(MAX_RETRIES + 1)):
             try:
                 async with asyncio.timeout(self._spec.timeout_seconds):
-                    outcome = await self._attempt(job.path, body)
+                    outcome = await self._attempt(job, body)
             except (TimeoutError, httpx.TimeoutException) as error:
                 raise RequestFailedError("timeout", f"{self._spec.timeout_seconds:g} s") from error
             except httpx.ConnectError as error:
@@ -129,7 +134,7 @@ class Client:
             except httpx.RequestError as error:
                 raise RequestFailedError("disconnected", describe(error)) from error
             except _MALFORMED as error:
-                raise RequestFailedError("stream", str(error)) from error
+                raise RequestFailedError("stream", one_line(str(error))) from error
             if isinstance(outcome, Exchange):
                 return outcome
             if retries_left:
@@ -137,36 +142,51 @@ class Client:
                 await asyncio.sleep(outcome)
         raise RequestFailedError("http_429", f"still refused after {MAX_RETRIES} retries")
 
-    async def _attempt(self, path: str, body: bytes) -> Exchange | float:
+    async def _attempt(self, job: Job, body: bytes) -> Exchange | float:
         """The exchange, or the seconds to wait before the next attempt."""
         started = time.perf_counter()
-        headers = authorization(self._spec) | {"Content-Type": "application/json"}
-        url = self._spec.base_url + path
+        # Unpacked, a small answer could be of any size.
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        headers |= authorization(self._spec)
+        url = self._spec.base_url + job.path
         async with self._http.stream("POST", url, content=body, headers=headers) as response:
             if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
-                return retry_seconds(response.headers.get("Retry-After"))
+                return retry_seconds(response.headers.get("Retry-After"), self._doubt)
             if not response.is_success:
-                detail = error_detail(await response.aread())
-                raise RequestFailedError(f"http_{response.status_code}", detail)
-            return await self._receive(response.aiter_bytes(), started)
+                refusal = await read_refusal(response.aiter_raw())
+                raise RequestFailedError(f"http_{response.status_code}", error_detail(refusal))
+            encoding = response.headers.get("Content-Encoding", "identity")
+            if encoding != "identity":
+                raise RequestFailedError("stream", f"encoded as {one_line(encoding)}, unasked")
+            return await self._receive(response.aiter_raw(), _max_tokens(job), started)
 
-    async def _receive(self, stream: AsyncIterator[bytes], started: float) -> Exchange:
+    async def _receive(
+        self, stream: AsyncIterator[bytes], max_tokens: int | None, started: float
+    ) -> Exchange:
         exchange = Exchange()
         texts: list[str] = []
         parser = EventParser()
         complete = False
         newest = started
+        bytes_left = MAX_STREAM_BYTES
+        if max_tokens is not None:
+            bytes_left = min(bytes_left, MAX_FURTHER_BYTES + MAX_BYTES_PER_TOKEN * max_tokens)
         async for received in stream:
             now = time.perf_counter()
+            if now - started > self._spec.timeout_seconds:
+                raise TimeoutError  # a stream that always has more may leave a timer no turn
+            bytes_left -= len(received)
+            if bytes_left < 0:
+                raise RequestFailedError("stream", "far longer than what was asked for")
             for event in parser.feed(received):
                 if event == "[DONE]":
                     complete = True
                     continue
                 chunk = self._chunks.decode(event)
                 if chunk.error is not None:
-                    raise RequestFailedError("stream", str(chunk.error))
-                if chunk.usage is not None:
-                    _take_usage(exchange, chunk.usage)
+                    raise RequestFailedError("stream", _message_of(chunk.error))
+                if isinstance(chunk.usage, dict):
+                    exchange.usage = read_usage(chunk.usage, max_tokens, self._doubt)
                 complete |= any(choice.finish_reason for choice in chunk.choices)
                 outputs = [c.output for c in chunk.choices if c.output is not None]
                 if outputs:
@@ -193,41 +213,20 @@ def authorization(spec: LoadSpec) -> dict[str, str]:
     return {} if spec.api_key is None else {"Authorization": f"Bearer {spec.api_key}"}
 
 
-def retry_seconds(retry_after: str | None) -> float:
-    """Seconds of a Retry-After header, which may be a date. Bounded; the default if unreadable."""
-    if retry_after is None:
-        return DEFAULT_RETRY_SECONDS
-    try:
-        seconds = float(retry_after)
-    except ValueError:
-        try:
-            moment = parsedate_to_datetime(retry_after)
-        except ValueError:
-            return DEFAULT_RETRY_SECONDS
-        # HTTP dates are UTC; one that ends in -0000 is parsed without a zone.
-        seconds = (moment.replace(tzinfo=moment.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
-    # Arguments in this order turn NaN into 0, too.
-    return min(MAX_RETRY_SECONDS, max(0.0, seconds))
+def retry_seconds(header: str | None, doubt: Doubt | None = None) -> float:
+    """Seconds to wait after a 429 with this Retry-After; the default if it cannot be read."""
+    seconds = None if header is None else retry_after(header)
+    if header is not None and seconds is None and doubt is not None:
+        doubt("Retry-After", repr(one_line(header)))
+    return DEFAULT_RETRY_SECONDS if seconds is None else seconds
 
 
-def error_detail(body: bytes) -> str:
-    """OpenAI's error message, or the first bytes of the body."""
-    try:
-        return msgspec.json.decode(body, type=_ErrorBody).error.message
-    except msgspec.DecodeError:
-        return body[:200].decode(errors="replace")
+def _message_of(error: object) -> str:
+    """Of an error inside a stream, whatever its form."""
+    message = error.get("message") if isinstance(error, dict) else error
+    return one_line(message) if isinstance(message, str) else "an error without a message"
 
 
-class _Error(msgspec.Struct):
-    message: str
-
-
-class _ErrorBody(msgspec.Struct):
-    error: _Error
-
-
-def _take_usage(exchange: Exchange, usage: _Usage) -> None:
-    exchange.prompt_tokens = usage.prompt_tokens
-    exchange.output_tokens = usage.completion_tokens
-    if usage.prompt_tokens_details is not None:
-        exchange.cached_tokens = usage.prompt_tokens_details.cached_tokens
+def _max_tokens(job: Job) -> int | None:
+    max_tokens = job.body.get("max_tokens")
+    return max_tokens if isinstance(max_tokens, int) else None

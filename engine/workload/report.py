@@ -132,16 +132,17 @@ class Tally:
 
     def succeeded(self, exchange: Exchange) -> None:
         self.ok += 1
-        output_tokens = exchange.output_tokens
+        usage = exchange.usage
+        output_tokens = usage.output_tokens
         if output_tokens is None:
             output_tokens = exchange.num_chunks
             self.output_tokens_counted = False
         self.output_tokens += output_tokens
-        if exchange.prompt_tokens is not None:
-            self.prompt_tokens = (self.prompt_tokens or 0) + exchange.prompt_tokens
-        if exchange.cached_tokens is not None and exchange.prompt_tokens is not None:
-            self._cached_of = (self._cached_of or 0) + exchange.prompt_tokens
-            self._cached += exchange.cached_tokens
+        if usage.prompt_tokens is not None:
+            self.prompt_tokens = (self.prompt_tokens or 0) + usage.prompt_tokens
+        if usage.cached_tokens is not None and usage.prompt_tokens is not None:
+            self._cached_of = (self._cached_of or 0) + usage.prompt_tokens
+            self._cached += usage.cached_tokens
         self.e2e.observe(exchange.e2e)
         for seconds in exchange.inter_token:
             self.itl.observe(seconds)

@@ -11,6 +11,8 @@ import httpx
 from engine.workload.arrivals import closed_loop, open_loop, replay
 from engine.workload.client import Client
 from engine.workload.counters import Counters, CountersError, read_counters
+from engine.workload.documents import Documents
+from engine.workload.doubts import Doubts
 from engine.workload.lane import LOST_AFTER_SECONDS, Lane
 from engine.workload.mooncake import read_trace
 from engine.workload.report import Progress, Report, Tally
@@ -32,6 +34,7 @@ class StoppedError(Exception):
 
 async def run(
     spec: LoadSpec,
+    documents: Documents,
     *,
     stop: threading.Event | None = None,
     on_progress: Callable[[Progress], None] | None = None,
@@ -49,12 +52,14 @@ async def run(
     num_expected = _check_trace(spec)
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=spec.max_in_flight)
     async with httpx.AsyncClient(limits=limits, timeout=spec.timeout_seconds) as http:
-        server = await _unless_stopped(discover(http, spec), stop)
+        doubts = Doubts()
+        server = await _unless_stopped(discover(documents, spec, doubts), stop)
         notes: list[str] = []
-        source = await _unless_stopped(_make_source(http, spec, server, notes), stop)
-        before = await _counters(http, spec, notes)
+        source = await _unless_stopped(_make_source(documents, spec, server, notes), stop)
+        before = await _unless_stopped(_counters(documents, spec, notes), stop)
         tally = Tally()
-        lane = Lane(Client(http, spec, server.model), tally, spec.max_in_flight)
+        client = Client(http, spec, server.model, doubts)
+        lane = Lane(client, tally, spec.max_in_flight)
         if source is None:
             arrivals = replay(spec, lane, tally, server.max_model_len)
         elif spec.rate is None:
@@ -64,7 +69,8 @@ async def run(
         watch = _Watch(spec, tally, lane, stop, num_expected, on_progress)
         await watch.until_done(arrivals)
         tally.finished = time.perf_counter()
-        after = await _counters(http, spec, notes)
+        after = await _counters(documents, spec, notes)
+    notes += doubts.notes
     if watch.server_lost:
         notes.append(f"nothing answered for {LOST_AFTER_SECONDS:.0f} s: the run was given up")
     return _report(spec, server, tally, watch, (before, after), notes)
@@ -154,7 +160,7 @@ def _check_trace(spec: LoadSpec) -> int | None:
 
 
 async def _make_source(
-    http: httpx.AsyncClient, spec: LoadSpec, server: Server, notes: list[str]
+    documents: Documents, spec: LoadSpec, server: Server, notes: list[str]
 ) -> JobSource | None:
     """None: the scenario is a trace."""
     if spec.scenario is Scenario.TRACE:
@@ -163,7 +169,7 @@ async def _make_source(
         notes.append(f"max_model_len is not exposed: assumed {USUAL_CONTEXT}; set --max-model-len")
     cost = TextCost()
     if spec.scenario.sends_text:
-        measured = await measure_text(http, spec, server.model)
+        measured = await measure_text(documents, spec, server.model)
         if measured is None:
             notes.append("tokens per text could not be measured: assumed one per byte")
         else:
@@ -183,9 +189,9 @@ async def _unless_stopped(work: Coroutine[None, None, _T], stop: threading.Event
     return task.result()
 
 
-async def _counters(http: httpx.AsyncClient, spec: LoadSpec, notes: list[str]) -> Counters:
+async def _counters(documents: Documents, spec: LoadSpec, notes: list[str]) -> Counters:
     try:
-        return await read_counters(http, spec)
+        return await read_counters(documents, spec)
     except CountersError as error:
         if str(error) not in notes:
             notes.append(str(error))

@@ -1,8 +1,15 @@
 """What load to make: one frozen specification, checked when it is built."""
 
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+
+from engine.workload.url import check_url
+
+MAX_VOCAB_SIZE = 1 << 32
+"""Token ids are drawn from 32 bits each."""
+_HEADER_VALUE = re.compile(r"[!-~]+")
 
 
 class Scenario(StrEnum):
@@ -69,14 +76,18 @@ class LoadSpec:
     """Limit of a whole request, from connecting to the last byte."""
 
     def __post_init__(self) -> None:
-        if not self.url.startswith(("http://", "https://")):
-            raise ValueError(f"url must begin with http:// or https://, got {self.url!r}")
+        check_url("url", self.url)
+        if self.metrics_url is not None:
+            check_url("metrics_url", self.metrics_url)
         for name in _POSITIVE:
             value = getattr(self, name)
             if value is not None and not value > 0:  # also refuses NaN
                 raise ValueError(f"{name} must be positive, got {value}")
-        if self.vocab_size < 2:
-            raise ValueError(f"vocab_size must be at least 2, got {self.vocab_size}")
+        if not 2 <= self.vocab_size <= MAX_VOCAB_SIZE:
+            bounds = f"at least 2 and at most {MAX_VOCAB_SIZE}"
+            raise ValueError(f"vocab_size must be {bounds}, got {self.vocab_size}")
+        if self.api_key is not None and not _HEADER_VALUE.fullmatch(self.api_key):
+            raise ValueError("api_key must be printable ASCII, which a header can carry")
         if (self.trace_file is not None) != (self.scenario is Scenario.TRACE):
             raise ValueError("a trace file belongs to scenario `trace`, and only to it")
         if self.scenario is Scenario.TRACE and self.rate is not None:

@@ -11,6 +11,7 @@ from exporter.cli.doctor import doctor
 from exporter.cli.load import load
 from exporter.cli.metrics import metrics
 from exporter.cli.observer import observer
+from exporter.cli.output_errors import output_errors
 from exporter.cli.plan import plan
 from exporter.cli.run_command import run
 from exporter.cli.serve import serve
@@ -64,4 +65,5 @@ def _root(
 
 def main() -> None:
     """Entry point of the `kvscope` script."""
-    app()
+    with output_errors():
+        app()

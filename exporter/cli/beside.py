@@ -4,10 +4,12 @@ import logging
 from collections.abc import Collection
 
 from exporter.cli.listen import url_of
+from exporter.cli.protection import Protection
 from exporter.cli.sightings import Sightings
 from exporter.configuration import ServerConfig
 from exporter.gpu import GpuPoller
 from exporter.sidecar import Sidecar
+from exporter.web.access import Access
 from exporter.web.gpu import gpu_router
 from exporter.web.http_server import HttpServer
 from exporter.web.sidecar_app import sidecar_app
@@ -30,6 +32,8 @@ class Beside:
         compat: Collection[str],
         poller: GpuPoller | None,
         hint_seconds: float,
+        *,
+        protection: Protection,
     ) -> None:
         """Raises OSError where the port is not available."""
         self.endpoint = endpoint
@@ -38,8 +42,10 @@ class Beside:
         app = sidecar_app(self._sidecar)
         if poller is not None:
             app.include_router(gpu_router(poller))
-        self._server = HttpServer(app, host, port)
-        self.url = url_of(host, self._server.port)
+        tls = protection.tls_of_pages
+        self._server = HttpServer(Access(app, protection.access), host, port, tls=tls)
+        self.url = url_of(host, self._server.port, tls=tls is not None)
+        protection.warn(host, self.url, has_api=False)
         self._sightings = Sightings(self._sidecar.own, hint_seconds)
         self._failed = False
         self._sidecar.start()

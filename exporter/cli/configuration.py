@@ -2,8 +2,38 @@
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 
 from exporter.cli.gpu_devices import GpuDevices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProtectionConfig:
+    """Configuration of who may use the ports; the files are read once, at the start."""
+
+    api_key: str | None = None
+    """Bearer token for the API; it is admitted beside those of the file."""
+    api_key_file: Path | None = None
+    metrics_key_file: Path | None = None
+    """Bearer tokens for pages of metrics."""
+    web_config_file: Path | None = None
+    """Prometheus' web configuration, for pages of metrics."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Names of this server that a client may call it by to change something without a key."""
+    ssl_certfile: Path | None = None
+    ssl_keyfile: Path | None = None
+    """None: in the file of the certificate."""
+
+    def __post_init__(self) -> None:
+        if self.api_key is not None:
+            from exporter.web.access.keys import check_key
+
+            try:
+                check_key(self.api_key)
+            except ValueError as error:
+                raise ValueError(f"api_key {error}") from None
+        if self.ssl_keyfile is not None and self.ssl_certfile is None:
+            raise ValueError("--ssl-keyfile without --ssl-certfile: give both, or none")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,18 +45,15 @@ class ListenConfig:
     port: int = 8000
     """0: any free one."""
     metrics_port: int | None = None
-    """A further port for /metrics alone; None: only the main one."""
+    """A further port for /metrics and what is for operators; None: only the main one."""
     metrics_host: str = "127.0.0.1"
-    api_key: str | None = None
-    """Bearer token; None: open to everyone who reaches the port."""
+    protection: ProtectionConfig = ProtectionConfig()
     drain_seconds: float = 30.0
     """Time that requests under way may take after a signal."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.drain_seconds < math.inf:  # also refuses NaN
             raise ValueError(f"drain_seconds must be finite, got {self.drain_seconds}")
-        if self.api_key == "":
-            raise ValueError("api_key must not be empty: leave it out to serve without one")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -72,6 +72,8 @@ def demo(
         on_ready=director.start,
     )
     director.finish()
+    if director.output_error is not None:
+        raise director.output_error
     if director.failed:
         raise typer.Exit(1)
 
@@ -85,10 +87,11 @@ class _Director:
         self._thread: threading.Thread | None = None
         self.failed = False
         """Whether the load ended by itself before its time was over."""
+        self.output_error: OSError | None = None
+        """Why standard output cannot be written: nobody can watch the demo any more."""
 
     def start(self, url: str, server: "AppServer") -> None:
-        typer.echo(_BANNER.format(url=url))
-
+        """Called on the server's event loop, which a reader of our output must not hold."""
         self._thread = threading.Thread(
             target=self._direct, args=(url, server), name="demo-director", daemon=True
         )
@@ -115,7 +118,10 @@ class _Director:
             httpx.Client(timeout=5.0) as client,
         ):
             try:
+                typer.echo(_BANNER.format(url=url))
                 self._watch(client, url, load, server)
+            except OSError as error:
+                self.output_error = error
             finally:
                 load.terminate()  # before the drain: no new request arrives in it
                 server.should_exit = True

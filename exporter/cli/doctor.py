@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from exporter.cli.gpu_devices import GpuDevices, WatchedDevices
-from exporter.cli.output import fail
+from exporter.cli.output import fail, printable
 from exporter.diagnosis.finding import Finding, Status
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _findings_table(findings: Sequence[Finding]) -> Table:
     table = Table(box=None, show_header=False, pad_edge=False)
     for finding in findings:
         mark, style = _MARKS[finding.status]
-        table.add_row(Text(mark, style), Text(finding.subject), Text(finding.text))
+        table.add_row(Text(mark, style), Text(finding.subject), Text(printable(finding.text)))
     return table
 
 
@@ -123,7 +123,7 @@ def _print_depths(console: Console, found: "Depths") -> None:
         ("KV events", found.events),
         ("page", found.page),
     ):
-        table.add_row(Text(name), Text(step.state, _STATES[step.state]), Text(step.text))
+        table.add_row(Text(name), Text(step.state, _STATES[step.state]), Text(printable(step.text)))
     console.print(Text("\nDepths at which it can be watched now", "bold"))
     console.print(Padding(table, (0, 0, 0, 2)))
     if found.attach:
@@ -144,4 +144,4 @@ def _print_depths(console: Console, found: "Depths") -> None:
 
 def _print_line(console: Console, line: str) -> None:
     """Without a break of ours, so that it can be copied."""
-    console.print(Text(f"  {line}"), soft_wrap=True)
+    console.print(Text(f"  {printable(line)}"), soft_wrap=True)

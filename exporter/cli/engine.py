@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -13,11 +13,15 @@ from exporter.cli.configuration import ListenConfig, TelemetryConfig
 from exporter.cli.listen import listening, metrics_listener, url_of
 from exporter.cli.loading import Loading, leave_at_once
 from exporter.cli.output import fail
+from exporter.cli.protection import Protection
 from exporter.cli.run import AppServer
 from exporter.cli.signals import signals_end
 from exporter.cli.telemetry import Telemetry, telemetry
+from exporter.web.access import Access
+from exporter.web.body_budget import BodyBudget
 from exporter.web.gate import Gate
 from exporter.web.gpu import gpu_router
+from exporter.web.limits import allow_files
 from exporter.web.metrics import bare_app, metrics_app
 
 if TYPE_CHECKING:
@@ -49,21 +53,25 @@ def run_engine(
     Raises typer.Exit(2) after one clear line for whatever is wrong with the settings, the
     checkpoint or the ports.
     """
+    allow_files()
+    protection = Protection(listen.protection, hosts=(listen.host, listen.metrics_host))
+    if listen.metrics_port is None:
+        protection.refuse_tls_of_pages()
     with ExitStack() as stack:
         ending = stack.enter_context(signals_end())
         listener = stack.enter_context(listening(listen.host, listen.port))
         port = listener.getsockname()[1]
         observed = stack.enter_context(telemetry(observe, f"serve-{port}"))
-        url = url_of(listen.host, port)
+        url = url_of(listen.host, port, tls=protection.tls is not None)
+        operators = Gate() if listen.metrics_port is not None else None
         metrics_url = f"{url}/metrics" if observed.page is not None else "none"
-        if observed.page is not None and listen.metrics_port is not None:
-            metrics = metrics_listener(
-                metrics_app(observed.page), listen.metrics_host, listen.metrics_port
+        if observed.page is not None and operators is not None:
+            metrics_url = stack.enter_context(
+                _metrics_port(observed, listen, protection, operators)
             )
-            stack.callback(metrics.stop)
-            metrics_url = f"{url_of(listen.metrics_host, metrics.port)}/metrics"
+        protection.warn(listen.host, url, has_api=True)
         logger.info("loading %s at %s; metrics: %s", config.model.name, url, metrics_url)
-        startup = _Startup(config, listen, observed, url, on_ready)
+        startup = _Startup(config, listen, protection, observed, operators, url, on_ready)
         try:
             startup.server.run_until_end(listener, ending)
         finally:
@@ -74,6 +82,32 @@ def run_engine(
     logger.info("stopped")
 
 
+@contextmanager
+def _metrics_port(
+    observed: Telemetry, listen: ListenConfig, protection: Protection, operators: Gate
+) -> Iterator[str]:
+    """The page, and what is for operators, on a port of their own; its URL. Raises typer.Exit(2).
+
+    operators: opened once there is an engine.
+    """
+    assert observed.page is not None
+    assert listen.metrics_port is not None
+    app = metrics_app(observed.page)
+    if observed.poller is not None:
+        app.include_router(gpu_router(observed.poller))
+    app.mount("/", operators)
+    tls = protection.tls_of_pages
+    port = metrics_listener(
+        Access(app, protection.access), listen.metrics_host, listen.metrics_port, tls
+    )
+    url = f"{url_of(listen.metrics_host, port.port, tls=tls is not None)}/metrics"
+    protection.warn(listen.metrics_host, url, has_api=False)
+    try:
+        yield url
+    finally:
+        port.stop()
+
+
 class _Startup:
     """An app whose gate opens once the engine is built. Coroutines run on uvicorn's event loop."""
 
@@ -81,25 +115,30 @@ class _Startup:
         self,
         config: "EngineConfig",
         listen: ListenConfig,
+        protection: Protection,
         observed: Telemetry,
+        operators: Gate | None,
         url: str,
         on_ready: OnReady | None,
     ) -> None:
         self._url = url
         self._on_ready = on_ready
         self._gate = Gate()
+        self._operators = operators
         self._engine: Engine | None = None
         self._failure: Exception | None = None
         app = bare_app("kvscope")
         app.router.lifespan_context = self._lifespan
         app.include_router(observed.metrics)
-        app.mount("/", self._gate)
-        self.server = AppServer(app, listen.drain_seconds)
+        app.mount("/", BodyBudget(self._gate))
+        self.server = AppServer(
+            Access(app, protection.access), listen.drain_seconds, tls=protection.tls
+        )
         from engine.introduction import Introduction
 
         introduction = Introduction(config, observed.bus)
         observed.bus.flush()  # the first page says who loads
-        self.loading = Loading(lambda: _load(config, observed, introduction, listen.api_key))
+        self.loading = Loading(lambda: _load(config, observed, introduction, operators))
 
     def stop(self) -> None:
         """End the engine's thread, if there is one."""
@@ -139,6 +178,10 @@ class _Startup:
         self.server.drain = engine.loop.shutdown
         engine.loop.start()
         self._gate.open(app)
+        if self._operators is not None:
+            from engine.server.control import create_control_app
+
+            self._operators.open(create_control_app(engine.dispatcher))
         logger.info("serving %s at %s/v1", engine.served.name, self._url)
         if self._on_ready is not None:
             self._on_ready(self._url, self.server)
@@ -148,19 +191,22 @@ def _load(
     config: "EngineConfig",
     observed: Telemetry,
     introduction: "Introduction",
-    api_key: str | None,
+    operators: Gate | None,
 ) -> tuple["Engine", FastAPI]:
     """Runs on the loading thread, since importing torch alone takes seconds."""
     from engine.build import build_engine
     from engine.server.app import ApiConfig, create_app
+    from engine.server.control import control_router
 
     engine = build_engine(config, observed.bus, introduction=introduction)
+    gpu_routers = [] if observed.poller is None else [gpu_router(observed.poller)]
     app = create_app(
         engine.dispatcher,
         engine.tokenizer,
         engine.served,
         engine.scheduler,
-        ApiConfig(api_key=api_key),
-        guarded_routers=[] if observed.poller is None else [gpu_router(observed.poller)],
+        ApiConfig(),
+        # Where operators have a port of their own, that is where their routes are.
+        [] if operators is not None else [control_router(engine.dispatcher), *gpu_routers],
     )
     return engine, app

@@ -120,6 +120,23 @@ Policy = Annotated[
         help="fcfs: in order of arrival; priority: lower numbers first, then arrival.",
     ),
 ]
+MaxClientRequests = Annotated[
+    int | None,
+    typer.Option(
+        metavar="REQUESTS",
+        min=1,
+        help="Requests that one client, by key or address, may have under way; further ones are "
+        "answered with 429.",
+    ),
+]
+MaxClientTokens = Annotated[
+    int | None,
+    typer.Option(
+        metavar="TOKENS",
+        min=1,
+        help="Tokens, prompts and answers together, that the requests of one client may take.",
+    ),
+]
 MaxNumQueued = Annotated[
     int,
     typer.Option(

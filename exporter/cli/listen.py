@@ -1,6 +1,7 @@
 """Listening sockets of a command, and their addresses as URLs."""
 
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -23,10 +24,12 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
         yield listener
 
 
-def metrics_listener(app: ASGIApp, host: str, port: int) -> HttpServer:
+def metrics_listener(
+    app: ASGIApp, host: str, port: int, tls: ssl.SSLContext | None = None
+) -> HttpServer:
     """Serve the app on --metrics-port. Raises typer.Exit(2)."""
     try:
-        return HttpServer(app, host, port)
+        return HttpServer(app, host, port, tls=tls)
     except OSError as error:
         raise fail(
             f"cannot listen on {host}:{port} for metrics ({error.strerror}): "
@@ -34,6 +37,7 @@ def metrics_listener(app: ASGIApp, host: str, port: int) -> HttpServer:
         ) from None
 
 
-def url_of(host: str, port: int) -> str:
+def url_of(host: str, port: int, *, tls: bool = False) -> str:
     """The address as a URL, IPv6 in brackets."""
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "https" if tls else "http"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
+import httpx
 import typer
 from rich.console import Console
 
@@ -18,6 +19,7 @@ from engine.workload import (
     run,
 )
 from engine.workload.table import report_table
+from exporter.cli.load_documents import FetchedDocuments
 from exporter.cli.load_progress import showing_progress
 from exporter.cli.load_signals import Stop
 from exporter.cli.output import fail
@@ -53,7 +55,12 @@ def load(
     model: Annotated[
         str | None, typer.Option(help="Model to request. Default: the first of /v1/models.")
     ] = None,
-    api_key: Annotated[str | None, typer.Option(help="Bearer token to send.")] = None,
+    api_key: Annotated[
+        str | None,
+        typer.Option(
+            help="Bearer token to send. The process list shows it; KVSCOPE_API_KEY is not shown."
+        ),
+    ] = None,
     metrics_url: Annotated[
         str | None,
         typer.Option(help="Page of the server's Prometheus metrics. Default: URL/metrics."),
@@ -175,10 +182,11 @@ def load(
             timeout_seconds=timeout,
         )
         with Stop() as stop, showing_progress() as on_progress:
-            report = asyncio.run(run(spec, stop=stop.event, on_progress=on_progress))
+            documents = FetchedDocuments()
+            report = asyncio.run(run(spec, documents, stop=stop.event, on_progress=on_progress))
     except StoppedError:
         raise typer.Exit(stop.exit_code) from None
-    except (ValueError, OSError, ServerError) as error:
+    except (ValueError, OSError, ServerError, httpx.InvalidURL) as error:
         raise fail(error) from None
     _print(report, output_json)
     if report.interrupted:
@@ -188,15 +196,18 @@ def load(
 
 
 def _print(report: Report, output_json: str | None) -> None:
-    """The table goes to standard output, unless JSON does."""
-    Console(stderr=output_json == "-").print(report_table(report))
-    if output_json is None:
-        return
+    """The table goes to standard output, unless JSON does. It comes last, so that the JSON is there
+    also where nobody reads the table."""
+    problem: OSError | None = None
     document = json.dumps(report.to_dict(), indent=2) + "\n"
+    if output_json not in (None, "-"):
+        try:
+            Path(output_json).write_text(document)
+        except OSError as error:
+            problem = error
     if output_json == "-":
         sys.stdout.write(document)
-        return
-    try:
-        Path(output_json).write_text(document)
-    except OSError as error:
-        raise fail(error) from None
+        sys.stdout.flush()
+    Console(stderr=output_json == "-").print(report_table(report))
+    if problem is not None:
+        raise fail(problem)

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import typer
 from rich.console import Console
@@ -45,7 +45,10 @@ def _print_now_and_then() -> Callable[[Progress], None]:
         nonlocal next_line
         if time.monotonic() >= next_line:
             next_line += _LINE_EVERY_SECONDS
-            typer.echo(_line(progress), err=True)
+            with suppress(
+                OSError
+            ):  # a run whose progress cannot be shown has a report all the same
+                typer.echo(_line(progress), err=True)
 
     return show
 

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from contextlib import suppress
 
 import typer
 
@@ -10,8 +11,14 @@ USAGE_ERROR = 2
 
 def fail(problem: object) -> typer.Exit:
     """Write `kvscope: PROBLEM` to standard error; raise the result to leave with exit code 2."""
-    typer.echo(f"kvscope: {problem}", err=True)
+    with suppress(OSError):  # where standard error is full as well, the exit code says enough
+        typer.echo(f"kvscope: {printable(str(problem))}", err=True)
     return typer.Exit(USAGE_ERROR)
+
+
+def printable(text: str) -> str:
+    """`?` for what would steer the terminal: servers choose the names of their models."""
+    return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
 
 
 def configure_logging() -> None:

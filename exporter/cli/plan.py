@@ -24,6 +24,7 @@ from engine.sizing import (
     shape_from_config,
     shape_from_numbers,
 )
+from engine.sizing.bounds import MAX_PARAMETERS
 from engine.sizing.report import document, notes
 from exporter.cli import plan_options as options
 from exporter.cli.model import chosen_model
@@ -77,7 +78,7 @@ def plan(
         name = chosen_model(context, checkpoint, model)
         shape = _shape(name, {"layers": layers, "kv_heads": kv_heads, "head_dim": head_dim})
         if params is not None:
-            shape = replace(shape, parameters=Parameters(matrices=round(params)))
+            shape = replace(shape, parameters=Parameters(matrices=_weights(params)))
         weight_dtype = _dtype(dtype, shape.dtype or Dtype.BF16)
         settings = Settings(
             weight_dtype=weight_dtype,
@@ -115,6 +116,13 @@ def _shape(model: str | None, numbers: dict[str, int | None]) -> ModelShape:
     if missing:
         raise ValueError(f"give a checkpoint, or {', '.join(missing)}")
     return shape_from_numbers(**given)
+
+
+def _weights(params: float) -> int:
+    """Raises ValueError for what is no number of weights."""
+    if not params <= MAX_PARAMETERS:  # also refuses NaN
+        raise ValueError(f"--params must be at most {MAX_PARAMETERS:g}, got {params}")
+    return round(params)
 
 
 def _dtype(name: str, auto: Dtype) -> Dtype:

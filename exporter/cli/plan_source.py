@@ -29,7 +29,7 @@ def find_config(model: str) -> Config:
     try:
         return read_config(Path(hf_hub_download(model, "config.json")))
     except (OSError, HFValidationError) as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ConfigError(
             f"{model} is no file or folder here, and the hub did not deliver it ({reason})"
         ) from error

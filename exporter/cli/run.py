@@ -2,42 +2,43 @@
 
 import asyncio
 import logging
-import math
 import socket
+import ssl
 import threading
 from collections.abc import Callable
 
-import uvicorn
 from starlette.types import ASGIApp
 
 from exporter.cli.signals import Ending
-from exporter.web.http_server import ImpatientProtocol
+from exporter.web.limits import Limits
+from exporter.web.server import WebServer
 
 FORCED_SECONDS = 1.0
 """Time for aborted requests to send their last chunk, after a second Ctrl-C."""
-STALLED_CLIENT_SECONDS = 5
-"""Time for clients to read the rest after the drain; then their connections are cut."""
-
 logger = logging.getLogger("kvscope")
 
 Drain = Callable[[float], None]
 """Ends the requests under way; blocks for at most the given seconds."""
 
 
-class AppServer(uvicorn.Server):
+class AppServer(WebServer):
     """Drains while uvicorn waits for connections; requests that are cut short end as `abort`."""
 
-    def __init__(self, app: ASGIApp, drain_seconds: float = 0.0) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        drain_seconds: float = 0.0,
+        *,
+        tls: ssl.SSLContext | None = None,
+        limits: Limits | None = None,
+    ) -> None:
         super().__init__(
-            uvicorn.Config(
-                app,
-                http=ImpatientProtocol,
-                ws="none",
-                log_config=None,
-                access_log=False,
-                lifespan="on",
-                timeout_graceful_shutdown=math.ceil(drain_seconds) + STALLED_CLIENT_SECONDS,
-            )
+            app,
+            name="main port",
+            limits=limits,
+            tls=tls,
+            lifespan=True,
+            stop_seconds=drain_seconds,
         )
         self._drain_seconds = drain_seconds
         self.drain: Drain | None = None

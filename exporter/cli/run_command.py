@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from exporter.cli import protection_options as options
 from exporter.cli.child import Child, CommandError, signal_waiting, signals_held
 from exporter.cli.compat import DEFAULT_SETS, Compat, parse_compat
-from exporter.cli.configuration import ListenConfig
+from exporter.cli.configuration import ListenConfig, ProtectionConfig
 from exporter.cli.gpu_devices import Gpu, GpuDevices, WatchedDevices, polling
 from exporter.cli.output import configure_logging, fail
+from exporter.cli.protection import Protection
 from exporter.cli.server_options import Host, Port
 from exporter.cli.sidecar import DEFAULT_PORT
 
@@ -48,6 +50,11 @@ def run(
             help="Log what to check if no observer has reported by then.",
         ),
     ] = HINT_SECONDS,
+    metrics_key_file: options.MetricsKeyFile = None,
+    web_config_file: options.WebConfigFile = None,
+    allowed_host: options.AllowedHost = None,
+    ssl_certfile: options.SslCertfile = None,
+    ssl_keyfile: options.SslKeyfile = None,
 ) -> None:
     """Run a vLLM with the observer inside it, and serve its metrics.
 
@@ -58,6 +65,17 @@ def run(
     """
     configure_logging()
     sets = parse_compat(compat)
+    try:
+        given = ProtectionConfig(
+            metrics_key_file=metrics_key_file,
+            web_config_file=web_config_file,
+            allowed_hosts=tuple(allowed_host or ()),
+            ssl_certfile=ssl_certfile,
+            ssl_keyfile=ssl_keyfile,
+        )
+    except ValueError as error:
+        raise fail(error) from None
+    protection = Protection(given, [host])
     with signals_held() as mask, ExitStack() as stack:
         from exporter.cli.run_folder import run_folder
         from kvscope_events.wire.errors import EndpointError
@@ -73,7 +91,9 @@ def run(
 
         sockets = f"ipc://{folder / 'sockets'}/*"
         try:
-            page = Beside(SERVER, sockets, host, port, sets, poller, hint_after)
+            page = Beside(
+                SERVER, sockets, host, port, sets, poller, hint_after, protection=protection
+            )
         except OSError as error:
             raise fail(
                 f"cannot listen on {host}:{port} ({error.strerror}): choose another --port or "

@@ -4,9 +4,10 @@ import typer
 
 from engine.config import CacheConfig, EngineConfig, ModelConfig
 from exporter.cli import engine_options as engine
+from exporter.cli import protection_options as protection
 from exporter.cli import server_options as server
 from exporter.cli.compat import DEFAULT_SETS, Compat, parse_compat
-from exporter.cli.configuration import ListenConfig, TelemetryConfig
+from exporter.cli.configuration import ListenConfig, ProtectionConfig, TelemetryConfig
 from exporter.cli.gpu_devices import Gpu, GpuDevices, WatchedDevices
 from exporter.cli.model import chosen_model
 from exporter.cli.output import configure_logging, fail
@@ -37,13 +38,21 @@ def serve(
     enable_chunked_prefill: engine.ChunkedPrefill = _DEFAULT.enable_chunked_prefill,
     scheduling_policy: engine.Policy = _POLICY,
     max_num_queued_reqs: engine.MaxNumQueued = _DEFAULT.max_num_queued_reqs,
+    max_client_requests: engine.MaxClientRequests = None,
+    max_client_tokens: engine.MaxClientTokens = None,
     stall_seconds: engine.StallSeconds = _DEFAULT.stall_seconds,
     host: server.Host = _LISTEN.host,
     port: server.Port = _LISTEN.port,
-    api_key: server.ApiKey = None,
+    api_key: protection.ApiKey = None,
+    api_key_file: protection.ApiKeyFile = None,
+    allowed_host: protection.AllowedHost = None,
+    ssl_certfile: protection.SslCertfile = None,
+    ssl_keyfile: protection.SslKeyfile = None,
     drain_seconds: server.DrainSeconds = _LISTEN.drain_seconds,
     metrics_port: server.MetricsPort = None,
     metrics_host: server.MetricsHost = _LISTEN.metrics_host,
+    metrics_key_file: protection.MetricsKeyFile = None,
+    web_config_file: protection.WebConfigFile = None,
     event_endpoint: server.EventEndpoint = None,
     exporter: server.WithExporter = True,
     compat: Compat = DEFAULT_SETS,
@@ -84,6 +93,8 @@ def serve(
             enable_chunked_prefill=enable_chunked_prefill,
             policy=scheduling_policy.value,
             max_num_queued_reqs=max_num_queued_reqs,
+            max_client_requests=max_client_requests,
+            max_client_tokens=max_client_tokens,
             stall_seconds=stall_seconds,
         )
         listen = ListenConfig(
@@ -91,7 +102,15 @@ def serve(
             port=port,
             metrics_port=metrics_port,
             metrics_host=metrics_host,
-            api_key=api_key,
+            protection=ProtectionConfig(
+                api_key=api_key,
+                api_key_file=api_key_file,
+                metrics_key_file=metrics_key_file,
+                web_config_file=web_config_file,
+                allowed_hosts=tuple(allowed_host or ()),
+                ssl_certfile=ssl_certfile,
+                ssl_keyfile=ssl_keyfile,
+            ),
             drain_seconds=drain_seconds,
         )
         observe = TelemetryConfig(

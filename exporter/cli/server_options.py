@@ -14,9 +14,6 @@ Port = Annotated[
         help="Port to listen on; 0: any free one.",
     ),
 ]
-ApiKey = Annotated[
-    str | None, typer.Option(metavar="KEY", help="Bearer token that the API requires.")
-]
 DrainSeconds = Annotated[
     float,
     typer.Option(

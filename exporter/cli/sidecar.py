@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from exporter.cli import protection_options as options
 from exporter.cli.compat import DEFAULT_SETS
 from exporter.cli.compat import HELP as COMPAT_HELP
-from exporter.cli.configuration import ListenConfig
+from exporter.cli.configuration import ListenConfig, ProtectionConfig
 from exporter.cli.gpu_devices import Gpu, GpuDevices, WatchedDevices, polling
 from exporter.cli.output import configure_logging, fail
+from exporter.cli.protection import Protection
 from exporter.cli.watch_list import WatchList
 
 if TYPE_CHECKING:
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
 DEFAULT_PORT = 8010
 """Not 9400, where NVIDIA's DCGM exporter listens."""
 
-FILES = 65_536
-"""Open files that it asks for; a target takes up to ten."""
 _LISTEN = ListenConfig()
 logger = logging.getLogger("kvscope")
 
@@ -87,6 +87,11 @@ def sidecar(
     ] = None,
     gpu: Gpu = True,
     gpu_devices: WatchedDevices = GpuDevices.VISIBLE,
+    metrics_key_file: options.MetricsKeyFile = None,
+    web_config_file: options.WebConfigFile = None,
+    allowed_host: options.AllowedHost = None,
+    ssl_certfile: options.SslCertfile = None,
+    ssl_keyfile: options.SslKeyfile = None,
 ) -> None:
     """Serve metrics of servers that run in other processes.
 
@@ -110,8 +115,18 @@ def sidecar(
         port=next((p for p in (port, listen.port) if p is not None), DEFAULT_PORT),
         address=address or listen.address,
     )
+    try:
+        protection = ProtectionConfig(
+            metrics_key_file=metrics_key_file,
+            web_config_file=web_config_file,
+            allowed_hosts=tuple(allowed_host or ()),
+            ssl_certfile=ssl_certfile,
+            ssl_keyfile=ssl_keyfile,
+        )
+    except ValueError as error:
+        raise fail(error) from None
     with polling(gpu, gpu_devices) as poller:
-        _run(given, wanted, where, poller)
+        _run(given, wanted, where, Protection(protection, [where.host]), poller)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +137,11 @@ class _Where:
 
 
 def _run(
-    given: WatchList, wanted: "SidecarConfig", where: _Where, poller: "GpuPoller | None"
+    given: WatchList,
+    wanted: "SidecarConfig",
+    where: _Where,
+    protection: Protection,
+    poller: "GpuPoller | None",
 ) -> None:
     """Serve until a signal. Raises typer.Exit(2)."""
     from exporter.cli.listen import listening, url_of
@@ -133,14 +152,16 @@ def _run(
     from exporter.configuration import ConfigurationError
     from exporter.reloads import Reloads
     from exporter.sidecar import Sidecar
+    from exporter.web.access import Access
     from exporter.web.address import is_address
     from exporter.web.gpu import gpu_router
+    from exporter.web.limits import allow_files
     from exporter.web.sidecar_app import sidecar_app
     from kvscope_events.wire.errors import EndpointError
 
     if where.address is not None and not is_address(where.address):
         raise fail(f"--address {where.address!r}: expected HOST:PORT")
-    _allow_files()
+    allow_files()  # a target takes up to ten
     reloads = Reloads(Clock())
     sets = given.sets(wanted)
     from_file = given.file is not None
@@ -159,21 +180,15 @@ def _run(
         app = sidecar_app(watched, where.address)
         if poller is not None:
             app.include_router(gpu_router(poller))
-        url = url_of(where.host, listener.getsockname()[1])
+        tls = protection.tls_of_pages
+        url = url_of(where.host, listener.getsockname()[1], tls=tls is not None)
+        protection.warn(where.host, url, has_api=False)
         watched.start()
         logger.info("watching %s; targets: %s/targets", ", ".join(watched.names()), url)
         try:
             with reloading(hangup, lambda: given.reload(watched, reloads, wanted)):
-                AppServer(app).run_until_end(listener, ending)
+                server = AppServer(Access(app, protection.access), tls=tls)
+                server.run_until_end(listener, ending)
         finally:
             watched.stop()
     logger.info("stopped")
-
-
-def _allow_files() -> None:
-    """Raise the soft limit of open files: 1024 is that of a shell, enough for 100 targets."""
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < FILES:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(FILES, hard), hard))

@@ -4,6 +4,7 @@ import re
 
 import httpx
 
+from exporter.address import address_problem
 from exporter.catalogue import CATALOGUE
 from exporter.configuration.access import check_tls, header_values
 from exporter.configuration.error import ConfigurationError
@@ -58,10 +59,8 @@ def url_problem(url: str) -> str:
         return "it has a user or password, which logs would show"
     if parsed.scheme not in ("http", "https"):
         return f"{url!r} does not begin with http:// or https://"
-    if not parsed.host:
-        return f"{url!r} has no host"
-    if parsed.port is not None and not 0 < parsed.port < 2**16:
-        return f"{url!r} has no port from 1 to 65535"
+    if problem := address_problem(parsed):
+        return f"{url!r} {problem}"
     if parsed.query or parsed.fragment or "?" in url or "#" in url:
         return f"{url!r} has more than a path: a query or a fragment"
     return ""

@@ -9,6 +9,7 @@ import msgspec
 
 from exporter.fetch import Document, Fetcher
 from exporter.fetch_error import FetchError, FetchErrorKind
+from exporter.json_errors import JSON_ERRORS
 from exporter.readings import TABLES, Tls, detect
 from exporter.readings.mapping import PageMapper
 from exporter.scrape import PAGE_FORMATS
@@ -18,6 +19,8 @@ READ_SECONDS = 5.0
 """For one document; a server that is slower than this cannot be scraped either."""
 ALL_SECONDS = 20.0
 """For all of them."""
+MAX_MODELS = 16
+"""Names of models that are kept."""
 _HEADERS = {"Accept": f"{PAGE_FORMATS},application/json;q=0.4", "User-Agent": "kvscope"}
 _NO_SERVER = ("connection", "dns", "tls", "timeout", "protocol", "url")
 _MODEL = re.compile(r'model_name="((?:[^"\\]|\\.){1,200})"')
@@ -94,7 +97,7 @@ class Asker:
         """An object, or None for anything else."""
         try:
             content = msgspec.json.decode(self.get(path).body)
-        except (FetchError, msgspec.DecodeError):
+        except (FetchError, *JSON_ERRORS):
             return None
         return content if isinstance(content, dict) else None
 
@@ -171,8 +174,18 @@ def _read_families(found: Identity) -> None:
         found.models += [model for model, _ in reading.engines if model]
     if found.kind == "kvscope":
         found.has_families = True
-        found.models += _MODEL.findall(found.page)
-    found.models = list(dict.fromkeys(found.models))[:16]
+        found.models += _models_of(found.page)
+    found.models = list(dict.fromkeys(found.models))[:MAX_MODELS]
+
+
+def _models_of(page: str) -> list[str]:
+    """The first names on the page; a page of nothing else costs no more memory than one name."""
+    found: dict[str, None] = {}
+    for match in _MODEL.finditer(page):
+        found[match[1]] = None
+        if len(found) == MAX_MODELS:
+            break
+    return list(found)
 
 
 _SIGNS: tuple[tuple[str, str, ServerKind], ...] = (

@@ -4,6 +4,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from exporter.web.refusal import Refused
+
 RETRY_AFTER_SECONDS = 5
 """Value of Retry-After. Loading takes seconds to minutes; this suits both."""
 HEALTH = "/health"
@@ -31,10 +33,5 @@ def _refusal(request: Request) -> Response:
     headers = {"Retry-After": str(RETRY_AFTER_SECONDS)}
     if request.url.path == HEALTH:
         return JSONResponse({"status": "loading"}, 503, headers)
-    error = {  # in the format of OpenAI's API, which clients of /v1 read
-        "message": f"the model is still loading: try again in {RETRY_AFTER_SECONDS} s",
-        "type": "service_unavailable",
-        "param": None,
-        "code": 503,
-    }
-    return JSONResponse({"error": error}, 503, headers)
+    message = f"the model is still loading: try again in {RETRY_AFTER_SECONDS} s"
+    return Refused(503, message, headers).response

@@ -1,21 +1,20 @@
-"""Serves an app on a port of its own, from a daemon thread, with limits against stuck clients."""
+"""Serves an app on a port of its own, from a daemon thread."""
 
-import asyncio
 import socket
+import ssl
 import threading
 from types import TracebackType
 from typing import Self
 
-import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+
+from exporter.web.limits import Limits
+from exporter.web.server import WebServer
 
 BACKLOG = 2048
-IDLE_SECONDS = 10
-"""A client that sends no complete request for this long loses its connection."""
-MAX_CONNECTIONS = 64
-"""Further connections are answered with 503: a few scrapers need one each."""
-STOP_SECONDS = 1
+LIMITS = Limits(max_connections=64)
+"""A few scrapers need a connection each."""
+STOP_SECONDS = 0.5
 """Time for answers under way when the server stops."""
 
 
@@ -31,22 +30,20 @@ def bind(host: str, port: int) -> socket.socket:
 class HttpServer:
     """Binds on construction; raises OSError where the port is not available."""
 
-    def __init__(self, app: ASGIApp, host: str, port: int) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        host: str,
+        port: int,
+        *,
+        tls: ssl.SSLContext | None = None,
+        limits: Limits = LIMITS,
+    ) -> None:
         self._socket = bind(host, port)
         self.port = int(self._socket.getsockname()[1])
         """The port that is bound, also where 0 was asked for."""
-        self._server = uvicorn.Server(
-            uvicorn.Config(
-                app,
-                http=ImpatientProtocol,
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                timeout_keep_alive=IDLE_SECONDS,
-                timeout_graceful_shutdown=STOP_SECONDS,
-                limit_concurrency=MAX_CONNECTIONS,
-            )
+        self._server = WebServer(
+            app, name=f"port {self.port}", limits=limits, tls=tls, stop_seconds=STOP_SECONDS
         )
         self._thread = threading.Thread(
             target=self._server.run, args=([self._socket],), name="kvscope-http", daemon=True
@@ -73,29 +70,3 @@ class HttpServer:
         traceback: TracebackType | None,
     ) -> None:
         self.stop()
-
-
-class ImpatientProtocol(H11Protocol):
-    """Limits what uvicorn does not: the wait for a first request, and for the rest of a header."""
-
-    _waiting: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._wait()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._waiting is not None:
-            self._waiting.cancel()
-        super().connection_lost(exc)
-
-    def _wait(self) -> None:
-        self._waiting = self.loop.call_later(IDLE_SECONDS, self._look, self.cycle)
-
-    def _look(self, before: object) -> None:
-        """Close unless a request is being answered, or was begun since the last check."""
-        cycle: RequestResponseCycle | None = self.cycle  # None until the first request
-        if cycle is before and (cycle is None or cycle.response_complete):
-            self.transport.close()
-        else:
-            self._wait()

@@ -5,7 +5,8 @@ from typing import Protocol
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import PlainTextResponse
-from prometheus_client.exposition import gzip_accepted
+
+from exporter.web.negotiation import accepts_gzip
 
 PATH = "/metrics"
 METHODS = ["GET", "HEAD"]
@@ -58,7 +59,7 @@ def page_response(exposition: Exposition, request: Request) -> Response:
     """Render the page for this request. It is slow: call it on a worker thread."""
     page, content_type = exposition.render(", ".join(request.headers.getlist("accept")))
     headers = {"Content-Type": content_type, "Vary": "Accept, Accept-Encoding"}
-    if gzip_accepted(", ".join(request.headers.getlist("accept-encoding"))):
+    if accepts_gzip(", ".join(request.headers.getlist("accept-encoding"))):
         page = gzip.compress(page, compresslevel=1)
         headers["Content-Encoding"] = "gzip"
     return Response(page, headers=headers)

@@ -30,3 +30,27 @@ def negotiate(accept: str) -> tuple[Encoder, str]:
         partial(openmetrics.generate_latest, escaping=openmetrics.ALLOWUTF8),
         f"{_OPENMETRICS}; escaping={scheme}",
     )
+
+
+def accepts_gzip(accept_encoding: str) -> bool:
+    """Whether an Accept-Encoding header takes gzip, by name or as `*`; `q=0` refuses it.
+
+    A malformed weight counts as refused: the page without gzip suits everybody.
+    """
+    weights: dict[str, float] = {}
+    for item in accept_encoding.lower().split(","):
+        name, *parameters = (part.strip() for part in item.split(";"))
+        weights[name] = _weight(parameters)
+    named = [weights[name] for name in ("gzip", "x-gzip", "*") if name in weights]
+    return bool(named) and named[0] > 0
+
+
+def _weight(parameters: list[str]) -> float:
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "q":
+            try:
+                return float(value)
+            except ValueError:
+                return 0.0
+    return 1.0

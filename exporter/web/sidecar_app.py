@@ -45,7 +45,7 @@ def sidecar_app(pages: Pages, address: str | None = None) -> FastAPI:
     app.include_router(_scrape_router(pages))
     app.include_router(_targets_router(pages, address))
 
-    @app.get("/health")
+    @app.api_route("/health", methods=METHODS)
     async def health() -> dict[str, str]:
         return {"status": "ok"}
 

@@ -1,12 +1,16 @@
 """`kvscope demo`: usage that rises and falls, hits, evictions and preemptions, by itself."""
 
+import shlex
 import signal
+import subprocess
+import sys
 import time
 
 import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.repo.checkout import ROOT
 from tests.support.process import kvscope
 
 pytestmark = pytest.mark.waits
@@ -63,3 +67,21 @@ def test_demo_ends_by_itself() -> None:
         assert process.wait(PATIENCE_SECONDS) == 0
     assert time.monotonic() - began < PATIENCE_SECONDS
     assert "Traceback" not in process.text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("consumer", "code", "said"), [("/dev/full", 2, 1), ("true", 1, 0)])
+def test_a_demo_that_nobody_can_watch_ends(consumer: str, code: int, said: int) -> None:
+    demo = f"{shlex.quote(sys.executable)} -m exporter.cli demo --port 0"
+    where = f"> {consumer}" if consumer.startswith("/") else f"| {consumer}"
+    done = subprocess.run(
+        ["bash", "-c", f"{demo} {where}; exit ${{PIPESTATUS[0]}}"],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+    assert done.stderr.count("kvscope: standard output: No space left on device") == said

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from engine.workload import LoadSpec, Report, Scenario, run
+from exporter.cli.load_documents import FetchedDocuments
 from tests.support.prometheus import Prometheus, prometheus
 from tests.support.server import Server, make_engine_config, serving
 from tests.support.waiting import wait_for
@@ -71,7 +72,8 @@ def load(server: Server) -> Iterator[list[Report]]:
     )
     stop = threading.Event()
     reports: list[Report] = []
-    thread = threading.Thread(target=lambda: reports.append(asyncio.run(run(spec, stop=stop))))
+    running = run(spec, FetchedDocuments(), stop=stop)
+    thread = threading.Thread(target=lambda: reports.append(asyncio.run(running)))
     thread.start()
     try:
         wait_for(lambda: server.metric("vllm:request_success_total") > 8, "the load runs")

@@ -8,15 +8,14 @@ import httpx
 import pytest
 
 from exporter.cli.run import AppServer
-from exporter.web import http_server as listener_module
 from exporter.web.http_server import bind
+from exporter.web.limits import Limits
 from exporter.web.metrics import bare_app
 
 
 @pytest.fixture
-def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    monkeypatch.setattr(listener_module, "IDLE_SECONDS", 0.2)
-    server = AppServer(bare_app("test"))
+def port() -> Iterator[int]:
+    server = AppServer(bare_app("test"), limits=Limits(header_seconds=0.2))
     with bind("127.0.0.1", 0) as listening:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()

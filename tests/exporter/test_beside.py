@@ -7,6 +7,8 @@ import httpx
 import pytest
 
 from exporter.cli.beside import Beside
+from exporter.cli.configuration import ProtectionConfig
+from exporter.cli.protection import Protection
 from exporter.cli.sightings import Sightings
 from exporter.exporter import Exporter
 from exporter.sources import InProcessSource
@@ -15,11 +17,15 @@ from kvscope_events.bus import Subscription
 from kvscope_events.events import ObserverStopped
 from tests.exporter.page import FIXED_CLOCK, hello, put
 
+OPEN = Protection(ProtectionConfig())
+
 
 def test_a_page_that_ends_is_one_line_and_the_command_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    page = Beside("vllm", f"ipc://{tmp_path}/sockets/*", "127.0.0.1", 0, {"vllm"}, None, 60.0)
+    page = Beside(
+        "vllm", f"ipc://{tmp_path}/sockets/*", "127.0.0.1", 0, {"vllm"}, None, 60.0, protection=OPEN
+    )
     page.look()
     assert httpx.get(f"{page.url}/metrics").status_code == 200
     assert caplog.text == ""
@@ -32,10 +38,10 @@ def test_a_page_that_ends_is_one_line_and_the_command_goes_on(
 
 def test_a_port_in_use_is_known_at_once(tmp_path: Path) -> None:
     endpoint = f"ipc://{tmp_path}/sockets/*"
-    first = Beside("vllm", endpoint, "127.0.0.1", 0, {"vllm"}, None, 60.0)
+    first = Beside("vllm", endpoint, "127.0.0.1", 0, {"vllm"}, None, 60.0, protection=OPEN)
     port = int(first.url.rpartition(":")[2])
     with pytest.raises(OSError, match="in use"):
-        Beside("vllm", endpoint, "127.0.0.1", port, {"vllm"}, None, 60.0)
+        Beside("vllm", endpoint, "127.0.0.1", port, {"vllm"}, None, 60.0, protection=OPEN)
     first._server.stop()
     first._sidecar.stop()
 

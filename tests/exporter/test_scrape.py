@@ -1,5 +1,6 @@
 """Reading a page: values by the catalogue's names, limits of time and size, what is not a page."""
 
+import contextlib
 import time
 from collections.abc import Iterator
 
@@ -80,7 +81,7 @@ def test_a_page_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(ScrapeError, match="did not end in time"):
         fetch(httpx.Response(200, content=drip()), timeout=0.1)
     monkeypatch.setattr(scrape_module, "MAX_BYTES", 64)
-    with pytest.raises(ScrapeError, match="not a page of metrics"):
+    with pytest.raises(ScrapeError, match="is larger than 64 bytes"):
         fetch(httpx.Response(200, content=drip()))
 
 
@@ -88,3 +89,35 @@ def test_a_page_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
 def test_silence_is_distinguished_from_a_bad_page(url: str) -> None:
     with httpx.Client() as client, pytest.raises(NoAnswerError, match="nothing answers at"):
         scrape(client, url)
+
+
+@pytest.mark.parametrize(
+    ("page", "reason"),
+    [
+        (b"\n" * 200_001, "more than 200000 lines"),
+        (b"a{" + b'b="",' * 2000 + b"} 1\n", "more than 8192 characters"),
+        (b"a " + b"9" * 400 + b"\n", "OverflowError"),
+        (b"\xff", "UnicodeDecodeError"),
+    ],
+)
+def test_a_page_that_would_cost_too_much_is_refused_in_one_line(page: bytes, reason: str) -> None:
+    with pytest.raises(ScrapeError, match=reason) as caught:
+        parse_page(page, "text/plain", URL)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 300
+
+
+def test_a_page_that_takes_too_long_to_parse_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scrape_module, "PARSE_SECONDS", -1.0)
+    with pytest.raises(ScrapeError, match="takes longer than"):
+        page()
+
+
+@pytest.mark.parametrize(
+    "line", [b"# TYPE\n", b"# HELP a\n# UNIT\n", b'a{b="c"\n', b"{} 1\n", b"{", b"a 1 # {} 1 1\n"]
+)
+@pytest.mark.parametrize("content_type", ["text/plain", "application/openmetrics-text"])
+def test_a_page_of_junk_is_a_page_or_one_line(line: bytes, content_type: str) -> None:
+    for body in (line, line + b"# EOF\n"):
+        with contextlib.suppress(ScrapeError):
+            parse_page(body, content_type, URL)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from engine.server.protocol import _NOT_SUPPORTED, ChatCompletionRequest, CompletionRequest
+from engine.server.protocol import NOT_SUPPORTED, ChatCompletionRequest, CompletionRequest
 from exporter.cli.app import app
 from exporter.documents.metrics import metrics_page
 from tests.repo.checkout import ROOT, project_files, relative
@@ -38,10 +38,10 @@ def test_the_engine_page_has_every_flag_of_serve() -> None:
 def test_the_engine_page_has_every_field_of_the_api() -> None:
     page = (ROOT / "docs" / "engine.md").read_text().split("## API")[1].split("\n## ")[0]
     table, refused = page.split("Refused by name", 1)
-    fields = CompletionRequest.model_fields.keys() | ChatCompletionRequest.model_fields.keys()
+    fields = {*CompletionRequest.__struct_fields__, *ChatCompletionRequest.__struct_fields__}
     assert fields <= set(re.findall(r"`([a-z_]+)`", table))
     refused = refused.split("A\nvalue without effect")[0]
-    assert set(re.findall(r"`([a-z_]+)`", refused)) == _NOT_SUPPORTED.keys()
+    assert set(re.findall(r"`([a-z_]+)`", refused)) == NOT_SUPPORTED.keys()
 
 
 def test_the_readme_names_every_command() -> None:

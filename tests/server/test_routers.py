@@ -1,6 +1,5 @@
-"""Routers of others on the engine's port: open ones, and those that ask for the API key."""
+"""Routers of others on the engine's port, and a port of its own for what operators ask."""
 
-import pytest
 from fastapi import APIRouter
 from fastapi.testclient import TestClient
 
@@ -8,42 +7,41 @@ from engine.config import SchedulerConfig
 from engine.model.demo import demo_tokenizer
 from engine.model.tokenizer import Tokenizer
 from engine.server.app import ApiConfig, create_app
+from engine.server.control import create_control_app
 from engine.server.dispatch import Dispatcher
 from engine.server.requests import ServedModel
+from tests.support.server import Server
 
 
-def router(path: str) -> APIRouter:
+def test_a_router_of_others_answers_on_the_engines_port() -> None:
     routes = APIRouter()
 
-    @routes.get(path)
+    @routes.get("/other")
     async def answer() -> str:
-        return path
+        return "other"
 
-    return routes
-
-
-def client(api_key: str | None) -> TestClient:
     app = create_app(
         Dispatcher(),
         Tokenizer(demo_tokenizer(), frozenset()),
         ServedModel(name="m", vocab_size=259, block_size=16, created=0),
         SchedulerConfig(max_model_len=64),
-        ApiConfig(api_key=api_key),
-        routers=[router("/open")],
-        guarded_routers=[router("/guarded")],
+        ApiConfig(),
+        routers=[routes],
     )
-    return TestClient(app)
+    client = TestClient(app)
+    assert client.get("/other").json() == "other"
+    assert client.post("/reset_prefix_cache").status_code == 404, "unless its router is given"
 
 
-def test_a_guarded_router_asks_for_the_key_and_an_open_one_does_not() -> None:
-    asking = client(api_key="secret")
-    assert asking.get("/open").status_code == 200
-    refused = asking.get("/guarded")
-    assert refused.status_code == 401
-    assert refused.json()["error"]["code"] == 401
-    assert asking.get("/guarded", headers={"Authorization": "Bearer secret"}).status_code == 200
-
-
-@pytest.mark.parametrize("path", ["/open", "/guarded"])
-def test_without_a_key_both_are_open(path: str) -> None:
-    assert client(api_key=None).get(path).json() == path
+def test_the_control_app_resets_the_cache_from_another_thread(server: Server) -> None:
+    server.complete(list(range(64)))
+    assert server.pool.num_cached > 0
+    control = TestClient(create_control_app(server.engine.dispatcher))
+    assert control.get("/health").json() == {"status": "ok"}
+    assert control.head("/health").status_code == 200
+    assert control.post("/reset_prefix_cache").status_code == 202
+    server.complete([1])  # the step before which it happens
+    assert control.get("/v1/models").status_code == 404
+    wrong = control.get("/reset_prefix_cache")
+    assert wrong.status_code == 405
+    assert wrong.json()["error"]["code"] == 405

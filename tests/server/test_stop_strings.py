@@ -1,9 +1,11 @@
 """Stop strings, however the text is cut into tokens."""
 
+import time
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.server.stop_strings import StopStrings
+from engine.server.stop_strings import StopPattern, StopStrings
 
 _TEXT = st.text("ab", max_size=12)
 
@@ -19,7 +21,7 @@ def cut(text: str, stops: list[str]) -> tuple[str, bool]:
 
 @given(_TEXT, st.lists(st.text("ab", min_size=1, max_size=4), max_size=3))
 def test_letters_one_by_one(text: str, stops: list[str]) -> None:
-    strings = StopStrings(stops)
+    strings = StopStrings([StopPattern(stop) for stop in stops])
     shown = ""
     for letter in text:
         piece, stopped = strings.add(letter)
@@ -34,7 +36,7 @@ def test_letters_one_by_one(text: str, stops: list[str]) -> None:
 
 @given(st.lists(_TEXT, max_size=5), st.lists(st.text("ab", min_size=1, max_size=4), max_size=3))
 def test_nothing_shown_has_to_be_taken_back(pieces: list[str], stops: list[str]) -> None:
-    strings = StopStrings(stops)
+    strings = StopStrings([StopPattern(stop) for stop in stops])
     shown, stopped = "", False
     for piece in pieces:
         new, stopped = strings.add(piece)
@@ -45,3 +47,31 @@ def test_nothing_shown_has_to_be_taken_back(pieces: list[str], stops: list[str])
         shown += strings.flush()
         assert shown == "".join(pieces)
     assert not any(stop in shown for stop in stops)
+
+
+@given(st.lists(_TEXT, max_size=5), st.lists(st.text("ab", min_size=1, max_size=4), max_size=3))
+def test_the_same_however_the_text_is_cut(pieces: list[str], stops: list[str]) -> None:
+    strings = StopStrings([StopPattern(stop) for stop in stops])
+    shown, stopped = "", False
+    for piece in pieces:
+        new, stopped = strings.add(piece)
+        shown += new
+        if stopped:
+            break
+    else:
+        shown += strings.flush()
+    assert (shown, stopped) == cut("".join(pieces), stops)
+
+
+def test_work_grows_with_the_text_not_with_the_stop_strings_length() -> None:
+    """Each stop string but for its last letter is what the text repeats: the worst there is."""
+
+    def seconds(length: int) -> float:
+        strings = StopStrings([StopPattern("a" * length + "b") for _ in range(16)])
+        began = time.process_time()
+        for _ in range(2000):
+            strings.add("a")
+        return time.process_time() - began
+
+    short = min(seconds(10) for _ in range(3))
+    assert min(seconds(1000) for _ in range(3)) < 3 * short + 0.05

@@ -111,6 +111,75 @@ def test_a_mistake_is_one_line_and_exit_code_2(arguments: tuple[str, ...], words
     assert len(result.stderr.splitlines()) == 1
 
 
+NUMBERS = {"--layers": "2", "--kv-heads": "2", "--head-dim": "64", "--gpu": "L4"}
+HUGE = "9" * 32
+FLOATS = ("inf", "1e400", "1e300")
+
+
+@pytest.mark.parametrize(
+    ("option", "number"),
+    [
+        *(("--params", text) for text in FLOATS),
+        *(("--layers", text) for text in (HUGE, "99999999")),
+        *(("--kv-heads", HUGE), ("--head-dim", HUGE), ("--block-size", HUGE)),
+        *(("--max-model-len", HUGE), ("--concurrency", HUGE), ("--max-num-batched-tokens", HUGE)),
+        ("--other-memory", f"{HUGE}GiB"),
+        *(("--activation-memory", "9" * 400 + "GB"), ("--host-memory", "9" * 5000)),
+        ("--kv-cache-memory-bytes", HUGE),
+    ],
+)
+def test_a_number_that_nothing_has_is_one_line(option: str, number: str) -> None:
+    numbers = NUMBERS | {option: number}
+    result = kvscope(*[word for pair in numbers.items() for word in pair])
+    assert result.exit_code == 2, result.output
+    assert result.stderr.startswith("kvscope: ")
+    assert len(result.stderr.splitlines()) == 1
+    assert len(result.stderr) < 300
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_hidden_layers": 10**32},
+        {"num_hidden_layers": 10**9},
+        {"num_hidden_layers": -4},
+        {"head_dim": -128},
+        {"hidden_size": 10**400},
+        {"layer_types": [[]] * 48},
+        {"layer_types": ["x" * 10**6] * 48},
+        {"mlp_only_layers": [0] * 10**6},
+        {"torch_dtype": "x" * 10**6},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_a_config_with_numbers_that_no_model_has_is_one_line(
+    tmp_path: Path, changes: dict[str, object]
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(QWEN3_30B_A3B | changes))
+    result = kvscope(str(tmp_path), "--gpu", "H200")
+    assert result.exit_code == 2, result.output
+    assert len(result.stderr.splitlines()) == 1
+    assert len(result.stderr) < 1000
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "5", "\x00", "{} {}"])
+def test_a_config_that_is_no_object_is_one_line(tmp_path: Path, text: str) -> None:
+    (tmp_path / "config.json").write_text(text)
+    result = kvscope(str(tmp_path))
+    assert result.exit_code == 2
+    assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", ["x" * 300, f"someone/{'x' * 300}", "/" + "x" * 5000, "~nobody/x"])
+def test_a_name_that_no_file_can_have_is_one_line(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("exporter.cli.plan_source.find_spec", lambda name: None)
+    result = kvscope(name)
+    assert result.exit_code == 2
+    assert len(result.stderr.splitlines()) == 1
+
+
 def test_a_hub_name_without_huggingface_hub(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("exporter.cli.plan_source.find_spec", lambda name: None)
     result = kvscope("someone/model")

@@ -25,3 +25,12 @@ def test_what_can_be_no_hub_name_is_a_path_though_nothing_is_there(name: str) ->
 def test_the_home_folder_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     assert local_path("~/model") == tmp_path / "model"
+
+
+@pytest.mark.parametrize("name", ["x" * 300, f"someone/{'x' * 300}"])
+def test_what_is_too_long_for_a_file_is_a_name_on_the_hub(name: str) -> None:
+    assert local_path(name) is None
+
+
+def test_the_home_folder_of_nobody_is_a_path() -> None:
+    assert local_path("~nobody-of-that-name/model") == Path("~nobody-of-that-name/model")

@@ -17,6 +17,7 @@ from engine.build import Engine, build_engine
 from engine.config import CacheConfig, EngineConfig, ModelConfig
 from engine.runner import Runner, SampledToken
 from engine.server.app import ApiConfig, create_app
+from engine.server.control import control_router
 from engine.step_plan import StepPlan
 from exporter.catalogue import COMPAT_SETS
 from exporter.exporter import Exporter, in_process
@@ -159,7 +160,7 @@ def serving(config: EngineConfig | None = None, api: ApiConfig | None = None) ->
         engine.served,
         engine.scheduler,
         api or ApiConfig(),
-        [metrics_router(exporter)],
+        [metrics_router(exporter), control_router(engine.dispatcher)],
     )
     server = uvicorn.Server(
         uvicorn.Config(

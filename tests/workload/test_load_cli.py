@@ -1,5 +1,7 @@
 """`kvscope load` as a process: exit status, signals, what it prints where."""
 
+import errno
+import io
 import json
 import os
 import signal
@@ -12,8 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from engine.workload import Progress
+from exporter.cli.load_progress import showing_progress
 from tests.workload.peer import Peer, serving
 
+FULL = Path("/dev/full")
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import typer
@@ -80,6 +85,9 @@ def test_cannot_start_is_2_and_one_line(peer: Peer, free_url: str, tmp_path: Pat
         (["trace", "--url", peer.url], "a trace file belongs to scenario `trace`"),
         (["chat", "--url", peer.url, "--max-tokens", "500"], "max_model_len 512 leaves 12 tokens"),
         (["chat", "--url", peer.url, "--concurrency", "0"], "concurrency must be positive"),
+        (["chat", "--url", "http://127.0.0.1:99999"], "port 99999 is not between"),
+        (["chat", "--url", "http://a..b"], "label"),
+        (["chat", "--url", peer.url, "--metrics-url", "http://[::1"], "metrics_url"),
     ]
     for arguments, problem in cases:
         done = run_cli(*arguments)
@@ -88,6 +96,57 @@ def test_cannot_start_is_2_and_one_line(peer: Peer, free_url: str, tmp_path: Pat
         assert problem in done.stderr
         assert done.stderr.count("\n") == 1
     assert peer.bodies == []
+
+
+class _Full(io.StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(errno.ENOSPC, "full")
+
+
+def test_a_run_whose_progress_cannot_be_shown_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("exporter.cli.load_progress._LINE_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr("sys.stderr", _Full())
+    progress = Progress(
+        elapsed_seconds=1.0, share_done=None, in_flight=0, ok=0, failed=0, output_tokens=0
+    )
+    with showing_progress() as show:
+        show(progress)
+        show(progress)
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")
+def test_json_is_printed_where_the_table_cannot_be(peer: Peer) -> None:
+    arguments = ("rag", "--url", peer.url, "--limit", "3", "--output-json", "-")
+    with FULL.open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "exporter.cli", "load", *arguments],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=full,
+            timeout=60,
+            check=False,
+        )
+    assert json.loads(done.stdout)["ok"] == 3
+    assert done.returncode == 2
+
+
+def test_the_json_file_is_written_where_nobody_reads_the_table(peer: Peer, tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    reading, writing = os.pipe()
+    os.close(reading)
+    arguments = ("rag", "--url", peer.url, "--limit", "3", "--output-json", str(path))
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "exporter.cli", "load", *arguments],
+        cwd=ROOT,
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert json.loads(path.read_text())["ok"] == 3
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -7,6 +7,7 @@ import pytest
 from engine.workload.client import Exchange
 from engine.workload.counters import Counters, HitRate, parse_counters
 from engine.workload.report import Tally
+from engine.workload.usage import Usage
 
 
 def make_exchange(rng: random.Random) -> Exchange:
@@ -14,9 +15,11 @@ def make_exchange(rng: random.Random) -> Exchange:
     ttft = rng.uniform(0.01, 2.0)
     return Exchange(
         text="x",
-        prompt_tokens=rng.randint(1, 5000),
-        output_tokens=len(inter_token) + 1,
-        cached_tokens=rng.choice([None, 0, 16]),
+        usage=Usage(
+            prompt_tokens=rng.randint(1, 5000),
+            output_tokens=len(inter_token) + 1,
+            cached_tokens=rng.choice([None, 0, 16]),
+        ),
         num_chunks=len(inter_token) + 1,
         ttft=ttft,
         inter_token=inter_token,
@@ -30,14 +33,14 @@ def test_numbers_equal_brute_force() -> None:
     tally = Tally()
     for exchange in exchanges:
         tally.succeeded(exchange)
-    told = [e for e in exchanges if e.cached_tokens is not None]
+    told = [e for e in exchanges if e.usage.cached_tokens is not None]
     assert tally.ok == 500
-    assert tally.prompt_tokens == sum(e.prompt_tokens or 0 for e in exchanges)
-    assert tally.output_tokens == sum(e.output_tokens or 0 for e in exchanges)
+    assert tally.prompt_tokens == sum(e.usage.prompt_tokens or 0 for e in exchanges)
+    assert tally.output_tokens == sum(e.usage.output_tokens or 0 for e in exchanges)
     assert tally.output_tokens_counted
     assert tally.hit_rate == HitRate(
-        queried_tokens=sum(e.prompt_tokens or 0 for e in told),
-        hit_tokens=sum(e.cached_tokens or 0 for e in told),
+        queried_tokens=sum(e.usage.prompt_tokens or 0 for e in told),
+        hit_tokens=sum(e.usage.cached_tokens or 0 for e in told),
     )
     long = [e for e in exchanges if e.inter_token]
     samples = {

@@ -18,6 +18,7 @@ from engine.workload import (
     StoppedError,
     run,
 )
+from exporter.cli.load_documents import FetchedDocuments
 from tests.workload.peer import Peer
 
 
@@ -27,7 +28,7 @@ def make_spec(peer: Peer, scenario: Scenario = Scenario.CHAT, **changes: Any) ->
 
 
 def run_load(spec: LoadSpec, **arguments: Any) -> Report:
-    return asyncio.run(run(spec, **arguments))
+    return asyncio.run(run(spec, FetchedDocuments(), **arguments))
 
 
 def write_trace(tmp_path: Path, *requests: tuple[int, int, int, list[int]]) -> Path:

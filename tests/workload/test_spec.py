@@ -15,6 +15,9 @@ from engine.workload import LoadSpec, Scenario
         ({"concurrency": 0}, "concurrency must be positive, got 0"),
         ({"rate": float("nan")}, "rate must be positive, got nan"),
         ({"vocab_size": 1}, "vocab_size must be at least 2"),
+        ({"vocab_size": 10**30}, "at most 4294967296"),
+        ({"api_key": "a\nb"}, "api_key must be printable ASCII"),
+        ({"api_key": "a\udcff"}, "api_key must be printable ASCII"),
         ({"scenario": Scenario.TRACE}, "a trace file belongs to scenario `trace`"),
         ({"trace_file": Path("x")}, "a trace file belongs to scenario `trace`"),
         (
@@ -27,6 +30,33 @@ def test_refused(changes: dict[str, Any], problem: str) -> None:
     fields: dict[str, Any] = {"url": "http://peer", "scenario": Scenario.CHAT}
     with pytest.raises(ValueError, match=problem):
         LoadSpec(**fields | changes)
+
+
+@pytest.mark.parametrize("name", ["url", "metrics_url"])
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("ftp://a", "must begin with http:// or https://"),
+        ("http://", "names no host"),
+        ("http://[::1", "Invalid"),
+        ("http://a..b", "label"),
+        (f"http://{'a' * 64}", "label"),
+        ("http://127.0.0.1:99999", "port"),
+        ("http://127.0.0.1:0", "port 0"),
+        ("http://127.0.0.1:x", "Invalid port"),
+        ("http://a/\0", "Invalid"),
+        (f"http://a/{'a' * 3000}", "3009 characters"),
+    ],
+)
+def test_a_url_that_cannot_be_asked_is_refused(name: str, url: str, problem: str) -> None:
+    fields: dict[str, Any] = {"url": "http://peer", "scenario": Scenario.CHAT, name: url}
+    with pytest.raises(ValueError, match=f"^{name} .*{problem}"):
+        LoadSpec(**fields)
+
+
+def test_usual_urls_are_taken() -> None:
+    for url in ("http://[::1]:8000", "https://bücher.example/v1", "http://user:pw@a:1/x?y=1"):
+        LoadSpec(url=url, scenario=Scenario.CHAT, metrics_url=url)
 
 
 def test_the_key_is_not_printed() -> None:

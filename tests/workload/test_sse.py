@@ -52,3 +52,11 @@ def test_an_endless_event_is_refused() -> None:
         assert list(parser.feed(b"data: " + b"x" * (MAX_EVENT_BYTES // 4 - 1) + b"\n")) == []
     with pytest.raises(EventTooLongError):
         list(parser.feed(b"data: and more\n"))
+
+
+def test_an_event_of_empty_lines_is_refused() -> None:
+    parser = EventParser()
+    for _ in range(10):
+        assert list(parser.feed(b"data\n" * 100_000)) == []
+    with pytest.raises(EventTooLongError):
+        list(parser.feed(b"data\n" * 100_000))

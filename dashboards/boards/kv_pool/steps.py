@@ -61,7 +61,8 @@ def row() -> Row:
                 605,
                 "Refusals",
                 "Requests turned away, by reason. queue_full: more arrive than can be served; add "
-                "replicas. prompt_too_long, invalid: the client's mistake. engine_dead: restart.",
+                "replicas. client_limit: one client has its share under way. prompt_too_long, "
+                "invalid: the client's mistake. engine_dead: restart.",
                 REQUESTS_PER_SECOND,
                 Q(total(rate("kvscope_requests_rejected_total"), "reason"), "{{reason}}"),
                 stacked=True,

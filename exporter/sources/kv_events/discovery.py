@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from exporter.json_errors import JSON_ERRORS
 from kvscope_events.vocabulary import ServerKind
 
 MAX_RANKS = 64
@@ -61,7 +62,7 @@ def read_streams(kind: ServerKind, body: bytes, url: str) -> list[Stream]:
     host = f"[{host}]" if ":" in host else host
     try:
         streams = _READERS[kind](body, host)
-    except msgspec.DecodeError as error:
+    except JSON_ERRORS as error:
         raise NoStreams(f"{PATHS[kind]} cannot be read: {error}") from None
     if not streams:
         raise NoStreams("it publishes no KV events; switch them on with --kv-events-config")

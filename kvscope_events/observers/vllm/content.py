@@ -16,6 +16,7 @@ from kvscope_events.events import (
     PrefixCacheReset,
 )
 from kvscope_events.observers.vllm.names import check_hash
+from kvscope_events.observers.vllm.pool import NUMBER_OF
 from kvscope_events.observers.vllm.wrappers import argument
 from kvscope_events.vocabulary import ContentCause, EvictionCause
 
@@ -41,7 +42,7 @@ def before_cached(observer: Observer, args: Call, kwargs: Named) -> Caching:
         new = kwargs["blocks"][kwargs["num_cached_blocks"] : kwargs["num_full_blocks"]]
     if not observer.names_partial_blocks:
         return new, None
-    return new, [block.block_hash for block in new]
+    return new, list(map(observer.hash_of, new))
 
 
 def cached(
@@ -53,7 +54,7 @@ def cached(
 ) -> None:
     """Null and masked blocks get no hash, and a partial block's hash may be replaced."""
     new, before = note
-    after = [block.block_hash for block in new]
+    after = list(map(observer.hash_of, new))
     if not after or before == after:
         return
     skipped = 0
@@ -81,7 +82,7 @@ def cached(
         parent = observer.names.of_content(digest, group)
     check_hash(after[0])
     names = observer.names.of_blocks(after)
-    blocks = [block.block_id for block in new]
+    blocks = list(map(NUMBER_OF, new))
     observer.buffered_names += len(names)
     observer.buffer.append(
         BlocksCached(observer.sequences.number_of(request), blocks, names, parent)

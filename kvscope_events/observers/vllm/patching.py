@@ -36,7 +36,8 @@ class Patches:
     """The replaced methods of this process."""
 
     def __init__(self) -> None:
-        self._replaced: list[tuple[type, str, Wrapper, Wrapper]] = []
+        self.replaced: list[tuple[type, str, Wrapper, Wrapper]] = []
+        """Class, name, original and wrapper of what is replaced now."""
         self.methods: frozenset[tuple[str, str]] = frozenset()
         """Class and method of what is observed."""
 
@@ -46,18 +47,18 @@ class Patches:
             for hook, owner, original in found:
                 wrapper = wrap(hook, original)
                 setattr(owner, hook.method, wrapper)
-                self._replaced.append((owner, hook.method, original, wrapper))
+                self.replaced.append((owner, hook.method, original, wrapper))
         except BaseException:
             self.restore()
             raise
-        self.methods = frozenset((owner.__name__, name) for owner, name, *_ in self._replaced)
+        self.methods = frozenset((owner.__name__, name) for owner, name, *_ in self.replaced)
 
     def restore(self) -> None:
         """Put the originals back where the attribute is still ours."""
-        for owner, name, original, wrapper in reversed(self._replaced):
+        for owner, name, original, wrapper in reversed(self.replaced):
             if owner.__dict__.get(name) is wrapper:
                 setattr(owner, name, original)
-        self._replaced.clear()
+        self.replaced.clear()
 
 
 def find(hooks: Iterable[Hook]) -> list[Found]:

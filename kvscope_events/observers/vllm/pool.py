@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from kvscope_events.events import (
@@ -27,23 +28,25 @@ Call = tuple[Any, ...]
 Named = dict[str, Any]
 Evicted = tuple[list[int], list[bytes]]
 """Numbers of blocks, and their hashes."""
+NUMBER_OF = attrgetter("block_id")
 
 
 def before_new_blocks(observer: Observer, args: Call, kwargs: Named) -> Evicted | None:
     """The blocks at the head of the queue that will lose their content."""
     if not observer.counts.cached:
         return None
-    block = observer.queue.fake_free_list_head
-    blocks, hashes = [], []
-    for _ in range(argument(args, kwargs, 0, "num_blocks")):
+    number, queue = argument(args, kwargs, 0, "num_blocks"), observer.queue
+    if number > queue.num_free_blocks:  # the call will raise
+        return None
+    block, first = queue.fake_free_list_head, []
+    for _ in range(number):
         block = block.next_free_block
-        if block is None:  # more than there are: the call will raise
-            break
-        block_hash = block.block_hash
-        if block_hash is not None:
-            blocks.append(block.block_id)
-            hashes.append(block_hash)
-    return blocks, hashes
+        first.append(block)
+    hashes = list(map(observer.hash_of, first))
+    if None in hashes:
+        first = [block for block, old in zip(first, hashes, strict=True) if old is not None]
+        hashes = [old for old in hashes if old is not None]
+    return list(map(NUMBER_OF, first)), hashes
 
 
 def new_blocks(
@@ -70,7 +73,7 @@ def new_blocks(
     counts = observer.counts
     counts.active += len(blocks)
     counts.references += len(blocks)
-    observer.buffer.append(BlocksAllocated(number, [block.block_id for block in blocks], cause))
+    observer.buffer.append(BlocksAllocated(number, list(map(NUMBER_OF, blocks)), cause))
 
 
 def touched(observer: Observer, note: None, result: None, args: Call, kwargs: Named) -> None:

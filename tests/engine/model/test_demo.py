@@ -32,7 +32,7 @@ def test_it_loads_by_name_and_fits_its_tokenizer() -> None:
     assert max_model_len(loaded.model.config) == 4096
     assert runner.vocab_size == 259
     assert runner.layout.bytes_per_block == 4 * 2 * 16 * 2 * 32 * 4
-    assert loaded.tokenizer.has_chat_template
+    assert loaded.tokenizer.chat_template
 
 
 def test_a_runner_computes_attention_with_the_backend_that_it_is_given() -> None:

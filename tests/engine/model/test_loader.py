@@ -180,9 +180,10 @@ def make_checkpoint_bytes(folder: Path) -> int:
 
 def test_shapes_that_do_not_fit_the_config(folder: Path) -> None:
     edit_config(folder, intermediate_size=80)
-    message = error_of(folder, CheckpointFileError)
-    assert message.startswith("transformers cannot load it (")
-    assert message.endswith("); check that config.json and the weights belong together")
+    assert error_of(folder, CheckpointFileError) == (
+        "model.layers.0.mlp.gate_proj.weight has the shape [96, 64], by config.json it has "
+        "[80, 64]; check that config.json and the weights belong together"
+    )
 
 
 def test_missing_tokenizer(folder: Path) -> None:
@@ -197,6 +198,12 @@ def test_missing_folder() -> None:
     assert error_of("/no/such/folder", CheckpointNotFoundError) == (
         "no such folder; check the path given as --model"
     )
+
+
+def test_a_path_that_no_file_can_have() -> None:
+    path = "/" + "x" * 250 + "y" * 50
+    with pytest.raises(CheckpointError, match=r"it cannot be read \(File name too long\)"):
+        load_model(ModelConfig(model=path, served_model_name="x", device="cpu"))
 
 
 def test_a_name_that_the_hub_does_not_deliver(monkeypatch: pytest.MonkeyPatch) -> None:

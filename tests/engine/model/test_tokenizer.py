@@ -7,8 +7,9 @@ from tokenizers import Tokenizer as BackendTokenizer
 from tokenizers import decoders, models, pre_tokenizers
 from transformers import TokenizersBackend
 
+from engine.model.chat_template import ChatTemplateError, NoChatTemplateError
 from engine.model.demo import demo_tokenizer
-from engine.model.tokenizer import ChatTemplateError, NoChatTemplateError, Tokenizer
+from engine.model.tokenizer import Tokenizer
 
 BYTES = Tokenizer(demo_tokenizer(), frozenset())
 
@@ -50,21 +51,21 @@ def test_demo_tokens_are_bytes() -> None:
 
 
 def test_chat_template_is_rendered_and_opens_the_answer() -> None:
-    ids = BYTES.apply_chat_template([{"role": "user", "content": "hi"}])
+    text = BYTES.chat_template.render([{"role": "user", "content": "hi"}])
+    ids = BYTES.encode(text, special_tokens=False)
     assert ids == [256, *b"user: hi\n", 256, *b"assistant:"]
 
 
 def test_no_chat_template() -> None:
-    assert not WORDS.has_chat_template
     with pytest.raises(NoChatTemplateError, match="has no chat template"):
-        WORDS.apply_chat_template([{"role": "user", "content": "hi"}])
+        assert WORDS.chat_template
 
 
 def test_a_template_that_refuses() -> None:
     backend = demo_tokenizer()
     backend.chat_template = "{{ raise_exception('roles must alternate') }}"
     with pytest.raises(ChatTemplateError, match="refused the messages: roles must alternate"):
-        Tokenizer(backend, frozenset()).apply_chat_template([{"role": "user", "content": "hi"}])
+        Tokenizer(backend, frozenset()).chat_template.render([{"role": "user", "content": "hi"}])
 
 
 def test_eos_of_tokenizer_and_generation_config() -> None:

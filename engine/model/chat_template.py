@@ -1,0 +1,101 @@
+"""The model's chat template: renders conversations in child processes, and says what went wrong."""
+
+import logging
+import queue
+from collections.abc import Sequence
+from typing import Any
+
+from engine.log_limit import LogLimit
+from engine.model.template_process import Answer, TemplateLimitError, TemplateProcess
+
+MAX_PROCESSES = 2
+"""Children at once: a conversation that takes long does not hold up all others."""
+
+logger = logging.getLogger(__name__)
+
+Message = dict[str, str]
+"""`role` and `content`."""
+
+
+class ChatTemplateError(ValueError):
+    """The model's chat template refused the messages."""
+
+
+class NoChatTemplateError(ChatTemplateError):
+    """The model has no chat template."""
+
+    def __init__(self) -> None:
+        super().__init__("this model has no chat template; send a plain prompt to /v1/completions")
+
+
+class TemplateFailure(Exception):
+    """The template itself is at fault: no message would help."""
+
+
+class BrokenTemplateError(TemplateFailure):
+    """The template cannot be compiled."""
+
+
+class ChatTemplate:
+    """Renders from several threads at once, each with a child of its own."""
+
+    def __init__(self, source: str, variables: dict[str, Any]) -> None:
+        self._source = source
+        self._variables = variables
+        self._broken: str | None = None
+        self._log = LogLimit(logger)
+        self._children: queue.LifoQueue[TemplateProcess | None] = queue.LifoQueue()
+        for _ in range(MAX_PROCESSES):
+            self._children.put(None)  # started when it is needed
+
+    def check(self) -> None:
+        """Compile it and try it once; the log has what is wrong. Blocks for a part of a second."""
+        try:
+            self.render([{"role": "user", "content": "hello"}])
+        except ChatTemplateError:
+            return  # it may want a system message
+        except TemplateFailure as error:
+            logger.warning("%s", error)
+
+    def render(self, messages: Sequence[Message]) -> str:
+        """The conversation as a text that the assistant continues. Blocks for 2.5 s at most.
+
+        Raises ChatTemplateError, TemplateFailure or BrokenTemplateError.
+        """
+        if self._broken is not None:
+            raise BrokenTemplateError(self._broken)
+        child = self._children.get()
+        try:
+            child = child or self._start()
+            answer = child.render(messages)
+        except (TemplateLimitError, OSError) as error:
+            child = None
+            raise self._failure(f"the model's chat template failed: {error}") from None
+        except TemplateFailure:
+            child = None
+            raise
+        finally:
+            self._children.put(child)
+        return self._text_of(answer)
+
+    def _start(self) -> TemplateProcess:
+        try:
+            child = TemplateProcess(self._source, self._variables)
+            problem = child.compiled.broken
+        except TemplateLimitError as error:
+            problem = str(error)
+        if problem is None:
+            return child
+        self._broken = f"the model's chat template is broken, chats cannot be served: {problem}"
+        raise BrokenTemplateError(self._broken)
+
+    def _text_of(self, answer: Answer) -> str:
+        if answer.refused is not None:
+            raise ChatTemplateError(f"the chat template refused the messages: {answer.refused}")
+        if answer.text is None:
+            raise self._failure(f"the model's chat template failed: {answer.failed}")
+        return answer.text
+
+    def _failure(self, message: str) -> TemplateFailure:
+        self._log.warning("chat template", message)
+        return TemplateFailure(message)

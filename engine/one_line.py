@@ -1,0 +1,19 @@
+"""Text of other people on one line of ours: no control characters, no surrogates, no novels."""
+
+
+def one_line(text: str, most: int | None = None) -> str:
+    """`text` with white space folded and unprintable characters escaped, cut at `most` characters.
+
+    Safe to write to any stream that takes UTF-8.
+    """
+    if most is not None:
+        text = text[: most + 1]  # before the work, which costs by the character
+    folded = " ".join(text.split())
+    printable = "".join(char if char.isprintable() else _escaped(char) for char in folded)
+    if most is None or len(printable) <= most:
+        return printable
+    return f"{printable[: most - 1]}…"
+
+
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape").decode("ascii")

@@ -1,0 +1,83 @@
+"""What both APIs need for a call: readers, workers, limits, and how it is answered."""
+
+from dataclasses import dataclass
+
+from fastapi import Request as HttpRequest
+from fastapi.responses import Response
+
+from engine.config import SchedulerConfig
+from engine.model.tokenizer import Tokenizer
+from engine.request import Request
+from engine.server.answer import Answer, Wording
+from engine.server.body import BodyReader
+from engine.server.client_limits import ClientLimits, ClientShare
+from engine.server.dispatch import Dispatcher
+from engine.server.encoding import Encoder
+from engine.server.logprobs import TokenNames
+from engine.server.protocol import GenerationRequest
+from engine.server.requests import RequestFactory, ServedModel
+from engine.server.stop_strings import StopPattern
+from engine.server.workers import Workers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calls:
+    """The parts of the server that every call passes."""
+
+    dispatcher: Dispatcher
+    tokenizer: Tokenizer
+    factory: RequestFactory
+    reader: BodyReader
+    encoder: Encoder
+    names: TokenNames
+    limits: ClientLimits
+    workers: Workers
+    """For bodies and texts."""
+    templates: Workers
+    """For chat templates, which may take seconds."""
+    model: str
+    limit: int
+    """Tokens of one sequence."""
+
+    async def answer(
+        self,
+        http_request: HttpRequest,
+        body: GenerationRequest,
+        request: Request,
+        wording: Wording,
+        share: ClientShare,
+    ) -> Response:
+        """Submit a request and answer it; the client's share is closed when the answer ends.
+
+        Raises what `Dispatcher.submit` raises, ClientLimitError and BadRequestError.
+        """
+        share.take(request)
+        stops = [StopPattern(stop) for stop in body.stop_strings]
+        answer = Answer(self.dispatcher, self.tokenizer, request, stops, wording, share)
+        return await answer.respond(http_request, stream=body.stream, usage=body.include_usage)
+
+    def close(self) -> None:
+        """End the workers' threads."""
+        self.workers.close()
+        self.templates.close()
+
+
+def make_calls(
+    dispatcher: Dispatcher, tokenizer: Tokenizer, model: ServedModel, scheduler: SchedulerConfig
+) -> Calls:
+    """The parts over a running engine."""
+    workers = Workers("kvscope-requests")
+    limit = scheduler.max_model_len
+    return Calls(
+        dispatcher=dispatcher,
+        tokenizer=tokenizer,
+        factory=RequestFactory(model, scheduler),
+        reader=BodyReader(workers),
+        encoder=Encoder(tokenizer, workers, limit),
+        names=TokenNames(tokenizer),
+        limits=ClientLimits(scheduler.max_client_requests, scheduler.max_client_tokens),
+        workers=workers,
+        templates=Workers("kvscope-templates"),
+        model=model.name,
+        limit=limit,
+    )

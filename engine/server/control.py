@@ -1,0 +1,42 @@
+"""What operators ask of a running engine: its health, and to forget its cached blocks."""
+
+from fastapi import APIRouter, FastAPI
+from fastapi.responses import JSONResponse, Response
+
+from engine.server import errors
+from engine.server.dispatch import Dispatcher
+
+
+def create_control_app(dispatcher: Dispatcher) -> FastAPI:
+    """Both on a port of their own, away from the API; on any event loop."""
+    app = FastAPI(title="kvscope control", docs_url=None, redoc_url=None, openapi_url=None)
+    errors.install(app, lambda reason: dispatcher.engine.reject(reason))
+    app.include_router(health_router(dispatcher))
+    app.include_router(control_router(dispatcher))
+    return app
+
+
+def control_router(dispatcher: Dispatcher) -> APIRouter:
+    """Changes the engine: whoever serves it decides who may."""
+    router = APIRouter()
+
+    @router.post("/reset_prefix_cache")
+    async def reset_prefix_cache() -> Response:
+        dispatcher.engine.reset_prefix_cache()
+        return Response(status_code=202)
+
+    return router
+
+
+def health_router(dispatcher: Dispatcher) -> APIRouter:
+    router = APIRouter()
+
+    @router.get("/health")
+    @router.head("/health", include_in_schema=False)
+    async def health() -> JSONResponse:
+        state = dispatcher.engine.health()
+        if state.ok:
+            return JSONResponse({"status": "ok"})
+        return JSONResponse({"status": "unhealthy", "reason": state.reason}, 503)
+
+    return router

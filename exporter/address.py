@@ -1,0 +1,20 @@
+"""Whether there can be a server at the host and port of a URL."""
+
+import httpx
+
+MAX_PORT = 65535
+
+
+def address_problem(url: httpx.URL) -> str:
+    """What is wrong with it; empty if nothing is."""
+    host = url.raw_host.decode()
+    if not host:
+        return "has no host"
+    try:
+        host.encode("idna")  # as the resolver does
+    except UnicodeError:
+        return "has a host with an empty part, or one of more than 63 characters"
+    if url.port is not None and not 0 < url.port <= MAX_PORT:
+        # The resolver takes such a number modulo 65536, which is somebody else's port.
+        return f"has no port from 1 to {MAX_PORT}"
+    return ""

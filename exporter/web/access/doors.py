@@ -1,0 +1,87 @@
+"""The four doors of a port, and what each asks for.
+
+What is not known to be harmless is behind the door that asks for most.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from exporter.faults import Faults
+from exporter.web.access.credentials import Credentials
+from exporter.web.access.origin import SameOrigin
+from exporter.web.refusal import Refused
+
+Door = Literal["open", "pages", "api", "control"]
+Guard = Credentials | SameOrigin
+
+CLIENT = "kvscope.client"
+"""Key of the ASGI scope with the name of the client whose key was used; absent without one."""
+_OPEN = ("/health",)
+_PAGES = ("/metrics", "/scrape", "/targets")
+_API = "/v1/"
+_READING = ("GET", "HEAD", "OPTIONS")
+REFUSALS = ("401", "403", "415", "503")
+"""Status codes of requests that a guard refuses."""
+
+
+def door_of(method: str, path: str) -> Door:
+    """The door of a request; `control`: whatever may change something and is no API of /v1."""
+    if path in _OPEN:
+        return "open"
+    if path in _PAGES:
+        return "pages"
+    return "api" if path.startswith(_API) or method in _READING else "control"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessConfig:
+    """Configuration of who may use a port."""
+
+    api: Credentials | None = None
+    """For everything but pages of metrics; None: open."""
+    pages: Credentials | None = None
+    """For pages of metrics; None: open."""
+    hosts: frozenset[str] = frozenset()
+    """Names by which this server is called, beside those of loopback, its address and the one that
+    a client has connected to."""
+
+    @property
+    def guards(self) -> Mapping[Door, Guard]:
+        """A door without one is open. Without keys, what changes something is for those who can
+        reach this port, and not for pages of others in their browsers."""
+        control = self.api or self.pages or SameOrigin(self.hosts)
+        guards: dict[Door, Guard] = {"control": control}
+        if self.api is not None:
+            guards["api"] = self.api
+        if self.pages is not None:
+            guards["pages"] = self.pages
+        return guards
+
+
+class Access:
+    """In front of an app; a request that is refused never reaches it."""
+
+    def __init__(self, app: ASGIApp, config: AccessConfig) -> None:
+        self._app = app
+        self._guards = config.guards
+        self._faults: Faults[str] = Faults("refused requests", REFUSALS, time.monotonic_ns)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":  # the lifespan of the app
+            await self._app(scope, receive, send)
+            return
+        guard = self._guards.get(door_of(scope["method"], scope["path"]))
+        if guard is not None:
+            try:
+                client = await guard.admit(scope)
+            except Refused as refused:
+                self._faults.count(str(refused.status), str(refused))
+                await refused.response(scope, receive, send)
+                return
+            if client is not None:
+                scope[CLIENT] = client
+        await self._app(scope, receive, send)

@@ -1,0 +1,62 @@
+"""Keys as text: what can be one, and files of them."""
+
+import stat
+from pathlib import Path
+
+MAX_KEY_BYTES = 1024
+"""Of a key, in UTF-8; a header has room for it."""
+MAX_KEYS = 256
+"""In a file: each request is compared with all of them."""
+MAX_FILE_BYTES = MAX_KEYS * (MAX_KEY_BYTES + 2)
+
+
+def check_key(key: str) -> str:
+    """The key itself. Raises ValueError, which does not show it."""
+    if not key:
+        raise ValueError("must not be empty: leave it out to serve without one")
+    try:
+        encoded = key.encode()
+    except UnicodeEncodeError:  # bytes of the command line that are no UTF-8
+        raise ValueError("is not UTF-8") from None
+    if len(encoded) > MAX_KEY_BYTES:
+        raise ValueError(f"is longer than {MAX_KEY_BYTES} bytes")
+    if not key.isprintable() or any(char.isspace() for char in key):
+        raise ValueError("has a space or a control character")
+    return key
+
+
+def read_keys(file: Path) -> tuple[str, ...]:
+    """The keys of a file, one a line; empty lines do not count.
+
+    Raises ValueError, which names the file and the line.
+    """
+    keys = []
+    for number, line in enumerate(_text(file).split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            keys.append(check_key(line.strip()))
+        except ValueError as error:
+            raise ValueError(f"{file}:{number}: the key {error}") from None
+    if not keys:
+        raise ValueError(f"{file}: no key in it; write one a line")
+    if len(keys) > MAX_KEYS:
+        raise ValueError(f"{file}: over {MAX_KEYS} keys")
+    return tuple(keys)
+
+
+def _text(file: Path) -> str:
+    try:
+        mode = file.stat().st_mode
+        if stat.S_ISDIR(mode) or stat.S_ISBLK(mode):
+            raise ValueError(f"{file}: not a file")
+        with file.open("rb") as opened:  # also a pipe, such as a shell makes for <(…)
+            content = opened.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise ValueError(f"{file}: cannot be read: {error.strerror}") from None
+    if len(content) > MAX_FILE_BYTES:
+        raise ValueError(f"{file}: larger than {MAX_FILE_BYTES >> 10} KiB")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file}: not UTF-8 at byte {error.start}") from None

@@ -1,0 +1,63 @@
+"""Passwords against bcrypt hashes, which are slow by design: on one thread, and remembered."""
+
+import asyncio
+import hashlib
+import hmac
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import bcrypt
+
+from exporter.web.refusal import Refused
+
+MAX_WAITING = 8
+"""Passwords that wait for the thread; further ones are answered with 503. A right one that was
+seen before never waits."""
+MAX_PASSWORD_BYTES = 72
+"""bcrypt knows no more of a password."""
+MAX_REMEMBERED = 64
+"""Right passwords that are remembered, one for each user as a rule."""
+RETRY_AFTER_SECONDS = 1
+
+
+class Passwords:
+    """Of the users of a web config; for one event loop."""
+
+    def __init__(self, users: Mapping[str, bytes]) -> None:
+        """users: bcrypt hash by name."""
+        self._users = {name.encode(): hashed for name, hashed in users.items()}
+        self._unknown = next(iter(self._users.values()))
+        """Compared for a user that does not exist, so that time tells nobody who does."""
+        self._secret = os.urandom(32)
+        self._right: set[bytes] = set()
+        self._waiting = 0
+        self._thread = ThreadPoolExecutor(1, "kvscope-passwords")
+
+    async def match(self, user: bytes, password: bytes) -> bool:
+        """Whether this is the user's password. Raises Refused where too many are being checked."""
+        if len(password) > MAX_PASSWORD_BYTES or b"\0" in password:
+            return False
+        # A remembered password must not be there to read in a dump of the process.
+        pair = len(user).to_bytes(4, "big") + user + password
+        remembered = hmac.digest(self._secret, pair, hashlib.sha256)
+        if remembered in self._right:
+            return True
+        if self._waiting >= MAX_WAITING:
+            message = "too many passwords are being checked: try again"
+            raise Refused(503, message, {"Retry-After": str(RETRY_AFTER_SECONDS)})
+        hashed = self._users.get(user)
+        self._waiting += 1
+        try:
+            loop = asyncio.get_running_loop()
+            is_right = await loop.run_in_executor(
+                self._thread, bcrypt.checkpw, password, hashed or self._unknown
+            )
+        finally:
+            self._waiting -= 1
+        if hashed is None or not is_right:
+            return False
+        if len(self._right) >= MAX_REMEMBERED:
+            self._right.clear()
+        self._right.add(remembered)
+        return True

@@ -1,0 +1,57 @@
+"""How long a listener waits for its clients, and how many of them it has at a time."""
+
+import math
+import os
+import resource
+from dataclasses import dataclass
+
+FILES = 65_536
+"""Open files that a command asks for; the soft limit of a shell is 1024."""
+FEWEST_CONNECTIONS = 4
+"""Of a listener, however few files the process may open."""
+_SHARE_OF_FILES = 3
+"""A listener may take a third of the files that are left: there are at most two, and the model,
+the sockets of events and the GPUs need some as well."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Configuration of one listener; times in seconds."""
+
+    header_seconds: float = 10.0
+    """From a new connection, or the last answer on it, to the end of a request's header. A TLS
+    handshake may take as long. Prometheus keeps a connection for the next scrape, or opens one."""
+    body_seconds: float = 60.0
+    """From the header of a request to the end of its body; 8 MiB at 1.2 Mbit/s."""
+    rest_seconds: float = 5.0
+    """For the rest of a body that is not needed, as its request was refused; it is discarded.
+    Closing at once would destroy the answer on its way to the client."""
+    write_seconds: float = 20.0
+    """In which a client with bytes waiting for it must take some, `write_bytes`."""
+    write_bytes: int = 16 << 10
+    """A client that takes less in `write_seconds` than this, and not all, has stopped reading."""
+    max_connections: int = 1024
+    """All of them; beyond, those that wait for their client are closed, oldest first."""
+
+    def __post_init__(self) -> None:
+        times = (self.header_seconds, self.body_seconds, self.rest_seconds, self.write_seconds)
+        if not all(0 < seconds < math.inf for seconds in times):
+            raise ValueError(f"times must be positive and finite, got {times}")
+        if self.max_connections < FEWEST_CONNECTIONS:
+            raise ValueError(
+                f"max_connections must be {FEWEST_CONNECTIONS} or more, got {self.max_connections}"
+            )
+
+    @property
+    def room(self) -> int:
+        """Connections of this listener, also where few files may be opened."""
+        allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        left = allowed - len(os.listdir("/proc/self/fd"))
+        return max(FEWEST_CONNECTIONS, min(self.max_connections, left // _SHARE_OF_FILES))
+
+
+def allow_files() -> None:
+    """Raise the soft limit of open files towards the hard one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < FILES:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(FILES, hard), hard))

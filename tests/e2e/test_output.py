@@ -1,0 +1,73 @@
+"""Standard output that nobody reads, or that takes nothing more: one line or none, no traceback."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.repo.checkout import ROOT
+
+FULL = Path("/dev/full")
+COMMANDS = (
+    ["--help"],
+    ["--version"],
+    ["metrics"],
+    ["metrics", "--servers"],
+    ["plan", "--layers", "48", "--kv-heads", "4", "--head-dim", "128"],
+    ["plan", "--layers", "48", "--kv-heads", "4", "--head-dim", "128", "--json"],
+    ["doctor", "--target", "http://127.0.0.1:9", "--timeout", "0.1"],
+    ["doctor", "--target", "http://127.0.0.1:9", "--timeout", "0.1", "--json"],
+)
+
+
+def command(arguments: list[str]) -> list[str]:
+    return [sys.executable, "-W", "error", "-m", "exporter.cli", *arguments]
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+def test_a_full_disk_is_one_line(arguments: list[str]) -> None:
+    with FULL.open("w") as full:
+        done = subprocess.run(
+            command(arguments),
+            cwd=ROOT,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.stderr == "kvscope: standard output: No space left on device\n"
+    assert done.returncode == 2
+
+
+@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+def test_a_reader_that_has_gone_ends_a_command_silently(arguments: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        command(arguments),
+        cwd=ROOT,
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+def test_a_closed_output_is_no_traceback(arguments: list[str]) -> None:
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" >&-', "sh", *command(arguments)],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,89 @@
+"""Reading bodies: the memory that all of them hold together, and what is told of their form."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from engine.server import body as reading
+from engine.server.body import SMALL_BODY, BodyReader
+from engine.server.errors import BadRequestError
+from engine.server.workers import BusyError, Workers
+from tests.support.server import Server
+
+
+class Call:
+    """A request whose body comes in parts, with a pause before the last one."""
+
+    def __init__(self, *chunks: bytes, go: asyncio.Event | None = None, kind: str = "") -> None:
+        self.headers = {"content-type": kind or "application/json"}
+        self.scope = {"type": "http", "client": ("127.0.0.1", 1)}
+        self._chunks = chunks
+        self._go = go
+
+    async def stream(self) -> AsyncIterator[bytes]:
+        for chunk in self._chunks:
+            yield chunk
+        if self._go is not None:
+            await self._go.wait()
+
+
+def read(reader: BodyReader, call: Any) -> Any:
+    return reader.read(call, len)
+
+
+def test_larger_bodies_share_memory_and_small_ones_always_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reading, "MAX_BYTES_HELD", 3 * SMALL_BODY)
+    large = b"x" * (2 * SMALL_BODY)
+
+    async def main() -> None:
+        workers = Workers("test")
+        reader, go = BodyReader(workers), asyncio.Event()
+        first = asyncio.ensure_future(read(reader, Call(large, go=go)))
+        await asyncio.sleep(0)
+        with pytest.raises(BusyError):
+            await read(reader, Call(large))
+        assert await read(reader, Call(b"{}")) == 2
+        go.set()
+        assert await first == len(large)
+        assert await read(reader, Call(large)) == len(large), "what was held is free again"
+        workers.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("kind", "taken"),
+    [
+        ("application/json", True),
+        ("Application/JSON; charset=utf-8", True),
+        ("application/vnd.api+json", True),
+        ("text/plain", False),
+        ("application/x-www-form-urlencoded", False),
+        ("text/json+json", False),
+    ],
+)
+def test_a_body_says_that_it_is_json(kind: str, taken: bool) -> None:
+    """A web page can send another type across origins without being asked."""
+
+    async def main() -> None:
+        reader = BodyReader(Workers("test"))
+        if taken:
+            assert await read(reader, Call(b"{}", kind=kind)) == 2
+        else:
+            with pytest.raises(BadRequestError, match="application/json"):
+                await read(reader, Call(b"{}", kind=kind))
+
+    asyncio.run(main())
+
+
+def test_openapi_describes_the_bodies(server: Server) -> None:
+    paths = server.client.get("/openapi.json").json()["paths"]
+    for path, field in (("/v1/completions", "prompt"), ("/v1/chat/completions", "messages")):
+        content = paths[path]["post"]["requestBody"]["content"]["application/json"]
+        assert content["schema"]["required"] == [field]
+        assert content["schema"]["properties"]["max_tokens"]["anyOf"]
+        assert "$ref" not in str(content)
