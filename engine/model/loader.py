@@ -2,6 +2,7 @@
 
 import logging
 import time
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,12 +41,15 @@ from engine.model.safetensors_file import StoredTensor
 from engine.model.tokenizer import Tokenizer
 from engine.model.tokenizer_files import load_tokenizer
 from engine.model.weights import weight_bytes
+from engine.one_line import one_line
 from engine.sizing.model_source import local_path
 
 logger = logging.getLogger(__name__)
 
 _DOWNLOADED = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt"]
 _NOT_DOWNLOADED = ["consolidated*", "original/*"]
+_QUOTED = 80
+"""Characters of a tensor's name in the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +155,6 @@ def _load_weights(
             model, loading = _from_files(folder, model_config, device, dtype)
     except CheckpointFileError as error:
         raise mismatch(name, model_config, tensors) or error from error
-    unused = sorted(loading["unexpected_keys"])
-    if unused:  # of other parts, such as a vision tower, or the configuration is another model's
-        logger.warning("%s: %d tensors are not used, first %s", name, len(unused), unused[0])
     missing = sorted(loading["missing_keys"])
     if missing:
         raise MissingWeightsError(
@@ -161,6 +162,10 @@ def _load_weights(
             f"{len(missing)} tensors are missing from the weights, first {missing[0]}",
             "download the checkpoint again, or take one made for text generation",
         )
+    unused = sorted(loading["unexpected_keys"])
+    if unused:  # of other parts, such as a vision tower, or the configuration is another model's
+        first = one_line(unused[0], _QUOTED)
+        logger.warning("%s: %d tensors are not used, first %s", name, len(unused), first)
     model.train(False)
     return model
 
@@ -191,14 +196,15 @@ def _from_files(
 
 @contextmanager
 def _quiet_transformers() -> Iterator[None]:
-    """No progress bars and no advice while loading; the settings return afterwards."""
+    """No progress bars, warnings or advice while loading; the settings return afterwards."""
     settings: Any = transformers_logging  # untyped
     verbosity = settings.get_verbosity()
     progress_bar = settings.is_progress_bar_enabled()
     settings.set_verbosity(logging.CRITICAL)
     settings.disable_progress_bar()
     try:
-        yield
+        with warnings.catch_warnings(action="ignore"):
+            yield
     finally:
         settings.set_verbosity(verbosity)
         if progress_bar:

@@ -190,3 +190,22 @@ def test_fewer_layers_than_the_weights_hold_are_said(
     edit(folder, num_hidden_layers=3)
     assert judge(folder).outcome == "served"
     assert "9 tensors are not used, first model.layers.3." in caplog.text
+
+
+def test_names_of_tensors_cannot_write_lines_of_the_log(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    content = (folder / WEIGHTS).read_bytes()
+    start = 8 + int.from_bytes(content[:8], "little")
+    header = json.loads(content[8:start])
+    header["a\n12:00:00 INFO kvscope: all is well"] = {
+        "dtype": "F32",
+        "shape": [0],
+        "data_offsets": [0, 0],
+    }
+    text = json.dumps(header).encode()
+    (folder / WEIGHTS).write_bytes(len(text).to_bytes(8, "little") + text + content[start:])
+    assert judge(folder).outcome == "served"
+    warned = [message for message in caplog.messages if "are not used" in message]
+    assert warned
+    assert all("\n" not in message for message in warned)
