@@ -79,8 +79,8 @@ class Child:
 
         tick: called now and then on this thread.
         """
-        # Not sigtimedwait: where we were stopped for longer than its time, it returns what was never
-        # sent (CPython 3.11 to 3.14 read an empty siginfo after EINTR).
+        # Not sigtimedwait: where we are stopped for longer than its time, CPython 3.11 returns a
+        # signal that nobody has sent.
         signal.setitimer(signal.ITIMER_REAL, tick_seconds, tick_seconds)
         try:
             while True:

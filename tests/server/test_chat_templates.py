@@ -154,7 +154,7 @@ def test_two_conversations_render_at_once_and_a_slow_one_holds_up_no_other(templ
 
 def test_the_engine_tries_the_template_when_it_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[ChatTemplate] = []
-    monkeypatch.setattr(ChatTemplate, "check", tried.append)
+    monkeypatch.setattr(ChatTemplate, "check", lambda self: tried.append(self))
     engine = build_engine(make_engine_config(), EventBus())
     assert tried == [engine.tokenizer.chat_template]
 
