@@ -29,6 +29,8 @@ _OPTIONS = (
     *("--max-model-len", str(MAX_MODEL_LEN), "--num-gpu-blocks-override", "2048"),
     # A step stays short, so that the time of an answer is that of the server's other work.
     *("--max-num-seqs", "64", "--max-num-batched-tokens", "512", "--max-num-queued-reqs", "64"),
+    # Attacks come from another address, and get no more than this of the engine.
+    *("--max-client-requests", "6", "--max-client-tokens", "24000"),
     *("--drain-seconds", "1", "--no-gpu"),
 )
 

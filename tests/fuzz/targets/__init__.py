@@ -3,11 +3,11 @@
 from tests.fuzz.target import Target
 from tests.fuzz.targets.api import API_BODIES
 from tests.fuzz.targets.checkpoints import CHECKPOINT_CONFIGS, CHECKPOINT_HEADERS
-from tests.fuzz.targets.configurations import CONFIGURATIONS
+from tests.fuzz.targets.configurations import CONFIGURATIONS, KEY_FILES, WEB_CONFIGURATIONS
 from tests.fuzz.targets.events import KV_EVENTS, WIRE_FRAMES
-from tests.fuzz.targets.headers import HEADERS
+from tests.fuzz.targets.headers import ADMISSIONS, HEADERS
 from tests.fuzz.targets.pages import METRICS_PAGES, SERVER_PAGES
-from tests.fuzz.targets.streams import COMPLETION_STREAMS, RETRY_AFTER
+from tests.fuzz.targets.streams import COMPLETION_STREAMS, COMPRESSED_ANSWERS, RETRY_AFTER
 
 _ALL = (
     API_BODIES,
@@ -18,8 +18,12 @@ _ALL = (
     CHECKPOINT_HEADERS,
     CHECKPOINT_CONFIGS,
     CONFIGURATIONS,
+    WEB_CONFIGURATIONS,
+    KEY_FILES,
     COMPLETION_STREAMS,
+    COMPRESSED_ANSWERS,
     RETRY_AFTER,
     HEADERS,
+    ADMISSIONS,
 )
 TARGETS: dict[str, Target] = {target.name: target for target in _ALL}

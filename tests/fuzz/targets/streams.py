@@ -1,18 +1,24 @@
-"""Answers to `kvscope load`: the stream of a completion, and the header that asks to wait."""
+"""Answers to `kvscope load`: the stream of a completion, compressed pages, and Retry-After."""
 
 import asyncio
+import zlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 
 import httpx
 
-from engine.workload.client import Client, Exchange, RequestFailedError, retry_seconds
+from engine.workload.client import Client, Exchange, RequestFailedError
+from engine.workload.retry_after import MAX_RETRY_SECONDS, retry_after
 from engine.workload.scenarios import Job
 from engine.workload.spec import LoadSpec
+from exporter.fetch_error import FetchError
+from exporter.unpacking import unpacker
 from tests.fuzz.target import Parse, Target
 
 _JOB = Job(path="/v1/completions", body={"prompt": [1], "max_tokens": 64})
 _PORTION = 100
+_ROOM = 1 << 20
+"""For what an answer unpacks to."""
 
 
 class _Portions(httpx.AsyncByteStream):
@@ -56,9 +62,27 @@ def _completions() -> Iterator[Parse]:
 @contextmanager
 def _waits() -> Iterator[Parse]:
     def parse(content: bytes) -> bool:
-        seconds = retry_seconds(content.decode("latin-1"))
-        assert 0 <= seconds <= 30
-        return seconds != 1.0
+        seconds = retry_after(content.decode("latin-1"))
+        assert seconds is None or 0 <= seconds <= MAX_RETRY_SECONDS
+        return seconds is not None
+
+    yield parse
+
+
+@contextmanager
+def _unpacked() -> Iterator[Parse]:
+    def parse(content: bytes) -> bool:
+        unpack = unpacker("gzip")
+        room = _ROOM
+        try:
+            for start in range(0, len(content), _PORTION):
+                room -= len(unpack(content[start : start + _PORTION], room))
+                assert room >= 0, "more than there is room for"
+                if not room:
+                    return False
+        except (FetchError, zlib.error):
+            return False
+        return unpack.is_complete
 
     yield parse
 
@@ -71,6 +95,7 @@ COMPLETION_STREAMS = Target(
         *(b'"usage":', b'"finish_reason":"stop"', b'"text":', b'"error":', b"-7", b"1e999"),
     ),
 )
+COMPRESSED_ANSWERS = Target(name="compressed_answers", opened=_unpacked)
 RETRY_AFTER = Target(
     name="retry_after",
     opened=_waits,
