@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from engine.config import CacheConfig
 from engine.model.demo import demo_tokenizer
 from engine.model.tokenizer import Tokenizer
 from engine.runner import SampledToken
@@ -108,12 +109,16 @@ def test_a_long_answer_is_sent_in_slices() -> None:
 
 @pytest.mark.slow
 def test_another_client_is_answered_while_many_log_probabilities_are() -> None:
-    config = make_engine_config(max_num_seqs=32, max_num_batched_tokens=512)
+    config = make_engine_config(
+        cache=CacheConfig(num_gpu_blocks_override=1024),
+        max_num_seqs=32,
+        max_num_batched_tokens=512,
+    )
     body = {
         "messages": [{"role": "user", "content": "hi"}],
         "logprobs": True,
         "top_logprobs": 20,
-        "max_tokens": 200,
+        "max_tokens": 400,
         "n": 32,
         "ignore_eos": True,
     }
@@ -133,5 +138,5 @@ def test_another_client_is_answered_while_many_log_probabilities_are() -> None:
         done.set()
         asking.join()
     choices = answer.json()["choices"]
-    assert [len(choice["logprobs"]["content"]) for choice in choices] == [200] * 32
-    assert max(seconds) < 0.5
+    assert [len(choice["logprobs"]["content"]) for choice in choices] == [400] * 32
+    assert max(seconds) < 1, "writing all at the end takes longer"
