@@ -41,6 +41,8 @@ from tests.support.checkpoints import make_checkpoint
 
 MAX_SECONDS = 20.0
 """For one variant; a sound one takes 0.2 s."""
+MAX_GROWTH_MIB = 512
+"""Memory of the program over that before the first variant; files have 10 MB at most."""
 MAX_ADDRESSES = 24 * 2**30
 """Of the program's address space, so that a fault that is not refused ends it and no other."""
 _PROMPT = "The cache of a server is finite, and so is the patience of its clients."
@@ -268,6 +270,8 @@ def main() -> None:
         f"{outcomes.total()} spoilt checkpoints: {counts}; {time.monotonic() - started:.0f} s, "
         f"peak {_peak_mib()} MiB ({before} before)"
     )
+    if _peak_mib() - before > MAX_GROWTH_MIB:
+        sys.exit(f"memory grew by more than {MAX_GROWTH_MIB} MiB")
     sys.exit(any(outcome not in ("served", "refused") for outcome in outcomes))
 
 
