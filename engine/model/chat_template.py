@@ -43,6 +43,7 @@ class ChatTemplate:
         self._source = source
         self._variables = variables
         self._broken: str | None = None
+        self._has_compiled = False
         self._log = LogLimit(logger)
         self._children: queue.LifoQueue[TemplateProcess | None] = queue.LifoQueue()
         for _ in range(MAX_PROCESSES):
@@ -79,12 +80,16 @@ class ChatTemplate:
         return self._text_of(answer)
 
     def _start(self) -> TemplateProcess:
+        """Raises BrokenTemplateError or, where it has compiled before, TemplateLimitError."""
         try:
             child = TemplateProcess(self._source, self._variables)
             problem = child.compiled.broken
         except TemplateLimitError as error:
+            if self._has_compiled:  # the machine is busy: the next conversation may try again
+                raise
             problem = str(error)
         if problem is None:
+            self._has_compiled = True
             return child
         self._broken = f"the model's chat template is broken, chats cannot be served: {problem}"
         raise BrokenTemplateError(self._broken)

@@ -152,6 +152,30 @@ def test_two_conversations_render_at_once_and_a_slow_one_holds_up_no_other(templ
     slow.join()
 
 
+@pytest.mark.parametrize(
+    "text", ["a" * (8 << 20), "a" * (8 << 20) + "\U0001f600", "\u4e00" * 2796202]
+)
+def test_the_longest_conversations_fit_into_the_memory_of_a_child(text: str) -> None:
+    rendered = ChatTemplate(TYPICAL["ChatML"], {}).render([{"role": "user", "content": text}])
+    assert len(rendered) > len(text)
+
+
+def test_a_child_that_starts_too_late_ends_one_chat_and_not_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = "{% if messages[0].content == 'loop' %}" + ENDLESS["loops"] + "{% endif %}hello"
+    template = ChatTemplate(source, {})
+    template.check()
+    with pytest.raises(TemplateFailure):
+        template.render([{"role": "user", "content": "loop"}])
+    with monkeypatch.context() as patched:
+        patched.setattr("engine.model.template_process.START_SECONDS", -1.0)
+        with pytest.raises(TemplateFailure) as failed:
+            template.render(HELLO)
+    assert not isinstance(failed.value, BrokenTemplateError)
+    assert template.render(HELLO) == "hello"
+
+
 def test_the_engine_tries_the_template_when_it_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[ChatTemplate] = []
     monkeypatch.setattr(ChatTemplate, "check", lambda self: tried.append(self))
