@@ -31,6 +31,8 @@ MAX_COUNT = 2**16
 _COUNTED = re.compile(r"layer|expert|label|depth|stage")
 _SMALLEST_BITS = 4
 """Of a quantized weight."""
+_MAX_SHARING = 2
+"""Weights for each one that is stored, where some are stored once and used twice."""
 
 
 def check_counts(model: str, config: Mapping[str, object]) -> None:
@@ -62,6 +64,7 @@ def check_room(
     quantized = getattr(config, "quantization_config", None) is not None
     if not quantized:
         _check_types(model, skeleton, tensors)
+    _check_sum(model, skeleton, tensors, quantized)
     needed = _least_bytes(skeleton, tensors, quantized, dtype)
     free = memory_of(device).free()
     if needed > free:
@@ -133,6 +136,21 @@ def _check_types(
             raise CheckpointFileError(
                 model, f"{name} is stored as {tensor.dtype}, which is no type of weights", BELONG
             )
+
+
+def _check_sum(
+    model: str, skeleton: nn.Module, tensors: Mapping[str, StoredTensor], quantized: bool
+) -> None:
+    """Loading would allocate all that is asked for before it finds that the files hold less."""
+    if quantized:
+        held = sum(t.elements * t.bits for t in tensors.values()) // _SMALLEST_BITS
+    else:
+        held = sum(tensor.elements for tensor in tensors.values())
+    wanted = sum(parameter.numel() for parameter in skeleton.parameters())
+    if wanted > _MAX_SHARING * held:
+        raise CheckpointFileError(
+            model, f"config.json asks for {wanted:,} weights, the files hold {held:,}", BELONG
+        )
 
 
 def _least_bytes(

@@ -103,12 +103,14 @@ class Server:
         await writer.wait_closed()
 
 
-async def measure(before: Server, after: Server, clients: int, stream: bool) -> dict[str, float]:
+async def measure(
+    before: Server, after: Server, clients: int, *, stream: bool, rounds: int
+) -> dict[str, float]:
     """Medians of pairs of rounds that follow each other."""
     random = Random(clients)
     ratios, rates = [], []
     taken = {id(server): 0.0 for server in (before, after)}
-    for number in range(ROUNDS + 1):
+    for number in range(rounds + 1):
         prompts = [
             [random.randrange(256) for _ in range(PROMPT_TOKENS)] for _ in range(CALLS[clients])
         ]
@@ -134,14 +136,18 @@ async def measure(before: Server, after: Server, clients: int, stream: bool) -> 
 def main() -> None:
     parser = argparse.ArgumentParser(description="completions a second, before and after")
     parser.add_argument("--before", type=Path, default=HERE, metavar="CHECKOUT")
-    before = Server(parser.parse_args().before.resolve())
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="pairs of rounds a row")
+    options = parser.parse_args()
+    before = Server(options.before.resolve())
     after = Server(HERE)
     rows = {}
     try:
         for stream in (False, True):
             for clients in CALLS:
                 name = f"{clients} {'streams' if stream else 'clients'}"
-                row = rows[name] = asyncio.run(measure(before, after, clients, stream))
+                row = rows[name] = asyncio.run(
+                    measure(before, after, clients, stream=stream, rounds=options.rounds)
+                )
                 cells = "  ".join(f"{key} {value:8.3f}" for key, value in row.items())
                 print(f"{name:>10}  {cells}", flush=True)
     finally:

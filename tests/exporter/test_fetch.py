@@ -9,7 +9,7 @@ import pytest
 from exporter.fetch import Fetcher
 from exporter.fetch_attempt import Document
 from exporter.fetch_error import FetchError
-from tests.workload.hostile import Answer, bomb, drip, endless, head, response, serving
+from tests.support.hostile import Answer, bomb, drip, endless, head, response, serving
 
 REFUSED = "503 No"
 

@@ -8,7 +8,7 @@ import pytest
 from exporter.cli.endpoints import servers_of
 from exporter.diagnosis.finding import Finding
 from exporter.diagnosis.target import TargetReport, target_report
-from tests.workload.hostile import Answer, bomb, drip, endless, head, response, serving
+from tests.support.hostile import Answer, bomb, drip, endless, head, response, serving
 
 TEXT = "Content-Type: text/plain"
 

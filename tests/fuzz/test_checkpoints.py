@@ -100,8 +100,9 @@ def test_a_tokenizer_nested_100_000_deep_is_refused(folder: Path) -> None:
         ({"num_hidden_layers": 10**9}, "asks for too many num_hidden_layers"),
         ({"num_labels": 10**9}, "asks for too many num_labels"),
         ({"num_hidden_layers": 60_000}, "asks for 60000 layers, of 39 tensors"),
-        ({"vocab_size": 10**11}, "its weights take at least"),
-        ({"intermediate_size": 10**12}, "its weights take at least"),
+        ({"vocab_size": 10**11}, "weights, the files hold 156,608"),
+        ({"intermediate_size": 10**12}, "weights, the files hold 156,608"),
+        ({"intermediate_size": 10**6}, "weights, the files hold 156,608"),
     ],
 )
 def test_a_config_of_a_trillion_parameters_is_refused_before_allocation(
@@ -109,6 +110,13 @@ def test_a_config_of_a_trillion_parameters_is_refused_before_allocation(
 ) -> None:
     edit(folder, **changes)
     assert words in refused(folder)
+
+
+def test_a_model_larger_than_the_free_memory_is_refused_before_allocation(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.sizing.MainMemory.free", lambda self: 2**19)
+    assert "but 512 KiB are free; choose a smaller model" in refused(folder)
 
 
 @pytest.mark.parametrize(

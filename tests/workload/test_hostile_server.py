@@ -12,7 +12,7 @@ import pytest
 
 from engine.workload import LoadSpec, Report, Scenario, ServerError, run
 from exporter.cli.load_documents import FetchedDocuments
-from tests.workload.hostile import (
+from tests.support.hostile import (
     Answer,
     bomb,
     completion,
