@@ -17,3 +17,7 @@ SETTLE_SECONDS = 15.0
 ROUNDS = 3
 """Of an attack that missed the limit of a time, which other work on the machine can cause as well;
 the median of the rounds counts."""
+FRESH_SECONDS = 2.0
+"""Without an attack, before each further round: what other work on the machine costs just then."""
+MOST_UNDISTURBED_SECONDS = 0.5
+"""The most that a p99 without an attack may excuse: it could be what an attack has left behind."""

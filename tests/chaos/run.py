@@ -3,11 +3,18 @@
 import random
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tests.chaos.attacker import attacking
-from tests.chaos.limits import MORE_P99_SECONDS, ROUNDS, SETTLE_SECONDS
-from tests.chaos.probe import Probe, Times
+from tests.chaos.limits import (
+    FRESH_SECONDS,
+    MORE_P99_SECONDS,
+    MOST_UNDISTURBED_SECONDS,
+    ROUNDS,
+    SETTLE_SECONDS,
+)
+from tests.chaos.probe import Probe, Question, Times
 from tests.chaos.report import (
     Baseline,
     Ending,
@@ -104,12 +111,27 @@ class _Run:
         )
 
     def _attack(self, name: str, baseline: Baseline) -> list[Round]:
-        rounds = [self._round(name)]
+        rounds = [self._round(name, baseline)]
         while times_missed(rounds, baseline) and len(rounds) < ROUNDS:
-            rounds.append(self._round(name))
+            rounds.append(self._round(name, self._fresh(baseline)))
         return rounds
 
-    def _round(self, name: str) -> Round:
+    def _fresh(self, baseline: Baseline) -> Baseline:
+        """The same with the times of now, where they are longer."""
+        self._probe.take()
+        time.sleep(FRESH_SECONDS)
+        times = self._probe.take()
+
+        def longer(former: float, question: Question) -> float:
+            return max(former, min(MOST_UNDISTURBED_SECONDS, times.p99(question)))
+
+        return replace(
+            baseline,
+            health_p99=longer(baseline.health_p99, "health"),
+            completion_p99=longer(baseline.completion_p99, "completion"),
+        )
+
+    def _round(self, name: str, undisturbed: Baseline) -> Round:
         lines = self._server.log_lines()
         self._watch.take()
         self._probe.take()
@@ -120,6 +142,8 @@ class _Run:
         return Round(
             health_p99=times.p99("health"),
             completion_p99=times.p99("completion"),
+            undisturbed_health_p99=undisturbed.health_p99,
+            undisturbed_completion_p99=undisturbed.completion_p99,
             peak=self._watch.take(),
             log_lines=self._server.log_lines() - lines,
             failures=times.failures,
