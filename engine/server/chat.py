@@ -102,14 +102,14 @@ def chat_router(calls: Calls) -> APIRouter:
     ) -> Response:
         factory = calls.factory
         with calls.limits.enter(client_of(http_request.scope)) as share:
-            body, messages = await calls.reader.read(http_request, _decode)
-            factory.check_model(body.model)
-            prompt = await _prompt(calls, share.client, messages)
-            wanted = body.max_completion_tokens or body.max_tokens
-            logprobs = (body.top_logprobs or 0) if body.logprobs else None
-            sampling = factory.sampling(body, len(prompt), wanted, logprobs)
-            request = factory.build(body, [(prompt, sampling)], trace_id(traceparent))
-            wording = ChatWording(body, calls.model, calls.names, request)
+            async with calls.reader.read(http_request, _decode) as (body, messages):
+                factory.check_model(body.model)
+                prompt = await _prompt(calls, share.client, messages)
+                wanted = body.max_completion_tokens or body.max_tokens
+                logprobs = (body.top_logprobs or 0) if body.logprobs else None
+                sampling = factory.sampling(body, len(prompt), wanted, logprobs)
+                request = factory.build(body, [(prompt, sampling)], trace_id(traceparent))
+                wording = ChatWording(body, calls.model, calls.names, request)
             return await calls.answer(http_request, body, request, wording, share)
 
     return router

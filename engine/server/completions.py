@@ -96,19 +96,19 @@ def completions_router(calls: Calls) -> APIRouter:
     ) -> Response:
         factory = calls.factory
         with calls.limits.enter(client_of(http_request.scope)) as share:
-            body, given = await calls.reader.read(http_request, decode)
-            factory.check_model(body.model)
-            texts = [prompt for prompt in given if isinstance(prompt, str)]
-            prompts = [prompt for prompt in given if not isinstance(prompt, str)]
-            if texts:  # prompts have one form
-                prompts = await calls.encoder.encode(share.client, "prompt", texts)
-            wanted = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
-            sampled = [
-                (prompt, factory.sampling(body, len(prompt), wanted, body.logprobs))
-                for prompt in prompts
-            ]
-            request = factory.build(body, sampled, trace_id(traceparent))
-            wording = CompletionWording(body, calls.model, calls.names, request)
+            async with calls.reader.read(http_request, decode) as (body, given):
+                factory.check_model(body.model)
+                texts = [prompt for prompt in given if isinstance(prompt, str)]
+                prompts = [prompt for prompt in given if not isinstance(prompt, str)]
+                if texts:  # prompts have one form
+                    prompts = await calls.encoder.encode(share.client, "prompt", texts)
+                wanted = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
+                sampled = [
+                    (prompt, factory.sampling(body, len(prompt), wanted, body.logprobs))
+                    for prompt in prompts
+                ]
+                request = factory.build(body, sampled, trace_id(traceparent))
+                wording = CompletionWording(body, calls.model, calls.names, request)
             return await calls.answer(http_request, body, request, wording, share)
 
     return router

@@ -210,9 +210,10 @@ class ChatCompletionRequest(GenerationRequest, kw_only=True):
 
 
 _LONG = ("prompt", "messages")
+_ABSENT = msgspec.Raw()
 _envelope = msgspec.json.Decoder(
     msgspec.defstruct(
-        "Envelope", [(field, msgspec.Raw, msgspec.Raw()) for field in (*_LONG, *NOT_SUPPORTED)]
+        "Envelope", [(field, msgspec.Raw, _ABSENT) for field in (*_LONG, *NOT_SUPPORTED)]
     )
 )
 
@@ -228,9 +229,10 @@ def check_envelope(body: bytes) -> None:
     ):
         raise SettingsTooLongError
     for field, without_effect in NOT_SUPPORTED.items():
-        value = memoryview(getattr(given, field))
-        if not value:
+        raw = getattr(given, field)
+        if raw is _ABSENT:
             continue
+        value = memoryview(raw)
         if len(value) > _LONGEST_DEFAULT:
             raise UnsupportedFieldError(field)
         decoded = msgspec.json.decode(value)

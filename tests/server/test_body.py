@@ -29,8 +29,9 @@ class Call:
             await self._go.wait()
 
 
-def read(reader: BodyReader, call: Any) -> Any:
-    return reader.read(call, len)
+async def read(reader: BodyReader, call: Any) -> int:
+    async with reader.read(call, len) as length:
+        return length
 
 
 def test_larger_bodies_share_memory_and_small_ones_always_pass(
@@ -50,6 +51,24 @@ def test_larger_bodies_share_memory_and_small_ones_always_pass(
         go.set()
         assert await first == len(large)
         assert await read(reader, Call(large)) == len(large), "what was held is free again"
+        workers.close()
+
+    asyncio.run(main())
+
+
+def test_a_body_counts_until_its_prompt_has_become_tokens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reading, "MAX_BYTES_HELD", 3 * SMALL_BODY)
+    large: Any = Call(b"x" * (2 * SMALL_BODY))
+
+    async def main() -> None:
+        workers = Workers("test")
+        reader = BodyReader(workers)
+        async with reader.read(large, len):
+            with pytest.raises(BusyError):
+                await read(reader, large)
+        assert await read(reader, large) == 2 * SMALL_BODY
         workers.close()
 
     asyncio.run(main())
