@@ -22,7 +22,7 @@ def figures_of(pid: int) -> Figures:
     """Raises OSError if the process has ended."""
     process = Path("/proc", str(pid))
     command = _command(pid)
-    # A child that has not yet begun its own program shows the memory of its parent, which it shares.
+    # A child that has not yet begun its own program shows the memory of its parent.
     others = [child for child in _children(pid) if _command(child) != command]
     rss = sum(_status(one).get("VmRSS", 0) for one in (pid, *others))
     return Figures(
