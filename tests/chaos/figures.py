@@ -21,7 +21,10 @@ class Figures:
 def figures_of(pid: int) -> Figures:
     """Raises OSError if the process has ended."""
     process = Path("/proc", str(pid))
-    rss = sum(_status(child).get("VmRSS", 0) for child in (pid, *_children(pid)))
+    command = _command(pid)
+    # A child that has not yet begun its own program shows the memory of its parent.
+    others = [child for child in _children(pid) if _command(child) != command]
+    rss = sum(_status(one).get("VmRSS", 0) for one in (pid, *others))
     return Figures(
         rss_mib=rss // _MIB_IN_KIB,
         descriptors=len(os.listdir(process / "fd")),
@@ -47,6 +50,14 @@ def _descendants(pid: int) -> list[int]:
         return _children(pid)
     except OSError:
         return []
+
+
+def _command(pid: int) -> bytes:
+    """Its command line; empty if the process has ended."""
+    try:
+        return Path("/proc", str(pid), "cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def _status(pid: int) -> dict[str, int]:
