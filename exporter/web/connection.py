@@ -170,6 +170,8 @@ class _CountedTransport(asyncio.Transport):
         """Bytes, those in the buffer included."""
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self.is_closing():  # nobody would get it, and asyncio logs each such attempt
+            return
         self.written += len(data)
         self._transport.write(data)
 

@@ -51,6 +51,9 @@ class App:
             case "/endless":
                 await self._endless(receive, send)
                 return
+            case "/heedless":
+                await self._heedless(send)
+                return
             case "/echo":
                 while (await receive()).get("more_body"):
                     pass
@@ -75,6 +78,15 @@ class App:
         while not gone.done():
             await send({"type": "http.response.body", "body": b"x" * 65536, "more_body": True})
             await asyncio.sleep(0)
+        self.gone += 1
+
+    async def _heedless(self, send: Send) -> None:
+        """Sends on and on after the client has gone, before the event loop can notice it."""
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        time.sleep(0.3)
+        for left in reversed(range(50)):
+            body = {"type": "http.response.body", "body": b"x" * 1024}
+            await send({**body, "more_body": left > 0})
         self.gone += 1
 
 
@@ -294,6 +306,19 @@ def test_a_client_that_resets_its_connection_leaves_no_traceback(
         wait_for(lambda: app.waiting == 0, "no request is left")
     assert [r for r in caplog.records if r.levelno > logging.WARNING] == []
     assert "Traceback" not in caplog.text
+
+
+def test_what_is_sent_to_a_client_that_has_gone_is_not_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    app = App()
+    with listening(app) as server:
+        client = connect(server, GET.replace(b"/ ", b"/heedless "))
+        time.sleep(0.1)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        client.close()
+        wait_for(lambda: app.gone == 1, "all has been sent")
+    assert caplog.messages == []
 
 
 def test_a_server_ends_in_time_while_clients_never_read(caplog: pytest.LogCaptureFixture) -> None:
