@@ -195,7 +195,8 @@ def serving(env: dict[str, str], *arguments: str) -> Iterator[tuple[str, list[st
 
 
 def fetch(url: str, method: str = "GET") -> str:
-    request = urllib.request.Request(url, method=method)
+    headers = {"Content-Type": "application/json"}  # which a form of another site cannot send
+    request = urllib.request.Request(url, method=method, headers=headers)
     with urllib.request.urlopen(request, timeout=10) as response:
         body: bytes = response.read()
     return body.decode()
