@@ -68,6 +68,28 @@ class Protection:
             )
 
 
+def protection_of_metrics(
+    host: str,
+    metrics_key_file: Path | None,
+    web_config_file: Path | None,
+    allowed_host: list[str] | None,
+    ssl_certfile: Path | None,
+    ssl_keyfile: Path | None,
+) -> Protection:
+    """From the options of a command that serves metrics alone. Raises typer.Exit(2)."""
+    try:
+        config = ProtectionConfig(
+            metrics_key_file=metrics_key_file,
+            web_config_file=web_config_file,
+            allowed_hosts=tuple(allowed_host or ()),
+            ssl_certfile=ssl_certfile,
+            ssl_keyfile=ssl_keyfile,
+        )
+    except ValueError as error:
+        raise fail(error) from None
+    return Protection(config, [host])
+
+
 def _tls(config: ProtectionConfig) -> ssl.SSLContext | None:
     """Raises ValueError."""
     from exporter.web.tls import server_context

@@ -13,10 +13,10 @@ import typer
 from exporter.cli import protection_options as options
 from exporter.cli.child import Child, CommandError, signal_waiting, signals_held
 from exporter.cli.compat import DEFAULT_SETS, Compat, parse_compat
-from exporter.cli.configuration import ListenConfig, ProtectionConfig
+from exporter.cli.configuration import ListenConfig
 from exporter.cli.gpu_devices import Gpu, GpuDevices, WatchedDevices, polling
 from exporter.cli.output import configure_logging, fail
-from exporter.cli.protection import Protection
+from exporter.cli.protection import protection_of_metrics
 from exporter.cli.server_options import Host, Port
 from exporter.cli.sidecar import DEFAULT_PORT
 
@@ -65,17 +65,9 @@ def run(
     """
     configure_logging()
     sets = parse_compat(compat)
-    try:
-        given = ProtectionConfig(
-            metrics_key_file=metrics_key_file,
-            web_config_file=web_config_file,
-            allowed_hosts=tuple(allowed_host or ()),
-            ssl_certfile=ssl_certfile,
-            ssl_keyfile=ssl_keyfile,
-        )
-    except ValueError as error:
-        raise fail(error) from None
-    protection = Protection(given, [host])
+    protection = protection_of_metrics(
+        host, metrics_key_file, web_config_file, allowed_host, ssl_certfile, ssl_keyfile
+    )
     with signals_held() as mask, ExitStack() as stack:
         from exporter.cli.run_folder import run_folder
         from kvscope_events.wire.errors import EndpointError

@@ -10,10 +10,10 @@ import typer
 from exporter.cli import protection_options as options
 from exporter.cli.compat import DEFAULT_SETS
 from exporter.cli.compat import HELP as COMPAT_HELP
-from exporter.cli.configuration import ListenConfig, ProtectionConfig
+from exporter.cli.configuration import ListenConfig
 from exporter.cli.gpu_devices import Gpu, GpuDevices, WatchedDevices, polling
 from exporter.cli.output import configure_logging, fail
-from exporter.cli.protection import Protection
+from exporter.cli.protection import Protection, protection_of_metrics
 from exporter.cli.watch_list import WatchList
 
 if TYPE_CHECKING:
@@ -115,18 +115,11 @@ def sidecar(
         port=next((p for p in (port, listen.port) if p is not None), DEFAULT_PORT),
         address=address or listen.address,
     )
-    try:
-        protection = ProtectionConfig(
-            metrics_key_file=metrics_key_file,
-            web_config_file=web_config_file,
-            allowed_hosts=tuple(allowed_host or ()),
-            ssl_certfile=ssl_certfile,
-            ssl_keyfile=ssl_keyfile,
-        )
-    except ValueError as error:
-        raise fail(error) from None
+    protection = protection_of_metrics(
+        where.host, metrics_key_file, web_config_file, allowed_host, ssl_certfile, ssl_keyfile
+    )
     with polling(gpu, gpu_devices) as poller:
-        _run(given, wanted, where, Protection(protection, [where.host]), poller)
+        _run(given, wanted, where, protection, poller)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
