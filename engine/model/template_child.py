@@ -20,6 +20,10 @@ import jinja2.nodes
 import jinja2.sandbox
 
 LENGTH = struct.Struct("<I")
+ROOM_BYTES = 32 * 2**20
+"""Address space that any conversation may take, beyond what the process has."""
+ROOM_PER_BYTE = 8
+"""The same for each byte of a conversation, which becomes objects and a text."""
 
 
 class _Generation(jinja2.ext.Extension):
@@ -102,11 +106,21 @@ def _answer(template: jinja2.Template, variables: dict[str, Any], messages: Any)
     return {"text": text}
 
 
-def _read(pipe: BinaryIO) -> Any:
+def _read(pipe: BinaryIO, memory_bytes: int) -> Any:
     head = pipe.read(LENGTH.size)
     if len(head) < LENGTH.size:
         sys.exit(0)  # the parent has ended
-    return json.loads(pipe.read(LENGTH.unpack(head)[0]))
+    length = LENGTH.unpack(head)[0]
+    _limit_memory(length, memory_bytes)
+    return json.loads(pipe.read(length))
+
+
+def _limit_memory(length: int, memory_bytes: int) -> None:
+    """Let a short conversation take less than a long one, so that many short ones harm less."""
+    with open("/proc/self/statm", encoding="ascii") as file:
+        held = int(file.read().split()[0]) * resource.getpagesize()
+    room = held + ROOM_BYTES + ROOM_PER_BYTE * length
+    resource.setrlimit(resource.RLIMIT_AS, (min(room, memory_bytes), memory_bytes))
 
 
 def _write(pipe: BinaryIO, answer: dict[str, str]) -> None:
@@ -120,9 +134,8 @@ def main(seconds: float, memory_bytes: int) -> None:
     """Serve until the pipe closes. The kernel ends this process after `seconds` on one frame."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    first = _read(sys.stdin.buffer)
+    first = _read(sys.stdin.buffer, memory_bytes)
     try:
         template = compile_template(first["template"])
     except Exception as error:  # a syntax error, an unknown filter, or nested too deeply
@@ -130,7 +143,7 @@ def main(seconds: float, memory_bytes: int) -> None:
         return
     _write(sys.stdout.buffer, {})
     while True:
-        messages = _read(sys.stdin.buffer)
+        messages = _read(sys.stdin.buffer, memory_bytes)
         signal.setitimer(signal.ITIMER_REAL, seconds)
         _write(sys.stdout.buffer, _answer(template, first["variables"], messages))
         signal.setitimer(signal.ITIMER_REAL, 0)
