@@ -231,6 +231,7 @@ def test_a_drain_ends_although_the_engine_is_faster() -> None:
 
 
 def test_the_thread_folds_without_a_scrape_and_ends_cleanly() -> None:
+    before = set(threading.enumerate())
     bus = EventBus()
     exporter = in_process(bus.subscribe())
     bus.emit(HELLO)
@@ -248,7 +249,7 @@ def test_the_thread_folds_without_a_scrape_and_ends_cleanly() -> None:
     bus.emit(step())
     bus.flush()
     exporter.stop()
-    assert "kvscope-fold" not in {thread.name for thread in threading.enumerate()}
+    assert "kvscope-fold" not in {thread.name for thread in {*threading.enumerate()} - before}
     assert value(exporter, "kvscope_events_total", type="StepCompleted") == 2
     assert value(exporter, "kvscope_source_up") == 0
 
