@@ -1,5 +1,13 @@
 """Text of other people on one line of ours: no control characters, no surrogates, no novels."""
 
+QUOTED_CHARACTERS = 200
+"""Of what a server or a file says, where nothing longer is of use."""
+
+
+def quoted(text: str) -> str:
+    """`one_line` of a usual length."""
+    return one_line(text, QUOTED_CHARACTERS)
+
 
 def one_line(text: str, most: int | None = None) -> str:
     """`text` with white space folded and unprintable characters escaped, cut at `most` characters.

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import httpx
 import msgspec
 
+from engine.one_line import quoted
 from engine.workload.doubts import Doubt, Doubts
 from engine.workload.json_errors import JSON_ERRORS
-from engine.workload.one_line import one_line
 from engine.workload.refusal import error_detail, read_refusal
 from engine.workload.retry_after import retry_after
 from engine.workload.scenarios import Job, Reply
@@ -134,7 +134,7 @@ class Client:
             except httpx.RequestError as error:
                 raise RequestFailedError("disconnected", describe(error)) from error
             except _MALFORMED as error:
-                raise RequestFailedError("stream", one_line(str(error))) from error
+                raise RequestFailedError("stream", quoted(str(error))) from error
             if isinstance(outcome, Exchange):
                 return outcome
             if retries_left:
@@ -157,7 +157,7 @@ class Client:
                 raise RequestFailedError(f"http_{response.status_code}", error_detail(refusal))
             encoding = response.headers.get("Content-Encoding", "identity")
             if encoding != "identity":
-                raise RequestFailedError("stream", f"encoded as {one_line(encoding)}, unasked")
+                raise RequestFailedError("stream", f"encoded as {quoted(encoding)}, unasked")
             return await self._receive(response.aiter_raw(), _max_tokens(job), started)
 
     async def _receive(
@@ -217,14 +217,14 @@ def retry_seconds(header: str | None, doubt: Doubt | None = None) -> float:
     """Seconds to wait after a 429 with this Retry-After; the default if it cannot be read."""
     seconds = None if header is None else retry_after(header)
     if header is not None and seconds is None and doubt is not None:
-        doubt("Retry-After", repr(one_line(header)))
+        doubt("Retry-After", repr(quoted(header)))
     return DEFAULT_RETRY_SECONDS if seconds is None else seconds
 
 
 def _message_of(error: object) -> str:
     """Of an error inside a stream, whatever its form."""
     message = error.get("message") if isinstance(error, dict) else error
-    return one_line(message) if isinstance(message, str) else "an error without a message"
+    return quoted(message) if isinstance(message, str) else "an error without a message"
 
 
 def _max_tokens(job: Job) -> int | None:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from engine.one_line import quoted
 from engine.workload.documents import DocumentError, Documents
-from engine.workload.one_line import one_line
 from engine.workload.spec import LoadSpec
 
 _TIMEOUT_SECONDS = 10.0
@@ -89,7 +89,7 @@ async def read_counters(documents: Documents, spec: LoadSpec) -> Counters:
     try:
         return parse_counters(page.body.decode())
     except ValueError as error:  # not UTF-8, too
-        raise CountersError(f"{url}: not Prometheus text: {one_line(str(error))}") from error
+        raise CountersError(f"{url}: not Prometheus text: {quoted(str(error))}") from error
 
 
 def parse_counters(exposition: str) -> Counters:

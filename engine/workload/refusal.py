@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
+from engine.one_line import quoted
 from engine.workload.json_errors import JSON_ERRORS
-from engine.workload.one_line import one_line
 
 MAX_REFUSAL_BYTES = 4096
 """Read of the body of an answer that is no success; the rest is never waited for."""
@@ -31,9 +31,9 @@ async def read_refusal(stream: AsyncIterator[bytes]) -> bytes:
 def error_detail(body: bytes) -> str:
     """OpenAI's error message, or the first bytes of the body; one line of bounded length."""
     try:
-        return one_line(msgspec.json.decode(body, type=_ErrorBody).error.message)
+        return quoted(msgspec.json.decode(body, type=_ErrorBody).error.message)
     except JSON_ERRORS:
-        return one_line(body.decode(errors="replace"))
+        return quoted(body.decode(errors="replace"))
 
 
 class _Error(msgspec.Struct):

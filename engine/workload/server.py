@@ -7,11 +7,11 @@ from typing import Annotated
 import httpx
 import msgspec
 
+from engine.one_line import quoted
 from engine.workload.client import authorization
 from engine.workload.documents import DocumentError, Documents
 from engine.workload.doubts import Doubt
 from engine.workload.json_errors import JSON_ERRORS
-from engine.workload.one_line import one_line
 from engine.workload.refusal import error_detail
 from engine.workload.scenarios import CHAT_COMPLETIONS
 from engine.workload.spec import LoadSpec
@@ -77,7 +77,7 @@ async def discover(documents: Documents, spec: LoadSpec, doubt: Doubt) -> Server
     try:
         models = msgspec.json.decode(answer.body, type=_Models).data
     except JSON_ERRORS as error:
-        raise ServerError(f"{url}: no list of models: {one_line(str(error))}") from error
+        raise ServerError(f"{url}: no list of models: {quoted(str(error))}") from error
     return _choose(url, models, spec, doubt)
 
 

@@ -4,9 +4,9 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from engine.one_line import quoted
 from engine.workload.counters import HitRate
 from engine.workload.distribution import Summary
-from engine.workload.one_line import one_line
 from engine.workload.report import Report
 
 _MILLISECONDS = 1000
@@ -16,15 +16,15 @@ _LEGEND = "TTFT: to first token, TPOT: per output token, ITL: between chunks, E2
 
 def report_table(report: Report) -> Group:
     """Counts and rates, then latencies, then what went wrong."""
-    facts = Table(title=Text(f"{report.scenario} on {one_line(report.model)}"), show_header=False)
+    facts = Table(title=Text(f"{report.scenario} on {quoted(report.model)}"), show_header=False)
     facts.add_column("what")
     facts.add_column("value", justify="right")
     for what, value in _facts(report):
         facts.add_row(what, value)
     parts: list[Table | Text] = [facts, _latencies(report), Text(_LEGEND)]
     for kind, detail in report.first_failures.items():
-        parts.append(Text(f"first {kind}: {one_line(detail)}"))
-    parts += [Text(f"note: {one_line(note)}") for note in report.notes]
+        parts.append(Text(f"first {kind}: {quoted(detail)}"))
+    parts += [Text(f"note: {quoted(note)}") for note in report.notes]
     return Group(*parts)
 
 

@@ -56,6 +56,6 @@ def test_error_detail_is_the_message_or_the_body() -> None:
 
 def test_error_detail_cannot_steer_the_terminal_nor_fill_it() -> None:
     detail = error_detail(b'{"error": {"message": "no\\u001b[2J\\nroom"}}')
-    assert detail == "no?[2J room"
+    assert detail == r"no\x1b[2J room"
     assert len(error_detail(b"x" * 100_000)) == 200
     assert error_detail(b"[" * 100_000).startswith("[[[")
