@@ -19,7 +19,6 @@ from exporter.cli.signals import signals_end
 from exporter.cli.telemetry import Telemetry, telemetry
 from exporter.web.access import Access
 from exporter.web.arrival import Arrival
-from exporter.web.body_budget import BodyBudget
 from exporter.web.gate import Gate
 from exporter.web.gpu import gpu_router
 from exporter.web.limits import allow_files
@@ -131,7 +130,7 @@ class _Startup:
         app = bare_app("kvscope")
         app.router.lifespan_context = self._lifespan
         app.include_router(observed.metrics)
-        app.mount("/", Arrival(BodyBudget(self._gate)))
+        app.mount("/", Arrival(self._gate))
         self.server = AppServer(
             Access(app, protection.access), listen.drain_seconds, tls=protection.tls
         )
