@@ -7,6 +7,8 @@ from typing import Protocol
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.registry import Collector
 
+from exporter.answers.question import Question
+from exporter.answers.reply import Reply, ask
 from exporter.catalogue import COMPAT_SETS, DEFAULT_COMPAT
 from exporter.clock import Clock
 from exporter.machine import Machine
@@ -141,6 +143,10 @@ class Exporter:
         with self._lock:
             self._targets = tuple(other for other in self._targets if other is not target)
         target.stop()
+
+    def answer(self, question: Question) -> Reply:
+        """What all engines of this server answer; for any thread."""
+        return ask(question, self._targets, self._page.machine)
 
     def render(self, accept: str | None = None) -> tuple[bytes, str]:
         """The page and its content type: OpenMetrics where `accept` names it, otherwise text."""

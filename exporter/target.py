@@ -1,12 +1,13 @@
 """One watched engine: its source, its folds, the facts in its Hello, its part of a page."""
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from prometheus_client.core import Metric as Family
 
+from exporter.answers.question import Asked, UnknownError
 from exporter.catalogue import CATALOGUE
 from exporter.clock import Clock
 from exporter.collect.families import Families
@@ -20,12 +21,15 @@ from exporter.collect.observation import (
 from exporter.collect.parts import parts_of
 from exporter.fold import Census, DeviceMemory, Fold, Folds, Introduction, TimedSample
 from exporter.listener import Listener
+from exporter.machine import Machine
 from exporter.pipeline import Pipeline
 from exporter.sources import Source
 from kvscope_events.events import Hello
 from kvscope_events.pid_space import pid_space
 
 logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 _FACTS = frozenset(row.family for row in CATALOGUE if row.events == ("Hello",))
 """Families of facts in the Hello, which do not depend on the state of the pool."""
@@ -165,6 +169,24 @@ class Target:
                 up=source.up,
                 is_here=hello is not None and self._is_here(hello),
             )
+
+    def answer(self, events: Collection[str], read: Callable[[Asked], _T], machine: Machine) -> _T:
+        """What `read` makes of the folds, which are held meanwhile, and settled.
+
+        events: those that the engine must tell. Raises UnknownError, and what `read` raises.
+        """
+        with self.pipeline.settled():
+            self._current_families()
+            hello, source = self.hello, self.source
+            if hello is None or not source.up or not source.state_known:
+                raise UnknownError("the engine's state is not known: it is not connected, or lost")
+            untold = sorted(set(events) - self._tells)
+            if untold:
+                raise UnknownError(f"this server does not tell {', '.join(untold)}")
+            failed = [fold.name for fold in self.folds if self.pipeline.failed(fold)]
+            if failed:
+                raise UnknownError(f"folds {', '.join(failed)} failed and were given up")
+            return read(Asked(hello=hello, folds=self.folds, machine=machine, clock=self._clock))
 
     def _is_here(self, hello: Hello) -> bool:
         return self.source.kind == "inprocess" or hello.pid_space in self._pid_spaces

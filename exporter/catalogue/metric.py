@@ -28,7 +28,7 @@ class Metric:
     """A key of `catalogue.GROUPS`."""
     labels: Labels = field(default_factory=lambda: dict(ENGINE))
     buckets: tuple[float, ...] = ()
-    """Upper bounds of a histogram, without +Inf."""
+    """Upper bounds of a histogram, without +Inf; empty: it has its sum and count alone."""
     otel_name: str = ""
     """Instrument name in OpenTelemetry; empty: not exported there."""
     aliases: tuple[str, ...] = ()
@@ -41,8 +41,8 @@ class Metric:
     """
 
     def __post_init__(self) -> None:
-        if (self.kind == "histogram") != bool(self.buckets):
-            raise ValueError(f"{self.name}: a histogram has buckets, and nothing else has")
+        if self.buckets and self.kind != "histogram":
+            raise ValueError(f"{self.name}: only a histogram has buckets")
         if list(self.buckets) != sorted(set(self.buckets)):
             raise ValueError(f"{self.name}: buckets must increase")
 

@@ -11,16 +11,23 @@ from exporter.catalogue.pool import STATE_EVENTS
 from kvscope_events.vocabulary import FinishReason
 
 
-def _request_seconds(name: str, help: str) -> Metric:
+def _request_seconds(
+    name: str, help: str, bounds: tuple[float, ...] = buckets.VLLM_REQUEST_SECONDS
+) -> Metric:
     return Metric(
         name=name,
         kind="histogram",
         help=help,
         unit="seconds",
         group="vllm",
-        buckets=buckets.VLLM_REQUEST_SECONDS,
+        buckets=bounds,
         events=("SequenceFinished",),
     )
+
+
+_SUM_ALONE = ()
+"""Bounds of what vLLM's own boards read the sum of, if anything: each bound is a series, and a page
+has less than 600."""
 
 
 def _request_tokens(
@@ -130,8 +137,14 @@ VLLM = (
         "Generated tokens of the longest sequence of each request that ended.",
         ("SequenceFinished", "RequestFinished"),
     ),
-    _request_tokens(
-        "vllm:request_params_max_tokens", "Value of max_tokens of each sequence that ended."
+    Metric(
+        name="vllm:request_params_max_tokens",
+        kind="histogram",
+        help="Value of max_tokens of each sequence that ended.",
+        unit="tokens",
+        group="vllm",
+        buckets=_SUM_ALONE,
+        events=("SequenceFinished",),
     ),
     Metric(
         name="vllm:time_to_first_token_seconds",
@@ -171,14 +184,17 @@ VLLM = (
     _request_seconds(
         "vllm:request_prefill_time_seconds",
         "Time from the first run to the first token of each sequence, observed when it ended.",
+        _SUM_ALONE,
     ),
     _request_seconds(
         "vllm:request_decode_time_seconds",
         "Time from the first to the last token of each sequence, observed when it ended.",
+        _SUM_ALONE,
     ),
     _request_seconds(
         "vllm:request_inference_time_seconds",
         "Time from the first run to the last token of each sequence, observed when it ended.",
+        _SUM_ALONE,
     ),
     Metric(
         name="vllm:cache_config_info",

@@ -22,7 +22,7 @@ from exporter.web.arrival import Arrival
 from exporter.web.gate import Gate
 from exporter.web.gpu import gpu_router
 from exporter.web.limits import allow_files
-from exporter.web.metrics import bare_app, metrics_app
+from exporter.web.metrics import bare_app
 
 if TYPE_CHECKING:
     from engine.build import Engine
@@ -92,7 +92,8 @@ def _metrics_port(
     """
     assert observed.page is not None
     assert listen.metrics_port is not None
-    app = metrics_app(observed.page)
+    app = bare_app("kvscope metrics")
+    app.include_router(observed.metrics)
     if observed.poller is not None:
         app.include_router(gpu_router(observed.poller))
     app.mount("/", operators)

@@ -13,6 +13,7 @@ from exporter.cli.output import fail
 from exporter.exporter import Exporter, in_process
 from exporter.gpu import GpuPoller
 from exporter.machine import Machine
+from exporter.web.answers import answers_router
 from exporter.web.metrics import metrics_router, no_metrics_router
 from kvscope_events.bus import EventBus, NullBus
 
@@ -30,7 +31,7 @@ class Telemetry:
     page: Exporter | None
     poller: GpuPoller | None
     metrics: APIRouter
-    """The routes at `/metrics`: the page, or the reason why there is none."""
+    """The routes at `/metrics` and `/api`: page and answers, or the reason why there are none."""
 
 
 @contextmanager
@@ -52,7 +53,10 @@ def telemetry(config: TelemetryConfig, name: str) -> Iterator[Telemetry]:
         page = in_process(bus.subscribe(), compat=config.compat, machine=machine)
         page.start()
         stack.callback(page.stop)
-        yield Telemetry(bus=bus, page=page, poller=poller, metrics=metrics_router(page))
+        router = APIRouter()
+        router.include_router(metrics_router(page))
+        router.include_router(answers_router(lambda _target: page))
+        yield Telemetry(bus=bus, page=page, poller=poller, metrics=router)
 
 
 @contextmanager

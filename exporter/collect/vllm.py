@@ -64,9 +64,9 @@ def collect_vllm(families: Families, vllm: Vllm, engine: Hello) -> Iterator[Fami
         ("vllm:request_prompt_tokens", vllm.request_prompt_tokens),
         ("vllm:request_generation_tokens", vllm.request_generation_tokens),
         ("vllm:request_max_num_generation_tokens", vllm.request_longest_tokens),
-        ("vllm:request_params_max_tokens", vllm.request_max_tokens),
     ):
         yield families.histogram(name, histogram, tokens)
+    yield families.histogram("vllm:request_params_max_tokens", vllm.request_max_tokens)
     yield families.column("vllm:request_success_total", {**vllm.finished, "repetition": 0})
     yield families.histogram("vllm:time_to_first_token_seconds", vllm.first_token)
     yield families.histogram("vllm:e2e_request_latency_seconds", vllm.duration)

@@ -54,14 +54,14 @@ class Vllm(Fold):
         self.request_generation_tokens = Histogram(buckets.VLLM_REQUEST_TOKENS)
         self.request_longest_tokens = Histogram(buckets.VLLM_REQUEST_TOKENS)
         """Generated tokens of the longest sequence of each call."""
-        self.request_max_tokens = Histogram(buckets.VLLM_REQUEST_TOKENS)
+        self.request_max_tokens = Histogram(())
         self.first_token = Histogram(buckets.VLLM_FIRST_TOKEN_SECONDS)
         self.time_per_output_token = Histogram(buckets.VLLM_INTER_TOKEN_SECONDS)
         self.duration = Histogram(buckets.VLLM_REQUEST_SECONDS)
         self.queue = Histogram(buckets.VLLM_REQUEST_SECONDS)
-        self.prefill = Histogram(buckets.VLLM_REQUEST_SECONDS)
-        self.decode = Histogram(buckets.VLLM_REQUEST_SECONDS)
-        self.inference = Histogram(buckets.VLLM_REQUEST_SECONDS)
+        self.prefill = Histogram(())
+        self.decode = Histogram(())
+        self.inference = Histogram(())
         self._block_size = 0
         self._added: dict[int, SequenceAdded] = {}  # by sequence, until its first token
         self._hit_blocks: dict[int, int] = {}  # by sequence, until its first token; never 0

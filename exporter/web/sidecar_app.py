@@ -11,7 +11,12 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 from exporter.web.address import is_address
+from exporter.web.answers import Answering, NoServerError, answers_router
 from exporter.web.metrics import METHODS, PATH, Exposition, bare_app, page_response
+
+
+class Server(Exposition, Answering, Protocol):
+    """One server that is watched."""
 
 
 class Pages(Protocol):
@@ -30,19 +35,20 @@ class Pages(Protocol):
         """What Prometheus adds to all series of a server."""
         ...
 
-    def server(self, name: str) -> Exposition | None:
+    def server(self, name: str) -> Server | None:
         """The page of one server, or None where no server has that name."""
         ...
 
 
 def sidecar_app(pages: Pages, address: str | None = None) -> FastAPI:
-    """`/metrics`, `/scrape`, `/targets` and `/health`.
+    """`/metrics`, `/scrape`, `/targets`, `/api/...` and `/health`.
 
     address: the host:port that `/targets` names; None: that of the request's Host header.
     """
     app = bare_app("kvscope sidecar")
     app.include_router(_own_router(pages))
     app.include_router(_scrape_router(pages))
+    app.include_router(answers_router(lambda name: _server(pages, name or _only(pages))))
     app.include_router(_targets_router(pages, address))
 
     @app.api_route("/health", methods=METHODS)
@@ -67,15 +73,29 @@ def _scrape_router(pages: Pages) -> APIRouter:
 
     @router.api_route("/scrape", methods=METHODS)
     def scrape(request: Request, target: str = "") -> Response:  # on a worker thread
-        known = ", ".join(pages.names()) or "none"
-        if not target:
-            return PlainTextResponse(f"name a server: /scrape?target=NAME, one of: {known}\n", 400)
-        page = pages.server(target)
-        if page is None:
-            return PlainTextResponse(f"no server {target!r} here; known: {known}\n", 404)
-        return page_response(page, request)
+        try:
+            return page_response(_server(pages, target), request)
+        except NoServerError as error:
+            return PlainTextResponse(f"{error}\n", error.status)
 
     return router
+
+
+def _server(pages: Pages, name: str) -> Server:
+    """Raises NoServerError."""
+    known = ", ".join(pages.names()) or "none"
+    if not name:
+        raise NoServerError(400, f"name a server: ?target=NAME, one of: {known}")
+    server = pages.server(name)
+    if server is None:
+        raise NoServerError(404, f"no server {name!r} here; known: {known}")
+    return server
+
+
+def _only(pages: Pages) -> str:
+    """The name of the only server; empty where there are several, or none."""
+    names = pages.names()
+    return names[0] if len(names) == 1 else ""
 
 
 def _targets_router(pages: Pages, address: str | None) -> APIRouter:

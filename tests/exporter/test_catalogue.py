@@ -63,8 +63,6 @@ def test_a_row_refuses_nonsense() -> None:
     row = metric("kvscope_step_duration_seconds")
     fields = {"name": "kvscope_x", "help": "X.", "unit": "", "group": row.group}
     with pytest.raises(ValueError, match="has buckets"):
-        Metric(**fields, kind="histogram")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="has buckets"):
         Metric(**fields, kind="gauge", buckets=(1,))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="increase"):
         Metric(**fields, kind="histogram", buckets=(2, 1))  # type: ignore[arg-type]

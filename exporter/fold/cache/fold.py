@@ -4,14 +4,18 @@ A question is a component with its own state, called with the event and the name
 before or after they change; it keeps no names of its own.
 """
 
+from exporter.fold.cache.blocks import Blocks
 from exporter.fold.cache.evicted import Evicted
 from exporter.fold.cache.forgotten import Forgotten
 from exporter.fold.cache.lookups import Lookups
 from exporter.fold.cache.resident import Resident
 from exporter.fold.fold import Fold
 from kvscope_events.events import (
+    BlocksAllocated,
     BlocksCached,
     BlocksEvicted,
+    BlocksReleased,
+    BlocksShared,
     ContentDropped,
     PoolCreated,
     PoolSnapshot,
@@ -42,12 +46,16 @@ class Cache(Fold):
                 PoolCreated: self._created,
                 PoolSnapshot: self._synchronised,
                 PrefixLookup: self._looked_up,
+                BlocksAllocated: self._allocated,
+                BlocksShared: self._shared,
+                BlocksReleased: self._released,
                 BlocksCached: self._cached,
                 BlocksEvicted: self._lost,
                 ContentDropped: self._lost,
                 PrefixCacheReset: self._reset,
             }
         )
+        self.blocks = Blocks()
         self.resident = Resident()
         self.evicted = Evicted(window, Forgotten(forgotten))
         self._lookups = Lookups()
@@ -70,9 +78,11 @@ class Cache(Fold):
         self._known = False
 
     def _created(self, event: PoolCreated) -> None:
+        self.blocks.replace(event)
         self._begin(event.block_size, [])
 
     def _synchronised(self, event: PoolSnapshot) -> None:
+        self.blocks.replace(event)
         self._begin(event.block_size, [name for name in event.hashes if name is not None])
 
     def _begin(self, block_size: int, names: list[bytes]) -> None:
@@ -89,14 +99,29 @@ class Cache(Fold):
         if self._known:
             self._lookups.miss(event.hashes[event.hit_blocks :], self.resident, self.evicted)
 
+    def _allocated(self, event: BlocksAllocated) -> None:
+        if self._known:
+            self.blocks.allocate(event.blocks)
+
+    def _shared(self, event: BlocksShared) -> None:
+        if self._known:
+            idle = self.blocks.idle_among(event.blocks)
+            self.blocks.share(idle)
+
+    def _released(self, event: BlocksReleased) -> None:
+        if self._known:
+            self.blocks.release(event.cached, event.free, self.batch.time_ns)
+
     def _cached(self, event: BlocksCached) -> None:
         if self._known:
+            self.blocks.write(event.blocks, event.hashes, self.batch.time_ns)
             self.resident.add(event.hashes)
             self.evicted.discard(event.hashes)
 
     def _lost(self, event: BlocksEvicted | ContentDropped) -> None:
         if self._known:
             self.evicted.add(self.resident.remove(event.hashes), self.batch.time_ns)
+            self.blocks.lose(event.blocks)
 
     def _reset(self, event: PrefixCacheReset) -> None:
         self.resets += 1  # the names are gone with BlocksEvicted

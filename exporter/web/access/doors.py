@@ -22,6 +22,7 @@ CLIENT = "kvscope.client"
 """Key of the ASGI scope with the name of the client whose key was used; absent without one."""
 _OPEN = ("/health",)
 _PAGES = ("/metrics", "/scrape", "/targets")
+_ANSWERS = "/api/"
 _API = "/v1/"
 _READING = ("GET", "HEAD", "OPTIONS")
 REFUSALS = ("401", "403", "415", "503")
@@ -32,7 +33,7 @@ def door_of(method: str, path: str) -> Door:
     """The door of a request; `control`: whatever may change something and is no API of /v1."""
     if path in _OPEN:
         return "open"
-    if path in _PAGES:
+    if path in _PAGES or (path.startswith(_ANSWERS) and method in _READING):
         return "pages"
     return "api" if path.startswith(_API) or method in _READING else "control"
 
@@ -44,7 +45,7 @@ class AccessConfig:
     api: Credentials | None = None
     """For everything but pages of metrics; None: open."""
     pages: Credentials | None = None
-    """For pages of metrics; None: open."""
+    """For pages of metrics and the answers at `/api`; None: open."""
     hosts: frozenset[str] = frozenset()
     """Names by which this server is called, beside those of loopback, its address and the one that
     a client has connected to."""

@@ -1,0 +1,84 @@
+"""What each block of the pool holds, since when, and since when nobody references it."""
+
+from array import array
+from collections.abc import Sequence
+
+from kvscope_events.events import BlockHash, PoolCreated, PoolSnapshot
+
+NEVER = -1
+"""In place of a time on the producer's clock: not idle, or not known."""
+
+
+class Blocks:
+    """Read by the questions about time and order; block ids beyond the pool are skipped."""
+
+    def __init__(self) -> None:
+        self.names: list[BlockHash | None] = []
+        """By block id; None: nothing that can be found."""
+        self.written_ns = array("q")
+        """When the content became findable; NEVER: before we watched, or there is none."""
+        self.is_idle = bytearray()
+        """1: findable and not referenced, so that it can be evicted."""
+        self.idle_ns = array("q")
+        """When an idle block lost its last reference; NEVER: it is not idle, or was so before."""
+        self.num_referenced = 0
+
+    def replace(self, event: PoolCreated | PoolSnapshot) -> None:
+        """Begin anew with a whole state, whose times are not known."""
+        count = event.num_blocks
+        self.written_ns = array("q", [NEVER]) * count
+        self.idle_ns = array("q", [NEVER]) * count
+        self.is_idle = bytearray(count)
+        if isinstance(event, PoolSnapshot):
+            self.names = [*event.hashes[:count], *[None] * (count - len(event.hashes))]
+            self.num_referenced = sum(1 for references in event.ref_counts if references)
+            for block in event.lru:
+                if 0 <= block < count:
+                    self.is_idle[block] = 1
+        else:
+            self.names = [None] * count
+            self.num_referenced = 0
+
+    def allocate(self, blocks: Sequence[int]) -> None:
+        """Free blocks have their first reference."""
+        self.num_referenced += len(blocks)
+
+    def idle_among(self, blocks: Sequence[int]) -> list[int]:
+        """Those of the blocks that nobody references, in their order."""
+        is_idle, count = self.is_idle, len(self.is_idle)
+        return [block for block in blocks if 0 <= block < count and is_idle[block]]
+
+    def share(self, idle: Sequence[int]) -> None:
+        """These idle blocks have a reference again."""
+        is_idle, idle_ns = self.is_idle, self.idle_ns
+        for block in idle:
+            is_idle[block] = 0
+            idle_ns[block] = NEVER
+        self.num_referenced += len(idle)
+
+    def write(self, blocks: Sequence[int], names: Sequence[BlockHash], time_ns: int) -> None:
+        """Referenced blocks became findable."""
+        held, written_ns, count = self.names, self.written_ns, len(self.names)
+        for block, name in zip(blocks, names, strict=False):
+            if 0 <= block < count:
+                held[block] = name
+                written_ns[block] = time_ns
+
+    def release(self, cached: Sequence[int], free: Sequence[int], time_ns: int) -> None:
+        """The last references of these blocks went."""
+        is_idle, idle_ns, count = self.is_idle, self.idle_ns, len(self.names)
+        for block in cached:
+            if 0 <= block < count:
+                is_idle[block] = 1
+                idle_ns[block] = time_ns
+        self.num_referenced = max(0, self.num_referenced - len(cached) - len(free))
+
+    def lose(self, blocks: Sequence[int]) -> None:
+        """These blocks hold nothing any more that can be found."""
+        names, is_idle, count = self.names, self.is_idle, len(self.names)
+        written_ns, idle_ns = self.written_ns, self.idle_ns
+        for block in blocks:
+            if 0 <= block < count:
+                names[block] = None
+                is_idle[block] = 0
+                written_ns[block] = idle_ns[block] = NEVER

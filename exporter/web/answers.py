@@ -1,0 +1,60 @@
+"""Answers over HTTP: `GET /api/NAME`, as JSON, worked out on a worker thread."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+from fastapi import APIRouter, Response
+from fastapi.responses import PlainTextResponse
+
+from exporter.answers.question import Question
+from exporter.answers.questions import QUESTIONS
+from exporter.answers.reply import Reply
+from exporter.web.metrics import METHODS
+
+_ENCODER = msgspec.json.Encoder()
+
+
+class Answering(Protocol):
+    """A server's exporter that can be asked."""
+
+    def answer(self, question: Question) -> Reply:
+        """What all engines of the server answer."""
+        ...
+
+
+class NoServerError(Exception):
+    """No server was named, or none has that name; `str()` says which there are."""
+
+    def __init__(self, status: int, problem: str) -> None:
+        super().__init__(problem)
+        self.status = status
+
+
+Find = Callable[[str], Answering]
+"""The exporter of the server named; an empty name stands for the only one. Raises NoServerError."""
+
+
+def answers_router(find: Find) -> APIRouter:
+    """`GET /api/NAME` for every question, with `?target=SERVER` where there are several."""
+    router = APIRouter(prefix="/api")
+    for question in QUESTIONS.values():
+        router.add_api_route(
+            f"/{question.name}",
+            _route(question, find),
+            methods=METHODS,
+            summary=question.summary,
+            include_in_schema=False,
+        )
+    return router
+
+
+def _route(question: Question, find: Find) -> Callable[[str], Response]:
+    def route(target: str = "") -> Response:
+        try:
+            exporter = find(target)
+        except NoServerError as error:
+            return PlainTextResponse(f"{error}\n", error.status)
+        return Response(_ENCODER.encode(exporter.answer(question)), media_type="application/json")
+
+    return route
