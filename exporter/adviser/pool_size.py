@@ -81,16 +81,19 @@ def gain_of(facts: Facts, usable_blocks: float, need: float = 1.0) -> Gain:
     excess = facts.excess(1.0)
     left = facts.excess(usable_blocks / facts.usable_blocks, need)
     after = before * min(1.0, left / excess) if excess else 0.0
-    hits, ratios = 0.0, (None, None)
+    hits = 0.0
+    ratio_now: float | None = None
+    ratio_then: float | None = None
     curve = facts.curve
     if curve is not None and curve.queried_blocks and curve.seconds:
         hits_now, hits_then = curve.hits(facts.usable_blocks), curve.hits(usable_blocks)
         if hits_now is not None and hits_then is not None:
             hits = (hits_then - hits_now) * facts.block_size / curve.seconds
-            ratios = (hits_now / curve.queried_blocks, hits_then / curve.queried_blocks)
+            ratio_now = hits_now / curve.queried_blocks
+            ratio_then = hits_then / curve.queried_blocks
     return Gain(
-        hit_ratio_from=ratios[0],
-        hit_ratio_to=ratios[1],
+        hit_ratio_from=ratio_now,
+        hit_ratio_to=ratio_then,
         saved_tokens_per_second=hits + before - after,
         recomputed_tokens_per_second_from=before or None,
         recomputed_tokens_per_second_to=after if before else None,

@@ -1,7 +1,8 @@
 """All questions, by name."""
 
+from exporter.answers.advice import ADVICE
 from exporter.answers.question import Question
 
-_ALL: tuple[Question, ...] = ()
+_ALL: tuple[Question, ...] = (ADVICE,)
 
 QUESTIONS = {question.name: question for question in _ALL}

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from exporter.answers.question import Question, UnknownError
+from exporter.answers.question import ProcessMemory, Question, UnknownError
 from exporter.machine import Machine
 from exporter.target import Target
 
@@ -29,16 +29,23 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     engines: list[EngineReply]
 
 
+def memory_of(targets: Iterable[Target]) -> list[ProcessMemory]:
+    """What the processes of one server report of their memory."""
+    return [report for target in targets if (report := target.memory()) is not None]
+
+
 def ask(question: Question, targets: Iterable[Target], machine: Machine) -> Reply:
     """The answers of all engines among these targets, each of one moment."""
     engines = []
+    targets = list(targets)
+    processes = memory_of(targets)
     for target in targets:
         hello = target.hello
         if hello is None or hello.worker is not None or target.is_content:
             continue
         answer, unknown = None, None
         try:
-            answer = target.answer(question.events, question.answer, machine)
+            answer = target.answer(question.events, question.answer, machine, processes)
         except UnknownError as error:
             unknown = str(error)
         except Exception:
