@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
-from exporter.adviser.facts import Facts, Room, Sizing
+from exporter.adviser.facts import Facts, HitCurve, Point, Room, Sizing
 from exporter.adviser.proposal import Option
 from exporter.answers.question import Asked, ProcessMemory, UnknownError
 from exporter.collect.engine_memory import EngineMemory
-from exporter.fold import Ledger, Recent
+from exporter.fold import Cache, Ledger, Recent
+from exporter.fold.recent import NUM_SLOTS, SLOT_NS
 from exporter.gpu import headroom
 from exporter.host_memory import together
 
@@ -29,10 +30,28 @@ def gather(asked: Asked) -> Facts:
         sizing=sizing,
         rooms=_rooms(asked, own),
         pool_option=_pool_option(ledger, sizing),
+        curve=_curve(asked),
         seconds=seconds,
         load=load,
         max_num_seqs=recent.max_num_seqs,
         max_model_len=hello.max_model_len,
+    )
+
+
+def _curve(asked: Asked) -> HitCurve | None:
+    whatif = asked.folds[Cache].whatif
+    curve = whatif.curve(SLOT_NS * NUM_SLOTS / 1e9)
+    if curve is None or not curve.seconds:
+        return None
+    return HitCurve(
+        points=[
+            Point(point.capacity_blocks, point.hit_blocks)
+            for point in curve.points
+            if point.capacity_blocks is not None
+        ],
+        queried_blocks=curve.queried_blocks,
+        seconds=curve.seconds,
+        error_ratio=whatif.error_blocks / whatif.queried_blocks if whatif.queried_blocks else None,
     )
 
 

@@ -14,6 +14,7 @@ from kvscope_events.events import (
     PrefixLookup,
     RequestPreempted,
     RequestResumed,
+    SequenceAdded,
     SequenceFinished,
     StepCompleted,
 )
@@ -23,8 +24,8 @@ SLOT_NS = 5_000_000_000
 NUM_SLOTS = 60
 NEED_STEPS = 16
 """Bins of the need for blocks in one pool's size."""
-NEED_BINS = 8 * NEED_STEPS + 1
-"""The last one has every need of eight pools and more."""
+NEED_BINS = 2 * NEED_STEPS + 1
+"""The last one has a need of two pools; more is never counted."""
 _LIMIT_STEPS = 3
 """Steps at one number of sequences, with blocks for more, after which it is taken for a limit."""
 
@@ -110,7 +111,7 @@ class Recent(Fold):
     """Another pool and lost batches empty the window: what was before says nothing about it now.
 
     The engine's limits are not told; they show in what it does. `max_num_seqs`: the most sequences
-    that ran while others waited and the pool had room for more.
+    that ran while others waited, though the pool had blocks for the longest of them.
     """
 
     name = "recent"
@@ -124,6 +125,7 @@ class Recent(Fold):
                 PrefixLookup: self._looked_up,
                 RequestPreempted: self._preempted,
                 RequestResumed: self._resumed,
+                SequenceAdded: self._added,
                 SequenceFinished: self._ended,
                 DeviceOutOfMemory: self._out_of_memory,
             }
@@ -136,6 +138,7 @@ class Recent(Fold):
         self._most_running = 0
         self._most_running_steps = 0
         self._largest_step = 0
+        self._longest = 0  # tokens that the longest sequence so far might have in the end
 
     @property
     def max_num_seqs(self) -> int | None:
@@ -209,12 +212,16 @@ class Recent(Fold):
         need: float = active
         if waiting and running:
             each = active / running
-            if usable - active >= 2 * each and not is_full:
+            longest = -(-self._longest // self._block_size)
+            if longest and usable - active >= longest and not is_full:
                 self._count_limit(running)
                 if running == self._most_running:
                     slot.limited_ns += took_ns
             limit = self.max_num_seqs
-            admitted = waiting if limit is None else min(waiting, max(0, limit - running))
+            # A backlog is served one after another: at most as many again are wanted at once.
+            admitted = min(waiting, running)
+            if limit is not None:
+                admitted = min(admitted, max(0, limit - running))
             need += admitted * each
         position = min(int(need * NEED_STEPS / usable), NEED_BINS - 1)
         slot.need_ns[position] += took_ns
@@ -243,6 +250,9 @@ class Recent(Fold):
         if cause is not None:
             tokens = self._slot().recomputed_tokens
             tokens[cause] = tokens.get(cause, 0) + event.recompute_tokens
+
+    def _added(self, event: SequenceAdded) -> None:
+        self._longest = max(self._longest, event.prompt_tokens + event.max_tokens)
 
     def _ended(self, event: SequenceFinished) -> None:
         self._victims.pop(event.sequence, None)
