@@ -101,7 +101,8 @@ class RunStack:
         run = _Run(path, weight, len(self._runs))
         owners = list(map(self._run_of.setdefault, path, repeat(run)))
         if owners.count(run) != count:
-            for name, owner in zip(path, owners, strict=True):
+            for name in path:
+                owner = self._run_of[name]
                 if owner is not run:
                     self._run_of[name] = run
                     self._lighten(owner, 1)
