@@ -1,8 +1,8 @@
 """Hits at every size of the cache, from the depths at which the looked-up blocks lay.
 
-A block with R referenced blocks and L blocks of the stack above it is resident in a pool of C blocks
-if and only if R + L + 1 <= C: its distance is the smallest pool that would still hold it. So a count
-of distances gives the hits at all sizes at once.
+A block with R referenced blocks and L blocks of the stack above it is resident in a pool of C
+blocks if and only if R + L + 1 <= C: its distance is the smallest pool that would still hold it. So
+a count of distances gives the hits at all sizes at once.
 """
 
 from bisect import bisect_right
@@ -26,7 +26,8 @@ class HitCurve:
         """Count one lookup.
 
         queried: blocks of the path. held: its leading blocks that are referenced. referenced: all
-        blocks of the pool that are, before the lookup changes it. segments: what the stack had next.
+        blocks of the pool that are, before the lookup changes it. segments: what the stack had
+        after `held`.
         """
         self.queried_blocks += queried
         self._held += held

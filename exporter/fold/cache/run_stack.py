@@ -1,11 +1,11 @@
 """Blocks that nobody references, the newest release first, and how deep the blocks of a path lie.
 
 Blocks form a tree: a path names its blocks from the root, and a block can be found only while all
-blocks before it can. Whoever references a block references those before it too, so along a path come
-first referenced blocks, then blocks of this stack ever deeper in it, then unknown ones. Blocks that
-were released together stay neighbours in the order of their path, and a lookup takes the newest of
-them. So the stack is a list of runs, one for each release, and a lookup costs one sum over newer
-runs for each run that it touches, where a list of blocks would need one for each block.
+blocks before it can. Whoever references a block references those before it too, so along a path
+come first referenced blocks, then blocks of this stack ever deeper in it, then unknown ones. Blocks
+that were released together stay neighbours in the order of their path, and a lookup takes the
+newest of them. So the stack is a list of runs, one for each release, and a lookup costs one sum
+over newer runs for each run that it touches, where a list of blocks would need one for each block.
 """
 
 from collections import Counter
@@ -17,8 +17,8 @@ _SPARE = 1024
 
 Path = Sequence[Hashable]
 Segment = tuple[int, int]
-"""Consecutive blocks of a path that lie one below the other: the number of blocks of the stack above
-the first of them, and their own number."""
+"""Consecutive blocks of a path that lie one below the other: the number of blocks of the stack
+above the first of them, and their own number."""
 
 
 class _Run:
