@@ -183,7 +183,7 @@ def test_paths_that_no_engine_has_break_nothing(paths: list[list[int]]) -> None:
 def test_a_long_life_leaves_no_more_than_the_horizon() -> None:
     stack = RunStack(100)
     for number in range(5_000):
-        path = [0, number % 7, *range(number * 10 + 10, number * 10 + 18)]
+        path = [0, 1 + number % 7, *range(number * 10 + 10, number * 10 + 18)]
         stack.take(path)
         stack.push(path)
     assert 100 <= len(stack) < 110
