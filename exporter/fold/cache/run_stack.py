@@ -58,6 +58,10 @@ class RunStack:
     def __contains__(self, name: Hashable) -> bool:
         return name in self._run_of
 
+    def isdisjoint(self, names: Iterable[Hashable]) -> bool:
+        """Whether none of these is here."""
+        return self._run_of.keys().isdisjoint(names)
+
     def take(self, path: Path, start: int = 0) -> list[Segment]:
         """Remove the leading blocks of path[start:] that are here; all are measured before."""
         get, tree, total = self._run_of.get, self._tree, self._total
