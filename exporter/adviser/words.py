@@ -49,7 +49,8 @@ def sentence(
 def _effects(price: Price, gain: Gain) -> list[str]:
     found = []
     if price.pool_blocks:
-        found.append(f"{price.pool_blocks:+,} blocks")
+        blocks, taken = f"{price.pool_blocks:+,} blocks", price.memory_bytes
+        found.append(f"{blocks} ({in_bytes(taken)})" if taken and taken > 0 else blocks)
     if gain.hit_ratio_from is not None and gain.hit_ratio_to is not None:
         before, after = percent(gain.hit_ratio_from), percent(gain.hit_ratio_to)
         same = before == after

@@ -138,6 +138,7 @@ class Recent(Fold):
         self._most_running = 0
         self._most_running_steps = 0
         self._largest_step = 0
+        self._ended_in_step = 0
         self._longest = 0  # tokens that the longest sequence so far might have in the end
 
     @property
@@ -194,6 +195,7 @@ class Recent(Fold):
             return
         slot, took_ns = self._slot(), event.duration_ns
         active, running, waiting = event.active_blocks, event.running, event.waiting
+        computed, self._ended_in_step = running + self._ended_in_step, 0
         slot.steps += 1
         slot.busy_ns += took_ns
         slot.prefill_tokens += event.prefill_tokens
@@ -214,8 +216,8 @@ class Recent(Fold):
             each = active / running
             longest = -(-self._longest // self._block_size)
             if longest and usable - active >= longest and not is_full:
-                self._count_limit(running)
-                if running == self._most_running:
+                self._count_limit(computed)
+                if computed == self._most_running:
                     slot.limited_ns += took_ns
             limit = self.max_num_seqs
             # A backlog is served one after another: at most as many again are wanted at once.
@@ -227,7 +229,7 @@ class Recent(Fold):
         slot.need_ns[position] += took_ns
 
     def _count_limit(self, running: int) -> None:
-        """Others wait though there are blocks: so many sequences may be all that may run."""
+        """So many ran while others waited though there are blocks: it may be the limit."""
         if running > self._most_running:
             self._most_running, self._most_running_steps = running, 0
         if running == self._most_running:
@@ -258,6 +260,7 @@ class Recent(Fold):
         self._victims.pop(event.sequence, None)
         slot = self._slot()
         slot.finished += 1
+        self._ended_in_step += event.reason in ("stop", "length")
         slot.finished_tokens += event.prompt_tokens + event.output_tokens
 
     def _out_of_memory(self, event: DeviceOutOfMemory) -> None:

@@ -56,7 +56,7 @@ def test_each_proposal_is_a_block_with_its_reasons() -> None:
     code, said = asked({PATH: reply(engine(0.41, 0.6))})
     assert code == 0
     assert said.startswith(
-        "1. --num-gpu-blocks-override 1000 → 2187: +1,187 blocks, hits 41 → 49 %"
+        "1. --num-gpu-blocks-override 1000 → 2187: +1,187 blocks (2.3 GiB), hits 41 → 49 %"
     )
     assert "why: in a pool of 1,000 blocks 41 % of the blocks looked up are found" in said
     assert "confidence: high: the hits are counted exactly" in said

@@ -123,7 +123,7 @@ def test_a_share_of_the_memory_is_raised_in_hundredths() -> None:
     assert (found.option, found.current, found.proposed) == ("gpu_memory_utilization", 0.85, 0.91)
     assert found.price.pool_blocks == int(24 * GIB * 0.06 / (2 << 20))
     assert found.text.startswith(
-        "--gpu-memory-utilization 0.85 → 0.91: +737 blocks, hits 41 → 46 %"
+        "--gpu-memory-utilization 0.85 → 0.91: +737 blocks (1.4 GiB), hits 41 → 46 %"
     )
 
 
