@@ -14,7 +14,7 @@ def smaller_steps(facts: Facts) -> Verdict:
     room = min(facts.rooms, key=lambda r: r.free_bytes - r.largest_step_bytes, default=None)
     if load is None or room is None or not room.largest_step_bytes or not load.largest_step:
         return Declined("smaller steps: how much memory a step takes is not known")
-    tokens = max(load.largest_step, load.smallest_failure or 0)
+    tokens = max(load.largest_step, load.largest_failure)
     per_token = max(room.largest_step_bytes / load.largest_step, load.wanted_per_token)
     takes = int(tokens * per_token)
     left = room.free_bytes - takes
@@ -70,8 +70,8 @@ def smaller_steps(facts: Facts) -> Verdict:
 
 
 def _is_limit(load: Slot) -> bool:
-    """The largest step came again and again: it is the budget."""
-    return load.largest_steps >= 3 or load.out_of_memory > 0
+    """The largest step came again and again: it is the budget, and not one cut by an error."""
+    return load.largest_steps >= 3 and load.largest_step >= load.largest_failure
 
 
 def _why(load: Slot, room: str, tokens: int, takes: int, free: int) -> str:

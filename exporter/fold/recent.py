@@ -59,8 +59,8 @@ class Slot:
     preemptions: dict[PreemptionCause, int] = field(default_factory=dict)
     recomputed_tokens: dict[PreemptionCause, int] = field(default_factory=dict)
     out_of_memory: int = 0
-    smallest_failure: int | None = None
-    """Tokens of the smallest step that ran out of device memory."""
+    largest_failure: int = 0
+    """Tokens of the largest step that ran out of device memory."""
     wanted_per_token: float = 0.0
     """Most bytes that a step which failed asked for, a token of it."""
     finished: int = 0
@@ -82,8 +82,7 @@ class Slot:
         ):
             for cause, number in theirs.items():
                 mine[cause] = mine.get(cause, 0) + number
-        if other.smallest_failure is not None:
-            self.failed(other.smallest_failure)
+        self.largest_failure = max(self.largest_failure, other.largest_failure)
         for position, time_ns in enumerate(other.need_ns):
             self.need_ns[position] += time_ns
 
@@ -93,11 +92,6 @@ class Slot:
             self.largest_step, self.largest_steps = tokens, 0
         if tokens == self.largest_step:
             self.largest_steps += steps
-
-    def failed(self, tokens: int) -> None:
-        """A step of so many tokens ran out of memory."""
-        known = self.smallest_failure
-        self.smallest_failure = tokens if known is None else min(known, tokens)
 
 
 _SUMS = (
@@ -267,7 +261,7 @@ class Recent(Fold):
         slot = self._slot()
         slot.out_of_memory += 1
         if event.step_tokens:
-            slot.failed(event.step_tokens)
+            slot.largest_failure = max(slot.largest_failure, event.step_tokens)
             if event.wanted_bytes is not None:
                 wanted = event.wanted_bytes / event.step_tokens
                 slot.wanted_per_token = max(slot.wanted_per_token, wanted)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.adviser.facts import Facts, HitCurve, Point, Room, Sizing
@@ -169,12 +169,12 @@ def test_a_pool_that_is_never_needed_gives_memory_back() -> None:
 
 
 def test_a_step_that_does_not_fit_is_made_smaller() -> None:
-    load = slot(out_of_memory=12, smallest_failure=2048, largest_step=1000)
+    load = slot(out_of_memory=12, largest_failure=2048, largest_step=1000)
     found = only(facts(load=load, rooms=[room(free_bytes=GIB)]))
     assert found.option == "max_num_batched_tokens"
-    assert found.current == 2048
+    assert found.current is None, "the budget was cut by the errors"
     # 1,000 tokens take 1 GiB; 2 % of the card stay free.
-    assert found.proposed == 512 + 0
+    assert found.proposed == 512
     assert found.gain.errors_per_second_to == 0
     assert found.price.headroom_left_bytes is not None
     assert found.price.headroom_left_bytes >= 0.02 * 24 * GIB
@@ -259,7 +259,7 @@ def loads(draw: st.DrawFn) -> Slot:
         active_ns=busy_ns * draw(st.integers(1, 1000)),
         unfilled_ns=draw(st.integers(0, 1000 * busy_ns)),
         out_of_memory=draw(st.integers(0, 3)),
-        smallest_failure=draw(st.none() | st.integers(1, 4096)),
+        largest_failure=draw(st.integers(0, 4096)),
         largest_step=draw(st.integers(1, 4096)),
         preemptions=draw(st.dictionaries(st.just("out_of_blocks"), st.integers(0, 99))),
         recomputed_tokens=draw(
@@ -295,6 +295,7 @@ any_facts = st.builds(
 )
 
 
+@settings(max_examples=60)
 @given(any_facts)
 def test_no_proposal_is_forbidden_by_the_headroom(given: Facts) -> None:
     for proposal in advise(given).proposals:
@@ -312,6 +313,7 @@ def test_no_proposal_is_forbidden_by_the_headroom(given: Facts) -> None:
             assert proposal.proposed * given.sizing.total_bytes <= budget
 
 
+@settings(max_examples=60)
 @given(any_facts)
 def test_at_most_five_each_with_its_option_and_another_value(given: Facts) -> None:
     proposals = advise(given).proposals
@@ -325,6 +327,7 @@ def test_at_most_five_each_with_its_option_and_another_value(given: Facts) -> No
         assert proposal.text
 
 
+@settings(max_examples=60)
 @given(any_facts, st.integers(250, 4000), st.integers(250, 4000))
 def test_a_larger_pool_never_gains_less(given: Facts, one: int, other: int) -> None:
     small, large = sorted((one, other))
@@ -332,6 +335,7 @@ def test_a_larger_pool_never_gains_less(given: Facts, one: int, other: int) -> N
     assert gains[0] <= gains[1] + 1e-6
 
 
+@settings(max_examples=60)
 @given(any_facts)
 def test_less_room_never_brings_a_larger_pool(given: Facts) -> None:
     def most(rooms: list[Room]) -> int:

@@ -81,7 +81,7 @@ def measure(engine: Paced, seconds: float) -> Measured:
 
 def pool_too_small(seconds: float = SECONDS) -> Outcome:
     """Chats whose prefixes are evicted between two turns, and which preempt each other."""
-    load = chats(seed=1, seconds=seconds, calls_per_second=6)
+    load = chats(seed=1, seconds=seconds, calls_per_second=4)
 
     def played(num_blocks: int) -> Paced:
         machine = Machine(host=_resident, available=lambda: Available(64 * GIB, 32 * GIB))
