@@ -23,37 +23,14 @@ from exporter.catalogue import CATALOGUE
 from exporter.catalogue import Metric as Row
 from exporter.otlp.attributes import Attributes, Facts, attributes_of
 from exporter.otlp.starts import Starts
+from exporter.otlp.units import unit_of
 
 CUMULATIVE = AggregationTemporality.CUMULATIVE
 
 _ROWS = {row.family: row for row in CATALOGUE if row.otel_name}
 _UP_DOWN = frozenset({"hw.gpu.memory.limit", "hw.gpu.memory.usage", "hw.status"})
 """Gauges of ours that are sums in the conventions: they may be added up over devices."""
-_UNITS = {
-    "": "",
-    "seconds": "s",
-    "bytes": "By",
-    "ratio": "1",
-    "celsius": "Cel",
-    "watts": "W",
-    "joules": "J",
-    "hertz": "Hz",
-    "batches": "{batch}",
-    "losses": "{loss}",
-    "processes": "{process}",
-    "retries": "{retry}",
-}
-"""Units in UCUM; any other one counts things, and is written in braces and in the singular."""
-
 _TRACE_ID = re.compile("[0-9a-f]{32}")
-
-
-def unit_of(row: Row) -> str:
-    """The unit of a row in OpenTelemetry."""
-    if row.otel_name == "hw.status":
-        return "1"
-    known = _UNITS.get(row.unit)
-    return f"{{{row.unit.removesuffix('s')}}}" if known is None else known
 
 
 def metrics_of(

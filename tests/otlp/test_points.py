@@ -16,7 +16,7 @@ from exporter.catalogue import CATALOGUE
 from exporter.catalogue import Metric as Row
 from exporter.exporter import Exporter
 from exporter.otlp.feed import Feed, Served, resource_of
-from exporter.otlp.points import unit_of
+from exporter.otlp.units import unit_of
 from tests.exporter.machine import GIB, NOW_NS, UUID
 from tests.exporter.page import HELLO, families, make_exporter, put
 from tests.exporter.scenario import STEPS, TRACE, play
