@@ -1,8 +1,9 @@
 """All questions, by name."""
 
 from exporter.answers.advice import ADVICE
+from exporter.answers.preemptions import QUESTION as PREEMPTIONS
 from exporter.answers.question import Question
 
-_ALL: tuple[Question, ...] = (ADVICE,)
+_ALL: tuple[Question, ...] = (ADVICE, PREEMPTIONS)
 
 QUESTIONS = {question.name: question for question in _ALL}

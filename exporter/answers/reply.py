@@ -40,6 +40,7 @@ def ask(question: Question, targets: Iterable[Target], machine: Machine) -> Repl
     targets = list(targets)
     processes = memory_of(targets)
     for target in targets:
+        target.pipeline.drain()  # an engine may just have said Hello
         hello = target.hello
         if hello is None or hello.worker is not None or target.is_content:
             continue

@@ -136,7 +136,7 @@ class Cache(Fold):
         if self._known:
             gone = self.resident.remove(event.hashes)
             self.evicted.add(gone, self.batch.time_ns)
-            self.whatif.lose(gone, event.cause)
+            self.whatif.lose(event, gone)
             self.blocks.lose(event.blocks)
 
     def _reset(self, event: PrefixCacheReset) -> None:

@@ -9,7 +9,7 @@ over newer runs for each run that it touches, where a list of blocks would need 
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence, Set
 from itertools import repeat
 
 _SPARE = 1024
@@ -58,9 +58,10 @@ class RunStack:
     def __contains__(self, name: Hashable) -> bool:
         return name in self._run_of
 
-    def isdisjoint(self, names: Iterable[Hashable]) -> bool:
-        """Whether none of these is here."""
-        return self._run_of.keys().isdisjoint(names)
+    @property
+    def names(self) -> Set[Hashable]:
+        """A live view."""
+        return self._run_of.keys()
 
     def take(self, path: Path, start: int = 0) -> list[Segment]:
         """Remove the leading blocks of path[start:] that are here; all are measured before."""

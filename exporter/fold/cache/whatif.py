@@ -15,13 +15,21 @@ from collections.abc import Callable, Sequence
 from math import inf
 
 from exporter.fold.cache.curve import SCALES, Curve, Grid, Point, Totals
+from exporter.fold.cache.doubles import Doubles
 from exporter.fold.cache.evicted import Evicted
 from exporter.fold.cache.recomputed import Recomputed
 from exporter.fold.cache.resident import Resident
 from exporter.fold.cache.run_stack import RunStack, Segment
 from exporter.fold.cache.slots import Slots
-from kvscope_events.events import BlockHash, CacheGroup, PoolCreated, PoolSnapshot, PrefixLookup
-from kvscope_events.vocabulary import ContentCause, EvictionCause
+from kvscope_events.events import (
+    BlockHash,
+    BlocksEvicted,
+    CacheGroup,
+    ContentDropped,
+    PoolCreated,
+    PoolSnapshot,
+    PrefixLookup,
+)
 
 MOST_SCALE = int(SCALES[-1])
 GHOST_NAMES = 1 << 19
@@ -53,6 +61,7 @@ class WhatIf:
         self._evicted = evicted
         self._now_ns = now_ns  # on the producer's clock
         self._stack = RunStack(0)
+        self._doubles = Doubles(resident)
         self._recomputed = Recomputed(0)
         self._grid = Grid(0, 0)
         self._hits_before = [0] * len(SCALES)  # of the pool's former sizes
@@ -139,9 +148,10 @@ class WhatIf:
         self._reach = 0
         if isinstance(event, PoolSnapshot):
             self._saw_all = False
+            self._doubles.replace(event)
             for block in event.lru:
                 name = event.hashes[block] if 0 <= block < len(event.hashes) else None
-                if name is not None:
+                if name is not None and not self._doubles.is_referenced(name):
                     self._stack.push((name,))
             self._doubt_ns = [
                 _FOR_EVER if capacity > usable else doubt_ns
@@ -149,6 +159,7 @@ class WhatIf:
             ]
             self._reached(usable)
         else:
+            self._doubles.clear()
             self._reached(horizon)
 
     def look_up(self, event: PrefixLookup, referenced: int) -> list[Segment]:
@@ -192,25 +203,39 @@ class WhatIf:
         """
         if not self.known:
             return
-        self._stack.push(names)
+        idle = self._doubles.release(names)
+        # What is left of a name's second block is in the way, but cannot be found.
+        self._stack.push(idle, unnamed=len(names) - len(idle))
         if is_end and sequence is not None:
             self._recomputed.end(sequence)
 
     def share(self, names: Sequence[BlockHash]) -> None:
         """Idle names have a reference again; those that were looked up have left already."""
-        if self.known and not self._stack.isdisjoint(names):
-            self._stack.remove(names)
+        if self.known:
+            self._doubles.share(names)
+            if not self._stack.names.isdisjoint(names):
+                self._stack.remove(names)
 
     def cache(self, names: Sequence[BlockHash]) -> None:
-        """These can be found from now on."""
-        if self.known:
-            self._recomputed.cache(names)
+        """Referenced blocks can be found by these names from now on.
 
-    def lose(self, names: Sequence[BlockHash], cause: EvictionCause | ContentCause) -> None:
-        """No block has these names any more; a larger pool would only have kept those for which
-        there was no room."""
-        if self.known and cause != "capacity":
+        Some may be idle: generated ones, which nobody looked up, or those of another block.
+        """
+        if not self.known:
+            return
+        self._recomputed.cache(names)
+        idle = self._stack.names
+        self._doubles.write(names, idle)
+        if not idle.isdisjoint(names):
             self._stack.remove(names)
+
+    def lose(self, event: BlocksEvicted | ContentDropped, gone: Sequence[BlockHash]) -> None:
+        """Blocks lost their names; gone: those that no block has any more."""
+        if not self.known:
+            return
+        self._doubles.lose(event.hashes, were_referenced=isinstance(event, ContentDropped))
+        if event.cause != "capacity":  # a larger pool has more room, and nothing else
+            self._stack.remove(gone)
 
     def reset(self) -> None:
         """All idle names are gone, in a pool of any size."""
