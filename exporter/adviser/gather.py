@@ -101,10 +101,13 @@ def _device_rooms(asked: Asked, uuids: set[str], own: Sequence[ProcessMemory]) -
     )
     ours = EngineMemory([process.samples for process in own], []).fresh(now_ns)
     fresh, num_blocks = everyone.fresh(now_ns), asked.folds[Ledger].num_blocks
+    at_start = [process.startup_terms.get("activation_peak") for process in own]
+    at_start.append(asked.folds[Ledger].memory_terms.get("activation_peak"))
+    profiled = max((peak for peak in at_start if peak is not None), default=None)
     rooms = []
     for device in sample.devices:
         uuid, memory = device.identity.uuid, device.memory
-        peak = everyone.activation_peaks.get(uuid)
+        peak = everyone.activation_peaks.get(uuid, profiled)
         if uuid not in uuids or memory is None or uuid not in fresh or uuid not in ours:
             continue
         free = headroom(memory, fresh[uuid])
