@@ -89,7 +89,8 @@ def more_sequences(facts: Facts) -> Verdict:
     price = Price(
         memory_bytes=more or None,
         headroom_left_bytes=left if more else None,
-        text="each step computes more sequences and takes longer",
+        text="each step computes more sequences and takes longer"
+        + ("; the pool is sized without what its activations take more" if facts.sizing else ""),
     )
     return Proposal(
         option="max_num_seqs",

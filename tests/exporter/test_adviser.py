@@ -91,7 +91,7 @@ def only(given: Facts) -> Proposal:
 def test_nothing_is_proposed_where_nothing_is_wrong() -> None:
     found = advise(facts(curve=curve(0.6, 0.6, least=0.1)))
     assert not found.proposals
-    assert len(found.declined) == 7, "each kind says why"
+    assert len(found.declined) == 8, "each kind says why"
 
 
 def test_a_pool_that_evicts_too_early_gets_the_blocks_that_it_takes() -> None:
@@ -178,6 +178,27 @@ def test_a_step_that_does_not_fit_is_made_smaller() -> None:
     assert found.gain.errors_per_second_to == 0
     assert found.price.headroom_left_bytes is not None
     assert found.price.headroom_left_bytes >= 0.02 * 24 * GIB
+
+
+def test_a_measured_pool_leaves_room_for_its_steps() -> None:
+    """Smaller steps would make it larger by what they spare."""
+    sizing = Sizing(total_bytes=24 * GIB, utilization=0.9, in_use_at_start_bytes=0)
+    load = slot(out_of_memory=3, largest_failure=2048, largest_step=2048)
+    short = facts(
+        load=load,
+        sizing=sizing,
+        pool_option="gpu_memory_utilization",
+        rooms=[room(free_bytes=GIB // 2)],
+        usable_blocks=4000,
+        max_model_len=1024,
+    )
+    found = only(short)
+    # Half a GiB is missing, and the margin: 0.98 GiB, 0.041 of the card.
+    assert (found.option, found.current, found.proposed) == ("gpu_memory_utilization", 0.9, 0.85)
+    assert found.gain.errors_per_second_from == 0.01
+    assert found.price.headroom_left_bytes is not None
+    assert found.price.headroom_left_bytes >= 0.02 * 24 * GIB
+    assert "max_num_batched_tokens" not in {p.option for p in advise(short).proposals}
 
 
 def test_more_sequences_run_where_they_wait_beside_a_free_pool() -> None:
@@ -300,6 +321,10 @@ any_facts = st.builds(
 def test_no_proposal_is_forbidden_by_the_headroom(given: Facts) -> None:
     for proposal in advise(given).proposals:
         taken = proposal.price.memory_bytes
+        if proposal.gain.errors_per_second_to is not None:
+            left = proposal.price.headroom_left_bytes
+            assert left is not None
+            assert left >= min(room.margin_bytes for room in given.rooms)
         if proposal.option == "replicas" or not taken or taken <= 0:
             continue
         blocks = proposal.price.pool_blocks
