@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from exporter.adviser.facts import Facts, HitCurve, Point, Room, Sizing
 from exporter.adviser.proposal import Option
+from exporter.adviser.words import HOST
 from exporter.answers.question import Asked, ProcessMemory, UnknownError
 from exporter.collect.engine_memory import EngineMemory
 from exporter.fold import Cache, Ledger, Recent
@@ -139,7 +140,7 @@ def _host_rooms(asked: Asked, own: Sequence[ProcessMemory]) -> tuple[Room, ...]:
     untouched = max(0, ledger.num_blocks * ledger.bytes_per_block - group.resident)
     return (
         Room(
-            name="host",
+            name=HOST,
             total_bytes=whole.total if group.limit is None else min(group.limit, whole.total),
             free_bytes=free - untouched,
             largest_step_bytes=0,

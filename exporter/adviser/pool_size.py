@@ -70,7 +70,7 @@ def price_of(facts: Facts, usable_blocks: int) -> Price:
         return Price(pool_blocks=more)
     taken = more * room.bytes_per_block
     left = room.free_bytes - room.largest_step_bytes - taken
-    return Price(pool_blocks=more, memory_bytes=taken, headroom_left_bytes=left)
+    return Price(pool_blocks=more, memory_bytes=taken, room=room.name, headroom_left_bytes=left)
 
 
 def gain_of(facts: Facts, usable_blocks: float, need: float = 1.0) -> Gain:
