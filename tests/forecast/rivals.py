@@ -19,6 +19,7 @@ class Scrapes:
     def __init__(self) -> None:
         self._times: list[float] = []
         self._values: list[float] = []
+        self._lines: dict[float, tuple[int, int, float, float]] = {}
 
     def offer(self, seconds: float, usage: float) -> None:
         if not self._times or seconds - self._times[-1] >= SCRAPE_SECONDS:
@@ -30,16 +31,23 @@ class Scrapes:
         first, last = bisect_left(self._times, now - window), bisect_right(self._times, now)
         if last - first < 2:
             return None
-        points = [
-            (self._times[index] - now, self._values[index]) for index in range(first, last)
-        ]
-        mean_at = sum(at for at, _ in points) / len(points)
-        mean = sum(value for _, value in points) / len(points)
-        spread = sum((at - mean_at) ** 2 for at, _ in points)
-        slope = sum((at - mean_at) * (value - mean) for at, value in points) / spread
-        return mean + slope * (horizon - mean_at)
+        line = self._lines.get(window)
+        if line is None or line[:2] != (first, last):
+            line = (first, last, *_least_squares(self._times[first:last], self._values[first:last]))
+            self._lines[window] = line
+        _, _, intercept, slope = line
+        return intercept + slope * (now + horizon)
 
     def full_by(self, now: float, window: float, horizon: float) -> float:
         """A forecast of 0 or 1: does the line reach a full pool?"""
         value = self.predict_linear(now, window, horizon)
         return float(value is not None and value >= 1.0)
+
+
+def _least_squares(times: list[float], values: list[float]) -> tuple[float, float]:
+    """Intercept at time 0, and slope."""
+    mean_at, mean = sum(times) / len(times), sum(values) / len(values)
+    spread = sum((at - mean_at) ** 2 for at in times)
+    pairs = zip(times, values, strict=True)
+    slope = sum((at - mean_at) * (value - mean) for at, value in pairs) / spread
+    return mean - slope * mean_at, slope
