@@ -10,14 +10,15 @@ from exporter.collect.exhaustion import collect_exhaustion
 from exporter.collect.gen_ai import collect_gen_ai
 from exporter.collect.part import OTLP, PAGE, Part
 from exporter.collect.pool import collect_churn, collect_pool
+from exporter.collect.preemption import collect_preemption
 from exporter.collect.prefix import collect_prefix
 from exporter.collect.requests import (
     collect_latency,
-    collect_preemption,
     collect_ready,
     collect_requests,
     collect_steps,
 )
+from exporter.collect.residency import collect_regret, collect_residency
 from exporter.collect.sizing import collect_sizing
 from exporter.collect.tiers import collect_tiers
 from exporter.collect.vllm import (
@@ -56,7 +57,9 @@ PARTS: tuple[Part[Any], ...] = (
     Part("pool", Ledger, collect_sizing),
     Part("pool", Churn, collect_churn),
     Part("pool", Content, collect_content),
+    Part("pool", Cache, collect_residency),
     Part("prefix", Cache, collect_prefix),
+    Part("prefix", Cache, collect_regret),
     Part("tiers", Tiers, collect_tiers),
     Part("requests", Requests, collect_requests),
     Part("requests", Latency, collect_latency),
