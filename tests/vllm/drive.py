@@ -279,6 +279,7 @@ class Driver:
 def run(mode: str, model: str, steps: int, seed: int, blocks: int) -> dict[str, Any]:
     """Drive an observed scheduler; returns what was counted and what differed."""
     from kvscope_events.observers.vllm.plugin import install, site
+    from tests.vllm.bill import billed
     from tests.vllm.replay import Replay
 
     install()
@@ -331,6 +332,7 @@ def run(mode: str, model: str, steps: int, seed: int, blocks: int) -> dict[str, 
         "events": dict(replay.events),
         "causes": dict(replay.causes),
         "examples": replay.examples,
+        "bill": billed(replay.batches),
     }
 
 
