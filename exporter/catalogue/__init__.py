@@ -6,15 +6,19 @@ from exporter.catalogue.configuration import CONFIGURATION
 from exporter.catalogue.content import CONTENT
 from exporter.catalogue.device_memory import DEVICE_MEMORY
 from exporter.catalogue.exhaustion import EXHAUSTION
+from exporter.catalogue.gen_ai import GEN_AI
 from exporter.catalogue.gpu import GPU
 from exporter.catalogue.host import HOST
 from exporter.catalogue.metric import Metric
 from exporter.catalogue.observation import SELF
+from exporter.catalogue.otlp import OTLP
 from exporter.catalogue.page import PAGE
 from exporter.catalogue.pool import POOL
 from exporter.catalogue.preemption import PREEMPTION
 from exporter.catalogue.prefix import MISS_CAUSES, PREFIX
+from exporter.catalogue.regret import REGRET
 from exporter.catalogue.requests import REQUESTS
+from exporter.catalogue.residency import RESIDENCY
 from exporter.catalogue.sizing import SIZING
 from exporter.catalogue.tiers import TIERS
 from exporter.catalogue.vllm import VLLM
@@ -33,9 +37,11 @@ __all__ = [
 
 CATALOGUE = (
     *POOL,
+    *RESIDENCY,
     *CONTENT,
     *SIZING,
     *PREFIX,
+    *REGRET,
     *TIERS,
     *REQUESTS,
     *PREEMPTION,
@@ -46,6 +52,8 @@ CATALOGUE = (
     *HOST,
     *SELF,
     *CONFIGURATION,
+    *OTLP,
+    *GEN_AI,
     *VLLM,
     *VLLM_LEGACY,
 )
@@ -62,6 +70,7 @@ GROUPS: dict[str, str] = {
     "gpu": "GPU",
     "host": "Host",
     "self": "Self",
+    "gen_ai": "OpenTelemetry's generative AI, by OTLP alone",
     "vllm": "Compatibility: vLLM",
     "vllm-legacy": "Compatibility: vLLM, old names",
 }

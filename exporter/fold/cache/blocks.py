@@ -48,6 +48,12 @@ class Blocks:
         is_idle, count = self.is_idle, len(self.is_idle)
         return [block for block in blocks if 0 <= block < count and is_idle[block]]
 
+    def names_of(self, blocks: Sequence[int]) -> list[BlockHash]:
+        """What can be found in these blocks, in their order."""
+        names, count = self.names, len(self.names)
+        held = [names[block] for block in blocks if 0 <= block < count]
+        return [name for name in held if name is not None]
+
     def share(self, idle: Sequence[int]) -> None:
         """These idle blocks have a reference again."""
         is_idle, idle_ns = self.is_idle, self.idle_ns
@@ -64,14 +70,18 @@ class Blocks:
                 held[block] = name
                 written_ns[block] = time_ns
 
-    def release(self, cached: Sequence[int], free: Sequence[int], time_ns: int) -> None:
-        """The last references of these blocks went."""
+    def release(self, cached: Sequence[int], free: Sequence[int], time_ns: int) -> int:
+        """The last references of these blocks went; returns how many are idle that were not."""
         is_idle, idle_ns, count = self.is_idle, self.idle_ns, len(self.names)
+        beyond = 0
         for block in cached:
-            if 0 <= block < count:
+            if 0 <= block < count and not is_idle[block]:
                 is_idle[block] = 1
                 idle_ns[block] = time_ns
+            else:
+                beyond += 1
         self.num_referenced = max(0, self.num_referenced - len(cached) - len(free))
+        return len(cached) - beyond
 
     def lose(self, blocks: Sequence[int]) -> None:
         """These blocks hold nothing any more that can be found."""
