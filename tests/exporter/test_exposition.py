@@ -11,6 +11,7 @@ from exporter.catalogue import CATALOGUE, DEFAULT_COMPAT, metric
 from exporter.catalogue.configuration import CONFIGURATION
 from exporter.catalogue.sizing import SIZING_PARTS
 from exporter.exporter import Exporter
+from exporter.fold.cache.shown_prefixes import SHOWN
 from kvscope_events.wire.errors import DECODE_ERROR_KINDS
 from tests.exporter.page import HELLO, families, make_exporter, value
 from tests.exporter.scenario import TRACE, play
@@ -116,7 +117,11 @@ def test_the_page_has_less_than_600_series(capsys: pytest.CaptureFixture[str]) -
     series = [line for line in page.decode().splitlines() if not line.startswith("#")]
     assert len({line.rpartition(" ")[0] for line in series}) == len(series)
     terms = sum(line.startswith("kvscope_kv_pool_sizing_bytes") for line in series)
+    prefixes = sum(
+        line.startswith("kvscope_prefix_cache_top_saved_tokens_total") for line in series
+    )
     most = len(series) + len(SIZING_PARTS) - terms + len(DECODE_ERROR_KINDS)
+    most += SHOWN + 1 - prefixes
     with capsys.disabled():
         print(f"\n{most} series of one engine and one GPU at most")
     assert most < MAX_SERIES
