@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from exporter.fold.cache.prefix_table import PrefixTable
 from kvscope_events.events import (
     BlocksCached,
     BlocksEvicted,
@@ -241,3 +242,15 @@ def prefixes(
             row.continues = event.hashes[begin - 1] if begin else None
             row.last_used_ns = time_ns
     return rows, credits
+
+
+def counted(table: PrefixTable) -> list[Counted]:
+    """A table's rows in the same form, by name."""
+    rows = [
+        Counted(
+            *(p.name, p.length_tokens, p.error_tokens, p.saved_tokens, p.lost_tokens),
+            *(p.hits, p.continues, p.last_used_ns),
+        )
+        for p in table.prefixes.values()
+    ]
+    return sorted(rows, key=lambda row: row.name)

@@ -64,6 +64,10 @@ class Life:
         if self.ask(names_of(path), resumed):
             self._paths.append(path)
 
+    @property
+    def num_running(self) -> int:
+        return len(self._tables)
+
     def ask(self, names: list[bytes], resumed: bool = False) -> bool:
         """The same by names; whether there was room."""
         prefix = self.pool.find(names)

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.fold import Cache
-from exporter.fold.cache.prefix_table import PrefixTable, label_of
+from exporter.fold.cache.prefix_table import label_of
 from exporter.fold.cache.prefixes import Prefixes
 from exporter.fold.cache.shown_prefixes import REMEMBERED, SHOWN, ShownPrefixes
 from kvscope_events.events import PoolCreated, PrefixLookup
@@ -22,18 +22,6 @@ from tests.exporter.stream import batch_of
 SYSTEM, TALK, OTHER_TALK, QUESTION = [1] * 10, [2] * 4, [3] * 6, [4] * 3
 
 
-def counted(table: PrefixTable) -> list[oracle.Counted]:
-    """The table's rows, as the oracle has them."""
-    rows = [
-        oracle.Counted(
-            *(p.name, p.length_tokens, p.error_tokens, p.saved_tokens, p.lost_tokens),
-            *(p.hits, p.continues, p.last_used_ns),
-        )
-        for p in table.prefixes.values()
-    ]
-    return sorted(rows, key=lambda row: row.name)
-
-
 @settings(max_examples=80, deadline=None)
 @given(life=lives(), window=st.sampled_from([3, 100]), counters=st.sampled_from([1, 2, 5, 1000]))
 def test_the_table_is_that_of_plain_rows(life: Life, window: int, counters: int) -> None:
@@ -41,7 +29,7 @@ def test_the_table_is_that_of_plain_rows(life: Life, window: int, counters: int)
     rows, _ = oracle.prefixes(oracle.reaches(life.record, window), counters)
     table = cache.prefixes.table
     table.check()
-    assert counted(table) == sorted(rows, key=lambda row: row.name)
+    assert oracle.counted(table) == sorted(rows, key=lambda row: row.name)
     full = len(rows) == counters
     assert table.least_weight == (min(row.weight for row in rows) if full else 0)
 
