@@ -86,6 +86,7 @@ bench: venv ## Run the benchmarks (VLLM_PYTHON=... to compare with the vLLM of t
 	$(VENV)/bin/python -m tests.benchmarks.step_growth
 	$(VENV)/bin/python -m tests.benchmarks.fold_cost
 	$(VENV)/bin/python -m tests.benchmarks.fold_throughput
+	$(VENV)/bin/python -m tests.benchmarks.cache_cost
 	$(VENV)/bin/python -m tests.benchmarks.wire_cost
 	$(VENV)/bin/python -m tests.benchmarks.sidecar_idle
 	$(VENV)/bin/python -m tests.benchmarks.kv_events_cost
