@@ -109,6 +109,7 @@ class WhatIf:
                 queried_blocks=change.queried_blocks,
                 hit_blocks=hits,
                 is_lower_bound=doubt_ns > begin_ns,
+                known_seconds=None if doubt_ns == _FOR_EVER else _seconds(now_ns - doubt_ns),
             )
             for scale, capacity, hits, doubt_ns in zip(
                 SCALES, self._grid.capacities, change.hit_blocks, self._doubt_ns, strict=False
@@ -122,10 +123,11 @@ class WhatIf:
                     queried_blocks=change.queried_blocks,
                     hit_blocks=change.seen_blocks,
                     is_lower_bound=not self._saw_all,
+                    known_seconds=_seconds(now_ns - self._began_ns) if self._saw_all else None,
                 )
             )
         return Curve(
-            seconds=max(0, now_ns - begin_ns) / 1e9,
+            seconds=_seconds(now_ns - begin_ns),
             queried_blocks=change.queried_blocks,
             points=tuple(points),
         )
@@ -243,6 +245,12 @@ class WhatIf:
             self._stack.clear()
             self._reached(self._grid.capacities[-1])
 
+    def check(self) -> None:
+        """Assert every invariant; O(runs² + names)."""
+        self._stack.check()
+        self._doubles.check()
+        self._recomputed.check(self._resident.names)
+
     def _resize(self, usable: int, horizon: int) -> None:
         for index, hits in enumerate(self._grid.hit_blocks):
             self._hits_before[index] += hits
@@ -288,6 +296,10 @@ class WhatIf:
             if name not in names and name not in evicted and name not in forgotten:
                 return index
         return len(path)
+
+
+def _seconds(interval_ns: int) -> float:
+    return max(0, interval_ns) / 1e9
 
 
 def _is_plain(groups: Sequence[CacheGroup]) -> bool:
