@@ -1,5 +1,6 @@
 """Predicted hits equal those of real pools of those sizes; what is not known is not shown."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 from random import Random
@@ -28,6 +29,7 @@ from tests.exporter.tree_pool import BLOCK_SIZE, TreePool, tree_path
 from tests.exporter.whatif_oracle import Oracle
 
 USABLE = 16
+MOST_HELD = 8
 SECOND = 10**9
 PATHS = st.lists(st.integers(0, 2), min_size=1, max_size=6).map(tree_path)
 
@@ -40,11 +42,13 @@ class Start:
     ends: int | None
 
 
-STARTS = st.lists(st.builds(Start, PATHS, st.none() | st.integers(0, 5)), max_size=40)
+STARTS = st.lists(st.builds(Start, PATHS, st.none() | st.integers(0, 5)), min_size=15, max_size=60)
 
 
-def play(starts: list[Start], pool: TreePool, most: int) -> list[int]:
-    """At most two or three requests run, so that all pools of `most` blocks or more have room.
+def play(
+    starts: list[Start], pool: TreePool, before: Callable[[int], None] = lambda _: None
+) -> list[int]:
+    """A few requests run at a time, so that all pools of MOST_HELD blocks or more have room.
 
     Returns the hits of each. Which request ends when does not depend on the pool's size.
     """
@@ -53,8 +57,9 @@ def play(starts: list[Start], pool: TreePool, most: int) -> list[int]:
     for sequence, start in enumerate(starts):
         if running and start.ends is not None:
             pool.end(running.pop(start.ends % len(running)))
-        while sum(len(starts[s].path) for s in running) + len(start.path) > most:
+        while sum(len(starts[s].path) for s in running) + len(start.path) > MOST_HELD:
             pool.end(running.pop(0))
+        before(sequence)
         hits.append(pool.start(sequence, start.path))
         running.append(sequence)
     return hits
@@ -67,20 +72,61 @@ def since_start(cache: Cache) -> Curve:
 
 
 @given(starts=STARTS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_every_size_has_the_hits_of_a_real_pool_of_that_size(starts: list[Start]) -> None:
     cache = Cache()
-    play(starts, TreePool(USABLE, cache.apply), most=8)
+    play(starts, TreePool(USABLE, cache.apply))
     for point in since_start(cache).points:
         assert not point.is_lower_bound
         assert point.queried_blocks == sum(len(start.path) for start in starts)
         if point.capacity_blocks is None:
-            assert point.hit_blocks == sum(play(starts, TreePool(1_000), most=8))
-        elif point.capacity_blocks >= 8:
-            expected = sum(play(starts, TreePool(point.capacity_blocks), most=8))
+            assert point.hit_blocks == sum(play(starts, TreePool(1_000)))
+        elif point.capacity_blocks >= MOST_HELD:
+            expected = sum(play(starts, TreePool(point.capacity_blocks)))
             assert point.hit_blocks == expected, point
     assert cache.whatif.error_blocks == 0
     assert cache.whatif.hit_blocks["1"] == cache.hit_blocks["first"]
+
+
+@given(starts=STARTS, joined=st.integers(0, 15))
+@settings(max_examples=30, deadline=None)
+def test_who_joins_late_is_right_as_soon_as_a_size_is_known(
+    starts: list[Start], joined: int
+) -> None:
+    cache, known, hits = Cache(), [], []
+
+    def tell(event: EngineEvent) -> None:
+        if known:
+            cache.apply(event)
+
+    def look(sequence: int) -> None:
+        if sequence == joined:
+            known.append({0})
+            hits.append({0: 0})
+            cache.apply(pool.snapshot())
+        elif known:
+            note()
+
+    def note() -> None:
+        points = [p for p in since_start(cache).points if p.capacity_blocks is not None]
+        hits.append({p.capacity_blocks or 0: p.hit_blocks for p in points})
+        known.append({p.capacity_blocks or 0 for p in points if p.known_seconds is not None})
+
+    pool = TreePool(USABLE, tell)
+    play(starts, pool, look)
+    if not known:
+        return
+    note()
+    for capacity in hits[-1]:
+        if capacity >= MOST_HELD:
+            expected = play(starts, TreePool(capacity))[joined:]
+            for i, hit_blocks in enumerate(expected):
+                counted = hits[i + 1][capacity] - hits[i].get(capacity, 0)
+                assert counted <= hit_blocks
+                assert counted == hit_blocks or capacity not in known[i + 1]
+        if capacity <= USABLE:
+            assert capacity in known[-1]
+    assert cache.whatif.error_blocks == 0
 
 
 SMALL = 8
@@ -149,7 +195,7 @@ class Play:
         assert whatif.queried_blocks == sum(len(event.hashes) for event in asked)
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", range(100))
 def test_counts_are_those_of_the_definition(seed: int) -> None:
     rng, play = Random(seed), Play()
     for _ in range(80):
