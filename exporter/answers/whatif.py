@@ -93,9 +93,10 @@ def _answer(asked: Asked) -> WhatIf:
             "window, which are not modelled"
         )
     device_bytes = _device_bytes(asked)
+    now_ns = cache.now_ns(asked.clock.monotonic_ns())
     curves = []
     for window, seconds in _WINDOWS:
-        curve = whatif.curve(seconds)
+        curve = whatif.curve(seconds, now_ns)
         assert curve is not None, "it is known"
         points = [_point(point, curve, ledger, device_bytes) for point in curve.points]
         curves.append(WhatIfCurve(window=window, seconds=curve.seconds, points=points))
@@ -151,7 +152,7 @@ def _device_bytes(asked: Asked) -> int | None:
     return None
 
 
-QUESTION = Question(
+WHATIF = Question(
     name="whatif",
     summary="What the prefix cache would find in pools of other sizes, from 1/16 to 4 times.",
     events=(

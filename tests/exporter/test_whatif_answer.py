@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from exporter.answers.questions import QUESTIONS
-from exporter.answers.whatif import QUESTION
+from exporter.answers.whatif import WHATIF
 from exporter.exporter import Exporter
 from kvscope_events.events import CacheGroup, PoolCreated, PrefixLookup
 from tests.exporter.page import hello, make_exporter
@@ -17,7 +17,7 @@ from tests.exporter.stream import put, step
 def asked(exporter: Exporter) -> dict[str, Any]:
     """The only engine's reply, as JSON has it."""
     exporter.render()  # nothing runs here that reads what was put
-    (engine,) = msgspec.json.decode(msgspec.json.encode(exporter.answer(QUESTION)))["engines"]
+    (engine,) = msgspec.json.decode(msgspec.json.encode(exporter.answer(WHATIF)))["engines"]
     reply: dict[str, Any] = engine
     return reply
 
@@ -31,7 +31,7 @@ def test_a_size_is_told_in_blocks_and_with_what_it_would_save() -> None:
     assert answer["device_bytes"] == 65_536
     assert [curve["window"] for curve in answer["curves"]] == ["5m", "1h", "start"]
     since_start = answer["curves"][-1]
-    assert since_start["seconds"] == pytest.approx(0.06)
+    assert since_start["seconds"] == pytest.approx(1.06)
     (present,) = [point for point in since_start["points"] if point["scale"] == 1]
     assert present == {
         "scale": 1.0,
@@ -41,9 +41,9 @@ def test_a_size_is_told_in_blocks_and_with_what_it_would_save() -> None:
         "hit_ratio": 0.25,
         "hit_blocks": 1,
         "queried_blocks": 4,
-        "saved_tokens_per_second": pytest.approx(4 / 0.06),
+        "saved_tokens_per_second": pytest.approx(4 / 1.06),
         "is_lower_bound": False,
-        "known_seconds": pytest.approx(0.06),
+        "known_seconds": pytest.approx(1.06),
     }
     infinite = since_start["points"][-1]
     assert (infinite["scale"], infinite["capacity_blocks"]) == (None, None)
@@ -84,4 +84,4 @@ def test_other_pools_are_not_modelled(groups: list[CacheGroup]) -> None:
 
 
 def test_it_is_asked_at_its_name() -> None:
-    assert QUESTIONS["whatif"] is QUESTION
+    assert QUESTIONS["whatif"] is WHATIF

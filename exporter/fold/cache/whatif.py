@@ -86,15 +86,16 @@ class WhatIf:
             known["inf"] = self._seen_before + self._grid.seen_blocks
         return known
 
-    def curve(self, window_seconds: float | None) -> Curve | None:
+    def curve(self, window_seconds: float | None, now_ns: int | None = None) -> Curve | None:
         """The hits by size in a window that ends now, at most an hour; None: since the start.
 
-        A window is up to 15 s shorter than asked for, and begins
+        now_ns: on the producer's clock; None: when the last batch was sent. A window is up to 15 s shorter than asked for, and begins
         with the pool at the earliest. The result is None while the state is not known.
         """
         if not self.known:
             return None
-        now_ns, begin_ns, now = self._now_ns(), self._began_ns, self._grid.totals
+        now_ns = self._now_ns() if now_ns is None else now_ns
+        begin_ns, now = self._began_ns, self._grid.totals
         before: Totals | None = None
         if window_seconds is not None:
             slot = -(-(now_ns - int(window_seconds * 1e9)) // SLOT_NS)
