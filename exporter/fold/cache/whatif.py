@@ -89,8 +89,9 @@ class WhatIf:
     def curve(self, window_seconds: float | None, now_ns: int | None = None) -> Curve | None:
         """The hits by size in a window that ends now, at most an hour; None: since the start.
 
-        now_ns: on the producer's clock; None: when the last batch was sent. A window is up to 15 s shorter than asked for, and begins
-        with the pool at the earliest. The result is None while the state is not known.
+        now_ns: on the producer's clock; None: when the last batch was sent. A window is up to 15 s
+        shorter than asked for, and begins with the pool at the earliest. The result is None while
+        the state is not known.
         """
         if not self.known:
             return None
