@@ -54,6 +54,8 @@ def smaller_steps(facts: Facts) -> Verdict:
             "the memory of a step is in proportion to its tokens; a part that does not depend on "
             "them makes it larger than stated",
             f"what else is on {steps.room.name} takes no more than now",
+            "it is not below --max-num-seqs nor, without chunked prefill, below --max-model-len: "
+            "the server would not start",
         ],
     )
 

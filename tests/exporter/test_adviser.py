@@ -110,6 +110,12 @@ def test_a_pool_that_evicts_too_early_gets_the_blocks_that_it_takes() -> None:
     assert "headroom left" in found.text
 
 
+def test_hits_that_are_a_lower_bound_are_said_to_be_one() -> None:
+    late = replace(curve(0.41, 0.6), exact_up_to_blocks=1000)
+    found = only(facts(curve=late))
+    assert (found.confidence, "at least these" in found.because) == ("medium", True)
+
+
 def test_a_share_of_the_memory_is_raised_in_hundredths() -> None:
     sizing = Sizing(total_bytes=24 * GIB, utilization=0.85, in_use_at_start_bytes=GIB // 2)
     found = only(
