@@ -126,8 +126,8 @@ def confidence_in(facts: Facts, gain: Gain, usable_blocks: int) -> tuple[Confide
         )
     if facts.is_overloaded:
         return "medium", (
-            "more sequences wait than a pool could serve: with more hits the engine computes others "
-            "instead of saving tokens, and what preemptions will cost is not known"
+            "more sequences wait than a pool could serve: with more hits the engine computes "
+            "others instead of saving tokens, and what preemptions will cost is not known"
         )
     if curve.exact_up_to_blocks is not None and usable_blocks > curve.exact_up_to_blocks:
         return "medium", (

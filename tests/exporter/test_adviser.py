@@ -164,7 +164,8 @@ def test_an_overloaded_engine_is_not_promised_fewer_preemptions() -> None:
     )
     gain = gain_of(facts(load=load), 4000)
     assert gain.recomputed_tokens_per_second_to is None, "not known"
-    found = only(facts(load=load, curve=curve(0.41, 0.6)))
+    proposals = advise(facts(load=load, curve=curve(0.41, 0.6))).proposals
+    (found,) = [p for p in proposals if p.option == "num_gpu_blocks_override"]
     assert found.confidence == "medium"
     assert "instead of saving tokens" in found.because
 
