@@ -89,11 +89,6 @@ class Cache(Fold):
         return self._known
 
     @property
-    def block_size(self) -> int:
-        """Tokens of a block; 0: not known yet."""
-        return self._block_size
-
-    @property
     def missed_blocks(self) -> dict[str, int]:
         """Missed blocks by cause; while the state is unknown, without those that need the names."""
         if self._known:
