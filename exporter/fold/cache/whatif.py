@@ -67,7 +67,7 @@ class WhatIf:
         self._resident = resident
         self._evicted = evicted
         self._now_ns = now_ns  # on the producer's clock
-        self._stack = RunStack(0)
+        self._stack = RunStack()
         self._doubles = Doubles(resident)
         self._recomputed = Recomputed(0)
         self._grid = Grid(0, 0)
