@@ -23,6 +23,7 @@ COMPAT_GROUPS = {"vllm", "vllm-legacy"}
 
 ABSENT = {
     "kvscope_kv_time_to_exhaustion_seconds",  # 80 ms of steps are no trend; it has its own tests
+    "kvscope_kv_exhaustion_probability",  # nor enough to forecast; see tests/forecast
     "kvscope_event_decode_errors_total",  # nothing is decoded in one process
     "kvscope_kv_content_dropped_blocks_total",  # our engine does not tell it; see test_content
     "kvscope_page_errors_total",  # no page of the server's own is read
