@@ -40,6 +40,10 @@ FULLEST_POOL: Steps = ((None, GREEN), (0.98, ORANGE))
 TIME_TO_EXHAUSTION = falling(60, 300)
 """Seconds. An autoscaler can add a replica within five minutes, but not within one."""
 
+EXHAUSTION_PROBABILITY = rising(0.50, 0.80)
+"""Above a half it is likelier than not; at 80 % an alert says so (see
+KvscopeKvExhaustionPredicted)."""
+
 COMMITTED_SHARE: Steps = ((None, GREEN), (1.0, ORANGE))
 """Share of the usable blocks, if every request runs to its max_tokens. Above 1, preemption is
 possible. Never red: a chat request without max_tokens may take the rest of the context and hardly

@@ -96,25 +96,26 @@ def row() -> Row:
             ),
             graph(
                 205,
-                "Time to exhaustion",
-                "Time until active blocks fill the pool if the last minute's trend goes on. Gaps: "
-                "not filling. A steady fall towards 0: act before it gets there.",
-                SECONDS,
+                "Probability of exhaustion",
+                "That within 10, 30, 60 or 300 s the pool cannot serve a running sequence, so that "
+                "one is preempted: from how long such requests go on and what arrives, calibrated "
+                "by what came. Above 80 % for 300 s: send new work elsewhere.",
+                RATIO,
                 Q(
-                    f"min by ({BY_ENGINE}) ({series('kvscope_kv_time_to_exhaustion_seconds')})",
-                    ENGINE_LEGEND,
+                    f"max by ({BY_ENGINE}, horizon_seconds) "
+                    f"({series('kvscope_kv_exhaustion_probability')})",
+                    f"{{{{horizon_seconds}}}} s, {ENGINE_LEGEND}",
                 ),
-                steps=limits.TIME_TO_EXHAUSTION,
-                calcs=("lastNotNull", "min"),
+                steps=limits.EXHAUSTION_PROBABILITY,
                 span=6,
-                when_absent="Not filling in this time range.",
+                when_absent="Not known before 20 requests have ended.",
             ),
             graph(
                 206,
                 "Committed share",
                 "Blocks needed if every running request goes on to its max_tokens, over the "
-                "usable ones. Clients that name no max_tokens keep it high. A falling time at the "
-                "left and more than 100 % here: preemption follows; lower max_tokens.",
+                "usable ones. Clients that name no max_tokens keep it high: whether it matters, the "
+                "probability at the left says.",
                 RATIO,
                 Q(formulas.committed_share(EACH_ENGINE, ENGINE), ENGINE_LEGEND),
                 steps=limits.COMMITTED_SHARE,
