@@ -1,7 +1,9 @@
 """All questions, by name."""
 
+from exporter.answers.prefixes import PREFIXES
 from exporter.answers.question import Question
+from exporter.answers.residency import RESIDENCY
 
-_ALL: tuple[Question, ...] = ()
+_ALL: tuple[Question, ...] = (PREFIXES, RESIDENCY)
 
 QUESTIONS = {question.name: question for question in _ALL}
