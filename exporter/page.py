@@ -7,8 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from prometheus_client.core import Metric as Family
 
+from exporter.answers.advice import ADVICE, advice_of
+from exporter.answers.question import UnknownError
+from exporter.answers.reply import memory_of
 from exporter.catalogue import COMPAT_SETS, GROUPS
 from exporter.clock import Clock
+from exporter.collect.advice import collect_advice
 from exporter.collect.device_memory import collect_ledger_of_devices, collect_torch
 from exporter.collect.engine_memory import EngineMemory
 from exporter.collect.families import Families
@@ -63,6 +67,7 @@ class Page:
         seen: dict[bool, set[tuple[str, str]]] = {False: set(), True: set()}
         told: dict[tuple[str, str], frozenset[str]] = {}
         engines: list[Shown] = []
+        asked: list[tuple[Target, Shown]] = []
         for target in self._targets():
             taken = seen[target.is_content]  # a stream of names may stand beside one of blocks
             shown = target.collect(self._guard, taken)
@@ -71,12 +76,24 @@ class Page:
                 taken.add(shown.labels)
             if not shown.is_alike and shown.worker is None:
                 told[shown.labels] = told.get(shown.labels, frozenset()) | shown.tellable
+                if shown.hello is not None and not target.is_content:
+                    asked.append((target, shown))
             engines.append(shown)
         if self._readings.readers:
             yield from self._guard.read("page", lambda: self._readings.collect(told))
         yield from collect_processes(engines, self._guard, self.machine, now_ns)
+        yield from self._guard.read("advice", lambda: self._advice(asked))
         yield from self._devices(engines, now_ns)
         yield from self._own()
+
+    def _advice(self, asked: Sequence[tuple[Target, Shown]]) -> Iterator[Family]:
+        processes = memory_of(self._targets())
+        for target, shown in asked:
+            try:
+                advice = target.answer(ADVICE.events, advice_of, self.machine, processes)
+            except UnknownError:
+                continue
+            yield from collect_advice(shown.maker, advice)
 
     def _devices(self, shown: Sequence[Shown], now_ns: int) -> Iterator[Family]:
         engines = EngineMemory(

@@ -1,9 +1,10 @@
 """All questions, by name."""
 
+from exporter.answers.advice import ADVICE
 from exporter.answers.prefixes import PREFIXES
 from exporter.answers.question import Question
 from exporter.answers.residency import RESIDENCY
 
-_ALL: tuple[Question, ...] = (PREFIXES, RESIDENCY)
+_ALL: tuple[Question, ...] = (ADVICE, PREFIXES, RESIDENCY)
 
 QUESTIONS = {question.name: question for question in _ALL}
