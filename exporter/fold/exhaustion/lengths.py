@@ -1,0 +1,108 @@
+"""How many tokens a sequence produces: the hazard of its end, token by token.
+
+A sequence that is cut off (at max_tokens, by its client) or still runs is one that was seen to live
+so long, no more: it counts as exposure, not as an end. So answers that are cut do not pass for
+short ones, nor does a mean hide that those which run already are the long ones.
+"""
+
+import math
+from collections.abc import Iterable
+
+PER_OCTAVE = 4
+_OCTAVES = 20
+_BINS = PER_OCTAVE * _OCTAVES + 1
+EDGES = tuple(2 ** (index / PER_OCTAVE) - 1 for index in range(_BINS + 1))
+"""Tokens at which bins begin: narrow where sequences are short, a fifth of the length elsewhere."""
+MEMORY = 500.0
+"""Endings after which one counts 1/e: enough for a tail, few enough to follow another traffic."""
+_PRIOR_ENDS = 0.5
+"""What a bin without ends is worth: as a tail whose ends get rarer in proportion to its length."""
+
+
+def bin_of(tokens: float) -> int:
+    return min(_BINS - 1, int(PER_OCTAVE * math.log2(tokens + 1.0) + 1e-9))
+
+
+class Lengths:
+    """Counts of endings by length, the latest count most."""
+
+    def __init__(self) -> None:
+        self._weight = 1.0  # of the next ending: growing it is cheaper than shrinking all others
+        self._stops = [0.0] * _BINS
+        self._ends = [0.0] * _BINS
+        self._partial = [0.0] * _BINS  # tokens that those endings spent in their last bin
+        self.num_ended = 0
+
+    def observe(self, tokens: int, *, stopped: bool) -> None:
+        """A sequence ended after so many tokens: by itself, or it was cut off."""
+        index = bin_of(tokens)
+        weight = self._weight
+        self._ends[index] += weight
+        self._partial[index] += weight * (tokens - EDGES[index])
+        if stopped:
+            self._stops[index] += weight
+        self.num_ended += 1
+        self._weight = weight * (1 + 1 / MEMORY)
+        if self._weight > 1e9:
+            for values in (self._stops, self._ends, self._partial):
+                values[:] = [value / self._weight for value in values]
+            self._weight = 1.0
+
+    def survival(self, running: Iterable[float]) -> "Survival":
+        """The hazard as now seen, with those that run: the tokens that each has produced."""
+        weight = self._weight
+        ends = [value / weight for value in self._ends]
+        partial = [value / weight for value in self._partial]
+        for tokens in running:
+            index = bin_of(tokens)
+            ends[index] += 1.0
+            partial[index] += tokens - EDGES[index]
+        exposures = [0.0] * _BINS
+        passed = 0.0
+        for index in reversed(range(_BINS)):
+            exposures[index] = partial[index] + passed * (EDGES[index + 1] - EDGES[index])
+            passed += ends[index]
+        stops = [value / weight for value in self._stops]
+        return Survival(_hazards(stops, exposures))
+
+
+def _hazards(stops: list[float], exposures: list[float]) -> list[float]:
+    """Ends per token in each bin; where little was seen, the bin before goes on."""
+    exposed = sum(exposures)
+    expected = sum(stops) / exposed if exposed else 0.0
+    if not expected:
+        return [0.0] * _BINS
+    hazards = []
+    for stopped, exposure in zip(stops, exposures, strict=True):
+        hazard = (stopped + _PRIOR_ENDS) / (exposure + _PRIOR_ENDS / expected)
+        hazards.append(hazard)
+        expected = hazard * 2 ** (-1 / PER_OCTAVE)
+    return hazards
+
+
+class Survival:
+    """Cumulative hazard over tokens: the share that lives on from a to b is exp(H(a) - H(b))."""
+
+    def __init__(self, hazards: list[float]) -> None:
+        self._hazards = hazards
+        self._sums = [0.0]
+        for index, hazard in enumerate(hazards):
+            self._sums.append(self._sums[-1] + hazard * (EDGES[index + 1] - EDGES[index]))
+
+    def hazard(self, tokens: float) -> float:
+        """Cumulative, up to so many tokens."""
+        index = bin_of(tokens)
+        return self._sums[index] + self._hazards[index] * (tokens - EDGES[index])
+
+    def mean(self, limits: Iterable[tuple[float, float]]) -> float:
+        """Tokens of a sequence from its first, given (max_tokens, share of sequences)."""
+        limits = tuple(limits)
+        total = 0.0
+        for index, hazard in enumerate(self._hazards):
+            allowed = sum(share for limit, share in limits if limit > EDGES[index])
+            if not allowed:
+                break
+            width = EDGES[index + 1] - EDGES[index]
+            alive = allowed * math.exp(-self._sums[index])
+            total += alive * (-math.expm1(-hazard * width) / hazard if hazard else width)
+        return total
