@@ -9,10 +9,10 @@ from exporter.collect.device_memory import collect_out_of_memory
 from exporter.collect.exhaustion import collect_exhaustion
 from exporter.collect.part import Part
 from exporter.collect.pool import collect_churn, collect_pool
+from exporter.collect.preemption import collect_preemption
 from exporter.collect.prefix import collect_prefix
 from exporter.collect.requests import (
     collect_latency,
-    collect_preemption,
     collect_ready,
     collect_requests,
     collect_steps,

@@ -57,7 +57,8 @@ def row() -> Row:
                 202,
                 "Engines",
                 "One line for each engine, the longest queue first; click a model for its KV "
-                "pool, a hit ratio for its prefix cache. Begin where a cell is coloured. An "
+                "pool, a hit ratio for its prefix cache. Begin where a cell is coloured. Exhausted "
+                "in 1 m: the probability that its pool runs out of blocks within a minute. An "
                 "engine that has been up for less time than its neighbours, without anybody "
                 "having restarted it, has crashed: look at the end of its log.",
                 Q(worst(series("kvscope_kv_active_ratio"), by), "pool"),
@@ -66,7 +67,10 @@ def row() -> Row:
                 Q(quantile(0.95, "kvscope_time_to_first_token_seconds", by), "ttft"),
                 Q(hits, "hits"),
                 Q(total(rate("kvscope_preemption_recomputed_tokens_total"), by), "recomputed"),
-                Q(worst(series("kvscope_kv_time_to_exhaustion_seconds"), by), "exhaustion"),
+                Q(
+                    worst(series("kvscope_kv_exhaustion_probability", horizon_seconds="60"), by),
+                    "exhaustion",
+                ),
                 Q(up_for(every_engine()), "up"),
                 Q(worst(series("kvscope_engine_ready"), by), "ready"),
                 Q(worst(series("kvscope_requests_oldest_wait_seconds"), by), "oldest"),
@@ -84,7 +88,7 @@ def row() -> Row:
                         "Hit ratio", RATIO, link=to_engine_of_row("Prefix cache", PREFIX_CACHE)
                     ),
                     "recomputed": Column("Recomputed", TOKENS_PER_SECOND, width=100),
-                    "exhaustion": Column("Exhaustion in", SECONDS, limits.TIME_TO_EXHAUSTION),
+                    "exhaustion": Column("Exhausted in 1 m", RATIO, limits.EXHAUSTION_PROBABILITY),
                     "up": Column("Up for", SECONDS, width=100),
                 },
                 span=24,
