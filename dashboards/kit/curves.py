@@ -50,7 +50,9 @@ def curve(
 
     queries: evaluated once, at the end of the time range, and joined by their labels to rows.
     """
-    columns = {f"Value #{letter}": query.legend for letter, query in zip(LETTERS, queries, strict=False)}
+    columns = {
+        f"Value #{letter}": query.legend for letter, query in zip(LETTERS, queries, strict=False)
+    }
     first = queries[0].legend
     panel = (
         xychart.Panel()

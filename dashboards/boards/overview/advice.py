@@ -17,8 +17,8 @@ replicas; more KV memory (`--kv-cache-memory-bytes`, `--gpu-memory-utilization`)
 | pool low, requests waiting | the batch is full, not the pool | raise `--max-num-seqs` or \
 `--max-num-batched-tokens` |
 | pool *resident* full, *active* low | the cache fills idle memory: as it should be | nothing |
-| hit ratio fell, or tokens **regretted** | prompts changed, or the cache became too small | **Prefix \
-cache**: the curve says whether more memory helps |
+| hit ratio fell, or tokens **regretted** | prompts changed, or the cache became too small | \
+**Prefix cache**: the curve says whether more memory helps |
 | GPU room red | the next large step runs out of memory | **Memory**: who grew? Lower \
 `--gpu-memory-utilization`, or move the other process |
 | work, but no step | the engine hangs | `/health`, the log, restart |

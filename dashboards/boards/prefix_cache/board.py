@@ -2,7 +2,15 @@
 
 from grafana_foundation_sdk.builders import dashboard as db
 
-from dashboards.boards.prefix_cache import advice, misses, pool, prefixes, since_when, verdict, whatif
+from dashboards.boards.prefix_cache import (
+    advice,
+    misses,
+    pool,
+    prefixes,
+    since_when,
+    verdict,
+    whatif,
+)
 from dashboards.kit.frame import EVERY_ENGINE, assemble, engine_variables, gpu_variable
 from dashboards.kit.links import PREFIX_CACHE
 

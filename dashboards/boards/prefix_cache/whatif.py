@@ -90,7 +90,7 @@ def row() -> Row:
                 Q(memory, "memory"),
                 Q(_saved(), "saved"),
                 columns={
-                    "scale": Column("Size, × now", width=110),
+                    "scale": Column("Times now", width=110),
                     "blocks": Column("Usable blocks", BLOCKS),
                     "memory": Column("K and V", BYTES),
                     "saved": Column("Saves", TOKENS_PER_SECOND),
