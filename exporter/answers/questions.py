@@ -1,7 +1,7 @@
 """All questions, by name."""
 
 from exporter.answers.advice import ADVICE
-from exporter.answers.preemptions import QUESTION as PREEMPTIONS
+from exporter.answers.preemptions import PREEMPTIONS
 from exporter.answers.prefixes import PREFIXES
 from exporter.answers.question import Question
 from exporter.answers.residency import RESIDENCY

@@ -34,6 +34,10 @@ class Line:
 
 
 Stream = list[Batch | Gap]
+FIGURES = (
+    *("preemptions", "discarded", "found", "recomputed"),
+    *("abandoned", "lost", "waiting", "stalled_ns"),
+)
 TURNS = (RequestPreempted, RequestResumed, SequenceFinished)
 
 
@@ -192,9 +196,8 @@ def history_of(fold: Preemption) -> list[dict[str, Any]]:
 
 def bill(stream: Stream) -> dict[tuple[str, str], dict[str, int]]:
     """Sums by mode and cause; under empty ones what answers no preemption that was seen."""
-    names = "preemptions discarded found recomputed abandoned lost waiting stalled_ns".split()
     kinds = product(get_args(PreemptionMode), get_args(PreemptionCause))
-    sums = {kind: dict.fromkeys(names, 0) for kind in kinds}
+    sums = {kind: dict.fromkeys(FIGURES, 0) for kind in kinds}
     for each in history(stream):
         event, account = each["event"], sums[each["event"].mode, each["event"].cause]
         account["preemptions"] += 1
@@ -209,7 +212,7 @@ def bill(stream: Stream) -> dict[tuple[str, str], dict[str, int]]:
     for place, line in enumerate(lines):
         event = line.event
         if isinstance(event, RequestResumed) and not waits(lines, place, event.sequence):
-            account = sums.setdefault(("", ""), dict.fromkeys(names, 0))
+            account = sums.setdefault(("", ""), dict.fromkeys(FIGURES, 0))
             account["found"] += event.cached_tokens
             account["recomputed"] += event.recompute_tokens
             account["stalled_ns"] += event.stalled_ns

@@ -10,6 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families as text_pars
 from exporter.adviser.rank import MAX_PROPOSALS
 from exporter.catalogue import CATALOGUE, DEFAULT_COMPAT, metric
 from exporter.catalogue.configuration import CONFIGURATION
+from exporter.catalogue.gen_ai import GEN_AI
+from exporter.catalogue.otlp import OTLP
 from exporter.catalogue.sizing import SIZING_PARTS
 from exporter.exporter import Exporter
 from kvscope_events.wire.errors import DECODE_ERROR_KINDS
@@ -33,6 +35,7 @@ ABSENT = {
 }
 ABSENT |= {row.name for row in CATALOGUE if row.group == "tiers"}  # of other servers' streams
 ABSENT |= {row.name for row in CONFIGURATION} | {"kvscope_observer_stopped"}  # of a sidecar
+ABSENT |= {row.name for row in (*OTLP, *GEN_AI)}  # of the export by OTLP
 PLAYED = [row for row in CATALOGUE if row.name not in ABSENT]
 
 

@@ -8,7 +8,7 @@ from exporter.fold.cache.blocks import NEVER, Blocks
 from exporter.fold.cache.evicted import Evicted
 from exporter.fold.cache.forgotten import Forgotten
 from exporter.fold.cache.lookups import Lookups
-from exporter.fold.cache.prefixes import Prefixes
+from exporter.fold.cache.prefixes import COUNTERS, Prefixes
 from exporter.fold.cache.regret import Regret
 from exporter.fold.cache.residency import Residency
 from exporter.fold.cache.resident import Resident
@@ -43,7 +43,12 @@ class Cache(Fold):
 
     name = "cache"
 
-    def __init__(self, window: int = WINDOW_NAMES, forgotten: int = FORGOTTEN_NAMES) -> None:
+    def __init__(
+        self,
+        window: int = WINDOW_NAMES,
+        forgotten: int = FORGOTTEN_NAMES,
+        counters: int = COUNTERS,
+    ) -> None:
         super().__init__(
             {
                 PoolCreated: self._created,
@@ -63,7 +68,7 @@ class Cache(Fold):
         self.evicted = Evicted(window, Forgotten(forgotten))
         self.regret = Regret()
         self.residency = Residency(self.blocks)
-        self.prefixes = Prefixes()
+        self.prefixes = Prefixes(counters)
         self._lookups = Lookups()
         self.queried_tokens = self._lookups.queried_tokens
         self.hit_tokens = self._lookups.hit_tokens

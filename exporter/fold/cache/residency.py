@@ -1,14 +1,12 @@
 """How long blocks stay: lifetime, idleness before eviction, gap before reuse, retention.
 
-Of every block, not of a sample. Blocks that stop being idle have few different times, since all
-that one release names have the same, so they are counted by time first.
+Of every block, not of a sample.
 """
 
-from array import array
 from collections import Counter
-from collections.abc import Iterable
 
 from exporter.buckets import RESIDENCY_SECONDS
+from exporter.fold.cache.ages import observe_ages, times_of
 from exporter.fold.cache.blocks import NEVER, Blocks
 from exporter.fold.histogram import Histogram
 from kvscope_events.vocabulary import SharingCause
@@ -62,33 +60,23 @@ class Residency:
 
     def share(self, idle: list[int], cause: SharingCause, time_ns: int) -> None:
         """These idle blocks are about to have a reference again."""
-        for since_ns, count in _times(self._blocks.idle_ns, idle):
-            self._end_idle(since_ns, count)
-            if cause != "prefix_hit":
-                continue
-            if since_ns == NEVER:
-                self.unknown["reuse"] += count
-            else:
-                self.reuse_seconds.observe(max(0, time_ns - since_ns) / 1e9, count)
+        if idle:
+            since_ns = times_of(self._blocks.idle_ns, idle)
+            observed = self.reuse_seconds if cause == "prefix_hit" else None
+            self.unknown["reuse"] += self._end_idle(since_ns, time_ns, observed)
 
     def lose(self, blocks: list[int], time_ns: int, *, for_room: bool) -> None:
         """These blocks are about to lose their content; those that nobody references count."""
-        idle = self._blocks.idle_among(blocks)
-        for since_ns, count in _times(self._blocks.idle_ns, idle):
-            self._end_idle(since_ns, count)
-            if not for_room:
-                self.otherwise_blocks += count
-            elif since_ns == NEVER:
-                self.unknown["idle"] += count
-            else:
-                self.idle_seconds.observe(max(0, time_ns - since_ns) / 1e9, count)
-        if not for_room:
+        idle, since_ns = self._idle_among(blocks)
+        if not idle:
             return
-        for written_ns, count in _times(self._blocks.written_ns, idle):
-            if written_ns == NEVER:
-                self.unknown["lifetime"] += count
-            else:
-                self.lifetime_seconds.observe(max(0, time_ns - written_ns) / 1e9, count)
+        if not for_room:
+            self._end_idle(since_ns, time_ns, None)
+            self.otherwise_blocks += len(idle)
+            return
+        self.unknown["idle"] += self._end_idle(since_ns, time_ns, self.idle_seconds)
+        written_ns = times_of(self._blocks.written_ns, idle)
+        self.unknown["lifetime"] += observe_ages(self.lifetime_seconds, written_ns, time_ns)
 
     def check(self) -> None:
         """Assert that the idle blocks are those of the pool, in order; O(num_blocks)."""
@@ -96,16 +84,37 @@ class Residency:
         times = (t for t, idle in zip(blocks.idle_ns, blocks.is_idle, strict=True) if idle)
         assert Counter(self._idle) == Counter(times)
 
-    def _end_idle(self, since_ns: int, count: int) -> None:
-        left = self._idle.get(since_ns, 0) - count
-        if left > 0:
-            self._idle[since_ns] = left
-        else:  # less than none: events contradict each other, which the ledger shows
-            self._idle.pop(since_ns, None)
+    def _idle_among(self, blocks: list[int]) -> tuple[list[int], list[int]]:
+        """Those of the blocks that nobody references, and since when."""
+        idle_ns = self._blocks.idle_ns
+        try:
+            since_ns = times_of(idle_ns, blocks)
+        except IndexError:  # beyond the pool
+            pass
+        else:
+            if blocks and NEVER not in since_ns and min(blocks) >= 0:
+                return blocks, since_ns  # they are all idle, which is as it should be
+        idle = self._blocks.idle_among(blocks)
+        return idle, times_of(idle_ns, idle)
 
+    def _end_idle(self, since_ns: list[int], time_ns: int, observed: Histogram | None) -> int:
+        """Blocks idle since then are so no longer; returns how many of those to be observed, NEVER.
 
-def _times(times_ns: "array[int]", blocks: list[int]) -> Iterable[tuple[int, int]]:
-    """The times of these blocks, each once, with the number of blocks."""
-    if len(blocks) < 2:  # as in decode; a Counter takes a microsecond to make
-        return [(times_ns[block], 1) for block in blocks]
-    return Counter(map(times_ns.__getitem__, blocks)).items()
+        Blocks that were released together mostly go together, too: nearly always it is one time.
+        """
+        first, count = since_ns[0], len(since_ns)
+        one = count == 1 or since_ns.count(first) == count
+        unknown = 0
+        for since, blocks in ((first, count),) if one else Counter(since_ns).items():
+            left = self._idle.get(since, 0) - blocks
+            if left > 0:
+                self._idle[since] = left
+            else:  # less than none: events contradict each other, which the ledger shows
+                self._idle.pop(since, None)
+            if observed is None:
+                continue
+            if since == NEVER:
+                unknown += blocks
+            else:
+                observed.observe(max(0, time_ns - since) / 1e9, blocks)
+        return unknown

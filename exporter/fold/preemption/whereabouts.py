@@ -51,25 +51,15 @@ class Whereabouts:
 
     def take(self, blocks: Iterable[int], sequence: int | None) -> None:
         """These blocks were handed out to a sequence that is none of their victims."""
-        victims_of = self._victims
-        if victims_of.keys().isdisjoint(blocks):
-            return
+        pop = self._victims.pop
         for block in blocks:
-            for victim in victims_of.pop(block, ()):
-                del self._held[victim][block]
-                self._num_followed -= 1
-                takers = victim.taken_by
-                assert takers is not None
-                if sequence in takers or len(takers) < MAX_TAKERS:
-                    takers[sequence] = takers.get(sequence, 0) + 1
-                else:
-                    victim.taken_by_further += 1
+            victims = pop(block, None)
+            if victims is not None:
+                self._take(victims, block, sequence)
 
     def empty(self, blocks: Iterable[int]) -> None:
         """These blocks lost their content and were not handed out."""
         victims_of = self._victims
-        if victims_of.keys().isdisjoint(blocks):
-            return
         for block in blocks:
             for victim in victims_of.get(block, ()):
                 self._held[victim][block] = False
@@ -91,6 +81,17 @@ class Whereabouts:
         self._forget(victim)
         victim.taken_by = victim.kept_blocks = None
         victim.taken_by_further = 0
+
+    def _take(self, victims: list[Victim], block: int, sequence: int | None) -> None:
+        for victim in victims:
+            del self._held[victim][block]
+            self._num_followed -= 1
+            takers = victim.taken_by
+            assert takers is not None
+            if sequence in takers or len(takers) < MAX_TAKERS:
+                takers[sequence] = takers.get(sequence, 0) + 1
+            else:
+                victim.taken_by_further += 1
 
     def _forget(self, victim: Victim) -> None:
         victim.is_followed = False
