@@ -130,7 +130,7 @@ class Cache(Fold):
         if not self._block_size:  # joined late, and the snapshot has not come yet
             return
         self._lookups.ask(event, self._block_size)
-        self.whatif.look_up(event, self.blocks.num_referenced)
+        too_small = self.whatif.look_up(event, self.blocks.num_referenced)
         evicted_ns: list[int | None] = []
         if self._known:
             missed = event.hashes[event.hit_blocks :]
@@ -140,6 +140,8 @@ class Cache(Fold):
         self.regret.look_up(
             evicted_ns, is_first=not event.resumed, block_size=block_size, time_ns=time_ns
         )
+        for blocks, count in too_small:
+            self.regret.too_far(blocks, count)
         if not event.resumed:
             self.prefixes.look_up(
                 event.hashes, event.hit_blocks, evicted_ns, block_size=block_size, time_ns=time_ns
