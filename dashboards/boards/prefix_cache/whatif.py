@@ -15,7 +15,8 @@ from monitoring import formulas
 from monitoring.selectors import rate
 
 _HITS = "kvscope_prefix_cache_whatif_hit_blocks_total"
-_SIZES = tuple(s for s in metric(_HITS).closed_labels["scale"] if s != "inf")
+SIZES = tuple(s for s in metric(_HITS).closed_labels["scale"] if s != "inf")
+"""Scales as the label has them, ascending."""
 _PRESENT, _UNLIMITED = "1", "inf"
 _USABLE = series("kvscope_kv_usable_blocks")
 _BLOCK_BYTES = series("kvscope_kv_block_size_bytes")
@@ -33,7 +34,7 @@ def _ratio(*scales: str) -> str:
 def _scale() -> str:
     """The label as a number, by itself: 0.25{scale="0.25"}."""
     return " or ".join(
-        f"{size} * group by (scale) ({over_range(_HITS, scale=size)})" for size in _SIZES
+        f"{size} * group by (scale) ({over_range(_HITS, scale=size)})" for size in SIZES
     )
 
 
@@ -65,7 +66,7 @@ def row() -> Row:
                 "Flat to the left: less would do. Not modelled: that a faster cache draws more "
                 "load, and a pool too small for its running requests.",
                 Q(blocks, "blocks"),
-                Q(_ratio(*_SIZES), "hit ratio"),
+                Q(_ratio(*SIZES), "hit ratio"),
                 Q(_at_every_size(_ratio(_UNLIMITED)), "ratio without limit"),
                 Q(_at_every_size(_USABLE), "blocks now"),
                 Q(_at_every_size(_ratio(_PRESENT)), "ratio now"),
