@@ -84,14 +84,15 @@ def row() -> Row:
             rows(
                 602,
                 "What another size would cost, and save",
-                "Sizes as multiples of the present pool, with the prompt tokens a second that "
-                "each would save beyond it; below 0, what would have to be computed in addition. "
-                "Take the smallest size after which the savings hardly grow.",
+                "By scale: the present pool is 1, one of twice as many blocks 2, one that never "
+                "loses anything inf. Each with the prompt tokens a second that it would save "
+                "beyond the present one; below 0, what would be computed in addition. Take the "
+                "smallest after which the savings hardly grow.",
                 Q(blocks, "blocks"),
                 Q(memory, "memory"),
                 Q(_saved(), "saved"),
                 columns={
-                    "scale": Column("Times now", width=110),
+                    "scale": Column("Scale", width=80),
                     "blocks": Column("Usable blocks", BLOCKS),
                     "memory": Column("K and V", BYTES),
                     "saved": Column("Saves", TOKENS_PER_SECOND),
@@ -99,7 +100,7 @@ def row() -> Row:
                 span=9,
                 height=10,
                 when_absent=_NOT_YET,
-                smallest_first="Usable blocks",
+                smallest_first="Scale",
             ),
             numbers(
                 603,

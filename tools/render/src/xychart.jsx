@@ -4,7 +4,7 @@ import { useLayoutEffect, useRef } from 'react';
 
 import { theme } from './theme.js';
 
-const [LEFT, RIGHT, TOP, BOTTOM] = [56, 16, 10, 64];
+const [LEFT, RIGHT, TOP, BOTTOM] = [56, 26, 10, 64];
 const GRID = theme.colors.border.weak;
 const [INK, PALE] = [theme.colors.text.primary, theme.colors.text.secondary];
 
