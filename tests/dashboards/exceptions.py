@@ -77,8 +77,9 @@ COMES_AND_GOES: dict[Query, str] = {
     ("kvscope-kv-pool", 802, "A"): "the pool fills; absent while it does not",
     **dict.fromkeys(
         [
-            *(("kvscope-kv-pool", 102, "A"), ("kvscope-kv-pool", 801, "A")),
-            *(("kvscope-memory", 304, "A"), ("kvscope-overview", 202, "G")),
+            *(("kvscope-kv-pool", 801, ref) for ref in "ABCD"),
+            *(("kvscope-kv-pool", 102, "A"), ("kvscope-memory", 304, "A")),
+            ("kvscope-overview", 202, "G"),
         ],
         "a minute of history and twenty requests that have ended",
     ),

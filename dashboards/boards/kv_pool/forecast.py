@@ -4,9 +4,10 @@ from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import RATIO, SECONDS, Q, graph
 from dashboards.kit.queries import BY_ENGINE, EACH_ENGINE, ENGINE, ENGINE_LEGEND, series, worst
+from exporter.catalogue import metric
 from monitoring import formulas
 
-_PROBABILITY = series("kvscope_kv_exhaustion_probability")
+_PROBABILITY = "kvscope_kv_exhaustion_probability"
 
 
 def row() -> Row:
@@ -22,7 +23,10 @@ def row() -> Row:
                 "rises: add a replica in time. All rise: send new work elsewhere now. Where it "
                 "says 80 %, it comes true about eight times in ten.",
                 RATIO,
-                Q(worst(_PROBABILITY, "horizon_seconds"), "within {{horizon_seconds}} s"),
+                *(
+                    Q(worst(series(_PROBABILITY, horizon_seconds=horizon)), f"within {horizon} s")
+                    for horizon in metric(_PROBABILITY).closed_labels["horizon_seconds"]
+                ),
                 colours={
                     "within 10 s": "dark-orange",
                     "within 30 s": "orange",
@@ -32,6 +36,7 @@ def row() -> Row:
                 high=1,
                 steps=limits.EXHAUSTION_PROBABILITY,
                 span=8,
+                height=9,
                 when_absent="Not known yet: twenty requests have to end first.",
             ),
             graph(
@@ -48,6 +53,7 @@ def row() -> Row:
                 steps=limits.TIME_TO_EXHAUSTION,
                 calcs=("lastNotNull", "min"),
                 span=8,
+                height=9,
                 when_absent="Not filling in this time range.",
             ),
             graph(
@@ -60,6 +66,7 @@ def row() -> Row:
                 Q(formulas.committed_share(EACH_ENGINE, ENGINE), ENGINE_LEGEND),
                 steps=limits.COMMITTED_SHARE,
                 span=8,
+                height=9,
             ),
         ],
     )
