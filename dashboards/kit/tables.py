@@ -35,13 +35,11 @@ def rows(
     height: int = 8,
     when_absent: str = "",
     worst_first: str = "",
-    smallest_first: str = "",
 ) -> Panel:
     """A table of the present state: one query per value column, joined by labels.
 
     columns: by label or by the legend of a query, in the order shown. Other labels are hidden.
-    worst_first: the title of the column by which the table is sorted, largest value first;
-    smallest_first: the other way round.
+    worst_first: the title of the column by which the table is sorted, largest value first.
     """
     letters = [f"Value #{letter}" for letter in LETTERS] if len(queries) > 1 else ["Value"]
     values = {letters[index]: query.legend for index, query in enumerate(queries)}
@@ -73,10 +71,8 @@ def rows(
             )
         )
     )
-    if title_sorted_by := worst_first or smallest_first:
-        panel.sort_by(
-            [cb.TableSortByFieldState().display_name(title_sorted_by).desc(bool(worst_first))]
-        )
+    if worst_first:
+        panel.sort_by([cb.TableSortByFieldState().display_name(worst_first).desc(True)])
     for column in columns.values():
         panel.override_by_name(column.title, list(_column_properties(column)))
     return panel

@@ -55,7 +55,7 @@ def row() -> Row:
             ),
             graph(
                 302,
-                "Tokens discarded, found again, recomputed",
+                "Discarded tokens",
                 "discarded: computed or found before the request was preempted. When it resumed: "
                 "found again in the cache, or recomputed. The rest waits, or was given up.",
                 TOKENS_PER_SECOND,

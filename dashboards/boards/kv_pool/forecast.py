@@ -36,7 +36,7 @@ def row() -> Row:
                 high=1,
                 steps=limits.EXHAUSTION_PROBABILITY,
                 span=8,
-                height=9,
+                listed=True,
                 when_absent="Not known yet: twenty requests have to end first.",
             ),
             graph(
@@ -53,7 +53,6 @@ def row() -> Row:
                 steps=limits.TIME_TO_EXHAUSTION,
                 calcs=("lastNotNull", "min"),
                 span=8,
-                height=9,
                 when_absent="Not filling in this time range.",
             ),
             graph(
@@ -66,7 +65,6 @@ def row() -> Row:
                 Q(formulas.committed_share(EACH_ENGINE, ENGINE), ENGINE_LEGEND),
                 steps=limits.COMMITTED_SHARE,
                 span=8,
-                height=9,
             ),
         ],
     )

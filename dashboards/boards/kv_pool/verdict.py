@@ -27,7 +27,7 @@ def row() -> Row:
             ),
             numbers(
                 102,
-                "Exhausted within a minute",
+                "Exhausted in 1 min",
                 "Probability that within a minute a running request finds no block, so that one is "
                 "preempted; of the engine where that is highest. Orange: send new work elsewhere. "
                 "'not yet': fewer than twenty requests have ended.",

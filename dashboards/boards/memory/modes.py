@@ -81,7 +81,7 @@ def row() -> Row:
             ),
             graph(
                 304,
-                "Pool: exhausted within a minute",
+                "Pool: exhausted in 1 min",
                 "Probability that within a minute a running request finds no block, by engine. "
                 "Orange: send new work elsewhere now. The KV pool dashboard has the longer "
                 "horizons, which are for adding a replica in time.",

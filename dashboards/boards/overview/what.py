@@ -58,7 +58,7 @@ def row() -> Row:
                 "Engines",
                 "One line for each engine, the longest queue first; click a model for its KV "
                 "pool, a hit ratio for its prefix cache. Begin where a cell is coloured. Exhausted "
-                "in 1 m: the probability that its pool runs out of blocks within a minute. An "
+                "in 1 min: the probability that its pool runs out of blocks within a minute. An "
                 "engine that has been up for less time than its neighbours, without anybody "
                 "having restarted it, has crashed: look at the end of its log.",
                 Q(worst(series("kvscope_kv_active_ratio"), by), "pool"),
@@ -76,20 +76,27 @@ def row() -> Row:
                 Q(worst(series("kvscope_requests_oldest_wait_seconds"), by), "oldest"),
                 columns={
                     "model_name": Column("Model", link=to_engine_of_row("KV pool", KV_POOL)),
-                    "instance": Column("Server", width=150),
+                    "instance": Column("Server", width=140),
                     "engine": Column("Engine", width=65),
-                    "ready": Column("State", meanings=limits.READY, width=80),
-                    "pool": Column("Pool", RATIO, limits.POOL_USAGE),
-                    "running": Column("Running", COUNT),
-                    "waiting": Column("Waiting", COUNT, limits.SOME_ARE_WORTH_A_LOOK),
+                    "ready": Column("State", meanings=limits.READY, width=75),
+                    "pool": Column("Pool", RATIO, limits.POOL_USAGE, width=75),
+                    "running": Column("Running", COUNT, width=80),
+                    "waiting": Column("Waiting", COUNT, limits.SOME_ARE_WORTH_A_LOOK, width=90),
                     "oldest": Column("Oldest wait", SECONDS, limits.QUEUE_SECONDS, width=100),
-                    "ttft": Column("First token p95", SECONDS, limits.FIRST_TOKEN_SECONDS),
+                    "ttft": Column(
+                        "First token p95", SECONDS, limits.FIRST_TOKEN_SECONDS, width=120
+                    ),
                     "hits": Column(
-                        "Hit ratio", RATIO, link=to_engine_of_row("Prefix cache", PREFIX_CACHE)
+                        "Hit ratio",
+                        RATIO,
+                        link=to_engine_of_row("Prefix cache", PREFIX_CACHE),
+                        width=85,
                     ),
                     "recomputed": Column("Recomputed", TOKENS_PER_SECOND, width=100),
-                    "exhaustion": Column("Exhausted in 1 m", RATIO, limits.EXHAUSTION_PROBABILITY),
-                    "up": Column("Up for", SECONDS, width=100),
+                    "exhaustion": Column(
+                        "Exhausted in 1 min", RATIO, limits.EXHAUSTION_PROBABILITY, width=135
+                    ),
+                    "up": Column("Up for", SECONDS, width=85),
                 },
                 span=24,
                 height=8,

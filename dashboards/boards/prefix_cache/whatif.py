@@ -92,15 +92,14 @@ def row() -> Row:
                 Q(memory, "memory"),
                 Q(_saved(), "saved"),
                 columns={
-                    "scale": Column("Scale", width=80),
-                    "blocks": Column("Usable blocks", BLOCKS),
-                    "memory": Column("K and V", BYTES),
+                    "scale": Column("Scale", width=70),
+                    "blocks": Column("Usable blocks", BLOCKS, width=120),
+                    "memory": Column("K and V", BYTES, width=110),
                     "saved": Column("Saves", TOKENS_PER_SECOND),
                 },
                 span=9,
                 height=10,
                 when_absent=_NOT_YET,
-                smallest_first="Scale",
             ),
             numbers(
                 603,
