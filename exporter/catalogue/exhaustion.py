@@ -32,7 +32,7 @@ EXHAUSTION = (
         kind="gauge",
         help="Probability that within so many seconds the pool cannot serve a running sequence, so "
         "that one is preempted: from how long such sequences go on, what comes, and how often it "
-        "came true. Absent until 20 sequences have ended and a minute has passed.",
+        "came true. Absent until 20 sequences have ended and half a minute has passed.",
         unit="ratio",
         group="exhaustion",
         labels={**ENGINE, "horizon_seconds": tuple(str(horizon) for horizon in HORIZONS)},

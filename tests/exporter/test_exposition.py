@@ -80,7 +80,6 @@ def test_the_scenario_is_consistent_and_moves_every_family() -> None:
     still |= {"kvscope_kv_shared_blocks", "kvscope_source_up", "vllm:cpu_cache_usage_perc"}
     still |= {"vllm:num_requests_waiting", "vllm:num_requests_swapped"}
     still |= {"kvscope_collect_errors", "kvscope_requests_oldest_wait_seconds"}
-    still |= {"kvscope_prefix_cache_whatif_error_blocks"}
     zero = {
         name
         for name, family in families(exporter).items()

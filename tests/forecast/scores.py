@@ -11,7 +11,7 @@ from tests.forecast.loads import Load
 from tests.forecast.rivals import WINDOWS, Scrapes, usage_above
 from tests.forecast.simulator import SECOND, Simulator
 
-EVERY_SECONDS = 2.0
+EVERY_SECONDS = 5.0
 """Between two forecasts that are scored."""
 RIVALS = ("usage", "linear")
 

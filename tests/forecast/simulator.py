@@ -5,6 +5,7 @@ machine's, and nothing here reads them.
 """
 
 import os
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -169,5 +170,5 @@ class Simulator:
         )
         self._runner.lengths[number] = len(prompt) + call.output
         self.scheduler.add(
-            Request(request_id=number, sequences=[sequence], arrival_ns=round(call.at * SECOND))
+            Request(request_id=number, sequences=[sequence], arrival_ns=time.monotonic_ns())
         )

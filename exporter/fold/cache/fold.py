@@ -140,8 +140,8 @@ class Cache(Fold):
         self.regret.look_up(
             evicted_ns, is_first=not event.resumed, block_size=block_size, time_ns=time_ns
         )
-        for blocks, count in too_small:
-            self.regret.too_far(blocks, count)
+        for blocks_too_small, count in too_small:
+            self.regret.too_far(blocks_too_small, count)
         if not event.resumed:
             self.prefixes.look_up(
                 event.hashes, event.hit_blocks, evicted_ns, block_size=block_size, time_ns=time_ns

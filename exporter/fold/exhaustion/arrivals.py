@@ -18,9 +18,12 @@ MIN_FORGET_SECONDS, MAX_FORGET_SECONDS = 5.0, 600.0
 _NEAR, _FAR = (1, 4), (8, 16)  # lags, in bins, whose covariances are compared
 _MEMORY_BINS = 225.0
 """Bins after which a count weighs 1/e in the mean and its variance."""
+_CERTAIN = 2.5
 _LIMITS = 128
-_PROMPTS = 300.0
+_PROMPTS = 1000.0
 """Prompts after which one weighs 1/e."""
+_RECENT_PROMPTS = 100.0
+"""The same of those that stay when traffic has changed."""
 
 
 class Arrivals:
@@ -42,6 +45,7 @@ class Arrivals:
         self.mean_square_blocks = 0.0
         self.mean_error = 0.0
         """Variance of `mean_rate` as an estimate."""
+        self._recent = 0.0, 0.0  # mean and mean square of the recent prompts' blocks
         self._limits: deque[int] = deque(maxlen=_LIMITS)
         self._num_prompts = 0
         self._counts: deque[int] = deque(maxlen=WINDOW_BINS)
@@ -57,6 +61,14 @@ class Arrivals:
         share = max(1 / self._num_prompts, 1 / _PROMPTS)
         self.mean_blocks += share * (blocks - self.mean_blocks)
         self.mean_square_blocks += share * (blocks * blocks - self.mean_square_blocks)
+        share = max(1 / self._num_prompts, 1 / _RECENT_PROMPTS)
+        mean, square = self._recent
+        self._recent = mean + share * (blocks - mean), square + share * (blocks**2 - square)
+
+    def changed(self) -> None:
+        """Another traffic has begun: only the recent prompts are like those to come."""
+        self.mean_blocks, self.mean_square_blocks = self._recent
+        self._num_prompts = min(self._num_prompts, round(_RECENT_PROMPTS))
 
     def limits(self) -> tuple[tuple[float, float], ...]:
         """(max_tokens, share of the latest sequences), rising; near ones are one."""
@@ -108,7 +120,9 @@ class Arrivals:
         """Estimate mean, variance and memory of the rate; then follow it through the window."""
         self._until_fit = FIT_BINS
         counts = list(self._counts)
-        weights = [math.exp((index + 1 - len(counts)) / _MEMORY_BINS) for index in range(len(counts))]
+        weights = [
+            math.exp((index + 1 - len(counts)) / _MEMORY_BINS) for index in range(len(counts))
+        ]
         total = sum(weights)
         mean = sum(w * c for w, c in zip(weights, counts, strict=True)) / total
         deviations = [count - mean for count in counts]
@@ -123,7 +137,7 @@ class Arrivals:
             near = sum(map(covariance, range(*_NEAR))) / (_NEAR[1] - _NEAR[0])
             far = sum(map(covariance, range(*_FAR))) / (_FAR[1] - _FAR[0])
         # Counts of a constant rate have covariances of about mean / sqrt(bins) by chance.
-        chance = mean / math.sqrt(max(1.0, total) * (_NEAR[1] - _NEAR[0]))
+        chance = _CERTAIN * mean / math.sqrt(max(1.0, total) * (_NEAR[1] - _NEAR[0]))
         if near <= chance:
             self.rate_variance = 0.0
             self.forget_seconds = MAX_FORGET_SECONDS

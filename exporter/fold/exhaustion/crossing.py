@@ -31,11 +31,11 @@ def crossings(demand: Demand, usable: float, per_second: float) -> list[float]:
     result = []
     crossed = 0.0
     correlation = 1.0
-    for mean, deviation, step_correlation, span in zip(
-        demand.means, demand.deviations, demand.correlations, _SPANS, strict=True
+    for mean, deviation, skew, step_correlation, span in zip(
+        *(demand.means, demand.deviations, demand.skews, demand.correlations, _SPANS), strict=True
     ):
         if deviation > 0:
-            level = (usable - mean) / deviation
+            level = _straight((usable - mean) / deviation, skew)
         else:
             level = math.copysign(math.inf, usable - mean)
         correlation *= step_correlation
@@ -53,6 +53,21 @@ def crossings(demand: Demand, usable: float, per_second: float) -> list[float]:
                 crossed += out
         result.append(min(1.0, crossed))
     return result
+
+
+def _straight(level: float, skew: float) -> float:
+    """The level that a Gaussian exceeds as often as one so skewed exceeds this one.
+
+    Of a gamma distribution, whose cube root is almost Gaussian (Wilson and Hilferty, 1931).
+    """
+    if abs(skew) < 0.01:
+        return level
+    shape = 4 / (skew * skew)
+    scaled = 1 + level * skew / 2
+    if scaled <= 0:
+        return math.copysign(math.inf, -skew)
+    ninth = 1 / (9 * shape)
+    return math.copysign(1.0, skew) * (scaled ** (1 / 3) - 1 + ninth) / math.sqrt(ninth)
 
 
 def _cumulative(value: float) -> float:

@@ -45,6 +45,7 @@ class Demand:
 
     means: list[float]
     deviations: list[float]
+    skews: list[float]
     correlations: list[float]
     """With the point before."""
 
@@ -59,6 +60,7 @@ def demand(
     """Blocks held at each point of the grid."""
     size = len(GRID)
     means, variances, covariances = [0.0] * size, [0.0] * size, [0.0] * size
+    thirds = [0.0] * size
     hazard, exp = survival.hazard, math.exp
     tokens = [tokens_per_second * seconds for seconds in GRID]
     growth = [blocks_per_token * more for more in tokens]
@@ -72,19 +74,23 @@ def demand(
             if share < _GONE:
                 break
             grown = growth[index]
-            means[index] += share * (blocks + count * grown)
+            held = blocks + count * grown
             both = squares + 2 * grown * blocks + count * grown * grown
-            variances[index] += share * (1 - share) * both
+            spread = share * (1 - share)
+            means[index] += share * held
+            variances[index] += spread * both
+            thirds[index] += spread * (1 - 2 * share) * both * both / held
             both = squares + (last_growth + grown) * blocks + count * last_growth * grown
             covariances[index] += share * (1 - last_share) * both
             last_share, last_growth = share, grown
-    _add_flow(flow, survival, tokens, growth, (means, variances, covariances))
+    _add_flow(flow, survival, tokens, growth, (means, variances, covariances, thirds))
     deviations = [math.sqrt(value) for value in variances]
     correlations = [0.0]
     for index in range(1, size):
         scale = deviations[index - 1] * deviations[index]
         correlations.append(min(1.0, max(0.0, covariances[index] / scale)) if scale else 1.0)
-    return Demand(means, deviations, correlations)
+    skews = [t / d**3 if d else 0.0 for t, d in zip(thirds, deviations, strict=True)]
+    return Demand(means, deviations, skews, correlations)
 
 
 def _cells(stock: Iterable[Stock]) -> list[tuple[int, float, float, float, float]]:
@@ -112,13 +118,14 @@ def _add_flow(
     survival: Survival,
     tokens: list[float],
     growth: list[float],
-    moments: tuple[list[float], list[float], list[float]],
+    moments: tuple[list[float], list[float], list[float], list[float]],
 ) -> None:
     """Those that come: alive at an age, and of that size; at a rate that changes and is unsure."""
-    means, variances, covariances = moments
+    means, variances, covariances, thirds = moments
     excess = flow.rate - flow.mean_rate
     alive, size, square = 1.0, flow.mean_blocks, flow.mean_square_blocks
-    lives, sizes, squares = 0.0, 0.0, 0.0  # integrals over age up to this point
+    cube = _cube(size, square, alive)
+    lives, sizes, squares, cubes = 0.0, 0.0, 0.0, 0.0  # integrals over age up to this point
     near_sizes, near_squares = 0.0, 0.0  # the same, each age at the excess rate of its time
     ages = []
     last, last_chance, last_wandering = 0.0, 0.0, 0.0
@@ -135,6 +142,8 @@ def _add_flow(
         lives += step / 2 * (alive + next_alive)
         sizes += step / 2 * (size + next_size)
         squares += step / 2 * (square + next_square)
+        next_cube = _cube(next_size, next_square, next_alive)
+        cubes += step / 2 * (cube + next_cube)
         kept = math.exp(-step / flow.forget_seconds)
         near_sizes = kept * near_sizes + step / 2 * (kept * size + next_size)
         near_squares = kept * near_squares + step / 2 * (kept * square + next_square)
@@ -145,12 +154,18 @@ def _add_flow(
         smoothed = flow.forget_seconds / (flow.forget_seconds + min(at, lives))
         wandering = sizes * sizes * (unsure * smoothed + flow.mean_error)
         variances[index] += chance + wandering
+        thirds[index] += max(0.0, flow.mean_rate) * cubes
         ages.append((step, alive, next_alive, last_chance, last_wandering, kept))
-        alive, size, square = next_alive, next_size, next_square
+        alive, size, square, cube = next_alive, next_size, next_square, next_cube
         last, last_chance, last_wandering = at, chance, wandering
     for index, (step, _, _, chance, wandering, kept) in enumerate(ages):
         stays = max(0.0, 1 - step / max(lives, step))
         covariances[index] += chance * stays + wandering * max(kept, stays)
+
+
+def _cube(size: float, square: float, alive: float) -> float:
+    """Third moment of what is lognormal, times the share of it."""
+    return (square / size) ** 3 * alive if size > 0 else 0.0
 
 
 def spans() -> list[float]:

@@ -152,9 +152,7 @@ class Exhaustion(Fold):
         self._stop(event.sequence)
         self._sequences.known.pop(event.sequence, None)
         if event.output_tokens:
-            self._forecast.lengths.observe(
-                event.output_tokens, stopped=event.reason == "stop"
-            )
+            self._forecast.ended(event.output_tokens, stopped=event.reason == "stop")
 
     def _allocated(self, event: BlocksAllocated) -> None:
         if event.sequence is not None:
@@ -179,9 +177,7 @@ class Exhaustion(Fold):
             if not self._stop(sequence):
                 self._num_running = max(0, self._num_running - 1)
             return
-        self._sequences.give_back(
-            sequence, len(event.cached) + len(event.free) + len(event.shared)
-        )
+        self._sequences.give_back(sequence, len(event.cached) + len(event.free) + len(event.shared))
 
     def _stop(self, sequence: int) -> bool:
         """A sequence runs no more; returns whether it was known to run."""

@@ -11,18 +11,18 @@ from exporter.fold.exhaustion.arrivals import Arrivals
 from exporter.fold.exhaustion.crossing import crossings
 from exporter.fold.exhaustion.demand import Flow, Stock, demand
 from exporter.fold.exhaustion.footprint import Footprint
-from exporter.fold.exhaustion.horizons import HORIZONS, LAST_OF
+from exporter.fold.exhaustion.horizons import HORIZONS, LAST_OF, TRUST
 from exporter.fold.exhaustion.lengths import Lengths
 from exporter.fold.exhaustion.outcomes import Outcomes
 from exporter.fold.exhaustion.sequences import Sequence, Sequences
 
 MIN_ENDED = 20
 """Sequences that must have ended: fewer say nothing about lengths."""
-MIN_SECONDS = 60.0
+MIN_SECONDS = 30.0
 """Of observation: less says nothing about arrivals."""
-INTERVAL_SECONDS = 2.0
+INTERVAL_SECONDS = 5.0
 """Between two forecasts that are remembered and judged."""
-_SPEED_POINTS = 15
+_SPEED_POINTS = 7
 _ENOUGH_POOLS = 2.0
 """Waiting sequences that want more than so many pools make no difference any more."""
 
@@ -34,7 +34,10 @@ class Forecast:
         self.lengths = Lengths()
         self.arrivals = Arrivals()
         self._sequences = sequences
-        self._outcomes = [Outcomes(horizon, INTERVAL_SECONDS) for horizon in HORIZONS]
+        self._outcomes = [
+            Outcomes(horizon, INTERVAL_SECONDS, trust)
+            for horizon, trust in zip(HORIZONS, TRUST, strict=True)
+        ]
         self._speeds: deque[tuple[float, float]] = deque(maxlen=_SPEED_POINTS)
         self._busy_seconds = 0.0
         self._began: float | None = None
@@ -50,6 +53,11 @@ class Forecast:
         """The pool could not serve a running sequence."""
         for outcomes in self._outcomes:
             outcomes.happened(now)
+
+    def ended(self, tokens: int, *, stopped: bool) -> None:
+        """A sequence ended after so many tokens: by itself, or it was cut off."""
+        if self.lengths.observe(tokens, stopped=stopped):
+            self.arrivals.changed()
 
     def forget(self) -> None:
         """Batches were lost: what came, and whether the pool was exhausted, is not known."""
@@ -95,12 +103,13 @@ class Forecast:
         held = sum(sequence.held for sequence in running)
         share = min(1.0, active / held) if held else 1.0  # of blocks that nobody shares
         waiting = list(self._waiting(footprint, share, usable))
-        capped = self._capped(waiting, usable - active)
+        self._learn_limit(waiting, usable - active)
+        places = len(waiting) if self._limit is None else max(0, self._limit - len(running))
+        capped = len(waiting) > places
         stock = [self._stock(sequence, footprint, share) for sequence in running]
-        survival = self.lengths.survival(s.tokens for s in stock)
+        survival = self.lengths.survival([s.tokens for s in stock])
         lives = survival.mean(arrivals.limits()) / speed
-        if not capped:
-            stock += waiting
+        stock += waiting[:places]
         most = self._limit / lives if self._limit and lives else float("inf")
         flow = Flow(
             mean_rate=most if capped else min(most, arrivals.mean_rate),
@@ -115,7 +124,8 @@ class Forecast:
         )
         wanted = demand(stock, flow, survival, speed, footprint.blocks_per_token)
         growth = max(1, len(running)) * speed * footprint.blocks_per_token
-        probabilities = crossings(wanted, usable, growth / max(1.0, arrivals.mean_blocks / 2))
+        # Room left by the last one let in is anything up to the prompt of the next one.
+        probabilities = crossings(wanted, usable, growth / max(1.0, arrivals.mean_blocks))
         return [probabilities[last] for last in LAST_OF]
 
     def _stock(self, sequence: Sequence, footprint: Footprint, share: float) -> Stock:
@@ -139,16 +149,15 @@ class Forecast:
                 if wanted > _ENOUGH_POOLS * usable:
                     return
 
-    def _capped(self, waiting: list[Stock], available: int) -> bool:
-        """Whether sequences wait for a place rather than for blocks: --max-num-seqs is reached."""
+    def _learn_limit(self, waiting: list[Stock], available: int) -> None:
+        """Sequences that wait although their blocks are there wait for a place: --max-num-seqs."""
         running = len(self._sequences.running)
         before, self._last_running = self._last_running, running
         if self._limit is not None and running > self._limit:
             self._limit = None
-        room = bool(waiting) and max(stock.blocks for stock in waiting[:8]) <= available
-        if room and running == before:
-            self._limit = running
-        return room and running == self._limit
+        if waiting and running == before:
+            if max(stock.blocks for stock in waiting[:8]) <= available:
+                self._limit = running
 
     def _tokens_per_second(self) -> float:
         """Of a sequence that runs, in the last half minute of work."""

@@ -11,3 +11,7 @@ GRID = (
 
 LAST_OF = tuple(GRID.index(float(horizon)) for horizon in HORIZONS)
 """Index in the grid at which each horizon ends."""
+
+TRUST = (1.0, 0.9, 0.8, 0.5)
+"""Slope that the model's log odds are given at each horizon before outcomes are known: the further
+ahead, the more of what the model says is an error of its rates and lengths."""

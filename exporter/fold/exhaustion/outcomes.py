@@ -10,12 +10,12 @@ from collections import deque
 _REACH = 6.0
 _CELLS = 24
 """Of a forecast's log odds, from -6 to 6."""
-_HALF_LIFE_SECONDS = 4 * 3600.0
+_HALF_LIFE_SECONDS = 8 * 3600.0
 _IDENTITY = 4.0
 """Judged forecasts that the model's own word is worth, in the slope and offset of its log odds."""
 _LINE = 6.0
 """Judged forecasts that this line is worth in each cell."""
-_FIT_SECONDS = 20.0
+_FIT_SECONDS = 30.0
 
 
 def log_odds(probability: float) -> float:
@@ -30,7 +30,8 @@ def _probability(odds: float) -> float:
 class Outcomes:
     """Of one horizon. Bounded: the forecasts of a horizon's length, and 24 cells."""
 
-    def __init__(self, horizon: float, interval: float) -> None:
+    def __init__(self, horizon: float, interval: float, trust: float) -> None:
+        self._trust = trust
         self._horizon = horizon
         # Forecasts that overlap see the same future: a horizon of them counts as two.
         self._weight = min(1.0, 2 * interval / horizon)
@@ -72,9 +73,9 @@ class Outcomes:
 
     def calibrated(self, probability: float) -> float:
         """How often it happened where the model said this."""
-        if not self._points:
-            return probability
         odds = log_odds(probability)
+        if not self._points:
+            return _probability(self._trust * odds)
         points = self._points
         if odds <= points[0][0]:
             return points[0][1]
@@ -105,7 +106,7 @@ class Outcomes:
             middle = (index + 0.5) / _CELLS * 2 * _REACH - _REACH
             odds = self._odds[index] / self._counts[index] if self._counts[index] else middle
             cells.append((odds, count, self._hits[index] / self._growth))
-        offset, slope = _line(cells)
+        offset, slope = _line(cells, self._trust)
         levels = []
         for odds, count, hits in cells:
             expected = _probability(offset + slope * odds)
@@ -113,11 +114,11 @@ class Outcomes:
         self._points = _rising(levels)
 
 
-def _line(cells: list[tuple[float, float, float]]) -> tuple[float, float]:
-    """Offset and slope of log odds that fit the outcomes, drawn towards 0 and 1; by Newton."""
-    offset, slope = 0.0, 1.0
+def _line(cells: list[tuple[float, float, float]], trust: float) -> tuple[float, float]:
+    """Offset and slope of log odds that fit the outcomes, drawn towards 0 and `trust`; by Newton."""
+    offset, slope = 0.0, trust
     for _ in range(8):
-        gradient_offset, gradient_slope = -_IDENTITY * offset / 2, -_IDENTITY * (slope - 1) * 2
+        gradient_offset, gradient_slope = -_IDENTITY * offset / 2, -_IDENTITY * (slope - trust) * 2
         oo, os, ss = _IDENTITY / 2, 0.0, _IDENTITY * 2
         for odds, count, hits in cells:
             if count:
