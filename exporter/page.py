@@ -7,12 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from prometheus_client.core import Metric as Family
 
-from exporter.answers.advice import ADVICE, advice_of
-from exporter.answers.question import UnknownError
-from exporter.answers.reply import memory_of
+from exporter.advised import Advised
 from exporter.catalogue import COMPAT_SETS, GROUPS
 from exporter.clock import Clock
-from exporter.collect.advice import collect_advice
 from exporter.collect.device_memory import collect_ledger_of_devices, collect_torch
 from exporter.collect.engine_memory import EngineMemory
 from exporter.collect.families import Families
@@ -44,6 +41,7 @@ class Page:
         self._readings = Readings(readers, clock)
         self.machine = machine
         self._clock = clock
+        self._advised = Advised(clock)
         self._guard = Guard(_groups_of(targets(), with_page=bool(readers)))
         self._families = Families({}, clock)
         self._build = build_version()
@@ -83,18 +81,12 @@ class Page:
         if self._readings.readers:
             yield from self._guard.read("page", lambda: self._readings.collect(told))
         yield from collect_processes(engines, self._guard, self.machine, now_ns)
-        yield from self._guard.read("advice", lambda: self._advice(asked))
+        advised, machine = self._advised, self.machine
+        yield from self._guard.read(
+            "advice", lambda: advised.collect(asked, self._targets(), machine)
+        )
         yield from self._devices(engines, now_ns)
         yield from self._own()
-
-    def _advice(self, asked: Sequence[tuple[Target, Shown]]) -> Iterator[Family]:
-        processes = memory_of(self._targets())
-        for target, shown in asked:
-            try:
-                advice = target.answer(ADVICE.events, advice_of, self.machine, processes)
-            except UnknownError:
-                continue
-            yield from collect_advice(shown.maker, advice)
 
     def _devices(self, shown: Sequence[Shown], now_ns: int) -> Iterator[Family]:
         engines = EngineMemory(

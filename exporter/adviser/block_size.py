@@ -3,7 +3,7 @@
 from exporter.adviser.facts import Facts
 from exporter.adviser.pool_size import MIN_SECONDS, gain_of
 from exporter.adviser.proposal import Declined, Price, Proposal, Verdict
-from exporter.adviser.words import FLAGS, sentence
+from exporter.adviser.words import FLAGS, percent, sentence
 
 MIN_UNFILLED = 0.1
 """Least share of unwritten slots in active blocks."""
@@ -18,7 +18,8 @@ def smaller_blocks(facts: Facts) -> Verdict:
     unfilled = load.unfilled_ns / (load.active_ns * size)
     if unfilled < MIN_UNFILLED or size // 2 < SMALLEST:
         return Declined(
-            f"smaller blocks: {unfilled:.0%} of the slots in active blocks of {size} are unwritten"
+            f"smaller blocks: {percent(unfilled)} of the slots in active blocks of {size} are not "
+            "written"
         )
     half = size // 2
     # Of blocks half as long half as much stays unwritten: room for other blocks.
@@ -33,7 +34,7 @@ def smaller_blocks(facts: Facts) -> Verdict:
         current=float(size),
         proposed=float(half),
         text=sentence("block_size", size, half, price, gain),
-        why=f"{unfilled:.0%} of the slots in active blocks are not written",
+        why=f"{percent(unfilled)} of the slots in active blocks are not written",
         price=price,
         gain=gain,
         confidence="low",
@@ -41,6 +42,6 @@ def smaller_blocks(facts: Facts) -> Verdict:
         assumes=[
             "sequences end anywhere in a block",
             "the attention kernels are as fast with smaller blocks",
-            f"the memory freed is worth a pool {share:.1%} larger",
+            f"the memory freed is worth a pool {percent(share, 1)} larger",
         ],
     )

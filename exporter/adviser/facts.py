@@ -10,6 +10,9 @@ from kvscope_events.vocabulary import ServerKind
 MARGIN_SHARE = 0.02
 """Share of a device's or host's memory that no proposal touches."""
 
+BACKLOG = 4
+"""Waiting sequences for each running one, on average, from which on an engine is overloaded."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
@@ -59,8 +62,9 @@ class HitCurve:
     points: Sequence[Point]
     queried_blocks: int
     seconds: float
-    own_hit_blocks: int | None = None
-    """The engine's own count over the same window, to compare with; None: not known."""
+    error_ratio: float | None = None
+    """By how much the curve at the present size and the engine's own hits differ, in the sum over
+    all look-ups so far, of the blocks looked up; None: not known."""
 
     def hits(self, capacity_blocks: float) -> float | None:
         """Interpolated between points; None below the smallest one, and without points."""
@@ -123,6 +127,12 @@ class Facts:
         if load is None or not self.seconds:
             return 0.0
         return sum(n for c, n in load.recomputed_tokens.items() if c == cause) / self.seconds
+
+    @property
+    def is_overloaded(self) -> bool:
+        """More wait than a larger pool could serve: it would fill up as well."""
+        load = self.load
+        return load is not None and load.waiting_ns > BACKLOG * load.running_ns
 
     def excess(self, pools: float, scale: float = 1.0) -> float:
         """Blocks wanted beyond `pools` times this pool, averaged over the time with steps.

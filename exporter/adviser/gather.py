@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
-from exporter.adviser.facts import Facts, Room, Sizing
+from exporter.adviser.facts import Facts, HitCurve, Point, Room, Sizing
 from exporter.adviser.proposal import Option
 from exporter.answers.question import Asked, ProcessMemory, UnknownError
 from exporter.collect.engine_memory import EngineMemory
-from exporter.fold import Ledger, Recent
+from exporter.fold import Cache, Ledger, Recent
+from exporter.fold.recent import NUM_SLOTS, SLOT_NS
 from exporter.gpu import headroom
 from exporter.host_memory import together
 
@@ -29,10 +30,28 @@ def gather(asked: Asked) -> Facts:
         sizing=sizing,
         rooms=_rooms(asked, own),
         pool_option=_pool_option(ledger, sizing),
+        curve=_curve(asked),
         seconds=seconds,
         load=load,
         max_num_seqs=recent.max_num_seqs,
         max_model_len=hello.max_model_len,
+    )
+
+
+def _curve(asked: Asked) -> HitCurve | None:
+    whatif = asked.folds[Cache].whatif
+    curve = whatif.curve(SLOT_NS * NUM_SLOTS / 1e9)
+    if curve is None or not curve.seconds:
+        return None
+    return HitCurve(
+        points=[
+            Point(point.capacity_blocks, point.hit_blocks)
+            for point in curve.points
+            if point.capacity_blocks is not None
+        ],
+        queried_blocks=curve.queried_blocks,
+        seconds=curve.seconds,
+        error_ratio=whatif.error_blocks / whatif.queried_blocks if whatif.queried_blocks else None,
     )
 
 
@@ -82,10 +101,13 @@ def _device_rooms(asked: Asked, uuids: set[str], own: Sequence[ProcessMemory]) -
     )
     ours = EngineMemory([process.samples for process in own], []).fresh(now_ns)
     fresh, num_blocks = everyone.fresh(now_ns), asked.folds[Ledger].num_blocks
+    at_start = [process.startup_terms.get("activation_peak") for process in own]
+    at_start.append(asked.folds[Ledger].memory_terms.get("activation_peak"))
+    profiled = max((peak for peak in at_start if peak is not None), default=None)
     rooms = []
     for device in sample.devices:
         uuid, memory = device.identity.uuid, device.memory
-        peak = everyone.activation_peaks.get(uuid)
+        peak = everyone.activation_peaks.get(uuid, profiled)
         if uuid not in uuids or memory is None or uuid not in fresh or uuid not in ours:
             continue
         free = headroom(memory, fresh[uuid])

@@ -10,7 +10,7 @@ from exporter.adviser.pool_size import (
     price_of,
 )
 from exporter.adviser.proposal import Declined, Gain, Proposal, Verdict
-from exporter.adviser.words import FLAGS, in_bytes, sentence
+from exporter.adviser.words import FLAGS, in_bytes, percent, sentence
 
 MIN_GAIN = 0.01
 """Least saving worth a restart: share of the prompt tokens that are computed now."""
@@ -81,7 +81,7 @@ def _why(facts: Facts, gain: Gain, computed: float) -> str:
     again = gain.recomputed_tokens_per_second_from
     parts = []
     if gain.hit_ratio_from is not None:
-        parts.append(f"{gain.hit_ratio_from:.0%} of the blocks looked up are found")
+        parts.append(f"{percent(gain.hit_ratio_from)} of the blocks looked up are found")
     if again:
         parts.append(f"{again:,.0f} of {computed:,.0f} prompt tokens a second are recomputed")
     return f"in a pool of {facts.usable_blocks:,} blocks {' and '.join(parts)}"

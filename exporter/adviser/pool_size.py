@@ -4,8 +4,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from exporter.adviser.facts import Facts, HitCurve
+from exporter.adviser.facts import Facts
 from exporter.adviser.proposal import Confidence, Gain, Price
+from exporter.adviser.words import percent
 
 MIN_SECONDS = 30.0
 """Least observation for a proposal that rests on the load."""
@@ -14,7 +15,7 @@ MIN_QUERIED_BLOCKS = 100
 _GOOD_SECONDS = 240.0
 _GOOD_QUERIED_BLOCKS = 2000
 _GOOD_ERROR, _BAD_ERROR = 0.01, 0.05
-"""Share of the blocks looked up by which the curve at this size and the engine's hits differ."""
+"""Of `HitCurve.error_ratio`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,8 @@ def gain_of(facts: Facts, usable_blocks: float, need: float = 1.0) -> Gain:
     excess = facts.excess(1.0)
     left = facts.excess(usable_blocks / facts.usable_blocks, need)
     after = before * min(1.0, left / excess) if excess else 0.0
+    if facts.is_overloaded:
+        after = before
     hits = 0.0
     ratio_now: float | None = None
     ratio_then: float | None = None
@@ -103,13 +106,13 @@ def gain_of(facts: Facts, usable_blocks: float, need: float = 1.0) -> Gain:
 def confidence_in(facts: Facts, gain: Gain) -> tuple[Confidence, str]:
     """In a proposal about the pool's size, and the reason."""
     curve = facts.curve
-    error = None if curve is None else error_of(curve, facts.usable_blocks)
+    error = None if curve is None else curve.error_ratio
     if curve is None or not curve.queried_blocks:
         return "low", "no look-ups were observed, so that only preemptions are counted"
     if error is not None and error > _BAD_ERROR:
         return "low", (
-            f"the curve at the present size differs from the engine's own hits by {error:.1%} of "
-            "the blocks looked up"
+            "the curve at the present size differs from the engine's own hits by "
+            f"{percent(error, 1)} of the blocks looked up"
         )
     watched = f"{curve.seconds:.0f} s with {curve.queried_blocks:,} blocks looked up"
     if curve.seconds < 2 * MIN_SECONDS or curve.queried_blocks < 5 * MIN_QUERIED_BLOCKS:
@@ -124,17 +127,9 @@ def confidence_in(facts: Facts, gain: Gain) -> tuple[Confidence, str]:
     if curve.seconds < _GOOD_SECONDS or curve.queried_blocks < _GOOD_QUERIED_BLOCKS:
         return "medium", f"it rests on {watched}"
     if error is None or error > _GOOD_ERROR:
-        known = "is not known" if error is None else f"is {error:.1%} of the blocks looked up"
-        return "medium", f"the curve's error at the present size {known}"
+        known = "not known" if error is None else f"{percent(error, 1)} of the blocks looked up"
+        return "medium", f"the curve's error at the present size is {known}"
     return "high", (
         f"the hits are counted exactly for every size over {watched}; at the present size the "
-        f"curve and the engine differ by {error:.2%}"
+        f"curve and the engine differ by {percent(error, 2)}"
     )
-
-
-def error_of(curve: HitCurve, usable_blocks: int) -> float | None:
-    """By how much curve and engine differ at the present size, of the blocks looked up."""
-    hits = curve.hits(usable_blocks)
-    if curve.own_hit_blocks is None or hits is None or not curve.queried_blocks:
-        return None
-    return abs(hits - curve.own_hit_blocks) / curve.queried_blocks

@@ -8,6 +8,7 @@ from exporter.adviser.facts import Facts
 from exporter.adviser.larger_pool import larger_pool
 from exporter.adviser.proposal import Declined, Option, Proposal, Verdict
 from exporter.adviser.replica import another_replica
+from exporter.adviser.room_for_steps import room_for_steps
 from exporter.adviser.sequences import fewer_sequences, more_sequences
 from exporter.adviser.smaller_pool import smaller_pool
 from exporter.adviser.smaller_steps import smaller_steps
@@ -16,6 +17,7 @@ MAX_PROPOSALS = 5
 
 KINDS: tuple[Callable[[Facts], Verdict], ...] = (
     smaller_steps,
+    room_for_steps,
     larger_pool,
     fewer_sequences,
     another_replica,
@@ -53,6 +55,6 @@ def advise(facts: Facts) -> Advice:
 
 def _rank(proposal: Proposal) -> tuple[int, float]:
     gain = proposal.gain
-    ends_errors = proposal.option == "max_num_batched_tokens"
+    ends_errors = gain.errors_per_second_to is not None
     is_device = proposal.option == "replicas"  # a flag before a machine
     return (0 if ends_errors else 2 if is_device else 1, -gain.saved_tokens_per_second)

@@ -23,10 +23,8 @@ def another_replica(facts: Facts) -> Verdict:
         return Declined("another replica: its pool would save little")
     if facts.room is None:
         return Declined("another replica: whether this pool can grow instead is not known here")
-    here = max(
-        (gain_of(facts, c.usable_blocks).saved_tokens_per_second for c in candidates(facts)),
-        default=0.0,
-    )
+    most = max((c.usable_blocks for c in candidates(facts)), default=facts.usable_blocks)
+    here = gain_of(facts, most).saved_tokens_per_second
     if _TIMES * max(here, 0.0) > gain.saved_tokens_per_second:
         return Declined("another replica: a larger pool here brings much of the same")
     price = Price(

@@ -4,7 +4,7 @@ from exporter.adviser.facts import Facts
 from exporter.adviser.larger_pool import MIN_GAIN
 from exporter.adviser.pool_size import MIN_SECONDS
 from exporter.adviser.proposal import Declined, Gain, Price, Proposal, Verdict
-from exporter.adviser.words import FLAGS, sentence
+from exporter.adviser.words import FLAGS, percent, sentence
 
 _FILL = 0.9
 """Share of the pool that the running sequences are to take at most."""
@@ -89,7 +89,8 @@ def more_sequences(facts: Facts) -> Verdict:
     price = Price(
         memory_bytes=more or None,
         headroom_left_bytes=left if more else None,
-        text="each step computes more sequences and takes longer",
+        text="each step computes more sequences and takes longer"
+        + ("; the pool is sized without what its activations take more" if facts.sizing else ""),
     )
     return Proposal(
         option="max_num_seqs",
@@ -99,7 +100,7 @@ def more_sequences(facts: Facts) -> Verdict:
         text=sentence("max_num_seqs", limit, fits, price, gain),
         why=(
             f"{waiting:.1f} sequences wait on average while {limit} run and at most "
-            f"{load.most_active / facts.usable_blocks:.0%} of the pool is active"
+            f"{percent(load.most_active / facts.usable_blocks)} of the pool is active"
         ),
         price=price,
         gain=gain,

@@ -10,7 +10,7 @@ from exporter.adviser.pool_size import (
     price_of,
 )
 from exporter.adviser.proposal import Declined, Gain, Proposal, Verdict
-from exporter.adviser.words import FLAGS, sentence
+from exporter.adviser.words import FLAGS, percent, sentence
 
 MIN_SECONDS = 60.0
 """A pool that was not needed for a moment may be needed in the next."""
@@ -56,8 +56,8 @@ def smaller_pool(facts: Facts) -> Verdict:
             proposed=candidate.value,
             text=sentence(option, current, candidate.value, price, gain),
             why=(
-                f"the pool could be {1 - usable / facts.usable_blocks:.0%} smaller without losing "
-                f"a hit: at most {facts.most_needed:.0%} of it were wanted at once"
+                f"the pool could be {percent(1 - usable / facts.usable_blocks)} smaller without "
+                f"losing a hit: at most {percent(facts.most_needed)} of it were wanted at once"
             ),
             price=price,
             gain=gain,

@@ -2,6 +2,7 @@
 
 from exporter.adviser.facts import Facts
 from exporter.adviser.proposal import Declined, Gain, Price, Proposal, Verdict
+from exporter.adviser.step_room import StepRoom, step_room
 from exporter.adviser.words import FLAGS, in_bytes, sentence
 from exporter.fold.recent import Slot
 
@@ -10,73 +11,85 @@ _ROUND_TO = 64
 
 
 def smaller_steps(facts: Facts) -> Verdict:
-    load = facts.load
-    room = min(facts.rooms, key=lambda r: r.free_bytes - r.largest_step_bytes, default=None)
-    if load is None or room is None or not room.largest_step_bytes or not load.largest_step:
+    load, steps = facts.load, step_room(facts)
+    if load is None or steps is None:
         return Declined("smaller steps: how much memory a step takes is not known")
-    tokens = max(load.largest_step, load.smallest_failure or 0)
-    per_token = max(room.largest_step_bytes / load.largest_step, load.wanted_per_token)
-    takes = int(tokens * per_token)
-    left = room.free_bytes - takes
-    if left >= 0 and not (load.out_of_memory and left < room.margin_bytes):
+    if not steps.is_short:
+        return Declined(f"smaller steps: {fit_of(steps)}")
+    if facts.sizing is not None:
         return Declined(
-            f"smaller steps: the largest one, of {tokens:,} tokens, takes {in_bytes(takes)} of the "
-            f"{in_bytes(room.free_bytes)} that {room.name} has left"
+            "smaller steps: the pool is what the budget leaves, and would grow by what they spare"
         )
-    fits = int((room.free_bytes - room.margin_bytes) / per_token)
+    fits = steps.fitting_tokens
     fits -= fits % (_ROUND_TO if fits >= _ROUND_TO else 16)
-    least = max(16, facts.max_num_seqs or 0, round(load.running_ns / max(1, load.busy_ns)))
-    if fits < least:
+    if fits < least_tokens(facts):
         return Declined(
-            f"smaller steps: {room.name} has {in_bytes(room.free_bytes)} left, not enough for "
-            f"{least} tokens; the pool must give memory back"
+            f"smaller steps: what {steps.room.name} has left is not enough for the "
+            f"{least_tokens(facts)} tokens that a step must have"
         )
+    step_bytes = int(fits * steps.bytes_per_token)
     price = Price(
-        headroom_left_bytes=int(room.free_bytes - fits * per_token),
-        text=f"a prompt of {tokens:,} tokens takes {-(-tokens // fits)} steps instead of one",
+        headroom_left_bytes=steps.room.free_bytes - step_bytes,
+        text=f"a prompt of {steps.tokens:,} tokens takes {-(-steps.tokens // fits)} steps, not one",
     )
-    before = facts.recomputed_per_second("out_of_memory")
-    errors = load.out_of_memory / facts.seconds if facts.seconds and load.out_of_memory else None
-    gain = Gain(
-        saved_tokens_per_second=before,
-        recomputed_tokens_per_second_from=before or None,
-        recomputed_tokens_per_second_to=0.0 if before else None,
-        errors_per_second_from=errors,
-        errors_per_second_to=None if errors is None else 0.0,
-        step_bytes_to=int(fits * per_token),
-    )
-    current = float(tokens) if _is_limit(load) else None
+    gain = gain_of_fitting(facts, step_bytes)
+    current = float(steps.tokens) if _is_limit(load) else None
     return Proposal(
         option="max_num_batched_tokens",
         flag=FLAGS["max_num_batched_tokens"],
         current=current,
         proposed=float(fits),
         text=sentence("max_num_batched_tokens", current, fits, price, gain),
-        why=_why(load, room.name, tokens, takes, room.free_bytes),
+        why=fit_of(steps),
         price=price,
         gain=gain,
-        confidence="medium" if load.out_of_memory else "low",
+        confidence="medium" if steps.errors else "low",
         because=(
             "steps did run out of memory, but what smaller ones take is a proportion"
-            if load.out_of_memory
+            if steps.errors
             else "no step has run out of memory yet, and what smaller ones take is a proportion"
         ),
         assumes=[
             "the memory of a step is in proportion to its tokens; a part that does not depend on "
             "them makes it larger than stated",
-            f"what else is on {room.name} takes no more than now",
+            f"what else is on {steps.room.name} takes no more than now",
         ],
     )
 
 
-def _is_limit(load: Slot) -> bool:
-    """The largest step came again and again: it is the budget."""
-    return load.largest_steps >= 3 or load.out_of_memory > 0
+def least_tokens(facts: Facts) -> int:
+    """Of a step: every running sequence has one."""
+    load = facts.load
+    running = 0 if load is None else round(load.running_ns / max(1, load.busy_ns))
+    return max(16, facts.max_num_seqs or 0, running)
 
 
-def _why(load: Slot, room: str, tokens: int, takes: int, free: int) -> str:
-    failed = f"{load.out_of_memory} steps ran out of memory; " if load.out_of_memory else ""
-    return (
-        f"{failed}a step of {tokens:,} tokens takes about {in_bytes(takes)}, and {room} has "
-        f"{in_bytes(free)} left"
+def gain_of_fitting(facts: Facts, step_bytes: int) -> Gain:
+    """No step runs out of memory any more."""
+    before = facts.recomputed_per_second("out_of_memory")
+    errors = 0.0
+    if facts.load is not None and facts.seconds:
+        errors = facts.load.out_of_memory / facts.seconds
+    return Gain(
+        saved_tokens_per_second=before,
+        recomputed_tokens_per_second_from=before or None,
+        recomputed_tokens_per_second_to=0.0 if before else None,
+        errors_per_second_from=errors,
+        errors_per_second_to=0.0,
+        step_bytes_to=step_bytes,
     )
+
+
+def fit_of(steps: StepRoom) -> str:
+    """What the largest step takes of what is left."""
+    failed = f"{steps.errors} steps ran out of memory; " if steps.errors else ""
+    return (
+        f"{failed}the largest step, of {steps.tokens:,} tokens, takes about "
+        f"{in_bytes(steps.takes_bytes)}, and {steps.room.name} has "
+        f"{in_bytes(steps.room.free_bytes)} left"
+    )
+
+
+def _is_limit(load: Slot) -> bool:
+    """The largest step came again and again: it is the budget, and not one cut by an error."""
+    return load.largest_steps >= 3 and load.largest_step >= load.largest_failure

@@ -22,6 +22,11 @@ def in_bytes(count: float) -> str:
     return f"{count:,.0f} B"
 
 
+def percent(ratio: float, digits: int = 0) -> str:
+    """47 %."""
+    return f"{100 * ratio:.{digits}f} %"
+
+
 def change(before: float, after: float) -> str:
     """-80 %; before is not 0."""
     return f"{(after - before) / before:+.0%}".replace("%", " %")
@@ -44,13 +49,14 @@ def sentence(
 def _effects(price: Price, gain: Gain) -> list[str]:
     found = []
     if price.pool_blocks:
-        found.append(f"{price.pool_blocks:+,} blocks")
+        blocks, taken = f"{price.pool_blocks:+,} blocks", price.memory_bytes
+        found.append(f"{blocks} ({in_bytes(taken)})" if taken and taken > 0 else blocks)
     if gain.hit_ratio_from is not None and gain.hit_ratio_to is not None:
-        before, after = f"{gain.hit_ratio_from:.0%}", f"{gain.hit_ratio_to:.0%}"
-        if before == after:
-            found.append(f"hits stay at {after}".replace("%", " %"))
-        else:
-            found.append(f"hits {before.removesuffix('%')} → {after}".replace("%", " %"))
+        before, after = percent(gain.hit_ratio_from), percent(gain.hit_ratio_to)
+        same = before == after
+        found.append(
+            f"hits stay at {after}" if same else f"hits {before.removesuffix(' %')} → {after}"
+        )
     if gain.saved_tokens_per_second >= 1:
         found.append(f"{gain.saved_tokens_per_second:,.0f} prompt tokens a second saved")
     again = gain.recomputed_tokens_per_second_from

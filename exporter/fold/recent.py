@@ -14,6 +14,7 @@ from kvscope_events.events import (
     PrefixLookup,
     RequestPreempted,
     RequestResumed,
+    SequenceAdded,
     SequenceFinished,
     StepCompleted,
 )
@@ -23,8 +24,8 @@ SLOT_NS = 5_000_000_000
 NUM_SLOTS = 60
 NEED_STEPS = 16
 """Bins of the need for blocks in one pool's size."""
-NEED_BINS = 8 * NEED_STEPS + 1
-"""The last one has every need of eight pools and more."""
+NEED_BINS = 2 * NEED_STEPS + 1
+"""The last one has a need of two pools; more is never counted."""
 _LIMIT_STEPS = 3
 """Steps at one number of sequences, with blocks for more, after which it is taken for a limit."""
 
@@ -58,8 +59,8 @@ class Slot:
     preemptions: dict[PreemptionCause, int] = field(default_factory=dict)
     recomputed_tokens: dict[PreemptionCause, int] = field(default_factory=dict)
     out_of_memory: int = 0
-    smallest_failure: int | None = None
-    """Tokens of the smallest step that ran out of device memory."""
+    largest_failure: int = 0
+    """Tokens of the largest step that ran out of device memory."""
     wanted_per_token: float = 0.0
     """Most bytes that a step which failed asked for, a token of it."""
     finished: int = 0
@@ -81,8 +82,7 @@ class Slot:
         ):
             for cause, number in theirs.items():
                 mine[cause] = mine.get(cause, 0) + number
-        if other.smallest_failure is not None:
-            self.failed(other.smallest_failure)
+        self.largest_failure = max(self.largest_failure, other.largest_failure)
         for position, time_ns in enumerate(other.need_ns):
             self.need_ns[position] += time_ns
 
@@ -92,11 +92,6 @@ class Slot:
             self.largest_step, self.largest_steps = tokens, 0
         if tokens == self.largest_step:
             self.largest_steps += steps
-
-    def failed(self, tokens: int) -> None:
-        """A step of so many tokens ran out of memory."""
-        known = self.smallest_failure
-        self.smallest_failure = tokens if known is None else min(known, tokens)
 
 
 _SUMS = (
@@ -110,7 +105,7 @@ class Recent(Fold):
     """Another pool and lost batches empty the window: what was before says nothing about it now.
 
     The engine's limits are not told; they show in what it does. `max_num_seqs`: the most sequences
-    that ran while others waited and the pool had room for more.
+    that ran while others waited, though the pool had blocks for the longest of them.
     """
 
     name = "recent"
@@ -124,6 +119,7 @@ class Recent(Fold):
                 PrefixLookup: self._looked_up,
                 RequestPreempted: self._preempted,
                 RequestResumed: self._resumed,
+                SequenceAdded: self._added,
                 SequenceFinished: self._ended,
                 DeviceOutOfMemory: self._out_of_memory,
             }
@@ -136,6 +132,8 @@ class Recent(Fold):
         self._most_running = 0
         self._most_running_steps = 0
         self._largest_step = 0
+        self._ended_in_step = 0
+        self._longest = 0  # tokens that the longest sequence so far might have in the end
 
     @property
     def max_num_seqs(self) -> int | None:
@@ -191,6 +189,7 @@ class Recent(Fold):
             return
         slot, took_ns = self._slot(), event.duration_ns
         active, running, waiting = event.active_blocks, event.running, event.waiting
+        computed, self._ended_in_step = running + self._ended_in_step, 0
         slot.steps += 1
         slot.busy_ns += took_ns
         slot.prefill_tokens += event.prefill_tokens
@@ -209,18 +208,22 @@ class Recent(Fold):
         need: float = active
         if waiting and running:
             each = active / running
-            if usable - active >= 2 * each and not is_full:
-                self._count_limit(running)
-                if running == self._most_running:
+            longest = -(-self._longest // self._block_size)
+            if longest and usable - active >= longest and not is_full:
+                self._count_limit(computed)
+                if computed == self._most_running:
                     slot.limited_ns += took_ns
             limit = self.max_num_seqs
-            admitted = waiting if limit is None else min(waiting, max(0, limit - running))
+            # A backlog is served one after another: at most as many again are wanted at once.
+            admitted = min(waiting, running)
+            if limit is not None:
+                admitted = min(admitted, max(0, limit - running))
             need += admitted * each
         position = min(int(need * NEED_STEPS / usable), NEED_BINS - 1)
         slot.need_ns[position] += took_ns
 
     def _count_limit(self, running: int) -> None:
-        """Others wait though there are blocks: so many sequences may be all that may run."""
+        """So many ran while others waited though there are blocks: it may be the limit."""
         if running > self._most_running:
             self._most_running, self._most_running_steps = running, 0
         if running == self._most_running:
@@ -244,17 +247,21 @@ class Recent(Fold):
             tokens = self._slot().recomputed_tokens
             tokens[cause] = tokens.get(cause, 0) + event.recompute_tokens
 
+    def _added(self, event: SequenceAdded) -> None:
+        self._longest = max(self._longest, event.prompt_tokens + event.max_tokens)
+
     def _ended(self, event: SequenceFinished) -> None:
         self._victims.pop(event.sequence, None)
         slot = self._slot()
         slot.finished += 1
+        self._ended_in_step += event.reason in ("stop", "length")
         slot.finished_tokens += event.prompt_tokens + event.output_tokens
 
     def _out_of_memory(self, event: DeviceOutOfMemory) -> None:
         slot = self._slot()
         slot.out_of_memory += 1
         if event.step_tokens:
-            slot.failed(event.step_tokens)
+            slot.largest_failure = max(slot.largest_failure, event.step_tokens)
             if event.wanted_bytes is not None:
                 wanted = event.wanted_bytes / event.step_tokens
                 slot.wanted_per_token = max(slot.wanted_per_token, wanted)
