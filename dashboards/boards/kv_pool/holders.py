@@ -3,21 +3,10 @@
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.links import PREFIX_CACHE, to_dashboard
-from dashboards.kit.panels import BLOCKS, RATIO, SECONDS, Q, graph
-from dashboards.kit.queries import (
-    BY_ENGINE,
-    EACH_ENGINE,
-    ENGINE,
-    ENGINE_LEGEND,
-    series,
-    total,
-    worst,
-)
-from monitoring import formulas
+from dashboards.kit.panels import BLOCKS, RATIO, Q, graph
+from dashboards.kit.queries import BY_ENGINE, ENGINE_LEGEND, series, total, worst
 from monitoring.formulas import share
 
-_CAPACITY = series("kvscope_kv_capacity_blocks")
-_COMMITTED = series("kvscope_kv_committed_blocks")
 _ACTIVE = series("kvscope_kv_blocks", state="active")
 
 
@@ -75,7 +64,7 @@ def row() -> Row:
                 Q(total(series("kvscope_kv_shared_blocks")), "shared"),
                 Q(total(series("kvscope_kv_deduplicated_blocks")), "saved"),
                 axis="blocks",
-                span=6,
+                height=6,
                 link=to_dashboard("Prefix cache", PREFIX_CACHE),
             ),
             graph(
@@ -92,34 +81,7 @@ def row() -> Row:
                     ),
                     ENGINE_LEGEND,
                 ),
-                span=6,
-            ),
-            graph(
-                205,
-                "Probability of exhaustion",
-                "That within 10, 30, 60 or 300 s the pool cannot serve a running sequence, so that "
-                "one is preempted: from how long such requests go on and what arrives, calibrated "
-                "by what came. Above 80 % for 300 s: send new work elsewhere.",
-                RATIO,
-                Q(
-                    f"max by ({BY_ENGINE}, horizon_seconds) "
-                    f"({series('kvscope_kv_exhaustion_probability')})",
-                    f"{{{{horizon_seconds}}}} s, {ENGINE_LEGEND}",
-                ),
-                steps=limits.EXHAUSTION_PROBABILITY,
-                span=6,
-                when_absent="Not known before 20 requests have ended.",
-            ),
-            graph(
-                206,
-                "Committed share",
-                "Blocks needed if every running request goes on to its max_tokens, over the "
-                "usable ones. Clients that name no max_tokens keep it high: whether it matters, the "
-                "probability at the left says.",
-                RATIO,
-                Q(formulas.committed_share(EACH_ENGINE, ENGINE), ENGINE_LEGEND),
-                steps=limits.COMMITTED_SHARE,
-                span=6,
+                height=6,
             ),
         ],
     )
