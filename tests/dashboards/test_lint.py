@@ -43,16 +43,12 @@ def exposed(stage: Stage) -> Exposed:
         "# TYPE kvscope_kv_exhaustion_probability gauge\n"
         + "".join(
             f'kvscope_kv_exhaustion_probability{{model_name="demo",engine="0",'
-            f'horizon_seconds="{horizon}"}} 0
-'
+            f'horizon_seconds="{horizon}"}} 0\n'
             for horizon in (10, 30, 60, 300)
         )
-        + "# TYPE kvscope_kv_pool_shortfall_blocks gauge
-"
-        'kvscope_kv_pool_shortfall_blocks{model_name="demo",engine="0"} 1
-'
-        "# TYPE kvscope_event_decode_errors_total counter
-"
+        + "# TYPE kvscope_kv_pool_shortfall_blocks gauge\n"
+        'kvscope_kv_pool_shortfall_blocks{model_name="demo",engine="0"} 1\n'
+        "# TYPE kvscope_event_decode_errors_total counter\n"
         'kvscope_event_decode_errors_total{source="wire",kind="malformed"} 1\n'
         "# TYPE kvscope_observer_stopped gauge\n"
         'kvscope_observer_stopped{source="wire"} 0\n'
