@@ -37,8 +37,8 @@ class _Run:
 class RunStack:
     """Names are anything that can be hashed; the names of a path differ.
 
-    horizon: at least 1; whole oldest runs are forgotten once so many blocks lie above them, which changes
-    nothing for the blocks that stay; None: nothing is forgotten.
+    horizon: at least 1; whole oldest runs are forgotten once so many blocks lie above them, which
+    changes nothing for the blocks that stay; None: nothing is forgotten.
     """
 
     def __init__(self, horizon: int | None = None) -> None:
