@@ -3,7 +3,7 @@
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.links import PREFIX_CACHE, to_dashboard
-from dashboards.kit.panels import BLOCKS, RATIO, SECONDS, Q, graph
+from dashboards.kit.panels import BLOCKS, RATIO, Q, graph
 from dashboards.kit.queries import (
     BY_ENGINE,
     EACH_ENGINE,
