@@ -1,8 +1,8 @@
 """Score the forecast of exhaustion on simulated loads: `python -m tests.programs.forecast_scores`.
 
 Prints the tables of docs/forecast.md: Brier scores against the two rivals and against the base
-rate, how often what was forecast came, by decile, and what warnings are worth. KVSCOPE_TRACE names a public trace to
-replay as one more load.
+rate; how often what was forecast came, by decile; what warnings are worth. KVSCOPE_TRACE names a
+public trace to replay as one more load.
 """
 
 import argparse

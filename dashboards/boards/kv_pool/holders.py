@@ -114,8 +114,8 @@ def row() -> Row:
                 206,
                 "Committed share",
                 "Blocks needed if every running request goes on to its max_tokens, over the "
-                "usable ones. Clients that name no max_tokens keep it high: whether it matters, the "
-                "probability at the left says.",
+                "usable ones. Clients that name no max_tokens keep it high: the probability at the "
+                "left says whether that matters.",
                 RATIO,
                 Q(formulas.committed_share(EACH_ENGINE, ENGINE), ENGINE_LEGEND),
                 steps=limits.COMMITTED_SHARE,
