@@ -41,6 +41,14 @@ class Forecasts:
         lists = (self.ours[part], self.usage[part], linear, self.came[part], self.times[part])
         return Forecasts(self.horizon, *lists)
 
+    def warnings(self, said: Sequence[float], above: float) -> tuple[float, float] | None:
+        """Forecasts above a threshold: the share that came true, and their share of all that came.
+
+        None: there was none.
+        """
+        warned = [came for p, came in zip(said, self.came, strict=True) if p > above]
+        return (sum(warned) / len(warned), sum(warned) / sum(self.came)) if warned else None
+
     def error(self) -> float:
         """Mean distance between what was said and what came, over deciles by their forecasts."""
         parts = deciles(self.ours, self)
@@ -55,6 +63,21 @@ class Forecasts:
             "linear": min(brier(values, self.came) for values in self.linear.values()),
             "base": rate * (1 - rate),
         }
+
+
+def joined(parts: Sequence[Forecasts]) -> Forecasts:
+    """Forecasts of several loads as one, each at times of its own."""
+    whole = Forecasts(parts[0].horizon)
+    start = 0.0
+    for part in parts:
+        whole.ours += part.ours
+        whole.usage += part.usage
+        whole.came += part.came
+        for window, values in part.linear.items():
+            whole.linear[window] += values
+        whole.times += [start + at for at in part.times]
+        start = math.ceil((whole.times[-1] + 1) / part.horizon) * part.horizon
+    return whole
 
 
 def brier(said: Sequence[float], came: Sequence[float]) -> float:

@@ -1,16 +1,18 @@
 """Score the forecast of exhaustion on simulated loads: `python -m tests.programs.forecast_scores`.
 
 Prints the tables of docs/forecast.md: Brier scores against the two rivals and against the base
-rate, then how often what was forecast came, by decile. KVSCOPE_TRACE names a public trace to
-replay as one more load.
+rate; how often what was forecast came, by decile; what warnings are worth. KVSCOPE_TRACE names a
+public trace to replay as one more load.
 """
 
 import argparse
 import multiprocessing
 from functools import partial
 
+from alerts.thresholds import EXHAUSTION_PROBABILITY
 from tests.forecast.loads import LOADS, Load
-from tests.forecast.scores import Decile, Forecasts, deciles, play
+from tests.forecast.rivals import WINDOWS
+from tests.forecast.scores import Decile, Forecasts, deciles, joined, play
 from tests.forecast.trace import trace_load
 
 LEARNING_SECONDS = 3600.0
@@ -32,10 +34,16 @@ def main() -> None:
     with multiprocessing.Pool(arguments.processes) as pool:
         run = partial(_play, seed=arguments.seed, seconds=arguments.hours * 3600)
         results = dict(zip(names, pool.imap(run, names), strict=True))
+    late = {n: [part.since(LEARNING_SECONDS) for part in parts] for n, parts in results.items()}
+    print("\n### All loads together\n")
+    print_deciles([joined(parts) for parts in zip(*late.values(), strict=True)])
     for load in loads:
         print(f"\n### {load.name}\n\n{load.what}; {load.machine.num_blocks:,} blocks.\n")
-        _print_scores(results[load.name])
-        _print_deciles([forecasts.since(LEARNING_SECONDS) for forecasts in results[load.name]])
+        print_scores(results[load.name])
+        print()
+        print_deciles(late[load.name])
+    print("\n## The alerts\n")
+    print_warnings(late)
 
 
 def _chosen(load: Load, arguments: argparse.Namespace) -> bool:
@@ -48,7 +56,7 @@ def _play(name: str, seed: int, seconds: float) -> list[Forecasts]:
     return play(loads[name], seed, seconds)
 
 
-def _print_scores(results: list[Forecasts]) -> None:
+def print_scores(results: list[Forecasts]) -> None:
     print(
         "| horizon | forecasts | came | kvscope | first hour | usage > 0.9 | predict_linear |",
         end="",
@@ -67,13 +75,30 @@ def _print_scores(results: list[Forecasts]) -> None:
         )
 
 
-def _print_deciles(results: list[Forecasts]) -> None:
+def print_deciles(results: list[Forecasts]) -> None:
     columns = [{d.low: d for d in deciles(f.ours, f)} for f in results if f.came]
-    print("\n| forecast | " + " | ".join(f"{f.horizon} s" for f in results if f.came) + " |")
+    print("| forecast | " + " | ".join(f"{f.horizon} s" for f in results if f.came) + " |")
     print("|---|" + "---|" * len(columns))
     for tenth in range(10):
         cells = (_cell(column.get(tenth / 10)) for column in columns)
         print(f"| {10 * tenth} to {10 * tenth + 10} % | {' | '.join(cells)} |")
+
+
+def print_warnings(results: dict[str, list[Forecasts]]) -> None:
+    """Of the threshold of the alerts, and of the rivals."""
+    columns = ("load", "60 s", "usage > 0.9", "300 s", "usage > 0.9", "predict_linear, 10 min")
+    print(f"| {' | '.join(columns)} |")
+    print("|---|" + "---|" * (len(columns) - 1))
+    for name, (*_, minute, minutes) in results.items():
+        cells = (
+            minute.warnings(minute.ours, EXHAUSTION_PROBABILITY),
+            minute.warnings(minute.usage, 0.5),
+            minutes.warnings(minutes.ours, EXHAUSTION_PROBABILITY),
+            minutes.warnings(minutes.usage, 0.5),
+            minutes.warnings(minutes.linear[max(WINDOWS)], 0.5),
+        )
+        texts = (f"{cell[0]:.0%}, {cell[1]:.0%}" if cell else "none" for cell in cells)
+        print(f"| {name} | {' | '.join(texts)} |")
 
 
 def _cell(decile: Decile | None) -> str:
