@@ -1,0 +1,205 @@
+"""Blocks that nobody references, the newest release first, and how deep the blocks of a path lie.
+
+Blocks form a tree: a path names its blocks from the root, and a block can be found only while all
+blocks before it can. Whoever references a block references those before it too, so along a path come
+first referenced blocks, then blocks of this stack ever deeper in it, then unknown ones. Blocks that
+were released together stay neighbours in the order of their path, and a lookup takes the newest of
+them. So the stack is a list of runs, one for each release, and a lookup costs one sum over newer
+runs for each run that it touches, where a list of blocks would need one for each block.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from itertools import repeat
+
+_SPARE = 1024
+"""Dead runs that are not worth a clean-up."""
+
+Path = Sequence[Hashable]
+Segment = tuple[int, int]
+"""Consecutive blocks of a path that lie one below the other: the number of blocks of the stack above
+the first of them, and their own number."""
+
+
+class _Run:
+    """What is left of one release; without weight it is dead, and no name leads to it."""
+
+    __slots__ = ("has_gaps", "path", "slot", "weight")
+
+    def __init__(self, path: Path, weight: int, slot: int) -> None:
+        self.path = path
+        self.weight = weight
+        self.slot = slot
+        self.has_gaps = False
+        """Blocks were removed, not only the newest: neighbours in the path may not be here."""
+
+
+class RunStack:
+    """Names are anything that can be hashed; the names of a path differ.
+
+    horizon: whole oldest runs are forgotten once so many blocks lie above them, which changes
+    nothing for the blocks that stay; None: nothing is forgotten.
+    """
+
+    def __init__(self, horizon: int | None = None) -> None:
+        self._horizon = horizon
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all blocks."""
+        self._run_of: dict[Hashable, _Run] = {}
+        self._live = 0
+        self._place([])
+
+    def __len__(self) -> int:
+        """Blocks in the stack, those without a name included."""
+        return self._live
+
+    def __contains__(self, name: Hashable) -> bool:
+        return name in self._run_of
+
+    def take(self, path: Path, start: int = 0) -> list[Segment]:
+        """Remove the leading blocks of path[start:] that are here; all are measured before."""
+        get, tree, total = self._run_of.get, self._tree, self._total
+        found = []
+        at, end, newer = start, len(path), len(tree)
+        while at < end:
+            run = get(path[at])
+            if run is None or run.slot >= newer:
+                break
+            # Most paths either go on through all that is left of the run, or end in it.
+            stop = at + run.weight
+            if stop > end:
+                stop = end
+            if get(path[stop - 1]) is not run or run.has_gaps:
+                stop = self._end_of(run, path, at, stop)
+            newer = slot = run.slot
+            below = 0
+            while slot:
+                below += tree[slot]
+                slot &= slot - 1
+            found.append((run, total - below, stop - at))
+            at = stop
+        if not found:
+            return []
+        taken = list(map(self._run_of.pop, path[start:at], repeat(None)))
+        is_plain = None not in taken  # otherwise a name stands in the path twice
+        for run, _, count in found:
+            self._lighten(run, count if is_plain else taken.count(run))
+        return [(above, count) for _, above, count in found]
+
+    def push(self, path: Path, unnamed: int = 0) -> None:
+        """Put one run on top: path[0] newest, the others below it in their order, `unnamed` last.
+
+        Of two blocks with one name only the newer counts. The stack keeps the path: it must not be
+        changed afterwards.
+        """
+        count = len(path)
+        weight = count + unnamed
+        if not weight:
+            return
+        run = _Run(path, weight, len(self._runs))
+        owners = list(map(self._run_of.setdefault, path, repeat(run)))
+        if owners.count(run) != count:
+            for name, owner in zip(path, owners, strict=True):
+                if owner is not run:
+                    self._run_of[name] = run
+                    self._lighten(owner, 1)
+                    owner.has_gaps = True
+        self._append(run)
+        self._live += weight
+        if self._horizon is not None:
+            self._trim(self._horizon)
+        if len(self._runs) > self._full:
+            self._place([run for run in self._runs if run.weight])
+
+    def remove(self, names: Iterable[Hashable]) -> None:
+        """Remove these blocks, wherever they lie; those that are not here are skipped."""
+        pop = self._run_of.pop
+        for name in names:
+            run = pop(name, None)
+            if run is not None:
+                self._lighten(run, 1)
+                run.has_gaps = True
+
+    def check(self) -> None:
+        """Assert every invariant; O(runs² + blocks)."""
+        weights = [run.weight for run in self._runs]
+        assert self._live == sum(weights)
+        assert all(self._runs[run.slot] is run for run in self._run_of.values())
+        named = Counter(map(id, self._run_of.values()))
+        for run in self._runs:
+            assert named[id(run)] <= run.weight
+            assert not run.weight or self._above(run) == sum(weights[run.slot + 1 :])
+
+    def _end_of(self, run: _Run, path: Sequence[Hashable], at: int, limit: int) -> int:
+        """The first index after `at` where the path is not in this run; at most `limit`."""
+        get = self._run_of.get
+        if run.has_gaps:
+            while at < limit and get(path[at]) is run:
+                at += 1
+            return at
+        low, step = at, 1
+        while low + step < limit and get(path[low + step]) is run:
+            low, step = low + step, 2 * step
+        high = min(low + step, limit)
+        while high - low > 1:  # path[low] is in the run; path[high] is not, or is the limit
+            middle = (low + high) // 2
+            if get(path[middle]) is run:
+                low = middle
+            else:
+                high = middle
+        return high
+
+    def _trim(self, horizon: int) -> None:
+        """Forget whole oldest runs; their weight stays in the tree, below all others."""
+        runs, run_of = self._runs, self._run_of
+        while self._live - runs[self._oldest].weight >= horizon:
+            run = runs[self._oldest]
+            for name in run.path:
+                if run_of.get(name) is run:
+                    del run_of[name]
+            self._live -= run.weight
+            run.weight = 0
+            self._oldest += 1
+
+    # A Fenwick tree over the runs, the oldest in slot 1: tree[i] is the weight in the slots
+    # (i - lowest bit of i, i]. It grows at its end, so a new run costs O(1).
+
+    def _place(self, runs: list[_Run]) -> None:
+        """Lay out these runs alone, in their order."""
+        self._runs = [_Run((), 0, 0)]
+        self._tree = [0]
+        self._total = 0  # weight in the tree, with runs that were trimmed
+        self._oldest = 1
+        self._full = 2 * len(runs) + _SPARE
+        for run in runs:
+            if run.weight:
+                run.slot = len(self._runs)
+                self._append(run)
+
+    def _append(self, run: _Run) -> None:
+        tree, slot, weight = self._tree, run.slot, run.weight
+        self._runs.append(run)
+        self._total += weight
+        child, first = slot - 1, slot & (slot - 1)
+        while child > first:
+            weight += tree[child]
+            child &= child - 1
+        tree.append(weight)
+
+    def _lighten(self, run: _Run, blocks: int) -> None:
+        tree, slot, size = self._tree, run.slot, len(self._tree)
+        run.weight -= blocks
+        self._live -= blocks
+        self._total -= blocks
+        while slot < size:
+            tree[slot] -= blocks
+            slot += slot & -slot
+
+    def _above(self, run: _Run) -> int:
+        slot, below = run.slot, 0
+        while slot:
+            below += self._tree[slot]
+            slot &= slot - 1
+        return self._total - below
