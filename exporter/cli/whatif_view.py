@@ -42,7 +42,9 @@ def show(console: Console, file: Path, found: Findings) -> None:
     console.print(_table(found))
     for doubt in found.doubts:
         console.print(Text(f"Note: {printable(doubt)}.", "yellow"))
-    console.print(Text(f"Not modelled: {'; '.join(found.not_modelled)}.", "dim"))
+    console.print(Text("Not modelled:", "dim"))
+    for text in found.not_modelled:
+        console.print(Text(f"  - {text}", "dim"))
 
 
 def _title(file: Path, found: Findings) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from exporter.fold.cache.curve import HitCurve
+from exporter.fold.cache.run_stack import RunStack
 from exporter.whatif.findings import Findings, Point, WhatIfError
 from exporter.whatif.grid import capacities_up_to
 
@@ -22,23 +23,24 @@ def curve_of_trace(
 
     Raises WhatIfError for ids that form no tree, and for a trace without blocks.
     """
-    curve = HitCurve(max(capacities, default=None))
+    grid = sorted(set(capacities))
+    stack, curve = RunStack(grid[-1] if grid else None), HitCurve()
     parents: dict[int, int | None] = {}
-    requests = queried = 0
+    requests = 0
     for path in paths:
         requests += 1
         _grow(parents, path, requests)
-        queried += len(path)
-        curve.admit(path)
-        curve.release(path)
+        curve.look_up(len(path), 0, 0, stack.take(path))
+        stack.push(path)
         if requests % TELL_EVERY == 0:
             on_progress(requests)
+    queried = curve.queried_blocks
     if not queried:
         raise WhatIfError("no request in it has a block")
-    grid = sorted(set(capacities)) or capacities_up_to(len(parents))
+    grid = grid or capacities_up_to(len(parents))
     return Findings(
         kind="trace",
-        points=[Point(capacity, curve.hits_at(capacity), queried) for capacity in grid],
+        points=[Point(c, hits, queried) for c, hits in zip(grid, curve.hits_at(grid), strict=True)],
         lookups=requests,
         queried_blocks=queried,
         distinct_blocks=len(parents),

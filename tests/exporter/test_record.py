@@ -65,9 +65,7 @@ def test_what_was_published_is_in_the_file(
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_it_with_one_line(
-    publishing: Producer, endpoint: str, tmp_path: Path
-) -> None:
+def test_ctrl_c_ends_it_with_one_line(publishing: Producer, endpoint: str, tmp_path: Path) -> None:
     file = tmp_path / "run.kvsf"
     with kvscope("record", endpoint, str(file)) as process:
         wait_for(lambda: file.exists() and file.stat().st_size > 0, "it records", 30)
@@ -128,9 +126,7 @@ def test_where_nothing_publishes_there_is_no_file(endpoint: str, tmp_path: Path)
     assert not file.exists()
 
 
-def test_a_full_disk_leaves_whole_frames(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_whole_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Disk:
         """Takes half of a frame, and then nothing."""
 

@@ -51,9 +51,7 @@ class OwnEngine:
             PrefixHasher(chain_seed("demo"), BLOCK_SIZE),
         )
         self._running[request] = continuation
-        call = Request(
-            request_id=request, sequences=[continuation], arrival_ns=time.monotonic_ns()
-        )
+        call = Request(request_id=request, sequences=[continuation], arrival_ns=time.monotonic_ns())
         self._step.scheduler.add(call)
 
     def step(self) -> Iterable[tuple[int, Sequence[int]]]:
