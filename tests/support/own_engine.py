@@ -12,7 +12,8 @@ from engine.model.loader import LoadedModel, load_model
 from engine.model.runner import ModelRunner
 from engine.request import Request
 from engine.scheduler import Scheduler
-from engine.sequence import SamplingParams, Sequence as Continuation
+from engine.sequence import SamplingParams
+from engine.sequence import Sequence as Continuation
 from engine.step import Step
 from kvscope_events.bus import EventBus
 from kvscope_events.events import Batch
