@@ -31,6 +31,7 @@ def document(file: Path, found: Findings) -> dict[str, Any]:
             "hit_blocks": pool.hit_blocks,
         },
         "curve": [point._asdict() for point in found.points],
+        "lower_bounds": list(found.lower_bounds),
         "doubts": list(found.doubts),
         "not_modelled": list(found.not_modelled),
     }
@@ -71,11 +72,12 @@ def _table(found: Findings) -> Table:
         table.add_column("")
     for point in found.points:
         ratio = point.hit_ratio
+        bound = "≥ " if point.capacity_blocks in found.lower_bounds else ""
         cells = [
             f"{point.capacity_blocks:,}",
-            f"{point.hit_blocks:,}",
+            f"{bound}{point.hit_blocks:,}",
             f"{point.queried_blocks:,}",
-            "unknown" if ratio is None else f"{ratio:.4f}",
+            "unknown" if ratio is None else f"{bound}{ratio:.4f}",
         ]
         if found.pool is not None:
             usable = found.pool.usable_blocks

@@ -67,6 +67,8 @@ class Findings:
     """Between first and last lookup; None: not known."""
     pool: Pool | None = None
     """None: a trace has none."""
+    lower_bounds: Sequence[int] = ()
+    """Capacities whose real hits may be more."""
     doubts: Sequence[str] = ()
     """What is wrong with the file, and what is unknown for that reason."""
 
