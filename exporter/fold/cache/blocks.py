@@ -48,6 +48,12 @@ class Blocks:
         is_idle, count = self.is_idle, len(self.is_idle)
         return [block for block in blocks if 0 <= block < count and is_idle[block]]
 
+    def names_of(self, blocks: Sequence[int]) -> list[BlockHash]:
+        """What can be found in these blocks, in their order."""
+        names, count = self.names, len(self.names)
+        held = [names[block] for block in blocks if 0 <= block < count]
+        return [name for name in held if name is not None]
+
     def share(self, idle: Sequence[int]) -> None:
         """These idle blocks have a reference again."""
         is_idle, idle_ns = self.is_idle, self.idle_ns

@@ -1,15 +1,23 @@
 """Hits at every size of the cache, from the depths at which the looked-up blocks lay.
 
-A block with R referenced blocks and L blocks of the stack above it is resident in a pool of C blocks
-if and only if R + L + 1 <= C: its distance is the smallest pool that would still hold it. So a count
-of distances gives the hits at all sizes at once.
+A block with R referenced blocks and L blocks of the stack above it is resident in a pool of C
+blocks if and only if R + L + 1 <= C: its distance is the smallest pool that would still hold it. So
+a count of distances gives the hits at all sizes at once.
 """
 
-from bisect import bisect_right
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
+from typing import NamedTuple
 
 from exporter.fold.cache.run_stack import Segment
+
+SCALES = (*(step / 16 for step in range(1, 17)), *(1 + step / 8 for step in range(1, 25)))
+"""Sizes of a pool as shares of the present one: to 1 by 1/16, to 4 by 1/8."""
+SAME = SCALES.index(1)
+"""Index of the present size."""
 
 
 class HitCurve:
@@ -26,7 +34,8 @@ class HitCurve:
         """Count one lookup.
 
         queried: blocks of the path. held: its leading blocks that are referenced. referenced: all
-        blocks of the pool that are, before the lookup changes it. segments: what the stack had next.
+        blocks of the pool that are, before the lookup changes it. segments: what the stack had
+        after `held`.
         """
         self.queried_blocks += queried
         self._held += held
@@ -48,3 +57,87 @@ class HitCurve:
             index = bisect_right(bounds, capacity)
             hits.append(self._held + level[index] * (capacity + 1) - weighted[index])
         return hits
+
+
+class Totals(NamedTuple):
+    """What a grid has counted up to some moment."""
+
+    queried_blocks: int
+    seen_blocks: int
+    hit_blocks: "array[int]"
+    """By size."""
+
+    def minus(self, before: "Totals") -> "Totals":
+        """What was counted since then."""
+        hits = zip(self.hit_blocks, before.hit_blocks, strict=True)
+        return Totals(
+            self.queried_blocks - before.queried_blocks,
+            self.seen_blocks - before.seen_blocks,
+            array("q", [now - then for now, then in hits]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One size of the pool."""
+
+    scale: float
+    """As a share of the present size; infinite: nothing is ever lost, not even by a reset."""
+    capacity_blocks: int | None
+    """None: infinite."""
+    queried_blocks: int
+    """Full blocks that might have been found, at every size the same."""
+    hit_blocks: int
+    is_lower_bound: bool
+    """In a part of the window it was not known yet what such a pool would have held."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curve:
+    """Hits of the same lookups by size, ascending; a size beyond the names kept has no point."""
+
+    seconds: float
+    queried_blocks: int
+    points: tuple[Point, ...]
+
+
+class Grid:
+    """Counts of lookups at the fixed sizes SCALES of one pool, in constant memory.
+
+    Sizes that the horizon does not cover are left out.
+    """
+
+    def __init__(self, usable_blocks: int, horizon: int) -> None:
+        sizes = [int(scale * usable_blocks) for scale in SCALES]
+        self.capacities = [size for size in sizes if size <= horizon]
+        self.queried_blocks = 0
+        self.held_blocks = 0
+        """Hit blocks that were referenced: found whatever the size."""
+        self.seen_blocks = 0
+        """Leading blocks that had been seen before, hit or not."""
+        self._steps = [0] * len(self.capacities)  # hits that the next smaller size has not
+
+    def count(self, queried: int, held: int, seen: int, distances: Iterable[Segment]) -> None:
+        """One lookup; distances: of the first of consecutive blocks, and their number."""
+        self.queried_blocks += queried
+        self.held_blocks += held
+        self.seen_blocks += seen
+        capacities, steps = self.capacities, self._steps
+        size = len(capacities)
+        for first, count in distances:
+            index, counted = bisect_left(capacities, first), 0
+            while counted < count and index < size:
+                reached = min(count, capacities[index] - first + 1)
+                steps[index] += reached - counted
+                counted = reached
+                index += 1
+
+    @property
+    def hit_blocks(self) -> list[int]:
+        """By size; never falls."""
+        return [self.held_blocks + hits for hits in accumulate(self._steps)]
+
+    @property
+    def totals(self) -> Totals:
+        """All counts at this moment."""
+        return Totals(self.queried_blocks, self.seen_blocks, array("q", self.hit_blocks))

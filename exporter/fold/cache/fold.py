@@ -9,6 +9,7 @@ from exporter.fold.cache.evicted import Evicted
 from exporter.fold.cache.forgotten import Forgotten
 from exporter.fold.cache.lookups import Lookups
 from exporter.fold.cache.resident import Resident
+from exporter.fold.cache.whatif import WhatIf
 from exporter.fold.fold import Fold
 from kvscope_events.events import (
     BlocksAllocated,
@@ -29,6 +30,9 @@ about as many names as a large pool has blocks. They take at most 100 MB."""
 FORGOTTEN_NAMES = 1 << 22
 """Number of older names kept approximately, at least; at most twice as many. That is 67 million
 tokens in blocks of 16. They take at most 16 MiB."""
+
+_ENDS = frozenset({"finished", "aborted", "preempted"})
+"""Causes of a release of all that a sequence holds."""
 
 
 class Cache(Fold):
@@ -58,6 +62,7 @@ class Cache(Fold):
         self.blocks = Blocks()
         self.resident = Resident()
         self.evicted = Evicted(window, Forgotten(forgotten))
+        self.whatif = WhatIf(self.resident, self.evicted, lambda: self.batch.time_ns)
         self._lookups = Lookups()
         self.queried_tokens = self._lookups.queried_tokens
         self.hit_tokens = self._lookups.hit_tokens
@@ -76,14 +81,17 @@ class Cache(Fold):
 
     def on_gap(self) -> None:
         self._known = False
+        self.whatif.on_gap()
 
     def _created(self, event: PoolCreated) -> None:
         self.blocks.replace(event)
         self._begin(event.block_size, [])
+        self.whatif.begin(event)
 
     def _synchronised(self, event: PoolSnapshot) -> None:
         self.blocks.replace(event)
         self._begin(event.block_size, [name for name in event.hashes if name is not None])
+        self.whatif.begin(event)
 
     def _begin(self, block_size: int, names: list[bytes]) -> None:
         self._block_size = block_size
@@ -96,6 +104,7 @@ class Cache(Fold):
         if not self._block_size:  # joined late, and the snapshot has not come yet
             return
         self._lookups.ask(event, self._block_size)
+        self.whatif.look_up(event, self.blocks.num_referenced)
         if self._known:
             self._lookups.miss(event.hashes[event.hit_blocks :], self.resident, self.evicted)
 
@@ -107,21 +116,29 @@ class Cache(Fold):
         if self._known:
             idle = self.blocks.idle_among(event.blocks)
             self.blocks.share(idle)
+            self.whatif.share(self.blocks.names_of(idle))
 
     def _released(self, event: BlocksReleased) -> None:
         if self._known:
             self.blocks.release(event.cached, event.free, self.batch.time_ns)
+            # Tail first, so the path is the reverse.
+            path = self.blocks.names_of(event.cached[::-1])
+            self.whatif.release(event.sequence, path, is_end=event.cause in _ENDS)
 
     def _cached(self, event: BlocksCached) -> None:
         if self._known:
             self.blocks.write(event.blocks, event.hashes, self.batch.time_ns)
             self.resident.add(event.hashes)
             self.evicted.discard(event.hashes)
+            self.whatif.cache(event.hashes)
 
     def _lost(self, event: BlocksEvicted | ContentDropped) -> None:
         if self._known:
-            self.evicted.add(self.resident.remove(event.hashes), self.batch.time_ns)
+            gone = self.resident.remove(event.hashes)
+            self.evicted.add(gone, self.batch.time_ns)
+            self.whatif.lose(event, gone)
             self.blocks.lose(event.blocks)
 
     def _reset(self, event: PrefixCacheReset) -> None:
         self.resets += 1  # the names are gone with BlocksEvicted
+        self.whatif.reset()

@@ -31,6 +31,12 @@ class Forgotten:
         self._newer: array[int] | None = None
         self._older: array[int] | None = None
         self._taken = 0  # by the newer filter
+        self._complete = True
+
+    @property
+    def is_complete(self) -> bool:
+        """No name has aged out so far."""
+        return self._complete
 
     def __contains__(self, name: BlockHash) -> bool:
         if self._newer is None:
@@ -44,6 +50,7 @@ class Forgotten:
         """Remember these names."""
         for name in names:
             if self._newer is None or self._taken == self._capacity:
+                self._complete = self._complete and self._older is None
                 self._older, self._newer = self._newer, array("Q", bytes(8 * self._num_words))
                 self._taken = 0
             place, bits = self._place(name)

@@ -22,6 +22,11 @@ class Resident:
         """A live view."""
         return self._names
 
+    @property
+    def doubled(self) -> Set[BlockHash]:
+        """Names that more than one block holds; a live view."""
+        return self._copies.keys()
+
     def copies(self, name: BlockHash) -> int:
         """Blocks that hold this name."""
         return self._copies.get(name, 0) + (name in self._names)

@@ -1,15 +1,15 @@
 """Blocks that nobody references, the newest release first, and how deep the blocks of a path lie.
 
 Blocks form a tree: a path names its blocks from the root, and a block can be found only while all
-blocks before it can. Whoever references a block references those before it too, so along a path come
-first referenced blocks, then blocks of this stack ever deeper in it, then unknown ones. Blocks that
-were released together stay neighbours in the order of their path, and a lookup takes the newest of
-them. So the stack is a list of runs, one for each release, and a lookup costs one sum over newer
-runs for each run that it touches, where a list of blocks would need one for each block.
+blocks before it can. Whoever references a block references those before it too, so along a path
+come first referenced blocks, then blocks of this stack ever deeper in it, then unknown ones. Blocks
+that were released together stay neighbours in the order of their path, and a lookup takes the
+newest of them. So the stack is a list of runs, one for each release, and a lookup costs one sum
+over newer runs for each run that it touches, where a list of blocks would need one for each block.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence, Set
 from itertools import repeat
 
 _SPARE = 1024
@@ -17,8 +17,8 @@ _SPARE = 1024
 
 Path = Sequence[Hashable]
 Segment = tuple[int, int]
-"""Consecutive blocks of a path that lie one below the other: the number of blocks of the stack above
-the first of them, and their own number."""
+"""Consecutive blocks of a path that lie one below the other: the number of blocks of the stack
+above the first of them, and their own number."""
 
 
 class _Run:
@@ -57,6 +57,11 @@ class RunStack:
 
     def __contains__(self, name: Hashable) -> bool:
         return name in self._run_of
+
+    @property
+    def names(self) -> Set[Hashable]:
+        """A live view."""
+        return self._run_of.keys()
 
     def take(self, path: Path, start: int = 0) -> list[Segment]:
         """Remove the leading blocks of path[start:] that are here; all are measured before."""
@@ -101,7 +106,8 @@ class RunStack:
         run = _Run(path, weight, len(self._runs))
         owners = list(map(self._run_of.setdefault, path, repeat(run)))
         if owners.count(run) != count:
-            for name, owner in zip(path, owners, strict=True):
+            for name in path:
+                owner = self._run_of[name]
                 if owner is not run:
                     self._run_of[name] = run
                     self._lighten(owner, 1)

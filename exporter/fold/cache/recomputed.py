@@ -1,0 +1,53 @@
+"""Names that larger pools would hold and that some sequence is computing again."""
+
+from collections.abc import Iterable, Sequence
+
+from exporter.fold.cache.run_stack import Segment
+from kvscope_events.events import BlockHash
+
+
+class Recomputed:
+    """From the lookup that did not find them until they are cached, or their sequence ends.
+
+    limit: with more names than that all are forgotten, so that sequences that never end cannot fill
+    the memory.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._distances: dict[BlockHash, int] = {}
+        self._names_of: dict[int, Sequence[BlockHash]] = {}
+
+    def __len__(self) -> int:
+        return len(self._distances)
+
+    def begin(self, sequence: int, names: Sequence[BlockHash], distances: Iterable[int]) -> None:
+        """A sequence begins to compute these, whose distances were just measured."""
+        if len(self._distances) + len(names) > self._limit:
+            self._distances.clear()
+            self._names_of.clear()
+        self._distances.update(zip(names, distances, strict=True))
+        self._names_of[sequence] = names
+
+    def leading(self, path: Sequence[BlockHash], start: int) -> list[Segment]:
+        """The distances of the leading blocks of path[start:] that are here, one by one."""
+        get = self._distances.get
+        found: list[Segment] = []
+        if self._distances:
+            for name in path[start:]:
+                distance = get(name)
+                if distance is None:
+                    break
+                found.append((distance, 1))
+        return found
+
+    def cache(self, names: Iterable[BlockHash]) -> None:
+        """These can be found again."""
+        if self._distances:
+            for name in names:
+                self._distances.pop(name, None)
+
+    def end(self, sequence: int) -> None:
+        """The sequence gave its blocks back."""
+        if self._names_of:
+            self.cache(self._names_of.pop(sequence, ()))

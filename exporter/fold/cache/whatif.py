@@ -1,0 +1,294 @@
+"""What the prefix cache would have found in a pool of another size, from the lookups as they come.
+
+The idle names are kept in the order of their release, those that were evicted below those that are
+still there, so that the depth of a looked-up block says from which size on the pool would hold it
+(see `curve`). Exact for engines that evict the oldest release first and release the tail of a
+sequence first, if neither arrivals nor running times depend on the hits. Only first lookups count:
+a preempted sequence finds what it has just lost, and how often that happens depends on the size.
+
+A name that a lookup takes out of the stack though the engine did not find it is computed again:
+larger pools hold and reference it at once, the present one once it is cached. Until then further
+lookups find it at the distance of the first. If its sequence ends before, the name is forgotten.
+"""
+
+from collections.abc import Callable, Sequence
+from math import inf
+
+from exporter.fold.cache.curve import SCALES, Curve, Grid, Point, Totals
+from exporter.fold.cache.doubles import Doubles
+from exporter.fold.cache.evicted import Evicted
+from exporter.fold.cache.recomputed import Recomputed
+from exporter.fold.cache.resident import Resident
+from exporter.fold.cache.run_stack import RunStack, Segment
+from exporter.fold.cache.slots import Slots
+from kvscope_events.events import (
+    BlockHash,
+    BlocksEvicted,
+    CacheGroup,
+    ContentDropped,
+    PoolCreated,
+    PoolSnapshot,
+    PrefixLookup,
+)
+
+MOST_SCALE = int(SCALES[-1])
+GHOST_NAMES = 1 << 19
+"""Names kept beyond those that the pool can hold, at most: all that four times the pool would hold
+if it has up to 174,762 blocks."""
+SLOT_NS = 15 * 10**9
+KEEP_NS = 3600 * 10**9
+"""The longest window that can be asked for, but for everything since the start."""
+_FOR_EVER = 1 << 63
+_COUNTED = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
+
+
+class WhatIf:
+    """Lost batches make all of it unknown until a snapshot, which tells what is resident, in order.
+
+    What was evicted before a snapshot is not known: larger sizes are known again when the pool has
+    handed out as many blocks since. Until then their hits are counted as far as they are known.
+    """
+
+    def __init__(self, resident: Resident, evicted: Evicted, now_ns: Callable[[], int]) -> None:
+        self.queried_blocks = 0
+        """Full blocks of first lookups that might have been found, while the state was known."""
+        self.error_blocks = 0
+        """Of these, how many the prediction for the present size was wrong about, by lookup."""
+        self.known = False
+        """The state is known, and the pool is one of blocks of one kind that see all tokens."""
+        self.usable_blocks = 0
+        self._resident = resident
+        self._evicted = evicted
+        self._now_ns = now_ns  # on the producer's clock
+        self._stack = RunStack(0)
+        self._doubles = Doubles(resident)
+        self._recomputed = Recomputed(0)
+        self._grid = Grid(0, 0)
+        self._hits_before = [0] * len(SCALES)  # of the pool's former sizes
+        self._seen_before = 0
+        self._slots = Slots[Totals](SLOT_NS, KEEP_NS)
+        self._began_ns = 0
+        self._reach = 0  # sizes up to this one are known
+        self._doubt_ns: list[int] = []  # by size: hits before this time are lower bounds
+        self._saw_all = True
+
+    @property
+    def hit_blocks(self) -> dict[str, int]:
+        """By scale, those that are known now; "inf": had nothing ever been lost."""
+        if not self.known:
+            return {}
+        hits, known = self._grid.hit_blocks, {}
+        for scale in _COUNTED:
+            index = SCALES.index(scale)
+            if index < len(hits) and self._doubt_ns[index] != _FOR_EVER:
+                known[f"{scale:g}"] = self._hits_before[index] + hits[index]
+        if self._evicted.forgotten.is_complete:
+            known["inf"] = self._seen_before + self._grid.seen_blocks
+        return known
+
+    def curve(self, window_seconds: float | None) -> Curve | None:
+        """The hits by size in a window that ends now, at most an hour; None: since the start.
+
+        A window is up to 15 s shorter than asked for, and begins
+        with the pool at the earliest. The result is None while the state is not known.
+        """
+        if not self.known:
+            return None
+        now_ns, begin_ns, now = self._now_ns(), self._began_ns, self._grid.totals
+        before: Totals | None = None
+        if window_seconds is not None:
+            slot = -(-(now_ns - int(window_seconds * 1e9)) // SLOT_NS)
+            if slot * SLOT_NS > begin_ns:
+                begin_ns = slot * SLOT_NS
+                before = self._slots.since(begin_ns) or now
+        change = now if before is None else now.minus(before)
+        points = [
+            Point(
+                scale=scale,
+                capacity_blocks=capacity,
+                queried_blocks=change.queried_blocks,
+                hit_blocks=hits,
+                is_lower_bound=doubt_ns > begin_ns,
+            )
+            for scale, capacity, hits, doubt_ns in zip(
+                SCALES, self._grid.capacities, change.hit_blocks, self._doubt_ns, strict=False
+            )
+        ]
+        if self._evicted.forgotten.is_complete:
+            points.append(
+                Point(
+                    scale=inf,
+                    capacity_blocks=None,
+                    queried_blocks=change.queried_blocks,
+                    hit_blocks=change.seen_blocks,
+                    is_lower_bound=not self._saw_all,
+                )
+            )
+        return Curve(
+            seconds=max(0, now_ns - begin_ns) / 1e9,
+            queried_blocks=change.queried_blocks,
+            points=tuple(points),
+        )
+
+    def on_gap(self) -> None:
+        self.known = self._saw_all = False
+
+    def begin(self, event: PoolCreated | PoolSnapshot) -> None:
+        """A pool is there, empty or with all that it holds."""
+        self.known = _is_plain(event.groups) and event.num_blocks > event.reserved
+        self._stack.clear()
+        if not self.known:
+            return
+        usable = event.num_blocks - event.reserved
+        horizon = min(MOST_SCALE * usable, usable + GHOST_NAMES)
+        if usable != self.usable_blocks:
+            self._resize(usable, horizon)
+        self._stack = RunStack(horizon)
+        self._recomputed = Recomputed(horizon)
+        self._reach = 0
+        if isinstance(event, PoolSnapshot):
+            self._saw_all = False
+            self._doubles.replace(event)
+            for block in event.lru:
+                name = event.hashes[block] if 0 <= block < len(event.hashes) else None
+                if name is not None and not self._doubles.is_referenced(name):
+                    self._stack.push((name,))
+            self._doubt_ns = [
+                _FOR_EVER if capacity > usable else doubt_ns
+                for capacity, doubt_ns in zip(self._grid.capacities, self._doubt_ns, strict=True)
+            ]
+            self._reached(usable)
+        else:
+            self._doubles.clear()
+            self._reached(horizon)
+
+    def look_up(self, event: PrefixLookup, referenced: int) -> list[Segment]:
+        """Comes before the lookup changes anything; referenced: blocks of the pool that are.
+
+        Returns for the blocks that a larger pool would have held by how many blocks the pool is too
+        small: for the first of consecutive ones, and their number.
+        """
+        if not self.known:
+            return []
+        path, stack = event.hashes, self._stack
+        self._recomputed.end(event.sequence)
+        self._reached(referenced + len(stack))
+        held = self._held(path)
+        distances = self._recomputed.leading(path, held)
+        found = start = held + len(distances)
+        for above, count in stack.take(path, start):
+            distances.append((referenced + above + 1, count))
+            found += count
+        first = max(start, event.hit_blocks)
+        if found > first:
+            flat = [base + i for base, count in distances for i in range(count)]
+            self._recomputed.begin(event.sequence, path[first:found], flat[first - held :])
+        capacity, predicted, too_small = self.usable_blocks, held, []
+        for base, count in distances:
+            hits = min(count, max(0, capacity - base + 1))
+            predicted += hits
+            if hits < count:
+                too_small.append((base + hits - capacity, count - hits))
+        if not event.resumed:
+            self._slots.before_change(self._now_ns(), lambda: self._grid.totals)
+            self._grid.count(len(path), held, self._seen(path, found), distances)
+            self.queried_blocks += len(path)
+            self.error_blocks += abs(predicted - event.hit_blocks)
+        return too_small
+
+    def release(self, sequence: int | None, names: Sequence[BlockHash], *, is_end: bool) -> None:
+        """These lost their last reference, in the order of their path.
+
+        is_end: the sequence gave all its references back.
+        """
+        if not self.known:
+            return
+        idle = self._doubles.release(names)
+        # What is left of a name's second block is in the way, but cannot be found.
+        self._stack.push(idle, unnamed=len(names) - len(idle))
+        if is_end and sequence is not None:
+            self._recomputed.end(sequence)
+
+    def share(self, names: Sequence[BlockHash]) -> None:
+        """Idle names have a reference again; those that were looked up have left already."""
+        if self.known:
+            self._doubles.share(names)
+            if not self._stack.names.isdisjoint(names):
+                self._stack.remove(names)
+
+    def cache(self, names: Sequence[BlockHash]) -> None:
+        """Referenced blocks can be found by these names from now on.
+
+        Some may be idle: generated ones, which nobody looked up, or those of another block.
+        """
+        if not self.known:
+            return
+        self._recomputed.cache(names)
+        idle = self._stack.names
+        self._doubles.write(names, idle)
+        if not idle.isdisjoint(names):
+            self._stack.remove(names)
+
+    def lose(self, event: BlocksEvicted | ContentDropped, gone: Sequence[BlockHash]) -> None:
+        """Blocks lost their names; gone: those that no block has any more."""
+        if not self.known:
+            return
+        self._doubles.lose(event.hashes, were_referenced=isinstance(event, ContentDropped))
+        if event.cause != "capacity":  # a larger pool has more room, and nothing else
+            self._stack.remove(gone)
+
+    def reset(self) -> None:
+        """All idle names are gone, in a pool of any size."""
+        if self.known:
+            self._stack.clear()
+            self._reached(self._grid.capacities[-1])
+
+    def _resize(self, usable: int, horizon: int) -> None:
+        for index, hits in enumerate(self._grid.hit_blocks):
+            self._hits_before[index] += hits
+        self._seen_before += self._grid.seen_blocks
+        self.usable_blocks = usable
+        self._grid = Grid(usable, horizon)
+        self._slots = Slots(SLOT_NS, KEEP_NS)
+        self._began_ns = self._now_ns()
+        self._doubt_ns = [self._began_ns] * len(self._grid.capacities)
+
+    def _reached(self, blocks: int) -> None:
+        """So many blocks are above all names that are not known."""
+        if blocks <= self._reach:
+            return
+        self._reach = blocks
+        doubt_ns = self._doubt_ns
+        for index, capacity in enumerate(self._grid.capacities):
+            if capacity <= blocks and doubt_ns[index] == _FOR_EVER:
+                doubt_ns[index] = self._now_ns()
+
+    def _held(self, path: Sequence[BlockHash]) -> int:
+        """How many leading blocks are referenced: resident, and not idle."""
+        names, stack = self._resident.names, self._stack
+        low, step, end = -1, 1, len(path)
+        # path[low] is referenced; so are all before it. Gallop, then bisect.
+        while low + step < end and path[low + step] in names and path[low + step] not in stack:
+            low, step = low + step, 2 * step
+        high = min(low + step, end)
+        while high - low > 1:
+            middle = (low + high) // 2
+            if path[middle] in names and path[middle] not in stack:
+                low = middle
+            else:
+                high = middle
+        return high
+
+    def _seen(self, path: Sequence[BlockHash], start: int) -> int:
+        """How many leading blocks are known at all; those before `start` are."""
+        names, evicted = self._resident.names, self._evicted
+        forgotten = evicted.forgotten
+        for index in range(start, len(path)):
+            name = path[index]
+            if name not in names and name not in evicted and name not in forgotten:
+                return index
+        return len(path)
+
+
+def _is_plain(groups: Sequence[CacheGroup]) -> bool:
+    return not groups or (len(groups) == 1 and groups[0].kind == "full_attention")

@@ -1,0 +1,202 @@
+"""The stack of runs equals a plain list in LRU order, and its curve a plain LRU at every size."""
+
+import json
+import os
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from exporter.fold.cache import run_stack
+from exporter.fold.cache.curve import HitCurve
+from exporter.fold.cache.run_stack import RunStack
+
+TRACE = Path(os.environ.get("KVSCOPE_TRACE", ""))
+"""The conversation trace of Mooncake, too large to commit."""
+TRACE_HITS = {
+    500: 12_168,
+    1_000: 12_847,
+    2_000: 15_665,
+    4_000: 24_964,
+    8_000: 51_368,
+    16_000: 75_791,
+    30_000: 93_978,
+    50_000: 102_290,
+    100_000: 104_924,
+    150_000: 105_598,
+}
+
+
+def ref_hits(paths: Sequence[Sequence[int]], capacity: int) -> int:
+    lru: OrderedDict[int, None] = OrderedDict()
+    hits = 0
+    for path in paths:
+        hits += next((i for i, block in enumerate(path) if block not in lru), len(path))
+        for block in reversed(path):
+            lru[block] = None
+            lru.move_to_end(block)
+        while len(lru) > capacity:
+            lru.popitem(last=False)
+    return hits
+
+
+def tree_path(choices: Sequence[int]) -> list[int]:
+    """Ids that name a whole prefix: equal ids mean equal choices from the start."""
+    path, node = [], 1
+    for choice in choices:
+        node = 4 * node + choice
+        path.append(node)
+    return path
+
+
+PATHS = st.lists(st.integers(0, 2), min_size=1, max_size=8).map(tree_path)
+
+
+def curve_of(paths: Sequence[Sequence[int]], horizon: int | None) -> HitCurve:
+    """Nobody keeps a reference: a path is released as soon as it was looked up."""
+    stack, curve = RunStack(horizon), HitCurve()
+    for path in paths:
+        curve.look_up(len(path), 0, 0, stack.take(path))
+        stack.push(path)
+    return curve
+
+
+@given(paths=st.lists(PATHS, max_size=40), horizon=st.integers(1, 40))
+def test_one_pass_counts_the_hits_of_every_size(paths: list[list[int]], horizon: int) -> None:
+    sizes = range(1, 41)
+    expected = [ref_hits(paths, size) for size in sizes]
+    assert curve_of(paths, None).hits_at(sizes) == expected
+    assert curve_of(paths, horizon).hits_at(sizes)[:horizon] == expected[:horizon]
+
+
+class StackEqualsAList(RuleBasedStateMachine):
+    """Requests hold names and release them; what is idle stands in a list, the newest first.
+
+    Some requests do not share: they release second copies of what others hold or have released.
+    """
+
+    horizon: int | None = None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stack = RunStack(self.horizon)
+        self.idle: list[tuple[int | None, int]] = []
+        """Names, None for what has none, each with the number of its release."""
+        self.held: list[int] = []
+        self.running: list[list[int]] = []
+        self.alone: list[list[int]] = []
+        self.releases = 0
+
+    @rule(path=PATHS)
+    def shared(self, path: list[int]) -> None:
+        names = [name for name, _ in self.idle]
+        start = 0
+        while start < len(path) and path[start] in self.held and path[start] not in names:
+            start += 1
+        depths = []
+        for name in path[start:]:
+            if name not in names:
+                break
+            depths.append(names.index(name))
+        segments = self.stack.take(path, start)
+        assert [above + i for above, count in segments for i in range(count)] == depths
+        self.drop(path[start : start + len(depths)])
+        self.held += path
+        self.running.append(path)
+
+    @rule(path=PATHS)
+    def computed_alone(self, path: list[int]) -> None:
+        self.alone.append(path)
+
+    @rule(which=st.integers(-4, 4), unnamed=st.integers(0, 2))
+    def released(self, which: int, unnamed: int) -> None:
+        path: list[int] = []
+        if which < 0 and self.alone:
+            path = self.alone.pop(which % len(self.alone))
+        elif self.running:
+            path = self.running.pop(which % len(self.running))
+            for name in path:
+                self.held.remove(name)
+        path = [name for name in path if name not in self.held]
+        self.stack.push(path, unnamed)
+        self.drop(path)
+        self.idle[:0] = [(name, self.releases) for name in (*path, *[None] * unnamed)]
+        self.releases += 1
+        if self.horizon is not None:
+            oldest = [block for block in self.idle if block[1] == self.idle[-1][1]]
+            while len(self.idle) - len(oldest) >= self.horizon:
+                self.idle = self.idle[: -len(oldest)]
+                oldest = [block for block in self.idle if block[1] == self.idle[-1][1]]
+
+    @rule(names=st.lists(PATHS.map(lambda path: path[-1]), max_size=4))
+    def removed(self, names: list[int]) -> None:
+        self.stack.remove(names)
+        self.drop(names)
+
+    @rule()
+    def cleared(self) -> None:
+        self.stack.clear()
+        self.idle = []
+
+    def drop(self, names: Sequence[int]) -> None:
+        self.idle = [block for block in self.idle if block[0] not in names]
+
+    @invariant()
+    def the_stack_is_the_list(self) -> None:
+        self.stack.check()
+        assert len(self.stack) == len(self.idle)
+        assert all(name in self.stack for name, _ in self.idle if name is not None)
+
+
+class BoundedStackEqualsAList(StackEqualsAList):
+    horizon = 12
+
+
+TestStackEqualsAList = StackEqualsAList.TestCase
+TestBoundedStackEqualsAList = BoundedStackEqualsAList.TestCase
+TestStackEqualsAList.settings = TestBoundedStackEqualsAList.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None
+)
+
+
+@pytest.fixture(autouse=True)
+def _few_spare_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs are laid out anew after every few releases, not after a thousand."""
+    monkeypatch.setattr(run_stack, "_SPARE", 3)
+
+
+@given(paths=st.lists(st.lists(st.integers(0, 5), max_size=6), max_size=30))
+def test_paths_that_no_engine_has_break_nothing(paths: list[list[int]]) -> None:
+    stack = RunStack(8)
+    for path in paths:
+        taken = stack.take(path)
+        assert sum(count for _, count in taken) <= len(path)
+        stack.push(path)
+        stack.remove(path[1:2])
+        stack.check()
+
+
+def test_a_long_life_leaves_no_more_than_the_horizon() -> None:
+    stack = RunStack(100)
+    for number in range(5_000):
+        path = [0, 1 + number % 7, *range(number * 10 + 10, number * 10 + 18)]
+        stack.take(path)
+        stack.push(path)
+    assert 100 <= len(stack) < 110
+    assert len(stack._run_of) == len(stack)
+    assert len(stack._runs) <= 3 * 110
+
+
+@pytest.mark.skipif(not TRACE.is_file(), reason="no trace: set KVSCOPE_TRACE")
+def test_one_pass_over_the_conversation_trace_counts_as_published() -> None:
+    with TRACE.open() as lines:
+        paths = [json.loads(line)["hash_ids"] for line in lines]
+    curve = curve_of(paths, None)
+    assert curve.queried_blocks == 288_500
+    assert curve.hits_at(list(TRACE_HITS)) == list(TRACE_HITS.values())
+    bounded = curve_of(paths, 16_000)
+    assert bounded.hits_at([4_000, 16_000]) == [TRACE_HITS[4_000], TRACE_HITS[16_000]]
