@@ -4,7 +4,7 @@ A stretch is a part of the recording without a break: the same run of the engine
 batch missing. The curve is that of the last stretch in which something was looked up.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from exporter.clock import Clock
@@ -31,7 +31,7 @@ class _AnySize(Grid):
         self.horizon = horizon
         self.curve = HitCurve()
 
-    def count(self, queried: int, held: int, seen: int, distances: Sequence[Segment]) -> None:
+    def count(self, queried: int, held: int, seen: int, distances: Iterable[Segment]) -> None:
         super().count(queried, held, seen, distances)
         # A distance is one more than the blocks above, and here they are counted in.
         self.curve.look_up(queried, held, -1, distances)

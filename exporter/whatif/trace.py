@@ -1,4 +1,4 @@
-"""The curve of a trace: a plain LRU cache in which each request looks up and touches all its ids."""
+"""The curve of a trace: a plain LRU cache; each request looks up and touches all its ids."""
 
 from collections.abc import Callable, Iterable, Sequence
 

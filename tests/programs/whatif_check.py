@@ -19,12 +19,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from exporter.whatif.recording import curve_of_recording
-
 from exporter.clock import Clock
 from exporter.recorder import Recorder
 from exporter.sources.recording import RecordingSource
 from exporter.whatif.findings import Findings
+from exporter.whatif.recording import curve_of_recording
 from kvscope_events.events import PrefixLookup, RequestPreempted, StepCompleted
 from kvscope_events.wire.subscriber import Taken
 from tests.programs.whatif_peer import BLOCK_SIZE

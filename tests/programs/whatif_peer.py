@@ -3,8 +3,8 @@
     PYTHON -m tests.programs.whatif_peer MODEL BLOCKS LOAD
 
 in the Python of a vLLM, with this checkout on PYTHONPATH and KVSCOPE_OBSERVER_DIR set. LOAD is a
-JSON object. The last line of its output is JSON: queried_tokens, hit_tokens and preemptions, as vLLM
-itself counted them.
+JSON object. The last line of its output is JSON: queried_tokens, hit_tokens and preemptions, as
+vLLM itself counted them.
 """
 
 import json

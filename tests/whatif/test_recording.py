@@ -1,4 +1,4 @@
-"""`kvscope whatif` on recordings as a user runs it: the curve of real pools, or why there is none."""
+"""`kvscope whatif` on recordings as a user runs it: the curve of real pools, or why none."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -138,9 +138,7 @@ def test_the_table_shows_where_the_pool_is(recorded: Callable[..., Path]) -> Non
     assert "  - a pool too small for the requests that ran" in result.stdout
 
 
-def test_the_picture_shows_where_the_pool_is(
-    recorded: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_the_picture_shows_where_the_pool_is(recorded: Callable[..., Path], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     picture = tmp_path / "curve.svg"
     assert kvscope(recorded(*served(POOL, PATHS)), "--plot", picture).exit_code == 0

@@ -49,7 +49,13 @@ class WhatIf:
     handed out as many blocks since. Until then their hits are counted as far as they are known.
     """
 
-    def __init__(self, resident: Resident, evicted: Evicted, now_ns: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        resident: Resident,
+        evicted: Evicted,
+        now_ns: Callable[[], int],
+        make_grid: Callable[[int, int], Grid] = Grid,
+    ) -> None:
         self.queried_blocks = 0
         """Full blocks of first lookups that might have been found, while the state was known."""
         self.error_blocks = 0
@@ -63,6 +69,7 @@ class WhatIf:
         self._stack = RunStack(0)
         self._doubles = Doubles(resident)
         self._recomputed = Recomputed(0)
+        self._make_grid = make_grid  # of usable blocks and horizon
         self._grid = Grid(0, 0)
         self._hits_before = [0] * len(SCALES)  # of the pool's former sizes
         self._seen_before = 0
@@ -248,7 +255,7 @@ class WhatIf:
             self._hits_before[index] += hits
         self._seen_before += self._grid.seen_blocks
         self.usable_blocks = usable
-        self._grid = Grid(usable, horizon)
+        self._grid = self._make_grid(usable, horizon)
         self._slots = Slots(SLOT_NS, KEEP_NS)
         self._began_ns = self._now_ns()
         self._doubt_ns = [self._began_ns] * len(self._grid.capacities)
