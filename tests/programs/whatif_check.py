@@ -37,9 +37,9 @@ OWN_LIMIT = 0.005
 VLLM_LIMIT = 0.01
 """Largest error of the hit ratio that passes."""
 OWN_BLOCKS = 400
-VLLM_BLOCKS = 240
+VLLM_BLOCKS = 180
 LOAD = Load(requests=1200, conversations=16)
-"""The requests that run hold at most a third of OWN_BLOCKS, and of VLLM_BLOCKS."""
+"""The requests that run at once need less than half of OWN_BLOCKS, and of VLLM_BLOCKS."""
 _RECORDING_BYTES = 1 << 30
 _PEER_SECONDS = 600.0
 

@@ -19,9 +19,10 @@ from kvscope_events.events import (
     PoolCreated,
     PrefixLookup,
 )
-from kvscope_events.wire.codec import encode_batch, flags_of
-from kvscope_events.wire.frame import FrameKind, pack_header
+from kvscope_events.wire.codec import decode_batch, encode_batch, flags_of
+from kvscope_events.wire.frame import HEADER_BYTES, FrameKind, pack_header
 from tests.exporter.stream import hello, step
+from tests.programs.trace_hits import replay
 
 POOL = 12
 BLOCK_SIZE = 16
@@ -80,8 +81,6 @@ PATHS = paths_of(0)
 
 def hits_of(num_blocks: int, paths: Sequence[Sequence[int]] = PATHS) -> int:
     """What the real pool of that size found."""
-    from tests.programs.trace_hits import replay
-
     return replay(paths, num_blocks)[0]
 
 
@@ -223,7 +222,7 @@ def test_a_recording_that_ends_in_mid_frame_is_read_to_there(
 
 def test_a_batch_that_cannot_be_read_is_a_gap(recorded: Callable[..., Path]) -> None:
     frames = served(POOL, PATHS)
-    spoilt = frames[30][:28] + b"\xc1" * (len(frames[30]) - 28)
+    spoilt = frames[30][:HEADER_BYTES] + b"\xc1" * (len(frames[30]) - HEADER_BYTES)
     found = document(recorded(*frames[:30], spoilt, *frames[31:]), "--capacity", POOL)
     assert curve(found) == {POOL: hits_of(POOL, PATHS[:29])}
     assert any("1 batches are missing" in doubt for doubt in found["doubts"])
@@ -268,6 +267,4 @@ def test_a_recording_without_a_curve_is_one_line(
 
 
 def decoded(one: bytes) -> list[EngineEvent]:
-    from kvscope_events.wire.codec import decode_batch
-
-    return decode_batch(one[28:])[0].events
+    return decode_batch(one[HEADER_BYTES:])[0].events
