@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass
 
 import torch
+from transformers import PreTrainedModel
 
 from engine.block_pool import BlockPool
 from engine.config import EngineConfig, SchedulerConfig
@@ -17,11 +18,14 @@ from engine.model.profile import activation_peak
 from engine.model.runner import ModelRunner
 from engine.model.threads import leave_a_core
 from engine.model.tokenizer import Tokenizer
+from engine.model.torch_errors import device_out_of_memory
 from engine.model.weights import buffer_bytes, parameter_bytes
+from engine.out_of_memory import DeviceOutOfMemoryError
 from engine.scheduler import Scheduler
 from engine.server.dispatch import Dispatcher
 from engine.server.requests import ServedModel
-from engine.sizing import Footprint, MainMemory, MeasuredDevice, PoolSize, PoolSizer
+from engine.sizing import Footprint, MainMemory, MeasuredDevice, PoolSize, PoolSizeError, PoolSizer
+from engine.sizing.units import format_bytes
 from engine.step import Step
 from engine.step_loop import StepLoop
 from kvscope_events.bus import Bus
@@ -76,13 +80,7 @@ def build_engine(
     model, block_size = loaded.model, config.cache.block_size
     scheduler_config = config.scheduler(max_model_len(model.config))
     size = _size_pool(sizer, loaded, scheduler_config, block_size, memory)
-    runner = ModelRunner(
-        model,
-        num_blocks=size.num_blocks,
-        block_size=block_size,
-        seed=config.model.seed,
-        profiled_peak=size.activation_peak,
-    )
+    runner = _runner(model, size, block_size, config.model.seed)
     introduction.announce(
         ready=True,
         max_model_len=scheduler_config.max_model_len,
@@ -124,6 +122,26 @@ def build_engine(
         pool_size=size,
         introduction=introduction,
     )
+
+
+def _runner(model: PreTrainedModel, size: PoolSize, block_size: int, seed: int) -> ModelRunner:
+    """Allocates the pool; others may have taken its memory since it was sized: PoolSizeError."""
+    try:
+        with device_out_of_memory():
+            return ModelRunner(
+                model,
+                num_blocks=size.num_blocks,
+                block_size=block_size,
+                seed=seed,
+                profiled_peak=size.activation_peak,
+            )
+    except DeviceOutOfMemoryError:
+        wanted = format_bytes(size.num_blocks * size.bytes_per_block)
+        raise PoolSizeError(
+            f"no memory for a pool of {size.num_blocks} blocks, {wanted}: it was free when the "
+            "pool was sized; look for who took it, or make the pool smaller "
+            "(--kv-cache-memory-bytes)"
+        ) from None
 
 
 def _size_pool(

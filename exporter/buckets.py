@@ -1,4 +1,4 @@
-"""Upper bounds of every histogram, in seconds or tokens: ours, vLLM's, and their unions.
+"""Upper bounds of every histogram, in seconds or tokens: ours, vLLM's, OpenTelemetry's, unions.
 
 vLLM's are all bounds of 0.32, since sums over servers need equal ones. Ours are only those that a
 quantile or a threshold needs, since each bound is a series: a page stays below 600. A fold
@@ -37,6 +37,21 @@ VLLM_REQUEST_SECONDS = (
 VLLM_ITERATION_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 VLLM_REQUEST_TOKENS = tuple(step * 10**power for power in range(8) for step in (1, 2, 5))
 """A page shows them up to the longest sequence of the model; see `up_to`."""
+
+GEN_AI_REQUEST_SECONDS = (
+    *(0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56),
+    *(5.12, 10.24, 20.48, 40.96, 81.92),
+)
+"""OpenTelemetry's conventions for generative AI advise these and the next two. They are not on a
+page, so that they cost no series there."""
+GEN_AI_OUTPUT_TOKEN_SECONDS = (
+    *(0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75),
+    *(1, 2.5),
+)
+GEN_AI_FIRST_TOKEN_SECONDS = (
+    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
+    *(1, 2.5, 5, 7.5, 10),
+)
 
 
 def merged(*bounds: Iterable[float]) -> tuple[float, ...]:

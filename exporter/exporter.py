@@ -1,16 +1,18 @@
 """One server's exporter: give it targets, start it, render pages."""
 
 import threading
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
 from exporter.answers.question import Question
 from exporter.answers.reply import Reply, ask
 from exporter.catalogue import COMPAT_SETS, DEFAULT_COMPAT
 from exporter.clock import Clock
+from exporter.compact import compact_page
 from exporter.machine import Machine
 from exporter.page import Page
 from exporter.readings import PageReader
@@ -18,6 +20,7 @@ from exporter.sources import InProcessSource
 from exporter.target import Target
 from exporter.web.negotiation import negotiate
 from kvscope_events.bus import Subscription
+from kvscope_events.vocabulary import ServerKind
 
 
 class Watcher(Protocol):
@@ -147,6 +150,22 @@ class Exporter:
     def answer(self, question: Question) -> Reply:
         """What all engines of this server answer; for any thread."""
         return ask(question, self._targets, self._page.machine)
+
+    def compact(self) -> bytes:
+        """The page for a gateway, from figures that are there already; for an event loop."""
+        signals = (target.signals for target in self._targets)
+        return compact_page(engine for engine in signals if engine is not None)
+
+    def server_kinds(self) -> dict[tuple[str, str], ServerKind]:
+        """What the engines are, by model_name and engine; those that have said it."""
+        hellos = [target.hello for target in self._targets]
+        return {(h.model_name, h.engine): h.server for h in hellos if h is not None}
+
+    def collect_for_otlp(self) -> Iterator[Family]:
+        """All families but those under other servers' names; for any thread."""
+        yield from self._page.collect("otlp")
+        for collector in self._further:
+            yield from collector.collect()
 
     def render(self, accept: str | None = None) -> tuple[bytes, str]:
         """The page and its content type: OpenMetrics where `accept` names it, otherwise text."""

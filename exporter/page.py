@@ -15,6 +15,7 @@ from exporter.collect.families import Families
 from exporter.collect.gpu import collect_gpus, collect_nvml
 from exporter.collect.guard import Guard
 from exporter.collect.observation import build_version, collect_build
+from exporter.collect.part import Outlet
 from exporter.collect.parts import OF_CONTENT
 from exporter.collect.readings import Readings
 from exporter.engine_processes import collect_processes
@@ -49,23 +50,23 @@ class Page:
         """Count errors of a target's parts as well, all at 0 from now on."""
         self._guard.know(_groups_of([target], with_page=False))
 
-    def collect(self) -> Iterable[Family]:
+    def collect(self, outlet: Outlet = "page") -> Iterable[Family]:
         """Each engine's folds are held only while its own part is read."""
         page: dict[str, Family] = {}
-        for family in self._all():
+        for family in self._all(outlet):
             known = page.setdefault(family.name, family)
             if known is not family:
                 known.samples += family.samples
         return page.values()
 
-    def _all(self) -> Iterator[Family]:
+    def _all(self, outlet: Outlet) -> Iterator[Family]:
         now_ns = self._clock.monotonic_ns()
         seen: dict[bool, set[tuple[str, str]]] = {False: set(), True: set()}
         told: dict[tuple[str, str], frozenset[str]] = {}
         engines: list[Shown] = []
         for target in self._targets():
             taken = seen[target.is_content]  # a stream of names may stand beside one of blocks
-            shown = target.collect(self._guard, taken)
+            shown = target.collect(self._guard, taken, outlet)
             yield from shown.families
             if shown.hello is not None and shown.worker is None:
                 taken.add(shown.labels)
@@ -115,7 +116,7 @@ class Page:
 def _groups_of(targets: Sequence[Target], *, with_page: bool) -> list[str]:
     """Groups that the page can have: those of some servers only where it shows one of them."""
     shown = {group for target in targets for group in target.groups}
-    absent = (COMPAT_SETS | OF_CONTENT) - shown
+    absent = (COMPAT_SETS | OF_CONTENT | {"gen_ai"}) - shown
     if not with_page:
         absent |= {"page"}
     return [group for group in GROUPS if group not in absent]

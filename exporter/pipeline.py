@@ -63,11 +63,18 @@ class Pipeline:
     """
 
     def __init__(
-        self, source: Source, listeners: Callable[[], Sequence[Listener]], clock: Clock
+        self,
+        source: Source,
+        listeners: Callable[[], Sequence[Listener]],
+        clock: Clock,
+        after: Callable[[], None] = lambda: None,
     ) -> None:
+        """after: called whenever something may have been folded, while the folds are held; quick,
+        and must not raise."""
         self._source = source
         self._clock = clock
         self._make_listeners = listeners
+        self._after = after
         self._session: str | None = None
         self._spent_ns: Counter[str] = Counter()
         self._errors: Counter[str] = Counter()
@@ -165,6 +172,7 @@ class Pipeline:
         if self._session is not None and source.superseded:
             self._renew()
             self._session = None
+        self._after()
 
     def _fold(self, chunk: list[Batch], after_gap: bool) -> None:
         if not chunk:

@@ -18,8 +18,19 @@ from exporter.collect.observation import (
     collect_pipeline,
     collect_source,
 )
+from exporter.collect.part import Outlet
 from exporter.collect.parts import parts_of
-from exporter.fold import Census, DeviceMemory, Fold, Folds, Introduction, TimedSample
+from exporter.compact import Signals, signals_of
+from exporter.fold import (
+    Census,
+    DeviceMemory,
+    Fold,
+    Folds,
+    Introduction,
+    Ledger,
+    Requests,
+    TimedSample,
+)
 from exporter.listener import Listener
 from exporter.machine import Machine
 from exporter.pipeline import Pipeline
@@ -91,7 +102,8 @@ class Target:
         self._parts = parts_of(compat, source.kind)
         self._further = tuple(listeners)
         self.folds = Folds(())
-        self.pipeline = Pipeline(source, self._listeners, clock)
+        self._signals = Signals(("", ""))
+        self.pipeline = Pipeline(source, self._listeners, clock, self._note_signals)
         own = pid_space()
         self._pid_spaces = () if own is None else (own,)
         self._same_labels_reported = False
@@ -117,6 +129,19 @@ class Target:
         return self.source.kind == "kv_events"
 
     @property
+    def signals(self) -> Signals | None:
+        """Of the last moment when something was folded; nothing is asked or waited for.
+
+        None: this is no engine with requests and a pool of its own.
+        """
+        signals, hello = self._signals, self.hello
+        if self.is_content or (hello is not None and hello.worker is not None):
+            return None
+        if not (self.source.up and self.source.state_known):
+            return Signals(signals.labels)
+        return signals
+
+    @property
     def groups(self) -> set[str]:
         """Groups of the catalogue that its parts belong to."""
         return {part.group for part in self._parts}
@@ -135,7 +160,9 @@ class Target:
         with self.pipeline.settled():  # a page may be reading it on another thread
             self.source.close()
 
-    def collect(self, guard: Guard, taken: Collection[tuple[str, str]] = ()) -> Shown:
+    def collect(
+        self, guard: Guard, taken: Collection[tuple[str, str]] = (), outlet: Outlet = "page"
+    ) -> Shown:
         """Every known family. The folds are held meanwhile; the text is made afterwards.
 
         taken: the labels of other engines on this page. An engine with the same labels shows only
@@ -153,7 +180,7 @@ class Target:
             is_observed = hello is not None and self.folds[Introduction].stopped is None
             if hello is not None and is_observed and not is_alike and not is_worker:
                 for part in self._parts:
-                    if not self.pipeline.failed(self.folds[part.fold]):
+                    if outlet in part.outlets and not self.pipeline.failed(self.folds[part.fold]):
                         read = partial(part.read, families, self.folds, hello)
                         page += self._tellable(guard.read(part.group, read))
             known = is_observed and source.up and source.state_known
@@ -212,6 +239,17 @@ class Target:
             *guard.read("self", lambda: collect_census(families, folds[Census], self._tells)),
             *guard.read("self", lambda: collect_pipeline(families, pipeline, only)),
         ]
+
+    def _note_signals(self) -> None:
+        """Called by whoever holds the folds."""
+        hello, folds = self.hello, self.folds
+        if hello is None or self.is_content or hello.worker is not None:
+            return
+        failed = self.pipeline.failed(folds[Requests]) or self.pipeline.failed(folds[Ledger])
+        if failed or folds[Introduction].stopped is not None:
+            self._signals = Signals(self.labels)
+        else:
+            self._signals = signals_of(self.labels, folds, frozenset(hello.tells))
 
     def _listeners(self) -> tuple[Listener, ...]:
         """New folds for a new session; the former producer's state is dropped with the old ones."""

@@ -44,7 +44,9 @@ def hit_ratio(window: str, grouping: str = "", selector: str = "", phase: str = 
 # Preemption
 
 
-def recomputed_share(window: str, grouping: str = "without (phase)", selector: str = "") -> str:
+def recomputed_share(
+    window: str, grouping: str = "without (mode, cause, phase)", selector: str = ""
+) -> str:
     """Tokens computed again after a preemption, over all tokens that steps computed."""
     recomputed = rate("kvscope_preemption_recomputed_tokens_total", window, selector)
     computed = rate("kvscope_step_tokens_total", window, selector)

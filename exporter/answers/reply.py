@@ -33,6 +33,7 @@ def ask(question: Question, targets: Iterable[Target], machine: Machine) -> Repl
     """The answers of all engines among these targets, each of one moment."""
     engines = []
     for target in targets:
+        target.pipeline.drain()  # an engine may just have said Hello
         hello = target.hello
         if hello is None or hello.worker is not None or target.is_content:
             continue

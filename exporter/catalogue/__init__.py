@@ -6,10 +6,12 @@ from exporter.catalogue.configuration import CONFIGURATION
 from exporter.catalogue.content import CONTENT
 from exporter.catalogue.device_memory import DEVICE_MEMORY
 from exporter.catalogue.exhaustion import EXHAUSTION
+from exporter.catalogue.gen_ai import GEN_AI
 from exporter.catalogue.gpu import GPU
 from exporter.catalogue.host import HOST
 from exporter.catalogue.metric import Metric
 from exporter.catalogue.observation import SELF
+from exporter.catalogue.otlp import OTLP
 from exporter.catalogue.page import PAGE
 from exporter.catalogue.pool import POOL
 from exporter.catalogue.preemption import PREEMPTION
@@ -46,6 +48,8 @@ CATALOGUE = (
     *HOST,
     *SELF,
     *CONFIGURATION,
+    *OTLP,
+    *GEN_AI,
     *VLLM,
     *VLLM_LEGACY,
 )
@@ -62,6 +66,7 @@ GROUPS: dict[str, str] = {
     "gpu": "GPU",
     "host": "Host",
     "self": "Self",
+    "gen_ai": "OpenTelemetry's generative AI, by OTLP alone",
     "vllm": "Compatibility: vLLM",
     "vllm-legacy": "Compatibility: vLLM, old names",
 }

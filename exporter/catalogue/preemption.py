@@ -2,8 +2,13 @@
 
 from typing import get_args
 
-from exporter.catalogue.metric import ENGINE, Metric
+from exporter.catalogue.metric import ENGINE, Labels, Metric
 from kvscope_events.vocabulary import PreemptionCause, PreemptionMode
+
+_BY_KIND: Labels = {**ENGINE, "mode": get_args(PreemptionMode), "cause": get_args(PreemptionCause)}
+_UNATTRIBUTED = (
+    "Without mode and cause: resumptions whose preemption was in a lost part of the stream."
+)
 
 PREEMPTION = (
     Metric(
@@ -12,7 +17,7 @@ PREEMPTION = (
         help="Running sequences that lost their blocks and wait again, counted when it happens.",
         unit="preemptions",
         group="preemption",
-        labels={**ENGINE, "mode": get_args(PreemptionMode), "cause": get_args(PreemptionCause)},
+        labels=_BY_KIND,
         otel_name="kvscope.preemptions",
         aliases=("vllm:num_preemptions_total", "sglang:num_retracted_requests_total"),
         events=("RequestPreempted",),
@@ -23,6 +28,7 @@ PREEMPTION = (
         help="Tokens of preempted sequences whose KV had been computed or found in the cache.",
         unit="tokens",
         group="preemption",
+        labels=_BY_KIND,
         otel_name="kvscope.preemption.discarded_tokens",
         aliases=(
             "sglang:num_retracted_input_tokens_total",
@@ -31,21 +37,42 @@ PREEMPTION = (
         events=("RequestPreempted",),
     ),
     Metric(
-        name="kvscope_preemption_recomputed_tokens_total",
+        name="kvscope_preemption_found_tokens_total",
         kind="counter",
-        help="Discarded tokens that the cache no longer held when their sequence resumed.",
+        help=(
+            "Discarded tokens that the cache still held when their sequence resumed, by the mode "
+            f"and cause of the preemption. {_UNATTRIBUTED}"
+        ),
         unit="tokens",
         group="preemption",
+        labels=_BY_KIND,
+        otel_name="kvscope.preemption.found_tokens",
+        events=("RequestPreempted", "RequestResumed"),
+    ),
+    Metric(
+        name="kvscope_preemption_recomputed_tokens_total",
+        kind="counter",
+        help=(
+            "Discarded tokens that the cache no longer held when their sequence resumed, by the "
+            f"mode and cause of the preemption. {_UNATTRIBUTED}"
+        ),
+        unit="tokens",
+        group="preemption",
+        labels=_BY_KIND,
         otel_name="kvscope.preemption.recomputed_tokens",
-        events=("RequestResumed",),
+        events=("RequestPreempted", "RequestResumed"),
     ),
     Metric(
         name="kvscope_preemption_stalled_seconds_total",
         kind="counter",
-        help="Time from preemption to resumption, added when a sequence resumes.",
+        help=(
+            "Time that preempted sequences waited, added when they resume or end, by the mode and "
+            f"cause of the preemption. {_UNATTRIBUTED}"
+        ),
         unit="seconds",
         group="preemption",
+        labels=_BY_KIND,
         otel_name="kvscope.preemption.stalled",
-        events=("RequestResumed",),
+        events=("RequestPreempted", "RequestResumed", "SequenceFinished"),
     ),
 )

@@ -4,8 +4,13 @@ from exporter.catalogue.metric import ENGINE, Labels, Metric
 
 PHASES = ("first", "resumed")
 MISS_CAUSES = ("cold", "evicted", "forgotten", "unreachable", "partial")
+WHATIF_SCALES = ("0.25", "0.5", "0.75", "1", "1.5", "2", "4", "inf")
 
 _BY_PHASE: Labels = {**ENGINE, "phase": PHASES}
+_WHATIF_EVENTS = (
+    *("PrefixLookup", "PoolCreated", "BlocksAllocated", "BlocksShared", "BlocksCached"),
+    *("BlocksEvicted", "BlocksReleased"),
+)
 
 PREFIX = (
     Metric(
@@ -85,5 +90,49 @@ PREFIX = (
         group="prefix",
         otel_name="kvscope.prefix_cache.resets",
         events=("PrefixCacheReset", "PrefixLookup"),  # without a prefix cache there are no resets
+    ),
+    Metric(
+        name="kvscope_prefix_cache_whatif_hit_blocks_total",
+        kind="counter",
+        help=(
+            "Blocks that the prefix cache would have held at first admissions, had the pool another "
+            "size, by its scale: 2 is a pool of twice as many blocks; inf is a cache that never "
+            "loses anything, not even by a reset, since the exporter began to watch. Exact if the "
+            "same requests come and run for the same time. A scale is absent while what such a "
+            "pool would hold is not known: after a snapshot, until the pool has handed out as many "
+            "blocks as the scale means; beyond 524,288 blocks more than the pool has; inf, once "
+            "names have been forgotten. For pools of one group of full attention."
+        ),
+        unit="blocks",
+        group="prefix",
+        labels={**ENGINE, "scale": WHATIF_SCALES},
+        otel_name="kvscope.prefix_cache.whatif.hit_blocks",
+        events=_WHATIF_EVENTS,
+    ),
+    Metric(
+        name="kvscope_prefix_cache_whatif_queried_blocks_total",
+        kind="counter",
+        help=(
+            "Full blocks that might have been found at first admissions, of which "
+            "kvscope_prefix_cache_whatif_hit_blocks_total are those found, whatever the scale."
+        ),
+        unit="blocks",
+        group="prefix",
+        otel_name="kvscope.prefix_cache.whatif.queried_blocks",
+        events=_WHATIF_EVENTS,
+    ),
+    Metric(
+        name="kvscope_prefix_cache_whatif_error_blocks_total",
+        kind="counter",
+        help=(
+            "Blocks by which the prediction for the present size of the pool missed what the engine "
+            "found, summed over lookups: the self-check of "
+            "kvscope_prefix_cache_whatif_hit_blocks_total. It stays near 0 if the engine evicts the "
+            "block that was released first, and releases the tail of a sequence first."
+        ),
+        unit="blocks",
+        group="prefix",
+        otel_name="kvscope.prefix_cache.whatif.error_blocks",
+        events=_WHATIF_EVENTS,
     ),
 )

@@ -105,7 +105,7 @@ REQUESTS = (
         unit="seconds",
         group="requests",
         buckets=buckets.FIRST_TOKEN_SECONDS,
-        otel_name="gen_ai.server.time_to_first_token",
+        otel_name="kvscope.time_to_first_token",
         aliases=(
             "vllm:time_to_first_token_seconds",
             "sglang:time_to_first_token_seconds",
@@ -131,7 +131,7 @@ REQUESTS = (
         unit="seconds",
         group="requests",
         buckets=buckets.REQUEST_SECONDS,
-        otel_name="gen_ai.server.request.duration",
+        otel_name="kvscope.request.duration",
         aliases=(
             "vllm:e2e_request_latency_seconds",
             "sglang:e2e_request_latency_seconds",

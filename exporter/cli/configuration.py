@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exporter.cli.gpu_devices import GpuDevices
+from exporter.otlp.settings import OtlpConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +71,8 @@ class TelemetryConfig:
     """False: the engine emits nothing."""
     gpu: bool = True
     gpu_devices: GpuDevices = GpuDevices.VISIBLE
+    otlp: OtlpConfig | None = None
+    """None: metrics are not sent by OTLP."""
 
     def __post_init__(self) -> None:
         if not self.log_stats and self.event_endpoint is not None:

@@ -13,6 +13,7 @@ import typer
 from engine.config import CacheConfig, EngineConfig, ModelConfig
 from exporter.catalogue import DEFAULT_COMPAT
 from exporter.cli.configuration import ListenConfig, TelemetryConfig
+from exporter.cli.otlp import OtlpEndpoint, chosen_otlp
 from exporter.cli.output import configure_logging
 from exporter.cli.server_options import Host, Port
 from exporter.scrape import ScrapedPage, ScrapeError, scrape
@@ -48,6 +49,7 @@ def demo(
         float | None, typer.Option(min=1, help="Stop after this many seconds. Default: on Ctrl-C.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the model and of the workload.")] = 0,
+    otlp_endpoint: OtlpEndpoint = None,
 ) -> None:
     """Serve the demo model under load, and show its KV cache at work.
 
@@ -57,6 +59,7 @@ def demo(
 
     configure_logging()
     require_engine()
+    otlp = chosen_otlp(otlp_endpoint)
     config = EngineConfig(
         model=ModelConfig(seed=seed),
         cache=CacheConfig(num_gpu_blocks_override=POOL_BLOCKS),
@@ -68,7 +71,7 @@ def demo(
     run_engine(
         config,
         ListenConfig(host=host, port=port, drain_seconds=2.0),
-        TelemetryConfig(compat=DEFAULT_COMPAT),
+        TelemetryConfig(compat=DEFAULT_COMPAT, otlp=otlp),
         on_ready=director.start,
     )
     director.finish()

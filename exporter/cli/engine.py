@@ -61,7 +61,7 @@ def run_engine(
         ending = stack.enter_context(signals_end())
         listener = stack.enter_context(listening(listen.host, listen.port))
         port = listener.getsockname()[1]
-        observed = stack.enter_context(telemetry(observe, f"serve-{port}"))
+        observed = stack.enter_context(telemetry(observe, port))
         url = url_of(listen.host, port, tls=protection.tls is not None)
         operators = Gate() if listen.metrics_port is not None else None
         metrics_url = f"{url}/metrics" if observed.page is not None else "none"

@@ -10,6 +10,7 @@ from exporter.cli.compat import DEFAULT_SETS, Compat, parse_compat
 from exporter.cli.configuration import ListenConfig, ProtectionConfig, TelemetryConfig
 from exporter.cli.gpu_devices import Gpu, GpuDevices, WatchedDevices
 from exporter.cli.model import chosen_model
+from exporter.cli.otlp import OtlpEndpoint, chosen_otlp
 from exporter.cli.output import configure_logging, fail
 
 _DEFAULT = EngineConfig(model=ModelConfig(), cache=CacheConfig())
@@ -56,6 +57,7 @@ def serve(
     event_endpoint: server.EventEndpoint = None,
     exporter: server.WithExporter = True,
     compat: Compat = DEFAULT_SETS,
+    otlp_endpoint: OtlpEndpoint = None,
     gpu: Gpu = True,
     gpu_devices: WatchedDevices = GpuDevices.VISIBLE,
     disable_log_stats: server.DisableLogStats = False,
@@ -71,6 +73,7 @@ def serve(
     configure_logging()
     require_engine()
     sets = parse_compat(compat)
+    otlp = chosen_otlp(otlp_endpoint)
     try:
         config = EngineConfig(
             model=ModelConfig(
@@ -120,10 +123,14 @@ def serve(
             log_stats=not disable_log_stats,
             gpu=gpu,
             gpu_devices=gpu_devices,
+            otlp=otlp,
         )
-        if metrics_port is not None and not observe.serves_page:
+        if not observe.serves_page:
             reason = "--disable-log-stats" if disable_log_stats else "--no-exporter"
-            raise ValueError(f"--metrics-port has nothing to serve with {reason}: drop one")
+            if metrics_port is not None:
+                raise ValueError(f"--metrics-port has nothing to serve with {reason}: drop one")
+            if otlp_endpoint is not None:
+                raise ValueError(f"--otlp-endpoint has nothing to send with {reason}: drop one")
     except ValueError as error:
         raise fail(error) from None
     run_engine(config, listen, observe)

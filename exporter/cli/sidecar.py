@@ -12,6 +12,14 @@ from exporter.cli.compat import DEFAULT_SETS
 from exporter.cli.compat import HELP as COMPAT_HELP
 from exporter.cli.configuration import ListenConfig
 from exporter.cli.gpu_devices import Gpu, GpuDevices, WatchedDevices, polling
+from exporter.cli.otlp import (
+    OtlpEndpoint,
+    chosen_otlp,
+    exporting,
+    instance_of,
+    outlet_of,
+    served_as,
+)
 from exporter.cli.output import configure_logging, fail
 from exporter.cli.protection import Protection, protection_of_metrics
 from exporter.cli.watch_list import WatchList
@@ -19,6 +27,9 @@ from exporter.cli.watch_list import WatchList
 if TYPE_CHECKING:
     from exporter.configuration import SidecarConfig
     from exporter.gpu import GpuPoller
+    from exporter.otlp.feed import Served
+    from exporter.otlp.settings import OtlpConfig
+    from exporter.sidecar import Sidecar
 
 DEFAULT_PORT = 8010
 """Not 9400, where NVIDIA's DCGM exporter listens."""
@@ -85,6 +96,7 @@ def sidecar(
     compat: Annotated[
         str | None, typer.Option(metavar="SETS", help=COMPAT_HELP, show_default=DEFAULT_SETS)
     ] = None,
+    otlp_endpoint: OtlpEndpoint = None,
     gpu: Gpu = True,
     gpu_devices: WatchedDevices = GpuDevices.VISIBLE,
     metrics_key_file: options.MetricsKeyFile = None,
@@ -104,6 +116,7 @@ def sidecar(
     Example: kvscope sidecar --config /etc/kvscope/sidecar.yaml
     """
     configure_logging()
+    otlp = chosen_otlp(otlp_endpoint)
     given = WatchList(config, tuple(events or ()), tuple(url or ()), compat)
     wanted = given.read()
     if check:
@@ -119,7 +132,7 @@ def sidecar(
         where.host, metrics_key_file, web_config_file, allowed_host, ssl_certfile, ssl_keyfile
     )
     with polling(gpu, gpu_devices) as poller:
-        _run(given, wanted, where, protection, poller)
+        _run(given, wanted, where, protection, poller, otlp)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +148,7 @@ def _run(
     where: _Where,
     protection: Protection,
     poller: "GpuPoller | None",
+    otlp: "OtlpConfig | None",
 ) -> None:
     """Serve until a signal. Raises typer.Exit(2)."""
     from exporter.cli.listen import listening, url_of
@@ -163,9 +177,15 @@ def _run(
         hangups(wanted=from_file) as hangup,
         listening(where.host, where.port) as listener,
     ):
+        port = listener.getsockname()[1]
+        outlet = outlet_of(otlp, lambda: _served(watched, instance_of(port)))
+        further = [reloads] if from_file else []
         try:
             watched = Sidecar(
-                wanted.servers, compat=sets, gpu=poller, further=[reloads] if from_file else []
+                wanted.servers,
+                compat=sets,
+                gpu=poller,
+                further=further if outlet is None else [*further, outlet],
             )
         except (EndpointError, ConfigurationError) as error:
             raise fail(error) from None
@@ -174,14 +194,29 @@ def _run(
         if poller is not None:
             app.include_router(gpu_router(poller))
         tls = protection.tls_of_pages
-        url = url_of(where.host, listener.getsockname()[1], tls=tls is not None)
+        url = url_of(where.host, port, tls=tls is not None)
         protection.warn(where.host, url, has_api=False)
         watched.start()
         logger.info("watching %s; targets: %s/targets", ", ".join(watched.names()), url)
         try:
-            with reloading(hangup, lambda: given.reload(watched, reloads, wanted)):
+            with (
+                exporting(outlet),
+                reloading(hangup, lambda: given.reload(watched, reloads, wanted)),
+            ):
                 server = AppServer(Access(app, protection.access), tls=tls)
                 server.run_until_end(listener, ending)
         finally:
             watched.stop()
     logger.info("stopped")
+
+
+def _served(watched: "Sidecar", instance: str) -> "list[Served]":
+    """Every server under its own name; the sidecar's state, too, where it has a page of its own."""
+    servers = [
+        served_as(name, exporter, watched.labels(name))
+        for name in watched.names()
+        if (exporter := watched.server(name)) is not None
+    ]
+    if len(servers) == 1:
+        return servers
+    return [*servers, served_as(instance, watched.own)]

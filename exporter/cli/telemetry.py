@@ -9,11 +9,13 @@ from fastapi import APIRouter
 
 from exporter.cli.configuration import TelemetryConfig
 from exporter.cli.gpu_devices import polling
+from exporter.cli.otlp import exporting, instance_of, outlet_of, served_as
 from exporter.cli.output import fail
 from exporter.exporter import Exporter, in_process
 from exporter.gpu import GpuPoller
 from exporter.machine import Machine
 from exporter.web.answers import answers_router
+from exporter.web.compact import compact_router
 from exporter.web.metrics import metrics_router, no_metrics_router
 from kvscope_events.bus import EventBus, NullBus
 
@@ -35,15 +37,16 @@ class Telemetry:
 
 
 @contextmanager
-def telemetry(config: TelemetryConfig, name: str) -> Iterator[Telemetry]:
+def telemetry(config: TelemetryConfig, port: int) -> Iterator[Telemetry]:
     """All observers of the engine, running inside the block. Raises typer.Exit(2).
 
-    name: the name of the socket in the run directory, where --event-endpoint is `auto`.
+    port: of the server; names the socket in the run directory, where --event-endpoint is `auto`,
+    and the instance in a store of metrics.
     """
     with ExitStack() as stack:
         bus = EventBus() if config.log_stats else NullBus()
         if isinstance(bus, EventBus) and config.event_endpoint is not None:
-            stack.enter_context(_publishing(bus, config.event_endpoint, name))
+            stack.enter_context(_publishing(bus, config.event_endpoint, f"serve-{port}"))
         if isinstance(bus, NullBus) or not config.exporter:
             router = no_metrics_router(config.reason_for_no_page)
             yield Telemetry(bus=bus, page=None, poller=None, metrics=router)
@@ -51,10 +54,15 @@ def telemetry(config: TelemetryConfig, name: str) -> Iterator[Telemetry]:
         poller = stack.enter_context(polling(config.gpu, config.gpu_devices))
         machine = Machine(gpu=poller)
         page = in_process(bus.subscribe(), compat=config.compat, machine=machine)
+        outlet = outlet_of(config.otlp, lambda: [served_as(instance_of(port), page)])
+        if outlet is not None:
+            page.show(machine, [outlet])
+        stack.enter_context(exporting(outlet))  # ends last: the last values are to be in it
         page.start()
         stack.callback(page.stop)
         router = APIRouter()
         router.include_router(metrics_router(page))
+        router.include_router(compact_router(lambda _target: page))
         router.include_router(answers_router(lambda _target: page))
         yield Telemetry(bus=bus, page=page, poller=poller, metrics=router)
 

@@ -9,6 +9,7 @@ from prometheus_client.utils import floatToGoString
 from exporter.catalogue import Metric, metric
 from exporter.clock import Clock
 from exporter.fold import Histogram
+from exporter.fold.histogram import Bucket
 
 Values = Mapping[tuple[str, ...], float]
 
@@ -70,22 +71,33 @@ class Families:
         samples = family.samples
         buckets = histogram.at(row.buckets if bounds is None else bounds)
         for bucket in buckets:
-            exemplar = None
-            if bucket.exemplar is not None:
-                wall_ns = bucket.exemplar.wall_ns
-                exemplar = Exemplar(
-                    {"trace_id": bucket.exemplar.trace_id},
-                    bucket.exemplar.value,
-                    round(wall_ns / 1e9, 3) if wall_ns else None,
-                )
             bound = floatToGoString(bucket.bound)  # type: ignore[no-untyped-call]
             labels = self._labels_of(row, ("le", bound))
+            exemplar = _exemplar(bucket)
             samples.append(
                 Sample(f"{row.name}_bucket", labels, bucket.observations, None, exemplar)
             )
         labels = self._labels_of(row, ())
         samples.append(Sample(f"{row.name}_count", labels, buckets[-1].observations))
         samples.append(Sample(f"{row.name}_sum", labels, histogram.total))
+        return family
+
+    def histograms(self, name: str, histograms: Mapping[str, Histogram]) -> Family:
+        """Histograms at the catalogue's bounds, by the value of their one further label."""
+        row = metric(name)
+        family = _empty(row)
+        samples = family.samples
+        for value, histogram in histograms.items():
+            labels = self._labels_of(row, (value,))
+            buckets = histogram.at(row.buckets)
+            for bucket in buckets:
+                bound = floatToGoString(bucket.bound)  # type: ignore[no-untyped-call]
+                at, exemplar = {**labels, "le": bound}, _exemplar(bucket)
+                samples.append(
+                    Sample(f"{row.name}_bucket", at, bucket.observations, None, exemplar)
+                )
+            samples.append(Sample(f"{row.name}_count", labels, buckets[-1].observations))
+            samples.append(Sample(f"{row.name}_sum", labels, histogram.total))
         return family
 
     def observed(self, name: str, counts: Iterable[tuple[float, float]], total: float) -> Family:
@@ -121,6 +133,17 @@ class Families:
                         labels[label] = value
             self._labels[row.name, key] = labels
         return labels
+
+
+def _exemplar(bucket: Bucket) -> Exemplar | None:
+    if bucket.exemplar is None:
+        return None
+    wall_ns = bucket.exemplar.wall_ns
+    return Exemplar(
+        {"trace_id": bucket.exemplar.trace_id},
+        bucket.exemplar.value,
+        round(wall_ns / 1e9, 3) if wall_ns else None,
+    )
 
 
 def _empty(row: Metric) -> Family:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 from prometheus_client.core import Metric as Family
 
@@ -11,6 +11,10 @@ from exporter.fold import Fold, Folds
 from kvscope_events.events import Hello
 
 F = TypeVar("F", bound=Fold)
+Outlet = Literal["page", "otlp"]
+"""Where families go: onto a page for Prometheus, or to an OTLP endpoint."""
+PAGE: frozenset[Outlet] = frozenset({"page"})
+OTLP: frozenset[Outlet] = frozenset({"otlp"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +26,7 @@ class Part(Generic[F]):
     fold: type[F]
     """The fold that it is read from; when a fold is given up, its parts are absent as well."""
     collect: Callable[[Families, F, Hello], Iterable[Family]]
+    outlets: frozenset[Outlet] = PAGE | OTLP
 
     def read(self, families: Families, folds: Folds, engine: Hello) -> Iterable[Family]:
         """Reads the families from the fold, which the caller holds meanwhile."""

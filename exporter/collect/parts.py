@@ -7,12 +7,13 @@ from exporter.catalogue import COMPAT_SETS
 from exporter.collect.content import collect_content
 from exporter.collect.device_memory import collect_out_of_memory
 from exporter.collect.exhaustion import collect_exhaustion
-from exporter.collect.part import Part
+from exporter.collect.gen_ai import collect_gen_ai
+from exporter.collect.part import OTLP, PAGE, Part
 from exporter.collect.pool import collect_churn, collect_pool
+from exporter.collect.preemption import collect_preemption
 from exporter.collect.prefix import collect_prefix
 from exporter.collect.requests import (
     collect_latency,
-    collect_preemption,
     collect_ready,
     collect_requests,
     collect_steps,
@@ -59,19 +60,20 @@ PARTS: tuple[Part[Any], ...] = (
     Part("tiers", Tiers, collect_tiers),
     Part("requests", Requests, collect_requests),
     Part("requests", Latency, collect_latency),
+    Part("requests", Latency, collect_gen_ai, outlets=OTLP),
     Part("requests", Steps, collect_steps),
     Part("preemption", Preemption, collect_preemption),
     Part("exhaustion", Exhaustion, collect_exhaustion),
     Part("device_memory", DeviceMemory, collect_out_of_memory),
-    Part("vllm", Requests, collect_vllm_requests),
-    Part("vllm", Ledger, collect_vllm_pool),
-    Part("vllm", Cache, collect_vllm_prefix),
-    Part("vllm", Latency, collect_vllm_latency),
-    Part("vllm", Vllm, collect_vllm),
-    Part("vllm-legacy", Ledger, collect_legacy_pool),
-    Part("vllm-legacy", Cache, collect_legacy_prefix),
-    Part("vllm-legacy", Requests, collect_legacy_requests),
-    Part("vllm-legacy", Latency, collect_legacy_latency),
+    Part("vllm", Requests, collect_vllm_requests, outlets=PAGE),
+    Part("vllm", Ledger, collect_vllm_pool, outlets=PAGE),
+    Part("vllm", Cache, collect_vllm_prefix, outlets=PAGE),
+    Part("vllm", Latency, collect_vllm_latency, outlets=PAGE),
+    Part("vllm", Vllm, collect_vllm, outlets=PAGE),
+    Part("vllm-legacy", Ledger, collect_legacy_pool, outlets=PAGE),
+    Part("vllm-legacy", Cache, collect_legacy_prefix, outlets=PAGE),
+    Part("vllm-legacy", Requests, collect_legacy_requests, outlets=PAGE),
+    Part("vllm-legacy", Latency, collect_legacy_latency, outlets=PAGE),
 )
 
 

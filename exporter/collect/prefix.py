@@ -6,10 +6,11 @@ from prometheus_client.core import Metric as Family
 
 from exporter.collect.families import Families
 from exporter.fold import Cache
+from exporter.fold.cache import WhatIf
 from kvscope_events.events import Hello
 
 
-def collect_prefix(families: Families, cache: Cache, _engine: Hello) -> Iterator[Family]:
+def collect_prefix(families: Families, cache: Cache, engine: Hello) -> Iterator[Family]:
     """Counters; missed blocks have only the causes that can be told apart now."""
     yield families.column("kvscope_prefix_cache_queried_tokens_total", cache.queried_tokens)
     yield families.column("kvscope_prefix_cache_hit_tokens_total", cache.hit_tokens)
@@ -17,3 +18,14 @@ def collect_prefix(families: Families, cache: Cache, _engine: Hello) -> Iterator
     yield families.column("kvscope_prefix_cache_hit_blocks_total", cache.hit_blocks)
     yield families.column("kvscope_prefix_cache_missed_blocks_total", cache.missed_blocks)
     yield families.single("kvscope_prefix_cache_resets_total", cache.resets)
+    if engine.enable_prefix_caching is not False:
+        yield from _collect_whatif(families, cache.whatif)
+
+
+def _collect_whatif(families: Families, whatif: WhatIf) -> Iterator[Family]:
+    """Absent while the pool is not known, or not of a kind that is modelled."""
+    if whatif.known:
+        yield families.column("kvscope_prefix_cache_whatif_hit_blocks_total", whatif.hit_blocks)
+        queried, error = whatif.queried_blocks, whatif.error_blocks
+        yield families.single("kvscope_prefix_cache_whatif_queried_blocks_total", queried)
+        yield families.single("kvscope_prefix_cache_whatif_error_blocks_total", error)

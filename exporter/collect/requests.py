@@ -1,11 +1,11 @@
-"""Families of requests, their latencies, preemptions and steps."""
+"""Families of requests, their latencies and steps."""
 
 from collections.abc import Iterator
 
 from prometheus_client.core import Metric as Family
 
 from exporter.collect.families import Families
-from exporter.fold import Introduction, Latency, Preemption, Requests, Steps
+from exporter.fold import Introduction, Latency, Requests, Steps
 from kvscope_events.events import Hello
 
 
@@ -49,14 +49,3 @@ def collect_steps(families: Families, steps: Steps, _engine: Hello) -> Iterator[
         yield families.single(
             "kvscope_last_step_timestamp_seconds", families.wall(steps.last_step_ns)
         )
-
-
-def collect_preemption(
-    families: Families, preemption: Preemption, _engine: Hello
-) -> Iterator[Family]:
-    yield families.table("kvscope_preemptions_total", preemption.preemptions)
-    yield families.single("kvscope_preemption_discarded_tokens_total", preemption.discarded_tokens)
-    yield families.single(
-        "kvscope_preemption_recomputed_tokens_total", preemption.recomputed_tokens
-    )
-    yield families.single("kvscope_preemption_stalled_seconds_total", preemption.stalled_ns / 1e9)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from exporter.catalogue import CATALOGUE, GROUPS, Metric
+from exporter.otlp.units import unit_of
 
 _HEAD = """\
 # Metrics
@@ -12,7 +13,9 @@ Every family that kvscope exports, generated from `exporter/catalogue/` by `kvsc
 `model_name` and `engine` are constant for an engine. A value that is not known is absent, never 0;
 where a label has a closed set of values, all of its series exist from the start. The names of other
 servers are the nearest ones; their definitions can differ. The column "from" names the events that
-a server must report for a family to be there; [servers.md](servers.md) lists which servers do.
+a server must report for a family to be there; [servers.md](servers.md) lists which servers do. The
+column "OpenTelemetry" has name and unit where metrics are sent by OTLP
+([opentelemetry.md](opentelemetry.md)).
 """
 
 
@@ -21,8 +24,10 @@ def metrics_page() -> str:
     parts = [_HEAD]
     for group, title in GROUPS.items():
         parts.append(f"\n## {title}\n\n")
-        parts.append("| name | type | unit | labels | meaning | from | elsewhere |\n")
-        parts.append("|---|---|---|---|---|---|---|\n")
+        parts.append(
+            "| name | type | unit | labels | meaning | from | OpenTelemetry | elsewhere |\n"
+        )
+        parts.append("|---|---|---|---|---|---|---|---|\n")
         for metric in CATALOGUE:
             if metric.group != group:
                 continue
@@ -33,6 +38,7 @@ def metrics_page() -> str:
                 ", ".join(f"`{text}`" for text in _label_texts(metric)),
                 metric.help,
                 ", ".join(metric.events) or ("the server's page" if metric.group == "page" else ""),
+                _otel_text(metric),
                 ", ".join(f"`{alias}`" for alias in metric.aliases),
             )
             parts.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |\n")
@@ -42,6 +48,14 @@ def metrics_page() -> str:
             bounds = " ".join(f"{bound:g}" for bound in metric.buckets)
             parts.append(f"| `{metric.name}` | {bounds} |\n")
     return "".join(parts)
+
+
+def _otel_text(metric: Metric) -> str:
+    """Name and unit there; the unit is left out where it is none."""
+    name, unit = metric.otel_name, unit_of(metric)
+    if not name:
+        return ""
+    return f"`{name}`, `{unit}`" if unit else f"`{name}`"
 
 
 def _label_texts(metric: Metric) -> Iterator[str]:

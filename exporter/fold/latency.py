@@ -38,11 +38,19 @@ class Latency(Fold):
             }
         )
         self.queue = Histogram(buckets.QUEUE_SECONDS)
-        self.first_token = Histogram(buckets.FIRST_TOKEN_SECONDS)
+        self.first_token = Histogram(
+            buckets.merged(buckets.FIRST_TOKEN_SECONDS, buckets.GEN_AI_FIRST_TOKEN_SECONDS)
+        )
         self.inter_token = Histogram(
             buckets.merged(buckets.INTER_TOKEN_SECONDS, buckets.VLLM_INTER_TOKEN_SECONDS)
         )
         self.duration = Histogram(buckets.REQUEST_SECONDS)
+        self.duration_by_error = {
+            error: Histogram(buckets.GEN_AI_REQUEST_SECONDS) for error in ("", "abort", "error")
+        }
+        """By the error that ended the request; empty: it succeeded."""
+        self.time_per_output_token = Histogram(buckets.GEN_AI_OUTPUT_TOKEN_SECONDS)
+        """Mean after the first token, of sequences that succeeded."""
         self._traces: dict[int, str] = {}  # by request
         self._sequence_traces: dict[int, str] = {}
         # Last emission: `_cohort_ns` for the sequences of `_cohort`, `_last_ns` for the others.
@@ -88,9 +96,14 @@ class Latency(Fold):
 
     def _ended(self, event: SequenceFinished) -> None:
         self._leaving.append(event.sequence)
+        gaps = event.output_tokens - 1
+        if gaps > 0 and event.decode_ns is not None and event.reason in ("stop", "length"):
+            self.time_per_output_token.observe(event.decode_ns / gaps / 1e9)
 
     def _finished(self, event: RequestFinished) -> None:
         self._observe(self.duration, event.elapsed_ns, event.request)
+        error = event.reason if event.reason in self.duration_by_error else ""
+        self._observe(self.duration_by_error[error], event.elapsed_ns, event.request)
         self._traces.pop(event.request, None)
 
     def _emitted(self, event: StepCompleted) -> None:

@@ -33,9 +33,10 @@ def metrics_router(exposition: Exposition, path: str = PATH) -> APIRouter:
 
 
 def no_metrics_router(hint: str) -> APIRouter:
-    """404 at `/metrics`, with a hint at where the metrics are, or how to get them."""
+    """404 at `/metrics` and below, with a hint at where the metrics are, or how to get them."""
     router = APIRouter()
 
+    @router.api_route(f"{PATH}/compact", methods=METHODS, include_in_schema=False)
     @router.api_route(PATH, methods=METHODS, include_in_schema=False)
     async def metrics() -> Response:
         return PlainTextResponse(f"{hint}\n", 404)

@@ -12,10 +12,11 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 
 from exporter.web.address import is_address
 from exporter.web.answers import Answering, NoServerError, answers_router
+from exporter.web.compact import Compact, compact_router
 from exporter.web.metrics import METHODS, PATH, Exposition, bare_app, page_response
 
 
-class Server(Exposition, Answering, Protocol):
+class Server(Exposition, Answering, Compact, Protocol):
     """One server that is watched."""
 
 
@@ -41,13 +42,14 @@ class Pages(Protocol):
 
 
 def sidecar_app(pages: Pages, address: str | None = None) -> FastAPI:
-    """`/metrics`, `/scrape`, `/targets`, `/api/...` and `/health`.
+    """`/metrics`, `/metrics/compact`, `/scrape`, `/targets`, `/api/...` and `/health`.
 
     address: the host:port that `/targets` names; None: that of the request's Host header.
     """
     app = bare_app("kvscope sidecar")
     app.include_router(_own_router(pages))
     app.include_router(_scrape_router(pages))
+    app.include_router(compact_router(lambda name: _server(pages, name or _only(pages))))
     app.include_router(answers_router(lambda name: _server(pages, name or _only(pages))))
     app.include_router(_targets_router(pages, address))
 

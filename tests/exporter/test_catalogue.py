@@ -9,7 +9,7 @@ from exporter.catalogue import CATALOGUE, GROUPS, Metric, metric, name
 from kvscope_events.events import EngineEvent
 
 EVENTS = {event.__name__ for event in get_args(EngineEvent)}
-OURS = [row for row in CATALOGUE if not row.group.startswith("vllm")]
+OURS = [row for row in CATALOGUE if row.name.startswith("kvscope_")]
 COMPAT = [row for row in CATALOGUE if row.group.startswith("vllm")]
 
 
@@ -53,8 +53,15 @@ def test_compatibility_names_have_the_colon_and_no_opentelemetry_name() -> None:
     assert all(row.name.startswith("vllm:") and not row.otel_name for row in COMPAT)
 
 
+def test_opentelemetrys_own_metrics_have_no_name_of_ours() -> None:
+    others = [row for row in CATALOGUE if row not in OURS and row not in COMPAT]
+    assert {row.group for row in others} == {"gen_ai"}
+    for row in others:
+        assert row.name == f"{row.otel_name.replace('.', '_')}_seconds"
+
+
 def test_opentelemetry_names_are_unique_and_every_group_has_rows() -> None:
-    names = [row.otel_name for row in OURS if row.otel_name]
+    names = [row.otel_name for row in CATALOGUE if row.otel_name]
     assert len(set(names)) == len(names)
     assert {row.group for row in CATALOGUE} == set(GROUPS)
 

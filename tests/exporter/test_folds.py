@@ -6,7 +6,7 @@ import pytest
 
 from exporter.collect.engine_memory import EngineMemory
 from exporter.collect.parts import PARTS
-from exporter.fold import Census, Churn, DeviceMemory, Fold, Folds, Preemption, Steps
+from exporter.fold import Census, Churn, DeviceMemory, Fold, Folds, Steps
 from exporter.fold.device_memory import MAX_DEVICES
 from kvscope_events.events import (
     AllocationFailed,
@@ -19,8 +19,6 @@ from kvscope_events.events import (
     EngineEvent,
     PoolCreated,
     RequestArrived,
-    RequestPreempted,
-    RequestResumed,
 )
 from kvscope_events.vocabulary import ReleaseCause
 from tests.exporter.stream import batch_of, block_hash, step
@@ -65,25 +63,6 @@ def test_an_eviction_with_only_names_or_only_blocks_counts() -> None:
     churn.apply(BlocksEvicted([], [block_hash(1), block_hash(2)], "capacity"))
     churn.apply(BlocksEvicted([1, 2, 3], [], "capacity"))
     assert churn.evictions["capacity"] == 5
-
-
-def test_the_bill_of_preemption() -> None:
-    preemption = Preemption()
-    preemption.on_batch(
-        batch_of(
-            RequestPreempted(0, 0, "recompute", "out_of_blocks", 100, 7, 5),
-            RequestResumed(0, 0, 40, 60, 2_000_000_000),
-            RequestPreempted(1, 1, "recompute", "out_of_blocks", 10, 1, 5),
-        )
-    )
-    assert preemption.preemptions == {
-        ("recompute", "out_of_blocks"): 2,
-        ("recompute", "out_of_memory"): 0,
-        ("recompute", "reset"): 0,
-    }
-    assert preemption.discarded_tokens == 110
-    assert preemption.recomputed_tokens == 40
-    assert preemption.stalled_ns == 2_000_000_000
 
 
 def test_before_the_first_step_its_age_is_that_of_the_pool() -> None:

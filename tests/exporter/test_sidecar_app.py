@@ -3,6 +3,8 @@
 import httpx
 import pytest
 
+from exporter.answers.question import Question
+from exporter.answers.reply import Reply
 from exporter.web.address import is_address
 from exporter.web.metrics import Exposition
 from exporter.web.sidecar_app import sidecar_app
@@ -22,6 +24,9 @@ class Page:
     def render(self, accept: str | None = None) -> tuple[bytes, str]:
         return self._text.encode(), "text/plain; version=0.0.4; charset=utf-8"
 
+    def answer(self, question: Question) -> Reply:
+        return Reply(question=question.name, engines=[])
+
 
 class Watched:
     """`Pages` of two servers."""
@@ -36,7 +41,7 @@ class Watched:
     def labels(self, name: str) -> dict[str, str]:
         return {"team": "search"} if name == "llama" else {}
 
-    def server(self, name: str) -> Exposition | None:
+    def server(self, name: str) -> Page | None:
         return self._servers.get(name)
 
 

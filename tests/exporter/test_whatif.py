@@ -1,15 +1,15 @@
 """Predicted hits equal those of real pools of those sizes; what is not known is not shown."""
 
 from dataclasses import dataclass
+from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from exporter.fold import Cache
 from exporter.fold.cache.curve import Curve
 from kvscope_events.events import EngineEvent
-from kvscope_events.vocabulary import ReleaseCause
 from tests.exporter.tree_pool import TreePool, tree_path
 from tests.exporter.whatif_oracle import Oracle
 
@@ -69,68 +69,74 @@ def test_every_size_has_the_hits_of_a_real_pool_of_that_size(starts: list[Start]
     assert cache.whatif.hit_blocks["1"] == cache.hit_blocks["first"]
 
 
-class EqualsTheDefinition(RuleBasedStateMachine):
-    """Requests that compute for a while, copies, resets, preemptions: counts as by plain lists."""
+SMALL = 8
+
+
+KINDS = (
+    *["start"] * 4,
+    *["start at once"] * 4,
+    "resume",
+    *["compute"] * 4,
+    *["end"] * 8,
+    *("preempt", "reset", "order out", "gap"),
+)
+
+
+class Play:
+    """One pool's events go to the fold and to the definition."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.cache, self.oracle = Cache(), Oracle()
-        self.pool = TreePool(USABLE, self.tell)
+        self.pool = TreePool(SMALL, self.tell)
         self.sequences = 0
 
     def tell(self, event: EngineEvent) -> None:
         self.cache.apply(event)
         self.oracle.apply(event)
 
-    @rule(
-        path=PATHS,
-        unnamed=st.integers(0, 2),
-        at_once=st.booleans(),
-        resumed=st.sampled_from([0, 1]),
-    )
-    def started(self, path: list[bytes], unnamed: int, at_once: bool, resumed: int) -> None:
-        if self.pool.has_room(path, unnamed):
-            self.sequences += 1
-            self.pool.start(self.sequences, path, unnamed, at_once=at_once, resumed=bool(resumed))
-
-    @precondition(lambda self: self.pool.running)
-    @rule(data=st.data())
-    def computed(self, data: st.DataObject) -> None:
-        self.pool.compute(data.draw(st.sampled_from(sorted(self.pool.running))))
-
-    @precondition(lambda self: self.pool.running)
-    @rule(data=st.data(), cause=st.sampled_from(["finished", "aborted", "preempted"]))
-    def ended(self, data: st.DataObject, cause: ReleaseCause) -> None:
-        self.pool.end(data.draw(st.sampled_from(sorted(self.pool.running))), cause)
-
-    @rule()
-    def reset(self) -> None:
-        self.pool.reset()
-
-    @rule(path=PATHS)
-    def ordered_out(self, path: list[bytes]) -> None:
-        self.pool.order_out(path[-1])
-
-    @rule()
-    def lost_batches(self) -> None:
-        self.cache.on_gap()
-        assert self.cache.whatif.curve(None) is None
-        assert not self.cache.whatif.hit_blocks
-        self.tell(self.pool.snapshot())
-
-    @invariant()
-    def the_counts_are_the_definitions(self) -> None:
-        curve = since_start(self.cache)
-        whatif = self.cache.whatif
-        for point in curve.points:
-            if point.capacity_blocks is None:
-                assert point.hit_blocks == self.oracle.seen_blocks
+    def step(self, rng: Random) -> None:
+        pool, running = self.pool, sorted(self.pool.running)
+        what, unnamed = rng.choice(KINDS), rng.choice([0, 0, 1])
+        path = tree_path([rng.randrange(2) for _ in range(rng.randint(1, 5))])
+        if what in ("start", "start at once", "resume"):
+            if pool.has_room(path, unnamed):
+                self.sequences += 1
+                pool.start(
+                    *(self.sequences, path, unnamed),
+                    at_once=what != "start",
+                    resumed=what == "resume",
+                )
+        elif what == "reset":
+            pool.reset()
+        elif what == "order out":
+            pool.order_out(path[-1])
+        elif what == "gap":
+            self.cache.on_gap()
+            assert self.cache.whatif.curve(None) is None
+            assert not self.cache.whatif.hit_blocks
+            self.tell(pool.snapshot())
+        elif running:
+            sequence = rng.choice(running)
+            if what == "compute":
+                pool.compute(sequence)
             else:
-                assert point.hit_blocks == self.oracle.hits_at(point.capacity_blocks), point
-        assert whatif.error_blocks == self.oracle.error_at(USABLE)
-        asked = [event for event, _ in self.oracle.lookups if not event.resumed]
+                pool.end(sequence, "preempted" if what == "preempt" else "finished")
+
+    def check(self) -> None:
+        whatif, oracle = self.cache.whatif, self.oracle
+        for point in since_start(self.cache).points:
+            if point.capacity_blocks is None:
+                assert point.hit_blocks == oracle.seen_blocks
+            else:
+                assert point.hit_blocks == oracle.hits_at(point.capacity_blocks), point
+        assert whatif.error_blocks == oracle.error_at(SMALL)
+        asked = [event for event, _ in oracle.lookups if not event.resumed]
         assert whatif.queried_blocks == sum(len(event.hashes) for event in asked)
 
 
-TestEqualsTheDefinition = EqualsTheDefinition.TestCase
-TestEqualsTheDefinition.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+@pytest.mark.parametrize("seed", range(200))
+def test_counts_are_those_of_the_definition(seed: int) -> None:
+    rng, play = Random(seed), Play()
+    for _ in range(80):
+        play.step(rng)
+        play.check()

@@ -161,8 +161,8 @@ def _sglang(capture: Path, expected: dict[str, Any]) -> Iterator[Check]:
             if "num_retracted_input_tokens_total" in named:
                 lengths = ("num_retracted_input_tokens_total", "num_retracted_output_tokens_total")
                 discarded = sum(named[name] for name in lengths)
-                numbers["kvscope_preemption_discarded_tokens_total"] = discarded
-                numbers["kvscope_preemption_recomputed_tokens_total"] = discarded
+                numbers["kvscope_preemption_discarded_tokens_total:recompute"] = discarded
+                numbers["kvscope_preemption_recomputed_tokens_total:recompute"] = discarded
             yield Check("sglang", capture / f"metrics-{phase}{suffix}.txt", {"0": numbers})
         if version == "0.5.23":
             events = run["events"]

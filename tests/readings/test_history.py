@@ -45,7 +45,7 @@ def recomputed(*pages: tuple[int, int]) -> list[float]:
         page = f'sglang:realtime_tokens_total{{mode="prefill_compute",model_name="m"}} {computed}\n'
         page += f'sglang:prefill_effective_tokens_total{{mode="input",model_name="m"}} {first}\n'
         values = mapper.read(page, now=0).engines["m", "0"].values
-        found.append(values["kvscope_preemption_recomputed_tokens_total"][()])
+        found.append(values["kvscope_preemption_recomputed_tokens_total"]["recompute", ""])
     return found
 
 

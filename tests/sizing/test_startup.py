@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from engine.build import Engine, build_engine
@@ -300,3 +301,14 @@ def test_a_step_that_does_not_fit_names_the_flags(
     monkeypatch.setattr(ModelRunner, "execute", too_large)
     with pytest.raises(PoolSizeError, match=r"chunk: 1 sequences, 128 tokens.*--max-num-batched"):
         build(checkpoint, SimulatedCuda(64 * MIB, taken=30 * MIB))
+
+
+def test_a_pool_whose_memory_was_taken_meanwhile_is_refused(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def allocate(*_arguments: object, **_settings: object) -> torch.Tensor:
+        return torch.empty(1 << 60, dtype=torch.uint8)  # torch's own error
+
+    monkeypatch.setattr("engine.build.ModelRunner", allocate)
+    with pytest.raises(PoolSizeError, match=r"no memory for a pool of 32 blocks, .* who took it"):
+        build(checkpoint, SimulatedCuda(64 * MIB), num_gpu_blocks_override=32)

@@ -26,12 +26,13 @@ def row() -> Row:
             graph(
                 302,
                 "Tokens discarded, tokens recomputed",
-                "discarded: computed or found before the request was preempted. recomputed: what "
-                "the cache no longer had when it resumed. The gap is what the cache rescued.",
+                "discarded: computed or found before the request was preempted. When it resumed: "
+                "found again in the cache, or recomputed. The rest waits, or was given up.",
                 TOKENS_PER_SECOND,
                 Q(total(rate("kvscope_preemption_discarded_tokens_total")), "discarded"),
+                Q(total(rate("kvscope_preemption_found_tokens_total")), "found again"),
                 Q(total(recomputed), "recomputed"),
-                colours={"discarded": "light-blue", "recomputed": "orange"},
+                colours={"discarded": "light-blue", "found again": "green", "recomputed": "orange"},
                 span=6,
             ),
             graph(
@@ -52,7 +53,7 @@ def row() -> Row:
                 304,
                 "Requests standing still",
                 "How many preempted requests wait, on average: seconds of waiting per second, "
-                "added when they resume. Each is a reply that stopped midway.",
+                "added when they resume or end. Each is a reply that stopped midway.",
                 COUNT,
                 Q(total(rate("kvscope_preemption_stalled_seconds_total")), "preempted"),
                 colours={"preempted": "orange"},

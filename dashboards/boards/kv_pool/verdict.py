@@ -72,7 +72,8 @@ def row() -> Row:
                 106,
                 "Seconds stalled",
                 "Time that all preempted requests together stood still in the time range on "
-                "screen, counted when they resume. Users see it as a reply that stops midway.",
+                "screen, counted when they resume or end. Users see it as a reply that stops "
+                "midway.",
                 SECONDS,
                 Q(or_zero(total(over_range("kvscope_preemption_stalled_seconds_total"))), ""),
                 span=4,

@@ -49,7 +49,7 @@ def row() -> Row:
                 402,
                 "What did pressure cost?  Seconds",
                 "How many requests stand still on average: after a preemption (seconds stalled per "
-                "second, added when they resume), and in the queue before their first step.",
+                "second, added when they resume or end), and in the queue before their first step.",
                 COUNT,
                 Q(total(rate("kvscope_preemption_stalled_seconds_total")), "preempted"),
                 Q(total(rate("kvscope_request_queue_seconds_sum")), "queued"),

@@ -2,5 +2,6 @@
 
 from exporter.fold.cache.fold import Cache
 from exporter.fold.cache.forgotten import Forgotten
+from exporter.fold.cache.whatif import WhatIf
 
-__all__ = ["Cache", "Forgotten"]
+__all__ = ["Cache", "Forgotten", "WhatIf"]

@@ -102,6 +102,7 @@ SGLANG_ROWS = (
     ),
     Row(
         family="kvscope_preemption_discarded_tokens_total",
+        labels={"mode": "recompute"},
         value=counter("sglang:num_retracted_input_tokens")
         + counter("sglang:num_retracted_output_tokens"),
         worth="bound",
@@ -109,6 +110,7 @@ SGLANG_ROWS = (
     ),
     Row(
         family="kvscope_preemption_recomputed_tokens_total",
+        labels={"mode": "recompute"},
         value=counter("sglang:realtime_tokens", mode="prefill_compute") - _effective("input"),
         reason="all computed tokens less those computed for the first time",
     ),

@@ -22,6 +22,7 @@ CLIENT = "kvscope.client"
 """Key of the ASGI scope with the name of the client whose key was used; absent without one."""
 _OPEN = ("/health",)
 _PAGES = ("/metrics", "/scrape", "/targets")
+_BELOW_METRICS = "/metrics/"
 _ANSWERS = "/api/"
 _API = "/v1/"
 _READING = ("GET", "HEAD", "OPTIONS")
@@ -33,7 +34,7 @@ def door_of(method: str, path: str) -> Door:
     """The door of a request; `control`: whatever may change something and is no API of /v1."""
     if path in _OPEN:
         return "open"
-    if path in _PAGES or (path.startswith(_ANSWERS) and method in _READING):
+    if path in _PAGES or (path.startswith((_BELOW_METRICS, _ANSWERS)) and method in _READING):
         return "pages"
     return "api" if path.startswith(_API) or method in _READING else "control"
 

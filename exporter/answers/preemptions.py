@@ -1,0 +1,199 @@
+"""The bill of preemption, and the last preemptions with what each of them cost."""
+
+import msgspec
+
+from exporter.answers.question import Asked, Question
+from exporter.clock import Clock
+from exporter.fold import Preemption, Steps
+from exporter.fold.preemption import UNATTRIBUTED, Costs, Kind, Victim
+from exporter.fold.preemption.victim import State
+
+
+class Bill(msgspec.Struct, frozen=True, kw_only=True):
+    """What all preemptions of one mode and cause cost.
+
+    `discarded_tokens` is the sum of the tokens found, recomputed, abandoned, lost and waiting.
+    """
+
+    mode: str
+    cause: str
+    preemptions: int
+    discarded_tokens: int
+    """Tokens whose KV had been computed, or found, when their sequence was preempted."""
+    found_tokens: int
+    """Of those, the ones that the cache still held when their sequence resumed."""
+    recomputed_tokens: int
+    """Of those, the ones that it no longer held, so that they are computed again."""
+    abandoned_tokens: int
+    """Of those, the ones of sequences that ended before they resumed."""
+    lost_tokens: int
+    """Of those, the ones of sequences that waited when a part of the stream was lost."""
+    waiting_tokens: int
+    """Of those, the ones of sequences that wait."""
+    stalled_seconds: float
+    """Until the sequences resumed or ended; without those that wait."""
+
+
+class Unattributed(msgspec.Struct, frozen=True, kw_only=True):
+    """Resumptions whose preemption was not seen, so that its mode and cause are not known."""
+
+    found_tokens: int
+    recomputed_tokens: int
+    stalled_seconds: float
+
+
+class Shortage(msgspec.Struct, frozen=True, kw_only=True):
+    """The running sequence that the pool could not serve: for it somebody was preempted."""
+
+    sequence: int
+    wanted_blocks: int
+    available_blocks: int
+
+
+class Taker(msgspec.Struct, frozen=True, kw_only=True):
+    """A sequence that got blocks of the victim; None: the server did not say which."""
+
+    sequence: int | None
+    blocks: int
+
+
+class OnePreemption(msgspec.Struct, frozen=True, kw_only=True):
+    """One preemption; None stands for what is not known, or not yet."""
+
+    time_seconds: float
+    """Unix time of its step."""
+    ago_seconds: float
+    sequence: int
+    request: int
+    mode: str
+    cause: str
+    state: State
+    """What became of the victim; lost: that was in a lost part of the stream."""
+    age_seconds: float
+    """Since the victim was last admitted."""
+    discarded_tokens: int
+    found_tokens: int | None
+    recomputed_tokens: int | None
+    stalled_seconds: float | None
+    """Until it resumed; if it ended before, from step to step until then."""
+    blocks: int
+    """References that it gave back."""
+    kept_blocks: int | None
+    """Its blocks whose content is still there, or was when it resumed or ended."""
+    wanted_by: Shortage | None
+    taken_by: list[Taker] | None
+    """Who was the first to be given one of its blocks while it waited, in the order of time."""
+    taken_by_further_blocks: int
+    """Blocks taken by still others."""
+
+
+class Preemptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Sums since the exporter began to watch this engine; without what was lost in gaps."""
+
+    bill: list[Bill]
+    """One for each mode and cause."""
+    unattributed: Unattributed | None
+    """None: there is none."""
+    gaps: int
+    """How often a part of the stream was lost."""
+    computed_tokens: int
+    """Computed in all steps."""
+    recomputed_ratio: float | None
+    """Recomputed tokens, the unattributed included, over the computed; None: nothing computed."""
+    preemptions: list[OnePreemption]
+    """The last 100, the newest first."""
+
+
+def _answer(asked: Asked) -> Preemptions:
+    preemption, steps = asked.folds[Preemption], asked.folds[Steps]
+    computed = steps.prefill_tokens + steps.decode_tokens
+    recomputed = sum(costs.recomputed_tokens for costs in preemption.costs.values())
+    unattributed = preemption.costs.get(UNATTRIBUTED)
+    return Preemptions(
+        bill=[
+            _bill(kind, costs, preemption.waiting_tokens(kind))
+            for kind, costs in preemption.costs.items()
+            if kind != UNATTRIBUTED
+        ],
+        unattributed=None if unattributed is None else _unattributed(unattributed),
+        gaps=preemption.num_gaps,
+        computed_tokens=computed,
+        recomputed_ratio=recomputed / computed if computed else None,
+        preemptions=[
+            _one(victim, preemption.num_kept(victim), asked.clock)
+            for victim in reversed(preemption.history)
+        ],
+    )
+
+
+def _bill(kind: Kind, costs: Costs, waiting_tokens: int) -> Bill:
+    mode, cause = kind
+    return Bill(
+        mode=mode,
+        cause=cause,
+        preemptions=costs.preemptions,
+        discarded_tokens=costs.discarded_tokens,
+        found_tokens=costs.found_tokens,
+        recomputed_tokens=costs.recomputed_tokens,
+        abandoned_tokens=costs.abandoned_tokens,
+        lost_tokens=costs.lost_tokens,
+        waiting_tokens=waiting_tokens,
+        stalled_seconds=costs.stalled_ns / 1e9,
+    )
+
+
+def _unattributed(costs: Costs) -> Unattributed:
+    return Unattributed(
+        found_tokens=costs.found_tokens,
+        recomputed_tokens=costs.recomputed_tokens,
+        stalled_seconds=costs.stalled_ns / 1e9,
+    )
+
+
+def _one(victim: Victim, kept_blocks: int | None, clock: Clock) -> OnePreemption:
+    event, resumed, shortage = victim.preempted, victim.resumed, victim.wanted_by
+    taken = victim.taken_by
+    return OnePreemption(
+        time_seconds=victim.wall_ns / 1e9 or clock.wall_seconds(victim.arrived_ns),
+        ago_seconds=max(0, clock.monotonic_ns() - victim.arrived_ns) / 1e9,
+        sequence=event.sequence,
+        request=event.request,
+        mode=event.mode,
+        cause=event.cause,
+        state=victim.state,
+        age_seconds=event.age_ns / 1e9,
+        discarded_tokens=event.discarded_tokens,
+        found_tokens=None if resumed is None else resumed.cached_tokens,
+        recomputed_tokens=None if resumed is None else resumed.recompute_tokens,
+        stalled_seconds=None if victim.stalled_ns is None else victim.stalled_ns / 1e9,
+        blocks=event.blocks,
+        kept_blocks=kept_blocks,
+        wanted_by=None
+        if shortage is None
+        else Shortage(
+            sequence=shortage.sequence,
+            wanted_blocks=shortage.wanted,
+            available_blocks=shortage.available,
+        ),
+        taken_by=None
+        if taken is None
+        else [Taker(sequence=sequence, blocks=blocks) for sequence, blocks in taken.items()],
+        taken_by_further_blocks=victim.taken_by_further,
+    )
+
+
+QUESTION = Question(
+    name="preemptions",
+    summary="What preemption costs, and the last preemptions: victim, cost, who took the blocks.",
+    events=(
+        "PoolCreated",
+        "AllocationFailed",
+        "BlocksAllocated",
+        "BlocksReleased",
+        "RequestPreempted",
+        "RequestResumed",
+        "SequenceFinished",
+        "StepCompleted",
+    ),
+    answer=_answer,
+)

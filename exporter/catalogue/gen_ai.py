@@ -1,0 +1,55 @@
+"""OpenTelemetry's own metrics of servers of generative AI: exported by OTLP alone.
+
+On a page they would repeat kvscope's and vLLM's families with other bounds.
+"""
+
+from exporter import buckets
+from exporter.catalogue.metric import ENGINE, Labels, Metric
+
+ERROR_TYPES = ("abort", "error")
+"""Values of `error.type`: the client went away, the engine failed."""
+
+
+def _gen_ai(
+    name: str,
+    help: str,
+    bounds: tuple[float, ...],
+    event: str,
+    labels: Labels | None = None,
+) -> Metric:
+    return Metric(
+        name=f"gen_ai_server_{name.replace('.', '_')}_seconds",
+        kind="histogram",
+        help=help,
+        unit="seconds",
+        group="gen_ai",
+        labels={**ENGINE, **(labels or {})},
+        buckets=bounds,
+        otel_name=f"gen_ai.server.{name}",
+        events=(event,),
+    )
+
+
+GEN_AI = (
+    _gen_ai(
+        "request.duration",
+        "Time from a request's arrival to its end; with an error type where it did not succeed.",
+        buckets.GEN_AI_REQUEST_SECONDS,
+        "RequestFinished",
+        {"error_type": ERROR_TYPES},
+    ),
+    _gen_ai(
+        "time_to_first_token",
+        "Time from a request's arrival to its first token, observed with that token, whatever "
+        "becomes of the request afterwards.",
+        buckets.GEN_AI_FIRST_TOKEN_SECONDS,
+        "FirstToken",
+    ),
+    _gen_ai(
+        "time_per_output_token",
+        "Mean time per token after the first one, of each sequence that succeeded with at least "
+        "two tokens.",
+        buckets.GEN_AI_OUTPUT_TOKEN_SECONDS,
+        "SequenceFinished",
+    ),
+)

@@ -1,0 +1,36 @@
+"""The bill of preemption, by mode and cause."""
+
+from collections.abc import Iterator
+
+from prometheus_client.core import Metric as Family
+
+from exporter.collect.families import Families
+from exporter.fold.preemption import UNATTRIBUTED, Preemption
+from kvscope_events.events import Hello
+
+
+def collect_preemption(
+    families: Families, preemption: Preemption, _engine: Hello
+) -> Iterator[Family]:
+    """Counters; what answers a preemption that was not seen is a series without mode and cause."""
+    told = preemption.costs
+    seen = {kind: costs for kind, costs in told.items() if kind != UNATTRIBUTED}
+    yield families.table(
+        "kvscope_preemptions_total", {kind: costs.preemptions for kind, costs in seen.items()}
+    )
+    yield families.table(
+        "kvscope_preemption_discarded_tokens_total",
+        {kind: costs.discarded_tokens for kind, costs in seen.items()},
+    )
+    yield families.table(
+        "kvscope_preemption_found_tokens_total",
+        {kind: costs.found_tokens for kind, costs in told.items()},
+    )
+    yield families.table(
+        "kvscope_preemption_recomputed_tokens_total",
+        {kind: costs.recomputed_tokens for kind, costs in told.items()},
+    )
+    yield families.table(
+        "kvscope_preemption_stalled_seconds_total",
+        {kind: costs.stalled_ns / 1e9 for kind, costs in told.items()},
+    )

@@ -1,0 +1,37 @@
+"""One preemption: who lost what and why, what became of the victim, and who took its blocks."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from kvscope_events.events import AllocationFailed, RequestPreempted, RequestResumed
+
+State = Literal["waiting", "resumed", "ended", "lost"]
+"""What became of a victim; lost: nothing said so, or it was said in a lost part of the stream."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Victim:
+    """Figures that are not known, or not yet, are None."""
+
+    preempted: RequestPreempted
+    wanted_by: AllocationFailed | None
+    """The shortage that it was preempted for; None: that was no shortage of blocks, or not seen."""
+    time_ns: int
+    """Of its batch, on the producer's monotonic clock."""
+    arrived_ns: int
+    """Of its batch, on ours."""
+    wall_ns: int
+    """Of its batch, on the producer's wall clock; 0: not known."""
+    state: State = "waiting"
+    resumed: RequestResumed | None = None
+    stalled_ns: int | None = None
+    """Until it resumed, or ended."""
+    taken_by: dict[int | None, int] | None = None
+    """Blocks by the sequence that was the first to get them while the victim waited, in the order
+    of time; None as a key: a sequence that is not known."""
+    taken_by_further: int = 0
+    """Blocks taken by sequences for which `taken_by` had no room."""
+    is_followed: bool | None = None
+    """Whether its blocks are followed; None: not yet, since nothing said which they are."""
+    kept_blocks: int | None = None
+    """Its blocks that held their content until it resumed or ended; None: it waits, or unknown."""

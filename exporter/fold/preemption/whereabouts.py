@@ -1,0 +1,110 @@
+"""What becomes of the blocks that victims gave back, until they resume.
+
+A block is taken when it is handed out to another sequence. It is kept while its content is there,
+whether others refer to it or not.
+"""
+
+from collections.abc import Iterable
+
+from exporter.fold.preemption.victim import Victim
+from kvscope_events.events import BlocksReleased
+
+MAX_TAKERS = 16
+"""Sequences named for one victim; those that come later share one figure."""
+
+
+class Whereabouts:
+    """Follows at most `limit` blocks of all victims together, one that two of them gave back twice.
+
+    What became of the blocks of a victim for which there is no room stays unknown.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._held: dict[Victim, dict[int, bool]] = {}  # its blocks not taken; True: with content
+        self._victims: dict[int, list[Victim]] = {}  # by block, the other way round
+        self._num_followed = 0
+
+    def follow(self, victim: Victim, event: BlocksReleased) -> None:
+        """The victim gave these blocks back; a second event of the same victim adds to the first.
+
+        A block named again is what it was called last.
+        """
+        if victim.is_followed is False:
+            return
+        given = dict.fromkeys(event.cached, True)
+        given.update(dict.fromkeys(event.shared, True))
+        given.update(dict.fromkeys(event.free, False))
+        held = self._held.get(victim, {})
+        new = given.keys() - held.keys()
+        if self._num_followed + len(new) > self._limit:
+            self.drop(victim)
+            return
+        if victim.taken_by is None:
+            victim.taken_by = {}
+        victim.is_followed = True
+        for block in new:
+            self._victims.setdefault(block, []).append(victim)
+        self._num_followed += len(new)
+        held.update(given)
+        self._held[victim] = held
+
+    def take(self, blocks: Iterable[int], sequence: int | None) -> None:
+        """These blocks were handed out to a sequence that is none of their victims."""
+        pop = self._victims.pop
+        for block in blocks:
+            victims = pop(block, None)
+            if victims is not None:
+                self._take(victims, block, sequence)
+
+    def empty(self, blocks: Iterable[int]) -> None:
+        """These blocks lost their content and were not handed out."""
+        victims_of = self._victims
+        for block in blocks:
+            for victim in victims_of.get(block, ()):
+                self._held[victim][block] = False
+
+    def num_kept(self, victim: Victim) -> int | None:
+        """Its blocks that hold their content by now; None: unknown."""
+        held = self._held.get(victim)
+        return victim.kept_blocks if held is None else sum(held.values())
+
+    def leave(self, victim: Victim) -> None:
+        """It resumes or has ended: what has become of its blocks is settled."""
+        victim.kept_blocks = self.num_kept(victim)
+        self._forget(victim)
+
+    def drop(self, victim: Victim) -> None:
+        """What has become of its blocks is unknown, unless it is settled."""
+        if victim.is_followed is False:
+            return
+        self._forget(victim)
+        victim.taken_by = victim.kept_blocks = None
+        victim.taken_by_further = 0
+
+    def _take(self, victims: list[Victim], block: int, sequence: int | None) -> None:
+        for victim in victims:
+            del self._held[victim][block]
+            self._num_followed -= 1
+            takers = victim.taken_by
+            assert takers is not None
+            if sequence in takers or len(takers) < MAX_TAKERS:
+                takers[sequence] = takers.get(sequence, 0) + 1
+            else:
+                victim.taken_by_further += 1
+
+    def _forget(self, victim: Victim) -> None:
+        victim.is_followed = False
+        held = self._held.pop(victim, {})
+        self._num_followed -= len(held)
+        for block in held:
+            victims = self._victims[block]
+            victims.remove(victim)
+            if not victims:
+                del self._victims[block]
+
+    def check(self) -> None:
+        """Assert that both directions agree; for tests."""
+        pairs = {(v, block) for v, held in self._held.items() for block in held}
+        assert pairs == {(v, block) for block, victims in self._victims.items() for v in victims}
+        assert self._num_followed == len(pairs) <= self._limit

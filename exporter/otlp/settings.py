@@ -1,0 +1,122 @@
+"""Where metrics are sent by OTLP, from the option and OpenTelemetry's standard variables."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit, urlunsplit
+
+METRICS_PATH = "/v1/metrics"
+PROTOCOL = "http/protobuf"
+DEFAULT_INTERVAL_MS = 60_000
+MIN_INTERVAL_MS = 100
+DEFAULT_TIMEOUT_MS = 10_000
+MAX_MS = 24 * 3600 * 1000
+
+_OPTION = "--otlp-endpoint"
+_EXAMPLE = "http://HOST:4318"
+
+
+class OtlpSettingError(ValueError):
+    """A setting that cannot be used; the message names it, its value and what is expected."""
+
+    def __init__(self, setting: str, value: str, expected: str) -> None:
+        super().__init__(f"{setting} {value!r}: {expected}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtlpConfig:
+    """Configuration of the export by OTLP."""
+
+    url: str
+    """Where metrics are posted."""
+    interval_seconds: float = DEFAULT_INTERVAL_MS / 1000
+    """OpenTelemetry's default; from the beginning of one export to that of the next."""
+    timeout_seconds: float = DEFAULT_TIMEOUT_MS / 1000
+    """OpenTelemetry's default; for one export with all its attempts."""
+
+    @property
+    def shown_url(self) -> str:
+        """For logs: without a password."""
+        parts = urlsplit(self.url)
+        return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+
+
+def otlp_config(endpoint: str | None, environment: Mapping[str, str]) -> OtlpConfig | None:
+    """What the option says, else the environment; None: metrics are not sent.
+
+    As OpenTelemetry's specification wants it: an empty variable counts as unset, and durations are
+    whole milliseconds. Raises OtlpSettingError.
+    """
+    url = _url(endpoint, environment)
+    if url is None:
+        return None
+    _check_protocol(environment)
+    interval = _milliseconds(
+        ("OTEL_METRIC_EXPORT_INTERVAL",), DEFAULT_INTERVAL_MS, MIN_INTERVAL_MS, environment
+    )
+    timeouts = ("OTEL_EXPORTER_OTLP_METRICS_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT")
+    timeout = _milliseconds(timeouts, DEFAULT_TIMEOUT_MS, 1, environment)
+    return OtlpConfig(url=url, interval_seconds=interval / 1000, timeout_seconds=timeout / 1000)
+
+
+def _url(endpoint: str | None, environment: Mapping[str, str]) -> str | None:
+    if endpoint:
+        return _with_path(_OPTION, endpoint)
+    exporters = environment.get("OTEL_METRICS_EXPORTER", "").strip() or "otlp"
+    if "otlp" not in [name.strip() for name in exporters.split(",")]:
+        return None
+    if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return None
+    own, common = "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"
+    if text := environment.get(own, "").strip():
+        _check_url(own, text)
+        return text  # as it is, by the specification
+    if text := environment.get(common, "").strip():
+        return _with_path(common, text)
+    return None
+
+
+def _with_path(setting: str, text: str) -> str:
+    """A base URL with the path for metrics; one that has that path stays as it is."""
+    _check_url(setting, text)
+    parts = urlsplit(text)
+    path = parts.path.rstrip("/")
+    if not path.endswith(METRICS_PATH):
+        path += METRICS_PATH
+    return urlunsplit(parts._replace(path=path))
+
+
+def _check_url(setting: str, text: str) -> None:
+    expected = f"expected {_EXAMPLE}, or https"
+    try:
+        parts = urlsplit(text)
+        is_usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError as error:  # a port that is none, half a bracket
+        raise OtlpSettingError(setting, text, f"{expected}: {error}") from None
+    if not is_usable or any(not c.isprintable() or c.isspace() for c in text) or parts.fragment:
+        raise OtlpSettingError(setting, text, expected)
+
+
+def _check_protocol(environment: Mapping[str, str]) -> None:
+    for name in ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
+        if protocol := environment.get(name, "").strip():
+            if protocol != PROTOCOL:
+                raise OtlpSettingError(
+                    name,
+                    protocol,
+                    f"kvscope sends {PROTOCOL} only; set OTEL_EXPORTER_OTLP_METRICS_PROTOCOL="
+                    f"{PROTOCOL} and an endpoint that takes it, usually on port 4318",
+                )
+            return
+
+
+def _milliseconds(
+    names: tuple[str, ...], default: int, least: int, environment: Mapping[str, str]
+) -> int:
+    for name in names:
+        if text := environment.get(name, "").strip():
+            value = int(text) if text.isascii() and text.isdigit() and len(text) < 12 else -1
+            if not least <= value <= MAX_MS:
+                expected = f"expected whole milliseconds from {least} to {MAX_MS}"
+                raise OtlpSettingError(name, text, expected)
+            return value
+    return default

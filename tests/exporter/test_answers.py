@@ -1,0 +1,126 @@
+"""Answers beside the metrics: one for each engine, or the reason why there is none."""
+
+import httpx
+import msgspec
+import pytest
+from fastapi import FastAPI
+
+from exporter.answers.question import Asked, Question, UnknownError
+from exporter.answers.questions import QUESTIONS
+from exporter.web.access.doors import door_of
+from exporter.web.answers import Answering, answers_router
+from exporter.web.sidecar_app import sidecar_app
+from kvscope_events.events import PoolCreated
+from tests.exporter.page import make_exporter, put, step
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Size(msgspec.Struct, frozen=True, kw_only=True):
+    model: str
+
+
+def answered(asked: Asked) -> Size:
+    return Size(model=asked.hello.model_name)
+
+
+def refused(_asked: Asked) -> Size:
+    raise UnknownError("nothing was looked up yet")
+
+
+def broken(_asked: Asked) -> Size:
+    raise RuntimeError("a bug")
+
+
+QUESTION = Question(name="size", summary="A size.", events=("PoolCreated",), answer=answered)
+
+
+@pytest.fixture(autouse=True)
+def one_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(QUESTIONS, "size", QUESTION)
+
+
+def with_pool() -> Answering:
+    exporter, subscription = make_exporter()
+    put(subscription, 0, 0, PoolCreated(9, 4, 0), step())
+    return exporter
+
+
+async def get(app: FastAPI, path: str) -> httpx.Response:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://a") as http:
+        return await http.get(path)
+
+
+async def test_an_engine_is_named_with_its_answer() -> None:
+    app, exporter = FastAPI(), with_pool()
+    app.include_router(answers_router(lambda _name: exporter))
+    assert (await get(app, "/api/size")).json() == {
+        "question": "size",
+        "engines": [{"model_name": "demo", "engine": "0", "answer": {"model": "demo"}}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("question", "reason"),
+    [
+        (refused, "nothing was looked up yet"),
+        (broken, "it failed here: the log of this process has the reason"),
+    ],
+)
+async def test_no_answer_has_a_reason(question: object, reason: str) -> None:
+    asked = Question(name="size", summary="", events=(), answer=question)  # type: ignore[arg-type]
+    (engine,) = with_pool().answer(asked).engines
+    assert (engine.answer, engine.unknown) == (None, reason)
+
+
+async def test_what_a_server_does_not_tell_is_unknown() -> None:
+    asked = Question(name="size", summary="", events=("NamesStored",), answer=answered)
+    (engine,) = with_pool().answer(asked).engines
+    assert engine.unknown == "this server does not tell NamesStored"
+
+
+async def test_before_the_state_is_known_there_is_no_answer() -> None:
+    exporter, _ = make_exporter()  # it has said Hello, and nothing more
+    (engine,) = exporter.answer(QUESTION).engines
+    assert engine.unknown is not None
+    assert "state is not known" in engine.unknown
+
+
+async def test_a_sidecar_answers_for_its_only_server_and_else_wants_a_name() -> None:
+    exporter = with_pool()
+
+    class Watched:
+        own = exporter
+
+        def __init__(self, *names: str) -> None:
+            self._names = list(names)
+
+        def names(self) -> list[str]:
+            return self._names
+
+        def labels(self, _name: str) -> dict[str, str]:
+            return {}
+
+        def server(self, name: str) -> Answering | None:
+            return exporter if name in self._names else None
+
+    one, two = sidecar_app(Watched("a")), sidecar_app(Watched("a", "b"))  # type: ignore[arg-type]
+    assert (await get(one, "/api/size")).json()["engines"][0]["answer"] == {"model": "demo"}
+    assert (await get(two, "/api/size?target=b")).status_code == 200
+    unnamed = await get(two, "/api/size")
+    assert (unnamed.status_code, unnamed.text) == (
+        400,
+        "name a server: ?target=NAME, one of: a, b\n",
+    )
+    assert (await get(two, "/api/size?target=c")).status_code == 404
+
+
+def test_answers_are_behind_the_door_of_the_pages_and_changes_are_not() -> None:
+    assert door_of("GET", "/api/size") == "pages"
+    assert door_of("HEAD", "/api/size") == "pages"
+    assert door_of("POST", "/api/gpu/release") == "control"

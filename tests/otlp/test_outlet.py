@@ -1,0 +1,249 @@
+"""The export beside the page: what an endpoint may do to us, and what that costs."""
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler
+
+import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceResponse,
+)
+
+from exporter.clock import Clock
+from exporter.exporter import Exporter, in_process
+from exporter.machine import Machine
+from exporter.otlp.feed import Served
+from exporter.otlp.outlet import FLUSH_SECONDS, MAX_QUEUED, Outlet
+from exporter.otlp.settings import OtlpConfig, OtlpSettingError
+from kvscope_events.bus import EventBus
+from tests.exporter.page import make_exporter, value
+from tests.exporter.scenario import play
+from tests.exporter.stream import hello
+from tests.otlp.receiver import Receiver, accept, attributes_in, metrics_in
+from tests.support.waiting import wait_for
+
+pytestmark = pytest.mark.timeout(60)
+INTERVAL_SECONDS = 0.1
+
+
+def played() -> Exporter:
+    exporter, subscription = make_exporter()
+    play(subscription)
+    return exporter
+
+
+def config(url: str, timeout: float = 5.0, interval: float = INTERVAL_SECONDS) -> OtlpConfig:
+    return OtlpConfig(url=f"{url}/v1/metrics", interval_seconds=interval, timeout_seconds=timeout)
+
+
+@contextmanager
+def exporting(exporter: Exporter, settings: OtlpConfig) -> Iterator[Outlet]:
+    outlet = Outlet(settings, lambda: [Served(instance="one", exporter=exporter)], Clock())
+    exporter.show(Machine(), [outlet])
+    with outlet:
+        yield outlet
+
+
+def exports(exporter: Exporter, result: str) -> float:
+    count = value(exporter, "kvscope_otlp_exports_total", result=result)
+    assert count is not None
+    return count
+
+
+def test_exports_arrive_in_intervals_and_are_counted_on_the_page() -> None:
+    exporter = played()
+    with Receiver() as receiver, exporting(exporter, config(receiver.url)):
+        wait_for(lambda: exports(exporter, "ok") >= 3, "three exports")
+    assert set(receiver.paths) == {"/v1/metrics"}
+    assert {h["content-type"] for h in receiver.headers} == {"application/x-protobuf"}
+    metrics = metrics_in(receiver.requests[-1])
+    blocks = metrics["kvscope.kv.blocks"].gauge.data_points
+    assert sum(point.as_double for point in blocks) == value(exporter, "kvscope_kv_capacity_blocks")
+    assert exports(exporter, "failed") == 0
+    assert metrics["kvscope.otlp.exports"].sum.is_monotonic
+
+
+def test_the_last_values_are_sent_at_the_end() -> None:
+    exporter, subscription = make_exporter()
+    with Receiver() as receiver:
+        with exporting(exporter, config(receiver.url, interval=3600)):
+            play(subscription)
+        (request,) = receiver.requests
+    assert metrics_in(request)["kvscope.requests.finished"].sum.data_points
+    assert exports(exporter, "ok") == 1
+
+
+def test_headers_and_compression_are_those_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20x,x-scope=team")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")
+    exporter = played()
+    with Receiver() as receiver, exporting(exporter, config(receiver.url)):
+        wait_for(lambda: exports(exporter, "ok") >= 1, "an export")
+    assert receiver.headers[0]["authorization"] == "Bearer x"
+    assert receiver.headers[0]["x-scope"] == "team"
+    assert receiver.headers[0]["content-encoding"] == "gzip"
+    assert metrics_in(receiver.requests[0])
+
+
+def respond(status: int, **headers: str) -> Callable[[BaseHTTPRequestHandler], None]:
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(status)
+        for name, text in headers.items():
+            handler.send_header(name.replace("_", "-"), text)
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (respond(400), "HTTP 400"),
+        (respond(401), "HTTP 401"),
+        (respond(404), "HTTP 404"),
+        (respond(500), "HTTP 500"),
+        (respond(503), "HTTP 503"),
+        (respond(429, Retry_After="3600"), "HTTP 429"),
+        (respond(307, Location="http://127.0.0.1:1/"), "HTTP 307"),
+    ],
+)
+def test_an_endpoint_that_refuses_is_counted_and_said_once_a_minute(
+    answer: Callable[[BaseHTTPRequestHandler], None],
+    said: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    exporter = played()
+    with caplog.at_level(logging.WARNING), Receiver(answer) as receiver:
+        with exporting(exporter, config(receiver.url, timeout=0.3)):
+            wait_for(lambda: exports(exporter, "failed") >= 3, "three failures")
+        assert exports(exporter, "ok") == 0
+        failures = [r.getMessage() for r in caplog.records if "failed:" in r.getMessage()]
+        assert len(failures) == 1
+        assert said in failures[0]
+        assert receiver.url in failures[0]
+
+
+def test_it_recovers_and_counts_nothing_twice() -> None:
+    exporter = played()
+    with Receiver(respond(400)) as receiver, exporting(exporter, config(receiver.url)):
+        wait_for(lambda: exports(exporter, "failed") >= 2, "two failures")
+        receiver.answer = accept
+        wait_for(lambda: exports(exporter, "ok") >= 2, "two exports")
+
+
+def test_a_silent_endpoint_costs_exports_only_and_no_memory(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    exporter = played()
+    with Receiver() as receiver:
+        receiver.answer = lambda handler: receiver.released.wait(30) and None
+        with exporting(exporter, config(receiver.url, timeout=30)) as outlet:
+            wait_for(lambda: exports(exporter, "failed") >= 3, "exports are dropped")
+            assert len(outlet._queue) == MAX_QUEUED
+            began = time.monotonic()
+            assert b"kvscope_kv_blocks{" in exporter.render()[0]
+            assert time.monotonic() - began < 1
+            began = time.monotonic()
+        assert time.monotonic() - began < FLUSH_SECONDS + 1, "the end waits for nobody"
+    assert f"it is {MAX_QUEUED} exports behind" in caplog.text
+
+
+def test_a_silent_endpoint_is_given_up_after_the_time_out() -> None:
+    exporter = played()
+    with Receiver() as receiver:
+        receiver.answer = lambda handler: receiver.released.wait(30) and None
+        with exporting(exporter, config(receiver.url, timeout=0.2)):
+            wait_for(lambda: len(receiver.requests) >= 3, "it is tried again")
+        assert exports(exporter, "ok") == 0
+
+
+def test_an_endpoint_that_is_down_ends_promptly() -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        exporter = played()
+        with exporting(exporter, config(url, timeout=10)):
+            time.sleep(3 * INTERVAL_SECONDS)
+            began = time.monotonic()
+        assert time.monotonic() - began < FLUSH_SECONDS + 1
+    assert exports(exporter, "ok") == 0
+
+
+def test_an_endless_answer_is_not_read() -> None:
+    def endless(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(1 << 40))
+        handler.end_headers()
+        try:
+            while True:
+                handler.wfile.write(b"x" * (1 << 16))
+        except OSError:
+            ended.set()
+
+    ended = threading.Event()
+    exporter = played()
+    with Receiver(endless) as receiver, exporting(exporter, config(receiver.url)):
+        wait_for(lambda: exports(exporter, "ok") >= 2, "the status says enough")
+        wait_for(ended.is_set, "the connection is closed")
+
+
+def test_a_partial_success_is_a_failure_with_what_the_receiver_says(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    response = ExportMetricsServiceResponse()
+    response.partial_success.rejected_data_points = 3
+    response.partial_success.error_message = "out of\norder"
+    body = response.SerializeToString()
+
+    def partial(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.write(body)
+
+    exporter = played()
+    with Receiver(partial) as receiver, exporting(exporter, config(receiver.url)):
+        wait_for(lambda: exports(exporter, "failed") >= 2, "failures")
+    assert "3 points rejected: out of order" in caplog.text
+
+
+def test_a_url_that_the_http_library_refuses_is_refused_at_the_start() -> None:
+    with pytest.raises(OtlpSettingError, match="expected a URL"):
+        Outlet(config("http://*.a"), lambda: [], Clock())
+
+
+def test_several_servers_are_resources_of_their_own() -> None:
+    one, _ = make_exporter()
+    bus_two = EventBus()
+    two = in_process(bus_two.subscribe())
+    bus_two.emit(hello(model_name="other"))
+    bus_two.flush()
+    served = [Served(instance="one", exporter=one), Served(instance="two", exporter=two)]
+    with Receiver() as receiver, Outlet(config(receiver.url), lambda: served, Clock()):
+        wait_for(lambda: len(receiver.requests) >= 1, "an export")
+    resources = receiver.requests[0].resource_metrics
+    ids = [attributes_in(r.resource.attributes)["service.instance.id"] for r in resources]
+    assert ids == ["one", "two"]
+
+
+def test_a_bug_in_collecting_is_counted_and_the_rest_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    exporter = played()
+
+    def broken() -> Iterator[object]:
+        raise RuntimeError("ours")
+
+    monkeypatch.setattr(exporter, "collect_for_otlp", broken)
+    with Receiver() as receiver, exporting(exporter, config(receiver.url)):
+        wait_for(lambda: exports(exporter, "failed") >= 2, "failures")
+        monkeypatch.undo()
+        wait_for(lambda: exports(exporter, "ok") >= 1, "an export")
+    assert "collecting failed: RuntimeError: ours" in caplog.text

@@ -1,0 +1,250 @@
+"""What is sent says the same as the page, in OpenTelemetry's terms; decoded from the wire."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
+from opentelemetry.sdk.metrics.export import MetricsData
+
+from exporter import buckets
+from exporter.catalogue import CATALOGUE
+from exporter.catalogue import Metric as Row
+from exporter.exporter import Exporter
+from exporter.otlp.feed import Feed, Served, resource_of
+from exporter.otlp.units import unit_of
+from tests.exporter.machine import GIB, NOW_NS, UUID
+from tests.exporter.page import HELLO, families, make_exporter, put
+from tests.exporter.scenario import STEPS, TRACE, play
+from tests.exporter.stream import ended, finished
+from tests.otlp.receiver import attributes_in, metrics_in
+
+BEGAN_NS = NOW_NS - 60 * 10**9
+COUNTS = {"{block}", "{token}", "{request}", "{sequence}", "{event}", "{error}", "{process}"}
+COUNTS |= {"{step}", "{preemption}", "{failure}", "{reset}", "{export}", "{retry}", "{slot}"}
+COUNTS |= {"{gap}", "{batch}", "{row}", "{clear}", "{loss}", "{reload}"}
+UNITS = {"", "s", "By", "1", "Cel", "W", "J", "Hz"} | COUNTS
+
+
+def sent(feed: Feed, now_ns: int = NOW_NS) -> ExportMetricsServiceRequest:
+    served = Served(instance="here:8000", exporter=feed.exporter)
+    resource = feed.collect(resource_of(served, is_only=True), now_ns)
+    data = encode_metrics(MetricsData([resource])).SerializeToString()
+    return ExportMetricsServiceRequest.FromString(data)
+
+
+@pytest.fixture
+def exporter() -> Exporter:
+    exporter, subscription = make_exporter()
+    play(subscription)
+    exporter.render()
+    return exporter
+
+
+@pytest.fixture
+def metrics(exporter: Exporter) -> dict[str, Metric]:
+    return metrics_in(sent(Feed(exporter, BEGAN_NS)))
+
+
+def points_of(metric: Metric) -> Any:
+    return getattr(metric, metric.WhichOneof("data")).data_points
+
+
+def rows() -> Iterator[Row]:
+    return (row for row in CATALOGUE if row.otel_name)
+
+
+def test_every_family_of_the_page_is_sent_and_its_values_are_equal(
+    exporter: Exporter, metrics: dict[str, Metric]
+) -> None:
+    shown = families(exporter)
+    compared = 0
+    volatile = ("kvscope_fold_seconds", "kvscope_scrape_duration_seconds")
+    for row in rows():
+        if row.family not in shown or not row.otel_name.startswith("kvscope."):
+            continue
+        metric = metrics[row.otel_name]
+        assert metric.description == row.help
+        family = shown[row.family]
+        if row.kind == "histogram":
+            (point,) = metric.histogram.data_points
+            bounds = [s for s in family.samples if s.name.endswith("_bucket")]
+            cumulative = [sum(point.bucket_counts[: n + 1]) for n in range(len(bounds))]
+            assert cumulative == [s.value for s in bounds]
+            assert [*point.explicit_bounds, float("inf")] == [float(s.labels["le"]) for s in bounds]
+            assert point.sum == next(s.value for s in family.samples if s.name.endswith("_sum"))
+            assert point.count == cumulative[-1]
+            compared += 1
+            continue
+        values = {
+            tuple(sorted(attributes_in(point.attributes).items())): point.as_double
+            for point in points_of(metric)
+        }
+        page = {tuple(sorted(s.labels.items())): float(s.value) for s in family.samples}
+        assert values.keys() == page.keys()
+        if row.family not in volatile:
+            assert values == page, row.name
+        compared += len(values)
+    assert compared > 200
+
+
+def test_nothing_is_sent_but_what_the_catalogue_names(metrics: dict[str, Metric]) -> None:
+    named = {row.otel_name for row in rows()}
+    assert metrics.keys() <= named
+    assert not [name for name in metrics if "vllm" in name]
+    absent = named - metrics.keys()
+    groups = {row.group for row in rows() if row.otel_name in absent}
+    assert groups <= {"page", "tiers", "self", "exhaustion", "pool"}
+
+
+@pytest.mark.parametrize("row", list(rows()), ids=lambda row: row.otel_name)
+def test_units_are_those_of_the_convention(row: Row) -> None:
+    assert unit_of(row) in UNITS or unit_of(row).startswith("{")
+    assert " " not in unit_of(row)
+
+
+def test_kinds(metrics: dict[str, Metric]) -> None:
+    for row in rows():
+        if row.otel_name not in metrics:
+            continue
+        metric = metrics[row.otel_name]
+        kind = metric.WhichOneof("data")
+        if row.kind == "counter":
+            assert kind == "sum"
+            assert metric.sum.is_monotonic
+            assert metric.sum.aggregation_temporality == 2  # cumulative
+        elif row.kind == "histogram":
+            assert kind == "histogram"
+            assert metric.histogram.aggregation_temporality == 2
+        elif row.otel_name in ("hw.gpu.memory.limit", "hw.gpu.memory.usage", "hw.status"):
+            assert kind == "sum"
+            assert not metric.sum.is_monotonic
+        else:
+            assert kind == "gauge"
+
+
+def test_generative_ai_has_the_conventions_bounds_units_and_attributes() -> None:
+    exporter, subscription = make_exporter()
+    play(subscription)
+    put(subscription, 4, NOW_NS, ended(7, reason="abort"), finished(7, reason="abort"))
+    metrics = metrics_in(sent(Feed(exporter, BEGAN_NS)))
+    common = {
+        "gen_ai.operation.name": "text_completion",
+        "gen_ai.provider.name": "kvscope",
+        "gen_ai.request.model": "demo",
+        "engine": "0",
+    }
+    for name, bounds in (
+        ("request.duration", buckets.GEN_AI_REQUEST_SECONDS),
+        ("time_to_first_token", buckets.GEN_AI_FIRST_TOKEN_SECONDS),
+        ("time_per_output_token", buckets.GEN_AI_OUTPUT_TOKEN_SECONDS),
+    ):
+        metric = metrics[f"gen_ai.server.{name}"]
+        assert metric.unit == "s"
+        for point in metric.histogram.data_points:
+            assert tuple(point.explicit_bounds) == bounds
+            attributes = attributes_in(point.attributes)
+            error = attributes.pop("error.type", None)
+            assert attributes == common
+            assert error is None or name == "request.duration"
+    ends = {
+        attributes_in(point.attributes).get("error.type"): point.count
+        for point in metrics["gen_ai.server.request.duration"].histogram.data_points
+    }
+    assert ends == {None: 1, "abort": 1, "error": 0}
+    (first,) = metrics["gen_ai.server.time_to_first_token"].histogram.data_points
+    assert (first.count, first.sum) == (2, 0.93)
+    assert first.bucket_counts[4] == 1  # 30 ms: above 20 and at most 40
+
+
+def test_hardware_has_the_conventions_attributes(metrics: dict[str, Metric]) -> None:
+    device = {"hw.id": UUID, "hw.name": "NVIDIA H100", "hw.vendor": "NVIDIA"}
+
+    def values(name: str) -> dict[tuple[tuple[str, str], ...], float]:
+        found = {}
+        for point in points_of(metrics[name]):
+            attributes = attributes_in(point.attributes)
+            assert attributes.pop("hw.driver_version")
+            assert device.items() <= attributes.items()
+            rest = tuple(sorted(item for item in attributes.items() if item[0] not in device))
+            found[rest] = point.as_double
+        return found
+
+    assert values("hw.gpu.memory.limit") == {(): 80 * GIB}
+    assert values("hw.gpu.memory.usage") == {(): 60 * GIB}
+    assert metrics["hw.gpu.memory.usage"].unit == "By"
+    (share,) = values("hw.gpu.memory.utilization").values()
+    assert 0.7 < share < 0.8
+    assert values("hw.gpu.utilization") == {(("hw.gpu.task", "general"),): 0.97}
+    assert values("hw.gpu.io") == {
+        (("network.io.direction", "transmit"),): 987,
+        (("network.io.direction", "receive"),): 654,
+    }
+    assert values("hw.errors") == {
+        (("error.type", "corrected"), ("hw.type", "gpu")): 3,
+        (("error.type", "uncorrected"), ("hw.type", "gpu")): 1,
+    }
+    assert values("hw.status") == {
+        (("hw.state", "ok"), ("hw.type", "gpu")): 1,
+        (("hw.state", "failed"), ("hw.type", "gpu")): 0,
+    }
+    assert metrics["hw.status"].unit == "1"
+
+
+def test_sums_have_a_start_that_moves_when_the_engine_begins_anew() -> None:
+    exporter, subscription = make_exporter()
+    play(subscription)
+    feed = Feed(exporter, BEGAN_NS)
+
+    def starts(now_ns: int) -> dict[str, set[int]]:
+        return {
+            name: {point.start_time_unix_nano for point in points_of(metric)}
+            for name, metric in metrics_in(sent(feed, now_ns)).items()
+        }
+
+    first = starts(NOW_NS)
+    assert first["kvscope.kv.block.allocations"] == {BEGAN_NS}
+    assert first["kvscope.step.duration"] == {BEGAN_NS}
+    assert first["hw.energy"] == {NOW_NS}  # counted since the driver was loaded: not known
+    assert first["kvscope.kv.blocks"] == {0}  # a gauge has none
+    assert starts(NOW_NS + 1)["hw.energy"] == {NOW_NS}
+    exporter.targets[0].pipeline._renew()  # another session of the producer
+    put(subscription, 4, NOW_NS, HELLO, *STEPS[0])
+    anew = metrics_in(sent(feed, NOW_NS + 2))["kvscope.step.tokens"].sum.data_points
+    assert {(point.as_double, point.start_time_unix_nano) for point in anew} == {
+        (9, NOW_NS + 1),  # fewer than before
+        (0, NOW_NS + 1),
+    }
+
+
+def test_exemplars_carry_their_trace(metrics: dict[str, Metric]) -> None:
+    (point,) = metrics["kvscope.time_to_first_token"].histogram.data_points
+    (exemplar,) = point.exemplars
+    assert exemplar.trace_id.hex() == TRACE
+    assert exemplar.as_double == 0.03
+
+
+def test_the_resource_says_who_it_is_and_the_environment_wins(
+    exporter: Exporter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served = Served(instance="red", exporter=exporter, labels={"team": "search"})
+
+    def resource(*, is_only: bool) -> dict[str, object]:
+        return dict(resource_of(served, is_only=is_only).attributes)
+
+    plain = resource(is_only=True)
+    assert plain["service.name"] == "kvscope"
+    assert plain["service.instance.id"] == "red"
+    assert plain["service.version"]
+    assert plain["team"] == "search"
+    monkeypatch.setenv("OTEL_SERVICE_NAME", "llm")
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.instance.id=pod-1,zone=a%2Cb")
+    given = resource(is_only=True)
+    assert given["service.name"] == "llm"
+    assert given["service.instance.id"] == "pod-1"
+    assert given["zone"] == "a,b"
+    assert resource(is_only=False)["service.instance.id"] == "pod-1/red"
