@@ -22,10 +22,14 @@ class Blocks:
         self.idle_ns = array("q")
         """When an idle block lost its last reference; NEVER: it is not idle, or was so before."""
         self.num_referenced = 0
+        self.num_vacant = 0
+        """Blocks that were in use and hold nothing now: a pool hands them out before it evicts.
+        After a snapshot those that were vacant before it are not known, and not counted."""
 
     def replace(self, event: PoolCreated | PoolSnapshot) -> None:
         """Begin anew with a whole state, whose times are not known."""
         count = event.num_blocks
+        self.num_vacant = 0
         self.written_ns = array("q", [NEVER]) * count
         self.idle_ns = array("q", [NEVER]) * count
         self.is_idle = bytearray(count)
@@ -42,6 +46,7 @@ class Blocks:
     def allocate(self, blocks: Sequence[int]) -> None:
         """Free blocks have their first reference."""
         self.num_referenced += len(blocks)
+        self.num_vacant = max(0, self.num_vacant - len(blocks))
 
     def idle_among(self, blocks: Sequence[int]) -> list[int]:
         """Those of the blocks that nobody references, in their order."""
@@ -78,6 +83,7 @@ class Blocks:
                 is_idle[block] = 1
                 idle_ns[block] = time_ns
         self.num_referenced = max(0, self.num_referenced - len(cached) - len(free))
+        self.num_vacant += len(free)
 
     def lose(self, blocks: Sequence[int]) -> None:
         """These blocks hold nothing any more that can be found."""
@@ -86,5 +92,10 @@ class Blocks:
         for block in blocks:
             if 0 <= block < count:
                 names[block] = None
+                self.num_vacant += is_idle[block]
                 is_idle[block] = 0
                 written_ns[block] = idle_ns[block] = NEVER
+
+    def reset(self) -> None:
+        """All idle blocks were emptied: nothing is left that could be evicted."""
+        self.num_vacant = 0

@@ -104,7 +104,8 @@ class Cache(Fold):
         if not self._block_size:  # joined late, and the snapshot has not come yet
             return
         self._lookups.ask(event, self._block_size)
-        self.whatif.look_up(event, self.blocks.num_referenced)
+        # A block goes when the pool is full, and vacant blocks are what is left of the last time.
+        self.whatif.look_up(event, self.blocks.num_referenced + self.blocks.num_vacant)
         if self._known:
             self._lookups.miss(event.hashes[event.hit_blocks :], self.resident, self.evicted)
 
@@ -141,4 +142,5 @@ class Cache(Fold):
 
     def _reset(self, event: PrefixCacheReset) -> None:
         self.resets += 1  # the names are gone with BlocksEvicted
+        self.blocks.reset()
         self.whatif.reset()
