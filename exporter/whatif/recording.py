@@ -72,18 +72,19 @@ class _Stretch:
         cache.batch = batch
         for event in batch.events:
             known = cache.whatif.known
-            if isinstance(event, PoolSnapshot) and known:
-                continue  # another reader asked for it: it says what we know, and less
-            cache.apply(event)
             if isinstance(event, PoolCreated | PoolSnapshot):
+                self.is_whole = isinstance(event, PoolCreated) or (
+                    # Another reader asked for this snapshot, and the fold goes on as it was.
+                    self.is_whole and known and cache.blocks.agrees(event)
+                )
                 self.has_pool = True
                 self.block_size = event.block_size
-                self.is_whole = isinstance(event, PoolCreated)
             elif isinstance(event, PrefixLookup) and known and not event.resumed:
                 self._first_ns = self._first_ns if self.lookups else batch.time_ns
                 self._last_ns = batch.time_ns
                 self.lookups += 1
                 self.hit_blocks += event.hit_blocks
+            cache.apply(event)
 
     def _make_grid(self, usable_blocks: int, horizon: int) -> _AnySize:
         self.grid = _AnySize(usable_blocks, horizon)

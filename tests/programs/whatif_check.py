@@ -73,7 +73,7 @@ class Comparison:
 
 
 def read(file: Path) -> Run:
-    """Count what the engine reported of its own lookups."""
+    """Count what the engine reported of its own first lookups."""
     hits = queried = active = preemptions = 0
     source = RecordingSource(f"file://{file}", Clock())
     while source.wait(0):
@@ -81,7 +81,7 @@ def read(file: Path) -> Run:
             batch, lost = taken
             assert not lost
             for event in batch.events:
-                if isinstance(event, PrefixLookup):
+                if isinstance(event, PrefixLookup) and not event.resumed:
                     hits += event.hit_blocks
                     queried += len(event.hashes)
                 elif isinstance(event, StepCompleted):

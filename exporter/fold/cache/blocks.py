@@ -43,6 +43,14 @@ class Blocks:
             self.names = [None] * count
             self.num_referenced = 0
 
+    def agrees(self, event: PoolSnapshot) -> bool:
+        """Whether this is the state that we have, but for the order of idle blocks."""
+        return (
+            self.names == event.hashes
+            and self.num_referenced == sum(1 for references in event.ref_counts if references)
+            and sum(self.is_idle) == len(event.lru) == len(self.idle_among(event.lru))
+        )
+
     def allocate(self, blocks: Sequence[int]) -> None:
         """Free blocks have their first reference."""
         self.num_referenced += len(blocks)

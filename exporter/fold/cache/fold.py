@@ -89,6 +89,8 @@ class Cache(Fold):
         self.whatif.begin(event)
 
     def _synchronised(self, event: PoolSnapshot) -> None:
+        if self._known and self.blocks.agrees(event):
+            return  # another reader asked for it: it has nothing new, and no past
         self.blocks.replace(event)
         self._begin(event.block_size, [name for name in event.hashes if name is not None])
         self.whatif.begin(event)
