@@ -3,7 +3,8 @@
 from alerts.recordings import HIT_RATIO_6H, HIT_RATIO_10M, RECOMPUTED_RATIO_2M, RECOMPUTED_RATIO_10M
 from alerts.rule import ENGINE, Alert, Group
 from alerts.thresholds import (
-    EXHAUSTION_LEVELS,
+    EXHAUSTION_LEVEL,
+    EXHAUSTION_PROBABILITY,
     EXHAUSTION_SECONDS,
     HIT_RATIO_LEFT,
     HIT_RATIO_WORTH,
@@ -17,8 +18,6 @@ from monitoring import formulas
 from monitoring.selectors import series
 
 _ACTIVE = series("kvscope_kv_active_ratio")
-_FORECAST = series("kvscope_kv_time_to_exhaustion_seconds")
-_USABLE = series("kvscope_kv_usable_blocks")
 
 
 def kv_pool_groups(timing: Timing) -> list[Group]:
@@ -48,35 +47,43 @@ def _saturated(timing: Timing) -> Alert:
 
 
 def _predicted() -> tuple[Alert, Alert]:
-    (low, high), (long, short) = EXHAUSTION_LEVELS, EXHAUSTION_SECONDS
-    committed = series("kvscope_kv_committed_blocks")
+    long, short = EXHAUSTION_SECONDS
     return (
         Alert(
             name="KvscopeKvExhaustionPredicted",
             severity="info",
             topic="kv-pool",
-            expr=f"{_FORECAST} < {long}\nand {_ACTIVE} > {low:.2f}\nand {committed} > {_USABLE}",
+            expr=_likely(long),
             wait="2m",
             keep="2m",
-            summary="A KV pool will be full within minutes.",
-            description="If the trend of the last minute goes on, running requests will fill the "
-            f"KV pool of {ENGINE} in {{{{ $value | humanizeDuration }}}}, and they may grow "
-            "beyond it. Then they preempt each other.",
+            summary="A KV pool will probably run out of blocks within five minutes.",
+            description="With a probability of {{ $value | humanizePercentage }} the KV pool of "
+            f"{ENGINE} cannot serve its running requests at some moment of the next five minutes. "
+            "Then they preempt each other.",
             board="kvscope-kv-pool",
         ),
         Alert(
             name="KvscopeKvExhaustionImminent",
             severity="info",
             topic="kv-pool",
-            expr=f"{_FORECAST} < {short}\nand {_ACTIVE} > {high:.2f}\nand {committed} > {_USABLE}",
+            expr=_likely(short),
             wait="15s",
             keep="2m",
             summary="A KV pool is about to run out of blocks, and its requests want more.",
-            description="Running requests will fill the KV pool of "
-            f"{ENGINE} in {{{{ $value | humanizeDuration }}}}, and they may grow to more blocks "
-            "than there are: preemption follows unless some of them end.",
+            description="With a probability of {{ $value | humanizePercentage }} the KV pool of "
+            f"{ENGINE} cannot serve its running requests at some moment of the next minute: "
+            "preemption follows unless some of them end.",
             board="kvscope-kv-pool",
         ),
+    )
+
+
+def _likely(seconds: int) -> str:
+    """Exhaustion is; the horizon is dropped, so that the alert has the labels of its engine."""
+    probability = series("kvscope_kv_exhaustion_probability", horizon_seconds=str(seconds))
+    return (
+        f"sum without (horizon_seconds) ({probability}) > {EXHAUSTION_PROBABILITY:.2f}\n"
+        f"and {_ACTIVE} > {EXHAUSTION_LEVEL:.2f}"
     )
 
 

@@ -11,13 +11,16 @@ JOB = "kvscope"
 POOL_SATURATED = 0.90
 """Share of the usable blocks that sequences reference. In a pool that preempts it moves between 0.9
 and 1: each preemption returns all blocks of a request."""
-EXHAUSTION_LEVELS = (0.70, 0.85)
-"""Active share for a forecast of five minutes, and of one. A forecast alone flaps: below 0.7 the
-trend of one long prompt predicts exhaustion every minute; above 0.85 one more burst is enough."""
+EXHAUSTION_PROBABILITY = 0.80
+"""Of exhaustion within five minutes, and within one. The forecast is calibrated
+(docs/forecast.md): four of
+five such warnings come true. Both are info: a full pool makes requests wait; whether users are hurt
+shows in first tokens and recomputed tokens, which page."""
 EXHAUSTION_SECONDS = (300, 60)
-"""An autoscaler can add a replica within five minutes, but not within one. Both are info: a full
-pool makes requests wait; whether users are hurt shows in first tokens and recomputed tokens, which
-page."""
+"""An autoscaler can add a replica within five minutes, but not within one."""
+EXHAUSTION_LEVEL = 0.50
+"""Active share below which nobody is told: where load has just ended, the forecast still expects it
+to come back."""
 RECOMPUTED_NOTICEABLE = 0.01
 """Share of the tokens that steps compute, over ten minutes and for ten more. A pool that is well
 sized recomputes less; one preemption does not last that long."""

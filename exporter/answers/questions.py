@@ -1,8 +1,11 @@
 """All questions, by name."""
 
-from exporter.answers.preemptions import QUESTION as PREEMPTIONS
+from exporter.answers.preemptions import PREEMPTIONS
+from exporter.answers.prefixes import PREFIXES
 from exporter.answers.question import Question
+from exporter.answers.residency import RESIDENCY
+from exporter.answers.whatif import WHATIF
 
-_ALL: tuple[Question, ...] = (PREEMPTIONS,)
+_ALL: tuple[Question, ...] = (PREEMPTIONS, PREFIXES, RESIDENCY, WHATIF)
 
 QUESTIONS = {question.name: question for question in _ALL}

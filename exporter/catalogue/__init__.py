@@ -16,7 +16,9 @@ from exporter.catalogue.page import PAGE
 from exporter.catalogue.pool import POOL
 from exporter.catalogue.preemption import PREEMPTION
 from exporter.catalogue.prefix import MISS_CAUSES, PREFIX
+from exporter.catalogue.regret import REGRET
 from exporter.catalogue.requests import REQUESTS
+from exporter.catalogue.residency import RESIDENCY
 from exporter.catalogue.sizing import SIZING
 from exporter.catalogue.tiers import TIERS
 from exporter.catalogue.vllm import VLLM
@@ -35,9 +37,11 @@ __all__ = [
 
 CATALOGUE = (
     *POOL,
+    *RESIDENCY,
     *CONTENT,
     *SIZING,
     *PREFIX,
+    *REGRET,
     *TIERS,
     *REQUESTS,
     *PREEMPTION,

@@ -1,6 +1,7 @@
 """KV exhaustion: what running sequences may still take, and when the pool will be full."""
 
-from exporter.catalogue.metric import Metric
+from exporter.catalogue.metric import ENGINE, Metric
+from exporter.fold.exhaustion.horizons import HORIZONS
 
 EXHAUSTION = (
     Metric(
@@ -25,5 +26,21 @@ EXHAUSTION = (
         group="exhaustion",
         otel_name="kvscope.kv.time_to_exhaustion",
         events=("PoolCreated", "BlocksReleased", "StepCompleted"),
+    ),
+    Metric(
+        name="kvscope_kv_exhaustion_probability",
+        kind="gauge",
+        help="Probability that within so many seconds the pool cannot serve a running sequence, so "
+        "that one is preempted: from how long such sequences go on, what comes, and how often it "
+        "came true. Absent until 20 sequences have ended and half a minute has passed.",
+        unit="ratio",
+        group="exhaustion",
+        labels={**ENGINE, "horizon_seconds": tuple(str(horizon) for horizon in HORIZONS)},
+        otel_name="kvscope.kv.exhaustion_probability",
+        events=(
+            *("PoolCreated", "SequenceAdded", "SequenceFinished", "StepCompleted"),
+            *("BlocksAllocated", "BlocksShared", "BlocksReleased"),
+            *("AllocationFailed", "RequestPreempted", "RequestResumed"),
+        ),
     ),
 )

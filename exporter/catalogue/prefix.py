@@ -95,13 +95,13 @@ PREFIX = (
         name="kvscope_prefix_cache_whatif_hit_blocks_total",
         kind="counter",
         help=(
-            "Blocks that the prefix cache would have held at first admissions, had the pool another "
-            "size, by its scale: 2 is a pool of twice as many blocks; inf is a cache that never "
-            "loses anything, not even by a reset, since the exporter began to watch. Exact if the "
-            "same requests come and run for the same time. A scale is absent while what such a "
-            "pool would hold is not known: after a snapshot, until the pool has handed out as many "
-            "blocks as the scale means; beyond 524,288 blocks more than the pool has; inf, once "
-            "names have been forgotten. For pools of one group of full attention."
+            "Blocks that the prefix cache would have held at first admissions, had the pool "
+            "another size, by its scale: 2 is a pool of twice as many blocks; inf is a cache that "
+            "never loses anything, not even by a reset, since the exporter began to watch. Exact "
+            "if the same requests come and run for the same time. A scale is absent while what "
+            "such a pool would hold is not known: after a snapshot, until the pool has handed out "
+            "as many blocks as the scale means; beyond 524,288 blocks more than the pool has; inf, "
+            "once names have been forgotten. For pools of one group of full attention."
         ),
         unit="blocks",
         group="prefix",
@@ -125,10 +125,10 @@ PREFIX = (
         name="kvscope_prefix_cache_whatif_error_blocks_total",
         kind="counter",
         help=(
-            "Blocks by which the prediction for the present size of the pool missed what the engine "
-            "found, summed over lookups: the self-check of "
-            "kvscope_prefix_cache_whatif_hit_blocks_total. It stays near 0 if the engine evicts the "
-            "block that was released first, and releases the tail of a sequence first."
+            "Blocks by which the prediction for the present size of the pool missed what the "
+            "engine found, summed over lookups: the self-check of "
+            "kvscope_prefix_cache_whatif_hit_blocks_total. It stays near 0 if the engine evicts "
+            "the block that was released first, and releases the tail of a sequence first."
         ),
         unit="blocks",
         group="prefix",

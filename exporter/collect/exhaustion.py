@@ -6,6 +6,7 @@ from prometheus_client.core import Metric as Family
 
 from exporter.collect.families import Families
 from exporter.fold import Exhaustion
+from exporter.fold.exhaustion import HORIZONS
 from kvscope_events.events import Hello
 
 
@@ -18,3 +19,10 @@ def collect_exhaustion(
     seconds = exhaustion.seconds_to_exhaustion
     if seconds is not None:
         yield families.single("kvscope_kv_time_to_exhaustion_seconds", seconds)
+    arrived_ns = exhaustion.batch.arrived_ns
+    probabilities = exhaustion.probabilities(families.age(arrived_ns) if arrived_ns else 0.0)
+    if probabilities is not None:
+        yield families.column(
+            "kvscope_kv_exhaustion_probability",
+            dict(zip(map(str, HORIZONS), probabilities, strict=True)),
+        )

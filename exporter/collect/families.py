@@ -13,6 +13,9 @@ from exporter.fold.histogram import Bucket
 
 Values = Mapping[tuple[str, ...], float]
 
+_MOST_LABEL_SETS = 4096
+"""Several times what a page has; the values of a label that is no closed set change with time."""
+
 
 class Families:
     """Builds Prometheus families.
@@ -131,6 +134,8 @@ class Families:
                     assert known, f"{row.name}: {label}={value!r} is not declared"
                     if value:
                         labels[label] = value
+            if len(self._labels) >= _MOST_LABEL_SETS:
+                self._labels.clear()
             self._labels[row.name, key] = labels
         return labels
 

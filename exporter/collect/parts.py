@@ -18,6 +18,7 @@ from exporter.collect.requests import (
     collect_requests,
     collect_steps,
 )
+from exporter.collect.residency import collect_regret, collect_residency
 from exporter.collect.sizing import collect_sizing
 from exporter.collect.tiers import collect_tiers
 from exporter.collect.vllm import (
@@ -56,7 +57,9 @@ PARTS: tuple[Part[Any], ...] = (
     Part("pool", Ledger, collect_sizing),
     Part("pool", Churn, collect_churn),
     Part("pool", Content, collect_content),
+    Part("pool", Cache, collect_residency),
     Part("prefix", Cache, collect_prefix),
+    Part("prefix", Cache, collect_regret),
     Part("tiers", Tiers, collect_tiers),
     Part("requests", Requests, collect_requests),
     Part("requests", Latency, collect_latency),

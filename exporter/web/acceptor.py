@@ -110,6 +110,9 @@ class Acceptor:
             accepted.close()
             return
         accepted.setblocking(False)
+        # asyncio does it only for sockets that name their protocol; ours would wait 40 ms between
+        # the header of an answer and its body.
+        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         handshake = self._loop.create_task(self._connect(accepted, self._is_crowded))
         self._handshakes[handshake] = self._loop.time()
         handshake.add_done_callback(partial(self._forget, accepted))

@@ -39,7 +39,7 @@ class OfflineEngine:
     """What the exporter reads besides the engine."""
 
     def __post_init__(self) -> None:
-        bus = EventBus() if self.observed else NullBus()
+        self.bus = bus = EventBus() if self.observed else NullBus()
         config = EngineConfig(
             model=ModelConfig(model=self.model, served_model_name="bench"),
             cache=CacheConfig(block_size=BLOCK_SIZE),

@@ -1,5 +1,7 @@
 """A short, complete run of an engine by hand: every family moves. For the golden page."""
 
+from typing import Any
+
 from kvscope_events.bus import Subscription
 from kvscope_events.events import (
     AllocationFailed,
@@ -28,6 +30,15 @@ from tests.exporter.stream import block_hash, ended, finished, put, step
 MS = 1_000_000
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 A, B, C = block_hash(1), block_hash(2), block_hash(3)
+
+GAVE_UP: dict[str, Any] = {
+    "reason": "abort",
+    "prompt_tokens": 9,
+    "output_tokens": 0,
+    "max_tokens": 8,
+    "elapsed_ns": 2 * MS,
+    "queue_ns": 0,
+}
 
 MEMORY = DeviceMemorySampled(
     pid=SERVER_PID,
@@ -119,6 +130,16 @@ STEPS: tuple[list[EngineEvent], ...] = (
         BlocksShared(1, [1], "prefix_hit"),
         BlocksAllocated(1, [5, 6], "prefill"),
         RequestResumed(1, 1, 5, 4, 60 * MS),
+        # A caller who gives up at once: it had asked for C, which had been evicted.
+        RequestArrived(2, 9, 8),
+        SequenceAdded(2, 2, 9, 8),
+        PrefixLookup(2, 9, [A, C], 1),
+        BlocksShared(2, [1], "prefix_hit"),
+        BlocksAllocated(2, [7, 8], "prefill"),
+        RequestScheduled(2, 0, 4),
+        BlocksReleased(2, [], [8, 7], [1], "aborted"),
+        ended(2, **GAVE_UP, prefill_ns=None, decode_ns=None),
+        finished(2, **GAVE_UP),
         BlocksCached(1, [5], [C], A),
         step(
             running=1,

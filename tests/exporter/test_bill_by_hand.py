@@ -5,7 +5,7 @@ import re
 import msgspec
 import pytest
 
-from exporter.answers.preemptions import QUESTION, OnePreemption, Preemptions
+from exporter.answers.preemptions import PREEMPTIONS, OnePreemption, Preemptions
 from tests.exporter.bill_by_hand import DOCUMENT, Scenario, table
 from tests.exporter.page import value
 
@@ -22,7 +22,7 @@ def play(scenario: Scenario) -> tuple[int, Preemptions]:
     computed = sum(scenario.step() for _ in range(STEPS))
     assert not scenario.engine.live
     scenario.exporter.render()  # nothing runs here that reads the bus
-    (engine,) = scenario.exporter.answer(QUESTION).engines
+    (engine,) = scenario.exporter.answer(PREEMPTIONS).engines
     assert engine.unknown is None
     return computed, msgspec.convert(msgspec.to_builtins(engine.answer), Preemptions)
 

@@ -24,6 +24,7 @@ COMPAT_GROUPS = {"vllm", "vllm-legacy"}
 
 
 ABSENT = {
+    "kvscope_kv_pool_shortfall_blocks",  # the distances are not known; see test_regret
     "kvscope_kv_time_to_exhaustion_seconds",  # 80 ms of steps are no trend; it has its own tests
     "kvscope_event_decode_errors_total",  # nothing is decoded in one process
     "kvscope_kv_content_dropped_blocks_total",  # our engine does not tell it; see test_content
@@ -77,7 +78,6 @@ def test_the_scenario_is_consistent_and_moves_every_family() -> None:
     still |= {"kvscope_kv_shared_blocks", "kvscope_source_up", "vllm:cpu_cache_usage_perc"}
     still |= {"vllm:num_requests_waiting", "vllm:num_requests_swapped"}
     still |= {"kvscope_collect_errors", "kvscope_requests_oldest_wait_seconds"}
-    still |= {"kvscope_prefix_cache_whatif_error_blocks"}
     zero = {
         name
         for name, family in families(exporter).items()

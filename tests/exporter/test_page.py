@@ -100,7 +100,7 @@ def test_a_part_that_raises_is_absent_counted_and_logged_once(
         families = Counter(families_of(exporter))
         exporter.render()
     prefix = {row.family for row in CATALOGUE if row.group == "prefix"}
-    assert set(expected) - set(families) == prefix
+    assert set(expected) - set(families) == prefix & set(expected)
     assert value(exporter, "kvscope_collect_errors_total", part="prefix") is not None
     assert (value(exporter, "kvscope_collect_errors_total", part="prefix") or 0) >= 2
     assert value(exporter, "kvscope_collect_errors_total", part="pool") == 0

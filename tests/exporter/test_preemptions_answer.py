@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from exporter.answers.preemptions import QUESTION
+from exporter.answers.preemptions import PREEMPTIONS
 from exporter.answers.questions import QUESTIONS
 from exporter.exporter import Exporter
 from kvscope_events.events import (
@@ -26,7 +26,7 @@ SECOND_NS = 1_000_000_000
 def asked(exporter: Exporter) -> dict[str, Any]:
     """The only engine's reply, as JSON has it."""
     exporter.render()  # nothing runs here that reads what was put
-    (engine,) = msgspec.json.decode(msgspec.json.encode(exporter.answer(QUESTION)))["engines"]
+    (engine,) = msgspec.json.decode(msgspec.json.encode(exporter.answer(PREEMPTIONS)))["engines"]
     assert (engine["model_name"], engine["engine"]) == ("demo", "0")
     reply: dict[str, Any] = engine
     return reply
@@ -123,4 +123,4 @@ def test_a_server_that_does_not_tell_of_blocks_has_no_answer_but_a_reason() -> N
 
 
 def test_it_can_be_asked_by_name() -> None:
-    assert QUESTIONS["preemptions"] is QUESTION
+    assert QUESTIONS["preemptions"] is PREEMPTIONS

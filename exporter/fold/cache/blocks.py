@@ -83,15 +83,19 @@ class Blocks:
                 held[block] = name
                 written_ns[block] = time_ns
 
-    def release(self, cached: Sequence[int], free: Sequence[int], time_ns: int) -> None:
-        """The last references of these blocks went."""
+    def release(self, cached: Sequence[int], free: Sequence[int], time_ns: int) -> int:
+        """The last references of these blocks went; returns how many are idle that were not."""
         is_idle, idle_ns, count = self.is_idle, self.idle_ns, len(self.names)
+        beyond = 0
         for block in cached:
-            if 0 <= block < count:
+            if 0 <= block < count and not is_idle[block]:
                 is_idle[block] = 1
                 idle_ns[block] = time_ns
+            else:
+                beyond += 1
         self.num_referenced = max(0, self.num_referenced - len(cached) - len(free))
         self.num_vacant += len(free)
+        return len(cached) - beyond
 
     def lose(self, blocks: Sequence[int]) -> None:
         """These blocks hold nothing any more that can be found."""

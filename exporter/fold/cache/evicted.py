@@ -30,8 +30,15 @@ class Evicted:
         return name in self._times_ns
 
     def time_ns(self, name: BlockHash) -> int | None:
-        """When the name was evicted, on the producer's clock; None: it is not in the window."""
+        """When the name was evicted, on the producer's clock; None: it is not in the window.
+
+        NEVER: it was evicted in batches that were lost.
+        """
         return self._times_ns.get(name)
+
+    def times_ns(self, names: Iterable[BlockHash]) -> list[int | None]:
+        """The same for each of these names."""
+        return list(map(self._times_ns.get, names))
 
     def add(self, names: Iterable[BlockHash], time_ns: int) -> None:
         """Add names that have just lost their last block."""

@@ -4,10 +4,13 @@ A question is a component with its own state, called with the event and the name
 before or after they change; it keeps no names of its own.
 """
 
-from exporter.fold.cache.blocks import Blocks
+from exporter.fold.cache.blocks import NEVER, Blocks
 from exporter.fold.cache.evicted import Evicted
 from exporter.fold.cache.forgotten import Forgotten
 from exporter.fold.cache.lookups import Lookups
+from exporter.fold.cache.prefixes import COUNTERS, Prefixes
+from exporter.fold.cache.regret import Regret
+from exporter.fold.cache.residency import Residency
 from exporter.fold.cache.resident import Resident
 from exporter.fold.cache.whatif import WhatIf
 from exporter.fold.fold import Fold
@@ -44,7 +47,12 @@ class Cache(Fold):
 
     name = "cache"
 
-    def __init__(self, window: int = WINDOW_NAMES, forgotten: int = FORGOTTEN_NAMES) -> None:
+    def __init__(
+        self,
+        window: int = WINDOW_NAMES,
+        forgotten: int = FORGOTTEN_NAMES,
+        counters: int = COUNTERS,
+    ) -> None:
         super().__init__(
             {
                 PoolCreated: self._created,
@@ -62,6 +70,9 @@ class Cache(Fold):
         self.blocks = Blocks()
         self.resident = Resident()
         self.evicted = Evicted(window, Forgotten(forgotten))
+        self.regret = Regret()
+        self.residency = Residency(self.blocks)
+        self.prefixes = Prefixes(counters)
         self.whatif = WhatIf(self.resident, self.evicted, lambda: self.batch.time_ns)
         self._lookups = Lookups()
         self.queried_tokens = self._lookups.queried_tokens
@@ -73,11 +84,25 @@ class Cache(Fold):
         self._block_size = 0
 
     @property
+    def known(self) -> bool:
+        """Whether the names and the blocks' times are those of the pool."""
+        return self._known
+
+    @property
+    def block_size(self) -> int:
+        """Tokens of a block; 0: not known yet."""
+        return self._block_size
+
+    @property
     def missed_blocks(self) -> dict[str, int]:
         """Missed blocks by cause; while the state is unknown, without those that need the names."""
         if self._known:
             return self._lookups.missed.copy()
         return {"partial": self._lookups.missed["partial"]}
+
+    def now_ns(self, monotonic_ns: int) -> int:
+        """A reading of our clock on the producer's: an idle producer is silent, and time passes."""
+        return self.batch.time_ns + max(0, monotonic_ns - self.batch.arrived_ns)
 
     def on_gap(self) -> None:
         self._known = False
@@ -97,8 +122,9 @@ class Cache(Fold):
 
     def _begin(self, block_size: int, names: list[bytes]) -> None:
         self._block_size = block_size
-        # These names were evicted somewhere in the gap; the latest possible time is taken.
-        self.evicted.add(self.resident.replace(names), self.batch.time_ns)
+        self.regret.begin()
+        self.residency.begin()
+        self.evicted.add(self.resident.replace(names), NEVER)  # somewhere in the gap
         self.evicted.discard(names)
         self._known = True
 
@@ -107,9 +133,23 @@ class Cache(Fold):
             return
         self._lookups.ask(event, self._block_size)
         # A block goes when the pool is full, and vacant blocks are what is left of the last time.
-        self.whatif.look_up(event, self.blocks.num_referenced + self.blocks.num_vacant)
+        in_the_way = self.blocks.num_referenced + self.blocks.num_vacant
+        too_small = self.whatif.look_up(event, in_the_way)
+        evicted_ns: list[int | None] = []
         if self._known:
-            self._lookups.miss(event.hashes[event.hit_blocks :], self.resident, self.evicted)
+            missed = event.hashes[event.hit_blocks :]
+            if self._lookups.miss(missed, self.resident, self.evicted):
+                evicted_ns = self.evicted.times_ns(missed)
+        block_size, time_ns = self._block_size, self.batch.time_ns
+        self.regret.look_up(
+            evicted_ns, is_first=not event.resumed, block_size=block_size, time_ns=time_ns
+        )
+        for blocks_too_small, count in too_small:
+            self.regret.too_far(blocks_too_small, count)
+        if not event.resumed:
+            self.prefixes.look_up(
+                event.hashes, event.hit_blocks, evicted_ns, block_size=block_size, time_ns=time_ns
+            )
 
     def _allocated(self, event: BlocksAllocated) -> None:
         if self._known:
@@ -118,12 +158,14 @@ class Cache(Fold):
     def _shared(self, event: BlocksShared) -> None:
         if self._known:
             idle = self.blocks.idle_among(event.blocks)
+            self.residency.share(idle, event.cause, self.batch.time_ns)
             self.blocks.share(idle)
             self.whatif.share(self.blocks.names_of(idle))
 
     def _released(self, event: BlocksReleased) -> None:
         if self._known:
-            self.blocks.release(event.cached, event.free, self.batch.time_ns)
+            idle = self.blocks.release(event.cached, event.free, self.batch.time_ns)
+            self.residency.release(idle, self.batch.time_ns)
             # Tail first, so the path is the reverse.
             path = self.blocks.names_of(event.cached[::-1])
             self.whatif.release(event.sequence, path, is_end=event.cause in _ENDS)
@@ -139,6 +181,9 @@ class Cache(Fold):
         if self._known:
             gone = self.resident.remove(event.hashes)
             self.evicted.add(gone, self.batch.time_ns)
+            self.residency.lose(
+                event.blocks, self.batch.time_ns, for_room=event.cause == "capacity"
+            )
             self.whatif.lose(event, gone)
             self.blocks.lose(event.blocks)
 

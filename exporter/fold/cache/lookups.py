@@ -28,8 +28,8 @@ class Lookups:
         self.hit_blocks[phase] += hits
         self.missed["partial"] += partial
 
-    def miss(self, names: Iterable[BlockHash], resident: Resident, evicted: Evicted) -> None:
-        """Count full blocks that were asked for and not found."""
+    def miss(self, names: Iterable[BlockHash], resident: Resident, evicted: Evicted) -> int:
+        """Count full blocks that were asked for and not found; returns how many were `evicted`."""
         held, forgotten = resident.names, evicted.forgotten
         unreachable = gone = old = cold = 0
         for name in names:
@@ -46,3 +46,4 @@ class Lookups:
         missed["evicted"] += gone
         missed["forgotten"] += old
         missed["cold"] += cold
+        return gone

@@ -93,15 +93,17 @@ class WhatIf:
             known["inf"] = self._seen_before + self._grid.seen_blocks
         return known
 
-    def curve(self, window_seconds: float | None) -> Curve | None:
+    def curve(self, window_seconds: float | None, now_ns: int | None = None) -> Curve | None:
         """The hits by size in a window that ends now, at most an hour; None: since the start.
 
-        A window is up to 15 s shorter than asked for, and begins
-        with the pool at the earliest. The result is None while the state is not known.
+        now_ns: on the producer's clock; None: when the last batch was sent. A window is up to 15 s
+        shorter than asked for, and begins with the pool at the earliest. The result is None while
+        the state is not known.
         """
         if not self.known:
             return None
-        now_ns, begin_ns, now = self._now_ns(), self._began_ns, self._grid.totals
+        now_ns = self._now_ns() if now_ns is None else now_ns
+        begin_ns, now = self._began_ns, self._grid.totals
         before: Totals | None = None
         if window_seconds is not None:
             slot = -(-(now_ns - int(window_seconds * 1e9)) // SLOT_NS)
@@ -116,6 +118,7 @@ class WhatIf:
                 queried_blocks=change.queried_blocks,
                 hit_blocks=hits,
                 is_lower_bound=doubt_ns > begin_ns,
+                known_seconds=None if doubt_ns == _FOR_EVER else _seconds(now_ns - doubt_ns),
             )
             for scale, capacity, hits, doubt_ns in zip(
                 SCALES, self._grid.capacities, change.hit_blocks, self._doubt_ns, strict=False
@@ -129,10 +132,11 @@ class WhatIf:
                     queried_blocks=change.queried_blocks,
                     hit_blocks=change.seen_blocks,
                     is_lower_bound=not self._saw_all,
+                    known_seconds=_seconds(now_ns - self._began_ns) if self._saw_all else None,
                 )
             )
         return Curve(
-            seconds=max(0, now_ns - begin_ns) / 1e9,
+            seconds=_seconds(now_ns - begin_ns),
             queried_blocks=change.queried_blocks,
             points=tuple(points),
         )
@@ -250,6 +254,12 @@ class WhatIf:
             self._stack.clear()
             self._reached(self._grid.capacities[-1])
 
+    def check(self) -> None:
+        """Assert every invariant; O(runs² + names)."""
+        self._stack.check()
+        self._doubles.check()
+        self._recomputed.check(self._resident.names)
+
     def _resize(self, usable: int, horizon: int) -> None:
         for index, hits in enumerate(self._grid.hit_blocks):
             self._hits_before[index] += hits
@@ -295,6 +305,10 @@ class WhatIf:
             if name not in names and name not in evicted and name not in forgotten:
                 return index
         return len(path)
+
+
+def _seconds(interval_ns: int) -> float:
+    return max(0, interval_ns) / 1e9
 
 
 def _is_plain(groups: Sequence[CacheGroup]) -> bool:

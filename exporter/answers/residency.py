@@ -1,0 +1,67 @@
+"""`GET /api/residency`: how long blocks stay, those that are still here beside those that left."""
+
+import msgspec
+
+from exporter.answers.ages import FinishedAges, PresentAges, finished, present
+from exporter.answers.question import Asked, Question, UnknownError
+from exporter.catalogue.pool import STATE_EVENTS
+from exporter.fold import Cache
+from exporter.fold.cache.blocks import NEVER
+
+_CENSORING = (
+    "lifetime and idle_before_eviction have only blocks that were evicted for want of room: while "
+    "much of the pool is younger or still in use, long times are missing from them. resident and "
+    "idle have the blocks that are here now, with the time so far, which is not over. Blocks that "
+    "were here before the exporter watched, or since lost events, are counted as unknown_blocks."
+)
+
+
+class ResidencyAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Times of all blocks of the pool; none is sampled."""
+
+    censoring: str
+    retention_seconds: float | None
+    """How long nobody has referenced the block that is evicted next; None: there is none, or that
+    began before the exporter watched."""
+    lifetime: FinishedAges
+    """From findable to evicted for want of room."""
+    idle_before_eviction: FinishedAges
+    """From the last reference to the eviction for want of room."""
+    reuse_gap: FinishedAges
+    """From the last reference to the next one by a prefix hit."""
+    resident: PresentAges
+    """Blocks that can be found now, by the time since they can."""
+    idle: PresentAges
+    """Those of them that nobody references, by the time since the last reference."""
+    otherwise_blocks: int
+    """Idle blocks that lost their content for another reason than want of room, such as a reset
+    of the prefix cache: in none of the finished times."""
+
+
+def _answer(asked: Asked) -> ResidencyAnswer:
+    cache = asked.folds[Cache]
+    if not cache.known:
+        raise UnknownError("the pool's state is not known until the engine's next snapshot")
+    residency, blocks = cache.residency, cache.blocks
+    now_ns = cache.now_ns(asked.clock.monotonic_ns())
+    oldest_ns = residency.oldest_idle_ns()
+    unnamed, untimed = blocks.names.count(None), blocks.written_ns.count(NEVER)
+    unknown = residency.unknown
+    return ResidencyAnswer(
+        censoring=_CENSORING,
+        retention_seconds=None if oldest_ns is None else max(0, now_ns - oldest_ns) / 1e9,
+        lifetime=finished(residency.lifetime_seconds, unknown["lifetime"]),
+        idle_before_eviction=finished(residency.idle_seconds, unknown["idle"]),
+        reuse_gap=finished(residency.reuse_seconds, unknown["reuse"]),
+        resident=present(blocks.written_ns, now_ns, untimed - unnamed),
+        idle=present(blocks.idle_ns, now_ns, residency.idle.get(NEVER, 0)),
+        otherwise_blocks=residency.otherwise_blocks,
+    )
+
+
+RESIDENCY = Question(
+    name="residency",
+    summary="How long blocks stay in the pool: those evicted, and those that are here.",
+    events=STATE_EVENTS,
+    answer=_answer,
+)

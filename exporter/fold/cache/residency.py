@@ -1,0 +1,120 @@
+"""How long blocks stay: lifetime, idleness before eviction, gap before reuse, retention.
+
+Of every block, not of a sample.
+"""
+
+from collections import Counter
+
+from exporter.buckets import RESIDENCY_SECONDS
+from exporter.fold.cache.ages import observe_ages, times_of
+from exporter.fold.cache.blocks import NEVER, Blocks
+from exporter.fold.histogram import Histogram
+from kvscope_events.vocabulary import SharingCause
+
+
+class Residency:
+    """Reads the blocks' times before each event changes them.
+
+    After lost batches nothing is known of the blocks that are resident then but that they are: they
+    are left out until they have been written, or released, again.
+    """
+
+    def __init__(self, blocks: Blocks) -> None:
+        self._blocks = blocks
+        self.lifetime_seconds = Histogram(RESIDENCY_SECONDS)
+        """From findable to evicted for want of room."""
+        self.idle_seconds = Histogram(RESIDENCY_SECONDS)
+        """From the last reference to the eviction for want of room."""
+        self.reuse_seconds = Histogram(RESIDENCY_SECONDS)
+        """From the last reference to the next one, by a prefix hit."""
+        self.unknown = {"lifetime": 0, "idle": 0, "reuse": 0}
+        """Blocks that each histogram lacks because it began before we watched."""
+        self.otherwise_blocks = 0
+        """Idle blocks that lost their content by another cause than want of room."""
+        # Blocks by the time since which they are idle, in order of time, so that the first is that
+        # of the next block to be evicted. NEVER (before we watched) comes before all others.
+        self._idle: dict[int, int] = {}
+
+    @property
+    def idle(self) -> dict[int, int]:
+        """Idle blocks by the time since which they are; NEVER: since before we watched."""
+        return self._idle
+
+    def begin(self) -> None:
+        """The blocks were replaced by a whole state, without times."""
+        idle = sum(self._blocks.is_idle)
+        self._idle = {NEVER: idle} if idle else {}
+
+    def oldest_idle_ns(self) -> int | None:
+        """Since when the next block to be evicted is idle; None: there is none, or it is unknown.
+
+        Passes the gaps that deleted times leave in the dict: at most as many as it has room for.
+        """
+        oldest = next(iter(self._idle), NEVER)
+        return None if oldest == NEVER else oldest
+
+    def release(self, blocks: int, time_ns: int) -> None:
+        """So many blocks became idle."""
+        if blocks:
+            self._idle[time_ns] = self._idle.get(time_ns, 0) + blocks
+
+    def share(self, idle: list[int], cause: SharingCause, time_ns: int) -> None:
+        """These idle blocks are about to have a reference again."""
+        if idle:
+            since_ns = times_of(self._blocks.idle_ns, idle)
+            observed = self.reuse_seconds if cause == "prefix_hit" else None
+            self.unknown["reuse"] += self._end_idle(since_ns, time_ns, observed)
+
+    def lose(self, blocks: list[int], time_ns: int, *, for_room: bool) -> None:
+        """These blocks are about to lose their content; those that nobody references count."""
+        idle, since_ns = self._idle_among(blocks)
+        if not idle:
+            return
+        if not for_room:
+            self._end_idle(since_ns, time_ns, None)
+            self.otherwise_blocks += len(idle)
+            return
+        self.unknown["idle"] += self._end_idle(since_ns, time_ns, self.idle_seconds)
+        written_ns = times_of(self._blocks.written_ns, idle)
+        self.unknown["lifetime"] += observe_ages(self.lifetime_seconds, written_ns, time_ns)
+
+    def check(self) -> None:
+        """Assert that the idle blocks are those of the pool, in order; O(num_blocks)."""
+        blocks = self._blocks
+        times = (t for t, idle in zip(blocks.idle_ns, blocks.is_idle, strict=True) if idle)
+        assert Counter(self._idle) == Counter(times)
+
+    def _idle_among(self, blocks: list[int]) -> tuple[list[int], list[int]]:
+        """Those of the blocks that nobody references, and since when."""
+        idle_ns = self._blocks.idle_ns
+        try:
+            since_ns = times_of(idle_ns, blocks)
+        except IndexError:  # beyond the pool
+            pass
+        else:
+            if blocks and NEVER not in since_ns and min(blocks) >= 0:
+                return blocks, since_ns  # they are all idle, which is as it should be
+        idle = self._blocks.idle_among(blocks)
+        return idle, times_of(idle_ns, idle)
+
+    def _end_idle(self, since_ns: list[int], time_ns: int, observed: Histogram | None) -> int:
+        """Blocks idle since then are so no longer; returns how many of those to be observed, NEVER.
+
+        Blocks that were released together mostly go together, too: nearly always it is one time.
+        """
+        first, count = since_ns[0], len(since_ns)
+        one = count == 1 or since_ns.count(first) == count
+        unknown = 0
+        for since, blocks in ((first, count),) if one else Counter(since_ns).items():
+            left = self._idle.get(since, 0) - blocks
+            if left > 0:
+                self._idle[since] = left
+            else:  # less than none: events contradict each other, which the ledger shows
+                self._idle.pop(since, None)
+            if observed is None:
+                continue
+            if since == NEVER:
+                unknown += blocks
+            else:
+                observed.observe(max(0, time_ns - since) / 1e9, blocks)
+        return unknown

@@ -1,0 +1,6 @@
+"""Whether the KV pool will run out of blocks: committed blocks, the trend, and a probability."""
+
+from exporter.fold.exhaustion.fold import Exhaustion
+from exporter.fold.exhaustion.horizons import HORIZONS
+
+__all__ = ["HORIZONS", "Exhaustion"]

@@ -1,0 +1,194 @@
+"""Forecast of the KV pool: what is committed, when the trend ends, and how likely exhaustion is."""
+
+from exporter.fold.exhaustion.footprint import Footprint
+from exporter.fold.exhaustion.forecast import INTERVAL_SECONDS, Forecast
+from exporter.fold.exhaustion.sequences import Sequences
+from exporter.fold.exhaustion.trend import Trend
+from exporter.fold.fold import Fold
+from kvscope_events.events import (
+    AllocationFailed,
+    Batch,
+    BlocksAllocated,
+    BlocksReleased,
+    BlocksShared,
+    CacheGroup,
+    PoolCreated,
+    PoolSnapshot,
+    RequestPreempted,
+    RequestResumed,
+    SequenceAdded,
+    SequenceFinished,
+    StepCompleted,
+)
+
+READ_SECONDS = 1.0
+"""A forecast is not computed anew within this time, however often it is read."""
+
+_TERMINAL = frozenset({"finished", "aborted", "preempted"})
+"""Causes of a release after which the sequence holds no block."""
+
+
+class Exhaustion(Fold):
+    """Demand of the running sequences, a straight line through a minute, and a probability.
+
+    Cached blocks count as available: they are evicted, not waited for. A sequence runs while it
+    holds blocks. Those that were running or waiting when batches were lost are not known;
+    `committed_blocks` is None until the last running one has ended, `probabilities` until the last
+    of both has.
+    """
+
+    name = "exhaustion"
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                PoolCreated: self._sized,
+                PoolSnapshot: self._sized,
+                SequenceAdded: self._added,
+                AllocationFailed: self._failed,
+                RequestPreempted: self._preempted,
+                RequestResumed: self._resumed,
+                SequenceFinished: self._finished,
+                BlocksAllocated: self._allocated,
+                BlocksShared: self._shared,
+                BlocksReleased: self._gave_back,
+                StepCompleted: self._stepped,
+            }
+        )
+        self._usable = 0
+        self._footprint: Footprint | None = None
+        self._sequences = Sequences()
+        self._active: int | None = None
+        self._num_running = 0
+        self._waiting_known = True
+        self._trend = Trend()
+        self._forecast = Forecast(self._sequences)
+        self._seconds = 0.0  # of the latest batch
+        self._due = 0.0
+        self._computed_at: float | None = None
+        self._probabilities: tuple[float, ...] | None = None
+
+    @property
+    def committed_blocks(self) -> int | None:
+        """Blocks that are active once every running sequence has run to its max_tokens."""
+        if self._active is None or self._num_running != len(self._sequences.running):
+            return None
+        return self._active + self._sequences.owed
+
+    @property
+    def seconds_to_exhaustion(self) -> float | None:
+        """Time until active blocks fill the pool at the present trend; None: not within reach."""
+        if self._active is None or not self._usable:
+            return None
+        return self._trend.seconds_to_full(self._seconds, self._active, self._usable)
+
+    def probabilities(self, age_seconds: float = 0.0) -> tuple[float, ...] | None:
+        """Of exhaustion within each of `HORIZONS`; None: not known, or not yet.
+
+        age_seconds: since the latest batch came; an idle engine sends none.
+        """
+        now = self._seconds + age_seconds
+        if self._computed_at is None or now - self._computed_at >= READ_SECONDS:
+            self._compute(now)
+        return self._probabilities
+
+    @property
+    def num_pending(self) -> int:
+        return len(self._sequences.known)
+
+    def on_batch(self, batch: Batch) -> None:
+        seconds = batch.time_ns / 1e9
+        self._forecast.passed(seconds - self._seconds, bool(self._num_running))
+        self._seconds = seconds
+        super().on_batch(batch)
+        if self._active is not None:
+            self._trend.observe(seconds, self._active)  # an idle engine has a flat one
+        if seconds >= self._due:
+            self._due = seconds + INTERVAL_SECONDS
+            self._forecast.remember(seconds, self._compute(seconds))
+
+    def on_gap(self) -> None:
+        self._sequences.clear()
+        self._forecast.forget()
+
+    def _compute(self, now: float) -> list[float] | None:
+        """What the model says now; keeps what that means."""
+        self._computed_at = now
+        self._probabilities = model = None
+        if self.committed_blocks is not None and self._waiting_known and self._footprint:
+            assert self._active is not None
+            model = self._forecast.model(now, self._footprint, self._active, self._usable)
+        if model is not None:
+            self._probabilities = self._forecast.calibrated(model)
+        return model
+
+    def _sized(self, event: PoolCreated | PoolSnapshot) -> None:
+        self._usable = event.num_blocks - event.reserved
+        groups = event.groups or [CacheGroup("full_attention", event.block_size)]
+        self._footprint = Footprint(groups)
+        if isinstance(event, PoolCreated):
+            self._active = 0
+
+    def _added(self, event: SequenceAdded) -> None:
+        if self._footprint is not None:
+            self._sequences.add(
+                event.sequence, event.prompt_tokens, event.max_tokens, self._footprint
+            )
+            self._forecast.arrivals.advance(self._seconds)
+            self._forecast.arrivals.observe(
+                self._footprint.blocks(event.prompt_tokens), event.max_tokens
+            )
+
+    def _failed(self, _event: AllocationFailed) -> None:
+        self._forecast.exhausted(self._seconds)
+
+    def _preempted(self, event: RequestPreempted) -> None:
+        self._stop(event.sequence)
+
+    def _resumed(self, event: RequestResumed) -> None:
+        self._sequences.resume(event.sequence)
+
+    def _finished(self, event: SequenceFinished) -> None:
+        self._stop(event.sequence)
+        self._sequences.known.pop(event.sequence, None)
+        if event.output_tokens:
+            self._forecast.ended(event.output_tokens, stopped=event.reason == "stop")
+
+    def _allocated(self, event: BlocksAllocated) -> None:
+        if event.sequence is not None:
+            self._take(event.sequence, len(event.blocks))
+
+    def _shared(self, event: BlocksShared) -> None:
+        if event.sequence is not None and event.cause != "pin":  # a pin is not in its table
+            self._take(event.sequence, len(event.blocks))
+
+    def _take(self, sequence: int, count: int) -> None:
+        if self._sequences.take(sequence, count):
+            self._num_running += 1
+
+    def _gave_back(self, event: BlocksReleased) -> None:
+        # The next heartbeat states the count, but none follows what ends while the engine idles.
+        if self._active is not None:
+            self._active = max(0, self._active - len(event.cached) - len(event.free))
+        sequence = event.sequence
+        if sequence is None or event.cause == "unpinned":
+            return
+        if event.cause in _TERMINAL:
+            if not self._stop(sequence):
+                self._num_running = max(0, self._num_running - 1)
+            return
+        self._sequences.give_back(sequence, len(event.cached) + len(event.free) + len(event.shared))
+
+    def _stop(self, sequence: int) -> bool:
+        """A sequence runs no more; returns whether it was known to run."""
+        stopped = self._sequences.stop(sequence)
+        if stopped:
+            self._num_running = max(0, self._num_running - 1)
+        return stopped
+
+    def _stepped(self, event: StepCompleted) -> None:
+        self._active = event.active_blocks
+        self._num_running = event.running
+        sequences = self._sequences
+        sequences.step(event)
+        self._waiting_known = event.waiting <= len(sequences.known) - len(sequences.running)

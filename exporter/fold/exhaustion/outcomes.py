@@ -1,0 +1,150 @@
+"""Forecasts whose outcome is known, and what they teach about those to come.
+
+A forecast is judged when its horizon has passed, never before: those that came true are known
+early, and would be counted alone.
+"""
+
+import math
+from collections import deque
+
+_REACH = 6.0
+_CELLS = 24
+"""Of a forecast's log odds, from -6 to 6."""
+_HALF_LIFE_SECONDS = 8 * 3600.0
+_IDENTITY = 4.0
+"""Judged forecasts that the model's own word is worth, in the slope and offset of its log odds."""
+_LINE = 6.0
+"""Judged forecasts that this line is worth in each cell."""
+_FIT_SECONDS = 30.0
+
+
+def log_odds(probability: float) -> float:
+    clipped = min(1 - 1e-6, max(1e-6, probability))
+    return max(-_REACH, min(_REACH, math.log(clipped / (1 - clipped))))
+
+
+def _probability(odds: float) -> float:
+    return 1 / (1 + math.exp(-odds))
+
+
+class Outcomes:
+    """Of one horizon. Bounded: the forecasts of a horizon's length, and 24 cells."""
+
+    def __init__(self, horizon: float, interval: float, trust: float) -> None:
+        self._trust = trust
+        self._horizon = horizon
+        # Forecasts that overlap see the same future: a horizon of them counts as two.
+        self._weight = min(1.0, 2 * interval / horizon)
+        self._open: deque[tuple[float, float]] = deque(maxlen=math.ceil(horizon / interval) + 1)
+        self._happened: float | None = None  # the latest exhaustion
+        self._seen: deque[float] = deque(maxlen=math.ceil(horizon / interval) + 1)
+        self._growth = 1.0
+        self._aged_at: float | None = None
+        self._counts = [0.0] * _CELLS
+        self._hits = [0.0] * _CELLS
+        self._odds = [0.0] * _CELLS  # sums
+        self._fitted_at: float | None = None
+        self._points: list[tuple[float, float]] = []
+
+    def happened(self, now: float) -> None:
+        """The pool is exhausted now. One a second is remembered."""
+        if not self._seen or now - self._seen[-1] >= 1.0:
+            self._seen.append(now)
+
+    def forget(self) -> None:
+        """What happened meanwhile is not known: forecasts that are open stay without outcome."""
+        self._open.clear()
+        self._seen.clear()
+
+    def forecast(self, now: float, probability: float) -> None:
+        """Remember what the model says now, to judge it later."""
+        self._open.append((now, log_odds(probability)))
+
+    def judge(self, now: float) -> None:
+        """Learn from the forecasts whose horizon has passed."""
+        while self._open and self._open[0][0] + self._horizon <= now:
+            at, odds = self._open.popleft()
+            while self._seen and self._seen[0] <= at:
+                self._seen.popleft()
+            self._learn(at, odds, bool(self._seen) and self._seen[0] <= at + self._horizon)
+        if self._fitted_at is None or now - self._fitted_at >= _FIT_SECONDS:
+            self._fitted_at = now
+            self._fit()
+
+    def calibrated(self, probability: float) -> float:
+        """How often it happened where the model said this."""
+        odds = log_odds(probability)
+        if not self._points:
+            return _probability(self._trust * odds)
+        points = self._points
+        if odds <= points[0][0]:
+            return points[0][1]
+        for (left, low), (right, high) in zip(points, points[1:], strict=False):
+            if odds <= right:
+                return low + (high - low) * (odds - left) / (right - left)
+        return points[-1][1]
+
+    def _learn(self, at: float, odds: float, hit: bool) -> None:
+        if self._aged_at is not None:
+            self._growth *= 2 ** ((at - self._aged_at) / _HALF_LIFE_SECONDS)
+        self._aged_at = at
+        if self._growth > 1e9:
+            for values in (self._counts, self._hits, self._odds):
+                values[:] = [value / self._growth for value in values]
+            self._growth = 1.0
+        weight = self._weight * self._growth
+        cell = min(_CELLS - 1, int((odds + _REACH) / (2 * _REACH) * _CELLS))
+        self._counts[cell] += weight
+        self._odds[cell] += weight * odds
+        if hit:
+            self._hits[cell] += weight
+
+    def _fit(self) -> None:
+        cells = []
+        for index in range(_CELLS):
+            count = self._counts[index] / self._growth
+            middle = (index + 0.5) / _CELLS * 2 * _REACH - _REACH
+            odds = self._odds[index] / self._counts[index] if self._counts[index] else middle
+            cells.append((odds, count, self._hits[index] / self._growth))
+        offset, slope = _line(cells, self._trust)
+        levels = []
+        for odds, count, hits in cells:
+            expected = _probability(offset + slope * odds)
+            levels.append((odds, count + _LINE, (hits + _LINE * expected) / (count + _LINE)))
+        self._points = _rising(levels)
+
+
+def _line(cells: list[tuple[float, float, float]], trust: float) -> tuple[float, float]:
+    """Offset and slope of log odds that fit the outcomes, drawn towards 0 and `trust`; by Newton."""
+    offset, slope = 0.0, trust
+    for _ in range(8):
+        gradient_offset, gradient_slope = -_IDENTITY * offset / 2, -_IDENTITY * (slope - trust) * 2
+        oo, os, ss = _IDENTITY / 2, 0.0, _IDENTITY * 2
+        for odds, count, hits in cells:
+            if count:
+                expected = _probability(offset + slope * odds)
+                error, curve = hits - count * expected, count * expected * (1 - expected)
+                gradient_offset += error
+                gradient_slope += error * odds
+                oo += curve
+                os += curve * odds
+                ss += curve * odds * odds
+        determinant = oo * ss - os * os
+        offset += max(-1.0, min(1.0, (ss * gradient_offset - os * gradient_slope) / determinant))
+        slope += max(-0.5, min(0.5, (oo * gradient_slope - os * gradient_offset) / determinant))
+    return offset, max(0.05, slope)
+
+
+def _rising(levels: list[tuple[float, float, float]]) -> list[tuple[float, float]]:
+    """Pool neighbours that fall, so that a higher forecast never gets a lower probability."""
+    pools: list[list[tuple[float, float, float]]] = []
+    for level in levels:
+        pools.append([level])
+        while len(pools) > 1 and _mean(pools[-2]) >= _mean(pools[-1]):
+            last = pools.pop()
+            pools[-1] += last
+    return [(odds, _mean(pool)) for pool in pools for odds, _, _ in pool]
+
+
+def _mean(pool: list[tuple[float, float, float]]) -> float:
+    return sum(weight * value for _, weight, value in pool) / sum(weight for _, weight, _ in pool)

@@ -1,0 +1,107 @@
+"""The sequences that run or wait: what they hold, may still take, and how far they have come.
+
+Tokens are counted without a look at every sequence in every step: a clock counts the tokens that a
+sequence gets, and a sequence remembers what the clock showed when its first token came.
+"""
+
+from exporter.fold.exhaustion.footprint import Footprint
+from kvscope_events.events import StepCompleted
+
+
+class Sequence:
+    """One that was added and has not ended."""
+
+    __slots__ = ("held", "max_tokens", "most", "produced", "prompt_tokens", "since")
+
+    def __init__(self, prompt_tokens: int, max_tokens: int, most: int) -> None:
+        self.prompt_tokens = prompt_tokens
+        self.max_tokens = max_tokens
+        self.most = most
+        """Blocks that it holds at max_tokens."""
+        self.held = 0
+        """Blocks in its table."""
+        self.produced = 0.0
+        """Output tokens when it last stopped running."""
+        self.since: float | None = None
+        """The clock when it had produced nothing; None: it produces nothing now."""
+
+
+class Sequences:
+    """All that are known, and of those the running ones: a sequence runs while it holds blocks."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, Sequence] = {}
+        self.running: dict[int, Sequence] = {}
+        self.owed = 0
+        """Blocks that the running sequences may still take."""
+        self.clock = 0.0
+        """Tokens that a sequence would have got that was running all the time."""
+
+    def clear(self) -> None:
+        self.known.clear()
+        self.running.clear()
+        self.owed = 0
+
+    def add(
+        self, number: int, prompt_tokens: int, max_tokens: int, footprint: Footprint
+    ) -> Sequence:
+        # The KV of the last token is never written: nothing follows it.
+        most = footprint.blocks(prompt_tokens + max_tokens - 1)
+        self.known[number] = sequence = Sequence(prompt_tokens, max_tokens, most)
+        return sequence
+
+    def take(self, number: int, count: int) -> bool:
+        """Blocks went to a sequence; returns whether it begins to run."""
+        sequence = self.known.get(number)
+        if sequence is None:
+            return False
+        begins = number not in self.running
+        if begins:
+            self.running[number] = sequence
+            sequence.held = 0
+            self.owed += sequence.most
+        held = sequence.held
+        sequence.held = held + count
+        if held < sequence.most:
+            self.owed -= min(count, sequence.most - held)
+        return begins
+
+    def give_back(self, number: int, count: int) -> None:
+        """Blocks left the table of a sequence that goes on."""
+        sequence = self.running.get(number)
+        if sequence is not None:
+            left = sequence.held - count
+            self.owed += max(0, sequence.most - left) - max(0, sequence.most - sequence.held)
+            sequence.held = left
+
+    def stop(self, number: int) -> bool:
+        """A sequence runs no more; returns whether it was known to run."""
+        sequence = self.running.pop(number, None)
+        if sequence is None:
+            return False
+        self.owed -= max(0, sequence.most - sequence.held)
+        sequence.produced = self.produced(sequence)
+        sequence.since = None
+        return True
+
+    def resume(self, number: int) -> None:
+        """A preempted sequence goes on where it was."""
+        sequence = self.known.get(number)
+        if sequence is not None and sequence.produced:
+            sequence.since = self.clock - sequence.produced
+
+    def produced(self, sequence: Sequence) -> float:
+        """Output tokens so far."""
+        return sequence.produced if sequence.since is None else self.clock - sequence.since
+
+    def step(self, event: StepCompleted) -> None:
+        """A step gave each of its sequences a token, or several where it guessed them."""
+        rows = len(event.emitted)
+        if not rows:
+            return
+        tokens = 1.0 if event.output_tokens is None else event.output_tokens / rows
+        for number in event.first_tokens:
+            sequence = self.known.get(number)
+            if sequence is not None:
+                sequence.since = self.clock
+        self.clock += tokens

@@ -1,0 +1,191 @@
+"""Slow and obvious: each number from the whole recorded list of events, by looking back in it.
+
+None of these functions keeps a state: for each block of an event they search what came before.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from kvscope_events.events import (
+    BlocksCached,
+    BlocksEvicted,
+    BlocksReleased,
+    BlocksShared,
+    ContentDropped,
+    EngineEvent,
+    PoolCreated,
+    PoolSnapshot,
+    PrefixLookup,
+)
+from tests.exporter.cache_record import Record
+
+
+@dataclass(frozen=True)
+class Heard:
+    """One event of a record, and when it happened; None: batches were lost here."""
+
+    event: EngineEvent | None
+    time_ns: int
+
+
+def flat(record: Record) -> list[Heard]:
+    """All events in order."""
+    heard = []
+    for batch in record:
+        if batch is None:
+            heard.append(Heard(None, 0))
+        else:
+            heard += [Heard(event, batch.time_ns) for event in batch.events]
+    return heard
+
+
+def is_known(before: Sequence[Heard]) -> bool:
+    """Whether the state follows from these events."""
+    for heard in reversed(before):
+        if heard.event is None:
+            return False
+        if isinstance(heard.event, PoolCreated | PoolSnapshot):
+            return True
+    return False
+
+
+def written_ns(before: Sequence[Heard], block: int) -> int | None:
+    """When a block that holds something became findable; None: before we watched."""
+    for heard in reversed(before):
+        event = heard.event
+        if isinstance(event, PoolSnapshot | PoolCreated):
+            return None
+        if isinstance(event, BlocksCached) and block in event.blocks:
+            return heard.time_ns
+    raise AssertionError("a block out of nothing")
+
+
+def idle_ns(before: Sequence[Heard], block: int) -> tuple[bool, int | None]:
+    """Whether a block that holds something is idle, and since when; None: before we watched."""
+    for heard in reversed(before):
+        event = heard.event
+        if isinstance(event, PoolSnapshot):
+            return block in event.lru, None
+        if isinstance(event, BlocksShared) and block in event.blocks:
+            return False, None
+        if isinstance(event, BlocksCached) and block in event.blocks:
+            return False, None
+        if isinstance(event, BlocksReleased) and block in event.cached:
+            return True, heard.time_ns
+    return False, None
+
+
+@dataclass
+class Ages:
+    """In seconds, and the number of blocks whose age is not known."""
+
+    known: list[float]
+    unknown: int = 0
+
+    def add(self, now_ns: int, since_ns: int | None) -> None:
+        if since_ns is None:
+            self.unknown += 1
+        else:
+            self.known.append((now_ns - since_ns) / 1e9)
+
+    def counts(self, bounds: Sequence[float]) -> list[int]:
+        """By the first bound that an age does not exceed."""
+        edges = [-1.0, *bounds, float("inf")]
+        return [sum(1 for age in self.known if low < age <= high) for low, high in pairwise(edges)]
+
+
+def _known_events(record: Record) -> Iterator[tuple[list[Heard], EngineEvent, int]]:
+    """Events that came while the state was known, with all that came before."""
+    heard = flat(record)
+    for index, one in enumerate(heard):
+        if one.event is not None and is_known(heard[:index]):
+            yield heard[:index], one.event, one.time_ns
+
+
+def lifetimes(record: Record) -> Ages:
+    ages = Ages([])
+    for before, event, now_ns in _known_events(record):
+        if isinstance(event, BlocksEvicted) and event.cause == "capacity":
+            for block in event.blocks:
+                ages.add(now_ns, written_ns(before, block))
+    return ages
+
+
+def idle_times(record: Record) -> Ages:
+    ages = Ages([])
+    for before, event, now_ns in _known_events(record):
+        if isinstance(event, BlocksEvicted) and event.cause == "capacity":
+            for block in event.blocks:
+                is_idle, since_ns = idle_ns(before, block)
+                assert is_idle
+                ages.add(now_ns, since_ns)
+    return ages
+
+
+def reuse_gaps(record: Record) -> Ages:
+    ages = Ages([])
+    for before, event, now_ns in _known_events(record):
+        if isinstance(event, BlocksShared):
+            for block in event.blocks:
+                is_idle, since_ns = idle_ns(before, block)
+                if is_idle:
+                    ages.add(now_ns, since_ns)
+    return ages
+
+
+def evicted_names(before: Sequence[Heard], window: int) -> dict[bytes, int | None]:
+    """Names that were resident once and are not, the last `window` to leave, in that order.
+
+    With the time when each left; None: somewhere in lost batches.
+    """
+    resident: list[bytes] = []
+    left: list[tuple[bytes, int | None]] = []
+    known = False
+    for heard in before:
+        event, gone = heard.event, list[bytes]()
+        if event is None:
+            known = False
+        elif isinstance(event, PoolCreated | PoolSnapshot):
+            names = [] if isinstance(event, PoolCreated) else [n for n in event.hashes if n]
+            left += [(name, None) for name in dict.fromkeys(resident) if name not in names]
+            resident, known = names, True
+        elif known and isinstance(event, BlocksCached):
+            resident += event.hashes
+        elif known and isinstance(event, BlocksEvicted | ContentDropped):
+            gone = event.hashes
+        for name in gone:
+            resident.remove(name)
+            if name not in resident:
+                left.append((name, heard.time_ns))
+        left = [one for one in left if one[0] not in resident]
+        left = left[-window:]
+    return dict(left)
+
+
+def regretted(record: Record, window: int) -> Ages:
+    """One for each block that a first lookup missed, because it had been evicted."""
+    ages = Ages([])
+    for before, event, now_ns in _known_events(record):
+        if isinstance(event, PrefixLookup) and not event.resumed:
+            evicted = evicted_names(before, window)
+            for name in event.hashes[event.hit_blocks :]:
+                if name in evicted:
+                    ages.add(now_ns, evicted[name])
+    return ages
+
+
+def reaches(record: Record, window: int) -> Iterator[tuple[PrefixLookup, int, int]]:
+    """First lookups, with the blocks right behind the hits that had been evicted, and the time."""
+    heard = flat(record)
+    for index, one in enumerate(heard):
+        event, before = one.event, heard[:index]
+        if not isinstance(event, PrefixLookup) or event.resumed:
+            continue
+        evicted = evicted_names(before, window) if is_known(before) else {}
+        lost = 0
+        for name in event.hashes[event.hit_blocks :]:
+            if name not in evicted:
+                break
+            lost += 1
+        yield event, lost, one.time_ns

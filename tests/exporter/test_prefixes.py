@@ -1,0 +1,242 @@
+"""Top prefixes, against plain lists; that tokens add up, series never fall, and memory ends."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exporter.fold import Cache
+from exporter.fold.cache.prefix_table import label_of
+from exporter.fold.cache.prefixes import Prefixes
+from exporter.fold.cache.shown_prefixes import REMEMBERED, SHOWN, ShownPrefixes
+from kvscope_events.events import PoolCreated, PrefixLookup
+from tests.exporter import cache_oracle as oracle
+from tests.exporter.cache_record import (
+    BLOCK_SIZE,
+    Life,
+    Record,
+    folded,
+    lives,
+    name_of,
+    names_of,
+)
+from tests.exporter.stream import batch_of
+
+SYSTEM, TALK, OTHER_TALK, QUESTION = [1] * 10, [2] * 4, [3] * 6, [4] * 3
+
+
+@dataclass
+class Counted:
+    """A prefix as a plain row."""
+
+    name: bytes
+    length: int
+    error: int
+    saved: int = 0
+    lost: int = 0
+    hits: int = 0
+    continues: bytes | None = None
+    last_used_ns: int = 0
+
+    @property
+    def weight(self) -> int:
+        return self.error + self.saved + self.lost
+
+
+def ref_prefixes(
+    record: Record, window: int, counters: int
+) -> tuple[list[Counted], list[tuple[bytes, int]]]:
+    """The rows after a record, and all tokens that were ever credited, each part of a reach.
+
+    Each part belongs to the known prefix at its end.
+    """
+    rows: list[Counted] = []
+    credits: list[tuple[bytes, int]] = []
+    for event, evicted, time_ns in oracle.reaches(record, window):
+        reach = event.hit_blocks + evicted
+        known = {row.name for row in rows}
+        ends = [end for end in range(1, reach) if event.hashes[end - 1] in known]
+        for begin, end in pairwise([0, *ends, reach] if reach else []):
+            name = event.hashes[end - 1]
+            row = next((row for row in rows if row.name == name), None)
+            if row is None:
+                error = 0
+                if len(rows) == counters:
+                    least = min(rows, key=lambda row: (row.weight, row.name))
+                    error = least.weight
+                    rows.remove(least)
+                row = Counted(name, end * BLOCK_SIZE, error)
+                rows.append(row)
+            credits.append((name, (end - begin) * BLOCK_SIZE))
+            found = len([block for block in range(begin, end) if block < event.hit_blocks])
+            row.saved += found * BLOCK_SIZE
+            row.lost += (end - begin - found) * BLOCK_SIZE
+            row.hits += found > 0
+            row.continues = event.hashes[begin - 1] if begin else None
+            row.last_used_ns = time_ns
+    return rows, credits
+
+
+@settings(max_examples=80, deadline=None)
+@given(life=lives(), window=st.sampled_from([3, 100]), counters=st.sampled_from([1, 2, 5, 1000]))
+def test_the_table_is_that_of_plain_rows(life: Life, window: int, counters: int) -> None:
+    cache = folded(life.record, window=window, counters=counters)
+    rows, _ = ref_prefixes(life.record, window, counters)
+    table = cache.prefixes.table
+    table.check()
+    found = [
+        Counted(
+            *(p.name, p.length_tokens, p.error_tokens, p.saved_tokens, p.lost_tokens),
+            *(p.hits, p.continues, p.last_used_ns),
+        )
+        for p in table.prefixes.values()
+    ]
+    assert sorted(found, key=lambda row: row.name) == sorted(rows, key=lambda row: row.name)
+    full = len(rows) == counters
+    assert table.least_weight == (min(row.weight for row in rows) if full else 0)
+
+
+@settings(max_examples=50, deadline=None)
+@given(life=lives())
+def test_every_token_belongs_to_one_prefix(life: Life) -> None:
+    cache = folded(life.record)
+    prefixes = cache.prefixes.table.prefixes.values()
+    assert sum(p.saved_tokens for p in prefixes) == cache.hit_tokens["first"]
+    assert sum(p.lost_tokens for p in prefixes) == cache.regret.tokens
+
+
+@settings(max_examples=50, deadline=None)
+@given(life=lives(), counters=st.sampled_from([1, 3, 8]))
+def test_the_errors_bound_what_was_credited_before(life: Life, counters: int) -> None:
+    """All that was credited to a name is at least what its counter says, and at most its error
+    more; without a counter, at most the least weight.
+    """
+    table = folded(life.record, counters=counters).prefixes.table
+    _, credits = ref_prefixes(life.record, 1000, counters)
+    total = sum(tokens for _, tokens in credits)
+    for name in {name for name, _ in credits}:
+        credited = sum(tokens for other, tokens in credits if other == name)
+        prefix = table.prefixes.get(name)
+        if prefix is None:
+            assert credited <= table.least_weight <= total / counters
+        else:
+            assert prefix.saved_tokens + prefix.lost_tokens <= credited <= prefix.weight
+            assert prefix.error_tokens <= total / counters
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    lookups=st.lists(st.tuples(st.integers(0, 9), st.integers(1, 40)), max_size=120),
+    counters=st.sampled_from([3, 6, 50]),
+)
+def test_no_series_ever_falls_and_each_token_is_in_one(
+    lookups: list[tuple[int, int]], counters: int
+) -> None:
+    prefixes = Prefixes(counters)
+    highest: dict[str, int] = {}
+    hits = 0
+    for number, blocks in lookups:
+        path = names_of([number] * blocks)
+        prefixes.look_up(path, blocks, [], block_size=BLOCK_SIZE, time_ns=0)
+        hits += blocks * BLOCK_SIZE
+        series = {**prefixes.shown.tokens, "other": prefixes.shown.other}
+        assert len(series) <= SHOWN + 1
+        for label, tokens in series.items():
+            assert tokens >= highest.get(label, 0)
+            highest[label] = tokens
+        assert sum(series.values()) + sum(prefixes.shown.left.values()) == hits
+    prefixes.table.check()
+
+
+def asked(cache: Cache, path: list[int], hit_blocks: int) -> None:
+    tokens = (len(path) + 1) * BLOCK_SIZE
+    cache.on_batch(batch_of(PrefixLookup(0, tokens, names_of(path), hit_blocks)))
+
+
+def test_a_system_prompt_is_told_apart_from_the_conversations_below() -> None:
+    cache = Cache()
+    cache.on_batch(batch_of(PoolCreated(99, BLOCK_SIZE, 0)))
+    asked(cache, SYSTEM + TALK, 0)
+    asked(cache, SYSTEM + OTHER_TALK, 10)  # parts behind the system prompt
+    asked(cache, SYSTEM + TALK + QUESTION, 14)  # goes on
+    asked(cache, SYSTEM + TALK + OTHER_TALK, 14)
+    system, talk = cache.prefixes.table.prefixes.values()
+    assert (system.name, talk.name) == (name_of(SYSTEM), name_of(SYSTEM + TALK))
+    assert (system.saved_tokens, talk.saved_tokens) == (30 * BLOCK_SIZE, 8 * BLOCK_SIZE)
+    assert (system.hits, talk.hits) == (3, 2)
+    assert (system.length_tokens, talk.length_tokens) == (10 * BLOCK_SIZE, 14 * BLOCK_SIZE)
+    assert (system.continues, talk.continues) == (None, system.name)
+    assert cache.prefixes.shown.tokens == {
+        label_of(system.name): 30 * BLOCK_SIZE,
+        label_of(talk.name): 8 * BLOCK_SIZE,
+    }
+
+
+def test_lookups_that_resume_or_find_nothing_belong_to_no_prefix() -> None:
+    cache = Cache()
+    cache.on_batch(batch_of(PoolCreated(99, BLOCK_SIZE, 0)))
+    cache.on_batch(batch_of(PrefixLookup(0, 50, names_of(SYSTEM), 10, resumed=True)))
+    asked(cache, TALK, 0)
+    assert not cache.prefixes.table.prefixes
+    assert cache.prefixes.shown.other == 0
+
+
+def test_hits_without_names_are_in_other() -> None:
+    cache = Cache()
+    cache.on_batch(batch_of(PoolCreated(99, BLOCK_SIZE, 0)))
+    cache.on_batch(batch_of(PrefixLookup(0, 50, [], 3)))
+    assert cache.prefixes.shown.other == 3 * BLOCK_SIZE == cache.hit_tokens["first"]
+
+
+def test_hits_count_while_the_names_are_unknown() -> None:
+    cache = Cache()
+    cache.on_batch(batch_of(PoolCreated(99, BLOCK_SIZE, 0)))
+    cache.on_gap()
+    asked(cache, SYSTEM, 4)
+    (prefix,) = cache.prefixes.table.prefixes.values()
+    assert (prefix.saved_tokens, prefix.lost_tokens) == (4 * BLOCK_SIZE, 0)
+
+
+def test_one_enters_the_five_only_with_a_quarter_more() -> None:
+    prefixes = Prefixes()
+
+    def hit(number: int, blocks: int) -> None:
+        path = names_of([number] * blocks)
+        prefixes.look_up(path, blocks, [], block_size=4, time_ns=0)
+
+    for number in range(5):
+        hit(number, 20)
+    hit(5, 25)
+    newcomer = label_of(name_of([5] * 25))
+    assert prefixes.shown.other == 100
+    hit(5, 25)
+    assert prefixes.shown.tokens[newcomer] == 100, "counted since it entered"
+    assert list(prefixes.shown.left.values()) == [80]
+
+
+def test_distinct_prefixes_without_end_take_no_more_memory() -> None:
+    prefixes = Prefixes(counters=64)
+    heavy = names_of([0] * 30)
+    for number in range(20_000):
+        path = [name_of([1, number % 256, number // 256]), name_of([2, number % 251])]
+        prefixes.look_up(path, 1 + number % 2, [], block_size=4, time_ns=number)
+        if number % 10 == 0:
+            prefixes.look_up(heavy, 30, [], block_size=4, time_ns=number)
+    prefixes.table.check()
+    assert len(prefixes.table.prefixes) == 64
+    assert max(prefixes.table.prefixes.values(), key=lambda p: p.saved_tokens).name == heavy[-1]
+    assert len(prefixes.shown.left) <= REMEMBERED
+
+
+def test_labels_that_left_are_forgotten_in_the_end() -> None:
+    shown = ShownPrefixes()
+    table = Prefixes(counters=10_000).table
+    tokens = 1
+    for number in range(2 * REMEMBERED):
+        prefix, _ = table.take(name_of([number % 256, number // 256]), 4, tokens)
+        prefix.saved_tokens = tokens
+        shown.credit(prefix, tokens)
+        tokens = tokens * 5 // 4 + 1
+    assert len(shown.tokens) == SHOWN
+    assert len(shown.left) == REMEMBERED

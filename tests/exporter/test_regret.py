@@ -1,0 +1,126 @@
+"""Regret and shortfall, against searches through the whole record; and what is not known."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exporter.buckets import REGRET_AGE_SECONDS
+from exporter.fold import Cache
+from exporter.fold.cache.regret import Regret
+from exporter.fold.cache.shortfall import SLICE_NS, SLICES, Shortfall
+from kvscope_events.events import BlocksCached, BlocksEvicted, PoolCreated, PrefixLookup
+from tests.exporter import cache_oracle as oracle
+from tests.exporter.cache_record import BLOCK_SIZE, Life, folded, lives
+from tests.exporter.stream import batch_of, block_hash
+
+SECOND = 10**9
+A, B, C, D = (block_hash(number) for number in range(4))
+
+
+@settings(max_examples=80, deadline=None)
+@given(life=lives(), window=st.sampled_from([2, 5, 100]))
+def test_regret_is_that_found_by_looking_back(life: Life, window: int) -> None:
+    regret = folded(life.record, window=window).regret
+    ages = oracle.regretted(life.record, window)
+    assert regret.tokens == BLOCK_SIZE * (len(ages.known) + ages.unknown)
+    assert regret.age_seconds.counts == ages.counts(REGRET_AGE_SECONDS)
+    assert regret.age_seconds.total == sum(ages.known)
+    assert regret.unknown_blocks == ages.unknown
+
+
+def evicting() -> Cache:
+    """Blocks of 4 tokens; A stays, B and C are evicted at 2 s."""
+    cache = Cache()
+    cache.on_batch(batch_of(PoolCreated(8, 4, 0), BlocksCached(0, [1, 2, 3], [A, B, C], None)))
+    cache.on_batch(batch_of(BlocksEvicted([3, 2], [C, B], "capacity"), time_ns=2 * SECOND))
+    return cache
+
+
+def test_a_resumed_lookup_is_the_cost_of_its_preemption_and_no_regret() -> None:
+    cache = evicting()
+    lookup = PrefixLookup(1, 20, [A, B, C, D], 1, resumed=True)
+    cache.on_batch(batch_of(lookup, time_ns=3 * SECOND))
+    cache.regret.too_far(5, 2)
+    assert cache.regret.tokens == 0
+    assert cache.missed_blocks["evicted"] == 2
+    assert cache.regret.shortfall_blocks(3 * SECOND) is None
+    cache.on_batch(batch_of(PrefixLookup(2, 20, [A, B, C, D], 1), time_ns=14 * SECOND))
+    assert cache.regret.tokens == 8
+    assert cache.regret.age_seconds.total == 24
+
+
+def test_nothing_is_regretted_while_the_names_are_unknown() -> None:
+    cache = evicting()
+    cache.on_gap()
+    cache.on_batch(batch_of(PrefixLookup(2, 20, [A, B, C, D], 1), time_ns=14 * SECOND))
+    assert cache.regret.tokens == 0
+
+
+_CALLS = st.lists(
+    st.tuples(
+        st.integers(0, 700),  # seconds
+        st.integers(0, 30),  # regretted
+        st.lists(st.tuples(st.integers(1, 5000), st.integers(1, 200)), max_size=2),  # too far
+    ),
+    max_size=20,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(calls=_CALLS, now=st.integers(0, 1_100))
+def test_the_shortfall_is_that_of_a_sorted_list_but_for_its_buckets(
+    calls: list[tuple[int, int, list[tuple[int, int]]]], now: int
+) -> None:
+    shortfall = Shortfall()
+    calls.sort(key=lambda call: call[0])
+    now += calls[-1][0] if calls else 0
+    regretted, distances = 0, list[int]()
+    for at, blocks, segments in calls:
+        recent = at // 10 > now // 10 - 30
+        if blocks:
+            shortfall.regret(blocks, at * SECOND)
+            regretted += blocks * recent
+        for first, count in segments:
+            shortfall.too_far(first, count, at * SECOND)
+            distances += [first + i for i in range(count)] * recent
+    found = shortfall.blocks(now * SECOND)
+    whole = max(regretted, len(distances))
+    needed = -(-9 * whole // 10)
+    if not whole or len(distances) < needed:
+        assert found is None
+        return
+    exact = sorted(distances)[needed - 1]
+    assert found is not None
+    assert exact <= found <= exact * (1 + 1 / 32)
+    assert exact >= 64 or found == exact
+
+
+def test_what_no_pool_is_known_to_keep_makes_the_shortfall_unknown() -> None:
+    regret = Regret()
+    times: list[int | None] = [0] * 10
+    regret.look_up(times, is_first=True, block_size=4, time_ns=0)
+    assert regret.shortfall_blocks(0) is None, "no distance is known"
+    regret.too_far(3, 8)
+    assert regret.shortfall_blocks(0) is None, "two of ten are beyond what is known"
+    regret.too_far(20, 1)
+    assert regret.shortfall_blocks(0) == 20, "the tenth may be anywhere"
+    assert regret.shortfall_blocks(290 * SECOND) == 20
+    assert regret.shortfall_blocks(300 * SECOND) is None, "nothing was regretted since"
+
+
+def test_a_new_pool_has_a_shortfall_of_its_own() -> None:
+    regret = Regret()
+    regret.look_up([0], is_first=True, block_size=4, time_ns=0)
+    regret.too_far(3, 1)
+    regret.begin()
+    assert regret.shortfall_blocks(0) is None
+    assert regret.tokens == 4
+
+
+def test_the_shortfalls_memory_is_bounded() -> None:
+    shortfall = Shortfall()
+    for number in range(400):
+        shortfall.too_far(1, 2**62, number * SLICE_NS)
+        shortfall.too_far(2**62, 3, number * SLICE_NS - SLICE_NS)  # a clock that goes back
+    slices = shortfall._slices
+    assert len(slices) <= SLICES
+    assert max(len(one.too_small) for one in slices) < 64 + 32 * 64

@@ -1,0 +1,145 @@
+"""How long blocks stay, against searches through the whole record; and what is not known."""
+
+from hypothesis import given, settings
+
+from exporter.buckets import RESIDENCY_SECONDS
+from exporter.fold import Cache, Histogram
+from kvscope_events.events import (
+    BlocksAllocated,
+    BlocksCached,
+    BlocksEvicted,
+    BlocksReleased,
+    BlocksShared,
+    ContentDropped,
+    EngineEvent,
+    PoolCreated,
+    PoolSnapshot,
+)
+from tests.exporter import cache_oracle as oracle
+from tests.exporter.cache_record import Life, folded, lives
+from tests.exporter.stream import batch_of, block_hash
+
+SECOND = 10**9
+A, B, C = (block_hash(number) for number in range(3))
+
+
+def assert_same(histogram: Histogram, ages: oracle.Ages) -> None:
+    assert histogram.counts == ages.counts(RESIDENCY_SECONDS)
+    assert histogram.total == sum(ages.known)
+
+
+@settings(max_examples=80, deadline=None)
+@given(life=lives())
+def test_all_times_are_those_found_by_looking_back(life: Life) -> None:
+    residency = folded(life.record).residency
+    lifetimes = oracle.lifetimes(life.record)
+    idle, reuse = oracle.idle_times(life.record), oracle.reuse_gaps(life.record)
+    assert_same(residency.lifetime_seconds, lifetimes)
+    assert_same(residency.idle_seconds, idle)
+    assert_same(residency.reuse_seconds, reuse)
+    assert residency.unknown == {
+        "lifetime": lifetimes.unknown,
+        "idle": idle.unknown,
+        "reuse": reuse.unknown,
+    }
+
+
+@settings(max_examples=80, deadline=None)
+@given(life=lives())
+def test_retention_is_the_idle_time_of_the_pools_own_oldest(life: Life) -> None:
+    cache = folded(life.record)
+    heard = oracle.flat(life.record)
+    if not oracle.is_known(heard):
+        return
+    cache.residency.check()
+    lru = life.pool.snapshot().lru
+    _, since_ns = oracle.idle_ns(heard, lru[0]) if lru else (False, None)
+    assert cache.residency.oldest_idle_ns() == since_ns
+    assert sum(cache.residency.idle.values()) == len(lru)
+
+
+def seconds(at: float, *events: EngineEvent) -> tuple[float, tuple[EngineEvent, ...]]:
+    return at, events
+
+
+def run(*steps: tuple[float, tuple[EngineEvent, ...]]) -> Cache:
+    cache = Cache()
+    for at, events in steps:
+        cache.on_batch(batch_of(*events, time_ns=round(at * SECOND)))
+    return cache
+
+
+WRITTEN = (
+    PoolCreated(8, 4, 0),
+    BlocksAllocated(0, [1, 2, 3], "prefill"),
+    BlocksCached(0, [1, 2], [A, B], None),
+)
+
+
+def test_a_block_that_is_reset_or_dropped_has_no_lifetime() -> None:
+    released = BlocksReleased(0, [2, 1], [3], [], "finished")
+    cache = run(
+        seconds(0, *WRITTEN, released),
+        seconds(5, BlocksEvicted([2], [B], "reset"), ContentDropped([1], [A], "invalid")),
+    )
+    residency = cache.residency
+    assert not any(residency.lifetime_seconds.counts)
+    assert residency.otherwise_blocks == 2
+    assert residency.oldest_idle_ns() is None
+
+
+def test_a_block_pinned_ends_its_idle_time_but_is_not_reused() -> None:
+    released = BlocksReleased(0, [2, 1], [3], [], "finished")
+    cache = run(seconds(0, *WRITTEN, released), seconds(5, BlocksShared(None, [1, 2], "pin")))
+    assert not any(cache.residency.reuse_seconds.counts)
+    assert cache.residency.oldest_idle_ns() is None
+
+
+def test_retention_moves_on_when_the_oldest_is_used_again() -> None:
+    cache = run(
+        seconds(0, *WRITTEN, BlocksReleased(0, [2], [3], [], "finished")),
+        seconds(7, BlocksReleased(0, [1], [], [], "finished")),
+    )
+    assert cache.residency.oldest_idle_ns() == 0
+    cache.on_batch(batch_of(BlocksShared(1, [2], "prefix_hit"), time_ns=9 * SECOND))
+    assert cache.residency.oldest_idle_ns() == 7 * SECOND
+    assert cache.residency.reuse_seconds.total == 9
+
+
+def test_times_before_a_snapshot_are_not_known() -> None:
+    lru = PoolSnapshot(8, 4, 0, 0, [0] * 8, [None, A, B, *[None] * 5], [2, 1])
+    cache = run(seconds(5, lru), seconds(6, BlocksEvicted([2], [B], "capacity")))
+    residency = cache.residency
+    assert residency.oldest_idle_ns() is None, "block 1 is older than anything we know"
+    assert residency.unknown == {"lifetime": 1, "idle": 1, "reuse": 0}
+    cache.on_batch(batch_of(BlocksShared(1, [1], "prefix_hit"), time_ns=7 * SECOND))
+    cache.on_batch(batch_of(BlocksReleased(1, [1], [], [], "finished"), time_ns=8 * SECOND))
+    assert residency.unknown["reuse"] == 1
+    assert residency.oldest_idle_ns() == 8 * SECOND
+    cache.on_batch(batch_of(BlocksEvicted([1], [A], "capacity"), time_ns=10 * SECOND))
+    assert residency.unknown["lifetime"] == 2, "it was written before"
+    assert residency.idle_seconds.total == 2
+
+
+def test_contradictions_and_blocks_beyond_the_pool_do_no_harm() -> None:
+    strange = [-1, 99, 1, 1, 2]
+    cache = run(
+        seconds(5, *WRITTEN, BlocksReleased(0, [2, 1, 1, 99, -1], [3], [], "finished")),
+        seconds(4, BlocksShared(1, strange, "prefix_hit")),  # and a clock that goes back
+        seconds(4, BlocksReleased(1, strange, [], [], "finished")),
+        seconds(3, BlocksEvicted(strange, [C, C, A, A, B], "capacity")),
+        seconds(3, BlocksEvicted(strange, [C, C, A, A, B], "capacity")),
+    )
+    assert cache.residency.oldest_idle_ns() is None
+    assert cache.residency.idle_seconds.total == 0
+
+
+def test_there_are_no_more_times_than_idle_blocks() -> None:
+    life = Life(num_blocks=32)
+    for number in range(2_000):
+        life.admit([number % 251, number % 7])
+        life.finish(0)
+        life.wait(1)
+    cache = folded(life.record)
+    cache.residency.check()
+    assert sum(cache.residency.idle.values()) == life.pool.num_cached

@@ -1,0 +1,133 @@
+"""Plays a load, keeps what was forecast, and compares it with what came."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from exporter.fold.exhaustion import HORIZONS, Exhaustion
+from kvscope_events.events import AllocationFailed, StepCompleted
+from tests.forecast.loads import Load
+from tests.forecast.rivals import WINDOWS, Scrapes, usage_above
+from tests.forecast.simulator import SECOND, Simulator
+
+EVERY_SECONDS = 5.0
+"""Between two forecasts that are scored."""
+RIVALS = ("usage", "linear")
+
+
+@dataclass(slots=True)
+class Forecasts:
+    """Of one horizon: what each forecaster said, and what came."""
+
+    horizon: int
+    ours: list[float] = field(default_factory=list)
+    usage: list[float] = field(default_factory=list)
+    linear: dict[float, list[float]] = field(default_factory=lambda: {w: [] for w in WINDOWS})
+    came: list[float] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    """Seconds since the load began, those of one run after those of another."""
+
+    def extend(self, other: "Forecasts") -> None:
+        self.ours += other.ours
+        self.usage += other.usage
+        self.came += other.came
+        start = self.times[-1] + 10 * self.horizon if self.times else 0.0
+        self.times += [start + at for at in other.times]
+        for window, values in other.linear.items():
+            self.linear[window] += values
+
+    def brier(self) -> dict[str, float]:
+        """Mean squared errors; `base` is that of whoever always says how often it came."""
+        rate = sum(self.came) / len(self.came)
+        return {
+            "ours": brier(self.ours, self.came),
+            "usage": brier(self.usage, self.came),
+            "linear": min(brier(values, self.came) for values in self.linear.values()),
+            "base": rate * (1 - rate),
+        }
+
+
+def brier(said: Sequence[float], came: Sequence[float]) -> float:
+    return sum((p - y) ** 2 for p, y in zip(said, came, strict=True)) / len(came)
+
+
+@dataclass(frozen=True, slots=True)
+class Decile:
+    """Forecasts of about one probability."""
+
+    low: float
+    count: int
+    windows: int
+    """Stretches of a horizon's length that they lie in: those of one stretch share its outcome."""
+    said: float
+    came: float
+
+
+def deciles(said: Sequence[float], forecasts: Forecasts) -> list[Decile]:
+    """Those that hold any."""
+    result = []
+    for index in range(10):
+        inside = [i for i, p in enumerate(said) if min(9, int(p * 10)) == index]
+        if inside:
+            result.append(
+                Decile(
+                    index / 10,
+                    len(inside),
+                    len({int(forecasts.times[i] / forecasts.horizon) for i in inside}),
+                    sum(said[i] for i in inside) / len(inside),
+                    sum(forecasts.came[i] for i in inside) / len(inside),
+                )
+            )
+    return result
+
+
+def play(load: Load, seed: int, seconds: float) -> list[Forecasts]:
+    """One run of a load from an empty engine; a result for each horizon."""
+    simulator = Simulator(load.machine)
+    fold = Exhaustion()
+    scrapes = Scrapes()
+    exhausted: list[float] = []
+    asked: list[tuple[float, float, tuple[float, ...]]] = []
+    due = 0.0
+    for batch in simulator.play(load.calls(Random(seed), seconds), seconds):
+        fold.on_batch(batch)
+        now = batch.time_ns / SECOND
+        if any(type(event) is AllocationFailed for event in batch.events):
+            exhausted.append(now)
+        last = batch.events[-1]
+        if type(last) is not StepCompleted:
+            continue
+        usage = last.active_blocks / load.machine.num_blocks
+        scrapes.offer(now, usage)
+        if now >= due:
+            due = now + EVERY_SECONDS
+            probabilities = fold.probabilities()
+            if probabilities is not None:
+                asked.append((now, usage, probabilities))
+    return [
+        _of_horizon(index, horizon, asked, exhausted, scrapes, seconds)
+        for index, horizon in enumerate(HORIZONS)
+    ]
+
+
+def _of_horizon(
+    index: int,
+    horizon: int,
+    asked: Iterable[tuple[float, float, tuple[float, ...]]],
+    exhausted: list[float],
+    scrapes: Scrapes,
+    seconds: float,
+) -> Forecasts:
+    result = Forecasts(horizon)
+    for now, usage, probabilities in asked:
+        if now + horizon > seconds:
+            break
+        after = bisect_right(exhausted, now)
+        result.times.append(now)
+        result.ours.append(probabilities[index])
+        result.usage.append(usage_above(usage))
+        for window, values in result.linear.items():
+            values.append(scrapes.full_by(now, window, horizon))
+        result.came.append(float(after < len(exhausted) and exhausted[after] <= now + horizon))
+    return result

@@ -1,0 +1,174 @@
+"""Our engine on a simulated clock: real scheduler, manager and pool; a runner that only counts.
+
+An hour of load takes seconds. Times between batches are simulated; those inside events are the
+machine's, and nothing here reads them.
+"""
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from engine.block_pool import BlockPool
+from engine.config import SchedulerConfig
+from engine.hashing import PrefixHasher, chain_seed
+from engine.kv_manager import KVManager
+from engine.request import Request
+from engine.runner import SampledToken
+from engine.scheduler import Scheduler
+from engine.sequence import SamplingParams, Sequence
+from engine.step import Step
+from engine.step_plan import StepPlan
+from kvscope_events.events import Batch, DeviceMemorySampled, EngineEvent
+
+SECOND = 10**9
+IDLE_SECONDS = 0.5
+"""An engine without work looks again after this time, and tells nothing."""
+GOES_ON, STOPS = SampledToken(0), SampledToken(1)
+_SEED = chain_seed("simulated")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One request of a load, of one sequence."""
+
+    at: float
+    """Seconds since the load began."""
+    prompt: list[int] | int
+    """Its tokens, or how many of them: those are like no other's but for the first `shared`."""
+    output: int
+    """Tokens until it stops by itself."""
+    max_tokens: int
+    shared: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """The engine and how fast it is."""
+
+    num_blocks: int
+    block_size: int = 16
+    max_num_seqs: int = 256
+    max_num_batched_tokens: int = 4096
+    enable_prefix_caching: bool = False
+    step_seconds: float = 0.08
+    """Of a step that computes nothing."""
+    sequence_seconds: float = 0.0004
+    """More for each sequence that decodes."""
+    token_seconds: float = 0.00004
+    """More for each token of a prefill."""
+
+
+class _SteppedBus:
+    """A bus whose batches have the simulated time."""
+
+    def __init__(self) -> None:
+        self._events: list[EngineEvent] = []
+        self.emit = self._events.append
+        self._seq = 0
+
+    def provide_snapshot(self, snapshot: Callable[[], list[EngineEvent]]) -> None:
+        """Nobody joins late."""
+
+    def flush(self) -> None:
+        """`take` ends a step."""
+
+    def take(self, seconds: float) -> Batch:
+        time_ns = round(seconds * SECOND)
+        batch = Batch(self._seq, time_ns, self._events.copy(), time_ns, time_ns)
+        self._events.clear()
+        self._seq += 1
+        return batch
+
+
+class _CountingRunner:
+    """Every sequence goes on until it has as many tokens as its call says."""
+
+    def __init__(self) -> None:
+        self.lengths: dict[int, int] = {}  # sequence -> prompt and output tokens
+
+    def execute(self, plan: StepPlan) -> list[SampledToken | None]:
+        lengths = self.lengths
+        sampled: list[SampledToken | None] = []
+        for row in plan.rows:
+            tokens = len(row.sequence.tokens)
+            if row.start + row.count < tokens:
+                sampled.append(None)
+            elif tokens + 1 < lengths[row.sequence.sequence_id]:
+                sampled.append(GOES_ON)
+            else:
+                sampled.append(STOPS)
+        return sampled
+
+    def drop_caches(self) -> None:
+        """Nothing is held."""
+
+    def sample_memory(self) -> DeviceMemorySampled:
+        return DeviceMemorySampled(os.getpid(), None, 0, 0)
+
+
+class Simulator:
+    """Plays calls, in order of arrival, and yields a batch for every step."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._bus = _SteppedBus()
+        self.pool = BlockPool(machine.num_blocks, machine.block_size, self._bus)
+        manager = KVManager(
+            self.pool, self._bus, enable_prefix_caching=machine.enable_prefix_caching
+        )
+        config = SchedulerConfig(
+            max_model_len=machine.num_blocks * machine.block_size,
+            max_num_seqs=machine.max_num_seqs,
+            max_num_batched_tokens=machine.max_num_batched_tokens,
+        )
+        self.scheduler = Scheduler(config, manager, self._bus, frozenset({STOPS.token_id}))
+        self._runner = _CountingRunner()
+        self._step = Step(self.scheduler, self.pool, self._runner, self._bus)
+        self._num_calls = 0
+
+    def play(self, calls: Iterable[Call], seconds: float) -> Iterator[Batch]:
+        """Batches up to a time; an idle engine yields none."""
+        machine = self._machine
+        coming = deque(calls)
+        now = 0.0
+        yield self._bus.take(now)
+        while now < seconds:
+            while coming and coming[0].at <= now:
+                self._add(coming.popleft())
+            if self._step.run() is None:
+                now = max(now + IDLE_SECONDS, min(coming[0].at if coming else seconds, seconds))
+                continue
+            batch = self._bus.take(0.0)
+            done = batch.events[-1]
+            now += (
+                machine.step_seconds
+                + machine.sequence_seconds * len(done.emitted)  # type: ignore[union-attr]
+                + machine.token_seconds * done.prefill_tokens  # type: ignore[union-attr]
+            )
+            time_ns = round(now * SECOND)
+            yield Batch(batch.seq, time_ns, batch.events, time_ns, time_ns)
+
+    def _add(self, call: Call) -> None:
+        self._num_calls += 1
+        number = self._num_calls
+        if isinstance(call.prompt, int):
+            prompt = [0] * min(call.shared, call.prompt)
+            prompt += [number] * (call.prompt - len(prompt))
+        else:
+            prompt = list(call.prompt)
+        sequence = Sequence(
+            sequence_id=number,
+            request_id=number,
+            tokens=prompt,
+            prompt_length=len(prompt),
+            sampling=SamplingParams(
+                max_tokens=call.max_tokens, stop_token_ids=frozenset({STOPS.token_id})
+            ),
+            hasher=PrefixHasher(_SEED, self._machine.block_size),
+        )
+        self._runner.lengths[number] = len(prompt) + call.output
+        self.scheduler.add(
+            Request(request_id=number, sequences=[sequence], arrival_ns=time.monotonic_ns())
+        )
