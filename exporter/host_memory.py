@@ -32,6 +32,15 @@ class HostMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class Available:
+    """Of the whole machine, in bytes."""
+
+    total: int
+    available: int
+    """What the kernel can give without swapping."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Names:
     """File and field names of one version of control groups."""
 
@@ -76,6 +85,18 @@ def host_memory(pid: int, root: Path = Path("/")) -> HostMemory:
         working_set=None if found is None else found.working_set,
         unreclaimable=None if found is None else found.unreclaimable,
     )
+
+
+def available_memory(root: Path = Path("/")) -> Available | None:
+    """Of this machine; None where its kernel does not say it."""
+    sizes = {}
+    for line in (read_text(root / "proc" / "meminfo") or "").splitlines():
+        name, _, size = line.partition(":")
+        if name in ("MemTotal", "MemAvailable"):
+            sizes[name] = int(size.split()[0]) * 1024
+    if len(sizes) < 2:
+        return None
+    return Available(sizes["MemTotal"], sizes["MemAvailable"])
 
 
 def together(processes: Sequence[HostMemory]) -> HostMemory:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from exporter.gpu import GpuSource
-from exporter.host_memory import HostMemory, host_memory
+from exporter.host_memory import Available, HostMemory, available_memory, host_memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,3 +17,5 @@ class Machine:
     """Show only devices that the page's engines report, since other servers share the machine."""
     host: Callable[[int], HostMemory] = host_memory
     """Returns the memory of the process with that pid, and of its control group."""
+    available: Callable[[], Available | None] = available_memory
+    """Returns the memory of this machine."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from prometheus_client.core import Metric as Family
 
+from exporter.advised import Advised
 from exporter.catalogue import COMPAT_SETS, GROUPS
 from exporter.clock import Clock
 from exporter.collect.device_memory import collect_ledger_of_devices, collect_torch
@@ -40,6 +41,7 @@ class Page:
         self._readings = Readings(readers, clock)
         self.machine = machine
         self._clock = clock
+        self._advised = Advised(clock)
         self._guard = Guard(_groups_of(targets(), with_page=bool(readers)))
         self._families = Families({}, clock)
         self._build = build_version()
@@ -64,6 +66,7 @@ class Page:
         seen: dict[bool, set[tuple[str, str]]] = {False: set(), True: set()}
         told: dict[tuple[str, str], frozenset[str]] = {}
         engines: list[Shown] = []
+        asked: list[tuple[Target, Shown]] = []
         for target in self._targets():
             taken = seen[target.is_content]  # a stream of names may stand beside one of blocks
             shown = target.collect(self._guard, taken, outlet)
@@ -72,10 +75,16 @@ class Page:
                 taken.add(shown.labels)
             if not shown.is_alike and shown.worker is None:
                 told[shown.labels] = told.get(shown.labels, frozenset()) | shown.tellable
+                if shown.hello is not None and not target.is_content:
+                    asked.append((target, shown))
             engines.append(shown)
         if self._readings.readers:
             yield from self._guard.read("page", lambda: self._readings.collect(told))
         yield from collect_processes(engines, self._guard, self.machine, now_ns)
+        advised, machine = self._advised, self.machine
+        yield from self._guard.read(
+            "advice", lambda: advised.collect(asked, self._targets(), machine)
+        )
         yield from self._devices(engines, now_ns)
         yield from self._own()
 

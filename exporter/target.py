@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 
 from prometheus_client.core import Metric as Family
 
-from exporter.answers.question import Asked, UnknownError
+from exporter.answers.question import Asked, ProcessMemory, UnknownError
 from exporter.catalogue import CATALOGUE
 from exporter.clock import Clock
 from exporter.collect.families import Families
@@ -28,6 +28,7 @@ from exporter.fold import (
     Folds,
     Introduction,
     Ledger,
+    Recent,
     Requests,
     TimedSample,
 )
@@ -197,7 +198,27 @@ class Target:
                 is_here=hello is not None and self._is_here(hello),
             )
 
-    def answer(self, events: Collection[str], read: Callable[[Asked], _T], machine: Machine) -> _T:
+    def memory(self) -> ProcessMemory | None:
+        """What this process reports of its memory; None: nothing is known of it now."""
+        with self.pipeline.settled():
+            hello, memory = self.hello, self.folds[DeviceMemory]
+            if hello is None or not self.source.up or self.pipeline.failed(memory):
+                return None
+            return ProcessMemory(
+                hello=hello,
+                samples=memory.samples(),
+                activation_peaks=memory.activation_peaks.copy(),
+                startup_terms=memory.startup_terms,
+                is_here=self._is_here(hello),
+            )
+
+    def answer(
+        self,
+        events: Collection[str],
+        read: Callable[[Asked], _T],
+        machine: Machine,
+        processes: Sequence[ProcessMemory] = (),
+    ) -> _T:
         """What `read` makes of the folds, which are held meanwhile, and settled.
 
         events: those that the engine must tell. Raises UnknownError, and what `read` raises.
@@ -213,7 +234,15 @@ class Target:
             failed = [fold.name for fold in self.folds if self.pipeline.failed(fold)]
             if failed:
                 raise UnknownError(f"folds {', '.join(failed)} failed and were given up")
-            return read(Asked(hello=hello, folds=self.folds, machine=machine, clock=self._clock))
+            return read(
+                Asked(
+                    hello=hello,
+                    folds=self.folds,
+                    machine=machine,
+                    clock=self._clock,
+                    processes=processes,
+                )
+            )
 
     def _is_here(self, hello: Hello) -> bool:
         return self.source.kind == "inprocess" or hello.pid_space in self._pid_spaces
@@ -256,6 +285,8 @@ class Target:
         kinds: list[type[Fold]] = [Introduction]
         kinds += [part.fold for part in self._parts]
         kinds += [DeviceMemory, Census]
+        if not self.is_content:
+            kinds.append(Recent)
         self.folds = Folds(kinds)
         return (*self.folds, *self._further)
 

@@ -1,18 +1,30 @@
 """One question about one engine, answered from its folds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from exporter.clock import Clock
-from exporter.fold import Folds
+from exporter.fold import Folds, TimedSample
 from exporter.machine import Machine
 from kvscope_events.events import Hello
 
 
 class UnknownError(Exception):
     """The answer cannot be known; `str()` says why, and what would change that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessMemory:
+    """What one process of the server reports of device memory, copied."""
+
+    hello: Hello
+    samples: Mapping[str | None, Sequence[TimedSample]]
+    activation_peaks: Mapping[str, int]
+    startup_terms: Mapping[str, int]
+    is_here: bool
+    """Its pid names the same process for us."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +35,8 @@ class Asked:
     folds: Folds
     machine: Machine
     clock: Clock
+    processes: Sequence[ProcessMemory] = ()
+    """Of the whole server: its engines, and those that report memory only for one of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,11 +1,12 @@
 """All questions, by name."""
 
+from exporter.answers.advice import ADVICE
 from exporter.answers.preemptions import PREEMPTIONS
 from exporter.answers.prefixes import PREFIXES
 from exporter.answers.question import Question
 from exporter.answers.residency import RESIDENCY
 from exporter.answers.whatif import WHATIF
 
-_ALL: tuple[Question, ...] = (PREEMPTIONS, PREFIXES, RESIDENCY, WHATIF)
+_ALL: tuple[Question, ...] = (ADVICE, PREEMPTIONS, PREFIXES, RESIDENCY, WHATIF)
 
 QUESTIONS = {question.name: question for question in _ALL}

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from exporter.answers.question import Question, UnknownError
+from exporter.answers.question import ProcessMemory, Question, UnknownError
 from exporter.machine import Machine
 from exporter.target import Target
 
@@ -29,9 +29,16 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     engines: list[EngineReply]
 
 
+def memory_of(targets: Iterable[Target]) -> list[ProcessMemory]:
+    """What the processes of one server report of their memory."""
+    return [report for target in targets if (report := target.memory()) is not None]
+
+
 def ask(question: Question, targets: Iterable[Target], machine: Machine) -> Reply:
     """The answers of all engines among these targets, each of one moment."""
     engines = []
+    targets = list(targets)
+    processes = memory_of(targets)
     for target in targets:
         target.pipeline.drain()  # an engine may just have said Hello
         hello = target.hello
@@ -39,7 +46,7 @@ def ask(question: Question, targets: Iterable[Target], machine: Machine) -> Repl
             continue
         answer, unknown = None, None
         try:
-            answer = target.answer(question.events, question.answer, machine)
+            answer = target.answer(question.events, question.answer, machine, processes)
         except UnknownError as error:
             unknown = str(error)
         except Exception:

@@ -2,6 +2,7 @@
 
 from difflib import get_close_matches
 
+from exporter.catalogue.advice import ADVICE
 from exporter.catalogue.configuration import CONFIGURATION
 from exporter.catalogue.content import CONTENT
 from exporter.catalogue.device_memory import DEVICE_MEMORY
@@ -46,6 +47,7 @@ CATALOGUE = (
     *REQUESTS,
     *PREEMPTION,
     *EXHAUSTION,
+    *ADVICE,
     *PAGE,
     *DEVICE_MEMORY,
     *GPU,
@@ -65,6 +67,7 @@ GROUPS: dict[str, str] = {
     "requests": "Requests and steps",
     "preemption": "Preemption",
     "exhaustion": "Exhaustion",
+    "advice": "Advice",
     "page": "Read from the server's page",
     "device_memory": "Device memory",
     "gpu": "GPU",

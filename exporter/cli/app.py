@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from exporter.cli.advise import advise
 from exporter.cli.demo import demo
 from exporter.cli.doctor import doctor
 from exporter.cli.load import load
@@ -43,7 +44,11 @@ app = typer.Typer(
 )
 # Options of the command that is run are its own, also without -- before it.
 app.command(cls=Command, context_settings={"allow_interspersed_args": False})(run)
-for command in (observer, serve, sidecar, demo, load, plan, whatif, record, doctor, metrics):
+_COMMANDS = (
+    *(observer, serve, sidecar, demo, load, plan),
+    *(whatif, record, advise, doctor, metrics),
+)
+for command in _COMMANDS:
     app.command(cls=Command)(command)
 
 

@@ -12,6 +12,7 @@ from exporter.fold.introduction import Introduction
 from exporter.fold.latency import Latency
 from exporter.fold.ledger import Ledger
 from exporter.fold.preemption import Preemption
+from exporter.fold.recent import Recent
 from exporter.fold.requests import Requests
 from exporter.fold.steps import Steps
 from exporter.fold.vllm import Vllm
@@ -30,6 +31,7 @@ __all__ = [
     "Latency",
     "Ledger",
     "Preemption",
+    "Recent",
     "Requests",
     "Steps",
     "TimedSample",

@@ -50,6 +50,7 @@ class _Stretch:
         self.grid = _AnySize(0, 0)
         self._cache = Cache()
         self._cache.whatif = WhatIf(
+            self._cache.blocks,
             self._cache.resident,
             self._cache.evicted,
             lambda: self._cache.batch.time_ns,

@@ -353,4 +353,4 @@ def test_sequences_that_never_end_do_not_fill_the_memory() -> None:
         cache.apply(BlocksEvicted([0], [block_hash(number)], "capacity"))
         cache.apply(PrefixLookup(number, 5, [block_hash(number)], 0))
     assert len(cache.whatif._recomputed._distances) <= 16
-    assert len(cache.whatif._recomputed._names_of) <= 16
+    assert len(cache.whatif._recomputed) <= 16

@@ -8,10 +8,19 @@ import pytest
 from exporter.answers.questions import QUESTIONS
 from exporter.answers.whatif import WHATIF
 from exporter.exporter import Exporter
-from kvscope_events.events import CacheGroup, PoolCreated, PrefixLookup
+from kvscope_events.events import (
+    BlocksAllocated,
+    BlocksCached,
+    CacheGroup,
+    PoolCreated,
+    PrefixLookup,
+)
+from tests.exporter.machine import NOW_NS
 from tests.exporter.page import hello, make_exporter
-from tests.exporter.scenario import play
+from tests.exporter.scenario import A, B, C
 from tests.exporter.stream import put, step
+
+SECOND_NS = 1_000_000_000
 
 
 def asked(exporter: Exporter) -> dict[str, Any]:
@@ -24,14 +33,21 @@ def asked(exporter: Exporter) -> dict[str, Any]:
 
 def test_a_size_is_told_in_blocks_and_with_what_it_would_save() -> None:
     exporter, subscription = make_exporter()
-    play(subscription)
+    put(subscription, 0, NOW_NS - 2 * SECOND_NS, PoolCreated(10, 4, 4096, 1, {"total": 65_536}))
+    events = [
+        PrefixLookup(0, 9, [A, B], 0),
+        BlocksAllocated(0, [1, 2, 3], "prefill"),
+        BlocksCached(0, [1, 2], [A, B], None),
+        PrefixLookup(1, 9, [A, C], 1),
+    ]
+    put(subscription, 1, NOW_NS - SECOND_NS, *events, step())
     answer = asked(exporter)["answer"]
     assert (answer["block_tokens"], answer["pool_blocks"]) == (4, 9)
     assert answer["pool_bytes"] == 9 * 4096
     assert answer["device_bytes"] == 65_536
     assert [curve["window"] for curve in answer["curves"]] == ["5m", "1h", "start"]
     since_start = answer["curves"][-1]
-    assert since_start["seconds"] == pytest.approx(1.06)
+    assert since_start["seconds"] == pytest.approx(2)
     (present,) = [point for point in since_start["points"] if point["scale"] == 1]
     assert present == {
         "scale": 1.0,
@@ -41,9 +57,9 @@ def test_a_size_is_told_in_blocks_and_with_what_it_would_save() -> None:
         "hit_ratio": 0.25,
         "hit_blocks": 1,
         "queried_blocks": 4,
-        "saved_tokens_per_second": pytest.approx(4 / 1.06),
+        "saved_tokens_per_second": pytest.approx(4 / 2),
         "is_lower_bound": False,
-        "known_seconds": pytest.approx(1.06),
+        "known_seconds": pytest.approx(2),
     }
     infinite = since_start["points"][-1]
     assert (infinite["scale"], infinite["capacity_blocks"]) == (None, None)

@@ -1,0 +1,42 @@
+"""The adviser's families on a page; asked seldom, since a proposal rests on minutes."""
+
+from collections.abc import Iterator, Sequence
+
+from prometheus_client.core import Metric as Family
+
+from exporter.answers.advice import ADVICE, AdviceAnswer, advice_of
+from exporter.answers.question import UnknownError
+from exporter.answers.reply import memory_of
+from exporter.clock import Clock
+from exporter.collect.advice import collect_advice
+from exporter.machine import Machine
+from exporter.target import Shown, Target
+
+MAX_AGE_NS = 10_000_000_000
+"""For which an answer is shown again: it takes longer than the rest of an engine's part."""
+
+
+class Advised:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._known: dict[Target, AdviceAnswer] = {}
+        self._asked_ns: int | None = None
+
+    def collect(
+        self, asked: Sequence[tuple[Target, Shown]], targets: Sequence[Target], machine: Machine
+    ) -> Iterator[Family]:
+        """asked: the engines of this page, each with its part."""
+        now_ns = self._clock.monotonic_ns()
+        if self._asked_ns is None or now_ns - self._asked_ns >= MAX_AGE_NS:
+            self._asked_ns = now_ns
+            self._known = {}
+            processes = memory_of(targets)
+            for target, _ in asked:
+                try:
+                    answer = target.answer(ADVICE.events, advice_of, machine, processes)
+                except UnknownError:
+                    continue
+                self._known[target] = answer
+        for target, shown in asked:
+            if target in self._known and shown.up:
+                yield from collect_advice(shown.maker, self._known[target])

@@ -1,0 +1,157 @@
+"""What is known of one engine at one moment, for the adviser; whatever is not known is None."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from exporter.adviser.proposal import Option
+from exporter.fold.recent import NEED_STEPS, Slot
+from kvscope_events.vocabulary import ServerKind
+
+MARGIN_SHARE = 0.02
+"""Share of a device's or host's memory that no proposal touches."""
+
+BACKLOG = 4
+"""Waiting sequences for each running one, on average, from which on an engine is overloaded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """Memory that could be used more, of one device or of the host."""
+
+    name: str
+    """`GPU 0`, or `host`."""
+    total_bytes: int
+    free_bytes: int
+    """What the next allocation can get."""
+    largest_step_bytes: int
+    """What the largest step takes of that while it runs; 0 on a host, where it is in use."""
+    bytes_per_block: int
+    """Of the pool's part there."""
+
+    @property
+    def margin_bytes(self) -> int:
+        return int(self.total_bytes * MARGIN_SHARE)
+
+    @property
+    def spare_bytes(self) -> int:
+        """What a proposal may take; negative: the largest step would not fit any more."""
+        return self.free_bytes - self.largest_step_bytes - self.margin_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizing:
+    """The rule that gave the pool its size: a share of a device's whole memory."""
+
+    total_bytes: int
+    utilization: float
+    in_use_at_start_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Hits at one size of the pool; None stands for a pool without an end."""
+
+    capacity_blocks: int | None
+    hit_blocks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HitCurve:
+    """Hits at other sizes of the pool over one window; its points rise in both."""
+
+    points: Sequence[Point]
+    queried_blocks: int
+    seconds: float
+    error_ratio: float | None = None
+    """By how much the curve at the present size and the engine's own hits differ, in the sum over
+    all look-ups so far, of the blocks looked up; None: not known."""
+
+    def hits(self, capacity_blocks: float) -> float | None:
+        """Interpolated between points; None below the smallest one, and without points."""
+        below: Point | None = None
+        for point in self.points:
+            if point.capacity_blocks is None:
+                break
+            if point.capacity_blocks >= capacity_blocks:
+                if below is None or below.capacity_blocks is None:
+                    is_it = point.capacity_blocks == capacity_blocks
+                    return float(point.hit_blocks) if is_it else None
+                run = point.capacity_blocks - below.capacity_blocks
+                share = (capacity_blocks - below.capacity_blocks) / run
+                return below.hit_blocks + share * (point.hit_blocks - below.hit_blocks)
+            below = point
+        return None if below is None else float(below.hit_blocks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    server: ServerKind
+    usable_blocks: int
+    reserved_blocks: int = 0
+    block_size: int
+    bytes_per_block: int | None = None
+    """Of the whole engine; None: no tensors back the pool, or not told."""
+    engines: int = 1
+    """Engines of this server."""
+    sizing: Sizing | None = None
+    """None: the size was configured, or the rule is not known."""
+    rooms: Sequence[Room] = ()
+    """Empty: not known."""
+    pool_option: Option = "num_gpu_blocks_override"
+    """The option that sets the pool's size; `gpu_memory_utilization` needs `sizing`."""
+    curve: HitCurve | None = None
+    seconds: float = 0.0
+    """Length of the window of `load`."""
+    load: Slot | None = None
+    max_num_seqs: int | None = None
+    max_model_len: int | None = None
+
+    @property
+    def room(self) -> Room | None:
+        """The one in which the fewest blocks fit."""
+        if not self.rooms:
+            return None
+        return min(self.rooms, key=lambda room: room.spare_bytes / max(1, room.bytes_per_block))
+
+    @property
+    def spare_blocks(self) -> int | None:
+        """Blocks that the pool may have more; negative: fewer. None: not known."""
+        room = self.room
+        if room is None or not room.bytes_per_block:
+            return None
+        return room.spare_bytes // room.bytes_per_block
+
+    def recomputed_per_second(self, cause: str) -> float:
+        """Tokens computed again after preemptions of one cause."""
+        load = self.load
+        if load is None or not self.seconds:
+            return 0.0
+        return sum(n for c, n in load.recomputed_tokens.items() if c == cause) / self.seconds
+
+    @property
+    def is_overloaded(self) -> bool:
+        """More wait than a larger pool could serve: it would fill up as well."""
+        load = self.load
+        return load is not None and load.waiting_ns > BACKLOG * load.running_ns
+
+    def excess(self, pools: float, scale: float = 1.0) -> float:
+        """Blocks wanted beyond `pools` times this pool, averaged over the time with steps.
+
+        scale: what the need would be multiplied by.
+        """
+        load = self.load
+        if load is None or not load.busy_ns:
+            return 0.0
+        over = 0.0
+        for position, time_ns in enumerate(load.need_ns):
+            if time_ns:
+                need = scale * (position + 0.5) / NEED_STEPS
+                over += time_ns * max(0.0, need - pools)
+        return over / load.busy_ns * self.usable_blocks
+
+    @property
+    def most_needed(self) -> float:
+        """The most blocks wanted at once, in pools; what the curve does not know of."""
+        load = self.load
+        bins = [] if load is None else [at + 1 for at, ns in enumerate(load.need_ns) if ns]
+        return max(bins, default=0) / NEED_STEPS

@@ -1,0 +1,148 @@
+"""The facts about one engine, from its folds and the machine that it runs on."""
+
+from collections.abc import Sequence
+
+from exporter.adviser.facts import Facts, HitCurve, Point, Room, Sizing
+from exporter.adviser.proposal import Option
+from exporter.answers.question import Asked, ProcessMemory, UnknownError
+from exporter.collect.engine_memory import EngineMemory
+from exporter.fold import Cache, Ledger, Recent
+from exporter.fold.recent import NUM_SLOTS, SLOT_NS
+from exporter.gpu import headroom
+from exporter.host_memory import together
+
+
+def gather(asked: Asked) -> Facts:
+    """Raises UnknownError while the pool's state is not known."""
+    hello, ledger, recent = asked.hello, asked.folds[Ledger], asked.folds[Recent]
+    if not ledger.known or not ledger.num_usable:
+        raise UnknownError("the pool has not been created yet, or its state is not known")
+    own = [p for p in asked.processes if _labels(p) == (hello.model_name, hello.engine)]
+    sizing = _sizing(asked, own)
+    seconds, load = recent.window()
+    return Facts(
+        server=hello.server,
+        usable_blocks=ledger.num_usable,
+        reserved_blocks=ledger.reserved,
+        block_size=ledger.block_size,
+        bytes_per_block=ledger.bytes_per_block or None,
+        engines=len({_labels(process) for process in asked.processes}) or 1,
+        sizing=sizing,
+        rooms=_rooms(asked, own),
+        pool_option=_pool_option(ledger, sizing),
+        curve=_curve(asked),
+        seconds=seconds,
+        load=load,
+        max_num_seqs=recent.max_num_seqs,
+        max_model_len=hello.max_model_len,
+    )
+
+
+def _curve(asked: Asked) -> HitCurve | None:
+    whatif = asked.folds[Cache].whatif
+    curve = whatif.curve(SLOT_NS * NUM_SLOTS / 1e9)
+    if curve is None or not curve.seconds:
+        return None
+    return HitCurve(
+        points=[
+            Point(point.capacity_blocks, point.hit_blocks)
+            for point in curve.points
+            if point.capacity_blocks is not None
+        ],
+        queried_blocks=curve.queried_blocks,
+        seconds=curve.seconds,
+        error_ratio=whatif.error_blocks / whatif.queried_blocks if whatif.queried_blocks else None,
+    )
+
+
+def _labels(process: ProcessMemory) -> tuple[str, str]:
+    return process.hello.model_name, process.hello.engine
+
+
+def _pool_option(ledger: Ledger, sizing: Sizing | None) -> Option:
+    if sizing is not None:
+        return "gpu_memory_utilization"
+    # A configured size has no terms, and whether blocks or bytes were given is not told: blocks win
+    # over bytes. With terms and no share it is the default of a CPU, bytes of the free memory.
+    is_default = bool(ledger.memory_terms) and bool(ledger.bytes_per_block)
+    return "kv_cache_memory_bytes" if is_default else "num_gpu_blocks_override"
+
+
+def _sizing(asked: Asked, own: Sequence[ProcessMemory]) -> Sizing | None:
+    share = asked.hello.gpu_memory_utilization
+    told = [asked.folds[Ledger].memory_terms, *(process.startup_terms for process in own)]
+    terms = [of_one for of_one in told if "total" in of_one]
+    if share is None or not terms:
+        return None
+    return Sizing(
+        total_bytes=min(of_one["total"] for of_one in terms),
+        utilization=share,
+        in_use_at_start_bytes=max(of_one.get("in_use_at_start", 0) for of_one in terms),
+    )
+
+
+def _rooms(asked: Asked, own: Sequence[ProcessMemory]) -> tuple[Room, ...]:
+    """Of every device that the engine uses, or of its host; empty where one is not known."""
+    uuids = {uuid for process in own for uuid in process.samples if uuid is not None}
+    if uuids:
+        return _device_rooms(asked, uuids, own)
+    is_on_host = any(None in process.samples for process in own)
+    return _host_rooms(asked, own) if is_on_host else ()
+
+
+def _device_rooms(asked: Asked, uuids: set[str], own: Sequence[ProcessMemory]) -> tuple[Room, ...]:
+    gpu, now_ns = asked.machine.gpu, asked.clock.monotonic_ns()
+    sample = None if gpu is None else gpu.read().sample
+    if sample is None:
+        return ()
+    everyone = EngineMemory(
+        [process.samples for process in asked.processes],
+        [process.activation_peaks for process in asked.processes],
+    )
+    ours = EngineMemory([process.samples for process in own], []).fresh(now_ns)
+    fresh, num_blocks = everyone.fresh(now_ns), asked.folds[Ledger].num_blocks
+    at_start = [process.startup_terms.get("activation_peak") for process in own]
+    at_start.append(asked.folds[Ledger].memory_terms.get("activation_peak"))
+    profiled = max((peak for peak in at_start if peak is not None), default=None)
+    rooms = []
+    for device in sample.devices:
+        uuid, memory = device.identity.uuid, device.memory
+        peak = everyone.activation_peaks.get(uuid, profiled)
+        if uuid not in uuids or memory is None or uuid not in fresh or uuid not in ours:
+            continue
+        free = headroom(memory, fresh[uuid])
+        if free is not None and peak is not None:
+            rooms.append(
+                Room(
+                    name=f"GPU {device.identity.index}",
+                    total_bytes=memory.total,
+                    free_bytes=free,
+                    largest_step_bytes=peak,
+                    bytes_per_block=-(-ours[uuid].kv_pool_bytes // num_blocks),
+                )
+            )
+    return tuple(rooms) if len(rooms) == len(uuids) else ()
+
+
+def _host_rooms(asked: Asked, own: Sequence[ProcessMemory]) -> tuple[Room, ...]:
+    """What the machine can give, and the control group with the least room."""
+    machine, ledger = asked.machine, asked.folds[Ledger]
+    if not all(process.is_here for process in own) or not ledger.bytes_per_block:
+        return ()
+    whole = machine.available()
+    group = together([machine.host(process.hello.pid) for process in own])
+    if whole is None or group.resident is None:
+        return ()
+    room = group.room
+    free = whole.available if room is None else min(room, whole.available)
+    # The kernel gives memory when it is first written: what the pool has not yet touched is taken.
+    untouched = max(0, ledger.num_blocks * ledger.bytes_per_block - group.resident)
+    return (
+        Room(
+            name="host",
+            total_bytes=whole.total if group.limit is None else min(group.limit, whole.total),
+            free_bytes=free - untouched,
+            largest_step_bytes=0,
+            bytes_per_block=ledger.bytes_per_block,
+        ),
+    )

@@ -1,0 +1,87 @@
+"""A larger pool: more hits, fewer preemptions; as large as it takes, as the memory allows."""
+
+from exporter.adviser.facts import Facts
+from exporter.adviser.pool_size import (
+    MIN_SECONDS,
+    candidates,
+    confidence_in,
+    current_value,
+    gain_of,
+    price_of,
+)
+from exporter.adviser.proposal import Declined, Gain, Proposal, Verdict
+from exporter.adviser.words import FLAGS, in_bytes, percent, sentence
+
+MIN_GAIN = 0.01
+"""Least saving worth a restart: share of the prompt tokens that are computed now."""
+_ENOUGH = 0.9
+"""Share of what the largest pool would save: the smallest pool that saves this is proposed."""
+_CURVE = (
+    "the load stays as it was: the curve does not know that faster answers attract more requests",
+    "nothing but the pool's size changes; blocks are evicted the oldest first",
+)
+_NEED = (
+    "waiting sequences would need as many blocks as the running ones hold on average, and "
+    "preemptions fall with the blocks wanted beyond the pool"
+)
+
+
+def larger_pool(facts: Facts) -> Verdict:
+    load = facts.load
+    if load is None or facts.seconds < MIN_SECONDS:
+        return Declined(f"a larger pool: less than {MIN_SECONDS:.0f} s of load were observed")
+    computed = load.prefill_tokens / facts.seconds
+    least = max(1.0, MIN_GAIN * computed)
+    most = gain_of(facts, 4 * facts.usable_blocks)
+    if most.saved_tokens_per_second < least:
+        saved = max(0.0, most.saved_tokens_per_second)
+        return Declined(
+            f"a larger pool: four times this one would save {saved:,.0f} of {computed:,.0f} "
+            "prompt tokens a second"
+        )
+    room = facts.room
+    if room is None:
+        return Declined(
+            "a larger pool: it would save "
+            f"{most.saved_tokens_per_second:,.0f} prompt tokens a second, but how much memory is "
+            "left is not known here"
+        )
+    found = [c for c in candidates(facts) if c.usable_blocks > facts.usable_blocks]
+    gains = [gain_of(facts, candidate.usable_blocks) for candidate in found]
+    best = max((gain.saved_tokens_per_second for gain in gains), default=0.0)
+    if best < least:
+        return Declined(
+            f"a larger pool: {room.name} has {in_bytes(room.free_bytes)} of headroom, of which the "
+            f"largest step takes {in_bytes(room.largest_step_bytes)}"
+        )
+    candidate, gain = next(
+        (c, g)
+        for c, g in zip(found, gains, strict=True)
+        if g.saved_tokens_per_second >= _ENOUGH * best
+    )
+    option, price = facts.pool_option, price_of(facts, candidate.usable_blocks)
+    confidence, because = confidence_in(facts, gain)
+    current = current_value(facts)
+    return Proposal(
+        option=option,
+        flag=FLAGS[option],
+        current=current,
+        proposed=candidate.value,
+        text=sentence(option, current, candidate.value, price, gain),
+        why=_why(facts, gain, computed),
+        price=price,
+        gain=gain,
+        confidence=confidence,
+        because=because,
+        assumes=[*_CURVE, *([_NEED] if gain.recomputed_tokens_per_second_from else [])],
+    )
+
+
+def _why(facts: Facts, gain: Gain, computed: float) -> str:
+    again = gain.recomputed_tokens_per_second_from
+    parts = []
+    if gain.hit_ratio_from is not None:
+        parts.append(f"{percent(gain.hit_ratio_from)} of the blocks looked up are found")
+    if again:
+        parts.append(f"{again:,.0f} of {computed:,.0f} prompt tokens a second are recomputed")
+    return f"in a pool of {facts.usable_blocks:,} blocks {' and '.join(parts)}"

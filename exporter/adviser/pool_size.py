@@ -1,0 +1,135 @@
+"""What another size of the pool would bring, and how the option that sets it reaches that size."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from exporter.adviser.facts import Facts
+from exporter.adviser.proposal import Confidence, Gain, Price
+from exporter.adviser.words import percent
+
+MIN_SECONDS = 30.0
+"""Least observation for a proposal that rests on the load."""
+MIN_QUERIED_BLOCKS = 100
+"""Least look-ups for one that rests on the curve."""
+_GOOD_SECONDS = 240.0
+_GOOD_QUERIED_BLOCKS = 2000
+_GOOD_ERROR, _BAD_ERROR = 0.01, 0.05
+"""Of `HitCurve.error_ratio`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A value of the option, and the pool that it gives."""
+
+    value: float
+    usable_blocks: int
+
+
+def candidates(facts: Facts) -> Iterator[Candidate]:
+    """Other values that the memory allows, from small to large."""
+    spare = facts.spare_blocks
+    sizing, option = facts.sizing, facts.pool_option
+    if option == "gpu_memory_utilization":
+        if sizing is None or not facts.bytes_per_block:
+            return
+        now = math.ceil(sizing.total_bytes * sizing.utilization)
+        most = sizing.total_bytes - sizing.in_use_at_start_bytes  # the server refuses to start
+        room = facts.room
+        if room is None or not room.bytes_per_block:
+            return
+        for hundredths in range(1, 100):
+            value = hundredths / 100
+            requested = math.ceil(sizing.total_bytes * value)
+            more = math.floor((requested - now) / room.bytes_per_block)
+            allowed = requested <= most and spare is not None and more <= spare
+            if (more <= 0 or allowed) and abs(value - sizing.utilization) > 1e-9:
+                yield Candidate(value, facts.usable_blocks + more)
+        return
+    per_block = facts.bytes_per_block if option == "kv_cache_memory_bytes" else 1
+    for sixteenths in range(1, 65):
+        usable = facts.usable_blocks * sixteenths // 16
+        more = usable - facts.usable_blocks
+        if per_block and (more < 0 or (more > 0 and spare is not None and more <= spare)):
+            yield Candidate((usable + facts.reserved_blocks) * per_block, usable)
+
+
+def current_value(facts: Facts) -> float:
+    """Of the option that sets the pool's size, as it is now."""
+    if facts.pool_option == "gpu_memory_utilization" and facts.sizing is not None:
+        return facts.sizing.utilization
+    blocks = facts.usable_blocks + facts.reserved_blocks
+    is_bytes = facts.pool_option == "kv_cache_memory_bytes"
+    return float(blocks * (facts.bytes_per_block or 0) if is_bytes else blocks)
+
+
+def price_of(facts: Facts, usable_blocks: int) -> Price:
+    """Of a pool of so many blocks."""
+    more, room = usable_blocks - facts.usable_blocks, facts.room
+    if room is None:
+        return Price(pool_blocks=more)
+    taken = more * room.bytes_per_block
+    left = room.free_bytes - room.largest_step_bytes - taken
+    return Price(pool_blocks=more, memory_bytes=taken, headroom_left_bytes=left)
+
+
+def gain_of(facts: Facts, usable_blocks: float, need: float = 1.0) -> Gain:
+    """Of a pool of so many blocks under the same load.
+
+    need: what the blocks wanted at once would be multiplied by; half of them for two replicas.
+    """
+    before = facts.recomputed_per_second("out_of_blocks")
+    excess = facts.excess(1.0)
+    left = facts.excess(usable_blocks / facts.usable_blocks, need)
+    after = before * min(1.0, left / excess) if excess else 0.0
+    if facts.is_overloaded:
+        after = before
+    hits = 0.0
+    ratio_now: float | None = None
+    ratio_then: float | None = None
+    curve = facts.curve
+    if curve is not None and curve.queried_blocks and curve.seconds:
+        hits_now, hits_then = curve.hits(facts.usable_blocks), curve.hits(usable_blocks)
+        if hits_now is not None and hits_then is not None:
+            hits = (hits_then - hits_now) * facts.block_size / curve.seconds
+            ratio_now = hits_now / curve.queried_blocks
+            ratio_then = hits_then / curve.queried_blocks
+    return Gain(
+        hit_ratio_from=ratio_now,
+        hit_ratio_to=ratio_then,
+        saved_tokens_per_second=hits + before - after,
+        recomputed_tokens_per_second_from=before or None,
+        recomputed_tokens_per_second_to=after if before else None,
+    )
+
+
+def confidence_in(facts: Facts, gain: Gain) -> tuple[Confidence, str]:
+    """In a proposal about the pool's size, and the reason."""
+    curve = facts.curve
+    error = None if curve is None else curve.error_ratio
+    if curve is None or not curve.queried_blocks:
+        return "low", "no look-ups were observed, so that only preemptions are counted"
+    if error is not None and error > _BAD_ERROR:
+        return "low", (
+            "the curve at the present size differs from the engine's own hits by "
+            f"{percent(error, 1)} of the blocks looked up"
+        )
+    watched = f"{curve.seconds:.0f} s with {curve.queried_blocks:,} blocks looked up"
+    if curve.seconds < 2 * MIN_SECONDS or curve.queried_blocks < 5 * MIN_QUERIED_BLOCKS:
+        return "low", f"it rests on only {watched}"
+    before, after = gain.recomputed_tokens_per_second_from, gain.recomputed_tokens_per_second_to
+    avoided = 0.0 if before is None or after is None else before - after
+    if avoided > gain.saved_tokens_per_second / 2:
+        return "medium", (
+            "most of it comes from preemptions, which are estimated from how far the need for "
+            "blocks exceeds the pool"
+        )
+    if curve.seconds < _GOOD_SECONDS or curve.queried_blocks < _GOOD_QUERIED_BLOCKS:
+        return "medium", f"it rests on {watched}"
+    if error is None or error > _GOOD_ERROR:
+        known = "not known" if error is None else f"{percent(error, 1)} of the blocks looked up"
+        return "medium", f"the curve's error at the present size is {known}"
+    return "high", (
+        f"the hits are counted exactly for every size over {watched}; at the present size the "
+        f"curve and the engine differ by {percent(error, 2)}"
+    )

@@ -1,0 +1,86 @@
+"""A proposal: one option of the watched server, with its price, its gain and what both rest on."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import msgspec
+
+Option = Literal[
+    "gpu_memory_utilization",
+    "num_gpu_blocks_override",
+    "kv_cache_memory_bytes",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "block_size",
+    "replicas",
+]
+"""The server's own options, and the number of its replicas."""
+OPTIONS: tuple[Option, ...] = get_args(Option)
+Confidence = Literal["high", "medium", "low"]
+
+
+class Price(msgspec.Struct, frozen=True, kw_only=True):
+    """What it takes, or gives back where it is negative. None: not known."""
+
+    pool_blocks: int = 0
+    """Blocks that the pool has more."""
+    memory_bytes: int | None = None
+    """Bytes that it takes more, on the device or host with the least room."""
+    headroom_left_bytes: int | None = None
+    """Bytes left there above the largest step, once it is done."""
+    text: str = ""
+    """What else it costs; a sentence, or empty."""
+
+
+class Gain(msgspec.Struct, frozen=True, kw_only=True):
+    """What it brings under the same load; None: not concerned, or not known."""
+
+    hit_ratio_from: float | None = None
+    """Blocks hit / full blocks looked up, over the observed window."""
+    hit_ratio_to: float | None = None
+    saved_tokens_per_second: float = 0.0
+    """Prompt tokens that are no longer computed: more hits, less recomputing."""
+    recomputed_tokens_per_second_from: float | None = None
+    """Tokens computed again after preemptions of the kind that it prevents."""
+    recomputed_tokens_per_second_to: float | None = None
+    errors_per_second_from: float | None = None
+    """Steps that run out of device memory."""
+    errors_per_second_to: float | None = None
+    waiting_sequences_from: float | None = None
+    """Mean number of sequences that wait for their turn."""
+    waiting_sequences_to: float | None = None
+    freed_bytes: int | None = None
+    """Device or host memory that the pool gives back."""
+    step_bytes_to: int | None = None
+    """Activations of the largest step."""
+
+
+class Proposal(msgspec.Struct, frozen=True, kw_only=True):
+    option: Option
+    flag: str
+    """As the server spells it; empty for `replicas`."""
+    current: float | None
+    """None: not known; the proposed value is known all the same."""
+    proposed: float
+    text: str
+    """The whole proposal in one line."""
+    why: str
+    """What was observed that calls for it; one sentence."""
+    price: Price
+    gain: Gain
+    confidence: Confidence
+    because: str
+    """Why the confidence is what it is; one sentence."""
+    assumes: list[str]
+    """Sentences; where one is wrong, so are the numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Declined:
+    """A kind of proposal that is not made."""
+
+    reason: str
+    """One sentence for people."""
+
+
+Verdict = Proposal | Declined

@@ -1,0 +1,60 @@
+"""Which proposals are made, and in which order: at most five, one for each option."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from exporter.adviser.block_size import smaller_blocks
+from exporter.adviser.facts import Facts
+from exporter.adviser.larger_pool import larger_pool
+from exporter.adviser.proposal import Declined, Option, Proposal, Verdict
+from exporter.adviser.replica import another_replica
+from exporter.adviser.room_for_steps import room_for_steps
+from exporter.adviser.sequences import fewer_sequences, more_sequences
+from exporter.adviser.smaller_pool import smaller_pool
+from exporter.adviser.smaller_steps import smaller_steps
+
+MAX_PROPOSALS = 5
+
+KINDS: tuple[Callable[[Facts], Verdict], ...] = (
+    smaller_steps,
+    room_for_steps,
+    larger_pool,
+    fewer_sequences,
+    another_replica,
+    more_sequences,
+    smaller_blocks,
+    smaller_pool,
+)
+"""In the order of ties: what ends failures first, what only gives memory back last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    proposals: Sequence[Proposal]
+    """The best first."""
+    declined: Sequence[Declined]
+    """The kinds that are not proposed, each with its reason."""
+
+
+def advise(facts: Facts) -> Advice:
+    """What ends errors first; then by tokens saved."""
+    made: list[Proposal] = []
+    declined: list[Declined] = []
+    for kind in KINDS:
+        verdict = kind(facts)
+        if isinstance(verdict, Declined):
+            declined.append(verdict)
+        else:
+            made.append(verdict)
+    made.sort(key=_rank)  # stable
+    best: dict[Option, Proposal] = {}
+    for proposal in made:
+        best.setdefault(proposal.option, proposal)
+    return Advice(list(best.values())[:MAX_PROPOSALS], declined)
+
+
+def _rank(proposal: Proposal) -> tuple[int, float]:
+    gain = proposal.gain
+    ends_errors = gain.errors_per_second_to is not None
+    is_device = proposal.option == "replicas"  # a flag before a machine
+    return (0 if ends_errors else 2 if is_device else 1, -gain.saved_tokens_per_second)

@@ -1,0 +1,123 @@
+"""Fewer sequences at once, where they preempt each other; more, where the pool has room."""
+
+from exporter.adviser.facts import Facts
+from exporter.adviser.larger_pool import MIN_GAIN
+from exporter.adviser.pool_size import MIN_SECONDS
+from exporter.adviser.proposal import Declined, Gain, Price, Proposal, Verdict
+from exporter.adviser.words import FLAGS, percent, sentence
+
+_FILL = 0.9
+"""Share of the pool that the running sequences are to take at most."""
+_MIN_LIMITED = 0.2
+"""Least share of the time at the limit."""
+_MIN_WAITING = 0.5
+"""Least mean number of sequences that wait."""
+
+
+def fewer_sequences(facts: Facts) -> Verdict:
+    load, before = facts.load, facts.recomputed_per_second("out_of_blocks")
+    if load is None or facts.seconds < MIN_SECONDS or not load.busy_ns:
+        return Declined(f"fewer sequences: less than {MIN_SECONDS:.0f} s of load were observed")
+    computed = load.prefill_tokens / facts.seconds
+    if before < max(1.0, MIN_GAIN * computed):
+        return Declined(
+            f"fewer sequences: {before:,.0f} of {computed:,.0f} prompt tokens a second are "
+            "recomputed after preemptions"
+        )
+    each = _blocks_each(facts)
+    running = load.running_ns / load.busy_ns
+    wanted = (load.running_ns + load.waiting_ns) / load.busy_ns
+    fits = int(_FILL * facts.usable_blocks / each) if each else 0
+    if not 1 <= fits < wanted:
+        return Declined("fewer sequences: those that run fit on average")
+    excess = facts.excess(1.0)
+    after = before * min(1.0, facts.excess(1.0, fits / wanted) / excess) if excess else 0.0
+    if after > before / 2:
+        return Declined("fewer sequences: a few that are long need the pool as often")
+    gain = Gain(
+        saved_tokens_per_second=before - after,
+        recomputed_tokens_per_second_from=before,
+        recomputed_tokens_per_second_to=after,
+    )
+    price = Price(text="sequences wait for their turn where they were preempted before")
+    current = None if facts.max_num_seqs is None else float(facts.max_num_seqs)
+    if current is not None and fits >= current:
+        return Declined("fewer sequences: as many as fit are the limit already")
+    return Proposal(
+        option="max_num_seqs",
+        flag=FLAGS["max_num_seqs"],
+        current=current,
+        proposed=float(fits),
+        text=sentence("max_num_seqs", current, fits, price, gain),
+        why=(
+            f"{running:.0f} sequences run on average, each with {each:.0f} blocks at its end, and "
+            f"{sum(load.preemptions.values())} were preempted"
+        ),
+        price=price,
+        gain=gain,
+        confidence="low",
+        because="lengths vary: how often the longest come together is not known from averages",
+        assumes=[
+            "sequences stay as long as those that ended",
+            "the engine computes as fast with fewer of them",
+        ],
+    )
+
+
+def more_sequences(facts: Facts) -> Verdict:
+    load, limit = facts.load, facts.max_num_seqs
+    if load is None or facts.seconds < MIN_SECONDS or not load.busy_ns or limit is None:
+        return Declined("more sequences: no limit of sequences has shown itself")
+    waiting = load.waiting_ns / load.busy_ns
+    if load.limited_ns < _MIN_LIMITED * load.busy_ns or waiting < _MIN_WAITING:
+        return Declined(f"more sequences: {waiting:.1f} sequences wait on average at the limit")
+    each = _blocks_each(facts)
+    fits = min(2 * limit, int(_FILL * facts.usable_blocks / each) if each else 0)
+    fits = min(fits, max(load.largest_step, limit))  # each needs a token of every step
+    if any(load.preemptions.values()) or fits <= 1.1 * limit:
+        return Declined("more sequences: the pool has no blocks for them")
+    room = facts.room
+    # A row's logits and work space: at most in proportion to the number of sequences.
+    more = 0 if room is None else int(room.largest_step_bytes * (fits / limit - 1))
+    if room is not None and more > max(0, room.spare_bytes):
+        return Declined(f"more sequences: {room.name} has no headroom for a larger step")
+    after = max(0.0, waiting - (fits - limit))
+    gain = Gain(waiting_sequences_from=waiting, waiting_sequences_to=after)
+    left = None
+    if room is not None:
+        left = room.free_bytes - room.largest_step_bytes - more
+    price = Price(
+        memory_bytes=more or None,
+        headroom_left_bytes=left if more else None,
+        text="each step computes more sequences and takes longer"
+        + ("; the pool is sized without what its activations take more" if facts.sizing else ""),
+    )
+    return Proposal(
+        option="max_num_seqs",
+        flag=FLAGS["max_num_seqs"],
+        current=float(limit),
+        proposed=float(fits),
+        text=sentence("max_num_seqs", limit, fits, price, gain),
+        why=(
+            f"{waiting:.1f} sequences wait on average while {limit} run and at most "
+            f"{percent(load.most_active / facts.usable_blocks)} of the pool is active"
+        ),
+        price=price,
+        gain=gain,
+        confidence="low",
+        because="whether the device computes more sequences as fast is not known from here",
+        assumes=[
+            f"--max-num-seqs is {limit}: the most seen while others waited and blocks are left",
+            "the activations of a step grow at most in proportion to its sequences",
+        ],
+    )
+
+
+def _blocks_each(facts: Facts) -> float:
+    """Blocks of a sequence at its end, less what it shares with others; 0: not known."""
+    load = facts.load
+    if load is None or not load.finished or not load.running_ns:
+        return 0.0
+    at_end = load.finished_tokens / load.finished / facts.block_size
+    on_average = load.active_ns / load.running_ns
+    return min(at_end, 2 * on_average)  # what grows evenly is half of its end on average

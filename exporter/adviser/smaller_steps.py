@@ -1,0 +1,95 @@
+"""Fewer tokens in a step, where the largest step does not fit into what the device has left."""
+
+from exporter.adviser.facts import Facts
+from exporter.adviser.proposal import Declined, Gain, Price, Proposal, Verdict
+from exporter.adviser.step_room import StepRoom, step_room
+from exporter.adviser.words import FLAGS, in_bytes, sentence
+from exporter.fold.recent import Slot
+
+_ROUND_TO = 64
+"""Tokens; smaller budgets are multiples of 16."""
+
+
+def smaller_steps(facts: Facts) -> Verdict:
+    load, steps = facts.load, step_room(facts)
+    if load is None or steps is None:
+        return Declined("smaller steps: how much memory a step takes is not known")
+    if not steps.is_short:
+        return Declined(f"smaller steps: {fit_of(steps)}")
+    if facts.sizing is not None:
+        return Declined(
+            "smaller steps: the pool is what the budget leaves, and would grow by what they spare"
+        )
+    fits = steps.fitting_tokens
+    fits -= fits % (_ROUND_TO if fits >= _ROUND_TO else 16)
+    if fits < least_tokens(facts):
+        return Declined(
+            f"smaller steps: what {steps.room.name} has left is not enough for the "
+            f"{least_tokens(facts)} tokens that a step must have"
+        )
+    step_bytes = int(fits * steps.bytes_per_token)
+    price = Price(
+        headroom_left_bytes=steps.room.free_bytes - step_bytes,
+        text=f"a prompt of {steps.tokens:,} tokens takes {-(-steps.tokens // fits)} steps, not one",
+    )
+    gain = gain_of_fitting(facts, step_bytes)
+    current = float(steps.tokens) if _is_limit(load) else None
+    return Proposal(
+        option="max_num_batched_tokens",
+        flag=FLAGS["max_num_batched_tokens"],
+        current=current,
+        proposed=float(fits),
+        text=sentence("max_num_batched_tokens", current, fits, price, gain),
+        why=fit_of(steps),
+        price=price,
+        gain=gain,
+        confidence="medium" if steps.errors else "low",
+        because=(
+            "steps did run out of memory, but what smaller ones take is a proportion"
+            if steps.errors
+            else "no step has run out of memory yet, and what smaller ones take is a proportion"
+        ),
+        assumes=[
+            "the memory of a step is in proportion to its tokens; a part that does not depend on "
+            "them makes it larger than stated",
+            f"what else is on {steps.room.name} takes no more than now",
+        ],
+    )
+
+
+def least_tokens(facts: Facts) -> int:
+    """Of a step: every running sequence has one."""
+    load = facts.load
+    running = 0 if load is None else round(load.running_ns / max(1, load.busy_ns))
+    return max(16, facts.max_num_seqs or 0, running)
+
+
+def gain_of_fitting(facts: Facts, step_bytes: int) -> Gain:
+    """No step runs out of memory any more."""
+    before = facts.recomputed_per_second("out_of_memory")
+    errors = 0.0
+    if facts.load is not None and facts.seconds:
+        errors = facts.load.out_of_memory / facts.seconds
+    return Gain(
+        saved_tokens_per_second=before,
+        recomputed_tokens_per_second_from=before or None,
+        recomputed_tokens_per_second_to=0.0 if before else None,
+        errors_per_second_from=errors,
+        errors_per_second_to=0.0,
+        step_bytes_to=step_bytes,
+    )
+
+
+def fit_of(steps: StepRoom) -> str:
+    """What the largest step takes of what is left."""
+    failed = f"{steps.errors} steps ran out of memory; " if steps.errors else ""
+    return (
+        f"{failed}the largest step, of {steps.tokens:,} tokens, takes about "
+        f"{in_bytes(steps.takes_bytes)}, and {steps.room.name} has "
+        f"{in_bytes(steps.room.free_bytes)} left"
+    )
+
+
+def _is_limit(load: Slot) -> bool:
+    """The largest step came again and again: it is the budget, and not one cut by an error."""
+    return load.largest_steps >= 3 and load.largest_step >= load.largest_failure

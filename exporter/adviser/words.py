@@ -1,0 +1,79 @@
+"""How numbers read in a proposal."""
+
+from exporter.adviser.proposal import Gain, Option, Price
+
+FLAGS: dict[Option, str] = {
+    "gpu_memory_utilization": "--gpu-memory-utilization",
+    "num_gpu_blocks_override": "--num-gpu-blocks-override",
+    "kv_cache_memory_bytes": "--kv-cache-memory-bytes",
+    "max_num_seqs": "--max-num-seqs",
+    "max_num_batched_tokens": "--max-num-batched-tokens",
+    "block_size": "--block-size",
+    "replicas": "",
+}
+"""Ours are vLLM's names, so that one list serves both."""
+
+
+def in_bytes(count: float) -> str:
+    """3.1 GiB."""
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if abs(count) >= size:
+            return f"{count / size:,.1f} {unit}"
+    return f"{count:,.0f} B"
+
+
+def percent(ratio: float, digits: int = 0) -> str:
+    """47 %."""
+    return f"{100 * ratio:.{digits}f} %"
+
+
+def change(before: float, after: float) -> str:
+    """-80 %; before is not 0."""
+    return f"{(after - before) / before:+.0%}".replace("%", " %")
+
+
+def setting(option: Option, value: float) -> str:
+    """As it is given to the flag."""
+    return f"{value:.2f}" if option == "gpu_memory_utilization" else f"{value:.0f}"
+
+
+def sentence(
+    option: Option, current: float | None, proposed: float, price: Price, gain: Gain
+) -> str:
+    """The whole proposal in one line."""
+    name = FLAGS[option] or "replicas"
+    before = "" if current is None else f"{setting(option, current)} → "
+    return f"{name} {before}{setting(option, proposed)}: {', '.join(_effects(price, gain))}"
+
+
+def _effects(price: Price, gain: Gain) -> list[str]:
+    found = []
+    if price.pool_blocks:
+        blocks, taken = f"{price.pool_blocks:+,} blocks", price.memory_bytes
+        found.append(f"{blocks} ({in_bytes(taken)})" if taken and taken > 0 else blocks)
+    if gain.hit_ratio_from is not None and gain.hit_ratio_to is not None:
+        before, after = percent(gain.hit_ratio_from), percent(gain.hit_ratio_to)
+        same = before == after
+        found.append(
+            f"hits stay at {after}" if same else f"hits {before.removesuffix(' %')} → {after}"
+        )
+    if gain.saved_tokens_per_second >= 1:
+        found.append(f"{gain.saved_tokens_per_second:,.0f} prompt tokens a second saved")
+    again = gain.recomputed_tokens_per_second_from
+    if again and gain.recomputed_tokens_per_second_to is not None:
+        found.append(f"recomputed tokens {change(again, gain.recomputed_tokens_per_second_to)}")
+    errors = gain.errors_per_second_from
+    if errors and gain.errors_per_second_to is not None:
+        found.append(f"steps out of memory {change(errors, gain.errors_per_second_to)}")
+    if gain.waiting_sequences_from is not None and gain.waiting_sequences_to is not None:
+        found.append(
+            f"waiting sequences {gain.waiting_sequences_from:.1f} → {gain.waiting_sequences_to:.1f}"
+        )
+    if gain.freed_bytes is not None:
+        found.append(f"{in_bytes(gain.freed_bytes)} freed")
+    if gain.step_bytes_to is not None:
+        found.append(f"the largest step takes {in_bytes(gain.step_bytes_to)}")
+    if price.headroom_left_bytes is not None:
+        left = in_bytes(price.headroom_left_bytes)
+        found.append(f"headroom left {left} above the largest step")
+    return found

@@ -1,0 +1,32 @@
+"""What the adviser proposes now."""
+
+from exporter.adviser.proposal import OPTIONS
+from exporter.catalogue.metric import ENGINE, Labels, Metric
+
+_BY_OPTION: Labels = {**ENGINE, "option": OPTIONS}
+_EVENTS = ("PoolCreated", "StepCompleted", "RequestPreempted", "RequestResumed")
+
+ADVICE = (
+    Metric(
+        name="kvscope_advice_value",
+        kind="gauge",
+        help="Value that the adviser proposes for an option of the server; only while it proposes "
+        "one, for at most five options. `kvscope advise` prints why, its price and its gain.",
+        unit="",
+        group="advice",
+        labels=_BY_OPTION,
+        otel_name="kvscope.advice.value",
+        events=_EVENTS,
+    ),
+    Metric(
+        name="kvscope_advice_saved_tokens_per_second",
+        kind="gauge",
+        help="Prompt tokens a second that the proposal would spare the server: more hits in the "
+        "prefix cache, and fewer tokens computed again after preemptions.",
+        unit="",
+        group="advice",
+        labels=_BY_OPTION,
+        otel_name="kvscope.advice.saved_tokens",
+        events=_EVENTS,
+    ),
+)

@@ -1,0 +1,98 @@
+"""Fetches the answer at `/api/advice` of a kvscope, and reads it; every failure is one line."""
+
+from pathlib import Path
+from urllib.parse import quote
+
+import httpx
+import msgspec
+
+from exporter.answers.advice import ADVICE, AdviceAnswer
+from exporter.fetch import Fetcher
+from exporter.fetch_error import FetchError
+from exporter.json_errors import JSON_ERRORS
+from exporter.readings import Tls
+from exporter.web.access.keys import read_keys
+
+MAX_BYTES = 4 << 20
+_REFUSAL_BYTES = 2048
+_MAX_REASON = 300
+"""Characters of what a server says."""
+
+
+class AdviceError(Exception):
+    """There is no answer; `str()` says what, where, and what to do."""
+
+
+class EngineAdvice(msgspec.Struct, frozen=True, kw_only=True):
+    model_name: str = ""
+    engine: str = ""
+    answer: AdviceAnswer | None = None
+    unknown: str | None = None
+
+
+class _Document(msgspec.Struct, frozen=True, kw_only=True):
+    question: str
+    engines: list[EngineAdvice]
+
+
+def fetch(
+    url: str, *, target: str, key_file: Path | None, ca: Path | None, seconds: float
+) -> bytes:
+    """The answer as it came. Raises AdviceError."""
+    place = f"{url.rstrip('/')}/api/{ADVICE.name}"
+    asked = f"{place}?target={quote(target, safe='')}" if target else place
+    headers = {"Accept": "application/json", "User-Agent": "kvscope"}
+    if key_file is not None:
+        headers["Authorization"] = f"Bearer {_key(key_file)}"
+    try:
+        client = Tls(ca=None if ca is None else str(ca)).client(url, seconds)
+    except OSError as error:
+        raise AdviceError(f"--ca {ca}: {error.strerror or error}") from None
+    except (ValueError, httpx.InvalidURL) as error:
+        raise AdviceError(f"{url}: {error}; expected http://HOST:PORT") from None
+    with client:
+        fetcher = Fetcher(
+            client, asked, headers=headers, max_bytes=MAX_BYTES, refusal_bytes=_REFUSAL_BYTES
+        )
+        try:
+            return fetcher.fetch(seconds).body
+        except FetchError as error:
+            raise AdviceError(f"{place}: {error}{_remedy(error)}") from None
+
+
+def decode(body: bytes, url: str) -> list[EngineAdvice]:
+    """Raises AdviceError."""
+    try:
+        document = msgspec.json.decode(body, type=_Document)
+    except JSON_ERRORS as error:
+        reason = f"{error}"[:_MAX_REASON]
+        raise AdviceError(
+            f"{url}/api/{ADVICE.name}: is no answer of this version of kvscope: {reason}"
+        ) from None
+    return document.engines
+
+
+def _key(file: Path) -> str:
+    """The first of its keys. Raises AdviceError."""
+    try:
+        return read_keys(file)[0]
+    except ValueError as error:
+        raise AdviceError(f"--metrics-key-file: {error}") from None
+
+
+def _remedy(error: FetchError) -> str:
+    said = " ".join(error.body.decode(errors="replace").split())[:_MAX_REASON]
+    if error.status == 400 and said:
+        return f": {said.replace('?target=', '--target ')}"
+    if error.status == 404 and "server" in said:  # a sidecar knows none of that name
+        return f": {said}; give its name with --target"
+    if error.status == 404:
+        return (
+            ": no kvscope, or one older than this command; give the address of kvscope's own port, "
+            "not of the server that it watches"
+        )
+    if error.status in (401, 403):
+        return ": it wants a key: --metrics-key-file FILE"
+    if error.status is None and not error.answered:
+        return "; is a kvscope running there, and is this the right port?"
+    return f": {said}" if said else ""

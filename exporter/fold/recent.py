@@ -1,0 +1,267 @@
+"""What an engine did in the last five minutes: load, waste and limits, for proposals about it.
+
+Kept in slots of five seconds, the oldest of which falls out; a sum over them is the window.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from exporter.fold.fold import Fold
+from kvscope_events.events import (
+    DeviceOutOfMemory,
+    PoolCreated,
+    PoolSnapshot,
+    PrefixLookup,
+    RequestPreempted,
+    RequestResumed,
+    SequenceAdded,
+    SequenceFinished,
+    StepCompleted,
+)
+from kvscope_events.vocabulary import PreemptionCause
+
+SLOT_NS = 5_000_000_000
+NUM_SLOTS = 60
+NEED_STEPS = 16
+"""Bins of the need for blocks in one pool's size."""
+NEED_BINS = 2 * NEED_STEPS + 1
+"""The last one has a need of two pools; more is never counted."""
+_LIMIT_STEPS = 3
+"""Steps at one number of sequences, with blocks for more, after which it is taken for a limit."""
+
+
+@dataclass(slots=True)
+class Slot:
+    """Sums of five seconds; several of them are added up the same way."""
+
+    number: int
+    steps: int = 0
+    busy_ns: int = 0
+    prefill_tokens: int = 0
+    decode_tokens: int = 0
+    running_ns: int = 0
+    """Running sequences times the duration of their steps, and so on."""
+    waiting_ns: int = 0
+    active_ns: int = 0
+    unfilled_ns: int = 0
+    """Token slots of active blocks that were not written, times durations."""
+    limited_ns: int = 0
+    """Time at the limit of sequences while others waited and blocks were left."""
+    most_active: int = 0
+    largest_step: int = 0
+    """Tokens of the largest step that was completed."""
+    largest_steps: int = 0
+    """Steps of that size."""
+    lookups: int = 0
+    queried_tokens: int = 0
+    """Of first admissions; so are the hits."""
+    hit_tokens: int = 0
+    preemptions: dict[PreemptionCause, int] = field(default_factory=dict)
+    recomputed_tokens: dict[PreemptionCause, int] = field(default_factory=dict)
+    out_of_memory: int = 0
+    largest_failure: int = 0
+    """Tokens of the largest step that ran out of device memory."""
+    wanted_per_token: float = 0.0
+    """Most bytes that a step which failed asked for, a token of it."""
+    finished: int = 0
+    finished_tokens: int = 0
+    """Prompts and outputs of the sequences that ended."""
+    need_ns: list[int] = field(default_factory=lambda: [0] * NEED_BINS)
+    """Time by the blocks that all wanted which ran or waited, in sixteenths of the pool."""
+
+    def add(self, other: "Slot") -> None:
+        """Add another slot's sums to these."""
+        for name in _SUMS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.most_active = max(self.most_active, other.most_active)
+        self.wanted_per_token = max(self.wanted_per_token, other.wanted_per_token)
+        self.computed(other.largest_step, other.largest_steps)
+        for mine, theirs in (
+            (self.preemptions, other.preemptions),
+            (self.recomputed_tokens, other.recomputed_tokens),
+        ):
+            for cause, number in theirs.items():
+                mine[cause] = mine.get(cause, 0) + number
+        self.largest_failure = max(self.largest_failure, other.largest_failure)
+        for position, time_ns in enumerate(other.need_ns):
+            self.need_ns[position] += time_ns
+
+    def computed(self, tokens: int, steps: int) -> None:
+        """Steps of so many tokens were completed."""
+        if tokens > self.largest_step:
+            self.largest_step, self.largest_steps = tokens, 0
+        if tokens == self.largest_step:
+            self.largest_steps += steps
+
+
+_SUMS = (
+    *("steps", "busy_ns", "prefill_tokens", "decode_tokens"),
+    *("running_ns", "waiting_ns", "active_ns", "unfilled_ns", "limited_ns"),
+    *("lookups", "queried_tokens", "hit_tokens", "out_of_memory", "finished", "finished_tokens"),
+)
+
+
+class Recent(Fold):
+    """Another pool and lost batches empty the window: what was before says nothing about it now.
+
+    The engine's limits are not told; they show in what it does. `max_num_seqs`: the most sequences
+    that ran while others waited, though the pool had blocks for the longest of them.
+    """
+
+    name = "recent"
+
+    def __init__(self) -> None:
+        super().__init__(
+            {
+                PoolCreated: self._sized,
+                PoolSnapshot: self._synchronised,
+                StepCompleted: self._stepped,
+                PrefixLookup: self._looked_up,
+                RequestPreempted: self._preempted,
+                RequestResumed: self._resumed,
+                SequenceAdded: self._added,
+                SequenceFinished: self._ended,
+                DeviceOutOfMemory: self._out_of_memory,
+            }
+        )
+        self._slots: deque[Slot] = deque(maxlen=NUM_SLOTS)
+        self._victims: dict[int, PreemptionCause] = {}
+        self._usable = 0
+        self._block_size = 0
+        self._began_ns: int | None = None
+        self._most_running = 0
+        self._most_running_steps = 0
+        self._largest_step = 0
+        self._ended_in_step = 0
+        self._longest = 0  # tokens that the longest sequence so far might have in the end
+
+    @property
+    def max_num_seqs(self) -> int | None:
+        """None: the limit has not shown itself."""
+        return self._most_running if self._most_running_steps >= _LIMIT_STEPS else None
+
+    @property
+    def num_pending(self) -> int:
+        return len(self._victims)
+
+    def window(self) -> tuple[float, Slot]:
+        """The seconds observed, and their sums."""
+        total = Slot(0)
+        if self._began_ns is None:
+            return 0.0, total
+        now_ns = self.batch.time_ns
+        first = now_ns // SLOT_NS - NUM_SLOTS + 1
+        for slot in self._slots:
+            if slot.number >= first:
+                total.add(slot)
+        return (now_ns - max(self._began_ns, first * SLOT_NS)) / 1e9, total
+
+    def on_gap(self) -> None:
+        self._slots.clear()
+        self._victims.clear()
+        self._began_ns = None
+
+    def _sized(self, event: PoolCreated) -> None:
+        self.on_gap()
+        self._size(event)
+        self._most_running = self._most_running_steps = self._largest_step = 0
+
+    def _synchronised(self, event: PoolSnapshot) -> None:
+        self._size(event)
+
+    def _size(self, event: PoolCreated | PoolSnapshot) -> None:
+        self._usable = event.num_blocks - event.reserved
+        self._block_size = event.block_size
+
+    def _slot(self) -> Slot:
+        time_ns = self.batch.time_ns
+        number = time_ns // SLOT_NS
+        slots = self._slots
+        if not slots or slots[-1].number != number:
+            if self._began_ns is None:
+                self._began_ns = time_ns
+            slots.append(Slot(number))
+        return slots[-1]
+
+    def _stepped(self, event: StepCompleted) -> None:
+        usable = self._usable
+        if not usable:
+            return
+        slot, took_ns = self._slot(), event.duration_ns
+        active, running, waiting = event.active_blocks, event.running, event.waiting
+        computed, self._ended_in_step = running + self._ended_in_step, 0
+        slot.steps += 1
+        slot.busy_ns += took_ns
+        slot.prefill_tokens += event.prefill_tokens
+        slot.decode_tokens += event.decode_tokens
+        tokens = event.prefill_tokens + event.decode_tokens
+        slot.computed(tokens, 1)
+        # A full step admits nobody, and neither does one whose budget an error has cut.
+        is_full = slot.out_of_memory > 0 or tokens > 0.9 * self._largest_step
+        self._largest_step = max(self._largest_step, tokens)
+        slot.running_ns += running * took_ns
+        slot.waiting_ns += waiting * took_ns
+        slot.active_ns += active * took_ns
+        if event.slots_filled is not None:
+            slot.unfilled_ns += (active * self._block_size - event.slots_filled) * took_ns
+        slot.most_active = max(slot.most_active, active)
+        need: float = active
+        if waiting and running:
+            each = active / running
+            longest = -(-self._longest // self._block_size)
+            if longest and usable - active >= longest and not is_full:
+                self._count_limit(computed)
+                if computed == self._most_running:
+                    slot.limited_ns += took_ns
+            limit = self.max_num_seqs
+            # A backlog is served one after another: at most as many again are wanted at once.
+            admitted = min(waiting, running)
+            if limit is not None:
+                admitted = min(admitted, max(0, limit - running))
+            need += admitted * each
+        position = min(int(need * NEED_STEPS / usable), NEED_BINS - 1)
+        slot.need_ns[position] += took_ns
+
+    def _count_limit(self, running: int) -> None:
+        """So many ran while others waited though there are blocks: it may be the limit."""
+        if running > self._most_running:
+            self._most_running, self._most_running_steps = running, 0
+        if running == self._most_running:
+            self._most_running_steps += 1
+
+    def _looked_up(self, event: PrefixLookup) -> None:
+        if not event.resumed and self._block_size:
+            slot = self._slot()
+            slot.lookups += 1
+            slot.queried_tokens += event.queried_tokens
+            slot.hit_tokens += event.hit_blocks * self._block_size
+
+    def _preempted(self, event: RequestPreempted) -> None:
+        counts = self._slot().preemptions
+        counts[event.cause] = counts.get(event.cause, 0) + 1
+        self._victims[event.sequence] = event.cause
+
+    def _resumed(self, event: RequestResumed) -> None:
+        cause = self._victims.pop(event.sequence, None)
+        if cause is not None:
+            tokens = self._slot().recomputed_tokens
+            tokens[cause] = tokens.get(cause, 0) + event.recompute_tokens
+
+    def _added(self, event: SequenceAdded) -> None:
+        self._longest = max(self._longest, event.prompt_tokens + event.max_tokens)
+
+    def _ended(self, event: SequenceFinished) -> None:
+        self._victims.pop(event.sequence, None)
+        slot = self._slot()
+        slot.finished += 1
+        self._ended_in_step += event.reason in ("stop", "length")
+        slot.finished_tokens += event.prompt_tokens + event.output_tokens
+
+    def _out_of_memory(self, event: DeviceOutOfMemory) -> None:
+        slot = self._slot()
+        slot.out_of_memory += 1
+        if event.step_tokens:
+            slot.largest_failure = max(slot.largest_failure, event.step_tokens)
+            if event.wanted_bytes is not None:
+                wanted = event.wanted_bytes / event.step_tokens
+                slot.wanted_per_token = max(slot.wanted_per_token, wanted)

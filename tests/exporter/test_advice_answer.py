@@ -1,0 +1,149 @@
+"""`/api/advice` and its metrics: facts from folds and machine, of our engine and of others."""
+
+import dataclasses
+
+import msgspec
+import pytest
+
+from exporter.adviser.facts import Facts
+from exporter.adviser.gather import gather
+from exporter.answers.advice import ADVICE
+from exporter.answers.question import UnknownError
+from exporter.answers.reply import ask, memory_of
+from exporter.clock import Clock
+from exporter.host_memory import Available, HostMemory, available_memory
+from exporter.machine import Machine
+from exporter.sources import InProcessSource
+from exporter.target import Target
+from kvscope_events.bus import Subscription
+from kvscope_events.events import StartupProfiled
+from tests.exporter.machine import GIB, NOW_NS
+from tests.exporter.page import HELLO, make_exporter, put, value
+from tests.exporter.scenario import play
+from tests.exporter.test_workers import TERMS, OneCard, sampled, scheduler, worker
+from tests.fakes.nvml import MIB
+from tests.programs.advice_check import pool_too_small
+from tests.stack.card import BYTES_PER_BLOCK, TOTAL
+from tests.support.loads import chats
+from tests.support.paced import Paced
+from tests.support.simulated_card import paced_on_card
+
+
+def facts_of(engine: Paced) -> Facts:
+    (target,) = engine.exporter.targets
+    return target.answer((), gather, engine.machine, memory_of([target]))
+
+
+def test_the_first_proposal_for_a_pool_that_is_too_small_comes_true() -> None:
+    outcome = pool_too_small(seconds=90)
+    assert outcome.proposal.gain.hit_ratio_to is not None
+    assert [figure.name for figure in outcome.figures if not figure.is_close] == []
+    (hits, *_) = outcome.figures
+    assert hits.outcome > hits.before + 10, "percent"
+
+
+def test_facts_of_an_engine_on_a_card_that_sized_its_pool() -> None:
+    engine, card = paced_on_card(utilization=0.9, max_num_batched_tokens=512, max_num_seqs=4)
+    engine.play(chats(seed=1, seconds=20, calls_per_second=12), 20)
+    facts = facts_of(engine)
+    assert facts.pool_option == "gpu_memory_utilization"
+    assert facts.sizing is not None
+    assert facts.sizing.utilization == 0.9
+    (room,) = facts.rooms
+    assert room.name == "GPU 0"
+    assert room.total_bytes == TOTAL
+    assert room.bytes_per_block == BYTES_PER_BLOCK
+    assert room.largest_step_bytes == card.peak
+    held_back = min(card.cached, 160 * MIB) + card.cached // 16
+    assert room.free_bytes == card.free + card.cached - held_back
+    assert facts.max_num_seqs == 4
+    assert facts.load is not None
+    assert facts.load.largest_step <= 512
+    assert facts.curve is not None
+    assert facts.curve.error_ratio is not None
+
+
+def test_facts_of_an_engine_on_a_cpu() -> None:
+    def host(_pid: int) -> HostMemory:
+        return HostMemory(
+            resident=GIB, limit=8 * GIB, usage=6 * GIB, working_set=None, unreclaimable=4 * GIB
+        )
+
+    machine = Machine(host=host, available=lambda: Available(64 * GIB, 30 * GIB))
+    engine = Paced(num_blocks=1024, bytes_per_block=2 * MIB, machine=machine, terms={"total": 9})
+    engine.play([], 2)
+    facts = facts_of(engine)
+    assert facts.pool_option == "kv_cache_memory_bytes"
+    (room,) = facts.rooms
+    assert (room.name, room.total_bytes, room.largest_step_bytes) == ("host", 8 * GIB, 0)
+    # The group has 4 GiB left, of which the pool has not yet touched one.
+    assert room.free_bytes == 3 * GIB
+    elsewhere = dataclasses.replace(machine, available=lambda: None)
+    engine.machine = elsewhere
+    assert facts_of(engine).rooms == ()
+
+
+def test_the_card_of_an_observed_engine_is_that_of_its_workers() -> None:
+    profiled = StartupProfiled({**TERMS, "activation_peak": 2 * GIB})
+    targets = [scheduler(), worker(0, sampled(0), profiled), worker(1, sampled(1), profiled)]
+    machine = Machine(gpu=OneCard())
+    processes = memory_of(targets)
+    with pytest.raises(UnknownError, match="not been created yet"):
+        targets[1].answer((), gather, machine, processes)
+    facts = targets[0].answer((), gather, machine, processes)
+    (room,) = facts.rooms
+    # Free, and what three allocators cache and can return; the scenario's engine has one as well.
+    assert room.free_bytes == 9 * GIB + 3 * GIB + 2 * GIB
+    assert room.largest_step_bytes == 4 * GIB
+    assert room.bytes_per_block == -(-64 * GIB // 10), "of all that have a part of the pool"
+    assert facts.engines == 1
+    without = targets[0].answer((), gather, Machine(), processes)
+    assert without.rooms == (), "nobody says what is left"
+
+
+def test_without_a_pool_the_answer_is_unknown() -> None:
+    exporter, _ = make_exporter()
+    (engine,) = exporter.answer(ADVICE).engines
+    assert engine.answer is None
+    assert engine.unknown == "the engine's state is not known: it is not connected, or lost"
+    assert value(exporter, "kvscope_advice_value") is None
+
+
+def test_a_moment_of_load_is_no_ground_for_advice() -> None:
+    exporter, subscription = make_exporter()
+    play(subscription)
+    (engine,) = exporter.answer(ADVICE).engines
+    assert engine.answer.proposals == []
+    assert any("less than 30 s of load" in reason for reason in engine.answer.declined)
+    assert msgspec.json.decode(msgspec.json.encode(exporter.answer(ADVICE)))["question"] == "advice"
+
+
+def test_proposals_are_on_the_page_while_they_are_made() -> None:
+    engine, _ = paced_on_card(num_blocks=1800, foreign_bytes=GIB // 2, max_num_batched_tokens=2048)
+    load = chats(seed=3, seconds=40, calls_per_second=2, turn_tokens=900, output_tokens=60)
+    engine.play(load, 40)
+    (proposal, *_) = engine.advice().proposals
+    option = proposal.option
+    assert option == "max_num_batched_tokens"
+    assert engine.metric("kvscope_advice_value", option=option) == proposal.proposed
+    saved = engine.metric("kvscope_advice_saved_tokens_per_second", option=option)
+    assert saved == proposal.gain.saved_tokens_per_second
+    engine.play([], 400)
+    assert engine.advice().proposals == [], "that is over"
+    assert engine.metric("kvscope_advice_value") == 0
+
+
+def test_an_engine_that_cannot_tell_what_it_takes_says_so() -> None:
+    subscription = Subscription(8)
+    put(subscription, -1, NOW_NS, msgspec.structs.replace(HELLO, tells=["Hello", "PoolCreated"]))
+    play(subscription)
+    target = Target(InProcessSource(subscription), compat=(), clock=Clock())
+    (engine,) = ask(ADVICE, [target], Machine()).engines
+    assert engine.unknown is not None
+    assert "does not tell RequestPreempted" in engine.unknown
+
+
+def test_the_memory_of_this_machine(tmp_path: object) -> None:
+    found = available_memory()
+    assert found is not None
+    assert 0 < found.available <= found.total

@@ -1,0 +1,371 @@
+"""What the adviser proposes, case by case, and what it never proposes whatever the facts."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exporter.adviser.facts import Facts, HitCurve, Point, Room, Sizing
+from exporter.adviser.pool_size import gain_of
+from exporter.adviser.proposal import Proposal
+from exporter.adviser.rank import MAX_PROPOSALS, advise
+from exporter.fold.recent import NEED_BINS, NEED_STEPS, Slot
+
+GIB = 2**30
+SECOND = 10**9
+
+
+def slot(**changes: Any) -> Slot:
+    """Five minutes of an engine that is busy half of the time and well within its pool."""
+    fields: dict[str, Any] = {
+        "steps": 30_000,
+        "busy_ns": 150 * SECOND,
+        "prefill_tokens": 600_000,
+        "decode_tokens": 60_000,
+        "running_ns": 150 * SECOND * 8,
+        "active_ns": 150 * SECOND * 400,
+        "most_active": 500,
+        "largest_step": 2048,
+        "largest_steps": 50,
+        "lookups": 600,
+        "queried_tokens": 600_000,
+        "hit_tokens": 200_000,
+        "finished": 600,
+        "finished_tokens": 600 * 1200,
+        "need_ns": needed({0.5: 150 * SECOND}),
+    }
+    return Slot(0, **{**fields, **changes})
+
+
+def needed(pools: dict[float, int]) -> list[int]:
+    """Times at which so many pools were wanted."""
+    bins = [0] * NEED_BINS
+    for need, time_ns in pools.items():
+        bins[int(need * NEED_STEPS)] += time_ns
+    return bins
+
+
+def facts(**changes: Any) -> Facts:
+    """An engine with 1,000 blocks of 16 tokens on a card with room for 1,000 more; nothing is
+    wrong with it."""
+    fields: dict[str, Any] = {
+        "server": "kvscope",
+        "usable_blocks": 1000,
+        "block_size": 16,
+        "bytes_per_block": 2 << 20,
+        "rooms": [room()],
+        "curve": curve(0.6, 0.6),
+        "seconds": 300.0,
+        "load": slot(),
+        "max_model_len": 4096,
+    }
+    return Facts(**{**fields, **changes})
+
+
+def room(**changes: Any) -> Room:
+    fields: dict[str, Any] = {
+        "name": "GPU 0",
+        "total_bytes": 24 * GIB,
+        "free_bytes": 4 * GIB,
+        "largest_step_bytes": GIB,
+        "bytes_per_block": 2 << 20,
+    }
+    return Room(**{**fields, **changes})
+
+
+def curve(now: float, most: float, *, least: float | None = None, seconds: float = 300) -> HitCurve:
+    """Hit ratios at 1,000 blocks and at 4,000, and in between on a line; `least` at 62."""
+    queried = 40_000
+    ratios = [(62, now if least is None else least), (1000, now), (4000, most)]
+    points = [Point(capacity, round(ratio * queried)) for capacity, ratio in ratios]
+    return HitCurve(points=points, queried_blocks=queried, seconds=seconds, error_ratio=0.0)
+
+
+def only(given: Facts) -> Proposal:
+    """The first proposal."""
+    return advise(given).proposals[0]
+
+
+def test_nothing_is_proposed_where_nothing_is_wrong() -> None:
+    found = advise(facts(curve=curve(0.6, 0.6, least=0.1)))
+    assert not found.proposals
+    assert len(found.declined) == 8, "each kind says why"
+
+
+def test_a_pool_that_evicts_too_early_gets_the_blocks_that_it_takes() -> None:
+    found = only(facts(curve=curve(0.41, 0.6)))
+    # 1,000 more blocks would cost 2 GiB; 4 GiB less the largest step and the margin leave 2.5.
+    assert found.option == "num_gpu_blocks_override"
+    assert found.flag == "--num-gpu-blocks-override"
+    assert 2000 <= found.proposed <= 2260
+    assert found.price.memory_bytes == found.price.pool_blocks * (2 << 20)
+    assert found.price.headroom_left_bytes == 3 * GIB - found.price.memory_bytes
+    assert found.gain.hit_ratio_from == pytest.approx(0.41)
+    share = found.price.pool_blocks / 3000
+    saved = share * 0.19 * 40_000 * 16 / 300
+    assert found.gain.saved_tokens_per_second == pytest.approx(saved)
+    assert found.confidence == "high"
+    assert "headroom left" in found.text
+
+
+def test_a_share_of_the_memory_is_raised_in_hundredths() -> None:
+    sizing = Sizing(total_bytes=24 * GIB, utilization=0.85, in_use_at_start_bytes=GIB // 2)
+    found = only(
+        facts(
+            pool_option="gpu_memory_utilization",
+            sizing=sizing,
+            rooms=[room(free_bytes=3 * GIB)],
+            curve=curve(0.41, 0.6),
+        )
+    )
+    assert (found.option, found.current, found.proposed) == ("gpu_memory_utilization", 0.85, 0.91)
+    assert found.price.pool_blocks == int(24 * GIB * 0.06 / (2 << 20))
+    assert found.text.startswith(
+        "--gpu-memory-utilization 0.85 → 0.91: +737 blocks (1.4 GiB), hits 41 → 46 %"
+    )
+
+
+def test_a_server_that_would_not_start_is_not_proposed() -> None:
+    sizing = Sizing(total_bytes=24 * GIB, utilization=0.85, in_use_at_start_bytes=3 * GIB)
+    found = advise(
+        facts(pool_option="gpu_memory_utilization", sizing=sizing, curve=curve(0.41, 0.6))
+    )
+    assert all(p.proposed <= 1 - 3 / 24 for p in found.proposals if p.option != "replicas")
+
+
+def test_preemptions_are_an_argument_as_well() -> None:
+    load = slot(
+        preemptions={"out_of_blocks": 90},
+        recomputed_tokens={"out_of_blocks": 60_000},
+        need_ns=needed({0.6: 100 * SECOND, 1.2: 50 * SECOND}),
+        most_active=1000,
+    )
+    found = only(facts(load=load))
+    assert found.option == "num_gpu_blocks_override"
+    assert found.gain.recomputed_tokens_per_second_from == 200
+    assert found.gain.recomputed_tokens_per_second_to == pytest.approx(0, abs=20)
+    assert found.confidence == "medium", "they are estimated"
+
+
+def test_an_overloaded_engine_is_not_promised_fewer_preemptions() -> None:
+    load = slot(
+        preemptions={"out_of_blocks": 90},
+        recomputed_tokens={"out_of_blocks": 60_000},
+        need_ns=needed({1.9: 150 * SECOND}),
+        waiting_ns=150 * SECOND * 100,
+    )
+    gain = gain_of(facts(load=load), 4000)
+    assert gain.recomputed_tokens_per_second_to == gain.recomputed_tokens_per_second_from
+
+
+def test_a_pool_that_is_never_needed_gives_memory_back() -> None:
+    found = only(facts(load=slot(need_ns=needed({0.3: 150 * SECOND}))))
+    assert found.option == "num_gpu_blocks_override"
+    assert 0.3 * 1.25 * 1000 <= found.proposed <= 500
+    assert found.gain.freed_bytes == (1000 - found.proposed) * (2 << 20)
+    assert found.why.startswith("the pool could be 56 % smaller without losing a hit")
+
+
+def test_a_step_that_does_not_fit_is_made_smaller() -> None:
+    load = slot(out_of_memory=12, largest_failure=2048, largest_step=1000)
+    found = only(facts(load=load, rooms=[room(free_bytes=GIB)]))
+    assert found.option == "max_num_batched_tokens"
+    assert found.current is None, "the budget was cut by the errors"
+    # 1,000 tokens take 1 GiB; 2 % of the card stay free.
+    assert found.proposed == 512
+    assert found.gain.errors_per_second_to == 0
+    assert found.price.headroom_left_bytes is not None
+    assert found.price.headroom_left_bytes >= 0.02 * 24 * GIB
+
+
+def test_a_measured_pool_leaves_room_for_its_steps() -> None:
+    """Smaller steps would make it larger by what they spare."""
+    sizing = Sizing(total_bytes=24 * GIB, utilization=0.9, in_use_at_start_bytes=0)
+    load = slot(out_of_memory=3, largest_failure=2048, largest_step=2048)
+    short = facts(
+        load=load,
+        sizing=sizing,
+        pool_option="gpu_memory_utilization",
+        rooms=[room(free_bytes=GIB // 2)],
+        usable_blocks=4000,
+        max_model_len=1024,
+    )
+    found = only(short)
+    # Half a GiB is missing, and the margin: 0.98 GiB, 0.041 of the card.
+    assert (found.option, found.current, found.proposed) == ("gpu_memory_utilization", 0.9, 0.85)
+    assert found.gain.errors_per_second_from == 0.01
+    assert found.price.headroom_left_bytes is not None
+    assert found.price.headroom_left_bytes >= 0.02 * 24 * GIB
+    assert "max_num_batched_tokens" not in {p.option for p in advise(short).proposals}
+
+
+def test_more_sequences_run_where_they_wait_beside_a_free_pool() -> None:
+    load = slot(waiting_ns=150 * SECOND * 6, limited_ns=120 * SECOND, active_ns=150 * SECOND * 160)
+    found = advise(facts(load=load, max_num_seqs=8)).proposals
+    (more,) = [p for p in found if p.option == "max_num_seqs"]
+    assert (more.current, more.proposed) == (8, 16)
+    assert more.gain.waiting_sequences_to == 0
+
+
+def test_fewer_sequences_are_proposed_where_the_memory_has_no_room() -> None:
+    load = slot(
+        preemptions={"out_of_blocks": 90},
+        recomputed_tokens={"out_of_blocks": 60_000},
+        running_ns=150 * SECOND * 14,
+        active_ns=150 * SECOND * 980,
+        need_ns=needed({1.05: 150 * SECOND}),
+        most_active=1000,
+    )
+    found = advise(facts(load=load, rooms=[room(free_bytes=GIB)])).proposals
+    assert [p.option for p in found][:1] == ["max_num_seqs"]
+    assert found[0].proposed == 12
+
+
+def test_another_replica_where_no_pool_that_fits_is_enough() -> None:
+    found = advise(facts(curve=curve(0.2, 0.9, least=0), rooms=[room(free_bytes=GIB)])).proposals
+    assert [p.option for p in found] == ["replicas"]
+    assert (found[0].current, found[0].proposed) == (1, 2)
+
+
+def test_blocks_that_stay_empty_are_made_smaller() -> None:
+    load = slot(unfilled_ns=150 * SECOND * 400 * 128 // 3)
+    found = advise(facts(load=load, block_size=128, curve=curve(0.4, 0.9))).proposals
+    assert "block_size" in {p.option for p in found}
+
+
+def test_without_a_known_room_nothing_grows() -> None:
+    found = advise(facts(curve=curve(0.2, 0.9, least=0), rooms=()))
+    assert not found.proposals
+    assert any("not known" in declined.reason for declined in found.declined)
+
+
+rooms = st.builds(
+    room,
+    total_bytes=st.integers(GIB, 80 * GIB),
+    free_bytes=st.integers(0, 40 * GIB),
+    largest_step_bytes=st.integers(0, 10 * GIB),
+    bytes_per_block=st.integers(1, 8 << 20),
+)
+
+
+@st.composite
+def curves(draw: st.DrawFn) -> HitCurve:
+    steps = draw(st.lists(st.integers(0, 5000), min_size=3, max_size=6))
+    capacities = [250, 500, 1000, 1500, 2000, 4000]
+    hits = 0
+    points = []
+    for capacity, step in zip(capacities, steps, strict=False):
+        hits += step
+        points.append(Point(capacity, hits))
+    return HitCurve(
+        points=points,
+        queried_blocks=hits + draw(st.integers(0, 9000)),
+        seconds=draw(st.floats(1, 300)),
+        error_ratio=draw(st.none() | st.floats(0, 0.2)),
+    )
+
+
+@st.composite
+def loads(draw: st.DrawFn) -> Slot:
+    need = draw(st.dictionaries(st.floats(0, 2), st.integers(0, 100 * SECOND), max_size=5))
+    busy_ns = sum(need.values())
+    return slot(
+        busy_ns=busy_ns,
+        need_ns=needed(need),
+        running_ns=busy_ns * draw(st.integers(1, 64)),
+        waiting_ns=busy_ns * draw(st.integers(0, 400)),
+        limited_ns=draw(st.integers(0, busy_ns)),
+        active_ns=busy_ns * draw(st.integers(1, 1000)),
+        unfilled_ns=draw(st.integers(0, 1000 * busy_ns)),
+        out_of_memory=draw(st.integers(0, 3)),
+        largest_failure=draw(st.integers(0, 4096)),
+        largest_step=draw(st.integers(1, 4096)),
+        preemptions=draw(st.dictionaries(st.just("out_of_blocks"), st.integers(0, 99))),
+        recomputed_tokens=draw(
+            st.dictionaries(
+                st.sampled_from(["out_of_blocks", "out_of_memory"]), st.integers(0, 10**6)
+            )
+        ),
+    )
+
+
+any_facts = st.builds(
+    facts,
+    rooms=st.lists(rooms, max_size=3),
+    curve=st.none() | curves(),
+    load=st.none() | loads(),
+    seconds=st.floats(0, 300),
+    block_size=st.sampled_from([1, 16, 64]),
+    max_num_seqs=st.none() | st.integers(1, 64),
+    engines=st.integers(1, 4),
+    pool_option=st.sampled_from(["num_gpu_blocks_override", "kv_cache_memory_bytes"]),
+) | st.builds(
+    facts,
+    rooms=st.lists(rooms, max_size=2),
+    curve=curves(),
+    load=loads(),
+    pool_option=st.just("gpu_memory_utilization"),
+    sizing=st.builds(
+        Sizing,
+        total_bytes=st.just(24 * GIB),
+        utilization=st.integers(20, 99).map(lambda hundredths: hundredths / 100),
+        in_use_at_start_bytes=st.integers(0, 20 * GIB),
+    ),
+)
+
+
+@settings(max_examples=60)
+@given(any_facts)
+def test_no_proposal_is_forbidden_by_the_headroom(given: Facts) -> None:
+    for proposal in advise(given).proposals:
+        taken = proposal.price.memory_bytes
+        if proposal.gain.errors_per_second_to is not None:
+            left = proposal.price.headroom_left_bytes
+            assert left is not None
+            assert left >= min(room.margin_bytes for room in given.rooms)
+        if proposal.option == "replicas" or not taken or taken <= 0:
+            continue
+        blocks = proposal.price.pool_blocks
+        assert given.rooms, "what it takes is not known to be there"
+        for room in given.rooms:
+            bytes_more = blocks * room.bytes_per_block if blocks else taken
+            left = room.free_bytes - room.largest_step_bytes - bytes_more
+            assert left >= room.margin_bytes or not blocks
+        if given.sizing is not None and proposal.option == "gpu_memory_utilization":
+            budget = given.sizing.total_bytes - given.sizing.in_use_at_start_bytes
+            assert proposal.proposed * given.sizing.total_bytes <= budget
+
+
+@settings(max_examples=60)
+@given(any_facts)
+def test_at_most_five_each_with_its_option_and_another_value(given: Facts) -> None:
+    proposals = advise(given).proposals
+    assert len(proposals) <= MAX_PROPOSALS
+    assert len({proposal.option for proposal in proposals}) == len(proposals)
+    for proposal in proposals:
+        assert proposal.proposed != proposal.current
+        assert proposal.proposed > 0
+        assert proposal.because
+        assert proposal.assumes
+        assert proposal.text
+
+
+@settings(max_examples=60)
+@given(any_facts, st.integers(250, 4000), st.integers(250, 4000))
+def test_a_larger_pool_never_gains_less(given: Facts, one: int, other: int) -> None:
+    small, large = sorted((one, other))
+    gains = [gain_of(given, size).saved_tokens_per_second for size in (small, large)]
+    assert gains[0] <= gains[1] + 1e-6
+
+
+@settings(max_examples=60)
+@given(any_facts)
+def test_less_room_never_brings_a_larger_pool(given: Facts) -> None:
+    def most(rooms: list[Room]) -> int:
+        found = advise(replace(given, rooms=rooms)).proposals
+        return max((p.price.pool_blocks for p in found if p.option != "replicas"), default=0)
+
+    tighter = [replace(r, free_bytes=r.free_bytes // 2) for r in given.rooms]
+    assert most(tighter) <= max(0, most(list(given.rooms)))

@@ -1,0 +1,211 @@
+"""The window of what an engine did lately, against plain loops over the whole list of events."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exporter.fold.recent import NEED_BINS, NEED_STEPS, NUM_SLOTS, SLOT_NS, Recent, Slot
+from kvscope_events.events import (
+    Batch,
+    DeviceOutOfMemory,
+    PoolCreated,
+    PrefixLookup,
+    RequestPreempted,
+    RequestResumed,
+    SequenceAdded,
+    SequenceFinished,
+    StepCompleted,
+)
+from tests.exporter.stream import batch_of, block_hash, ended, step
+
+USABLE, BLOCK_SIZE = 40, 4
+POOL = PoolCreated(USABLE + 1, BLOCK_SIZE, 64, 1)
+
+sequences = st.integers(1, 4)
+tokens = st.integers(0, 60)
+events = st.one_of(
+    st.builds(
+        step,
+        duration_ns=st.integers(0, SLOT_NS),
+        running=st.integers(0, 6),
+        waiting=st.integers(0, 9),
+        prefill_tokens=tokens,
+        decode_tokens=st.integers(0, 4),
+        slots_filled=st.none() | tokens,
+        active_blocks=st.integers(0, USABLE),
+    ),
+    st.builds(
+        PrefixLookup,
+        sequences,
+        tokens,
+        st.just([block_hash(1)]),
+        st.integers(0, 1),
+        st.booleans(),
+    ),
+    st.builds(
+        lambda sequence, cause: RequestPreempted(
+            sequence, sequence, "recompute", cause, 9, 3, 1000
+        ),
+        sequences,
+        st.sampled_from(["out_of_blocks", "out_of_memory"]),
+    ),
+    st.builds(
+        lambda sequence, count: RequestResumed(sequence, sequence, count, 4, 9), sequences, tokens
+    ),
+    st.builds(SequenceAdded, sequences, st.just(1), tokens, tokens),
+    st.builds(ended, sequences, reason=st.sampled_from(["stop", "abort"]), output_tokens=tokens),
+    st.builds(DeviceOutOfMemory, st.none() | st.just(640), st.just("retried"), st.integers(0, 64)),
+)
+pauses = st.sampled_from([0, SLOT_NS // 3, SLOT_NS, 7 * SLOT_NS, NUM_SLOTS * SLOT_NS])
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[Batch]:
+    time_ns, batches = 1000, [batch_of(POOL, time_ns=1000)]
+    for seq, pause in enumerate(draw(st.lists(pauses, max_size=30)), 1):
+        time_ns += pause
+        happened = draw(st.lists(events, max_size=4))
+        batches.append(batch_of(*happened, seq=seq, time_ns=time_ns))
+    return batches
+
+
+def plain(batches: list[Batch]) -> tuple[float, Slot, int | None]:
+    """The same, from all events at once."""
+    flat = [(batch.time_ns, event) for batch in batches for event in batch.events]
+    now = batches[-1].time_ns
+    first = now // SLOT_NS - NUM_SLOTS + 1
+    inside = [(at, event) for at, event in flat if at // SLOT_NS >= first]
+    sums: Counter[str] = Counter()
+    total = Slot(0)
+    needs = [0] * NEED_BINS
+    limit, limit_steps = 0, 0
+    victims: dict[int, Any] = {}
+    longest = largest = ended_in_step = 0
+    errors_in_slot: Counter[int] = Counter()
+    for at, event in flat:
+        counts = at // SLOT_NS >= first
+        if isinstance(event, SequenceAdded):
+            longest = max(longest, event.prompt_tokens + event.max_tokens)
+        elif isinstance(event, DeviceOutOfMemory):
+            errors_in_slot[at // SLOT_NS] += 1
+        elif isinstance(event, SequenceFinished):
+            victims.pop(event.sequence, None)
+            ended_in_step += event.reason == "stop"
+        elif isinstance(event, RequestPreempted):
+            victims[event.sequence] = event.cause
+        elif isinstance(event, RequestResumed):
+            cause = victims.pop(event.sequence, None)
+            if cause is not None and counts:
+                found = total.recomputed_tokens
+                found[cause] = found.get(cause, 0) + event.recompute_tokens
+        elif isinstance(event, StepCompleted):
+            size = event.prefill_tokens + event.decode_tokens
+            full = errors_in_slot[at // SLOT_NS] > 0 or size > 0.9 * largest
+            largest = max(largest, size)
+            computed, ended_in_step = event.running + ended_in_step, 0
+            need: float = event.active_blocks
+            limited = False
+            if event.running and event.waiting:
+                blocks = -(-longest // BLOCK_SIZE)
+                if blocks and USABLE - event.active_blocks >= blocks and not full:
+                    if computed > limit:
+                        limit, limit_steps = computed, 0
+                    limit_steps += computed == limit
+                    limited = computed == limit
+                more = min(event.waiting, event.running)
+                if limit_steps >= 3:
+                    more = min(more, max(0, limit - event.running))
+                need += more * event.active_blocks / event.running
+            if counts:
+                needs[min(int(need * NEED_STEPS / USABLE), NEED_BINS - 1)] += event.duration_ns
+                sums["limited_ns"] += limited * event.duration_ns
+    for _, event in inside:
+        match event:
+            case StepCompleted():
+                took = event.duration_ns
+                sums.update(
+                    steps=1,
+                    busy_ns=took,
+                    prefill_tokens=event.prefill_tokens,
+                    decode_tokens=event.decode_tokens,
+                    running_ns=event.running * took,
+                    waiting_ns=event.waiting * took,
+                    active_ns=event.active_blocks * took,
+                )
+                if event.slots_filled is not None:
+                    unfilled = event.active_blocks * BLOCK_SIZE - event.slots_filled
+                    sums["unfilled_ns"] += unfilled * took
+                total.most_active = max(total.most_active, event.active_blocks)
+            case PrefixLookup(resumed=False):
+                sums.update(lookups=1, queried_tokens=event.queried_tokens)
+                sums["hit_tokens"] += event.hit_blocks * BLOCK_SIZE
+            case RequestPreempted():
+                total.preemptions[event.cause] = total.preemptions.get(event.cause, 0) + 1
+            case SequenceFinished():
+                sums.update(finished=1, finished_tokens=event.prompt_tokens + event.output_tokens)
+            case DeviceOutOfMemory():
+                sums["out_of_memory"] += 1
+                total.largest_failure = max(total.largest_failure, event.step_tokens)
+                if event.step_tokens and event.wanted_bytes:
+                    wanted = event.wanted_bytes / event.step_tokens
+                    total.wanted_per_token = max(total.wanted_per_token, wanted)
+    for name, value in sums.items():
+        setattr(total, name, value)
+    sizes = [e.prefill_tokens + e.decode_tokens for _, e in inside if isinstance(e, StepCompleted)]
+    total.largest_step = max(sizes, default=0)
+    total.largest_steps = sizes.count(total.largest_step)
+    total.need_ns = needs
+    seen = [
+        at
+        for at, event in flat
+        if not isinstance(event, PoolCreated | SequenceAdded | RequestResumed)
+        and not (isinstance(event, PrefixLookup) and event.resumed)
+    ]
+    # What changes no slot begins no window; a resumption does if its preemption is known.
+    began = min(seen, default=None)
+    seconds = 0.0 if began is None else (now - max(began, first * SLOT_NS)) / 1e9
+    return seconds, total, limit if limit_steps >= 3 else None
+
+
+@settings(max_examples=200)
+@given(histories())
+def test_it_is_what_plain_loops_count(batches: list[Batch]) -> None:
+    fold = Recent()
+    for batch in batches:
+        fold.on_batch(batch)
+    seconds, total = fold.window()
+    expected_seconds, expected, limit = plain(batches)
+    assert total == expected
+    assert seconds == expected_seconds
+    assert fold.max_num_seqs == limit
+
+
+@pytest.mark.parametrize("is_gap", [True, False])
+def test_lost_batches_and_another_pool_empty_the_window(is_gap: bool) -> None:
+    fold = Recent()
+    preempted = RequestPreempted(1, 1, "recompute", "reset", 9, 3, 1)
+    fold.on_batch(batch_of(POOL, step(running=1), preempted))
+    assert fold.window()[1].steps == 1
+    assert fold.num_pending == 1
+    if is_gap:
+        fold.on_gap()
+    else:
+        fold.on_batch(batch_of(POOL))
+    assert fold.window() == (0.0, Slot(0))
+    assert fold.num_pending == 0
+
+
+def test_a_limit_shows_itself_when_others_wait_beside_free_blocks() -> None:
+    fold = Recent()
+    busy = {"active_blocks": 8, "prefill_tokens": 8, "decode_tokens": 0}
+    fold.on_batch(batch_of(POOL, SequenceAdded(1, 1, 8, 8), step(prefill_tokens=64)))
+    for _ in range(2):
+        fold.on_batch(batch_of(step(running=4, waiting=2, **busy)))
+    fold.on_batch(batch_of(step(running=5, waiting=0, **busy)))
+    assert fold.max_num_seqs is None, "not often enough"
+    # One of those that ran has just ended.
+    fold.on_batch(batch_of(ended(1, reason="stop"), step(running=3, waiting=2, **busy)))
+    assert fold.max_num_seqs == 4

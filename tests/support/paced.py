@@ -1,0 +1,198 @@
+"""Our engine in simulated time, watched by an exporter: the same load gives the same figures.
+
+Real are scheduler, manager, pool, step, events and everything of the exporter. Simulated are the
+clock, by which a step takes a time that follows from its tokens, and what the model computes.
+"""
+
+import heapq
+import itertools
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from engine.block_pool import BlockPool
+from engine.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
+from engine.hashing import PrefixHasher, chain_seed
+from engine.introduction import Introduction
+from engine.kv_manager import KVManager
+from engine.request import Request
+from engine.runner import Runner, SampledToken
+from engine.scheduler import Scheduler
+from engine.sequence import SamplingParams, Sequence
+from engine.step import Step
+from engine.step_plan import StepPlan
+from exporter.answers.advice import ADVICE, AdviceAnswer
+from exporter.answers.question import Question
+from exporter.answers.reply import Reply
+from exporter.clock import Clock
+from exporter.exporter import Exporter, in_process
+from exporter.machine import Machine
+from kvscope_events.bus import EventBus, Subscription
+from kvscope_events.events import Batch, DeviceMemorySampled, EngineEvent, StepCompleted
+
+SECOND = 1_000_000_000
+_DRAIN_BATCHES = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One request of a load."""
+
+    at: float
+    """Seconds after the load began."""
+    prompt: list[int]
+    output_tokens: int
+
+
+class WordlessRunner:
+    """Computes nothing; its tokens differ from sequence to sequence."""
+
+    def execute(self, plan: StepPlan) -> list[SampledToken | None]:
+        return [
+            SampledToken((row.sequence.sequence_id * 31 + row.start + row.count) % 251)
+            if row.samples
+            else None
+            for row in plan.rows
+        ]
+
+    def drop_caches(self) -> None:
+        """Nothing is held."""
+
+    def sample_memory(self) -> DeviceMemorySampled:
+        return DeviceMemorySampled(0, None, 0, 0)
+
+
+@dataclass(kw_only=True)
+class Paced:
+    """An engine and its exporter."""
+
+    num_blocks: int
+    block_size: int = 16
+    bytes_per_block: int = 2 << 20
+    max_model_len: int = 4096
+    max_num_seqs: int = 32
+    max_num_batched_tokens: int = 1024
+    step_ns: int = 10_000_000
+    token_ns: int = 40_000
+    runner: Runner = field(default_factory=WordlessRunner)
+    machine: Machine = field(default_factory=Machine)
+    terms: dict[str, int] = field(default_factory=dict)
+    """How the pool got its size."""
+    gpu_memory_utilization: float | None = None
+
+    def __post_init__(self) -> None:
+        self.now_ns = SECOND
+        self.outcomes = {"prefill": 0, "recomputed": 0, "preempted": 0, "errors": 0}
+        bus = EventBus()
+        self._bus, self._own = bus, bus.subscribe(1 << 16)
+        settings = EngineConfig(
+            model=ModelConfig(),
+            cache=CacheConfig(block_size=self.block_size),
+            max_model_len=self.max_model_len,
+        )
+        introduction = Introduction(settings, bus)
+        introduction.announce(
+            ready=True, gpu_memory_utilization=self.gpu_memory_utilization, pid_space=None
+        )
+        self.pool = BlockPool(
+            self.num_blocks,
+            self.block_size,
+            bus,
+            bytes_per_block=self.bytes_per_block,
+            memory_terms=self.terms,
+        )
+        introduction.attach(self.pool)
+        config = SchedulerConfig(
+            max_model_len=self.max_model_len,
+            max_num_seqs=self.max_num_seqs,
+            max_num_batched_tokens=self.max_num_batched_tokens,
+        )
+        scheduler = Scheduler(config, KVManager(self.pool, bus), bus, frozenset())
+        self._scheduler = scheduler
+        self._step = Step(scheduler, self.pool, self.runner, bus)
+        self._subscription = Subscription(1 << 14)
+        self.exporter: Exporter = in_process(
+            self._subscription,
+            machine=self.machine,
+            clock=Clock(monotonic_ns=lambda: self.now_ns, wall_ns=lambda: self.now_ns),
+        )
+        self._numbers = itertools.count(1)
+        self._memory_due_ns = 0
+        self._deliver(0)
+
+    def play(self, calls: Iterable[Call], seconds: float) -> None:
+        """Run the load for so many seconds of simulated time."""
+        waiting = [(call.at, number, call) for number, call in enumerate(calls)]
+        heapq.heapify(waiting)
+        began_ns = self.now_ns
+        end_ns = began_ns + int(seconds * SECOND)
+        while self.now_ns < end_ns:
+            while waiting and began_ns + waiting[0][0] * SECOND <= self.now_ns:
+                self._submit(heapq.heappop(waiting)[2])
+            if self.now_ns >= self._memory_due_ns:
+                self._bus.emit(self.runner.sample_memory())
+                self._memory_due_ns = self.now_ns + SECOND
+            if self._step.run() is None:
+                due = began_ns + int(waiting[0][0] * SECOND) + 1 if waiting else end_ns
+                self.now_ns = min(max(due, self.now_ns + 1), self._memory_due_ns)
+                self._deliver(0)
+            else:
+                self._deliver(self.step_ns)
+        self._drain()
+
+    def ask(self, question: Question) -> Reply:
+        return self.exporter.answer(question)
+
+    def advice(self) -> AdviceAnswer:
+        """Of this engine, now. Fails where it is unknown."""
+        (engine,) = self.ask(ADVICE).engines
+        assert engine.unknown is None, engine.unknown
+        assert isinstance(engine.answer, AdviceAnswer)
+        return engine.answer
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum of the samples with that name and those labels."""
+        return sum(
+            sample.value
+            for family in self.exporter.registry.collect()
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        )
+
+    def _submit(self, call: Call) -> None:
+        number = next(self._numbers)
+        sequence = Sequence(
+            sequence_id=number,
+            request_id=number,
+            tokens=list(call.prompt),
+            prompt_length=len(call.prompt),
+            sampling=SamplingParams(max_tokens=call.output_tokens),
+            hasher=PrefixHasher(chain_seed("paced"), self.block_size),
+        )
+        request = Request(request_id=number, sequences=[sequence], arrival_ns=self.now_ns)
+        self._scheduler.add(request)
+
+    def _deliver(self, step_ns: int) -> None:
+        """Hand the exporter what was emitted, with the simulated time in place of the real one."""
+        self._bus.flush()
+        while (taken := self._own.take()) is not None:
+            batch = taken[0]
+            events = [self._timed(event, step_ns) for event in batch.events]
+            now_ns = self.now_ns
+            self._subscription.put(Batch(batch.seq, now_ns, events, now_ns, now_ns))
+        if self._subscription.queued >= _DRAIN_BATCHES:
+            self._drain()
+
+    def _timed(self, event: EngineEvent, step_ns: int) -> Any:
+        if not isinstance(event, StepCompleted):
+            return event
+        took_ns = step_ns + (event.prefill_tokens + event.decode_tokens) * self.token_ns
+        self.now_ns += took_ns
+        return msgspec.structs.replace(event, duration_ns=took_ns)
+
+    def _drain(self) -> None:
+        (target,) = self.exporter.targets
+        with target.pipeline.settled():
+            pass
