@@ -85,12 +85,15 @@ bench: venv ## Run the benchmarks (VLLM_PYTHON=... to compare with the vLLM of t
 	$(or $(VLLM_PYTHON),$(VENV)/bin/python) -m tests.benchmarks.pool_life
 	$(VENV)/bin/python -m tests.benchmarks.step_growth
 	$(VENV)/bin/python -m tests.benchmarks.fold_cost
+	$(VENV)/bin/python -m tests.benchmarks.fold_throughput
+	$(VENV)/bin/python -m tests.benchmarks.cache_cost
 	$(VENV)/bin/python -m tests.benchmarks.wire_cost
 	$(VENV)/bin/python -m tests.benchmarks.sidecar_idle
 	$(VENV)/bin/python -m tests.benchmarks.kv_events_cost
 	$(VENV)/bin/python -m tests.benchmarks.page_cost
 	$(VENV)/bin/python -m tests.benchmarks.page_reading_cost
 	$(VENV)/bin/python -m tests.benchmarks.observer_cost
+	$(VENV)/bin/python -m tests.benchmarks.scrape_cost $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON))
 	$(VENV)/bin/python -m tests.benchmarks.request_cost
 	$(VENV)/bin/python -m tests.benchmarks.gpu_cost
 	$(if $(VLLM_PYTHON),$(VLLM_PYTHON) -m tests.benchmarks.vllm_scheduler_cost)

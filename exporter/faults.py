@@ -5,9 +5,9 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
-logger = logging.getLogger(__name__)
+from exporter.seldom import Seldom
 
-LOG_EVERY_NS = 60_000_000_000
+logger = logging.getLogger(__name__)
 
 Kind = TypeVar("Kind", bound=str)
 
@@ -17,9 +17,8 @@ class Faults(Generic[Kind]):
 
     def __init__(self, endpoint: str, kinds: Iterable[Kind], clock_ns: Callable[[], int]) -> None:
         self._endpoint = endpoint
-        self._clock_ns = clock_ns
+        self._seldom = Seldom(clock_ns)
         self._lock = threading.Lock()
-        self._logged_ns: dict[Kind, int] = {}
         self.counts: dict[str, int] = dict.fromkeys(kinds, 0)
         """All kinds are there from the start."""
 
@@ -27,14 +26,9 @@ class Faults(Generic[Kind]):
         """Count it, and say so unless that kind was logged within the last minute."""
         if not number:
             return
-        now_ns = self._clock_ns()
         with self._lock:
             self.counts[kind] += number
-            logged_ns = self._logged_ns.get(kind)
-            is_due = logged_ns is None or now_ns - logged_ns >= LOG_EVERY_NS
-            if is_due:
-                self._logged_ns[kind] = now_ns
-        if is_due:
+        if self._seldom.is_due(kind):
             logger.warning(
                 "%s: %s (%s: %d so far)", self._endpoint, problem, kind, self.counts[kind]
             )

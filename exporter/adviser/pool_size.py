@@ -70,7 +70,7 @@ def price_of(facts: Facts, usable_blocks: int) -> Price:
         return Price(pool_blocks=more)
     taken = more * room.bytes_per_block
     left = room.free_bytes - room.largest_step_bytes - taken
-    return Price(pool_blocks=more, memory_bytes=taken, headroom_left_bytes=left)
+    return Price(pool_blocks=more, memory_bytes=taken, room=room.name, headroom_left_bytes=left)
 
 
 def gain_of(facts: Facts, usable_blocks: float, need: float = 1.0) -> Gain:
@@ -103,8 +103,8 @@ def gain_of(facts: Facts, usable_blocks: float, need: float = 1.0) -> Gain:
     )
 
 
-def confidence_in(facts: Facts, gain: Gain) -> tuple[Confidence, str]:
-    """In a proposal about the pool's size, and the reason."""
+def confidence_in(facts: Facts, gain: Gain, usable_blocks: int) -> tuple[Confidence, str]:
+    """In a proposal of a pool of so many blocks, and the reason."""
     curve = facts.curve
     error = None if curve is None else curve.error_ratio
     if curve is None or not curve.queried_blocks:
@@ -123,6 +123,11 @@ def confidence_in(facts: Facts, gain: Gain) -> tuple[Confidence, str]:
         return "medium", (
             "most of it comes from preemptions, which are estimated from how far the need for "
             "blocks exceeds the pool"
+        )
+    if curve.exact_up_to_blocks is not None and usable_blocks > curve.exact_up_to_blocks:
+        return "medium", (
+            "what such a pool would have held was not known all the time: the hits are at least "
+            "these"
         )
     if curve.seconds < _GOOD_SECONDS or curve.queried_blocks < _GOOD_QUERIED_BLOCKS:
         return "medium", f"it rests on {watched}"

@@ -26,6 +26,8 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
     """Blocks that the pool has more."""
     memory_bytes: int | None = None
     """Bytes that it takes more, on the device or host with the least room."""
+    room: str = ""
+    """Which one that is: `GPU 0`, or `host`; empty: not known."""
     headroom_left_bytes: int | None = None
     """Bytes left there above the largest step, once it is done."""
     text: str = ""

@@ -88,6 +88,7 @@ def more_sequences(facts: Facts) -> Verdict:
         left = room.free_bytes - room.largest_step_bytes - more
     price = Price(
         memory_bytes=more or None,
+        room="" if room is None else room.name,
         headroom_left_bytes=left if more else None,
         text="each step computes more sequences and takes longer"
         + ("; the pool is sized without what its activations take more" if facts.sizing else ""),

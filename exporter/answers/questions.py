@@ -5,7 +5,8 @@ from exporter.answers.preemptions import PREEMPTIONS
 from exporter.answers.prefixes import PREFIXES
 from exporter.answers.question import Question
 from exporter.answers.residency import RESIDENCY
+from exporter.answers.whatif import WHATIF
 
-_ALL: tuple[Question, ...] = (ADVICE, PREEMPTIONS, PREFIXES, RESIDENCY)
+_ALL: tuple[Question, ...] = (ADVICE, PREEMPTIONS, PREFIXES, RESIDENCY, WHATIF)
 
 QUESTIONS = {question.name: question for question in _ALL}

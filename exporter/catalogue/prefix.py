@@ -99,9 +99,9 @@ PREFIX = (
             "another size, by its scale: 2 is a pool of twice as many blocks; inf is a cache that "
             "never loses anything, not even by a reset, since the exporter began to watch. Exact "
             "if the same requests come and run for the same time. A scale is absent while what "
-            "such a pool would hold is not known: after a snapshot, until the pool has handed out as many "
-            "blocks as the scale means; beyond 524,288 blocks more than the pool has; inf, once "
-            "names have been forgotten. For pools of one group of full attention."
+            "such a pool would hold is not known: after a snapshot, until the pool has handed out "
+            "as many blocks as the scale means; beyond 524,288 blocks more than the pool has; inf, "
+            "once names have been forgotten. For pools of one group of full attention."
         ),
         unit="blocks",
         group="prefix",

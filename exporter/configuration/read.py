@@ -7,11 +7,13 @@ import msgspec
 from exporter.configuration.check import check
 from exporter.configuration.convert import to_configuration
 from exporter.configuration.error import ConfigurationError
+from exporter.configuration.file_text import read_text
 from exporter.configuration.model import FileValue, ServerConfig, SidecarConfig, TlsConfig
 from exporter.configuration.yaml_document import parse_yaml
 
 MAX_BYTES = 256 << 10
 """PyYAML reads about 100 KB a second; 256 servers take half of this."""
+_TOO_LARGE = "split the servers among several sidecars"
 
 
 def read_configuration(file: Path) -> SidecarConfig:
@@ -20,7 +22,7 @@ def read_configuration(file: Path) -> SidecarConfig:
     Raises ConfigurationError, which names the file.
     """
     try:
-        document = parse_yaml(_text(file))
+        document = parse_yaml(read_text(file, MAX_BYTES, _TOO_LARGE))
         try:
             config = _resolved(to_configuration(document), file.absolute().parent)
             check(config)
@@ -31,22 +33,6 @@ def read_configuration(file: Path) -> SidecarConfig:
         error.file = str(file)
         raise
     return config
-
-
-def _text(file: Path) -> str:
-    try:
-        with file.open("rb") as opened:
-            content = opened.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise ConfigurationError("", f"cannot be read: {error.strerror}", "") from None
-    if len(content) > MAX_BYTES:
-        problem = f"larger than {MAX_BYTES >> 10} KiB"
-        raise ConfigurationError("", problem, "split the servers among several sidecars")
-    try:
-        return content.decode()
-    except UnicodeDecodeError as error:
-        problem = f"not UTF-8 at byte {error.start}"
-        raise ConfigurationError("", problem, "save it as UTF-8") from None
 
 
 def _resolved(config: SidecarConfig, folder: Path) -> SidecarConfig:

@@ -1,11 +1,12 @@
 """Chooses the text format that a scraper gets, and its encoding."""
 
 from collections.abc import Callable
-from functools import partial
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.openmetrics import exposition as openmetrics
+
+from exporter.web import encode
 
 Encoder = Callable[[CollectorRegistry], bytes]
 
@@ -18,18 +19,14 @@ def negotiate(accept: str) -> tuple[Encoder, str]:
     A malformed header gets the text format.
     """
     try:
-        encode, content_type = choose_encoder(accept)
+        _, content_type = choose_encoder(accept)
     except TypeError:  # the library compares a version that is not a number with one that is
-        encode, content_type = choose_encoder("")
+        _, content_type = choose_encoder("")
+    # All of our names are valid under all schemes of escaping, so none of them changes a page.
     if not content_type.startswith("application/openmetrics-text"):
-        return encode, content_type
-    # Under every scheme but allow-utf-8 the library turns the colon of `vllm:` into an underscore
-    # (client_python issue 1177). Our names are valid under all schemes, so we always use that one.
+        return encode.text, content_type
     scheme = openmetrics.ALLOWUTF8 if openmetrics.ALLOWUTF8 in content_type else "underscores"
-    return (
-        partial(openmetrics.generate_latest, escaping=openmetrics.ALLOWUTF8),
-        f"{_OPENMETRICS}; escaping={scheme}",
-    )
+    return encode.openmetrics, f"{_OPENMETRICS}; escaping={scheme}"
 
 
 def accepts_gzip(accept_encoding: str) -> bool:

@@ -16,7 +16,7 @@ from exporter.web.acceptor import FAULTS, Acceptor
 from exporter.web.connection import Connection
 from exporter.web.crowd import Crowded
 from exporter.web.limits import Limits
-from exporter.web.seldom import quieten, quieten_uvicorn
+from exporter.web.quiet import quieten, quieten_uvicorn
 
 STALLED_CLIENT_SECONDS = 0.5
 """Time for clients to read the rest once requests have been ended; who has not is cut off."""

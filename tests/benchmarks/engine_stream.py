@@ -36,12 +36,13 @@ HELLO = Hello(
 
 def block_events(batches: Sequence[Batch]) -> int:
     """How often a block is named in an event; the names that a lookup asks for do not count."""
-    return sum(
-        len(getattr(event, field, ()))
+    named = (
+        getattr(event, field, None)
         for batch in batches
         for event in batch.events
         for field in BLOCK_FIELDS
     )
+    return sum(len(blocks) for blocks in named if isinstance(blocks, list))  # others are counts
 
 
 class _Runner:

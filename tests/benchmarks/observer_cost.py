@@ -3,19 +3,27 @@
     python -m tests.benchmarks.observer_cost
 
 Rounds alternate between two engines in one process, the demo model in both; while one works the
-other is idle. The observed one is also scraped every five seconds, as in the compose stack.
+other is idle. The observed one has everything on: it is also scraped every five seconds, as in the
+compose stack, sends its metrics by OTLP every ten, and is read by a gateway twenty times a second.
 """
 
 import json
 import sys
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from random import Random
 from statistics import median
 
 import torch
 
+from exporter.clock import Clock
+from exporter.otlp.feed import Served
+from exporter.otlp.outlet import Outlet
+from exporter.otlp.settings import OtlpConfig
 from tests.benchmarks.offline import OfflineEngine
 from tests.benchmarks.report import environment
+from tests.benchmarks.sink import sink
 
 SEQUENCES = (1, 8, 32)
 PROMPT_TOKENS = 64
@@ -23,6 +31,8 @@ OUTPUT_TOKENS = 128
 ROUNDS = 40
 NUM_BLOCKS = 1024
 SCRAPE_SECONDS = 5.0
+EXPORT_SECONDS = 10.0
+COMPACT_SECONDS = 0.05
 
 
 def measure(observed: OfflineEngine, silent: OfflineEngine, count: int) -> dict[str, float]:
@@ -44,24 +54,38 @@ def measure(observed: OfflineEngine, silent: OfflineEngine, count: int) -> dict[
     }
 
 
+@contextmanager
+def reading(read: Callable[[], object], seconds: float) -> Iterator[None]:
+    """Calls it in intervals, on a thread of its own."""
+    stop = threading.Event()
+
+    def run() -> None:
+        while not stop.wait(seconds):
+            read()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
 def main() -> None:
     observed = OfflineEngine("demo", NUM_BLOCKS, max(SEQUENCES), observed=True)
     silent = OfflineEngine("demo", NUM_BLOCKS, max(SEQUENCES), observed=False)
-    stop = threading.Event()
-
-    def scrape() -> None:
-        while not stop.wait(SCRAPE_SECONDS):
-            observed.render()
-
-    scraper = threading.Thread(target=scrape, daemon=True)
-    scraper.start()
+    exporter = observed.exporter
+    assert exporter is not None
     rows = {}
-    for count in SEQUENCES:
-        row = rows[str(count)] = measure(observed, silent, count)
-        cells = "  ".join(f"{key} {value:8.3f}" for key, value in row.items())
-        print(f"{count:3d} sequences  {cells}", file=sys.stderr)
-    stop.set()
-    scraper.join()
+    with sink() as url, reading(exporter.render, SCRAPE_SECONDS):
+        config = OtlpConfig(url=f"{url}/v1/metrics", interval_seconds=EXPORT_SECONDS)
+        served = [Served(instance="bench", exporter=exporter)]
+        with Outlet(config, lambda: served, Clock()), reading(exporter.compact, COMPACT_SECONDS):
+            for count in SEQUENCES:
+                row = rows[str(count)] = measure(observed, silent, count)
+                cells = "  ".join(f"{key} {value:8.3f}" for key, value in row.items())
+                print(f"{count:3d} sequences  {cells}", file=sys.stderr)
     observed.close()
     silent.close()
     facts = environment()

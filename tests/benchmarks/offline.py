@@ -66,10 +66,10 @@ class OfflineEngine:
             introduction,
             max_num_queued_reqs=limits.max_num_queued_reqs,
         )
-        self._exporter: Exporter | None = None
+        self.exporter: Exporter | None = None
         if isinstance(bus, EventBus):
-            self._exporter = in_process(bus.subscribe(), compat=COMPAT_SETS, machine=self.machine)
-            self._exporter.start()
+            self.exporter = in_process(bus.subscribe(), compat=COMPAT_SETS, machine=self.machine)
+            self.exporter.start()
         self.loop.start()
 
     def run(self, prompts: abc.Sequence[abc.Sequence[int]], output_tokens: int) -> float:
@@ -84,13 +84,13 @@ class OfflineEngine:
 
     def render(self) -> bytes:
         """A page, as a scrape gets it."""
-        assert self._exporter is not None, "nobody observes this engine"
-        return self._exporter.render()[0]
+        assert self.exporter is not None, "nobody observes this engine"
+        return self.exporter.render()[0]
 
     def close(self) -> None:
         self.loop.shutdown(0)
-        if self._exporter is not None:
-            self._exporter.stop()
+        if self.exporter is not None:
+            self.exporter.stop()
 
     def _request(self, prompt: abc.Sequence[int], output_tokens: int) -> Request:
         self._next_id += 1

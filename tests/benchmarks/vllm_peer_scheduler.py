@@ -36,7 +36,7 @@ class Peer:
         from vllm.config import KVEventsConfig
 
         from kvscope_events.observers.vllm import plugin
-        from tests.vllm.drive import Driver
+        from tests.vllm.scheduler import Driver
 
         further: dict[str, Any] = {"max_model_len": LONGEST, "max_num_batched_tokens": 2 * LONGEST}
         if variant == "observed":

@@ -16,6 +16,11 @@ NOT_SHOWN = {
         )
     },
     "kvscope_page_errors_total": "kvscope_source_up says that a page is missing; this says why",
+    **{
+        f"gen_ai_server_{name}_seconds": "by OTLP alone; the same observations are shown as ours"
+        for name in ("request_duration", "time_per_output_token", "time_to_first_token")
+    },
+    "kvscope_otlp_exports_total": "only with --otlp-endpoint; whoever receives by OTLP notices",
     "kvscope_prompt_tokens_total": "only servers that are read from their pages have it",
     "kvscope_generated_tokens_total": "only servers that are read from their pages have it",
     "kvscope_kv_committed_tokens": "only TGI has it, which has no blocks",

@@ -41,8 +41,12 @@ def exposed(stage: Stage) -> Exposed:
         "# TYPE kvscope_kv_time_to_exhaustion_seconds gauge\n"
         'kvscope_kv_time_to_exhaustion_seconds{model_name="demo",engine="0"} 1\n'
         "# TYPE kvscope_kv_exhaustion_probability gauge\n"
-        'kvscope_kv_exhaustion_probability{model_name="demo",engine="0",horizon_seconds="10"} 1\n'
-        "# TYPE kvscope_kv_pool_shortfall_blocks gauge\n"
+        + "".join(
+            f'kvscope_kv_exhaustion_probability{{model_name="demo",engine="0",'
+            f'horizon_seconds="{horizon}"}} 0\n'
+            for horizon in (10, 30, 60, 300)
+        )
+        + "# TYPE kvscope_kv_pool_shortfall_blocks gauge\n"
         'kvscope_kv_pool_shortfall_blocks{model_name="demo",engine="0"} 1\n'
         "# TYPE kvscope_event_decode_errors_total counter\n"
         'kvscope_event_decode_errors_total{source="wire",kind="malformed"} 1\n'

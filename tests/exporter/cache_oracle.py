@@ -1,12 +1,13 @@
 """Slow and obvious: each number from the whole recorded list of events, by looking back in it.
 
-None of these functions keeps a state: for each block of an event they search what came before.
+But for the prefixes none of them keeps a state: for each block they search what came before.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from exporter.fold.cache.prefix_table import PrefixTable
 from kvscope_events.events import (
     BlocksCached,
     BlocksEvicted,
@@ -18,7 +19,7 @@ from kvscope_events.events import (
     PoolSnapshot,
     PrefixLookup,
 )
-from tests.exporter.cache_record import Record
+from tests.exporter.cache_record import BLOCK_SIZE, Record
 
 
 @dataclass(frozen=True)
@@ -189,3 +190,67 @@ def reaches(record: Record, window: int) -> Iterator[tuple[PrefixLookup, int, in
                 break
             lost += 1
         yield event, lost, one.time_ns
+
+
+@dataclass
+class Counted:
+    """A prefix as a plain row."""
+
+    name: bytes
+    length: int
+    error: int
+    saved: int = 0
+    lost: int = 0
+    hits: int = 0
+    continues: bytes | None = None
+    last_used_ns: int = 0
+
+    @property
+    def weight(self) -> int:
+        return self.error + self.saved + self.lost
+
+
+def prefixes(
+    reaches: Iterable[tuple[PrefixLookup, int, int]], counters: int
+) -> tuple[list[Counted], list[tuple[bytes, int]]]:
+    """The rows after these lookups, and all tokens that were ever credited, each part of a reach.
+
+    Each part belongs to the known prefix at its end.
+    """
+    rows: list[Counted] = []
+    credits: list[tuple[bytes, int]] = []
+    for event, evicted, time_ns in reaches:
+        reach = event.hit_blocks + evicted
+        known = {row.name for row in rows}
+        ends = [end for end in range(1, reach) if event.hashes[end - 1] in known]
+        for begin, end in pairwise([0, *ends, reach] if reach else []):
+            name = event.hashes[end - 1]
+            row = next((row for row in rows if row.name == name), None)
+            if row is None:
+                error = 0
+                if len(rows) == counters:
+                    least = min(rows, key=lambda row: (row.weight, row.name))
+                    error = least.weight
+                    rows.remove(least)
+                row = Counted(name, end * BLOCK_SIZE, error)
+                rows.append(row)
+            credits.append((name, (end - begin) * BLOCK_SIZE))
+            found = len([block for block in range(begin, end) if block < event.hit_blocks])
+            row.saved += found * BLOCK_SIZE
+            row.lost += (end - begin - found) * BLOCK_SIZE
+            row.hits += found > 0
+            row.continues = event.hashes[begin - 1] if begin else None
+            row.last_used_ns = time_ns
+    return rows, credits
+
+
+def counted(table: PrefixTable) -> list[Counted]:
+    """A table's rows in the same form, by name."""
+    rows = [
+        Counted(
+            *(p.name, p.length_tokens, p.error_tokens, p.saved_tokens, p.lost_tokens),
+            *(p.hits, p.continues, p.last_used_ns),
+        )
+        for p in table.prefixes.values()
+    ]
+    return sorted(rows, key=lambda row: row.name)

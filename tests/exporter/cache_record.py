@@ -61,23 +61,31 @@ class Life:
 
     def admit(self, path: list[int], resumed: bool = False) -> None:
         """A sequence with these full blocks asks, and runs if there is room."""
-        names = names_of(path)
+        if self.ask(names_of(path), resumed):
+            self._paths.append(path)
+
+    @property
+    def num_running(self) -> int:
+        return len(self._tables)
+
+    def ask(self, names: list[bytes], resumed: bool = False) -> bool:
+        """The same by names; whether there was room."""
         prefix = self.pool.find(names)
-        wanted = len(path) + 1 - len(prefix)
+        wanted = len(names) + 1 - len(prefix)
         if wanted > self.pool.num_available - self.pool.num_cached_among(prefix):
-            return
+            return False
         number = len(self._tables)
-        tokens = len(path) * BLOCK_SIZE + 1
+        tokens = len(names) * BLOCK_SIZE + 1
         self._emit(PrefixLookup(number, tokens, names, len(prefix), resumed))
         if prefix:
             self.pool.share(number, prefix)
         table = prefix + self.pool.allocate(number, wanted, "prefill")
         first = len(prefix)
-        if first < len(path):
+        if first < len(names):
             parent = names[first - 1] if first else None
-            self.pool.cache(number, table[first : len(path)], names[first:], parent)
+            self.pool.cache(number, table[first : len(names)], names[first:], parent)
         self._tables.append(table)
-        self._paths.append(path)
+        return True
 
     def grow(self, index: int) -> None:
         """A running sequence fills its last block and takes another."""
@@ -95,7 +103,8 @@ class Life:
         if self._tables:
             index %= len(self._tables)
             self.pool.release(index, self._tables.pop(index), "finished")
-            self._paths.pop(index)
+            if self._paths:
+                self._paths.pop(index)
 
     def reset(self) -> None:
         self.pool.reset()

@@ -21,7 +21,6 @@ def play(scenario: Scenario) -> tuple[int, Preemptions]:
     """All steps: the tokens that they computed, and the answer at the end."""
     computed = sum(scenario.step() for _ in range(STEPS))
     assert not scenario.engine.live
-    scenario.exporter.render()  # nothing runs here that reads the bus
     (engine,) = scenario.exporter.answer(PREEMPTIONS).engines
     assert engine.unknown is None
     return computed, msgspec.convert(msgspec.to_builtins(engine.answer), Preemptions)

@@ -1,8 +1,5 @@
 """Top prefixes, against plain lists; that tokens add up, series never fall, and memory ends."""
 
-from dataclasses import dataclass
-from itertools import pairwise
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +12,6 @@ from tests.exporter import cache_oracle as oracle
 from tests.exporter.cache_record import (
     BLOCK_SIZE,
     Life,
-    Record,
     folded,
     lives,
     name_of,
@@ -26,73 +22,14 @@ from tests.exporter.stream import batch_of
 SYSTEM, TALK, OTHER_TALK, QUESTION = [1] * 10, [2] * 4, [3] * 6, [4] * 3
 
 
-@dataclass
-class Counted:
-    """A prefix as a plain row."""
-
-    name: bytes
-    length: int
-    error: int
-    saved: int = 0
-    lost: int = 0
-    hits: int = 0
-    continues: bytes | None = None
-    last_used_ns: int = 0
-
-    @property
-    def weight(self) -> int:
-        return self.error + self.saved + self.lost
-
-
-def ref_prefixes(
-    record: Record, window: int, counters: int
-) -> tuple[list[Counted], list[tuple[bytes, int]]]:
-    """The rows after a record, and all tokens that were ever credited, each part of a reach.
-
-    Each part belongs to the known prefix at its end.
-    """
-    rows: list[Counted] = []
-    credits: list[tuple[bytes, int]] = []
-    for event, evicted, time_ns in oracle.reaches(record, window):
-        reach = event.hit_blocks + evicted
-        known = {row.name for row in rows}
-        ends = [end for end in range(1, reach) if event.hashes[end - 1] in known]
-        for begin, end in pairwise([0, *ends, reach] if reach else []):
-            name = event.hashes[end - 1]
-            row = next((row for row in rows if row.name == name), None)
-            if row is None:
-                error = 0
-                if len(rows) == counters:
-                    least = min(rows, key=lambda row: (row.weight, row.name))
-                    error = least.weight
-                    rows.remove(least)
-                row = Counted(name, end * BLOCK_SIZE, error)
-                rows.append(row)
-            credits.append((name, (end - begin) * BLOCK_SIZE))
-            found = len([block for block in range(begin, end) if block < event.hit_blocks])
-            row.saved += found * BLOCK_SIZE
-            row.lost += (end - begin - found) * BLOCK_SIZE
-            row.hits += found > 0
-            row.continues = event.hashes[begin - 1] if begin else None
-            row.last_used_ns = time_ns
-    return rows, credits
-
-
 @settings(max_examples=80, deadline=None)
 @given(life=lives(), window=st.sampled_from([3, 100]), counters=st.sampled_from([1, 2, 5, 1000]))
 def test_the_table_is_that_of_plain_rows(life: Life, window: int, counters: int) -> None:
     cache = folded(life.record, window=window, counters=counters)
-    rows, _ = ref_prefixes(life.record, window, counters)
+    rows, _ = oracle.prefixes(oracle.reaches(life.record, window), counters)
     table = cache.prefixes.table
     table.check()
-    found = [
-        Counted(
-            *(p.name, p.length_tokens, p.error_tokens, p.saved_tokens, p.lost_tokens),
-            *(p.hits, p.continues, p.last_used_ns),
-        )
-        for p in table.prefixes.values()
-    ]
-    assert sorted(found, key=lambda row: row.name) == sorted(rows, key=lambda row: row.name)
+    assert oracle.counted(table) == sorted(rows, key=lambda row: row.name)
     full = len(rows) == counters
     assert table.least_weight == (min(row.weight for row in rows) if full else 0)
 
@@ -113,7 +50,7 @@ def test_the_errors_bound_what_was_credited_before(life: Life, counters: int) ->
     more; without a counter, at most the least weight.
     """
     table = folded(life.record, counters=counters).prefixes.table
-    _, credits = ref_prefixes(life.record, 1000, counters)
+    _, credits = oracle.prefixes(oracle.reaches(life.record, 1000), counters)
     total = sum(tokens for _, tokens in credits)
     for name in {name for name, _ in credits}:
         credited = sum(tokens for other, tokens in credits if other == name)

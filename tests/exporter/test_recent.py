@@ -170,7 +170,7 @@ def plain(batches: list[Batch]) -> tuple[float, Slot, int | None]:
     return seconds, total, limit if limit_steps >= 3 else None
 
 
-@settings(max_examples=200)
+@settings(max_examples=100, deadline=None)
 @given(histories())
 def test_it_is_what_plain_loops_count(batches: list[Batch]) -> None:
     fold = Recent()

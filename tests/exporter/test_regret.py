@@ -1,15 +1,19 @@
 """Regret and shortfall, against searches through the whole record; and what is not known."""
 
+from collections.abc import Sequence
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.block_pool import BlockPool
 from exporter.buckets import REGRET_AGE_SECONDS
 from exporter.fold import Cache
 from exporter.fold.cache.regret import Regret
 from exporter.fold.cache.shortfall import SLICE_NS, SLICES, Shortfall
+from kvscope_events.bus import EventBus
 from kvscope_events.events import BlocksCached, BlocksEvicted, PoolCreated, PrefixLookup
 from tests.exporter import cache_oracle as oracle
-from tests.exporter.cache_record import BLOCK_SIZE, Life, folded, lives
+from tests.exporter.cache_record import BLOCK_SIZE, Life, folded, lives, names_of
 from tests.exporter.stream import batch_of, block_hash
 
 SECOND = 10**9
@@ -124,3 +128,52 @@ def test_the_shortfalls_memory_is_bounded() -> None:
     slices = shortfall._slices
     assert len(slices) <= SLICES
     assert max(len(one.too_small) for one in slices) < 64 + 32 * 64
+
+
+def replayed(paths: Sequence[Sequence[int]], num_blocks: int) -> Cache:
+    """One request after the other on a pool of a real engine, none of them with a partial block."""
+    bus, cache = EventBus(), Cache()
+    events = bus.subscribe(queue_batches=1)
+    pool = BlockPool(num_blocks, BLOCK_SIZE, bus)
+    for number, path in enumerate(paths):
+        names = names_of(path)
+        prefix = pool.find(names)
+        bus.emit(PrefixLookup(number, len(path) * BLOCK_SIZE + 1, names, len(prefix)))
+        if prefix:
+            pool.share(number, prefix)
+        table = prefix + pool.allocate(number, len(path) - len(prefix), "prefill")
+        if len(prefix) < len(path):
+            pool.cache(number, table[len(prefix) :], names[len(prefix) :], None)
+        pool.release(number, table, "finished")
+        bus.flush()
+        taken = events.take()
+        assert taken is not None
+        cache.on_batch(batch_of(*taken[0].events))
+    return cache
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    paths=st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=6), min_size=5, max_size=40),
+    num_blocks=st.integers(6, 12),
+)
+def test_so_many_blocks_more_keep_nine_tenths_and_one_less_does_not(
+    paths: list[list[int]], num_blocks: int
+) -> None:
+    cache = replayed(paths, num_blocks)
+    shortfall = cache.regret.shortfall_blocks(0)
+    regretted = cache.regret.tokens // BLOCK_SIZE
+    if not regretted:
+        assert shortfall is None
+        return
+    if shortfall is None:  # four times the pool would not have kept them
+        assert 10 * (replayed(paths, 4 * num_blocks).regret.tokens // BLOCK_SIZE) > regretted
+        return
+    assert shortfall < 64, "beyond that it is rounded up"
+    hits = cache.hit_blocks["first"]
+
+    def kept(more: int) -> int:
+        return replayed(paths, num_blocks + more).hit_blocks["first"] - hits
+
+    assert 10 * kept(shortfall) >= 9 * regretted
+    assert 10 * kept(shortfall - 1) < 9 * regretted

@@ -5,11 +5,11 @@ import os
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from exporter.fold.cache import run_stack
 from exporter.fold.cache.curve import HitCurve
@@ -65,7 +65,7 @@ def curve_of(paths: Sequence[Sequence[int]], horizon: int | None) -> HitCurve:
     return curve
 
 
-@given(paths=st.lists(PATHS, max_size=40), horizon=st.integers(1, 40))
+@given(paths=st.lists(PATHS, min_size=15, max_size=60), horizon=st.integers(1, 40))
 def test_one_pass_counts_the_hits_of_every_size(paths: list[list[int]], horizon: int) -> None:
     sizes = range(1, 41)
     expected = [ref_hits(paths, size) for size in sizes]
@@ -73,17 +73,15 @@ def test_one_pass_counts_the_hits_of_every_size(paths: list[list[int]], horizon:
     assert curve_of(paths, horizon).hits_at(sizes)[:horizon] == expected[:horizon]
 
 
-class StackEqualsAList(RuleBasedStateMachine):
+class ListOfBlocks:
     """Requests hold names and release them; what is idle stands in a list, the newest first.
 
     Some requests do not share: they release second copies of what others hold or have released.
     """
 
-    horizon: int | None = None
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stack = RunStack(self.horizon)
+    def __init__(self, horizon: int | None) -> None:
+        self.horizon = horizon
+        self.stack = RunStack(horizon)
         self.idle: list[tuple[int | None, int]] = []
         """Names, None for what has none, each with the number of its release."""
         self.held: list[int] = []
@@ -91,7 +89,6 @@ class StackEqualsAList(RuleBasedStateMachine):
         self.alone: list[list[int]] = []
         self.releases = 0
 
-    @rule(path=PATHS)
     def shared(self, path: list[int]) -> None:
         names = [name for name, _ in self.idle]
         start = 0
@@ -108,11 +105,9 @@ class StackEqualsAList(RuleBasedStateMachine):
         self.held += path
         self.running.append(path)
 
-    @rule(path=PATHS)
     def computed_alone(self, path: list[int]) -> None:
         self.alone.append(path)
 
-    @rule(which=st.integers(-4, 4), unnamed=st.integers(0, 2))
     def released(self, which: int, unnamed: int) -> None:
         path: list[int] = []
         if which < 0 and self.alone:
@@ -132,12 +127,10 @@ class StackEqualsAList(RuleBasedStateMachine):
                 self.idle = self.idle[: -len(oldest)]
                 oldest = [block for block in self.idle if block[1] == self.idle[-1][1]]
 
-    @rule(names=st.lists(PATHS.map(lambda path: path[-1]), max_size=4))
     def removed(self, names: list[int]) -> None:
         self.stack.remove(names)
         self.drop(names)
 
-    @rule()
     def cleared(self) -> None:
         self.stack.clear()
         self.idle = []
@@ -145,22 +138,30 @@ class StackEqualsAList(RuleBasedStateMachine):
     def drop(self, names: Sequence[int]) -> None:
         self.idle = [block for block in self.idle if block[0] not in names]
 
-    @invariant()
-    def the_stack_is_the_list(self) -> None:
+    def check(self) -> None:
         self.stack.check()
         assert len(self.stack) == len(self.idle)
         assert all(name in self.stack for name, _ in self.idle if name is not None)
 
 
-class BoundedStackEqualsAList(StackEqualsAList):
-    horizon = 12
-
-
-TestStackEqualsAList = StackEqualsAList.TestCase
-TestBoundedStackEqualsAList = BoundedStackEqualsAList.TestCase
-TestStackEqualsAList.settings = TestBoundedStackEqualsAList.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None
-)
+@pytest.mark.parametrize("horizon", [None, 12])
+@pytest.mark.parametrize("seed", range(60))
+def test_the_stack_is_a_list(seed: int, horizon: int | None) -> None:
+    rng, blocks = Random(seed), ListOfBlocks(horizon)
+    for _ in range(120):
+        path = tree_path([rng.randrange(2) for _ in range(rng.randint(1, 7))])
+        draw = rng.random()
+        if draw < 0.4:
+            blocks.shared(path)
+        elif draw < 0.5:
+            blocks.computed_alone(path)
+        elif draw < 0.95:
+            blocks.released(rng.randint(-2, 4), rng.choice([0, 0, 1, 2]))
+        elif draw < 0.995:
+            blocks.removed([rng.choice(path)])
+        else:
+            blocks.cleared()
+        blocks.check()
 
 
 @pytest.fixture(autouse=True)

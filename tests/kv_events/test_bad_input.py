@@ -11,7 +11,8 @@ import pytest
 import zmq
 
 from exporter.clock import Clock
-from exporter.faults import LOG_EVERY_NS, Faults
+from exporter.faults import Faults
+from exporter.seldom import LOG_EVERY_NS
 from exporter.sources.kv_events import KvEventsSource
 from exporter.sources.kv_events.decoder import ERROR_KINDS
 from exporter.sources.kv_events.link import Link

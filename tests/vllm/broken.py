@@ -19,7 +19,8 @@ from kvscope_events.observers.vllm.endpoints import scheduler_endpoint
 from kvscope_events.observers.vllm.hooks import HOOKS, Hook
 from kvscope_events.observers.vllm.patching import Found, find
 from kvscope_events.wire.socket_file import SocketFile
-from tests.vllm.drive import Driver, in_child
+from tests.vllm.child import in_child
+from tests.vllm.scheduler import Driver
 
 MODE = "partial-deferred-force"
 STEPS = 160

@@ -10,275 +10,19 @@ that are partly rejected).
 """
 
 import argparse
-import hashlib
-import inspect
 import json
-import os
-import random
 import sys
-import time
-import traceback
-from collections import deque
 from functools import partial
 from typing import Any
-from unittest.mock import MagicMock
 
-os.environ.update(
-    VLLM_LOGGING_LEVEL="ERROR",
-    VLLM_NO_USAGE_STATS="1",
-    HF_HUB_OFFLINE="1",
-    VLLM_PLUGINS="",
-    VLLM_TARGET_DEVICE="cpu",
-    VLLM_CPU_KVCACHE_SPACE="1",
-)
-
-BLOCK_SIZE = 16
-STATE_BLOCK_SIZE = 64
-MAX_MODEL_LEN = 512
-MAX_LIVE = 14
-VOCABULARY = 200
-NUM_DRAFTS = 2
-DRAFTS = {
-    "method": "ngram",
-    "num_speculative_tokens": NUM_DRAFTS,
-    "prompt_lookup_max": 2,
-    "prompt_lookup_min": 1,
-}
-
-
-def build(cls: Any, **wanted: Any) -> Any:
-    """Make one of vLLM's objects with those arguments that this version has."""
-    known = inspect.signature(cls).parameters
-    return cls(**{name: value for name, value in wanted.items() if name in known})
-
-
-class Driver:
-    """A scheduler, and random requests for it."""
-
-    def __init__(
-        self, mode: str, model: str, blocks: int, seed: int, max_seqs: int = 8, **further: Any
-    ) -> None:
-        """further: arguments of vLLM's engine, beside or instead of ours."""
-        _stand_ins()
-        import torch
-        from vllm.engine.arg_utils import EngineArgs
-        from vllm.v1 import kv_cache_interface as layers
-        from vllm.v1.core import kv_cache_utils as utils
-        from vllm.v1.core.sched.async_scheduler import AsyncScheduler
-        from vllm.v1.core.sched.scheduler import Scheduler
-
-        words = set(mode.split("-"))
-        self.words = words
-        self.random = random.Random(seed)
-        self.is_async = "async" in words
-        self.depth = 2 if self.is_async else 1
-        arguments: dict[str, Any] = {
-            "model": model,
-            "max_model_len": MAX_MODEL_LEN,
-            "block_size": BLOCK_SIZE,
-            "max_num_seqs": max_seqs,
-            "max_num_batched_tokens": 128 if max_seqs == 8 else 4096,
-            "enforce_eager": True,
-            "num_gpu_blocks_override": blocks,
-            "enable_prefix_caching": "nocache" not in words,
-            "enable_chunked_prefill": True,
-            "scheduling_policy": "priority" if "prio" in words else "fcfs",
-            "speculative_config": DRAFTS if "spec" in words else None,
-        }
-        config = build(EngineArgs, **arguments | further).create_engine_config()
-        config.cache_config.num_gpu_blocks = blocks
-        config.cache_config.block_size = BLOCK_SIZE
-        config.scheduler_config.async_scheduling = self.is_async
-        shape = {
-            "block_size": BLOCK_SIZE,
-            "num_kv_heads": 1,
-            "head_size": 8,
-            "dtype": torch.float16,
-            "use_mla": False,
-        }
-        full = build(layers.FullAttentionSpec, **shape)
-        window = build(layers.SlidingWindowSpec, sliding_window=64, **shape)
-        specs = [full]
-        if "hybrid" in words:
-            specs = [full, window, window]
-        elif "swa" in words:
-            specs = [window]
-        elif "partial" in words:
-            state = build(
-                layers.MambaSpec,
-                shapes=((8, 8),),
-                dtypes=(torch.float16,),
-                block_size=STATE_BLOCK_SIZE,
-                mamba_cache_mode="align",
-            )
-            specs = [full, state]
-            config.cache_config.mamba_cache_mode = "align"
-            config.cache_config.mamba_block_size = STATE_BLOCK_SIZE
-        groups = [layers.KVCacheGroupSpec([f"layer{i}"], spec) for i, spec in enumerate(specs)]
-        cache = build(
-            layers.KVCacheConfig, num_blocks=blocks, kv_cache_tensors=[], kv_cache_groups=groups
-        )
-        grammar = MagicMock()
-        grammar.should_advance.return_value = False
-        grammar.accept_tokens.return_value = True
-        grammar.grammar_bitmask.return_value = None
-        self.scheduler: Any = build(
-            _unwrapped(AsyncScheduler if self.is_async else Scheduler, Scheduler),
-            vllm_config=config,
-            kv_cache_config=cache,
-            structured_output_manager=grammar,
-            block_size=STATE_BLOCK_SIZE if "partial" in words else BLOCK_SIZE,
-            hash_block_size=BLOCK_SIZE,
-            log_stats=True,
-        )
-        self.deferred = "deferred" in words and hasattr(self.scheduler, "defer_block_free")
-        if self.deferred:
-            self.scheduler.defer_block_free = True
-        self.spec = "spec" in words
-        hash_function = _hash_function()
-        utils.init_none_hash(hash_function)
-        self.hasher = utils.get_request_block_hasher(BLOCK_SIZE, hash_function)
-        self.prefixes = [self.tokens(self.random.choice([32, 64, 100, 160])) for _ in range(5)]
-        self.queue: deque[Any] = deque()
-        self.requests = self.aborts = self.resets = self.forced = 0
-        self.served = {"queries": 0, "hits": 0}
-        """What vLLM itself counts."""
-        self.decisions = hashlib.sha256()
-        """Of all that was scheduled: equal for two runs that decided the same."""
-
-    def tokens(self, count: int) -> list[int]:
-        return [self.random.randrange(VOCABULARY) for _ in range(count)]
-
-    def add(self, prompt: list[int] | None = None, max_tokens: int = 0) -> None:
-        """A new request, with one of the prefixes."""
-        from vllm.sampling_params import SamplingParams
-        from vllm.v1.request import Request
-
-        parameters = SamplingParams(
-            max_tokens=max_tokens or self.random.choice([1, 5, 30, 120]), ignore_eos=True
-        )
-        if hasattr(parameters, "update_from_generation_config"):
-            parameters.update_from_generation_config({}, None)
-        if prompt is None:
-            tail = self.tokens(self.random.randrange(1, 90))
-            prompt = self.random.choice(self.prefixes) + tail
-        request = build(
-            Request,
-            request_id=f"r{self.requests}",
-            prompt_token_ids=prompt,
-            sampling_params=parameters,
-            pooling_params=None,
-            eos_token_id=None,
-            arrival_time=time.time(),
-            block_hasher=self.hasher,
-            priority=self.random.randrange(3) if "prio" in self.words else 0,
-            mm_features=None,
-            client_index=0,
-        )
-        self.requests += 1
-        self.scheduler.add_request(request)
-
-    def load(self) -> None:
-        """Clients come at random."""
-        while len(self.scheduler.requests) < MAX_LIVE and self.random.random() < 0.5:
-            self.add()
-        if not self.scheduler.has_requests():
-            self.add()
-
-    def step(self) -> None:
-        """Schedule one batch; when enough are in flight, give the oldest its output."""
-        scheduler = self.scheduler
-        if self.spec and not self.is_async:  # an async scheduler has its own place-holders
-            for request in scheduler.running:
-                if request.num_computed_tokens >= request.num_prompt_tokens:
-                    request.spec_token_ids = self.tokens(NUM_DRAFTS)
-        output = scheduler.schedule()
-        free = scheduler.kv_cache_manager.block_pool.get_num_free_blocks()
-        self.decisions.update(f"{output.num_scheduled_tokens} {free};".encode())
-        self.queue.append((output, self.samples(output)))
-        if len(self.queue) >= self.depth or not scheduler.running:
-            if self.random.random() < 0.04:
-                self.abort()
-            self.finish_step()
-
-    def samples(self, output: Any) -> set[str]:
-        """Requests that get a token from this batch; to be asked before the next one."""
-        sampled = set()
-        for request_id in output.num_scheduled_tokens:
-            request = self.scheduler.requests[request_id]
-            ahead = request.num_output_placeholders if self.is_async else 0
-            if request.num_computed_tokens >= request.num_tokens + max(0, ahead - 1):
-                sampled.add(request_id)
-        return sampled
-
-    def output_of(self, output: Any, sampled: set[str]) -> Any:
-        """What a model would answer to this batch."""
-        from vllm.v1.outputs import ModelRunnerOutput
-
-        ids = list(output.num_scheduled_tokens)
-        tokens = [self._sampled(output, i) if i in sampled else [] for i in ids]
-        if _version() < (0, 12):
-            import numpy
-
-            tokens = [numpy.array(one) for one in tokens]
-        return build(
-            ModelRunnerOutput,
-            req_ids=ids,
-            req_id_to_index={request_id: n for n, request_id in enumerate(ids)},
-            sampled_token_ids=tokens,
-            logprobs=None,
-            prompt_logprobs_dict={},
-            pooler_output=[],
-            num_nans_in_logits=None,
-        )
-
-    def finish_step(self) -> None:
-        output, sampled = self.queue.popleft()
-        result = self.scheduler.update_from_output(output, self.output_of(output, sampled))
-        for client in result.values():
-            stats = getattr(client.scheduler_stats, "prefix_cache_stats", None)
-            if stats is not None:
-                self.served["queries"] += stats.queries + getattr(stats, "preempted_queries", 0)
-                self.served["hits"] += stats.hits + getattr(stats, "preempted_hits", 0)
-
-    def _sampled(self, output: Any, request_id: str) -> list[int]:
-        drafts = output.scheduled_spec_decode_tokens.get(request_id, ())
-        return self.tokens(1 + (self.random.randrange(len(drafts) + 1) if drafts else 0))
-
-    def abort(self, *, everything: bool = False) -> None:
-        from vllm.v1.request import RequestStatus
-
-        live = list(self.scheduler.requests)
-        if live:
-            ids: Any = live if everything else self.random.choice(live)
-            self.scheduler.finish_requests(ids, RequestStatus.FINISHED_ABORTED)
-            self.aborts += 1
-
-    def disturb(self) -> None:
-        """Now and then a client goes away, or somebody resets the cache."""
-        if self.random.random() < 0.02:
-            self.abort()
-        if self.random.random() < 0.01:
-            self.resets += bool(self.scheduler.reset_prefix_cache())
-        if "force" in self.words and self.random.random() < 0.02:
-            parameters = inspect.signature(self.scheduler.reset_prefix_cache).parameters
-            if "reset_running_requests" in parameters:
-                try:
-                    self.scheduler.reset_prefix_cache(reset_running_requests=True)
-                    self.forced += 1
-                except RuntimeError:  # blocks that wait for steps in flight
-                    self.resets += 0
-
-    def drain(self) -> None:
-        while self.queue:
-            self.finish_step()
-        self.abort(everything=True)
-        self.resets += bool(self.scheduler.reset_prefix_cache())
+from tests.vllm.child import in_child
+from tests.vllm.scheduler import Driver
 
 
 def run(mode: str, model: str, steps: int, seed: int, blocks: int) -> dict[str, Any]:
     """Drive an observed scheduler; returns what was counted and what differed."""
     from kvscope_events.observers.vllm.plugin import install, site
+    from tests.vllm.bill import billed
     from tests.vllm.replay import Replay
 
     install()
@@ -331,33 +75,8 @@ def run(mode: str, model: str, steps: int, seed: int, blocks: int) -> dict[str, 
         "events": dict(replay.events),
         "causes": dict(replay.causes),
         "examples": replay.examples,
+        "bill": billed(replay.batches),
     }
-
-
-def in_child(work: Any) -> Any:
-    """What `work()` returns, in a forked child: vLLM is imported once for all of them."""
-    _stand_ins()
-    import vllm.v1.core.sched.async_scheduler  # noqa: F401
-
-    reader, writer = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            os.close(reader)
-            with os.fdopen(writer, "w") as file:
-                json.dump(work(), file)
-            sys.stderr.flush()
-            os._exit(0)
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-    os.close(writer)
-    with os.fdopen(reader) as file:
-        text = file.read()
-    _, status = os.waitpid(child, 0)
-    if status:
-        raise SystemExit("a child failed")
-    return json.loads(text)
 
 
 def _count(values: Any) -> dict[str, int]:
@@ -365,44 +84,6 @@ def _count(values: Any) -> dict[str, int]:
     for value in values:
         counts[value] = counts.get(value, 0) + 1
     return counts
-
-
-def _version() -> tuple[int, ...]:
-    import vllm
-
-    return tuple(int(part) for part in vllm.__version__.split(".")[:2])
-
-
-def _unwrapped(cls: Any, base: Any) -> Any:
-    """A factory with the signature of the base's own __init__: subclasses take *args."""
-
-    def make(**kwargs: Any) -> Any:
-        return cls(**kwargs)
-
-    make.__signature__ = inspect.signature(base.__init__)  # type: ignore[attr-defined]
-    return make
-
-
-def _hash_function() -> Any:
-    try:
-        from vllm.utils.hashing import get_hash_fn_by_name
-    except ImportError:
-        from vllm.utils import get_hash_fn_by_name
-    return get_hash_fn_by_name("sha256")
-
-
-def _stand_ins() -> None:
-    """What older versions ask of a torch that is newer than they know."""
-    import torch
-
-    for name in (
-        "_is_avx512_supported",
-        "_is_avx2_supported",
-        "_is_amx_tile_supported",
-        "_is_avx512_bf16_supported",
-    ):
-        if not hasattr(torch._C._cpu, name):
-            setattr(torch._C._cpu, name, lambda: False)
 
 
 def main() -> None:

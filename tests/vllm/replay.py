@@ -53,6 +53,7 @@ class Replay:
         self._subscription = bus.subscribe(1 << 20)
         self._subscription.request_snapshot()
         self._pending: list[Any] = []
+        self.batches: list[Batch] = []
 
     def take(self) -> None:
         """Apply what has been flushed."""
@@ -65,6 +66,7 @@ class Replay:
             self._apply(again)
 
     def _apply(self, batch: Batch) -> None:
+        self.batches.append(batch)
         for event in batch.events:
             self.events[type(event).__name__] += 1
             before = self.ledger.violations

@@ -90,6 +90,18 @@ def test_every_request_ends_once_and_nothing_is_kept(driven: dict[str, Any], mod
         assert found["left_over"] == 0
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_the_bill_of_preemption_is_that_of_plain_loops(driven: dict[str, Any], mode: str) -> None:
+    bill, preemptions = driven[mode]["bill"], driven[mode]["events"].get("RequestPreempted", 0)
+    assert bill["agrees"]
+    assert sum(bill["states"].values()) == preemptions
+    assert bill["states"].keys() <= {"resumed", "ended"}
+    assert bill["wanted"] == bill["causes"].get("out_of_blocks", 0)
+    # Frees that wait for steps in flight may come after the victim has resumed.
+    assert bill["unknown_takers"] == 0 or "deferred" in mode
+    assert (bill["taken"] > 0) == (preemptions > 0)
+
+
 def test_the_modes_reach_what_they_are_for(driven: dict[str, Any]) -> None:
     assert driven["sync"]["events"]["RequestPreempted"] > 0
     assert driven["sync"]["events"]["RequestResumed"] > 0

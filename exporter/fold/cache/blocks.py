@@ -50,8 +50,11 @@ class Blocks:
 
     def names_of(self, blocks: Sequence[int]) -> list[BlockHash]:
         """What can be found in these blocks, in their order."""
-        names, count = self.names, len(self.names)
-        held = [names[block] for block in blocks if 0 <= block < count]
+        if not blocks:
+            return []
+        if min(blocks) < 0 or max(blocks) >= len(self.names):
+            blocks = [block for block in blocks if 0 <= block < len(self.names)]
+        held = list(map(self.names.__getitem__, blocks))
         return [name for name in held if name is not None]
 
     def share(self, idle: Sequence[int]) -> None:

@@ -90,6 +90,8 @@ class Point:
     hit_blocks: int
     is_lower_bound: bool
     """In a part of the window it was not known yet what such a pool would have held."""
+    known_seconds: float | None
+    """For how long that has been known; None: it is not yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

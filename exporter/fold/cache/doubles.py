@@ -3,7 +3,7 @@
 Two sequences that compute the same content at one time leave two blocks with it.
 """
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Container, Iterable, Sequence
 
 from exporter.fold.cache.resident import Resident
 from kvscope_events.events import BlockHash, PoolSnapshot
@@ -29,14 +29,21 @@ class Doubles:
         """The pool is empty."""
         self._referenced.clear()
 
+    def __len__(self) -> int:
+        return len(self._referenced)
+
+    def check(self) -> None:
+        """Assert that only names with several blocks are here."""
+        assert self._referenced.keys() <= self._resident.doubled
+
     def is_referenced(self, name: BlockHash) -> bool:
         """Whether one of several blocks with this name is referenced."""
         return self._referenced.get(name, 0) > 0
 
-    def write(self, names: Sequence[BlockHash], idle: Set[BlockHash]) -> None:
+    def write(self, names: Sequence[BlockHash], idle: Container[object]) -> None:
         """Referenced blocks got these names; idle: those of them that only idle blocks had."""
         doubled, referenced = self._resident.doubled, self._referenced
-        if doubled.isdisjoint(names):
+        if not doubled or doubled.isdisjoint(names):
             return
         for name in names:
             if name in doubled:

@@ -34,9 +34,6 @@ FORGOTTEN_NAMES = 1 << 22
 """Number of older names kept approximately, at least; at most twice as many. That is 67 million
 tokens in blocks of 16. They take at most 16 MiB."""
 
-_ENDS = frozenset({"finished", "aborted", "preempted"})
-"""Causes of a release of all that a sequence holds."""
-
 
 class Cache(Fold):
     """Counts of lookups by phase, and of missed blocks by cause.
@@ -73,7 +70,7 @@ class Cache(Fold):
         self.regret = Regret()
         self.residency = Residency(self.blocks)
         self.prefixes = Prefixes(counters)
-        self.whatif = WhatIf(self.resident, self.evicted, lambda: self.batch.time_ns)
+        self.whatif = WhatIf(self.blocks, self.resident, self.evicted, lambda: self.batch.time_ns)
         self._lookups = Lookups()
         self.queried_tokens = self._lookups.queried_tokens
         self.hit_tokens = self._lookups.hit_tokens
@@ -87,11 +84,6 @@ class Cache(Fold):
     def known(self) -> bool:
         """Whether the names and the blocks' times are those of the pool."""
         return self._known
-
-    @property
-    def block_size(self) -> int:
-        """Tokens of a block; 0: not known yet."""
-        return self._block_size
 
     @property
     def missed_blocks(self) -> dict[str, int]:
@@ -156,15 +148,13 @@ class Cache(Fold):
             idle = self.blocks.idle_among(event.blocks)
             self.residency.share(idle, event.cause, self.batch.time_ns)
             self.blocks.share(idle)
-            self.whatif.share(self.blocks.names_of(idle))
+            self.whatif.share(event.sequence, idle)
 
     def _released(self, event: BlocksReleased) -> None:
         if self._known:
             idle = self.blocks.release(event.cached, event.free, self.batch.time_ns)
             self.residency.release(idle, self.batch.time_ns)
-            # Tail first, so the path is the reverse.
-            path = self.blocks.names_of(event.cached[::-1])
-            self.whatif.release(event.sequence, path, is_end=event.cause in _ENDS)
+            self.whatif.release(event)
 
     def _cached(self, event: BlocksCached) -> None:
         if self._known:

@@ -1,6 +1,6 @@
 """Names that larger pools would hold and that some sequence is computing again."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 
 from exporter.fold.cache.run_stack import Segment
 from kvscope_events.events import BlockHash
@@ -19,7 +19,11 @@ class Recomputed:
         self._names_of: dict[int, Sequence[BlockHash]] = {}
 
     def __len__(self) -> int:
-        return len(self._distances)
+        return len(self._names_of)
+
+    def check(self, resident: Set[BlockHash]) -> None:
+        """Assert that nothing is here that can be found."""
+        assert resident.isdisjoint(self._distances)
 
     def begin(self, sequence: int, names: Sequence[BlockHash], distances: Iterable[int]) -> None:
         """A sequence begins to compute these, whose distances were just measured."""

@@ -23,7 +23,7 @@ HISTORY = 100
 """Preemptions remembered one by one."""
 FOLLOWED_BLOCKS = 1 << 17
 """Blocks of waiting victims whose takers are watched: two million tokens in blocks of 16. They take
-at most 40 MB."""
+at most 41 MB."""
 
 MAX_RELEASES = 128
 """Events that give back one victim's blocks: two for each group of layers."""

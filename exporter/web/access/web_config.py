@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from exporter.configuration.error import ConfigurationError
+from exporter.configuration.file_text import read_text
 from exporter.configuration.yaml_document import Document, parse_yaml
 from exporter.web.tls import ClientAuth, MinVersion, server_context
 
@@ -46,7 +47,7 @@ class WebConfig(msgspec.Struct, frozen=True, kw_only=True):
 def read_web_config(file: Path) -> WebConfig:
     """Relative paths in it begin at its folder. Raises ConfigurationError, which names the file."""
     try:
-        return parse_web_config(_text(file), file.absolute().parent)
+        return parse_web_config(read_text(file, MAX_BYTES), file.absolute().parent)
     except ConfigurationError as error:
         error.file = str(file)
         raise
@@ -116,18 +117,3 @@ def _context(tls: _Tls | None, folder: Path) -> ssl.SSLContext | None:
         )
     except ValueError as error:
         raise ConfigurationError(path, str(error), "") from None
-
-
-def _text(file: Path) -> str:
-    try:
-        with file.open("rb") as opened:
-            content = opened.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise ConfigurationError("", f"cannot be read: {error.strerror}", "") from None
-    if len(content) > MAX_BYTES:
-        raise ConfigurationError("", f"larger than {MAX_BYTES >> 10} KiB", "")
-    try:
-        return content.decode()
-    except UnicodeDecodeError as error:
-        problem = f"not UTF-8 at byte {error.start}"
-        raise ConfigurationError("", problem, "save it as UTF-8") from None

@@ -1,33 +1,10 @@
-"""Says the same thing once a minute at most: what clients cause must not fill a log."""
+"""Keeps uvicorn and asyncio quiet: what clients can provoke is logged once a minute at most."""
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable
 from typing import Any
 
-LOG_EVERY_SECONDS = 60.0
-MAX_KINDS = 256
-"""Kinds that are remembered; then all are forgotten, and may be said again."""
-
-
-class Seldom:
-    """Remembers when each kind was last said. For any thread: the worst is a line too many."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._said: dict[str, float] = {}
-
-    def is_due(self, kind: str) -> bool:
-        """Whether this kind may be said now; the answer true is remembered."""
-        now = self._clock()
-        said = self._said.get(kind)
-        if said is not None and now - said < LOG_EVERY_SECONDS:
-            return False
-        if len(self._said) >= MAX_KINDS:
-            self._said.clear()
-        self._said[kind] = now
-        return True
+from exporter.seldom import Seldom
 
 
 class _Filter(logging.Filter):

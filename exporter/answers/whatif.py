@@ -1,0 +1,163 @@
+"""What the prefix cache would find in pools of other sizes, and what these would take."""
+
+import math
+
+import msgspec
+
+from exporter.answers.question import Asked, Question, UnknownError
+from exporter.fold import Cache, DeviceMemory, Ledger
+from exporter.fold.cache.curve import Curve, Point
+
+_WINDOWS: tuple[tuple[str, float | None], ...] = (("5m", 300), ("1h", 3600), ("start", None))
+_NOT_MODELLED = [
+    "A pool smaller than what the running requests hold at their peak: requests would wait or be "
+    "preempted.",
+    "Requests that come faster, or more of them, because answers come sooner.",
+    "Shorter running times through more hits, which release blocks earlier: on a trace of "
+    "conversations the error is 0.0002 of the hit ratio at most.",
+    "Eviction in another order than the one in which blocks were released: the self-check shows "
+    "such an engine.",
+    "Lookups of sequences that resume after a preemption: they count nowhere here.",
+    "What follows for latency: fewer tokens are computed, no more is said.",
+]
+
+
+class WhatIfPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One size of the pool; None stands for what is not known."""
+
+    scale: float | None
+    """As a share of the present size, which is 1; None: infinite, nothing is ever lost, not even by
+    a reset, since the exporter began to watch."""
+    capacity_blocks: int | None
+    """Without the reserved blocks; None: infinite."""
+    capacity_bytes: int | None
+    device_ratio: float | None
+    """The pool's share of the device's memory."""
+    hit_ratio: float | None
+    """Hit blocks over queried blocks; None: nothing was queried."""
+    hit_blocks: int
+    queried_blocks: int
+    """Full blocks that might have been found; the same at every size."""
+    saved_tokens_per_second: float | None
+    """Prompt tokens found in place of being computed."""
+    is_lower_bound: bool
+    """In a part of the time it was not known yet what such a pool would have held."""
+    known_seconds: float | None
+    """For how long that has been known; None: it is not yet."""
+
+
+class WhatIfCurve(msgspec.Struct, frozen=True, kw_only=True):
+    """First admissions of one window; sizes for which nothing is known have no point."""
+
+    window: str
+    """5m, 1h, or start: since the exporter knows this pool."""
+    seconds: float
+    """How long the window was, up to now."""
+    points: list[WhatIfPoint]
+    """By ascending size."""
+
+
+class SelfCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """The prediction for the present size beside what the engine found, since the start."""
+
+    queried_blocks: int
+    error_blocks: int
+    """By how many blocks the prediction was wrong, summed over lookups."""
+    error_ratio: float | None
+    """None: nothing was queried."""
+
+
+class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
+    """The curves of one engine."""
+
+    block_tokens: int
+    pool_blocks: int
+    """The present size, without the reserved blocks."""
+    pool_bytes: int | None
+    device_bytes: int | None
+    """Memory of the device that the pool is on."""
+    curves: list[WhatIfCurve]
+    self_check: SelfCheck
+    not_modelled: list[str]
+    """In sentences."""
+
+
+def _answer(asked: Asked) -> WhatIf:
+    cache, ledger = asked.folds[Cache], asked.folds[Ledger]
+    whatif = cache.whatif
+    if asked.hello.enable_prefix_caching is False:
+        raise UnknownError("this engine runs without a prefix cache")
+    if not whatif.known:
+        raise UnknownError(
+            "the pool is not known yet, or has several groups of layers, or layers with a sliding "
+            "window, which are not modelled"
+        )
+    device_bytes = _device_bytes(asked)
+    now_ns = cache.now_ns(asked.clock.monotonic_ns())
+    curves = []
+    for window, seconds in _WINDOWS:
+        curve = whatif.curve(seconds, now_ns)
+        assert curve is not None, "it is known"
+        points = [_point(point, curve, ledger, device_bytes) for point in curve.points]
+        curves.append(WhatIfCurve(window=window, seconds=curve.seconds, points=points))
+    queried, error = whatif.queried_blocks, whatif.error_blocks
+    return WhatIf(
+        block_tokens=ledger.block_size,
+        pool_blocks=whatif.usable_blocks,
+        pool_bytes=whatif.usable_blocks * ledger.bytes_per_block or None,
+        device_bytes=device_bytes,
+        curves=curves,
+        self_check=SelfCheck(
+            queried_blocks=queried,
+            error_blocks=error,
+            error_ratio=error / queried if queried else None,
+        ),
+        not_modelled=_NOT_MODELLED,
+    )
+
+
+def _point(point: Point, curve: Curve, ledger: Ledger, device_bytes: int | None) -> WhatIfPoint:
+    size = point.capacity_blocks
+    size_bytes = None if size is None else size * ledger.bytes_per_block or None
+    queried, seconds = point.queried_blocks, curve.seconds
+    return WhatIfPoint(
+        scale=None if math.isinf(point.scale) else point.scale,
+        capacity_blocks=size,
+        capacity_bytes=size_bytes,
+        device_ratio=size_bytes / device_bytes if size_bytes and device_bytes else None,
+        hit_ratio=point.hit_blocks / queried if queried else None,
+        hit_blocks=point.hit_blocks,
+        queried_blocks=queried,
+        saved_tokens_per_second=(
+            point.hit_blocks * ledger.block_size / seconds if seconds else None
+        ),
+        is_lower_bound=point.is_lower_bound,
+        known_seconds=point.known_seconds,
+    )
+
+
+def _device_bytes(asked: Asked) -> int | None:
+    """As the engine measured it, or as NVML says of the only device that the engine reports."""
+    total = asked.folds[Ledger].memory_terms.get("total")
+    if total:
+        return total
+    devices = set(asked.folds[DeviceMemory].samples())
+    gpu = asked.machine.gpu
+    sample = None if gpu is None else gpu.read().sample
+    if sample is None or len(devices) != 1:
+        return None
+    for device in sample.devices:
+        if device.identity.uuid in devices and device.memory is not None:
+            return device.memory.total
+    return None
+
+
+WHATIF = Question(
+    name="whatif",
+    summary="What the prefix cache would find in pools of other sizes, from 1/16 to 4 times.",
+    events=(
+        *("PrefixLookup", "PoolCreated", "BlocksAllocated", "BlocksShared", "BlocksCached"),
+        *("BlocksEvicted", "BlocksReleased"),
+    ),
+    answer=_answer,
+)

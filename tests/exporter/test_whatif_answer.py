@@ -1,0 +1,103 @@
+"""`GET /api/whatif`: the curves as they are read by people, or why there is none."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from exporter.answers.questions import QUESTIONS
+from exporter.answers.whatif import WHATIF
+from exporter.exporter import Exporter
+from kvscope_events.events import (
+    BlocksAllocated,
+    BlocksCached,
+    CacheGroup,
+    PoolCreated,
+    PrefixLookup,
+)
+from tests.exporter.machine import NOW_NS
+from tests.exporter.page import hello, make_exporter
+from tests.exporter.scenario import A, B, C
+from tests.exporter.stream import put, step
+
+SECOND_NS = 1_000_000_000
+
+
+def asked(exporter: Exporter) -> dict[str, Any]:
+    """The only engine's reply, as JSON has it."""
+    exporter.render()  # nothing runs here that reads what was put
+    (engine,) = msgspec.json.decode(msgspec.json.encode(exporter.answer(WHATIF)))["engines"]
+    reply: dict[str, Any] = engine
+    return reply
+
+
+def test_a_size_is_told_in_blocks_and_with_what_it_would_save() -> None:
+    exporter, subscription = make_exporter()
+    put(subscription, 0, NOW_NS - 2 * SECOND_NS, PoolCreated(10, 4, 4096, 1, {"total": 65_536}))
+    events = [
+        PrefixLookup(0, 9, [A, B], 0),
+        BlocksAllocated(0, [1, 2, 3], "prefill"),
+        BlocksCached(0, [1, 2], [A, B], None),
+        PrefixLookup(1, 9, [A, C], 1),
+    ]
+    put(subscription, 1, NOW_NS - SECOND_NS, *events, step())
+    answer = asked(exporter)["answer"]
+    assert (answer["block_tokens"], answer["pool_blocks"]) == (4, 9)
+    assert answer["pool_bytes"] == 9 * 4096
+    assert answer["device_bytes"] == 65_536
+    assert [curve["window"] for curve in answer["curves"]] == ["5m", "1h", "start"]
+    since_start = answer["curves"][-1]
+    assert since_start["seconds"] == pytest.approx(2)
+    (present,) = [point for point in since_start["points"] if point["scale"] == 1]
+    assert present == {
+        "scale": 1.0,
+        "capacity_blocks": 9,
+        "capacity_bytes": 9 * 4096,
+        "device_ratio": 9 * 4096 / 65_536,
+        "hit_ratio": 0.25,
+        "hit_blocks": 1,
+        "queried_blocks": 4,
+        "saved_tokens_per_second": pytest.approx(4 / 2),
+        "is_lower_bound": False,
+        "known_seconds": pytest.approx(2),
+    }
+    infinite = since_start["points"][-1]
+    assert (infinite["scale"], infinite["capacity_blocks"]) == (None, None)
+    assert answer["self_check"] == {"queried_blocks": 4, "error_blocks": 0, "error_ratio": 0.0}
+    assert all(sentence.endswith(".") for sentence in answer["not_modelled"])
+
+
+def test_a_pool_without_bytes_or_lookups_has_no_ratios() -> None:
+    exporter, subscription = make_exporter()
+    put(subscription, 0, 0, PoolCreated(9, 4, 0), step())
+    answer = asked(exporter)["answer"]
+    assert answer["pool_bytes"] is None
+    assert answer["device_bytes"] is None
+    point = answer["curves"][-1]["points"][0]
+    assert (point["hit_ratio"], point["capacity_bytes"], point["device_ratio"]) == (None,) * 3
+    assert answer["self_check"]["error_ratio"] is None
+
+
+def test_an_engine_without_a_prefix_cache_says_so() -> None:
+    exporter, subscription = make_exporter()
+    put(subscription, 0, 0, hello(enable_prefix_caching=False), PoolCreated(9, 4, 0), step())
+    assert asked(exporter)["unknown"] == "this engine runs without a prefix cache"
+    assert "whatif" not in exporter.render()[0].decode()
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        [CacheGroup("sliding_window", 4, 128)],
+        [CacheGroup("full_attention", 4), CacheGroup("full_attention", 4)],
+    ],
+)
+def test_other_pools_are_not_modelled(groups: list[CacheGroup]) -> None:
+    exporter, subscription = make_exporter()
+    put(subscription, 0, 0, PoolCreated(9, 4, 0, groups=groups), PrefixLookup(0, 9, [], 0), step())
+    assert "sliding window" in asked(exporter)["unknown"]
+    assert "whatif" not in exporter.render()[0].decode()
+
+
+def test_it_is_asked_at_its_name() -> None:
+    assert QUESTIONS["whatif"] is WHATIF
