@@ -82,8 +82,8 @@ def gain_of(facts: Facts, usable_blocks: float, need: float = 1.0) -> Gain:
     excess = facts.excess(1.0)
     left = facts.excess(usable_blocks / facts.usable_blocks, need)
     after = before * min(1.0, left / excess) if excess else 0.0
-    if facts.is_overloaded:
-        after = before
+    if facts.is_overloaded:  # what becomes of it is not known: nothing is promised
+        before = after = 0.0
     hits = 0.0
     ratio_now: float | None = None
     ratio_then: float | None = None
@@ -123,6 +123,11 @@ def confidence_in(facts: Facts, gain: Gain, usable_blocks: int) -> tuple[Confide
         return "medium", (
             "most of it comes from preemptions, which are estimated from how far the need for "
             "blocks exceeds the pool"
+        )
+    if facts.is_overloaded:
+        return "medium", (
+            "more sequences wait than a pool could serve: with more hits the engine computes "
+            "others instead of saving tokens, and what preemptions will cost is not known"
         )
     if curve.exact_up_to_blocks is not None and usable_blocks > curve.exact_up_to_blocks:
         return "medium", (
