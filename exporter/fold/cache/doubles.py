@@ -29,6 +29,9 @@ class Doubles:
         """The pool is empty."""
         self._referenced.clear()
 
+    def __len__(self) -> int:
+        return len(self._referenced)
+
     def check(self) -> None:
         """Assert that only names with several blocks are here."""
         assert self._referenced.keys() <= self._resident.doubled
@@ -40,7 +43,7 @@ class Doubles:
     def write(self, names: Sequence[BlockHash], idle: Container[object]) -> None:
         """Referenced blocks got these names; idle: those of them that only idle blocks had."""
         doubled, referenced = self._resident.doubled, self._referenced
-        if doubled.isdisjoint(names):
+        if not doubled or doubled.isdisjoint(names):
             return
         for name in names:
             if name in doubled:

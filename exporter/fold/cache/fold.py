@@ -34,9 +34,6 @@ FORGOTTEN_NAMES = 1 << 22
 """Number of older names kept approximately, at least; at most twice as many. That is 67 million
 tokens in blocks of 16. They take at most 16 MiB."""
 
-_ENDS = frozenset({"finished", "aborted", "preempted"})
-"""Causes of a release of all that a sequence holds."""
-
 
 class Cache(Fold):
     """Counts of lookups by phase, and of missed blocks by cause.
@@ -73,7 +70,7 @@ class Cache(Fold):
         self.regret = Regret()
         self.residency = Residency(self.blocks)
         self.prefixes = Prefixes(counters)
-        self.whatif = WhatIf(self.resident, self.evicted, lambda: self.batch.time_ns)
+        self.whatif = WhatIf(self.blocks, self.resident, self.evicted, lambda: self.batch.time_ns)
         self._lookups = Lookups()
         self.queried_tokens = self._lookups.queried_tokens
         self.hit_tokens = self._lookups.hit_tokens
@@ -109,6 +106,8 @@ class Cache(Fold):
         self.whatif.begin(event)
 
     def _synchronised(self, event: PoolSnapshot) -> None:
+        if self._known and self.blocks.agrees(event):
+            return  # another reader asked for it: it has nothing new, and no past
         self.blocks.replace(event)
         self._begin(event.block_size, [name for name in event.hashes if name is not None])
         self.whatif.begin(event)
@@ -125,7 +124,9 @@ class Cache(Fold):
         if not self._block_size:  # joined late, and the snapshot has not come yet
             return
         self._lookups.ask(event, self._block_size)
-        too_small = self.whatif.look_up(event, self.blocks.num_referenced)
+        # A block goes when the pool is full, and vacant blocks are what is left of the last time.
+        in_the_way = self.blocks.num_referenced + self.blocks.num_vacant
+        too_small = self.whatif.look_up(event, in_the_way)
         evicted_ns: list[int | None] = []
         if self._known:
             missed = event.hashes[event.hit_blocks :]
@@ -151,15 +152,13 @@ class Cache(Fold):
             idle = self.blocks.idle_among(event.blocks)
             self.residency.share(idle, event.cause, self.batch.time_ns)
             self.blocks.share(idle)
-            self.whatif.share(self.blocks.names_of(idle))
+            self.whatif.share(event.sequence, idle)
 
     def _released(self, event: BlocksReleased) -> None:
         if self._known:
             idle = self.blocks.release(event.cached, event.free, self.batch.time_ns)
             self.residency.release(idle, self.batch.time_ns)
-            # Tail first, so the path is the reverse.
-            path = self.blocks.names_of(event.cached[::-1])
-            self.whatif.release(event.sequence, path, is_end=event.cause in _ENDS)
+            self.whatif.release(event)
 
     def _cached(self, event: BlocksCached) -> None:
         if self._known:
@@ -180,4 +179,5 @@ class Cache(Fold):
 
     def _reset(self, event: PrefixCacheReset) -> None:
         self.resets += 1  # the names are gone with BlocksEvicted
+        self.blocks.reset()
         self.whatif.reset()

@@ -18,6 +18,9 @@ class Recomputed:
         self._distances: dict[BlockHash, int] = {}
         self._names_of: dict[int, Sequence[BlockHash]] = {}
 
+    def __len__(self) -> int:
+        return len(self._names_of)
+
     def check(self, resident: Set[BlockHash]) -> None:
         """Assert that nothing is here that can be found."""
         assert resident.isdisjoint(self._distances)

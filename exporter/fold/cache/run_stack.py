@@ -8,11 +8,11 @@ newest of them. So the stack is a list of runs, one for each release, and a look
 over newer runs for each run that it touches, where a list of blocks would need one for each block.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Hashable, Iterable, Sequence, Set
 from itertools import repeat
 
-_SPARE = 1024
+_SPARE = 4096
 """Dead runs that are not worth a clean-up."""
 
 Path = Sequence[Hashable]
@@ -26,19 +26,19 @@ class _Run:
 
     __slots__ = ("has_gaps", "path", "slot", "weight")
 
-    def __init__(self, path: Path, weight: int, slot: int) -> None:
+    def __init__(self, path: Path, weight: int, slot: int, has_gaps: bool = False) -> None:
         self.path = path
         self.weight = weight
         self.slot = slot
-        self.has_gaps = False
-        """Blocks were removed, not only the newest: neighbours in the path may not be here."""
+        self.has_gaps = has_gaps
+        """Its blocks are not simply the last ones of the path."""
 
 
 class RunStack:
     """Names are anything that can be hashed; the names of a path differ.
 
-    horizon: whole oldest runs are forgotten once so many blocks lie above them, which changes
-    nothing for the blocks that stay; None: nothing is forgotten.
+    horizon: at least 1; whole oldest runs are forgotten once so many blocks lie above them, which
+    changes nothing for the blocks that stay; None: nothing is forgotten.
     """
 
     def __init__(self, horizon: int | None = None) -> None:
@@ -88,10 +88,22 @@ class RunStack:
         if not found:
             return []
         taken = list(map(self._run_of.pop, path[start:at], repeat(None)))
-        is_plain = None not in taken  # otherwise a name stands in the path twice
-        for run, _, count in found:
-            self._lighten(run, count if is_plain else taken.count(run))
-        return [(above, count) for _, above, count in found]
+        if None in taken:  # a name stands in the path twice
+            found = [(run, above, taken.count(run)) for run, above, _ in found]
+        size, blocks, segments = len(tree), 0, []
+        for run, above, count in found:
+            segments.append((above, count))
+            run.weight -= count
+            if not run.weight:
+                run.path = ()
+            blocks += count
+            slot = run.slot
+            while slot < size:
+                tree[slot] -= count
+                slot += slot & -slot
+        self._live -= blocks
+        self._total -= blocks
+        return segments
 
     def push(self, path: Path, unnamed: int = 0) -> None:
         """Put one run on top: path[0] newest, the others below it in their order, `unnamed` last.
@@ -103,7 +115,7 @@ class RunStack:
         weight = count + unnamed
         if not weight:
             return
-        run = _Run(path, weight, len(self._runs))
+        run = _Run(path, weight, len(self._tree), unnamed > 0)
         owners = list(map(self._run_of.setdefault, path, repeat(run)))
         if owners.count(run) != count:
             for name in path:
@@ -114,9 +126,9 @@ class RunStack:
                     owner.has_gaps = True
         self._append(run)
         self._live += weight
-        if self._horizon is not None:
+        if self._horizon is not None and self._live > self._horizon:
             self._trim(self._horizon)
-        if len(self._runs) > self._full:
+        if run.slot == self._full:
             self._place([run for run in self._runs if run.weight])
 
     def remove(self, names: Iterable[Hashable]) -> None:
@@ -159,15 +171,21 @@ class RunStack:
 
     def _trim(self, horizon: int) -> None:
         """Forget whole oldest runs; their weight stays in the tree, below all others."""
-        runs, run_of = self._runs, self._run_of
-        while self._live - runs[self._oldest].weight >= horizon:
-            run = runs[self._oldest]
-            for name in run.path:
-                if run_of.get(name) is run:
-                    del run_of[name]
-            self._live -= run.weight
+        runs, run_of, live, oldest = self._runs, self._run_of, self._live, self._oldest
+        while live - (run := runs[oldest]).weight >= horizon:
+            oldest += 1
+            if not run.weight:
+                continue
+            path = run.path
+            if run.has_gaps:
+                path = [name for name in path if run_of.get(name) is run]
+            elif run.weight < len(path):  # those before were taken
+                path = path[len(path) - run.weight :]
+            deque(map(run_of.pop, path, repeat(None)), maxlen=0)
+            live -= run.weight
             run.weight = 0
-            self._oldest += 1
+            run.path = ()
+        self._live, self._oldest = live, oldest
 
     # A Fenwick tree over the runs, the oldest in slot 1: tree[i] is the weight in the slots
     # (i - lowest bit of i, i]. It grows at its end, so a new run costs O(1).
@@ -177,18 +195,19 @@ class RunStack:
         self._runs = [_Run((), 0, 0)]
         self._tree = [0]
         self._total = 0  # weight in the tree, with runs that were trimmed
-        self._oldest = 1
-        self._full = 2 * len(runs) + _SPARE
+        self._oldest: int = 1
+        self._full = 2 * len(runs) + _SPARE  # the last slot
         for run in runs:
             if run.weight:
                 run.slot = len(self._runs)
                 self._append(run)
 
     def _append(self, run: _Run) -> None:
-        tree, slot, weight = self._tree, run.slot, run.weight
+        tree, weight = self._tree, run.weight
         self._runs.append(run)
         self._total += weight
-        child, first = slot - 1, slot & (slot - 1)
+        child = run.slot - 1
+        first = run.slot & child
         while child > first:
             weight += tree[child]
             child &= child - 1

@@ -14,6 +14,7 @@ lookups find it at the distance of the first. If its sequence ends before, the n
 from collections.abc import Callable, Sequence
 from math import inf
 
+from exporter.fold.cache.blocks import Blocks
 from exporter.fold.cache.curve import SCALES, Curve, Grid, Point, Totals
 from exporter.fold.cache.doubles import Doubles
 from exporter.fold.cache.evicted import Evicted
@@ -24,6 +25,7 @@ from exporter.fold.cache.slots import Slots
 from kvscope_events.events import (
     BlockHash,
     BlocksEvicted,
+    BlocksReleased,
     CacheGroup,
     ContentDropped,
     PoolCreated,
@@ -40,6 +42,8 @@ KEEP_NS = 3600 * 10**9
 """The longest window that can be asked for, but for everything since the start."""
 _FOR_EVER = 1 << 63
 _COUNTED = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
+_ENDS = frozenset({"finished", "aborted", "preempted"})
+"""Causes of a release of all that a sequence holds."""
 
 
 class WhatIf:
@@ -49,7 +53,14 @@ class WhatIf:
     handed out as many blocks since. Until then their hits are counted as far as they are known.
     """
 
-    def __init__(self, resident: Resident, evicted: Evicted, now_ns: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        blocks: Blocks,
+        resident: Resident,
+        evicted: Evicted,
+        now_ns: Callable[[], int],
+        make_grid: Callable[[int, int], Grid] = Grid,
+    ) -> None:
         self.queried_blocks = 0
         """Full blocks of first lookups that might have been found, while the state was known."""
         self.error_blocks = 0
@@ -57,12 +68,14 @@ class WhatIf:
         self.known = False
         """The state is known, and the pool is one of blocks of one kind that see all tokens."""
         self.usable_blocks = 0
+        self._blocks = blocks
         self._resident = resident
         self._evicted = evicted
         self._now_ns = now_ns  # on the producer's clock
-        self._stack = RunStack(0)
+        self._stack = RunStack()
         self._doubles = Doubles(resident)
         self._recomputed = Recomputed(0)
+        self._make_grid = make_grid  # of usable blocks and horizon
         self._grid = Grid(0, 0)
         self._hits_before = [0] * len(SCALES)  # of the pool's former sizes
         self._seen_before = 0
@@ -71,6 +84,7 @@ class WhatIf:
         self._reach = 0  # sizes up to this one are known
         self._doubt_ns: list[int] = []  # by size: hits before this time are lower bounds
         self._saw_all = True
+        self._found: tuple[int | None, int] = (None, 0)  # by the last lookup, of idle blocks
 
     @property
     def hit_blocks(self) -> dict[str, int]:
@@ -175,14 +189,18 @@ class WhatIf:
         if not self.known:
             return []
         path, stack = event.hashes, self._stack
-        self._recomputed.end(event.sequence)
-        self._reached(referenced + len(stack))
+        distances: list[Segment] = []
+        if referenced + len(stack) > self._reach:
+            self._reached(referenced + len(stack))
         held = self._held(path)
-        distances = self._recomputed.leading(path, held)
+        if self._recomputed:
+            self._recomputed.end(event.sequence)
+            distances = self._recomputed.leading(path, held)
         found = start = held + len(distances)
         for above, count in stack.take(path, start):
             distances.append((referenced + above + 1, count))
             found += count
+        self._found = (event.sequence, min(found, event.hit_blocks) - start)
         first = max(start, event.hit_blocks)
         if found > first:
             flat = [base + i for base, count in distances for i in range(count)]
@@ -200,22 +218,24 @@ class WhatIf:
             self.error_blocks += abs(predicted - event.hit_blocks)
         return too_small
 
-    def release(self, sequence: int | None, names: Sequence[BlockHash], *, is_end: bool) -> None:
-        """These lost their last reference, in the order of their path.
-
-        is_end: the sequence gave all its references back.
-        """
+    def release(self, event: BlocksReleased) -> None:
+        """Blocks lost their last reference, the tail of their sequence first."""
         if not self.known:
             return
+        names = self._blocks.names_of(event.cached[::-1])
         idle = self._doubles.release(names)
         # What is left of a name's second block is in the way, but cannot be found.
         self._stack.push(idle, unnamed=len(names) - len(idle))
-        if is_end and sequence is not None:
-            self._recomputed.end(sequence)
+        if self._recomputed and event.sequence is not None and event.cause in _ENDS:
+            self._recomputed.end(event.sequence)
 
-    def share(self, names: Sequence[BlockHash]) -> None:
-        """Idle names have a reference again; those that were looked up have left already."""
-        if self.known:
+    def share(self, sequence: int | None, blocks: Sequence[int]) -> None:
+        """Idle blocks have a reference again."""
+        if not self.known:
+            return
+        if self._doubles or self._found != (sequence, len(blocks)):
+            # Not, or not only, those that the sequence has just looked up.
+            names = self._blocks.names_of(blocks)
             self._doubles.share(names)
             if not self._stack.names.isdisjoint(names):
                 self._stack.remove(names)
@@ -258,7 +278,7 @@ class WhatIf:
             self._hits_before[index] += hits
         self._seen_before += self._grid.seen_blocks
         self.usable_blocks = usable
-        self._grid = Grid(usable, horizon)
+        self._grid = self._make_grid(usable, horizon)
         self._slots = Slots(SLOT_NS, KEEP_NS)
         self._began_ns = self._now_ns()
         self._doubt_ns = [self._began_ns] * len(self._grid.capacities)
