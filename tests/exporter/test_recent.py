@@ -37,13 +37,6 @@ events = st.one_of(
         active_blocks=st.integers(0, USABLE),
     ),
     st.builds(
-        sequences,
-        tokens,
-        st.just([block_hash(1)]),
-        st.integers(0, 1),
-        st.booleans(),
-    ),
-    st.builds(
         lambda sequence, cause: RequestPreempted(
             sequence, sequence, "recompute", cause, 9, 3, 1000
         ),
