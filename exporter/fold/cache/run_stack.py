@@ -10,7 +10,7 @@ over newer runs for each run that it touches, where a list of blocks would need 
 
 from collections import Counter, deque
 from collections.abc import Hashable, Iterable, Sequence, Set
-from itertools import repeat
+from itertools import islice, repeat
 
 _SPARE = 4096
 """Dead runs that are not worth a clean-up."""
@@ -50,6 +50,18 @@ class RunStack:
         self._run_of: dict[Hashable, _Run] = {}
         self._live = 0
         self._place([])
+
+    def fill(self, names: Iterable[Hashable]) -> None:
+        """Replace all blocks by these, the newest first, each released by itself.
+
+        Of blocks with one name the newest counts.
+        """
+        newest = list(islice(dict.fromkeys(names), self._horizon))
+        newest.reverse()
+        runs = [_Run((name,), 1, 0) for name in newest]
+        self._run_of = dict(zip(newest, runs, strict=True))
+        self._live = len(runs)
+        self._place(runs)
 
     def __len__(self) -> int:
         """Blocks in the stack, those without a name included."""

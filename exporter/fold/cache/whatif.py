@@ -161,10 +161,8 @@ class WhatIf:
         if isinstance(event, PoolSnapshot):
             self._saw_all = False
             self._doubles.replace(event)
-            for block in event.lru:
-                name = event.hashes[block] if 0 <= block < len(event.hashes) else None
-                if name is not None and not self._doubles.is_referenced(name):
-                    self._stack.push((name,))
+            names = self._blocks.names_of(event.lru[::-1])
+            self._stack.fill(n for n in names if not self._doubles.is_referenced(n))
             self._doubt_ns = [
                 _FOR_EVER if capacity > usable else doubt_ns
                 for capacity, doubt_ns in zip(self._grid.capacities, self._doubt_ns, strict=True)
