@@ -9,7 +9,7 @@ over newer runs for each run that it touches, where a list of blocks would need 
 """
 
 from collections import Counter, deque
-from collections.abc import Hashable, Iterable, Sequence, Set
+from collections.abc import Hashable, Iterable, Sequence
 from itertools import islice, repeat
 
 _SPARE = 4096
@@ -69,11 +69,6 @@ class RunStack:
 
     def __contains__(self, name: Hashable) -> bool:
         return name in self._run_of
-
-    @property
-    def names(self) -> Set[Hashable]:
-        """A live view."""
-        return self._run_of.keys()
 
     def take(self, path: Path, start: int = 0) -> list[Segment]:
         """Remove the leading blocks of path[start:] that are here; all are measured before."""

@@ -229,8 +229,7 @@ class WhatIf:
             # Not, or not only, those that the sequence has just looked up.
             names = self._blocks.names_of(blocks)
             self._doubles.share(names)
-            if not self._stack.names.isdisjoint(names):
-                self._stack.remove(names)
+            self._stack.remove(names)
 
     def cache(self, names: Sequence[BlockHash]) -> None:
         """Referenced blocks can be found by these names from now on.
@@ -239,11 +238,11 @@ class WhatIf:
         """
         if not self.known:
             return
-        self._recomputed.cache(names)
-        idle = self._stack.names
-        self._doubles.write(names, idle)
-        if not idle.isdisjoint(names):
-            self._stack.remove(names)
+        if self._recomputed:
+            self._recomputed.cache(names)
+        if self._resident.doubled:
+            self._doubles.write(names, self._stack)
+        self._stack.remove(names)
 
     def lose(self, event: BlocksEvicted | ContentDropped, gone: Sequence[BlockHash]) -> None:
         """Blocks lost their names; gone: those that no block has any more."""
