@@ -42,7 +42,10 @@ def name(number: int) -> bytes:
 
 
 def conversations(seed: int) -> Iterator[list[bytes]]:
-    """A system prompt of 8 blocks, turns of 16; half of the requests go on with an earlier one."""
+    """A system prompt of 8 blocks, turns of 16; half of the requests go on with a recent one.
+
+    Few enough that a pool of a thousand blocks finds as much as one of a million.
+    """
     random, fresh = Random(seed), seed << 64
     system = [name(fresh + index) for index in range(8)]
     fresh += 8
@@ -51,8 +54,8 @@ def conversations(seed: int) -> Iterator[list[bytes]]:
         begin = random.choice(recent) if random.random() < 0.5 else system
         path = begin + [name(fresh + index) for index in range(16)]
         fresh += 16
-        recent.append(path if len(path) < 200 else system)
-        del recent[:-40]
+        recent.append(path if len(path) < 100 else system)
+        del recent[:-12]
         yield path
 
 
