@@ -85,6 +85,7 @@ bench: venv ## Run the benchmarks (VLLM_PYTHON=... to compare with the vLLM of t
 	$(or $(VLLM_PYTHON),$(VENV)/bin/python) -m tests.benchmarks.pool_life
 	$(VENV)/bin/python -m tests.benchmarks.step_growth
 	$(VENV)/bin/python -m tests.benchmarks.fold_cost
+	$(VENV)/bin/python -m tests.benchmarks.forecast_cost
 	$(VENV)/bin/python -m tests.benchmarks.wire_cost
 	$(VENV)/bin/python -m tests.benchmarks.sidecar_idle
 	$(VENV)/bin/python -m tests.benchmarks.kv_events_cost
