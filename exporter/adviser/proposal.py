@@ -51,6 +51,7 @@ class Gain(msgspec.Struct, frozen=True, kw_only=True):
     waiting_sequences_from: float | None = None
     """Mean number of sequences that wait for their turn."""
     waiting_sequences_to: float | None = None
+    """At most."""
     freed_bytes: int | None = None
     """Device or host memory that the pool gives back."""
     step_bytes_to: int | None = None

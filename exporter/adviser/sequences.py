@@ -24,12 +24,19 @@ def fewer_sequences(facts: Facts) -> Verdict:
             f"fewer sequences: {before:,.0f} of {computed:,.0f} prompt tokens a second are "
             "recomputed after preemptions"
         )
+    if load.waiting_ns > load.running_ns:
+        return Declined("fewer sequences: requests queue, and would wait longer")
     each = _blocks_each(facts)
     running = load.running_ns / load.busy_ns
     wanted = (load.running_ns + load.waiting_ns) / load.busy_ns
     fits = int(_FILL * facts.usable_blocks / each) if each else 0
-    if not 1 <= fits < wanted:
-        return Declined("fewer sequences: those that run fit on average")
+    if fits >= wanted:
+        return Declined("fewer sequences: those that run fit at their ends")
+    if fits < max(1.0, running):
+        return Declined(
+            f"fewer sequences: {running:.0f} run on average, more than fit at their ends; with "
+            "fewer at a time the engine would compute less"
+        )
     excess = facts.excess(1.0)
     after = before * min(1.0, facts.excess(1.0, fits / wanted) / excess) if excess else 0.0
     if after > before / 2:
@@ -59,7 +66,7 @@ def fewer_sequences(facts: Facts) -> Verdict:
         because="lengths vary: how often the longest come together is not known from averages",
         assumes=[
             "sequences stay as long as those that ended",
-            "the engine computes as fast with fewer of them",
+            "only peaks are cut: as many as run on average still do",
         ],
     )
 
@@ -110,6 +117,7 @@ def more_sequences(facts: Facts) -> Verdict:
         assumes=[
             f"--max-num-seqs is {limit}: the most seen while others waited and blocks are left",
             "the activations of a step grow at most in proportion to its sequences",
+            "with more at a time the engine computes more, so that fewer wait than stated",
         ],
     )
 

@@ -223,7 +223,8 @@ def test_fewer_sequences_are_proposed_where_the_memory_has_no_room() -> None:
     load = slot(
         preemptions={"out_of_blocks": 90},
         recomputed_tokens={"out_of_blocks": 60_000},
-        running_ns=150 * SECOND * 14,
+        running_ns=150 * SECOND * 11,
+        waiting_ns=150 * SECOND * 6,
         active_ns=150 * SECOND * 980,
         need_ns=needed({1.05: 150 * SECOND}),
         most_active=1000,
