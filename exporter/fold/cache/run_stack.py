@@ -48,6 +48,7 @@ class RunStack:
     def clear(self) -> None:
         """Forget all blocks."""
         self._run_of: dict[Hashable, _Run] = {}
+        self._oldest = 1  # the slot of the oldest run
         self._live = 0
         self._place([])
 
@@ -202,7 +203,7 @@ class RunStack:
         self._runs = [_Run((), 0, 0)]
         self._tree = [0]
         self._total = 0  # weight in the tree, with runs that were trimmed
-        self._oldest: int = 1
+        self._oldest = 1
         self._full = 2 * len(runs) + _SPARE  # the last slot
         for run in runs:
             if run.weight:
