@@ -31,6 +31,7 @@ SIZES = (1_000, 1_000_000)
 BLOCK_SIZE = 16
 REPETITIONS = 5
 TIMED_REQUESTS = 3_000
+FILLING_BLOCKS = 500
 WINDOWED = [CacheGroup("sliding_window", BLOCK_SIZE, 128)]
 
 Paths = list[list[bytes]]
@@ -41,7 +42,10 @@ def name(number: int) -> bytes:
 
 
 def conversations(seed: int) -> Iterator[list[bytes]]:
-    """A system prompt of 8 blocks, turns of 16; half of the requests go on with an earlier one."""
+    """A system prompt of 8 blocks, turns of 16; half of the requests go on with a recent one.
+
+    Few enough that a pool of a thousand blocks finds as much as one of a million.
+    """
     random, fresh = Random(seed), seed << 64
     system = [name(fresh + index) for index in range(8)]
     fresh += 8
@@ -50,8 +54,8 @@ def conversations(seed: int) -> Iterator[list[bytes]]:
         begin = random.choice(recent) if random.random() < 0.5 else system
         path = begin + [name(fresh + index) for index in range(16)]
         fresh += 16
-        recent.append(path if len(path) < 200 else system)
-        del recent[:-40]
+        recent.append(path if len(path) < 100 else system)
+        del recent[:-12]
         yield path
 
 
@@ -100,6 +104,17 @@ class Requests:
         self._running: list[list[int]] = []
         self._sequence = 0
 
+    def filling(self) -> Iterator[Batch]:
+        """Content that is never asked for again, until the pool is full of it."""
+        pool = self._pool
+        for first in range(0, pool.num_usable, FILLING_BLOCKS):
+            count = min(FILLING_BLOCKS, pool.num_usable - first)
+            blocks = pool.allocate(0, count, "prefill")
+            pool.cache(0, blocks.copy(), [name(1 << 100 | first + i) for i in range(count)], None)
+            pool.release(0, blocks, "finished")
+            self._bus.flush()
+            yield from taken(self._events)
+
     def batches(self) -> Iterator[Batch]:
         """Until the paths end."""
         pool = self._pool
@@ -125,14 +140,13 @@ def fold_ns(num_blocks: int, paths: Callable[[], Iterator[list[bytes]]]) -> dict
     """Nanoseconds a queried block once the pool is full, with the question and without."""
     folds = {"with": Cache(), "without": Cache()}
     folds["without"].apply(PoolCreated(num_blocks, BLOCK_SIZE, 0, groups=WINDOWED))
-    stream = Requests(num_blocks, paths()).batches()
-    first = next(stream)
+    requests = Requests(num_blocks, paths())
+    stream = requests.batches()
+    filling = requests.filling()
+    first = next(filling)
     folds["with"].on_batch(first)
     folds["without"].on_batch(Batch(0, 0, first.events[1:]))
-    named = 0
-    while named < 2 * num_blocks:
-        batch = next(stream)
-        named += 16
+    for batch in (*filling, *islice(stream, TIMED_REQUESTS)):
         for fold in folds.values():
             fold.on_batch(batch)
     samples: dict[str, list[float]] = {key: [] for key in folds}

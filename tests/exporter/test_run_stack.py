@@ -192,6 +192,21 @@ def test_a_long_life_leaves_no_more_than_the_horizon() -> None:
     assert len(stack._runs) <= 3 * 110
 
 
+@given(names=st.lists(st.integers(0, 30)), horizon=st.none() | st.integers(1, 20))
+def test_a_stack_filled_at_once_is_like_one_block_after_another(
+    names: list[int], horizon: int | None
+) -> None:
+    filled, pushed = RunStack(horizon), RunStack(horizon)
+    filled.push([31, 32])
+    filled.fill(names)
+    for name in reversed(names):
+        pushed.push([name])
+    filled.check()
+    assert len(filled) == len(pushed)
+    for name in dict.fromkeys(names):
+        assert filled.take([name]) == pushed.take([name])
+
+
 @pytest.mark.skipif(not TRACE.is_file(), reason="no trace: set KVSCOPE_TRACE")
 def test_one_pass_over_the_conversation_trace_counts_as_published() -> None:
     with TRACE.open() as lines:

@@ -43,7 +43,7 @@ class Doubles:
     def write(self, names: Sequence[BlockHash], idle: Container[object]) -> None:
         """Referenced blocks got these names; idle: those of them that only idle blocks had."""
         doubled, referenced = self._resident.doubled, self._referenced
-        if not doubled or doubled.isdisjoint(names):
+        if doubled.isdisjoint(names):
             return
         for name in names:
             if name in doubled:

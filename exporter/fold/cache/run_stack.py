@@ -9,8 +9,8 @@ over newer runs for each run that it touches, where a list of blocks would need 
 """
 
 from collections import Counter, deque
-from collections.abc import Hashable, Iterable, Sequence, Set
-from itertools import repeat
+from collections.abc import Hashable, Iterable, Sequence
+from itertools import islice, repeat
 
 _SPARE = 4096
 """Dead runs that are not worth a clean-up."""
@@ -48,8 +48,21 @@ class RunStack:
     def clear(self) -> None:
         """Forget all blocks."""
         self._run_of: dict[Hashable, _Run] = {}
+        self._oldest = 1  # the slot of the oldest run
         self._live = 0
         self._place([])
+
+    def fill(self, names: Iterable[Hashable]) -> None:
+        """Replace all blocks by these, the newest first, each released by itself.
+
+        Of blocks with one name the newest counts.
+        """
+        newest = list(islice(dict.fromkeys(names), self._horizon))
+        newest.reverse()
+        runs = [_Run((name,), 1, 0) for name in newest]
+        self._run_of = dict(zip(newest, runs, strict=True))
+        self._live = len(runs)
+        self._place(runs)
 
     def __len__(self) -> int:
         """Blocks in the stack, those without a name included."""
@@ -57,11 +70,6 @@ class RunStack:
 
     def __contains__(self, name: Hashable) -> bool:
         return name in self._run_of
-
-    @property
-    def names(self) -> Set[Hashable]:
-        """A live view."""
-        return self._run_of.keys()
 
     def take(self, path: Path, start: int = 0) -> list[Segment]:
         """Remove the leading blocks of path[start:] that are here; all are measured before."""
@@ -195,7 +203,7 @@ class RunStack:
         self._runs = [_Run((), 0, 0)]
         self._tree = [0]
         self._total = 0  # weight in the tree, with runs that were trimmed
-        self._oldest: int = 1
+        self._oldest = 1
         self._full = 2 * len(runs) + _SPARE  # the last slot
         for run in runs:
             if run.weight:

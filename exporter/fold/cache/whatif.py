@@ -167,10 +167,8 @@ class WhatIf:
         if isinstance(event, PoolSnapshot):
             self._saw_all = False
             self._doubles.replace(event)
-            for block in event.lru:
-                name = event.hashes[block] if 0 <= block < len(event.hashes) else None
-                if name is not None and not self._doubles.is_referenced(name):
-                    self._stack.push((name,))
+            names = self._blocks.names_of(event.lru[::-1])
+            self._stack.fill(n for n in names if not self._doubles.is_referenced(n))
             self._doubt_ns = [
                 _FOR_EVER if capacity > usable else doubt_ns
                 for capacity, doubt_ns in zip(self._grid.capacities, self._doubt_ns, strict=True)
@@ -237,8 +235,7 @@ class WhatIf:
             # Not, or not only, those that the sequence has just looked up.
             names = self._blocks.names_of(blocks)
             self._doubles.share(names)
-            if not self._stack.names.isdisjoint(names):
-                self._stack.remove(names)
+            self._stack.remove(names)
 
     def cache(self, names: Sequence[BlockHash]) -> None:
         """Referenced blocks can be found by these names from now on.
@@ -247,11 +244,11 @@ class WhatIf:
         """
         if not self.known:
             return
-        self._recomputed.cache(names)
-        idle = self._stack.names
-        self._doubles.write(names, idle)
-        if not idle.isdisjoint(names):
-            self._stack.remove(names)
+        if self._recomputed:
+            self._recomputed.cache(names)
+        if self._resident.doubled:
+            self._doubles.write(names, self._stack)
+        self._stack.remove(names)
 
     def lose(self, event: BlocksEvicted | ContentDropped, gone: Sequence[BlockHash]) -> None:
         """Blocks lost their names; gone: those that no block has any more."""
