@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from exporter.adviser.proposal import Option
 from exporter.fold.recent import NEED_STEPS, Slot
-from kvscope_events.vocabulary import ServerKind
 
 MARGIN_SHARE = 0.02
 """Share of a device's or host's memory that no proposal touches."""
@@ -88,7 +87,6 @@ class HitCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    server: ServerKind
     usable_blocks: int
     reserved_blocks: int = 0
     block_size: int

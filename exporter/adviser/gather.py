@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from exporter.adviser.facts import Facts, HitCurve, Point, Room, Sizing
 from exporter.adviser.proposal import Option
-from exporter.adviser.words import HOST
+from exporter.adviser.words import HOST, SERVERS
 from exporter.answers.question import Asked, ProcessMemory, UnknownError
 from exporter.collect.engine_memory import EngineMemory
 from exporter.fold import Cache, Ledger, Recent
@@ -14,7 +14,9 @@ from exporter.host_memory import together
 
 
 def gather(asked: Asked) -> Facts:
-    """Raises UnknownError while the pool's state is not known."""
+    """Raises UnknownError for a server with other options, and while its pool is not known."""
+    if asked.hello.server not in SERVERS:
+        raise UnknownError(f"the options of a {asked.hello.server} are not known here")
     hello, ledger, recent = asked.hello, asked.folds[Ledger], asked.folds[Recent]
     if not ledger.known or not ledger.num_usable:
         raise UnknownError("the pool has not been created yet, or its state is not known")
@@ -22,7 +24,6 @@ def gather(asked: Asked) -> Facts:
     sizing = _sizing(asked, own)
     seconds, load = recent.window()
     return Facts(
-        server=hello.server,
         usable_blocks=ledger.num_usable,
         reserved_blocks=ledger.reserved,
         block_size=ledger.block_size,

@@ -1,6 +1,7 @@
 """How numbers read in a proposal."""
 
 from exporter.adviser.proposal import Gain, Option, Price
+from kvscope_events.vocabulary import ServerKind
 
 FLAGS: dict[Option, str] = {
     "gpu_memory_utilization": "--gpu-memory-utilization",
@@ -12,6 +13,8 @@ FLAGS: dict[Option, str] = {
     "replicas": "",
 }
 """Ours are vLLM's names, so that one list serves both."""
+SERVERS: frozenset[ServerKind] = frozenset({"kvscope", "vllm"})
+"""Those that have these options."""
 
 
 HOST = "host"

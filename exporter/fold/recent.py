@@ -11,7 +11,6 @@ from kvscope_events.events import (
     DeviceOutOfMemory,
     PoolCreated,
     PoolSnapshot,
-    PrefixLookup,
     RequestPreempted,
     RequestResumed,
     SequenceAdded,
@@ -38,7 +37,6 @@ class Slot:
     steps: int = 0
     busy_ns: int = 0
     prefill_tokens: int = 0
-    decode_tokens: int = 0
     running_ns: int = 0
     """Running sequences times the duration of their steps, and so on."""
     waiting_ns: int = 0
@@ -52,10 +50,6 @@ class Slot:
     """Tokens of the largest step that was completed."""
     largest_steps: int = 0
     """Steps of that size."""
-    lookups: int = 0
-    queried_tokens: int = 0
-    """Of first admissions; so are the hits."""
-    hit_tokens: int = 0
     preemptions: dict[PreemptionCause, int] = field(default_factory=dict)
     recomputed_tokens: dict[PreemptionCause, int] = field(default_factory=dict)
     out_of_memory: int = 0
@@ -95,9 +89,9 @@ class Slot:
 
 
 _SUMS = (
-    *("steps", "busy_ns", "prefill_tokens", "decode_tokens"),
+    *("steps", "busy_ns", "prefill_tokens"),
     *("running_ns", "waiting_ns", "active_ns", "unfilled_ns", "limited_ns"),
-    *("lookups", "queried_tokens", "hit_tokens", "out_of_memory", "finished", "finished_tokens"),
+    *("out_of_memory", "finished", "finished_tokens"),
 )
 
 
@@ -116,7 +110,6 @@ class Recent(Fold):
                 PoolCreated: self._sized,
                 PoolSnapshot: self._synchronised,
                 StepCompleted: self._stepped,
-                PrefixLookup: self._looked_up,
                 RequestPreempted: self._preempted,
                 RequestResumed: self._resumed,
                 SequenceAdded: self._added,
@@ -192,7 +185,6 @@ class Recent(Fold):
         slot.steps += 1
         slot.busy_ns += took_ns
         slot.prefill_tokens += event.prefill_tokens
-        slot.decode_tokens += event.decode_tokens
         tokens = event.prefill_tokens + event.decode_tokens
         slot.computed(tokens, 1)
         # A full step admits nobody; neither does one that preempts, nor one with a cut budget. What
@@ -230,13 +222,6 @@ class Recent(Fold):
             self._most_running, self._most_running_steps = running, 0
         if running == self._most_running:
             self._most_running_steps += 1
-
-    def _looked_up(self, event: PrefixLookup) -> None:
-        if not event.resumed and self._block_size:
-            slot = self._slot()
-            slot.lookups += 1
-            slot.queried_tokens += event.queried_tokens
-            slot.hit_tokens += event.hit_blocks * self._block_size
 
     def _preempted(self, event: RequestPreempted) -> None:
         counts = self._slot().preemptions

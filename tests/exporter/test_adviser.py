@@ -23,15 +23,11 @@ def slot(**changes: Any) -> Slot:
         "steps": 30_000,
         "busy_ns": 150 * SECOND,
         "prefill_tokens": 600_000,
-        "decode_tokens": 60_000,
         "running_ns": 150 * SECOND * 8,
         "active_ns": 150 * SECOND * 400,
         "most_active": 500,
         "largest_step": 2048,
         "largest_steps": 50,
-        "lookups": 600,
-        "queried_tokens": 600_000,
-        "hit_tokens": 200_000,
         "finished": 600,
         "finished_tokens": 600 * 1200,
         "need_ns": needed({0.5: 150 * SECOND}),
@@ -51,7 +47,6 @@ def facts(**changes: Any) -> Facts:
     """An engine with 1,000 blocks of 16 tokens on a card with room for 1,000 more; nothing is
     wrong with it."""
     fields: dict[str, Any] = {
-        "server": "kvscope",
         "usable_blocks": 1000,
         "block_size": 16,
         "bytes_per_block": 2 << 20,

@@ -12,14 +12,13 @@ from kvscope_events.events import (
     Batch,
     DeviceOutOfMemory,
     PoolCreated,
-    PrefixLookup,
     RequestPreempted,
     RequestResumed,
     SequenceAdded,
     SequenceFinished,
     StepCompleted,
 )
-from tests.exporter.stream import batch_of, block_hash, ended, step
+from tests.exporter.stream import batch_of, ended, step
 
 USABLE, BLOCK_SIZE = 40, 4
 POOL = PoolCreated(USABLE + 1, BLOCK_SIZE, 64, 1)
@@ -36,14 +35,6 @@ events = st.one_of(
         decode_tokens=st.integers(0, 4),
         slots_filled=st.none() | tokens,
         active_blocks=st.integers(0, USABLE),
-    ),
-    st.builds(
-        PrefixLookup,
-        sequences,
-        tokens,
-        st.just([block_hash(1)]),
-        st.integers(0, 1),
-        st.booleans(),
     ),
     st.builds(
         lambda sequence, cause: RequestPreempted(
@@ -132,7 +123,6 @@ def plain(batches: list[Batch]) -> tuple[float, Slot, int | None]:
                     steps=1,
                     busy_ns=took,
                     prefill_tokens=event.prefill_tokens,
-                    decode_tokens=event.decode_tokens,
                     running_ns=event.running * took,
                     waiting_ns=event.waiting * took,
                     active_ns=event.active_blocks * took,
@@ -141,9 +131,6 @@ def plain(batches: list[Batch]) -> tuple[float, Slot, int | None]:
                     unfilled = event.active_blocks * BLOCK_SIZE - event.slots_filled
                     sums["unfilled_ns"] += unfilled * took
                 total.most_active = max(total.most_active, event.active_blocks)
-            case PrefixLookup(resumed=False):
-                sums.update(lookups=1, queried_tokens=event.queried_tokens)
-                sums["hit_tokens"] += event.hit_blocks * BLOCK_SIZE
             case RequestPreempted():
                 total.preemptions[event.cause] = total.preemptions.get(event.cause, 0) + 1
             case SequenceFinished():
@@ -164,7 +151,6 @@ def plain(batches: list[Batch]) -> tuple[float, Slot, int | None]:
         at
         for at, event in flat
         if not isinstance(event, PoolCreated | SequenceAdded | RequestResumed)
-        and not (isinstance(event, PrefixLookup) and event.resumed)
     ]
     # What changes no slot begins no window; a resumption does if its preemption is known.
     began = min(seen, default=None)
