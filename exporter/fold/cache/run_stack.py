@@ -43,6 +43,7 @@ class RunStack:
 
     def __init__(self, horizon: int | None = None) -> None:
         self._horizon = horizon
+        self._oldest = 1  # the slot of the oldest run that was not trimmed
         self.clear()
 
     def clear(self) -> None:
@@ -202,7 +203,7 @@ class RunStack:
         self._runs = [_Run((), 0, 0)]
         self._tree = [0]
         self._total = 0  # weight in the tree, with runs that were trimmed
-        self._oldest: int = 1
+        self._oldest = 1
         self._full = 2 * len(runs) + _SPARE  # the last slot
         for run in runs:
             if run.weight:
