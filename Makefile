@@ -88,6 +88,7 @@ bench: venv ## Run the benchmarks (VLLM_PYTHON=... to compare with the vLLM of t
 	$(VENV)/bin/python -m tests.benchmarks.fold_throughput
 	$(VENV)/bin/python -m tests.benchmarks.cache_cost
 	$(VENV)/bin/python -m tests.benchmarks.whatif_cost $(KVSCOPE_TRACE)
+	$(VENV)/bin/python -m tests.benchmarks.forecast_cost
 	$(VENV)/bin/python -m tests.benchmarks.wire_cost
 	$(VENV)/bin/python -m tests.benchmarks.sidecar_idle
 	$(VENV)/bin/python -m tests.benchmarks.kv_events_cost

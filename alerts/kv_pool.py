@@ -1,20 +1,16 @@
-"""Alerts about the KV pool, preemption and the prefix cache."""
+"""Alerts about the KV pool and preemption."""
 
-from alerts.recordings import HIT_RATIO_6H, HIT_RATIO_10M, RECOMPUTED_RATIO_2M, RECOMPUTED_RATIO_10M
+from alerts.recordings import RECOMPUTED_RATIO_2M, RECOMPUTED_RATIO_10M
 from alerts.rule import ENGINE, Alert, Group
 from alerts.thresholds import (
     EXHAUSTION_LEVEL,
     EXHAUSTION_PROBABILITY,
     EXHAUSTION_SECONDS,
-    HIT_RATIO_LEFT,
-    HIT_RATIO_WORTH,
     POOL_SATURATED,
-    PREFIX_TOKENS_PER_SECOND,
     RECOMPUTED_NOTICEABLE,
     RECOMPUTED_SHARE,
 )
 from alerts.timing import Timing
-from monitoring import formulas
 from monitoring.selectors import series
 
 _ACTIVE = series("kvscope_kv_active_ratio")
@@ -23,7 +19,6 @@ _ACTIVE = series("kvscope_kv_active_ratio")
 def kv_pool_groups(timing: Timing) -> list[Group]:
     return [
         Group(name="kvscope-kv-pool", rules=[_saturated(timing), *_predicted(), _storm()]),
-        Group(name="kvscope-prefix-cache", rules=[_collapsed(timing)]),
     ]
 
 
@@ -99,27 +94,4 @@ def _storm() -> Alert:
         description=f"{{{{ $value | humanizePercentage }}}} of the tokens that {ENGINE} computes "
         "were computed before and lost to preemption.",
         board="kvscope-kv-pool",
-    )
-
-
-def _collapsed(timing: Timing) -> Alert:
-    """Silent for half an hour after a restart, which shows as a reset of counters: an empty cache
-    fills by itself."""
-    queried = series(formulas.QUERIED_TOKENS, phase="first")
-    before = f"({HIT_RATIO_6H} offset {timing.range('30m')})"
-    return Alert(
-        name="KvscopePrefixHitRateCollapsed",
-        severity="warning",
-        topic="prefix-cache",
-        expr=f"{HIT_RATIO_10M} < {HIT_RATIO_LEFT} * {before}\n"
-        f"and {before} > {HIT_RATIO_WORTH}\nand sum without (phase) "
-        f"(rate({queried}[{timing.range('10m')}])) > {PREFIX_TOKENS_PER_SECOND}\nunless sum "
-        f"without (phase) (resets({queried}[{timing.range('30m')}])) > 0",
-        wait="5m",
-        keep="5m",
-        summary="The prefix cache hits less than half as often as it used to.",
-        description=f"{ENGINE} found {{{{ $value | humanizePercentage }}}} of the prompt tokens in "
-        "its prefix cache in the last ten minutes, less than half of its ratio over the six hours "
-        "before.",
-        board="kvscope-prefix-cache",
     )

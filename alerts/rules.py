@@ -5,6 +5,7 @@ from alerts.gpus import gpu_groups
 from alerts.kv_pool import kv_pool_groups
 from alerts.memory import memory_groups
 from alerts.objectives import Objectives
+from alerts.prefix_cache import prefix_cache_groups
 from alerts.recordings import recordings
 from alerts.rule import Alert, Group, Places
 from alerts.slo import slo_groups
@@ -21,6 +22,7 @@ def groups(timing: Timing | None = None, objectives: Objectives | None = None) -
         *recordings(timing),
         *engine_groups(timing),
         *kv_pool_groups(timing),
+        *prefix_cache_groups(timing),
         *memory_groups(timing),
         *gpu_groups(timing),
         *slo_groups(timing, objectives or Objectives()),

@@ -12,10 +12,9 @@ POOL_SATURATED = 0.90
 """Share of the usable blocks that sequences reference. In a pool that preempts it moves between 0.9
 and 1: each preemption returns all blocks of a request."""
 EXHAUSTION_PROBABILITY = 0.80
-"""Of exhaustion within five minutes, and within one. The forecast is calibrated
-(docs/forecast.md): four of
-five such warnings come true. Both are info: a full pool makes requests wait; whether users are hurt
-shows in first tokens and recomputed tokens, which page."""
+"""Of exhaustion within five minutes, and within one. The forecast is calibrated (docs/forecast.md):
+at least four of five such warnings come true. Both are info: a full pool makes requests wait;
+whether users are hurt shows in first tokens and recomputed tokens, which page."""
 EXHAUSTION_SECONDS = (300, 60)
 """An autoscaler can add a replica within five minutes, but not within one."""
 EXHAUSTION_LEVEL = 0.50
@@ -34,6 +33,14 @@ HIT_RATIO_LEFT = 0.5
 """Half of the former ratio: that of a mixed workload moves by a quarter in a day, not by half."""
 HIT_RATIO_WORTH = 0.2
 """Where less than a fifth of the tokens hit, the loss changes little."""
+REGRETTED_SHARE = 0.10
+"""Share of the prompt tokens that are computed again because their blocks had been evicted.
+Prefill that is a tenth cheaper is worth a look at the pool's size."""
+WHATIF_ERROR = 0.02
+"""Share of the queried blocks. The prediction for the present size is exact where the engine evicts
+the oldest release first; two points of hit ratio are more than most changes of a size are worth."""
+WHATIF_BLOCKS = 100
+"""Least number of blocks queried in the window: below it, one odd lookup determines the share."""
 PREFIX_TOKENS_PER_SECOND = 10
 """Least number of tokens queried: below it, a handful of requests determines the ratio."""
 

@@ -41,6 +41,23 @@ def hit_ratio(window: str, grouping: str = "", selector: str = "", phase: str = 
     )
 
 
+def whatif_error(window: str, grouping: str = "", selector: str = "") -> str:
+    """Blocks by which predictions for the present size missed the engine's hits, over queried ones.
+
+    At each lookup, so that too many and too few do not cancel out.
+    """
+    missed = rate("kvscope_prefix_cache_whatif_error_blocks_total", window, selector)
+    queried = rate("kvscope_prefix_cache_whatif_queried_blocks_total", window, selector)
+    return share(_sum(missed, grouping), _sum(queried, grouping))
+
+
+def regretted_share(window: str, grouping: str = "", selector: str = "") -> str:
+    """Prompt tokens computed again because their blocks had been evicted, over those queried."""
+    regretted = rate("kvscope_prefix_cache_regret_tokens_total", window, selector)
+    queried = rate(QUERIED_TOKENS, window, selector, phase="first")
+    return share(_sum(regretted, grouping), _sum(queried, grouping))
+
+
 # Preemption
 
 

@@ -40,16 +40,23 @@ FULLEST_POOL: Steps = ((None, GREEN), (0.98, ORANGE))
 TIME_TO_EXHAUSTION = falling(60, 300)
 """Seconds. An autoscaler can add a replica within five minutes, but not within one."""
 
+EXHAUSTION_PROBABILITY: Steps = ((None, GREEN), (0.80, ORANGE))
+"""The alerts' limit, for any horizon. Never red: a full pool makes requests wait; whether that
+hurts shows in first tokens and recomputed tokens."""
+
 COMMITTED_SHARE: Steps = ((None, GREEN), (1.0, ORANGE))
 """Share of the usable blocks, if every request runs to its max_tokens. Above 1, preemption is
 possible. Never red: a chat request without max_tokens may take the rest of the context and hardly
-uses it, so it is the active share that says whether the commitment matters (see
-KvscopeKvExhaustionImminent)."""
+uses it, so it is the probability of exhaustion that says whether the commitment matters."""
 
-EVICTED_SHARE: Steps = ((None, GREEN), (0.1, ORANGE))
-"""Share of the queried blocks that were missed because they had been evicted: at a tenth of the
-prefill, consider more memory. Never red: users are hurt only by waiting, which has limits of its
-own."""
+REGRETTED_SHARE: Steps = ((None, GREEN), (0.1, ORANGE))
+"""Share of the prompt tokens that were computed again because their blocks had been evicted, also
+the alert's limit: at a tenth of the prefill, consider more memory. Never red: users are hurt only
+by waiting, which has limits of its own."""
+
+WHATIF_ERROR: Steps = ((None, GREEN), (0.02, ORANGE))
+"""Share of the queried blocks: the alert's limit. An error of two points of hit ratio is more than
+most changes of a pool's size are worth."""
 
 RECOMPUTED_SHARE = rising(0.01, 0.10)
 """Share of the computed tokens. 1 % is noise in a pool of the right size; at 10 % a tenth of the

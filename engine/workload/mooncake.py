@@ -8,6 +8,8 @@ from typing import Annotated
 
 import msgspec
 
+from engine.workload.json_errors import JSON_ERRORS
+
 TRACE_BLOCK_TOKENS = 512
 """Prompt tokens behind one entry of `hash_ids`; the format fixes it."""
 
@@ -52,7 +54,7 @@ def read_trace(path: Path, limit: int | None = None) -> Iterator[TraceRequest]:
         for number, line in enumerate(islice(lines, limit), start=1):
             try:
                 request = decoder.decode(line)
-            except msgspec.DecodeError as error:
+            except JSON_ERRORS as error:
                 raise TraceError(path, number, _describe(error)) from error
             if problem := _inconsistency(request, newest_ms):
                 raise TraceError(path, number, problem)
@@ -74,8 +76,10 @@ def _inconsistency(request: TraceRequest, newest_ms: int) -> str | None:
     return None
 
 
-def _describe(error: msgspec.DecodeError) -> str:
+def _describe(error: Exception) -> str:
     """`Expected …, got … - at `$.field`` → `field: expected …, got …`."""
+    if isinstance(error, RecursionError):
+        return "nested too deeply"
     if match := _AT_FIELD.fullmatch(str(error)):
         problem = match["problem"]
         return f"{match['field']}: {problem[0].lower()}{problem[1:]}"

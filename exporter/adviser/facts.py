@@ -26,7 +26,7 @@ class Room:
     largest_step_bytes: int
     """What the largest step takes of that while it runs; 0 on a host, where it is in use."""
     bytes_per_block: int
-    """Of the pool's part there."""
+    """Of the pool's part there; of all pools there that the option changes."""
 
     @property
     def margin_bytes(self) -> int:
@@ -62,6 +62,9 @@ class HitCurve:
     points: Sequence[Point]
     queried_blocks: int
     seconds: float
+    exact_up_to_blocks: int | None = None
+    """Above this size hits are lower bounds: what such a pool would have held was not known all the
+    time. None: all are exact."""
     error_ratio: float | None = None
     """By how much the curve at the present size and the engine's own hits differ, in the sum over
     all look-ups so far, of the blocks looked up; None: not known."""

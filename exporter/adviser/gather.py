@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from exporter.adviser.facts import Facts, HitCurve, Point, Room, Sizing
 from exporter.adviser.proposal import Option
+from exporter.adviser.words import HOST
 from exporter.answers.question import Asked, ProcessMemory, UnknownError
 from exporter.collect.engine_memory import EngineMemory
 from exporter.fold import Cache, Ledger, Recent
@@ -26,7 +27,7 @@ def gather(asked: Asked) -> Facts:
         reserved_blocks=ledger.reserved,
         block_size=ledger.block_size,
         bytes_per_block=ledger.bytes_per_block or None,
-        engines=len({_labels(process) for process in asked.processes}) or 1,
+        engines=_num_engines(asked),
         sizing=sizing,
         rooms=_rooms(asked, own),
         pool_option=_pool_option(ledger, sizing),
@@ -38,12 +39,20 @@ def gather(asked: Asked) -> Facts:
     )
 
 
+def _num_engines(asked: Asked) -> int:
+    """Of this server."""
+    return len({_labels(process) for process in asked.processes}) or 1
+
+
 def _curve(asked: Asked) -> HitCurve | None:
     whatif = asked.folds[Cache].whatif
     curve = whatif.curve(SLOT_NS * NUM_SLOTS / 1e9)
     if curve is None or not curve.seconds:
         return None
+    doubtful = [point.capacity_blocks for point in curve.points if point.is_lower_bound]
+    first = min((capacity for capacity in doubtful if capacity is not None), default=None)
     return HitCurve(
+        exact_up_to_blocks=None if first is None else first - 1,
         points=[
             Point(point.capacity_blocks, point.hit_blocks)
             for point in curve.points
@@ -99,7 +108,6 @@ def _device_rooms(asked: Asked, uuids: set[str], own: Sequence[ProcessMemory]) -
         [process.samples for process in asked.processes],
         [process.activation_peaks for process in asked.processes],
     )
-    ours = EngineMemory([process.samples for process in own], []).fresh(now_ns)
     fresh, num_blocks = everyone.fresh(now_ns), asked.folds[Ledger].num_blocks
     at_start = [process.startup_terms.get("activation_peak") for process in own]
     at_start.append(asked.folds[Ledger].memory_terms.get("activation_peak"))
@@ -108,7 +116,7 @@ def _device_rooms(asked: Asked, uuids: set[str], own: Sequence[ProcessMemory]) -
     for device in sample.devices:
         uuid, memory = device.identity.uuid, device.memory
         peak = everyone.activation_peaks.get(uuid, profiled)
-        if uuid not in uuids or memory is None or uuid not in fresh or uuid not in ours:
+        if uuid not in uuids or memory is None or uuid not in fresh:
             continue
         free = headroom(memory, fresh[uuid])
         if free is not None and peak is not None:
@@ -118,7 +126,8 @@ def _device_rooms(asked: Asked, uuids: set[str], own: Sequence[ProcessMemory]) -
                     total_bytes=memory.total,
                     free_bytes=free,
                     largest_step_bytes=peak,
-                    bytes_per_block=-(-ours[uuid].kv_pool_bytes // num_blocks),
+                    # An option is that of all engines of a server, also of those on one device.
+                    bytes_per_block=-(-fresh[uuid].kv_pool_bytes // num_blocks),
                 )
             )
     return tuple(rooms) if len(rooms) == len(uuids) else ()
@@ -139,10 +148,10 @@ def _host_rooms(asked: Asked, own: Sequence[ProcessMemory]) -> tuple[Room, ...]:
     untouched = max(0, ledger.num_blocks * ledger.bytes_per_block - group.resident)
     return (
         Room(
-            name="host",
+            name=HOST,
             total_bytes=whole.total if group.limit is None else min(group.limit, whole.total),
             free_bytes=free - untouched,
             largest_step_bytes=0,
-            bytes_per_block=ledger.bytes_per_block,
+            bytes_per_block=ledger.bytes_per_block * _num_engines(asked),
         ),
     )

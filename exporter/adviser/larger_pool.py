@@ -60,7 +60,7 @@ def larger_pool(facts: Facts) -> Verdict:
         if g.saved_tokens_per_second >= _ENOUGH * best
     )
     option, price = facts.pool_option, price_of(facts, candidate.usable_blocks)
-    confidence, because = confidence_in(facts, gain)
+    confidence, because = confidence_in(facts, gain, candidate.usable_blocks)
     current = current_value(facts)
     return Proposal(
         option=option,

@@ -70,7 +70,7 @@ def price_of(facts: Facts, usable_blocks: int) -> Price:
         return Price(pool_blocks=more)
     taken = more * room.bytes_per_block
     left = room.free_bytes - room.largest_step_bytes - taken
-    return Price(pool_blocks=more, memory_bytes=taken, headroom_left_bytes=left)
+    return Price(pool_blocks=more, memory_bytes=taken, room=room.name, headroom_left_bytes=left)
 
 
 def gain_of(facts: Facts, usable_blocks: float, need: float = 1.0) -> Gain:
@@ -82,8 +82,8 @@ def gain_of(facts: Facts, usable_blocks: float, need: float = 1.0) -> Gain:
     excess = facts.excess(1.0)
     left = facts.excess(usable_blocks / facts.usable_blocks, need)
     after = before * min(1.0, left / excess) if excess else 0.0
-    if facts.is_overloaded:
-        after = before
+    if facts.is_overloaded:  # what becomes of it is not known: nothing is promised
+        before = after = 0.0
     hits = 0.0
     ratio_now: float | None = None
     ratio_then: float | None = None
@@ -103,8 +103,8 @@ def gain_of(facts: Facts, usable_blocks: float, need: float = 1.0) -> Gain:
     )
 
 
-def confidence_in(facts: Facts, gain: Gain) -> tuple[Confidence, str]:
-    """In a proposal about the pool's size, and the reason."""
+def confidence_in(facts: Facts, gain: Gain, usable_blocks: int) -> tuple[Confidence, str]:
+    """In a proposal of a pool of so many blocks, and the reason."""
     curve = facts.curve
     error = None if curve is None else curve.error_ratio
     if curve is None or not curve.queried_blocks:
@@ -123,6 +123,16 @@ def confidence_in(facts: Facts, gain: Gain) -> tuple[Confidence, str]:
         return "medium", (
             "most of it comes from preemptions, which are estimated from how far the need for "
             "blocks exceeds the pool"
+        )
+    if facts.is_overloaded:
+        return "medium", (
+            "more sequences wait than a pool could serve: with more hits the engine computes "
+            "others instead of saving tokens, and what preemptions will cost is not known"
+        )
+    if curve.exact_up_to_blocks is not None and usable_blocks > curve.exact_up_to_blocks:
+        return "medium", (
+            "what such a pool would have held was not known all the time: the hits are at least "
+            "these"
         )
     if curve.seconds < _GOOD_SECONDS or curve.queried_blocks < _GOOD_QUERIED_BLOCKS:
         return "medium", f"it rests on {watched}"

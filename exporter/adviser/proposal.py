@@ -26,6 +26,8 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
     """Blocks that the pool has more."""
     memory_bytes: int | None = None
     """Bytes that it takes more, on the device or host with the least room."""
+    room: str = ""
+    """Which one that is: `GPU 0`, or `host`; empty: not known."""
     headroom_left_bytes: int | None = None
     """Bytes left there above the largest step, once it is done."""
     text: str = ""
@@ -49,6 +51,7 @@ class Gain(msgspec.Struct, frozen=True, kw_only=True):
     waiting_sequences_from: float | None = None
     """Mean number of sequences that wait for their turn."""
     waiting_sequences_to: float | None = None
+    """At most."""
     freed_bytes: int | None = None
     """Device or host memory that the pool gives back."""
     step_bytes_to: int | None = None

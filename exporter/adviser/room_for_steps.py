@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from exporter.adviser.facts import Facts
 from exporter.adviser.pool_size import candidates, current_value, gain_of, price_of
 from exporter.adviser.proposal import Declined, Proposal, Verdict
-from exporter.adviser.smaller_steps import fit_of, gain_of_fitting, least_tokens
+from exporter.adviser.smaller_steps import fit_of, gain_of_fitting, least_tokens, unknown
 from exporter.adviser.step_room import step_room
 from exporter.adviser.words import FLAGS, sentence
 
@@ -13,7 +13,7 @@ from exporter.adviser.words import FLAGS, sentence
 def room_for_steps(facts: Facts) -> Verdict:
     steps = step_room(facts)
     if steps is None:
-        return Declined("a pool that leaves room for steps: what they take is not known")
+        return Declined(f"a pool that leaves room for steps: {unknown(facts)}")
     if not steps.is_short:
         return Declined(f"a pool that leaves room for steps: {fit_of(steps)}")
     if facts.sizing is None and steps.fitting_tokens >= least_tokens(facts):

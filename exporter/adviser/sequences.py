@@ -24,12 +24,19 @@ def fewer_sequences(facts: Facts) -> Verdict:
             f"fewer sequences: {before:,.0f} of {computed:,.0f} prompt tokens a second are "
             "recomputed after preemptions"
         )
+    if load.waiting_ns > load.running_ns:
+        return Declined("fewer sequences: requests queue, and would wait longer")
     each = _blocks_each(facts)
     running = load.running_ns / load.busy_ns
     wanted = (load.running_ns + load.waiting_ns) / load.busy_ns
     fits = int(_FILL * facts.usable_blocks / each) if each else 0
-    if not 1 <= fits < wanted:
-        return Declined("fewer sequences: those that run fit on average")
+    if fits >= wanted:
+        return Declined("fewer sequences: those that run fit at their ends")
+    if fits < max(1.0, running):
+        return Declined(
+            f"fewer sequences: {running:.0f} run on average, more than fit at their ends; with "
+            "fewer at a time the engine would compute less"
+        )
     excess = facts.excess(1.0)
     after = before * min(1.0, facts.excess(1.0, fits / wanted) / excess) if excess else 0.0
     if after > before / 2:
@@ -59,7 +66,7 @@ def fewer_sequences(facts: Facts) -> Verdict:
         because="lengths vary: how often the longest come together is not known from averages",
         assumes=[
             "sequences stay as long as those that ended",
-            "the engine computes as fast with fewer of them",
+            "only peaks are cut: as many as run on average still do",
         ],
     )
 
@@ -88,6 +95,7 @@ def more_sequences(facts: Facts) -> Verdict:
         left = room.free_bytes - room.largest_step_bytes - more
     price = Price(
         memory_bytes=more or None,
+        room="" if room is None else room.name,
         headroom_left_bytes=left if more else None,
         text="each step computes more sequences and takes longer"
         + ("; the pool is sized without what its activations take more" if facts.sizing else ""),
@@ -109,6 +117,7 @@ def more_sequences(facts: Facts) -> Verdict:
         assumes=[
             f"--max-num-seqs is {limit}: the most seen while others waited and blocks are left",
             "the activations of a step grow at most in proportion to its sequences",
+            "with more at a time the engine computes more, so that fewer wait than stated",
         ],
     )
 

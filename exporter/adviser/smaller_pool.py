@@ -45,7 +45,7 @@ def smaller_pool(facts: Facts) -> Verdict:
         price = price_of(facts, usable)
         freed = (facts.usable_blocks - usable) * (facts.bytes_per_block or 0)
         gain = Gain(hit_ratio_from=before, hit_ratio_to=after, freed_bytes=freed or None)
-        confidence, because = confidence_in(facts, gain)
+        confidence, because = confidence_in(facts, gain, usable)
         if facts.seconds < 240:
             confidence, because = "low", f"{facts.seconds:.0f} s need not show the largest load"
         option, current = facts.pool_option, current_value(facts)

@@ -3,7 +3,7 @@
 from exporter.adviser.facts import Facts
 from exporter.adviser.proposal import Declined, Gain, Price, Proposal, Verdict
 from exporter.adviser.step_room import StepRoom, step_room
-from exporter.adviser.words import FLAGS, in_bytes, sentence
+from exporter.adviser.words import FLAGS, HOST, in_bytes, sentence
 from exporter.fold.recent import Slot
 
 _ROUND_TO = 64
@@ -13,7 +13,7 @@ _ROUND_TO = 64
 def smaller_steps(facts: Facts) -> Verdict:
     load, steps = facts.load, step_room(facts)
     if load is None or steps is None:
-        return Declined("smaller steps: how much memory a step takes is not known")
+        return Declined(f"smaller steps: {unknown(facts)}")
     if not steps.is_short:
         return Declined(f"smaller steps: {fit_of(steps)}")
     if facts.sizing is not None:
@@ -29,6 +29,7 @@ def smaller_steps(facts: Facts) -> Verdict:
         )
     step_bytes = int(fits * steps.bytes_per_token)
     price = Price(
+        room=steps.room.name,
         headroom_left_bytes=steps.room.free_bytes - step_bytes,
         text=f"a prompt of {steps.tokens:,} tokens takes {-(-steps.tokens // fits)} steps, not one",
     )
@@ -53,8 +54,17 @@ def smaller_steps(facts: Facts) -> Verdict:
             "the memory of a step is in proportion to its tokens; a part that does not depend on "
             "them makes it larger than stated",
             f"what else is on {steps.room.name} takes no more than now",
+            "it is not below --max-num-seqs nor, without chunked prefill, below --max-model-len: "
+            "the server would not start",
         ],
     )
+
+
+def unknown(facts: Facts) -> str:
+    """Why nothing is known of the memory of steps."""
+    if facts.rooms and all(room.name == HOST for room in facts.rooms):
+        return "the engine runs on the host, where steps have no memory of their own"
+    return "how much memory a step takes is not known here"
 
 
 def least_tokens(facts: Facts) -> int:

@@ -14,6 +14,10 @@ FLAGS: dict[Option, str] = {
 """Ours are vLLM's names, so that one list serves both."""
 
 
+HOST = "host"
+"""Name of a room where steps take nothing that is not counted already."""
+
+
 def in_bytes(count: float) -> str:
     """3.1 GiB."""
     for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
@@ -74,6 +78,6 @@ def _effects(price: Price, gain: Gain) -> list[str]:
     if gain.step_bytes_to is not None:
         found.append(f"the largest step takes {in_bytes(gain.step_bytes_to)}")
     if price.headroom_left_bytes is not None:
-        left = in_bytes(price.headroom_left_bytes)
-        found.append(f"headroom left {left} above the largest step")
+        left = f"headroom left {in_bytes(price.headroom_left_bytes)}"
+        found.append(left if price.room == HOST else f"{left} above the largest step")
     return found

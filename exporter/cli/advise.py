@@ -87,7 +87,7 @@ def _print_engine(console: Console, engine: "EngineAdvice", *, is_one_of_many: b
     elif answer.declined:
         console.print(Text("Not proposed", "bold"))
     for reason in answer.declined:
-        console.print(Padding(Text(printable(f"- {reason}")), (0, 0, 0, 2)))
+        console.print(Padding(Text(printable(f"- {reason}")), (0, 0, 0, 2), expand=False))
 
 
 def _print_proposal(console: Console, number: int, proposal: "Proposal") -> None:
@@ -101,5 +101,5 @@ def _print_proposal(console: Console, number: int, proposal: "Proposal") -> None
     for name, text, style in rows:
         line = Text(f"{name}: ", style or "dim")
         line.append(printable(text), "")
-        console.print(Padding(line, (0, 0, 0, 3)))
+        console.print(Padding(line, (0, 0, 0, 3), expand=False))
     console.print()

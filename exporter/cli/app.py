@@ -14,9 +14,11 @@ from exporter.cli.metrics import metrics
 from exporter.cli.observer import observer
 from exporter.cli.output_errors import output_errors
 from exporter.cli.plan import plan
+from exporter.cli.record import record
 from exporter.cli.run_command import run
 from exporter.cli.serve import serve
 from exporter.cli.sidecar import sidecar
+from exporter.cli.whatif import whatif
 
 ENVIRONMENT_PREFIX = "KVSCOPE_"
 
@@ -42,7 +44,11 @@ app = typer.Typer(
 )
 # Options of the command that is run are its own, also without -- before it.
 app.command(cls=Command, context_settings={"allow_interspersed_args": False})(run)
-for command in (observer, serve, sidecar, demo, load, plan, advise, doctor, metrics):
+_COMMANDS = (
+    *(observer, serve, sidecar, demo, load, plan),
+    *(whatif, record, advise, doctor, metrics),
+)
+for command in _COMMANDS:
     app.command(cls=Command)(command)
 
 

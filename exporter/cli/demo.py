@@ -36,6 +36,7 @@ _BANNER = """
     metrics   {url}/metrics
     API       {url}/v1/completions    (model "demo")
     health    {url}/health
+    advice    kvscope advise {url}    (after a minute)
 
   Watch it:   curl -s {url}/metrics | grep kvscope_kv_blocks
   Ctrl-C stops everything.

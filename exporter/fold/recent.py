@@ -132,7 +132,7 @@ class Recent(Fold):
         self._most_running = 0
         self._most_running_steps = 0
         self._largest_step = 0
-        self._ended_in_step = 0
+        self._is_untypical = False  # a sequence ended in this step, or was preempted
         self._longest = 0  # tokens that the longest sequence so far might have in the end
 
     @property
@@ -189,15 +189,17 @@ class Recent(Fold):
             return
         slot, took_ns = self._slot(), event.duration_ns
         active, running, waiting = event.active_blocks, event.running, event.waiting
-        computed, self._ended_in_step = running + self._ended_in_step, 0
         slot.steps += 1
         slot.busy_ns += took_ns
         slot.prefill_tokens += event.prefill_tokens
         slot.decode_tokens += event.decode_tokens
         tokens = event.prefill_tokens + event.decode_tokens
         slot.computed(tokens, 1)
-        # A full step admits nobody, and neither does one whose budget an error has cut.
-        is_full = slot.out_of_memory > 0 or tokens > 0.9 * self._largest_step
+        # A full step admits nobody; neither does one that preempts, nor one with a cut budget. What
+        # ended gave its blocks back after others had been refused for want of them.
+        is_full = tokens > 0.9 * self._largest_step
+        refuses = is_full or self._is_untypical or slot.out_of_memory > 0
+        self._is_untypical = False
         self._largest_step = max(self._largest_step, tokens)
         slot.running_ns += running * took_ns
         slot.waiting_ns += waiting * took_ns
@@ -209,9 +211,9 @@ class Recent(Fold):
         if waiting and running:
             each = active / running
             longest = -(-self._longest // self._block_size)
-            if longest and usable - active >= longest and not is_full:
-                self._count_limit(computed)
-                if computed == self._most_running:
+            if longest and usable - active >= longest and not refuses:
+                self._count_limit(running)
+                if running == self._most_running:
                     slot.limited_ns += took_ns
             limit = self.max_num_seqs
             # A backlog is served one after another: at most as many again are wanted at once.
@@ -240,6 +242,7 @@ class Recent(Fold):
         counts = self._slot().preemptions
         counts[event.cause] = counts.get(event.cause, 0) + 1
         self._victims[event.sequence] = event.cause
+        self._is_untypical = True
 
     def _resumed(self, event: RequestResumed) -> None:
         cause = self._victims.pop(event.sequence, None)
@@ -254,7 +257,7 @@ class Recent(Fold):
         self._victims.pop(event.sequence, None)
         slot = self._slot()
         slot.finished += 1
-        self._ended_in_step += event.reason in ("stop", "length")
+        self._is_untypical = True
         slot.finished_tokens += event.prompt_tokens + event.output_tokens
 
     def _out_of_memory(self, event: DeviceOutOfMemory) -> None:

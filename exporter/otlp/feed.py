@@ -1,8 +1,9 @@
 """One server's metrics as OpenTelemetry's data, with the resource that they belong to."""
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from opentelemetry.sdk.metrics.export import ResourceMetrics, ScopeMetrics
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
@@ -45,13 +46,19 @@ class Served:
     """Further attributes of its resource."""
 
 
+@functools.cache
+def _of_environment() -> Mapping[str, Any]:
+    """Once: the library says of every malformed attribute that it is."""
+    return dict(OTELResourceDetector().detect().attributes)
+
+
 def resource_of(served: Served, *, is_only: bool) -> Resource:
     """Whom the metrics are about; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win.
 
     is_only: otherwise an instance id from the environment, which is that of this process, gets the
     server's own behind it, since no two resources may have the same.
     """
-    given = dict(OTELResourceDetector().detect().attributes)
+    given = dict(_of_environment())
     if _INSTANCE in given and not is_only:
         given[_INSTANCE] = f"{given[_INSTANCE]}/{served.instance}"
     return Resource(

@@ -33,7 +33,7 @@ class Session(requests.Session):
         try:
             response = super().request(*arguments, **{**options, "stream": True})
         except Exception as error:
-            self.problem = _shortened(type(error).__name__, error)
+            self.problem = _shortened(type(error).__name__, _root(error))
             raise
         with response:
             if response.status_code >= 300:  # a redirection is not followed
@@ -41,6 +41,15 @@ class Session(requests.Session):
             else:
                 self.problem = _rejected(response)
         return response
+
+
+def _root(error: BaseException) -> BaseException:
+    """What it began with: the library wraps `Connection refused` three times."""
+    seen = {id(error)}
+    while (inner := error.__cause__ or error.__context__) is not None and id(inner) not in seen:
+        seen.add(id(inner))
+        error = inner
+    return error
 
 
 def _rejected(response: requests.Response) -> str:

@@ -12,7 +12,7 @@ from exporter.sources.source import SourceKind
 from kvscope_events.events import Batch, Hello
 from kvscope_events.wire.codec import decode_batch
 from kvscope_events.wire.errors import DECODE_ERROR_KINDS, EndpointError, FrameError
-from kvscope_events.wire.frame import HAS_STATE, Frame, FrameKind, read_frames
+from kvscope_events.wire.frame import HAS_STATE, HEADER_BYTES, Frame, FrameKind, read_frames
 
 SCHEME = "file://"
 PORTION_BATCHES = 4096
@@ -39,6 +39,9 @@ class RecordingSource:
         self.batches_dropped = 0
         self.gaps = 0
         self.decode_errors: dict[str, int] = dict.fromkeys(DECODE_ERROR_KINDS, 0)
+        self.broken_off: str | None = None
+        """Why the recording ends before its file does."""
+        self.bytes_read = 0
         self._next_seq: int | None = None
         self._portion = PORTION_BATCHES
         self._ended = False
@@ -49,6 +52,7 @@ class RecordingSource:
                 self._content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (OSError, ValueError) as error:  # ValueError: an empty file
             raise EndpointError(endpoint, f"cannot be read: {error}", "name a recording") from None
+        self.num_bytes = len(self._content)
         self._frames = self._read()
 
     def take(self) -> tuple[Batch, int] | None:
@@ -82,10 +86,12 @@ class RecordingSource:
     def _read(self) -> Generator[Frame, None, None]:
         try:
             for frame in read_frames(self._content):  # type: ignore[arg-type]
+                self.bytes_read += HEADER_BYTES + len(frame.payload)
                 if frame.kind == FrameKind.BATCH:
                     yield frame
         except FrameError as error:
             self.decode_errors[error.kind] += 1
+            self.broken_off = error.problem
 
     def _lost_before(self, frame: Frame) -> int:
         session = frame.session.hex()

@@ -23,7 +23,7 @@ from exporter.machine import Machine
 from exporter.web.http_server import HttpServer
 from exporter.web.metrics import metrics_app
 from kvscope_events.bus import EventBus
-from kvscope_events.events import DeviceMemorySampled
+from kvscope_events.events import DeviceMemorySampled, PrefixLookup
 from tests.fakes.nvml import Simulated, build_library, h200, machine
 from tests.gpu.scrapes import SERVER_PID, torch_sample
 from tests.support import server as server_module
@@ -149,6 +149,26 @@ def clients(
         stop.set()
         for thread in threads:
             thread.join(60)
+
+
+@contextmanager
+def lies(bus: EventBus) -> Iterator[None]:
+    """Lookups that claim hits of prompts that nobody has computed, again and again."""
+    stop = threading.Event()
+    sequences = iter(range(10**6, 10**9))
+
+    def lie() -> None:
+        while not stop.wait(0.5):
+            names = [os.urandom(16) for _ in range(100)]
+            bus.emit(PrefixLookup(next(sequences), 16 * len(names) + 1, names, len(names)))
+
+    thread = threading.Thread(target=lie, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 def prompt(number: int, tokens: int, **body: Any) -> dict[str, Any]:

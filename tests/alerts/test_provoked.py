@@ -24,6 +24,7 @@ from tests.alerts.rig import (
     clients,
     engine,
     gpu_machine,
+    lies,
     nvidia_driver,
     prompt,
 )
@@ -50,7 +51,8 @@ RECEIVERS = {"critical": "on-call", "warning": "team", "info": "page-only"}
 SIDE_BY_SIDE = {
     *("KvscopeKvPoolSaturated", "KvscopeKvExhaustionPredicted", "KvscopeKvExhaustionImminent"),
     *("KvscopePreemptionStorm", "KvscopeTtftBudgetBurnsFast", "KvscopeTtftBudgetBurnsSlowly"),
-    *("KvscopePrefixHitRateCollapsed", "KvscopeEventsDropped", "KvscopeTargetDown"),
+    *("KvscopePrefixHitRateCollapsed", "KvscopePrefixCacheTooSmall"),
+    *("KvscopeEventsDropped", "KvscopeTargetDown"),
     *("KvscopeDeviceOomRisk", "KvscopeDeviceAllocationRetries", "KvscopeDeviceOomRetried"),
     *("KvscopeDeviceOom", "KvscopeForeignProcessGrew", "KvscopeHostOomRisk"),
     *("KvscopeXidCritical", "KvscopeXidWarning", "KvscopeXidInfo", "KvscopeEccUncorrected"),
@@ -60,7 +62,7 @@ SIDE_BY_SIDE = {
 AFTERWARDS = {
     *("KvscopeNvmlDown", "KvscopeLedgerImbalance", "KvscopeFoldFailed", "KvscopeEngineDead"),
     *("KvscopeErrorBudgetBurnsFast", "KvscopeErrorBudgetBurnsSlowly"),
-    *("KvscopeObserverStopped", "KvscopePageIncomplete"),
+    *("KvscopeObserverStopped", "KvscopePageIncomplete", "KvscopeWhatifCurveWrong"),
 }
 AT_LAST = {"KvscopeTargetAbsent"}
 EARLY = {
@@ -122,12 +124,16 @@ class Scene:
         self.targets = (self.pressed, self.doomed, self.sick, self.slow_exporter)
         for target in self.targets:
             parts.callback(target.stop)
-        self.variety = itertools.count(1)
+        self.variety = itertools.count()
         self.repeats = True
 
     def question(self, number: int) -> dict[str, Any]:
-        """To the sick server: the same long prompt, or always another."""
-        return prompt(0 if self.repeats else next(self.variety), 96, max_tokens=8)
+        """To the sick server: the same long prompt, or others, in turn, for which there is no room.
+
+        Its pool keeps about twenty of the thirty; one of twice the size would keep all of them.
+        """
+        other = 1 + next(self.variety) % 30
+        return prompt(0 if self.repeats else other, 96, max_tokens=8)
 
 
 @pytest.fixture(scope="module")
@@ -202,14 +208,15 @@ def many_at_once(run: Stack, scene: Scene, killed: Any) -> None:
 
 def some_later(run: Stack, scene: Scene) -> None:
     """NVML gone, a double free, an event that no fold understands, an engine that dies, an observer
-    that gives up, a host that cannot be read."""
+    that gives up, a host that cannot be read, lookups that are not true."""
     scene.hardware.change({"count": 0})
     scene.sick.bus.emit(BlocksReleased(10**6, [], [5], [], "finished"))
     scene.doomed.bus.emit(BlocksAllocated(10**6, None, "prefill"))  # type: ignore[arg-type]
     scene.pressed.bus.emit(ObserverStopped("planted by the test"))
     scene.host.broken = True
     scene.doomed.rig.failure = RuntimeError("planted by the test")
-    with clients(scene.doomed.server, 2, lambda n: greedy("refused"), pause=0.1):
+    refused = clients(scene.doomed.server, 2, lambda n: greedy("refused"), pause=0.1)
+    with refused, lies(scene.sick.bus):
         fired(run, AFTERWARDS)
     scene.hardware.change({"count": 2})
     scene.sick.resynchronise()

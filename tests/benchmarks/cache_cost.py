@@ -123,7 +123,7 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, nargs="+", default=[1_000, 1_000_000])
     arguments = parser.parse_args()
     print(environment())
-    warm_up = 2 * max(arguments.blocks) // TURN_BLOCKS
+    warm_up = 5 * max(arguments.blocks) // (4 * TURN_BLOCKS)
     results = {
         number: {
             "all": ns_per_block(number, warm_up, on=True),

@@ -16,6 +16,11 @@ NOT_SHOWN = {
         )
     },
     "kvscope_page_errors_total": "kvscope_source_up says that a page is missing; this says why",
+    **{
+        f"gen_ai_server_{name}_seconds": "by OTLP alone; the same observations are shown as ours"
+        for name in ("request_duration", "time_per_output_token", "time_to_first_token")
+    },
+    "kvscope_otlp_exports_total": "only with --otlp-endpoint; whoever receives by OTLP notices",
     "kvscope_prompt_tokens_total": "only servers that are read from their pages have it",
     "kvscope_generated_tokens_total": "only servers that are read from their pages have it",
     "kvscope_kv_committed_tokens": "only TGI has it, which has no blocks",
@@ -74,9 +79,20 @@ NOT_ON_THIS_MACHINE: dict[Query, str] = {
 """Empty unless the machine, or the fleet, has it."""
 
 COMES_AND_GOES: dict[Query, str] = {
-    ("kvscope-kv-pool", 102, "A"): "the pool fills; absent while it does not",
-    ("kvscope-kv-pool", 205, "A"): "the pool fills; absent while it does not",
-    ("kvscope-memory", 304, "A"): "the pool fills; absent while it does not",
-    ("kvscope-overview", 202, "G"): "the pool fills; absent while it does not",
+    ("kvscope-kv-pool", 802, "A"): "the pool fills; absent while it does not",
+    **dict.fromkeys(
+        [
+            *(("kvscope-kv-pool", 801, ref) for ref in "ABCD"),
+            *(("kvscope-kv-pool", 102, "A"), ("kvscope-memory", 304, "A")),
+            ("kvscope-overview", 202, "G"),
+        ],
+        "a minute of history and twenty requests that have ended",
+    ),
+    **dict.fromkeys(
+        [("kvscope-prefix-cache", 104, "A"), ("kvscope-prefix-cache", 403, "A")],
+        "something evicted was asked for again",
+    ),
+    ("kvscope-overview", 502, "A"): "the adviser has something to propose",
+    ("kvscope-overview", 502, "B"): "the adviser has something to propose",
 }
 """Of the load at that moment; the metric's own test fills and empties the pool."""

@@ -10,8 +10,10 @@ from grafana_foundation_sdk.models import units
 from tests.dashboards.promql import VARIABLE, Exposed, Finding, check_query
 
 UNITS = {v for k, v in vars(units).items() if isinstance(v, str) and not k.startswith("_")}
-NEEDS_UNIT = {"stat", "timeseries", "heatmap"}
-HAS_LEGEND = {"timeseries", "state-timeline"}
+NEEDS_UNIT = {"stat", "timeseries", "heatmap", "xychart"}
+HAS_LEGEND = {"timeseries", "state-timeline", "xychart"}
+OF_NOW = {"table", "xychart"}
+"""Their rows are of one moment."""
 SOURCE = "${datasource}"
 SHORTEST_DESCRIPTION = 40
 QUERY_OF_LABELS = re.compile(r"label_values\((.+), (\w+)\)")
@@ -148,8 +150,8 @@ def _lint_panel(panel: Json, variables: set[str], exposed: Exposed) -> Iterator[
             yield "D-target-datasource", at, f"not {SOURCE}"
         if not target.get("legendFormat") and kind != "stat":
             yield "D-legend", at, "no name for what it returns"
-        if kind == "table" and not instant:
-            yield "D-table-instant", at, "a table's query must be instant"
+        if kind in OF_NOW and not instant:
+            yield "D-table-instant", at, f"the query of a {kind} must be instant"
         yield from check_query(at, target["expr"], variables, exposed, instant=instant)
 
 

@@ -40,6 +40,14 @@ def exposed(stage: Stage) -> Exposed:
         'kvscope_gpu_nvml_errors_total{call="Shutdown",code="timeout"} 1\n'
         "# TYPE kvscope_kv_time_to_exhaustion_seconds gauge\n"
         'kvscope_kv_time_to_exhaustion_seconds{model_name="demo",engine="0"} 1\n'
+        "# TYPE kvscope_kv_exhaustion_probability gauge\n"
+        + "".join(
+            f'kvscope_kv_exhaustion_probability{{model_name="demo",engine="0",'
+            f'horizon_seconds="{horizon}"}} 0\n'
+            for horizon in (10, 30, 60, 300)
+        )
+        + "# TYPE kvscope_kv_pool_shortfall_blocks gauge\n"
+        'kvscope_kv_pool_shortfall_blocks{model_name="demo",engine="0"} 1\n'
         "# TYPE kvscope_event_decode_errors_total counter\n"
         'kvscope_event_decode_errors_total{source="wire",kind="malformed"} 1\n'
         "# TYPE kvscope_observer_stopped gauge\n"
@@ -48,6 +56,11 @@ def exposed(stage: Stage) -> Exposed:
             f"# TYPE kvscope_host_memory_{figure}_bytes gauge\n"
             f'kvscope_host_memory_{figure}_bytes{{model_name="demo",engine="0"}} 1\n'
             for figure in ("pinned", "limit", "usage", "unreclaimable")
+        )
+        + "".join(
+            f"# TYPE kvscope_advice_{figure} gauge\n"
+            f'kvscope_advice_{figure}{{model_name="demo",engine="0",option="replicas"}} 1\n'
+            for figure in ("value", "saved_tokens_per_second")
         )
     )
     pages = read([*stage.pages(), elsewhere])

@@ -92,17 +92,6 @@ def prefix_cache(missed: dict[str, int]) -> Series:
     }
 
 
-EVICTED, COLD = query("prefix-cache", 103), query("prefix-cache", 104)
-
-
-def test_misses_are_shares_of_what_was_asked_for(tmp_path: Path) -> None:
-    check(tmp_path, prefix_cache(MISSED), {EVICTED: {"{}": 0.23}, COLD: {"{}": 0.1}})
-
-
-def test_what_is_forgotten_is_neither_evicted_nor_cold(tmp_path: Path) -> None:
-    check(tmp_path, prefix_cache(FORGETFUL), {EVICTED: {"{}": 0.03}, COLD: {"{}": 0.02}})
-
-
 @pytest.mark.parametrize("lost", [0, 10], ids=["all heard", "events lost"])
 def test_the_blocks_asked_for_add_up(lost: int, tmp_path: Path) -> None:
     missed = FORGETFUL | {"forgotten": FORGETFUL["forgotten"] - lost}

@@ -50,8 +50,10 @@ def test_demo_shows_pressure_that_comes_and_goes() -> None:
             last = scrape(url)
             usages.append(last.get("kvscope_kv_active_ratio", 0.0))
             time.sleep(0.3)
+        (engine,) = httpx.get(f"{url}/api/advice", timeout=5).json()["engines"]
         process.send(signal.SIGINT)
         assert process.wait(PATIENCE_SECONDS) == 0
+    assert engine["answer"]["declined"], "what is not proposed says why"
     assert last["kvscope_prefix_cache_hit_tokens_total"] > 0
     assert last["kvscope_kv_block_evictions_total"] > 0
     assert last["kvscope_preemptions_total"] > 0

@@ -102,3 +102,10 @@ def test_a_setting_that_cannot_be_used_is_one_line_and_exit_code_2(
     assert len(lines) == 1
     assert said in lines[0]
     assert "Traceback" not in process.text
+
+
+def test_a_server_without_a_page_has_nothing_to_send() -> None:
+    options = ("--disable-log-stats", "--otlp-endpoint", "http://127.0.0.1:4318")
+    with kvscope(*SERVE, *options) as process:
+        assert process.wait(60) == 2
+    assert "--otlp-endpoint has nothing to send with --disable-log-stats: drop one" in process.text

@@ -11,8 +11,10 @@ from exporter.catalogue import MISS_CAUSES
 from exporter.fold import Cache
 from exporter.fold.cache import Forgotten
 from kvscope_events.events import (
+    BlocksAllocated,
     BlocksCached,
     BlocksEvicted,
+    BlocksReleased,
     ContentDropped,
     PoolCreated,
     PoolSnapshot,
@@ -279,3 +281,15 @@ def test_a_window_that_many_names_pass_stays_small() -> None:
         cache.evicted.check()
     assert len(cache.evicted) == 8
     assert not cache.resident.names
+
+
+def test_a_snapshot_for_another_reader_changes_nothing() -> None:
+    cache = cache_with(A, B)
+    cache.apply(BlocksAllocated(0, [0, 1], "prefill"))
+    cache.on_batch(batch_of(BlocksReleased(0, [1], [], [], "finished"), time_ns=70))
+    written_ns = cache.blocks.written_ns.tolist()
+    cache.apply(PoolSnapshot(8, 4, 0, 0, [1, *[0] * 7], [A, B, *[None] * 6], [1]))
+    assert cache.blocks.written_ns.tolist() == written_ns
+    assert cache.blocks.idle_ns[1] == 70
+    cache.apply(PoolSnapshot(8, 4, 0, 0, [0] * 8, [A, None, *[None] * 6], [0]))
+    assert cache.resident.names == {A}, "one that contradicts us replaces our state"

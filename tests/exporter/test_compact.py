@@ -6,6 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from exporter.compact import Pool, Signals, compact_page
 from exporter.exporter import Exporter
+from exporter.web.access.doors import door_of
 from exporter.web.compact import compact_router
 from exporter.web.metrics import bare_app
 from exporter.web.sidecar_app import sidecar_app
@@ -173,3 +174,8 @@ async def test_a_sidecar_has_one_for_each_server() -> None:
     alone = httpx.ASGITransport(sidecar_app(Watched(red=red)))
     async with httpx.AsyncClient(transport=alone, base_url="http://a") as http:
         assert (await http.get("/metrics/compact")).content == red.compact()
+
+
+def test_its_door_is_that_of_pages() -> None:
+    assert door_of("GET", "/metrics/compact") == "pages"
+    assert door_of("POST", "/metrics/compact") == "control"

@@ -15,6 +15,7 @@ from exporter.catalogue.otlp import OTLP
 from exporter.catalogue.sizing import SIZING_PARTS
 from exporter.exporter import Exporter
 from exporter.fold.cache.shown_prefixes import SHOWN
+from exporter.fold.exhaustion.horizons import HORIZONS
 from kvscope_events.wire.errors import DECODE_ERROR_KINDS
 from tests.exporter.page import HELLO, families, make_exporter, value
 from tests.exporter.scenario import TRACE, play
@@ -29,6 +30,7 @@ ABSENT = {
     "kvscope_kv_pool_shortfall_blocks",  # evicted with room left: no size helps; see test_regret
     "kvscope_kv_time_to_exhaustion_seconds",  # 80 ms of steps are no trend; it has its own tests
     *("kvscope_advice_value", "kvscope_advice_saved_tokens_per_second"),  # nor ground for advice
+    "kvscope_kv_exhaustion_probability",  # nor enough to forecast; see tests/forecast
     "kvscope_event_decode_errors_total",  # nothing is decoded in one process
     "kvscope_kv_content_dropped_blocks_total",  # our engine does not tell it; see test_content
     "kvscope_page_errors_total",  # no page of the server's own is read
@@ -129,6 +131,7 @@ def test_the_page_has_less_than_600_series(capsys: pytest.CaptureFixture[str]) -
     )
     most = len(series) + len(SIZING_PARTS) - terms + len(DECODE_ERROR_KINDS)
     most += SHOWN + 1 - prefixes + 2 * MAX_PROPOSALS
+    most += len(HORIZONS) + 2  # the forecast, the time to exhaustion and the shortfall are absent
     with capsys.disabled():
         print(f"\n{most} series of one engine and one GPU at most")
     assert most < MAX_SERIES

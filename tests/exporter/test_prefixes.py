@@ -11,6 +11,7 @@ from kvscope_events.events import PoolCreated, PrefixLookup
 from tests.exporter import cache_oracle as oracle
 from tests.exporter.cache_record import (
     BLOCK_SIZE,
+    LOST,
     Life,
     folded,
     lives,
@@ -25,6 +26,8 @@ SYSTEM, TALK, OTHER_TALK, QUESTION = [1] * 10, [2] * 4, [3] * 6, [4] * 3
 @settings(max_examples=80, deadline=None)
 @given(life=lives(), window=st.sampled_from([3, 100]), counters=st.sampled_from([1, 2, 5, 1000]))
 def test_the_table_is_that_of_plain_rows(life: Life, window: int, counters: int) -> None:
+    if LOST in life.record:  # in which order names fall out of a gap is not known
+        window = 100
     cache = folded(life.record, window=window, counters=counters)
     rows, _ = oracle.prefixes(oracle.reaches(life.record, window), counters)
     table = cache.prefixes.table

@@ -83,7 +83,8 @@ def plain(batches: list[Batch]) -> tuple[float, Slot, int | None]:
     needs = [0] * NEED_BINS
     limit, limit_steps = 0, 0
     victims: dict[int, Any] = {}
-    longest = largest = ended_in_step = 0
+    longest = largest = 0
+    untypical = False
     errors_in_slot: Counter[int] = Counter()
     for at, event in flat:
         counts = at // SLOT_NS >= first
@@ -93,9 +94,10 @@ def plain(batches: list[Batch]) -> tuple[float, Slot, int | None]:
             errors_in_slot[at // SLOT_NS] += 1
         elif isinstance(event, SequenceFinished):
             victims.pop(event.sequence, None)
-            ended_in_step += event.reason == "stop"
+            untypical = True
         elif isinstance(event, RequestPreempted):
             victims[event.sequence] = event.cause
+            untypical = True
         elif isinstance(event, RequestResumed):
             cause = victims.pop(event.sequence, None)
             if cause is not None and counts:
@@ -103,18 +105,18 @@ def plain(batches: list[Batch]) -> tuple[float, Slot, int | None]:
                 found[cause] = found.get(cause, 0) + event.recompute_tokens
         elif isinstance(event, StepCompleted):
             size = event.prefill_tokens + event.decode_tokens
-            full = errors_in_slot[at // SLOT_NS] > 0 or size > 0.9 * largest
+            full = errors_in_slot[at // SLOT_NS] > 0 or untypical or size > 0.9 * largest
+            untypical = False
             largest = max(largest, size)
-            computed, ended_in_step = event.running + ended_in_step, 0
             need: float = event.active_blocks
             limited = False
             if event.running and event.waiting:
                 blocks = -(-longest // BLOCK_SIZE)
                 if blocks and USABLE - event.active_blocks >= blocks and not full:
-                    if computed > limit:
-                        limit, limit_steps = computed, 0
-                    limit_steps += computed == limit
-                    limited = computed == limit
+                    if event.running > limit:
+                        limit, limit_steps = event.running, 0
+                    limit_steps += event.running == limit
+                    limited = event.running == limit
                 more = min(event.waiting, event.running)
                 if limit_steps >= 3:
                     more = min(more, max(0, limit - event.running))
@@ -170,7 +172,7 @@ def plain(batches: list[Batch]) -> tuple[float, Slot, int | None]:
     return seconds, total, limit if limit_steps >= 3 else None
 
 
-@settings(max_examples=200)
+@settings(max_examples=100, deadline=None)
 @given(histories())
 def test_it_is_what_plain_loops_count(batches: list[Batch]) -> None:
     fold = Recent()
@@ -206,6 +208,8 @@ def test_a_limit_shows_itself_when_others_wait_beside_free_blocks() -> None:
         fold.on_batch(batch_of(step(running=4, waiting=2, **busy)))
     fold.on_batch(batch_of(step(running=5, waiting=0, **busy)))
     assert fold.max_num_seqs is None, "not often enough"
-    # One of those that ran has just ended.
-    fold.on_batch(batch_of(ended(1, reason="stop"), step(running=3, waiting=2, **busy)))
+    # Blocks of what has just ended came too late for those that wait.
+    fold.on_batch(batch_of(ended(1), step(running=4, waiting=2, **busy)))
+    assert fold.max_num_seqs is None
+    fold.on_batch(batch_of(step(running=4, waiting=2, **busy)))
     assert fold.max_num_seqs == 4

@@ -13,7 +13,7 @@ from exporter.fold.cache.shortfall import SLICE_NS, SLICES, Shortfall
 from kvscope_events.bus import EventBus
 from kvscope_events.events import BlocksCached, BlocksEvicted, PoolCreated, PrefixLookup
 from tests.exporter import cache_oracle as oracle
-from tests.exporter.cache_record import BLOCK_SIZE, Life, folded, lives, names_of
+from tests.exporter.cache_record import BLOCK_SIZE, LOST, Life, folded, lives, names_of
 from tests.exporter.stream import batch_of, block_hash
 
 SECOND = 10**9
@@ -23,6 +23,8 @@ A, B, C, D = (block_hash(number) for number in range(4))
 @settings(max_examples=80, deadline=None)
 @given(life=lives(), window=st.sampled_from([2, 5, 100]))
 def test_regret_is_that_found_by_looking_back(life: Life, window: int) -> None:
+    if LOST in life.record:  # in which order names fall out of a gap is not known
+        window = 100
     regret = folded(life.record, window=window).regret
     ages = oracle.regretted(life.record, window)
     assert regret.tokens == BLOCK_SIZE * (len(ages.known) + ages.unknown)

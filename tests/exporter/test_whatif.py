@@ -88,6 +88,26 @@ def test_every_size_has_the_hits_of_a_real_pool_of_that_size(starts: list[Start]
     assert cache.whatif.hit_blocks["1"] == cache.hit_blocks["first"]
 
 
+@given(starts=STARTS, unnamed=st.lists(st.integers(0, 3), min_size=1, max_size=10))
+@settings(max_examples=200, deadline=None)
+def test_the_present_size_is_exact_though_blocks_come_back_empty(
+    starts: list[Start], unnamed: list[int]
+) -> None:
+    """They are handed out again before anything is evicted."""
+    cache = Cache()
+    pool = TreePool(USABLE, cache.apply)
+    running: list[int] = []
+    for sequence, start in enumerate(starts):
+        if running and start.ends is not None:
+            pool.end(running.pop(start.ends % len(running)))
+        empty = unnamed[sequence % len(unnamed)]
+        while not pool.has_room(start.path, empty):
+            pool.end(running.pop(0))
+        pool.start(sequence, start.path, empty)
+        running.append(sequence)
+    assert cache.whatif.error_blocks == 0
+
+
 @given(starts=STARTS, joined=st.integers(0, 15))
 @settings(max_examples=30, deadline=None)
 def test_who_joins_late_is_right_as_soon_as_a_size_is_known(

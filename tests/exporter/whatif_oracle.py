@@ -29,6 +29,8 @@ class Oracle:
     references: dict[int, int] = field(default_factory=dict)
     stack: list[Entry] = field(default_factory=list)
     """Newest first, evicted names as well."""
+    vacant: int = 0
+    """Blocks given back empty, or evicted, that are not in use again."""
     computing: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     """Names that were in the stack and not found: their distance and the sequence."""
     lookups: list[tuple[PrefixLookup, list[int]]] = field(default_factory=list)
@@ -39,12 +41,14 @@ class Oracle:
     def apply(self, event: EngineEvent) -> None:
         if isinstance(event, PoolCreated):
             self.names, self.references, self.stack, self.computing = {}, {}, [], {}
+            self.vacant = 0
         elif isinstance(event, PoolSnapshot):
             self.replace(event)
         elif isinstance(event, PrefixLookup):
             self.look_up(event)
         elif isinstance(event, BlocksAllocated):
             self.references.update(dict.fromkeys(event.blocks, 1))
+            self.vacant = max(0, self.vacant - len(event.blocks))
         elif isinstance(event, BlocksShared):
             for block in event.blocks:
                 self.references[block] = self.references.get(block, 0) + 1
@@ -60,15 +64,16 @@ class Oracle:
         elif isinstance(event, BlocksEvicted | ContentDropped):
             for block, name in zip(event.blocks, event.hashes, strict=True):
                 del self.names[block]
+                self.vacant += block not in self.references
                 if event.cause != "capacity" and name not in self.names.values():
                     self.leave([name])
         elif isinstance(event, PrefixCacheReset):
-            self.stack = []
+            self.stack, self.vacant = [], 0
 
     def replace(self, event: PoolSnapshot) -> None:
         self.names = {block: name for block, name in enumerate(event.hashes) if name is not None}
         self.references = {b: count for b, count in enumerate(event.ref_counts) if count}
-        self.stack, self.computing = [], {}
+        self.stack, self.computing, self.vacant = [], {}, 0
         self.seen |= set(self.names.values())
         for block in event.lru:
             if not self.is_referenced(self.names[block]):
@@ -85,7 +90,8 @@ class Oracle:
             elif name in self.computing and not new:
                 distances.append(self.computing[name][0])
             elif name in self.stack:
-                distances.append(len(self.references) + self.stack.index(name) + 1)
+                above = self.stack.index(name)
+                distances.append(len(self.references) + self.vacant + above + 1)
                 new.append(index)
             else:
                 break
@@ -103,6 +109,7 @@ class Oracle:
             del self.references[block]
         for block in event.shared:
             self.references[block] -= 1
+        self.vacant += len(event.free)
         path = [self.names[block] for block in reversed(event.cached)]
         idle = [name for name in path if not self.is_referenced(name)]
         self.leave(idle)

@@ -119,11 +119,11 @@ def regimes(random: Random, seconds: float) -> Iterator[Call]:
 
 def crowds(random: Random, seconds: float) -> Iterator[Call]:
     """Requests that come together on a grid of three seconds, with a system prompt in common."""
-    weight = 1.0
+    wandering = 0.0
     for tick in range(int(seconds / 3)):
-        weight = math.exp(0.97 * math.log(weight) + random.gauss(0, 0.07))
-        for at in arrivals(random, 3.0, lambda _: 1.35 * weight, 10.0):
-            del at
+        wandering = 0.97 * wandering + random.gauss(0, 0.07)
+        rate = 1.35 * math.exp(wandering)
+        for _ in arrivals(random, 3.0, lambda _, rate=rate: rate, 10.0):  # type: ignore[misc]
             lengths = lognormal(random, 450, 1.0, 6_000), *chat(random)[1:]
             yield call(3.0 * tick, lengths, shared=96)
 

@@ -1,6 +1,7 @@
 """Plays a load, keeps what was forecast, and compares it with what came."""
 
-from bisect import bisect_right
+import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -13,7 +14,6 @@ from tests.forecast.simulator import SECOND, Simulator
 
 EVERY_SECONDS = 5.0
 """Between two forecasts that are scored."""
-RIVALS = ("usage", "linear")
 
 
 @dataclass(slots=True)
@@ -28,14 +28,31 @@ class Forecasts:
     times: list[float] = field(default_factory=list)
     """Seconds since the load began, those of one run after those of another."""
 
-    def extend(self, other: "Forecasts") -> None:
-        self.ours += other.ours
-        self.usage += other.usage
-        self.came += other.came
-        start = self.times[-1] + 10 * self.horizon if self.times else 0.0
-        self.times += [start + at for at in other.times]
-        for window, values in other.linear.items():
-            self.linear[window] += values
+    def since(self, seconds: float) -> "Forecasts":
+        """Those made from a time on."""
+        return self._part(slice(bisect_left(self.times, seconds), None))
+
+    def until(self, seconds: float) -> "Forecasts":
+        """Those made before a time."""
+        return self._part(slice(bisect_left(self.times, seconds)))
+
+    def _part(self, part: slice) -> "Forecasts":
+        linear = {window: values[part] for window, values in self.linear.items()}
+        lists = (self.ours[part], self.usage[part], linear, self.came[part], self.times[part])
+        return Forecasts(self.horizon, *lists)
+
+    def warnings(self, said: Sequence[float], above: float) -> tuple[float, float] | None:
+        """Forecasts above a threshold: the share that came true, and their share of all that came.
+
+        None: there was none.
+        """
+        warned = [came for p, came in zip(said, self.came, strict=True) if p > above]
+        return (sum(warned) / len(warned), sum(warned) / sum(self.came)) if warned else None
+
+    def error(self) -> float:
+        """Mean distance between what was said and what came, over deciles by their forecasts."""
+        parts = deciles(self.ours, self)
+        return sum(d.count * abs(d.said - d.came) for d in parts) / len(self.came)
 
     def brier(self) -> dict[str, float]:
         """Mean squared errors; `base` is that of whoever always says how often it came."""
@@ -46,6 +63,21 @@ class Forecasts:
             "linear": min(brier(values, self.came) for values in self.linear.values()),
             "base": rate * (1 - rate),
         }
+
+
+def joined(parts: Sequence[Forecasts]) -> Forecasts:
+    """Forecasts of several loads as one, each at times of its own."""
+    whole = Forecasts(parts[0].horizon)
+    start = 0.0
+    for part in parts:
+        whole.ours += part.ours
+        whole.usage += part.usage
+        whole.came += part.came
+        for window, values in part.linear.items():
+            whole.linear[window] += values
+        whole.times += [start + at for at in part.times]
+        start = math.ceil((whole.times[-1] + 1) / part.horizon) * part.horizon
+    return whole
 
 
 def brier(said: Sequence[float], came: Sequence[float]) -> float:
@@ -62,6 +94,20 @@ class Decile:
     """Stretches of a horizon's length that they lie in: those of one stretch share its outcome."""
     said: float
     came: float
+
+    @property
+    def is_off(self) -> bool:
+        """More than five points from calibrated, beyond chance (Wilson, 95 %, by windows)."""
+        low, high = _interval(self.came, self.windows)
+        return self.said < low - 0.05 or self.said > high + 0.05
+
+
+def _interval(share: float, count: int) -> tuple[float, float]:
+    z = 1.96
+    centre = (share + z * z / (2 * count)) / (1 + z * z / count)
+    half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count))
+    half /= 1 + z * z / count
+    return centre - half, centre + half
 
 
 def deciles(said: Sequence[float], forecasts: Forecasts) -> list[Decile]:

@@ -164,12 +164,16 @@ def test_a_silent_endpoint_is_given_up_after_the_time_out() -> None:
         assert exports(exporter, "ok") == 0
 
 
-def test_an_endpoint_that_is_down_ends_promptly() -> None:
+def test_an_endpoint_that_is_down_is_said_and_ends_promptly(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}"
         exporter = played()
-        with exporting(exporter, config(url, timeout=10)):
+        with exporting(exporter, config(url, timeout=0.5)):
+            wait_for(lambda: exports(exporter, "failed") > 0, "a failure")
+            assert "ConnectionError: [Errno 111] Connection refused" in caplog.text
             time.sleep(3 * INTERVAL_SECONDS)
             began = time.monotonic()
         assert time.monotonic() - began < FLUSH_SECONDS + 1

@@ -15,6 +15,7 @@ from exporter import buckets
 from exporter.catalogue import CATALOGUE
 from exporter.catalogue import Metric as Row
 from exporter.exporter import Exporter
+from exporter.otlp import feed
 from exporter.otlp.feed import Feed, Served, resource_of
 from exporter.otlp.units import unit_of
 from tests.exporter.machine import GIB, NOW_NS, UUID
@@ -30,9 +31,9 @@ COUNTS |= {"{gap}", "{batch}", "{row}", "{clear}", "{loss}", "{reload}"}
 UNITS = {"", "s", "By", "1", "Cel", "W", "J", "Hz"} | COUNTS
 
 
-def sent(feed: Feed, now_ns: int = NOW_NS) -> ExportMetricsServiceRequest:
-    served = Served(instance="here:8000", exporter=feed.exporter)
-    resource = feed.collect(resource_of(served, is_only=True), now_ns)
+def sent(of: Feed, now_ns: int = NOW_NS) -> ExportMetricsServiceRequest:
+    served = Served(instance="here:8000", exporter=of.exporter)
+    resource = of.collect(resource_of(served, is_only=True), now_ns)
     data = encode_metrics(MetricsData([resource])).SerializeToString()
     return ExportMetricsServiceRequest.FromString(data)
 
@@ -211,12 +212,12 @@ def test_hardware_has_the_conventions_attributes(metrics: dict[str, Metric]) -> 
 def test_sums_have_a_start_that_moves_when_the_engine_begins_anew() -> None:
     exporter, subscription = make_exporter()
     play(subscription)
-    feed = Feed(exporter, BEGAN_NS)
+    server = Feed(exporter, BEGAN_NS)
 
     def starts(now_ns: int) -> dict[str, set[int]]:
         return {
             name: {point.start_time_unix_nano for point in points_of(metric)}
-            for name, metric in metrics_in(sent(feed, now_ns)).items()
+            for name, metric in metrics_in(sent(server, now_ns)).items()
         }
 
     first = starts(NOW_NS)
@@ -227,7 +228,7 @@ def test_sums_have_a_start_that_moves_when_the_engine_begins_anew() -> None:
     assert starts(NOW_NS + 1)["hw.energy"] == {NOW_NS}
     exporter.targets[0].pipeline._renew()  # another session of the producer
     put(subscription, len(STEPS), NOW_NS, HELLO, *STEPS[0])
-    anew = metrics_in(sent(feed, NOW_NS + 2))["kvscope.step.tokens"].sum.data_points
+    anew = metrics_in(sent(server, NOW_NS + 2))["kvscope.step.tokens"].sum.data_points
     assert {(point.as_double, point.start_time_unix_nano) for point in anew} == {
         (9, NOW_NS + 1),  # fewer than before
         (0, NOW_NS + 1),
@@ -247,6 +248,7 @@ def test_the_resource_says_who_it_is_and_the_environment_wins(
     served = Served(instance="red", exporter=exporter, labels={"team": "search"})
 
     def resource(*, is_only: bool) -> dict[str, object]:
+        feed._of_environment.cache_clear()
         return dict(resource_of(served, is_only=is_only).attributes)
 
     plain = resource(is_only=True)
@@ -261,3 +263,5 @@ def test_the_resource_says_who_it_is_and_the_environment_wins(
     assert given["service.instance.id"] == "pod-1"
     assert given["zone"] == "a,b"
     assert resource(is_only=False)["service.instance.id"] == "pod-1/red"
+    monkeypatch.undo()
+    feed._of_environment.cache_clear()

@@ -79,9 +79,23 @@ def measure(engine: Paced, seconds: float) -> Measured:
     )
 
 
-def pool_too_small(seconds: float = SECONDS) -> Outcome:
+def pool_too_small(
+    seconds: float = SECONDS,
+    *,
+    seed: int = 1,
+    blocks: int = 400,
+    calls_per_second: float = 4,
+    output_tokens: int = 100,
+    pause_seconds: float = 10,
+) -> Outcome:
     """Chats whose prefixes are evicted between two turns, and which preempt each other."""
-    load = chats(seed=1, seconds=seconds, calls_per_second=4)
+    load = chats(
+        seed=seed,
+        seconds=seconds,
+        calls_per_second=calls_per_second,
+        output_tokens=output_tokens,
+        pause_seconds=pause_seconds,
+    )
 
     def played(num_blocks: int) -> Paced:
         machine = Machine(host=_resident, available=lambda: Available(64 * GIB, 32 * GIB))
@@ -89,7 +103,7 @@ def pool_too_small(seconds: float = SECONDS) -> Outcome:
         engine.play(load, seconds)
         return engine
 
-    engine = played(400)
+    engine = played(blocks)
     proposal = engine.advice().proposals[0]
     assert proposal.option == "num_gpu_blocks_override", proposal
     before = measure(engine, seconds)
@@ -192,6 +206,35 @@ SITUATIONS: tuple[Callable[[float], Outcome], ...] = (
 )
 
 
+SURVEY: tuple[dict[str, float], ...] = (
+    {"seed": 4, "blocks": 300, "calls_per_second": 3},
+    {"seed": 5, "blocks": 400, "calls_per_second": 5},
+    {"seed": 6, "blocks": 600, "calls_per_second": 6},
+    {"seed": 7, "blocks": 700, "calls_per_second": 6, "pause_seconds": 30},
+    {"seed": 8, "blocks": 900, "calls_per_second": 6, "output_tokens": 200},
+    {"seed": 9, "blocks": 1100, "calls_per_second": 4, "output_tokens": 300},
+    {"seed": 10, "blocks": 1500, "calls_per_second": 5, "pause_seconds": 60},
+    {"seed": 11, "blocks": 400, "calls_per_second": 8},
+)
+"""Further loads for a pool that is too small; the last one is more than the engine can compute."""
+
+
+def survey(seconds: float, console: Console) -> None:
+    """How far predictions are off, load by load."""
+    table = Table("load", "blocks", "quantity", "before", "predicted", "outcome", "within 20 %")
+    for number, load in enumerate(SURVEY, 1):
+        outcome = pool_too_small(seconds, **load)  # type: ignore[arg-type]
+        proposal = outcome.proposal
+        blocks = f"{proposal.current:.0f} → {proposal.proposed:.0f}"
+        for figure in outcome.figures:
+            if not figure.name.startswith("pool"):
+                numbers = (figure.before, figure.predicted, figure.outcome)
+                cells = [f"{value:,.1f}" for value in numbers]
+                is_close = "yes" if figure.is_close else "no"
+                table.add_row(str(number), blocks, figure.name, *cells, is_close)
+    console.print(table)
+
+
 def _pool_figures(proposal: Proposal, before: Measured, after: Measured) -> Iterator[Figure]:
     gain = proposal.gain
     assert gain.hit_ratio_to is not None
@@ -239,8 +282,12 @@ def _resident(_pid: int) -> HostMemory:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of load, simulated")
-    seconds = parser.parse_args().seconds
-    console = Console(width=100)
+    parser.add_argument("--survey", action="store_true", help="eight further loads instead")
+    arguments = parser.parse_args()
+    seconds, console = arguments.seconds, Console(width=100)
+    if arguments.survey:
+        survey(seconds, console)
+        return
     for play in SITUATIONS:
         outcome = play(seconds)
         table = Table("quantity", "before", "predicted", "outcome", "within 20 %")

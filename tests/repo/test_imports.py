@@ -131,6 +131,8 @@ def test_every_exporter_module_imports_without_torch() -> None:
         (["run", "--help"], "kvscope run -- vllm serve"),
         (["observer", "--help"], "DIR"),
         (["demo", "--help"], "--duration"),
+        (["whatif", "--help"], "--capacity"),
+        (["record", "--help"], "--max-bytes"),
         (["plan", "--layers", "48", "--kv-heads", "4", "--head-dim", "128"], "96 KiB"),
         (["--version"], "kvscope "),
     ],

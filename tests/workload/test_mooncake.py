@@ -45,6 +45,7 @@ def test_limit_leaves_the_rest_unread(tmp_path: Path) -> None:
         ("[]", "Expected `object`, got `array`"),
         ("", "Input data was truncated"),
         ("{", "Input data was truncated"),
+        ('{"further": ' + "[" * 100_000, "nested too deeply"),
     ],
 )
 def test_a_bad_line_is_named_with_its_field(tmp_path: Path, line: str, problem: str) -> None:

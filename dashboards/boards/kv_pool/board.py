@@ -2,7 +2,17 @@
 
 from grafana_foundation_sdk.builders import dashboard as db
 
-from dashboards.boards.kv_pool import cost, experience, holders, size, steps, turnover, verdict
+from dashboards.boards.kv_pool import (
+    cost,
+    experience,
+    forecast,
+    holders,
+    residency,
+    size,
+    steps,
+    turnover,
+    verdict,
+)
 from dashboards.kit.frame import EVERY_ENGINE, assemble, engine_variables, gpu_variable
 from dashboards.kit.links import KV_POOL
 
@@ -16,9 +26,11 @@ def build() -> db.Dashboard:
         [*engine_variables(EVERY_ENGINE), gpu_variable("kvscope_gpu_up")],
         [
             verdict.row(),
+            forecast.row(),
             holders.row(),
             cost.row(),
             turnover.row(),
+            residency.row(),
             experience.row(),
             steps.row(),
             size.row(),

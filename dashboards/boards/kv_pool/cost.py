@@ -2,9 +2,39 @@
 
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
-from dashboards.kit.panels import COUNT, PER_SECOND, RATIO, TOKENS_PER_SECOND, Q, graph
-from dashboards.kit.queries import EACH_ENGINE, ENGINE, ENGINE_LEGEND, RATE_WINDOW, rate, total
+from dashboards.kit.panels import (
+    COUNT,
+    PER_SECOND,
+    RATIO,
+    SECONDS,
+    TOKENS,
+    TOKENS_PER_SECOND,
+    Q,
+    graph,
+)
+from dashboards.kit.queries import (
+    EACH_ENGINE,
+    ENGINE,
+    ENGINE_LEGEND,
+    RATE_WINDOW,
+    over_range,
+    rate,
+    total,
+)
+from dashboards.kit.tables import Column, rows
 from monitoring import formulas
+from monitoring.formulas import share
+
+_KIND = "mode, cause"
+_BILLED = total(over_range("kvscope_preemptions_total"), _KIND)
+
+
+def _in_range(what: str) -> str:
+    return total(over_range(f"kvscope_preemption_{what}_total"), _KIND)
+
+
+def _each(what: str) -> str:
+    return share(_in_range(what), _BILLED)
 
 
 def row() -> Row:
@@ -25,7 +55,7 @@ def row() -> Row:
             ),
             graph(
                 302,
-                "Tokens discarded, tokens recomputed",
+                "Discarded tokens",
                 "discarded: computed or found before the request was preempted. When it resumed: "
                 "found again in the cache, or recomputed. The rest waits, or was given up.",
                 TOKENS_PER_SECOND,
@@ -60,6 +90,31 @@ def row() -> Row:
                 steps=limits.STALLED_REQUESTS,
                 axis="requests",
                 span=6,
+            ),
+            rows(
+                305,
+                "What one preemption cost",
+                "Means over the time range on screen, by what caused it. A cache that still has "
+                "most of the tokens makes preemption cheap; the time stood still is paid all the "
+                "same. `/api/preemptions` has the last hundred one by one, with who took the "
+                "blocks.",
+                Q(f"{_BILLED} > 0", "preemptions"),
+                Q(_each("discarded_tokens"), "discarded"),
+                Q(share(_in_range("found_tokens"), _in_range("discarded_tokens")), "found"),
+                Q(_each("recomputed_tokens"), "recomputed"),
+                Q(_each("stalled_seconds"), "stalled"),
+                columns={
+                    "mode": Column("Mode", width=140),
+                    "cause": Column("Cause", width=180),
+                    "preemptions": Column("Preemptions", COUNT),
+                    "discarded": Column("Tokens discarded, each", TOKENS),
+                    "found": Column("Of them found again", RATIO),
+                    "recomputed": Column("Tokens recomputed, each", TOKENS),
+                    "stalled": Column("Stood still, each", SECONDS),
+                },
+                height=5,
+                when_absent="No preemption in this time range.",
+                worst_first="Preemptions",
             ),
         ],
     )

@@ -3,21 +3,10 @@
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.links import PREFIX_CACHE, to_dashboard
-from dashboards.kit.panels import BLOCKS, RATIO, SECONDS, Q, graph
-from dashboards.kit.queries import (
-    BY_ENGINE,
-    EACH_ENGINE,
-    ENGINE,
-    ENGINE_LEGEND,
-    series,
-    total,
-    worst,
-)
-from monitoring import formulas
+from dashboards.kit.panels import BLOCKS, RATIO, Q, graph
+from dashboards.kit.queries import BY_ENGINE, ENGINE_LEGEND, series, total, worst
 from monitoring.formulas import share
 
-_CAPACITY = series("kvscope_kv_capacity_blocks")
-_COMMITTED = series("kvscope_kv_committed_blocks")
 _ACTIVE = series("kvscope_kv_blocks", state="active")
 
 
@@ -75,7 +64,7 @@ def row() -> Row:
                 Q(total(series("kvscope_kv_shared_blocks")), "shared"),
                 Q(total(series("kvscope_kv_deduplicated_blocks")), "saved"),
                 axis="blocks",
-                span=6,
+                height=6,
                 link=to_dashboard("Prefix cache", PREFIX_CACHE),
             ),
             graph(
@@ -92,33 +81,7 @@ def row() -> Row:
                     ),
                     ENGINE_LEGEND,
                 ),
-                span=6,
-            ),
-            graph(
-                205,
-                "Time to exhaustion",
-                "Time until active blocks fill the pool if the last minute's trend goes on. Gaps: "
-                "not filling. A steady fall towards 0: act before it gets there.",
-                SECONDS,
-                Q(
-                    f"min by ({BY_ENGINE}) ({series('kvscope_kv_time_to_exhaustion_seconds')})",
-                    ENGINE_LEGEND,
-                ),
-                steps=limits.TIME_TO_EXHAUSTION,
-                calcs=("lastNotNull", "min"),
-                span=6,
-                when_absent="Not filling in this time range.",
-            ),
-            graph(
-                206,
-                "Committed share",
-                "Blocks needed if every running request goes on to its max_tokens, over the "
-                "usable ones. Clients that name no max_tokens keep it high. A falling time at the "
-                "left and more than 100 % here: preemption follows; lower max_tokens.",
-                RATIO,
-                Q(formulas.committed_share(EACH_ENGINE, ENGINE), ENGINE_LEGEND),
-                steps=limits.COMMITTED_SHARE,
-                span=6,
+                height=6,
             ),
         ],
     )

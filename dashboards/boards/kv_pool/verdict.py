@@ -27,13 +27,14 @@ def row() -> Row:
             ),
             numbers(
                 102,
-                "Time to exhaustion",
-                "Time until active blocks fill the pool, if the last minute's trend goes on. 'not "
-                "filling' is the normal answer. Below a minute: stop sending this engine new work.",
-                SECONDS,
-                Q(f"min({series('kvscope_kv_time_to_exhaustion_seconds')})", ""),
-                steps=limits.TIME_TO_EXHAUSTION,
-                when_absent="not filling",
+                "Exhausted in 1 min",
+                "Probability that within a minute a running request finds no block, so that one is "
+                "preempted; of the engine where that is highest. Orange: send new work elsewhere. "
+                "'not yet': fewer than twenty requests have ended.",
+                RATIO,
+                Q(worst(series("kvscope_kv_exhaustion_probability", horizon_seconds="60")), ""),
+                steps=limits.EXHAUSTION_PROBABILITY,
+                when_absent="not yet",
                 span=4,
             ),
             numbers(

@@ -6,8 +6,8 @@ from dashboards.kit.tables import note
 _ADVICE = """
 | it was | how you know | do |
 |---|---|---|
-| the pool | preemptions, *time to exhaustion* at 0, no error in the log | more KV memory, lower \
-`--max-num-seqs`, replicas |
+| the pool | preemptions, *exhausted in 1 min* near 100 %, no error in the log | \
+more KV memory, lower `--max-num-seqs`, replicas |
 | the device | `OutOfMemoryError` in the log, *step* in panel *near misses and errors* | lower \
 `--gpu-memory-utilization` or `--max-num-batched-tokens` |
 | another process | red grew in *Where did the memory go* | move it; a card is for one server |

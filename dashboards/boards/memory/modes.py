@@ -3,7 +3,7 @@
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.links import KV_POOL, to_dashboard
-from dashboards.kit.panels import BYTES, COUNT, RATIO, SECONDS, Q, graph
+from dashboards.kit.panels import BYTES, COUNT, RATIO, Q, graph
 from dashboards.kit.queries import (
     BY_ENGINE,
     ENGINE,
@@ -81,19 +81,24 @@ def row() -> Row:
             ),
             graph(
                 304,
-                "Pool: time to exhaustion",
-                "Time until active blocks fill the pool if the last minute's trend goes on. Gaps: "
-                "not filling. Below a minute: send new work elsewhere now.",
-                SECONDS,
+                "Pool: exhausted in 1 min",
+                "Probability that within a minute a running request finds no block, by engine. "
+                "Orange: send new work elsewhere now. The KV pool dashboard has the longer "
+                "horizons, which are for adding a replica in time.",
+                RATIO,
                 Q(
-                    f"min by ({BY_ENGINE}) ({series('kvscope_kv_time_to_exhaustion_seconds')})",
+                    worst(
+                        series("kvscope_kv_exhaustion_probability", horizon_seconds="60"),
+                        BY_ENGINE,
+                    ),
                     ENGINE_LEGEND,
                 ),
-                steps=limits.TIME_TO_EXHAUSTION,
-                calcs=("lastNotNull", "min"),
+                high=1,
+                steps=limits.EXHAUSTION_PROBABILITY,
                 span=8,
                 height=6,
-                when_absent="Not filling in this time range.",
+                when_absent="Not known yet: twenty requests have to end first.",
+                link=to_dashboard("KV pool", KV_POOL),
             ),
             graph(
                 305,

@@ -57,7 +57,8 @@ def row() -> Row:
                 202,
                 "Engines",
                 "One line for each engine, the longest queue first; click a model for its KV "
-                "pool, a hit ratio for its prefix cache. Begin where a cell is coloured. An "
+                "pool, a hit ratio for its prefix cache. Begin where a cell is coloured. Exhausted "
+                "in 1 min: the probability that its pool runs out of blocks within a minute. An "
                 "engine that has been up for less time than its neighbours, without anybody "
                 "having restarted it, has crashed: look at the end of its log.",
                 Q(worst(series("kvscope_kv_active_ratio"), by), "pool"),
@@ -66,26 +67,36 @@ def row() -> Row:
                 Q(quantile(0.95, "kvscope_time_to_first_token_seconds", by), "ttft"),
                 Q(hits, "hits"),
                 Q(total(rate("kvscope_preemption_recomputed_tokens_total"), by), "recomputed"),
-                Q(worst(series("kvscope_kv_time_to_exhaustion_seconds"), by), "exhaustion"),
+                Q(
+                    worst(series("kvscope_kv_exhaustion_probability", horizon_seconds="60"), by),
+                    "exhaustion",
+                ),
                 Q(up_for(every_engine()), "up"),
                 Q(worst(series("kvscope_engine_ready"), by), "ready"),
                 Q(worst(series("kvscope_requests_oldest_wait_seconds"), by), "oldest"),
                 columns={
                     "model_name": Column("Model", link=to_engine_of_row("KV pool", KV_POOL)),
-                    "instance": Column("Server", width=150),
+                    "instance": Column("Server", width=140),
                     "engine": Column("Engine", width=65),
-                    "ready": Column("State", meanings=limits.READY, width=80),
-                    "pool": Column("Pool", RATIO, limits.POOL_USAGE),
-                    "running": Column("Running", COUNT),
-                    "waiting": Column("Waiting", COUNT, limits.SOME_ARE_WORTH_A_LOOK),
+                    "ready": Column("State", meanings=limits.READY, width=75),
+                    "pool": Column("Pool", RATIO, limits.POOL_USAGE, width=75),
+                    "running": Column("Running", COUNT, width=80),
+                    "waiting": Column("Waiting", COUNT, limits.SOME_ARE_WORTH_A_LOOK, width=90),
                     "oldest": Column("Oldest wait", SECONDS, limits.QUEUE_SECONDS, width=100),
-                    "ttft": Column("First token p95", SECONDS, limits.FIRST_TOKEN_SECONDS),
+                    "ttft": Column(
+                        "First token p95", SECONDS, limits.FIRST_TOKEN_SECONDS, width=120
+                    ),
                     "hits": Column(
-                        "Hit ratio", RATIO, link=to_engine_of_row("Prefix cache", PREFIX_CACHE)
+                        "Hit ratio",
+                        RATIO,
+                        link=to_engine_of_row("Prefix cache", PREFIX_CACHE),
+                        width=85,
                     ),
                     "recomputed": Column("Recomputed", TOKENS_PER_SECOND, width=100),
-                    "exhaustion": Column("Exhaustion in", SECONDS, limits.TIME_TO_EXHAUSTION),
-                    "up": Column("Up for", SECONDS, width=100),
+                    "exhaustion": Column(
+                        "Exhausted in 1 min", RATIO, limits.EXHAUSTION_PROBABILITY, width=135
+                    ),
+                    "up": Column("Up for", SECONDS, width=85),
                 },
                 span=24,
                 height=8,

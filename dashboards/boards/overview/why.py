@@ -19,6 +19,7 @@ from dashboards.kit.queries import (
     GPU_LEGEND,
     RATE_WINDOW,
     gpu_room,
+    or_zero,
     rate,
     total,
 )
@@ -27,6 +28,7 @@ from monitoring import formulas
 
 def row() -> Row:
     recomputed = total(rate("kvscope_preemption_recomputed_tokens_total"))
+    regretted = or_zero(total(rate("kvscope_prefix_cache_regret_tokens_total")))
     return Row(
         400,
         "Why?",
@@ -34,13 +36,18 @@ def row() -> Row:
             graph(
                 401,
                 "What did pressure cost?  Tokens",
-                "Tokens recomputed after a preemption, beside the useful ones. Orange is work that "
-                "more KV memory, or fewer sequences at once, would save.",
+                "Tokens computed a second time, beside the useful ones. recomputed: after a "
+                "preemption. regretted: of prompts whose blocks had been evicted. Both are work "
+                "that more KV memory, or fewer sequences at once, would save.",
                 TOKENS_PER_SECOND,
-                Q(f"{total(rate('kvscope_step_tokens_total'))} - {recomputed}", "useful"),
+                Q(
+                    f"{total(rate('kvscope_step_tokens_total'))} - {recomputed} - ({regretted})",
+                    "useful",
+                ),
                 Q(recomputed, "recomputed"),
+                Q(regretted, "regretted"),
                 stacked=True,
-                colours={"useful": "blue", "recomputed": "orange"},
+                colours={"useful": "blue", "recomputed": "orange", "regretted": "yellow"},
                 span=8,
                 calcs=("lastNotNull", "mean"),
                 link=to_dashboard("KV pool", KV_POOL),

@@ -2,7 +2,15 @@
 
 from grafana_foundation_sdk.builders import dashboard as db
 
-from dashboards.boards.prefix_cache import advice, misses, pool, since_when, verdict
+from dashboards.boards.prefix_cache import (
+    advice,
+    misses,
+    pool,
+    prefixes,
+    since_when,
+    verdict,
+    whatif,
+)
 from dashboards.kit.frame import EVERY_ENGINE, assemble, engine_variables, gpu_variable
 from dashboards.kit.links import PREFIX_CACHE
 
@@ -14,5 +22,13 @@ def build() -> db.Dashboard:
         PREFIX_CACHE,
         "What the prefix cache saved, what it missed, and whether more memory would help.",
         [*engine_variables(EVERY_ENGINE), gpu_variable("kvscope_gpu_up")],
-        [verdict.row(), misses.row(), since_when.row(), pool.row(), advice.row()],
+        [
+            verdict.row(),
+            misses.row(),
+            whatif.row(),
+            pool.row(),
+            prefixes.row(),
+            since_when.row(),
+            advice.row(),
+        ],
     )

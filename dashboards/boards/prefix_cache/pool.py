@@ -1,18 +1,9 @@
 """Prefix cache: is there room for it?"""
 
-from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
-from dashboards.kit.panels import BLOCKS, BLOCKS_PER_SECOND, Q, graph
-from dashboards.kit.queries import rate, series, total
-
-_HIT_BLOCKS = "kvscope_prefix_cache_hit_blocks_total"
-_ASKED_BLOCKS = "kvscope_prefix_cache_queried_blocks_total"
-_MISSED = "kvscope_prefix_cache_missed_blocks_total"
-_UNKNOWN = (
-    f"clamp_min(round({total(rate(_ASKED_BLOCKS))} - {total(rate(_HIT_BLOCKS))}"
-    f" - {total(rate(_MISSED))}, 1e-6), 0)"
-)
-"""Missed blocks per second without a cause; rounded, because differences leave a rest of 1e-15."""
+from dashboards.kit.links import KV_POOL, to_dashboard
+from dashboards.kit.panels import BLOCKS, SECONDS, TOKENS_PER_SECOND, Q, graph, heat
+from dashboards.kit.queries import BY_ENGINE, ENGINE_LEGEND, buckets, rate, series, total, worst
 
 
 def row() -> Row:
@@ -22,49 +13,59 @@ def row() -> Row:
         [
             graph(
                 401,
-                "What the cache lives in",
-                "The cache has the room that active requests leave. cached squeezed by active: "
-                "hits go when load comes. free left over: the cache is not limited by memory.",
-                BLOCKS,
-                Q(total(series("kvscope_kv_blocks"), "state"), "{{state}}"),
-                stacked=True,
-                colours=limits.BLOCK_COLOURS,
-                axis="blocks",
-                span=8,
-                height=10,
+                "Regretted tokens",
+                "Prompt tokens a second that were computed again because their blocks had been "
+                "evicted. Evictions without regret are harmless. What preempted requests lost is "
+                "not in it: the KV pool dashboard has their bill.",
+                TOKENS_PER_SECOND,
+                Q(
+                    total(rate("kvscope_prefix_cache_regret_tokens_total"), BY_ENGINE),
+                    ENGINE_LEGEND,
+                ),
+                span=6,
+                height=9,
+                calcs=("lastNotNull", "mean"),
+                link=to_dashboard("KV pool", KV_POOL),
             ),
-            graph(
+            heat(
                 402,
-                "Evicted, and missed because of it",
-                "Evictions alone are harmless. Where misses follow them, blocks are needed again "
-                "after they are gone: that traffic is what more memory would serve. forgotten: "
-                "some of these misses may be evicted ones that the exporter no longer remembers.",
-                BLOCKS_PER_SECOND,
-                Q(total(rate("kvscope_kv_block_evictions_total")), "evicted"),
-                Q(total(rate(_MISSED, cause="evicted")), "missed: evicted"),
-                Q(total(rate(_MISSED, cause="unreachable")), "missed: unreachable"),
-                Q(total(rate(_MISSED, cause="forgotten")), "missed: forgotten"),
-                colours={
-                    "evicted": "#55606e",
-                    "missed: evicted": "orange",
-                    "missed: unreachable": "purple",
-                    "missed: forgotten": "super-light-yellow",
-                },
-                span=8,
-                height=10,
+                "Regret age",
+                "From the eviction of a block to the lookup that missed it. Seconds: the cache "
+                "was only just too small, and a little more memory helps. Many minutes: it takes "
+                "a much larger one, see the curve.",
+                buckets("kvscope_prefix_cache_regret_age_seconds"),
+                span=6,
+                height=9,
             ),
             graph(
                 403,
-                "Shared at this moment",
-                "shared: blocks that more than one sequence references. saved: blocks that would "
-                "be needed without sharing. Sharing needs no extra memory: high values are pure "
-                "profit.",
+                "Blocks too few",
+                "How many more blocks would have kept nine tenths of what was evicted and asked "
+                "for again in the last five minutes. Gaps: nothing was, or even four times the "
+                "pool would not have. Steady and small against the pool: give it that much.",
                 BLOCKS,
-                Q(total(series("kvscope_kv_shared_blocks")), "shared"),
-                Q(total(series("kvscope_kv_deduplicated_blocks")), "saved"),
+                Q(
+                    worst(series("kvscope_kv_pool_shortfall_blocks"), BY_ENGINE),
+                    ENGINE_LEGEND,
+                ),
                 axis="blocks",
-                span=8,
-                height=10,
+                span=6,
+                height=9,
+                when_absent="Nothing was regretted, or more is missing than can be known.",
+            ),
+            graph(
+                404,
+                "The cache remembers the last",
+                "How long nobody has referenced the block that is evicted next. A conversation "
+                "that pauses longer is forgotten. It grows while there are free blocks; it falls "
+                "when load comes, because active requests take the cache's room.",
+                SECONDS,
+                Q(worst(series("kvscope_kv_retention_seconds"), BY_ENGINE), ENGINE_LEGEND),
+                span=6,
+                height=9,
+                calcs=("lastNotNull", "min"),
+                when_absent="Not known: no block can be evicted, or it is older than the exporter.",
+                link=to_dashboard("KV pool", KV_POOL),
             ),
         ],
     )

@@ -3,19 +3,11 @@
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.links import KV_POOL, to_dashboard
-from dashboards.kit.panels import RATIO, TOKENS, Q, numbers
-from dashboards.kit.queries import ENGINE, WHOLE_RANGE, or_zero, over_range, total
+from dashboards.kit.panels import BLOCKS, RATIO, SECONDS, TOKENS, Q, numbers
+from dashboards.kit.queries import ENGINE, WHOLE_RANGE, or_zero, over_range, series, total, worst
 from monitoring import formulas
-from monitoring.formulas import share
 
-_HIT, _ASKED = "kvscope_prefix_cache_hit_tokens_total", "kvscope_prefix_cache_queried_tokens_total"
-_ASKED_BLOCKS = "kvscope_prefix_cache_queried_blocks_total"
-_MISSED = "kvscope_prefix_cache_missed_blocks_total"
-
-
-def _of_asked(*causes: str) -> str:
-    missed = total(over_range("kvscope_prefix_cache_missed_blocks_total", cause=causes))
-    return share(missed, total(over_range("kvscope_prefix_cache_queried_blocks_total")))
+_HIT = "kvscope_prefix_cache_hit_tokens_total"
 
 
 def row() -> Row:
@@ -43,34 +35,35 @@ def row() -> Row:
             ),
             numbers(
                 103,
-                "Missed: evicted",
-                "Share of the asked blocks that were missed because they, or an ancestor, had "
-                "been evicted: what a larger pool could have found. Above some percent: more KV "
-                "memory, or route equal prefixes to the same engine. Some of the forgotten misses "
-                "below may belong here, too.",
+                "Regret",
+                "Share of the prompt tokens that were computed again because their blocks had "
+                "been evicted: what a larger pool could have found. Above a tenth: more KV "
+                "memory, or route equal prefixes to the same engine. Some of the forgotten "
+                "misses below may belong here, too.",
                 RATIO,
-                Q(_of_asked("evicted", "unreachable"), ""),
-                steps=limits.EVICTED_SHARE,
+                Q(formulas.regretted_share(WHOLE_RANGE, selector=ENGINE), ""),
+                steps=limits.REGRETTED_SHARE,
                 when_absent="idle",
             ),
             numbers(
                 104,
-                "Never seen before",
-                "Share of the asked blocks that no earlier request had: no cache of any size finds "
-                "them. High where you expect repeats: prompts differ early, for instance by a date "
-                "in the system prompt.",
-                RATIO,
-                Q(_of_asked("cold"), ""),
-                when_absent="idle",
+                "Blocks too few",
+                "How many more blocks would have kept nine tenths of what was evicted and asked "
+                "for again in the last five minutes, in the engine where that is most. 'none': "
+                "nothing was, or not even four times the pool would have kept it.",
+                BLOCKS,
+                Q(worst(series("kvscope_kv_pool_shortfall_blocks")), ""),
+                when_absent="none",
             ),
             numbers(
                 105,
-                "Too short for a block",
-                "Share of the asked blocks at the ends of prompts, which are not full and so "
-                "cannot hit. High: prompts are short against --block-size.",
-                RATIO,
-                Q(_of_asked("partial"), ""),
-                when_absent="idle",
+                "Remembers the last",
+                "How long nobody has referenced the block that is evicted next, in the engine "
+                "where that is shortest. Shorter than the pauses of your users' conversations: "
+                "the cache is too small for them.",
+                SECONDS,
+                Q(f"min({series('kvscope_kv_retention_seconds')})", ""),
+                when_absent="not known",
             ),
             numbers(
                 106,

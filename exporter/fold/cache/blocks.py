@@ -22,10 +22,14 @@ class Blocks:
         self.idle_ns = array("q")
         """When an idle block lost its last reference; NEVER: it is not idle, or was so before."""
         self.num_referenced = 0
+        self.num_vacant = 0
+        """Blocks that were in use and hold nothing now: a pool hands them out before it evicts.
+        After a snapshot those that were vacant before it are not known, and not counted."""
 
     def replace(self, event: PoolCreated | PoolSnapshot) -> None:
         """Begin anew with a whole state, whose times are not known."""
         count = event.num_blocks
+        self.num_vacant = 0
         self.written_ns = array("q", [NEVER]) * count
         self.idle_ns = array("q", [NEVER]) * count
         self.is_idle = bytearray(count)
@@ -39,9 +43,18 @@ class Blocks:
             self.names = [None] * count
             self.num_referenced = 0
 
+    def agrees(self, event: PoolSnapshot) -> bool:
+        """Whether this is the state that we have, but for the order of idle blocks."""
+        return (
+            self.names == event.hashes
+            and self.num_referenced == sum(1 for references in event.ref_counts if references)
+            and sum(self.is_idle) == len(event.lru) == len(self.idle_among(event.lru))
+        )
+
     def allocate(self, blocks: Sequence[int]) -> None:
         """Free blocks have their first reference."""
         self.num_referenced += len(blocks)
+        self.num_vacant = max(0, self.num_vacant - len(blocks))
 
     def idle_among(self, blocks: Sequence[int]) -> list[int]:
         """Those of the blocks that nobody references, in their order."""
@@ -84,6 +97,7 @@ class Blocks:
             else:
                 beyond += 1
         self.num_referenced = max(0, self.num_referenced - len(cached) - len(free))
+        self.num_vacant += len(free)
         return len(cached) - beyond
 
     def lose(self, blocks: Sequence[int]) -> None:
@@ -93,5 +107,10 @@ class Blocks:
         for block in blocks:
             if 0 <= block < count:
                 names[block] = None
+                self.num_vacant += is_idle[block]
                 is_idle[block] = 0
                 written_ns[block] = idle_ns[block] = NEVER
+
+    def reset(self) -> None:
+        """All idle blocks were emptied: nothing is left that could be evicted."""
+        self.num_vacant = 0

@@ -106,6 +106,8 @@ class Cache(Fold):
         self.whatif.begin(event)
 
     def _synchronised(self, event: PoolSnapshot) -> None:
+        if self._known and self.blocks.agrees(event):
+            return  # another reader asked for it: it has nothing new, and no past
         self.blocks.replace(event)
         self._begin(event.block_size, [name for name in event.hashes if name is not None])
         self.whatif.begin(event)
@@ -122,7 +124,9 @@ class Cache(Fold):
         if not self._block_size:  # joined late, and the snapshot has not come yet
             return
         self._lookups.ask(event, self._block_size)
-        too_small = self.whatif.look_up(event, self.blocks.num_referenced)
+        # A block goes when the pool is full, and vacant blocks are what is left of the last time.
+        in_the_way = self.blocks.num_referenced + self.blocks.num_vacant
+        too_small = self.whatif.look_up(event, in_the_way)
         evicted_ns: list[int | None] = []
         if self._known:
             missed = event.hashes[event.hit_blocks :]
@@ -175,4 +179,5 @@ class Cache(Fold):
 
     def _reset(self, event: PrefixCacheReset) -> None:
         self.resets += 1  # the names are gone with BlocksEvicted
+        self.blocks.reset()
         self.whatif.reset()

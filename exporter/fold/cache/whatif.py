@@ -54,7 +54,12 @@ class WhatIf:
     """
 
     def __init__(
-        self, blocks: Blocks, resident: Resident, evicted: Evicted, now_ns: Callable[[], int]
+        self,
+        blocks: Blocks,
+        resident: Resident,
+        evicted: Evicted,
+        now_ns: Callable[[], int],
+        make_grid: Callable[[int, int], Grid] = Grid,
     ) -> None:
         self.queried_blocks = 0
         """Full blocks of first lookups that might have been found, while the state was known."""
@@ -70,6 +75,7 @@ class WhatIf:
         self._stack = RunStack()
         self._doubles = Doubles(resident)
         self._recomputed = Recomputed(0)
+        self._make_grid = make_grid  # of usable blocks and horizon
         self._grid = Grid(0, 0)
         self._hits_before = [0] * len(SCALES)  # of the pool's former sizes
         self._seen_before = 0
@@ -269,7 +275,7 @@ class WhatIf:
             self._hits_before[index] += hits
         self._seen_before += self._grid.seen_blocks
         self.usable_blocks = usable
-        self._grid = Grid(usable, horizon)
+        self._grid = self._make_grid(usable, horizon)
         self._slots = Slots(SLOT_NS, KEEP_NS)
         self._began_ns = self._now_ns()
         self._doubt_ns = [self._began_ns] * len(self._grid.capacities)

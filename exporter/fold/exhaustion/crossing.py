@@ -67,7 +67,7 @@ def _straight(level: float, skew: float) -> float:
     if scaled <= 0:
         return math.copysign(math.inf, -skew)
     ninth = 1 / (9 * shape)
-    return math.copysign(1.0, skew) * (scaled ** (1 / 3) - 1 + ninth) / math.sqrt(ninth)
+    return math.copysign(1.0, skew) * (math.cbrt(scaled) - 1 + ninth) / math.sqrt(ninth)
 
 
 def _cumulative(value: float) -> float:

@@ -11,7 +11,7 @@ from exporter.fold.exhaustion.arrivals import Arrivals
 from exporter.fold.exhaustion.crossing import crossings
 from exporter.fold.exhaustion.demand import Flow, Stock, demand
 from exporter.fold.exhaustion.footprint import Footprint
-from exporter.fold.exhaustion.horizons import HORIZONS, LAST_OF, TRUST
+from exporter.fold.exhaustion.horizons import FIRST_LINES, HORIZONS, LAST_OF
 from exporter.fold.exhaustion.lengths import Lengths
 from exporter.fold.exhaustion.outcomes import Outcomes
 from exporter.fold.exhaustion.sequences import Sequence, Sequences
@@ -35,14 +35,14 @@ class Forecast:
         self.arrivals = Arrivals()
         self._sequences = sequences
         self._outcomes = [
-            Outcomes(horizon, INTERVAL_SECONDS, trust)
-            for horizon, trust in zip(HORIZONS, TRUST, strict=True)
+            Outcomes(horizon, INTERVAL_SECONDS, line)
+            for horizon, line in zip(HORIZONS, FIRST_LINES, strict=True)
         ]
         self._speeds: deque[tuple[float, float]] = deque(maxlen=_SPEED_POINTS)
         self._busy_seconds = 0.0
         self._began: float | None = None
         self._limit: int | None = None
-        self._last_running = 0
+        self._full_at: int | None = None
 
     def passed(self, seconds: float, busy: bool) -> None:
         """Time went by; busy: something was running."""
@@ -150,13 +150,17 @@ class Forecast:
                     return
 
     def _learn_limit(self, waiting: list[Stock], available: int) -> None:
-        """Sequences that wait although their blocks are there wait for a place: --max-num-seqs."""
+        """Sequences that wait although their blocks are there wait for a place: --max-num-seqs.
+
+        Those that came just now wait for the next step: it takes two looks that say the same.
+        """
         running = len(self._sequences.running)
-        before, self._last_running = self._last_running, running
         if self._limit is not None and running > self._limit:
             self._limit = None
-        if waiting and running == before:
-            if max(stock.blocks for stock in waiting[:8]) <= available:
+        before, self._full_at = self._full_at, None
+        if waiting and max(stock.blocks for stock in waiting[:8]) <= available:
+            self._full_at = running
+            if before == running:
                 self._limit = running
 
     def _tokens_per_second(self) -> float:

@@ -15,7 +15,7 @@ EDGES = tuple(2 ** (index / PER_OCTAVE) - 1 for index in range(_BINS + 1))
 """Tokens at which bins begin: narrow where sequences are short, a fifth of the length elsewhere."""
 MEMORY = 2000.0
 """Endings after which one counts 1/e: enough for a tail."""
-RECENT = 100.0
+RECENT = 60.0
 """The same of the recent ones, which take over when they tell another story."""
 _EVIDENCE = 5.0
 """By how much the recent ones must have foretold the latest endings better, in nats."""
@@ -149,10 +149,11 @@ class Survival:
         limits = tuple(limits)
         total = 0.0
         for index, hazard in enumerate(self._hazards):
-            allowed = sum(share for limit, share in limits if limit > EDGES[index])
+            begins, ends = EDGES[index], EDGES[index + 1]
+            allowed = sum(share * max(0.0, min(limit, ends) - begins) for limit, share in limits)
             if not allowed:
                 break
-            width = EDGES[index + 1] - EDGES[index]
-            alive = allowed * math.exp(-self._sums[index])
-            total += alive * (-math.expm1(-hazard * width) / hazard if hazard else width)
+            fall = hazard * (ends - begins)
+            alive = math.exp(-self._sums[index]) * (-math.expm1(-fall) / fall if fall else 1.0)
+            total += alive * allowed
         return total

@@ -6,15 +6,16 @@ early, and would be counted alone.
 
 import math
 from collections import deque
+from itertools import pairwise
 
 _REACH = 6.0
 _CELLS = 24
 """Of a forecast's log odds, from -6 to 6."""
-_HALF_LIFE_SECONDS = 8 * 3600.0
-_IDENTITY = 4.0
-"""Judged forecasts that the model's own word is worth, in the slope and offset of its log odds."""
-_LINE = 6.0
-"""Judged forecasts that this line is worth in each cell."""
+_HALF_LIFE_SECONDS = 24 * 3600.0
+_FIRST = 4.0
+"""Judged forecasts that the line at first is worth."""
+_LINE = 3.0
+"""Judged forecasts that the line through all is worth in each cell."""
 _FIT_SECONDS = 30.0
 
 
@@ -30,8 +31,8 @@ def _probability(odds: float) -> float:
 class Outcomes:
     """Of one horizon. Bounded: the forecasts of a horizon's length, and 24 cells."""
 
-    def __init__(self, horizon: float, interval: float, trust: float) -> None:
-        self._trust = trust
+    def __init__(self, horizon: float, interval: float, line: tuple[float, float]) -> None:
+        self._first_line = line
         self._horizon = horizon
         # Forecasts that overlap see the same future: a horizon of them counts as two.
         self._weight = min(1.0, 2 * interval / horizon)
@@ -75,11 +76,12 @@ class Outcomes:
         """How often it happened where the model said this."""
         odds = log_odds(probability)
         if not self._points:
-            return _probability(self._trust * odds)
+            offset, slope = self._first_line
+            return _probability(offset + slope * odds)
         points = self._points
         if odds <= points[0][0]:
             return points[0][1]
-        for (left, low), (right, high) in zip(points, points[1:], strict=False):
+        for (left, low), (right, high) in pairwise(points):
             if odds <= right:
                 return low + (high - low) * (odds - left) / (right - left)
         return points[-1][1]
@@ -106,7 +108,7 @@ class Outcomes:
             middle = (index + 0.5) / _CELLS * 2 * _REACH - _REACH
             odds = self._odds[index] / self._counts[index] if self._counts[index] else middle
             cells.append((odds, count, self._hits[index] / self._growth))
-        offset, slope = _line(cells, self._trust)
+        offset, slope = _line(cells, self._first_line)
         levels = []
         for odds, count, hits in cells:
             expected = _probability(offset + slope * odds)
@@ -114,12 +116,15 @@ class Outcomes:
         self._points = _rising(levels)
 
 
-def _line(cells: list[tuple[float, float, float]], trust: float) -> tuple[float, float]:
-    """Offset and slope of log odds that fit the outcomes, drawn towards 0 and `trust`; by Newton."""
-    offset, slope = 0.0, trust
+def _line(
+    cells: list[tuple[float, float, float]], first: tuple[float, float]
+) -> tuple[float, float]:
+    """Offset and slope of log odds that fit the outcomes, drawn towards the first; by Newton."""
+    offset, slope = first
     for _ in range(8):
-        gradient_offset, gradient_slope = -_IDENTITY * offset / 2, -_IDENTITY * (slope - trust) * 2
-        oo, os, ss = _IDENTITY / 2, 0.0, _IDENTITY * 2
+        gradient_offset = _FIRST / 2 * (first[0] - offset)
+        gradient_slope = _FIRST * 2 * (first[1] - slope)
+        oo, os, ss = _FIRST / 2, 0.0, _FIRST * 2
         for odds, count, hits in cells:
             if count:
                 expected = _probability(offset + slope * odds)

@@ -12,14 +12,16 @@ import { fieldConfigOf } from './fields.js';
 import { Graph } from './graph.jsx';
 import { Gauge, Heatmap, StateTimeline } from './standins.jsx';
 import { theme, timeZone } from './theme.js';
+import { XYChart } from './xychart.jsx';
 
 const SPACING = 8;
-const TIGHT = ['timeseries', 'table', 'heatmap', 'state-timeline'];
+const TIGHT = ['timeseries', 'table', 'heatmap', 'state-timeline', 'xychart'];
 
 const KINDS = {
   timeseries: Graph,
   heatmap: Heatmap,
   'state-timeline': StateTimeline,
+  xychart: XYChart,
   table: Table,
   stat: (props) => <EachValue {...props} of={Stat} sparkline={graphMode(props.panel) !== 'none'} />,
   gauge: (props) => <EachValue {...props} of={Gauge} />,

@@ -1,0 +1,98 @@
+"""Alerts about the prefix cache, and about the curve that says whether more memory helps it."""
+
+from alerts.recordings import HIT_RATIO_6H, HIT_RATIO_10M
+from alerts.rule import COUNT, ENGINE, Alert, Group
+from alerts.thresholds import (
+    HIT_RATIO_LEFT,
+    HIT_RATIO_WORTH,
+    PREFIX_TOKENS_PER_SECOND,
+    REGRETTED_SHARE,
+    WHATIF_BLOCKS,
+    WHATIF_ERROR,
+)
+from alerts.timing import Timing
+from monitoring import formulas
+from monitoring.selectors import rate, series
+
+_EACH = f"by ({formulas.PER_ENGINE})"
+_SAME = f"on ({formulas.PER_ENGINE})"
+
+
+def prefix_cache_groups(timing: Timing) -> list[Group]:
+    return [
+        Group(
+            name="kvscope-prefix-cache",
+            rules=[_collapsed(timing), _too_small(timing), _curve_wrong(timing)],
+        )
+    ]
+
+
+def _collapsed(timing: Timing) -> Alert:
+    """Silent for half an hour after a restart, which shows as a reset of counters: an empty cache
+    fills by itself."""
+    queried = series(formulas.QUERIED_TOKENS, phase="first")
+    before = f"({HIT_RATIO_6H} offset {timing.range('30m')})"
+    return Alert(
+        name="KvscopePrefixHitRateCollapsed",
+        severity="warning",
+        topic="prefix-cache",
+        expr=f"{HIT_RATIO_10M} < {HIT_RATIO_LEFT} * {before}\n"
+        f"and {before} > {HIT_RATIO_WORTH}\nand sum without (phase) "
+        f"(rate({queried}[{timing.range('10m')}])) > {PREFIX_TOKENS_PER_SECOND}\nunless sum "
+        f"without (phase) (resets({queried}[{timing.range('30m')}])) > 0",
+        wait="5m",
+        keep="5m",
+        summary="The prefix cache hits less than half as often as it used to.",
+        description=f"{ENGINE} found {{{{ $value | humanizePercentage }}}} of the prompt tokens in "
+        "its prefix cache in the last ten minutes, less than half of its ratio over the six hours "
+        "before.",
+        board="kvscope-prefix-cache",
+    )
+
+
+def _too_small(timing: Timing) -> Alert:
+    """Its value is how many more blocks would do: the figure that somebody can act on.
+
+    Silent where the pool had to be more than twice as large: that is seldom a remedy that somebody
+    can apply, and the alert would stay for good.
+    """
+    window = timing.range("10m")
+    short = series("kvscope_kv_pool_shortfall_blocks")
+    usable = series("kvscope_kv_usable_blocks")
+    queried = rate(formulas.QUERIED_TOKENS, window, phase="first")
+    return Alert(
+        name="KvscopePrefixCacheTooSmall",
+        severity="warning",
+        topic="prefix-cache",
+        expr=f"max_over_time({short}[{window}]) <= {usable}\n"
+        f"and {_SAME} ({formulas.regretted_share(window, _EACH)}\n"
+        f"> {REGRETTED_SHARE:.2f})\n"
+        f"and {_SAME} sum {_EACH} ({queried}) > {PREFIX_TOKENS_PER_SECOND}",
+        wait="30m",
+        keep="10m",
+        summary="A tenth of the prompt tokens is computed again because the cache is too small.",
+        description=f"In the prefix cache of {ENGINE}, {COUNT} more blocks would have kept nine "
+        "tenths of what was evicted and asked for again; more than a tenth of the prompt tokens "
+        "are computed again for want of them.",
+        board="kvscope-prefix-cache",
+    )
+
+
+def _curve_wrong(timing: Timing) -> Alert:
+    window = timing.range("10m")
+    queried = series("kvscope_prefix_cache_whatif_queried_blocks_total")
+    return Alert(
+        name="KvscopeWhatifCurveWrong",
+        severity="warning",
+        topic="exporter",
+        expr=f"{formulas.whatif_error(window, _EACH)} > {WHATIF_ERROR}\n"
+        f"and sum {_EACH} (increase({queried}[{window}])) > {WHATIF_BLOCKS}",
+        wait="10m",
+        keep="5m",
+        summary="The what-if curve of a prefix cache is not to be trusted.",
+        description="The hits that the what-if curve predicts for the present pool of "
+        f"{ENGINE} differ from the engine's own by {{{{ $value | humanizePercentage }}}} of the "
+        "blocks asked for: what it says of other sizes, and what the adviser makes of it, is "
+        "wrong as well.",
+        board="kvscope-prefix-cache",
+    )

@@ -1,0 +1,70 @@
+"""KV pool: will it run out of blocks?"""
+
+from dashboards.kit import thresholds as limits
+from dashboards.kit.frame import Row
+from dashboards.kit.panels import RATIO, SECONDS, Q, graph
+from dashboards.kit.queries import BY_ENGINE, EACH_ENGINE, ENGINE, ENGINE_LEGEND, series, worst
+from exporter.catalogue import metric
+from monitoring import formulas
+
+_PROBABILITY = "kvscope_kv_exhaustion_probability"
+
+
+def row() -> Row:
+    return Row(
+        800,
+        "Will it run out of blocks?",
+        [
+            graph(
+                801,
+                "Probability of exhaustion",
+                "Probability that within so many seconds a running request finds no block, so "
+                "that one is preempted; of the engine where that is highest. Only the longest "
+                "rises: add a replica in time. All rise: send new work elsewhere now. Where it "
+                "says 80 %, it comes true about eight times in ten.",
+                RATIO,
+                *(
+                    Q(worst(series(_PROBABILITY, horizon_seconds=horizon)), f"within {horizon} s")
+                    for horizon in metric(_PROBABILITY).closed_labels["horizon_seconds"]
+                ),
+                colours={
+                    "within 10 s": "dark-orange",
+                    "within 30 s": "orange",
+                    "within 60 s": "light-blue",
+                    "within 300 s": "blue",
+                },
+                high=1,
+                steps=limits.EXHAUSTION_PROBABILITY,
+                span=8,
+                listed=True,
+                when_absent="Not known yet: twenty requests have to end first.",
+            ),
+            graph(
+                802,
+                "Time to exhaustion",
+                "Time until active blocks fill the pool if the last minute's trend goes on. Gaps: "
+                "not filling. It says how soon, where the probability says how likely: act before "
+                "it gets to 0.",
+                SECONDS,
+                Q(
+                    f"min by ({BY_ENGINE}) ({series('kvscope_kv_time_to_exhaustion_seconds')})",
+                    ENGINE_LEGEND,
+                ),
+                steps=limits.TIME_TO_EXHAUSTION,
+                calcs=("lastNotNull", "min"),
+                span=8,
+                when_absent="Not filling in this time range.",
+            ),
+            graph(
+                803,
+                "Committed share",
+                "Blocks needed if every running request goes on to its max_tokens, over the "
+                "usable ones. Clients that name no max_tokens keep it high. Probable exhaustion "
+                "and more than 100 % here: lower max_tokens.",
+                RATIO,
+                Q(formulas.committed_share(EACH_ENGINE, ENGINE), ENGINE_LEGEND),
+                steps=limits.COMMITTED_SHARE,
+                span=8,
+            ),
+        ],
+    )

@@ -1,0 +1,41 @@
+"""KV pool: how long do blocks stay, and are they needed again?"""
+
+from dashboards.kit.frame import Row
+from dashboards.kit.panels import heat
+from dashboards.kit.queries import buckets
+
+
+def row() -> Row:
+    return Row(
+        900,
+        "How long do blocks stay?",
+        [
+            heat(
+                901,
+                "Lifetime",
+                "From findable in the cache to evicted, of every block evicted; those still there "
+                "are not in it (`/api/residency` has their ages). Seconds: content comes and goes, "
+                "and the cache is little more than a queue.",
+                buckets("kvscope_kv_block_lifetime_seconds"),
+                span=8,
+            ),
+            heat(
+                902,
+                "Idle before eviction",
+                "From a block's last reference to its eviction: a prompt that comes back later "
+                "finds nothing. Shorter than the pauses of your users' conversations: the cache "
+                "is too small for them.",
+                buckets("kvscope_kv_block_idle_before_eviction_seconds"),
+                span=8,
+            ),
+            heat(
+                903,
+                "Reuse gap",
+                "From a block's last reference to the prefix hit that took it up again. Bright "
+                "cells as high as at the left: blocks are found just before they would be "
+                "evicted, and a smaller pool would lose those hits.",
+                buckets("kvscope_kv_block_reuse_gap_seconds"),
+                span=8,
+            ),
+        ],
+    )

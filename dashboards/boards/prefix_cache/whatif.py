@@ -1,0 +1,118 @@
+"""Prefix cache: would more memory help, or less do?
+
+The curve of the time range on screen: hits of first lookups at other sizes of the pool, predicted
+from the lookups that came. With several engines selected, sizes and hits are their sums.
+"""
+
+from dashboards.kit import thresholds as limits
+from dashboards.kit.curves import Drawn, curve
+from dashboards.kit.frame import Row
+from dashboards.kit.panels import BLOCKS, BYTES, RATIO, TOKENS_PER_SECOND, Q, numbers
+from dashboards.kit.queries import BY_ENGINE, ENGINE, WHOLE_RANGE, over_range, series, total
+from dashboards.kit.tables import Column, rows
+from exporter.catalogue import metric
+from monitoring import formulas
+from monitoring.selectors import rate
+
+_HITS = "kvscope_prefix_cache_whatif_hit_blocks_total"
+SIZES = tuple(s for s in metric(_HITS).closed_labels["scale"] if s != "inf")
+"""Scales as the label has them, ascending."""
+_PRESENT, _UNLIMITED = "1", "inf"
+_USABLE = series("kvscope_kv_usable_blocks")
+_BLOCK_BYTES = series("kvscope_kv_block_size_bytes")
+_BLOCK_TOKENS = series("kvscope_kv_block_size_tokens")
+_EVERY_ROW = "on () group_left ()"
+_NOT_YET = "Not known: no lookups in this time range, or an engine whose evictions are not told."
+
+
+def _ratio(*scales: str) -> str:
+    hits = total(over_range(_HITS, scale=scales), "scale")
+    queried = total(over_range("kvscope_prefix_cache_whatif_queried_blocks_total"))
+    return f"{hits} / {_EVERY_ROW} ({queried} > 0)"
+
+
+def _scale() -> str:
+    """The label as a number, by itself: 0.25{scale="0.25"}."""
+    return " or ".join(
+        f"{size} * group by (scale) ({over_range(_HITS, scale=size)})" for size in SIZES
+    )
+
+
+def _at_every_size(expr: str) -> str:
+    """One value, in a row for each size."""
+    return f"0 * ({_scale()}) + {_EVERY_ROW} sum({expr})"
+
+
+def _saved() -> str:
+    """Prompt tokens a second that each size would save beyond the present one."""
+    tokens = f"on ({BY_ENGINE}) group_left () {_BLOCK_TOKENS}"
+    each = rate(_HITS, WHOLE_RANGE, ENGINE)
+    now = rate(_HITS, WHOLE_RANGE, ENGINE, scale=_PRESENT)
+    return f"{total(f'{each} * {tokens}', 'scale')} - {_EVERY_ROW} {total(f'{now} * {tokens}')}"
+
+
+def row() -> Row:
+    blocks = f"({_scale()}) * {_EVERY_ROW} {total(_USABLE)}"
+    memory = f"({_scale()}) * {_EVERY_ROW} {total(f'{_USABLE} * {_BLOCK_BYTES}')}"
+    return Row(
+        600,
+        "Would more memory help?  (time range on screen)",
+        [
+            curve(
+                601,
+                "Hit ratio at other sizes of the pool",
+                "Share of the blocks asked for that a pool of another size would have found, at "
+                "the same requests. Steep to the right of where you are: more memory buys hits. "
+                "Flat to the left: less would do. Not modelled: that a faster cache draws more "
+                "load, and a pool too small for its running requests.",
+                Q(blocks, "blocks"),
+                Q(_ratio(*SIZES), "hit ratio"),
+                Q(_at_every_size(_ratio(_UNLIMITED)), "ratio without limit"),
+                Q(_at_every_size(_USABLE), "blocks now"),
+                Q(_at_every_size(_ratio(_PRESENT)), "ratio now"),
+                drawn=(
+                    Drawn("at this size", "blocks", "hit ratio", "green"),
+                    Drawn("no limit", "blocks", "ratio without limit", "text", "lines"),
+                    Drawn("you are here", "blocks now", "ratio now", "orange", "points"),
+                ),
+                x_axis="usable blocks",
+                x_unit=BLOCKS,
+                y_unit=RATIO,
+                span=11,
+                when_absent=_NOT_YET,
+            ),
+            rows(
+                602,
+                "What another size would cost, and save",
+                "By scale: the present pool is 1, one of twice as many blocks 2, one that never "
+                "loses anything inf. Each with the prompt tokens a second that it would save "
+                "beyond the present one; below 0, what would be computed in addition. Take the "
+                "smallest after which the savings hardly grow.",
+                Q(blocks, "blocks"),
+                Q(memory, "memory"),
+                Q(_saved(), "saved"),
+                columns={
+                    "scale": Column("Scale", width=70),
+                    "blocks": Column("Usable blocks", BLOCKS, width=120),
+                    "memory": Column("K and V", BYTES, width=110),
+                    "saved": Column("Saves", TOKENS_PER_SECOND),
+                },
+                span=9,
+                height=10,
+                when_absent=_NOT_YET,
+            ),
+            numbers(
+                603,
+                "Is the curve right?",
+                "Blocks by which its prediction for the present size missed the engine's own "
+                "hits, of all asked for. 0: it is exact. Orange: the engine does not evict the "
+                "oldest first, or events are wrong; do not trust the curve.",
+                RATIO,
+                Q(formulas.whatif_error(WHOLE_RANGE, selector=ENGINE), ""),
+                steps=limits.WHATIF_ERROR,
+                span=4,
+                height=10,
+                when_absent="not yet",
+            ),
+        ],
+    )

@@ -1,0 +1,76 @@
+"""Writes the batches of a stream to a file, as frames of the wire: what `file://` reads again.
+
+The file ends with a whole frame whatever happens, also when the disk is full.
+"""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from kvscope_events.wire.codec import encode_batch, flags_of
+from kvscope_events.wire.frame import FrameKind, pack_header
+from kvscope_events.wire.subscriber import Taken
+
+
+class Recorder:
+    """A new file; construction raises OSError, FileExistsError where there is one already."""
+
+    def __init__(self, path: Path, max_bytes: int) -> None:
+        self.num_batches = 0
+        self.num_bytes = 0
+        self.sessions: list[str] = []
+        """Of the producers, in order."""
+        self.missing = 0
+        """Batches that the stream lost between those in the file."""
+        self.full = False
+        """Whether a batch did not fit any more; nothing is written after it."""
+        self._max_bytes = max_bytes
+        self._path = path
+        # Unbuffered: what is in the file after an error is known.
+        self._file = path.open("xb", buffering=0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """A file without a batch is removed."""
+        self._file.close()
+        if not self.num_batches:
+            with suppress(OSError):
+                self._path.unlink()
+
+    def add(self, taken: Taken) -> bool:
+        """Write a batch; False if the file is full. Raises OSError."""
+        payload = encode_batch(taken.batch)
+        session = bytes.fromhex(taken.session)
+        header = pack_header(
+            FrameKind.BATCH, flags_of(taken.batch), session, taken.batch.seq, len(payload)
+        )
+        frame = header + payload
+        self.full = self.full or self.num_bytes + len(frame) > self._max_bytes
+        if self.full:
+            return False
+        self._write(frame)
+        self.num_batches += 1
+        self.missing += taken.lost
+        if taken.session not in self.sessions[-1:]:
+            self.sessions.append(taken.session)
+        return True
+
+    def _write(self, frame: bytes) -> None:
+        left = memoryview(frame)
+        try:
+            while left:
+                left = left[self._file.write(left) :]
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(self._file.fileno(), self.num_bytes)
+            raise
+        self.num_bytes += len(frame)

@@ -1,0 +1,78 @@
+"""What a file says about other sizes of the cache, and what it cannot say."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+OF_ALL = (
+    "more capacity that attracts more requests, or faster ones",
+    "eviction other than of the least recently used, and caches beside the pool (host, disk, "
+    "other replicas)",
+    "latency: the curve is about hits alone",
+)
+OF_TRACES = (
+    "running requests, which hold their blocks: each request returns them at once",
+    "generated tokens: a trace has no ids for their blocks",
+)
+OF_RECORDINGS = (
+    "a pool too small for the requests that ran: it would have queued or preempted them",
+    "other running times: with more hits, requests end sooner and hold their blocks for less long",
+)
+
+
+class WhatIfError(ValueError):
+    """A file without a curve; `str()` says why, in one line."""
+
+
+class Point(NamedTuple):
+    """One capacity, and what a cache of that size would have found."""
+
+    capacity_blocks: int
+    hit_blocks: int
+    queried_blocks: int
+
+    @property
+    def hit_ratio(self) -> float | None:
+        """None: nothing was queried."""
+        return self.hit_blocks / self.queried_blocks if self.queried_blocks else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pool:
+    """The pool of a recording, and what it found itself."""
+
+    usable_blocks: int
+    """Its capacity without the blocks that are never handed out."""
+    block_size: int
+    """Tokens of a block."""
+    hit_blocks: int
+    """Hits that the engine reported for the lookups of the curve."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Findings:
+    """A curve with all that is needed to judge it."""
+
+    kind: Literal["trace", "recording"]
+    points: Sequence[Point]
+    """By capacity, the smallest first; capacities that were asked for and are not here are
+    unknown, which `doubts` explains."""
+    lookups: int
+    """Requests of a trace; admissions of a recording, resumed ones included."""
+    queried_blocks: int
+    distinct_blocks: int | None
+    """Different blocks that were queried: a cache that holds them all has all hits there are.
+    None: not counted."""
+    seconds: float | None
+    """Between first and last lookup; None: not known."""
+    pool: Pool | None = None
+    """None: a trace has none."""
+    lower_bounds: Sequence[int] = ()
+    """Capacities whose real hits may be more."""
+    doubts: Sequence[str] = ()
+    """What is wrong with the file, and what is unknown for that reason."""
+
+    @property
+    def not_modelled(self) -> tuple[str, ...]:
+        """What would be different with another capacity, and is not in the curve."""
+        return (*(OF_TRACES if self.kind == "trace" else OF_RECORDINGS), *OF_ALL)

@@ -1,0 +1,156 @@
+"""`kvscope record` as a user runs it: what it writes is a recording, and says what it lacks."""
+
+import errno
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from exporter.cli.app import app
+from exporter.clock import Clock
+from exporter.recorder import Recorder
+from exporter.sources.recording import RecordingSource
+from kvscope_events.events import Batch
+from kvscope_events.wire.publisher import WirePublisher
+from kvscope_events.wire.subscriber import Taken
+from tests.events.producers import Producer, steps_of
+from tests.support.process import kvscope
+from tests.support.waiting import wait_for
+
+
+@pytest.fixture
+def endpoint(tmp_path: Path) -> str:
+    return f"ipc://{tmp_path}/engine.sock"
+
+
+@pytest.fixture
+def publishing(endpoint: str) -> Iterator[Producer]:
+    producer = Producer()
+    publisher = WirePublisher(producer.bus, endpoint)
+    publisher.start()
+    producer.begin()
+    yield producer
+    publisher.stop()
+
+
+def record(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["record", *arguments], env={"COLUMNS": "160"})
+
+
+def steps_in(file: Path) -> list[int]:
+    source = RecordingSource(f"file://{file}", Clock())
+    steps = []
+    while (taken := source.take()) is not None:
+        batch, lost = taken
+        assert lost == 0
+        steps += steps_of(batch)
+    assert source.broken_off is None
+    assert source.state_known
+    source.close()
+    return steps
+
+
+def test_what_was_published_is_in_the_file(
+    publishing: Producer, endpoint: str, tmp_path: Path
+) -> None:
+    publishing.step(7)  # before it came: the publisher still has them
+    file = tmp_path / "run.kvsf"
+    done = record(endpoint, str(file), "--seconds", "0.8")
+    assert done.exit_code == 0, done.output
+    assert done.output.startswith(f"{file}: 8 batches, ")
+    assert len(done.output.splitlines()) == 1
+    assert steps_in(file) == list(range(7))
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_it_with_one_line(publishing: Producer, endpoint: str, tmp_path: Path) -> None:
+    file = tmp_path / "run.kvsf"
+    with kvscope("record", endpoint, str(file)) as process:
+        wait_for(lambda: file.exists() and file.stat().st_size > 0, "it records", 30)
+        publishing.step(3)
+        wait_for(lambda: len(steps_in(file)) == 3, "all of it is in the file")
+        process.send(signal.SIGINT)
+        assert process.wait() == 0
+    assert len(process.lines) == 1, process.text
+    assert process.text.startswith(f"{file}: 4 batches, ")
+    assert steps_in(file) == [0, 1, 2]
+
+
+def test_it_ends_before_the_file_is_too_large(
+    publishing: Producer, endpoint: str, tmp_path: Path
+) -> None:
+    publishing.step(20, padding=1_000)
+    file = tmp_path / "run.kvsf"
+    done = record(endpoint, str(file), "--max-bytes", "10000")
+    assert done.exit_code == 0, done.output
+    assert "stopped at 10000" in done.output
+    assert 8_000 < file.stat().st_size <= 10_000
+    assert steps_in(file) == list(range(8))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"endpoint": "qwen.sock"}, "not an endpoint of the wire"),
+        ({"endpoint": "ipc:///run/kvscope/vllm/*"}, "name one socket"),
+        ({"--max-bytes": "80G"}, "--max-bytes"),
+        ({"--max-bytes": "10"}, "even one batch is larger than 10"),
+        ({"file": "missing/run.kvsf"}, "cannot be written: No such file"),
+        ({"file": "there"}, "exists already"),
+    ],
+    ids=["endpoint", "folder", "unit", "tiny", "path", "exists"],
+)
+def test_what_makes_no_sense_is_one_line(
+    publishing: Producer, endpoint: str, tmp_path: Path, changes: dict[str, str], says: str
+) -> None:
+    (tmp_path / "there").write_text("mine")
+    file = tmp_path / changes.get("file", "run.kvsf")
+    size = changes.get("--max-bytes", "1MiB")
+    done = record(
+        changes.get("endpoint", endpoint), str(file), "--seconds", "1", "--max-bytes", size
+    )
+    assert (done.exit_code, len(done.output.splitlines())) == (2, 1), done.output
+    assert done.output.startswith("kvscope: ")
+    assert says in done.output
+    assert not (tmp_path / "run.kvsf").exists()
+    assert (tmp_path / "there").read_text() == "mine"
+
+
+def test_where_nothing_publishes_there_is_no_file(endpoint: str, tmp_path: Path) -> None:
+    file = tmp_path / "run.kvsf"
+    done = record(endpoint, str(file), "--seconds", "0.3")
+    assert done.exit_code == 2
+    assert "nothing came" in done.output
+    assert not file.exists()
+
+
+def test_a_full_disk_leaves_whole_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Disk:
+        """Takes half of a frame, and then nothing."""
+
+        def __init__(self, file: object) -> None:
+            self._file = file
+            self.fileno = file.fileno  # type: ignore[attr-defined]
+            self.close = file.close  # type: ignore[attr-defined]
+            self._full = False
+
+        def write(self, data: memoryview) -> int:
+            if self._full:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            self._full = True
+            return self._file.write(data[: len(data) // 2])  # type: ignore[attr-defined,no-any-return]
+
+    file = tmp_path / "run.kvsf"
+    with Recorder(file, 1 << 20) as recorder:
+        for seq in range(3):
+            assert recorder.add(Taken(Batch(seq, 0, []), 0, "00" * 8, 0))
+        monkeypatch.setattr(recorder, "_file", Disk(recorder._file))
+        with pytest.raises(OSError, match="No space"):
+            recorder.add(Taken(Batch(3, 0, []), 0, "00" * 8, 0))
+    assert file.stat().st_size == recorder.num_bytes
+    source = RecordingSource(f"file://{file}", Clock())
+    assert [source.take() is not None for _ in range(4)] == [True, True, True, False]
+    assert source.broken_off is None
+    source.close()

@@ -1,0 +1,149 @@
+"""When the probability is known; what a gap, an idle engine and a full pool do to it."""
+
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from exporter.fold.exhaustion import HORIZONS, Exhaustion
+from exporter.fold.exhaustion.footprint import Footprint
+from exporter.fold.exhaustion.forecast import MIN_ENDED, MIN_SECONDS
+from exporter.fold.exhaustion.sequences import Sequences
+from kvscope_events.events import (
+    Batch,
+    CacheGroup,
+    PoolSnapshot,
+    SequenceAdded,
+    SequenceFinished,
+    StepCompleted,
+)
+from tests.forecast.loads import arrivals, call, chat
+from tests.forecast.simulator import SECOND, Call, Machine, Simulator
+
+
+def calls(rate: float, seconds: float) -> Iterator[Call]:
+    random = Random(9)
+    for at in arrivals(random, seconds, lambda _: rate, rate):
+        yield call(at, chat(random))
+
+
+def stream(rate: float, seconds: float, num_blocks: int = 1_400) -> list[Batch]:
+    return list(Simulator(Machine(num_blocks=num_blocks)).play(calls(rate, seconds), seconds))
+
+
+@pytest.fixture(scope="module")
+def busy() -> list[Batch]:
+    return stream(2.0, 120)
+
+
+@pytest.fixture(scope="module")
+def folded(busy: list[Batch]) -> Exhaustion:
+    fold = Exhaustion()
+    for batch in busy:
+        fold.on_batch(batch)
+    return fold
+
+
+def test_it_is_unknown_until_enough_has_been_seen(busy: list[Batch]) -> None:
+    fold, ended = Exhaustion(), 0
+    for batch in busy:
+        fold.on_batch(batch)
+        ended += sum(type(event) is SequenceFinished for event in batch.events)
+        seconds = batch.time_ns / SECOND
+        if ended < MIN_ENDED or seconds < MIN_SECONDS:
+            assert fold.probabilities() is None
+    probabilities = fold.probabilities()
+    assert probabilities is not None
+    assert len(probabilities) == len(HORIZONS)
+    assert list(probabilities) == sorted(probabilities)
+    assert 0 <= probabilities[0] <= probabilities[-1] <= 1
+
+
+def test_it_is_unknown_after_a_gap_until_those_that_ran_have_ended(busy: list[Batch]) -> None:
+    fold = Exhaustion()
+    half = len(busy) // 2
+    for batch in busy[:half]:
+        fold.on_batch(batch)
+    assert fold.probabilities() is not None
+    fold.on_gap()
+    unknown = 0
+    for batch in busy[half + 10 :]:
+        fold.on_batch(batch)
+        if fold.committed_blocks is None:
+            unknown += 1
+            assert fold.probabilities() is None
+    assert unknown > 50
+
+
+def test_sequences_that_wait_unseen_make_it_unknown(busy: list[Batch]) -> None:
+    fold = Exhaustion()
+    for batch in busy:
+        fold.on_batch(batch)
+    last = busy[-1]
+    done = last.events[-1]
+    assert type(done) is StepCompleted
+    waiting = StepCompleted(**{**_fields(done), "waiting": 3})
+    fold.on_batch(Batch(last.seq + 1, last.time_ns + 2 * SECOND, [waiting]))
+    assert fold.probabilities() is None
+
+
+def test_a_pool_that_preempts_all_the_time_will_preempt() -> None:
+    fold = Exhaustion()
+    for batch in stream(4.0, 120):
+        fold.on_batch(batch)
+    probabilities = fold.probabilities()
+    assert probabilities is not None
+    assert probabilities[0] > 0.8
+    assert probabilities[-1] > 0.8
+
+
+def test_a_pool_far_too_large_is_safe() -> None:
+    fold = Exhaustion()
+    for batch in stream(1.0, 120, num_blocks=20_000):
+        fold.on_batch(batch)
+    probabilities = fold.probabilities()
+    assert probabilities is not None
+    assert probabilities[2] < 0.02
+
+
+def test_an_idle_engine_forgets_its_load(folded: Exhaustion) -> None:
+    soon, late = folded.probabilities(0.0), folded.probabilities(1_000.0)
+    assert soon is not None
+    assert late is not None
+    assert late[3] < soon[3]
+
+
+def test_it_is_computed_once_a_second_however_often_it_is_read(busy: list[Batch]) -> None:
+    fold = Exhaustion()
+    for batch in busy:
+        fold.on_batch(batch)
+    assert fold.probabilities(0.9) is fold.probabilities(0.9)
+
+
+def test_a_snapshot_alone_tells_nothing_of_the_sequences() -> None:
+    fold = Exhaustion()
+    fold.on_batch(Batch(0, 0, [PoolSnapshot(8, 16, 0, 0, [0] * 8, [None] * 8, [])]))
+    assert fold.probabilities() is None
+
+
+def test_tokens_are_counted_by_the_clock_as_if_one_by_one() -> None:
+    sequences, footprint = Sequences(), Footprint([CacheGroup("full_attention", 16)])
+    produced: dict[int, int] = {}
+    for batch in stream(2.0, 60, num_blocks=20_000):  # nothing is preempted
+        for event in batch.events:
+            if type(event) is SequenceAdded:
+                sequences.add(event.sequence, event.prompt_tokens, event.max_tokens, footprint)
+            elif type(event) is StepCompleted:
+                sequences.step(event)
+                for number in event.emitted:
+                    produced[number] = produced.get(number, 0) + 1
+            elif type(event) is SequenceFinished:
+                sequences.known.pop(event.sequence)
+                produced.pop(event.sequence, None)
+        # Those that end are gone before their last step is told.
+        for number in produced.keys() & sequences.known.keys():
+            assert sequences.produced(sequences.known[number]) == produced[number]
+
+
+def _fields(event: StepCompleted) -> dict[str, object]:
+    return {name: getattr(event, name) for name in event.__struct_fields__}

@@ -1,0 +1,35 @@
+"""The forecast beats what people have on every load, and comes true as often as it says.
+
+The short form of `python -m tests.programs.forecast_scores`, whose tables are in docs/forecast.md.
+"""
+
+import pytest
+
+from tests.forecast.loads import LOADS, Load
+from tests.forecast.rivals import Scrapes
+from tests.forecast.scores import play
+
+SECONDS = 1_800.0
+MEAN_ERROR = 0.15
+"""Of half an hour of one load, at horizons that fit in it: most of it chance."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("load", LOADS, ids=lambda load: load.name)
+def test_the_forecast_beats_a_threshold_and_a_line(load: Load) -> None:
+    results = play(load, seed=3, seconds=SECONDS)
+    scores = [forecasts.brier() for forecasts in results]
+    ours, usage, linear = (sum(s[who] for s in scores) for who in ("ours", "usage", "linear"))
+    assert ours < min(usage, linear)
+    for forecasts in results[:3]:
+        assert forecasts.error() < MEAN_ERROR, forecasts.horizon
+
+
+def test_a_line_is_drawn_as_prometheus_draws_it() -> None:
+    scrapes = Scrapes()
+    for second in range(0, 301, 5):  # every third one is scraped
+        scrapes.offer(float(second), 0.2 + 0.001 * second)
+    assert scrapes.predict_linear(300, 120, 60) == pytest.approx(0.2 + 0.36)
+    assert scrapes.predict_linear(10, 120, 60) is None
+    assert scrapes.full_by(300, 120, 600) == 1.0
+    assert scrapes.full_by(300, 120, 60) == 0.0

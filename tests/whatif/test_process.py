@@ -1,0 +1,69 @@
+"""`kvscope whatif` and the terminal: progress, Ctrl-C, and output that nobody takes."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import engine.workload.mooncake
+from engine.workload.mooncake import TraceRequest
+from exporter.cli import whatif_progress
+from exporter.cli.app import app
+from tests.repo.checkout import ROOT
+
+REQUESTS = 3_000
+
+
+@pytest.fixture
+def long_trace(tmp_path: Path) -> Path:
+    file = tmp_path / "trace.jsonl"
+    line = '{{"timestamp": 0, "input_length": 512, "output_length": 1, "hash_ids": [{}]}}\n'
+    file.write_text("".join(line.format(number % 500) for number in range(REQUESTS)))
+    return file
+
+
+def test_a_long_file_shows_how_far_it_is(long_trace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(whatif_progress, "_LINE_EVERY_SECONDS", 0.0)
+    result = CliRunner().invoke(app, ["whatif", str(long_trace), "--json"])
+    assert result.exit_code == 0
+    first, second = result.stderr.splitlines()
+    assert first.endswith("1,024 requests read")
+    assert second.endswith("2,048 requests read")
+    assert "requests read" not in result.stdout
+
+
+def test_ctrl_c_leaves_no_curve_and_no_traceback(
+    long_trace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_trace = engine.workload.mooncake.read_trace
+
+    def interrupted(path: Path) -> Iterator[TraceRequest]:
+        for number, request in enumerate(read_trace(path)):
+            if number == 2_000:
+                raise KeyboardInterrupt
+            yield request
+
+    monkeypatch.setattr(engine.workload.mooncake, "read_trace", interrupted)
+    result = CliRunner().invoke(app, ["whatif", str(long_trace)])
+    assert (result.exit_code, result.output) == (130, "")
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]], ids=["table", "json"])
+def test_a_reader_that_has_gone_ends_it_silently(long_trace: Path, options: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "exporter.cli", "whatif", str(long_trace), *options],
+        cwd=ROOT,
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, "")

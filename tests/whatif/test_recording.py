@@ -1,0 +1,270 @@
+"""`kvscope whatif` on recordings as a user runs it: the curve of real pools, or why none."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from engine.block_pool import BlockPool
+from exporter.cli.app import app
+from kvscope_events.bus import EventBus
+from kvscope_events.events import (
+    Batch,
+    CacheGroup,
+    EngineEvent,
+    PoolCreated,
+    PrefixLookup,
+)
+from kvscope_events.wire.codec import decode_batch, encode_batch, flags_of
+from kvscope_events.wire.frame import HEADER_BYTES, FrameKind, pack_header
+from tests.exporter.stream import hello, step
+from tests.programs.trace_hits import replay
+
+POOL = 12
+BLOCK_SIZE = 16
+Frames = list[bytes]
+
+
+def frame(seq: int, events: Sequence[EngineEvent], session: bytes = b"recorded") -> bytes:
+    batch = Batch(seq, 1_000_000_000 * seq, list(events))
+    payload = encode_batch(batch)
+    return pack_header(FrameKind.BATCH, flags_of(batch), session, seq, len(payload)) + payload
+
+
+def served(num_blocks: int, paths: Sequence[Sequence[int]], session: bytes = b"recorded") -> Frames:
+    """The recording of a real pool that serves one path after another, a batch for each."""
+    bus = EventBus()
+    events = bus.subscribe()
+    bus.emit(hello())
+    pool = BlockPool(num_blocks, BLOCK_SIZE, bus)
+    bus.flush()
+    for sequence, path in enumerate(paths):
+        names = [block.to_bytes(16) for block in path]
+        prefix = pool.find(names)
+        tokens = len(path) * BLOCK_SIZE
+        bus.emit(PrefixLookup(sequence, tokens + 1, names, len(prefix)))
+        if prefix:
+            pool.share(sequence, list(prefix))
+        fresh = pool.allocate(sequence, len(path) - len(prefix), "prefill")
+        if fresh:
+            parent = names[len(prefix) - 1] if prefix else None
+            pool.cache(sequence, list(fresh), names[len(prefix) :], parent)
+        pool.release(sequence, [*prefix, *fresh], "finished")
+        bus.flush()
+    bus.provide_snapshot(lambda: [hello(), pool.snapshot()])
+    events.request_snapshot()
+    bus.flush()
+    frames = []
+    while (taken := events.take()) is not None:
+        frames.append(frame(len(frames), taken[0].events, session))
+    return frames
+
+
+def paths_of(seed: int, count: int = 60) -> list[list[int]]:
+    random = Random(seed)
+    paths = []
+    for _ in range(count):
+        path, node = [], 1
+        for _ in range(random.randrange(1, 6)):
+            node = 4 * node + int(4 * random.random() ** 2)
+            path.append(node)
+        paths.append(path)
+    return paths
+
+
+PATHS = paths_of(0)
+
+
+def hits_of(num_blocks: int, paths: Sequence[Sequence[int]] = PATHS) -> int:
+    """What the real pool of that size found."""
+    return replay(paths, num_blocks)[0]
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> Callable[..., Path]:
+    def write(*frames: bytes) -> Path:
+        file = tmp_path / "run.kvsf"
+        file.write_bytes(b"".join(frames))
+        return file
+
+    return write
+
+
+def kvscope(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["whatif", *map(str, arguments)], env={"COLUMNS": "160"})
+
+
+def document(*arguments: object) -> dict[str, Any]:
+    result = kvscope(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    parsed: dict[str, Any] = json.loads(result.stdout)
+    return parsed
+
+
+def curve(found: dict[str, Any]) -> dict[int, int]:
+    return {point["capacity_blocks"]: point["hit_blocks"] for point in found["curve"]}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_curve_is_what_real_pools_of_these_sizes_find(
+    seed: int, recorded: Callable[..., Path]
+) -> None:
+    paths = paths_of(seed)
+    sizes = [5, 6, 9, POOL, 17, 24, 31, 48]
+    options = [part for size in sizes for part in ("--capacity", size)]
+    found = document(recorded(*served(POOL, paths)), *options)
+    assert curve(found) == {size: hits_of(size, paths) for size in sizes}
+    assert found["pool"] == {
+        "usable_blocks": POOL,
+        "block_size": BLOCK_SIZE,
+        "hit_blocks": hits_of(POOL, paths),
+    }
+    assert (found["lookups"], found["queried_blocks"]) == (60, sum(map(len, paths)))
+    assert (found["doubts"], found["lower_bounds"]) == ([], [])
+    assert found["seconds"] == 59
+
+
+def test_the_table_shows_where_the_pool_is(recorded: Callable[..., Path]) -> None:
+    result = kvscope(recorded(*served(POOL, PATHS)))
+    assert result.exit_code == 0, result.output
+    (here,) = [line for line in result.stdout.splitlines() if "the pool" in line and "│" in line]
+    assert f"│ {hits_of(POOL):,} │" in " ".join(here.split())
+    assert f"a pool of {POOL} blocks of {BLOCK_SIZE} tokens found" in result.stdout
+    assert "  - a pool too small for the requests that ran" in result.stdout
+
+
+def test_the_picture_shows_where_the_pool_is(recorded: Callable[..., Path], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "curve.svg"
+    assert kvscope(recorded(*served(POOL, PATHS)), "--plot", picture).exit_code == 0
+    assert picture.stat().st_size > 5_000
+
+
+def test_capacities_beyond_what_is_known_have_no_figure(recorded: Callable[..., Path]) -> None:
+    file = recorded(*served(POOL, PATHS))
+    found = document(file, "--capacity", 4 * POOL, "--capacity", 4 * POOL + 1)
+    assert list(curve(found)) == [4 * POOL]
+    assert any("over 48 blocks are unknown" in doubt for doubt in found["doubts"])
+
+
+def test_after_a_gap_the_curve_begins_anew_and_says_so(recorded: Callable[..., Path]) -> None:
+    first, second = served(POOL, PATHS), served(POOL, PATHS[:20])
+    # The pool as it is after the gap: a snapshot, then another life of it.
+    late = [frame(100 + seq, decoded(one)) for seq, one in enumerate([first[-1], *second[1:]])]
+    found = document(recorded(*first[:30], *late), "--capacity", POOL)
+    assert found["lookups"] == 20
+    assert found["queried_blocks"] == sum(map(len, PATHS[:20]))
+    assert any("batches are missing: there the curve begins anew" in d for d in found["doubts"])
+    assert "29 of 49 lookups are not in the curve" in found["doubts"]
+
+
+def test_a_recording_that_begins_in_the_middle_has_lower_bounds(
+    recorded: Callable[..., Path],
+) -> None:
+    whole = served(POOL, PATHS)
+    # The state after 30 requests, as a reader gets it that comes then.
+    state = served(POOL, PATHS[:30])[-1]
+    late = [frame(31 + seq, decoded(one)) for seq, one in enumerate([state, *whole[31:61]])]
+    sizes = [6, POOL, 24]
+    options = [part for size in sizes for part in ("--capacity", size)]
+    file = recorded(*late)
+    found = document(file, *options)
+    truth = {size: hits_of(size) - hits_of(size, PATHS[:30]) for size in sizes}
+    assert {size: curve(found)[size] for size in (6, POOL)} == {
+        size: truth[size] for size in (6, POOL)
+    }
+    assert curve(found)[24] <= truth[24]
+    assert found["lower_bounds"] == [24]
+    assert "lower bounds" in " ".join(found["doubts"])
+    assert "≥ " in kvscope(file).stdout
+
+
+def test_a_snapshot_in_between_changes_nothing(recorded: Callable[..., Path]) -> None:
+    """Another reader came and asked for it."""
+    whole = served(POOL, PATHS)
+    state = served(POOL, PATHS[:30])[-1]
+    frames = [*whole[:31], state, *whole[31:]]
+    again = [frame(seq, decoded(one)) for seq, one in enumerate(frames)]
+    found = document(recorded(*again), "--capacity", 24)
+    assert curve(found) == {24: hits_of(24)}
+    assert found["lower_bounds"] == []
+
+
+@pytest.mark.parametrize("session", [b"recorded", b"restart!"], ids=["pool", "engine"])
+def test_of_two_runs_the_curve_is_of_the_last(
+    session: bytes, recorded: Callable[..., Path]
+) -> None:
+    first, second = served(POOL, PATHS), served(8, PATHS[:20], session)
+    if session == b"recorded":
+        second = [frame(len(first) + seq, decoded(one)) for seq, one in enumerate(second)]
+    found = document(recorded(*first, *second), "--capacity", 8)
+    assert curve(found) == {8: hits_of(8, PATHS[:20])}
+    assert found["pool"]["usable_blocks"] == 8
+    assert "60 of 80 lookups are not in the curve" in found["doubts"]
+    assert any("anew: there the curve begins anew" in doubt for doubt in found["doubts"])
+
+
+def test_a_recording_that_ends_in_mid_frame_is_read_to_there(
+    recorded: Callable[..., Path],
+) -> None:
+    frames = served(POOL, PATHS)
+    file = recorded(*frames[:41], frames[41][:-3])
+    found = document(file, "--capacity", POOL)
+    assert curve(found) == {POOL: hits_of(POOL, PATHS[:40])}
+    assert found["lookups"] == 40
+    assert any("cannot be read to its end: a payload of" in doubt for doubt in found["doubts"])
+    assert "Note: the file cannot be read to its end" in kvscope(file).stdout
+
+
+def test_a_batch_that_cannot_be_read_is_a_gap(recorded: Callable[..., Path]) -> None:
+    frames = served(POOL, PATHS)
+    spoilt = frames[30][:HEADER_BYTES] + b"\xc1" * (len(frames[30]) - HEADER_BYTES)
+    found = document(recorded(*frames[:30], spoilt, *frames[31:]), "--capacity", POOL)
+    assert curve(found) == {POOL: hits_of(POOL, PATHS[:29])}
+    assert any("1 batches are missing" in doubt for doubt in found["doubts"])
+    assert any("1 batches or events could not be decoded" in doubt for doubt in found["doubts"])
+
+
+NO_POOL = [hello(), step()]
+WINDOWS = PoolCreated(POOL, 16, 0, 0, {}, [CacheGroup("full_attention", 16)] * 2)
+A_LOOKUP = PrefixLookup(0, 33, [b"a" * 16, b"b" * 16], 0)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"KVSF", "not a recording that can be read: a header cut short"),
+        (frame(0, NO_POOL)[:20], "not a recording that can be read: a header cut short"),
+        (b"KVSF\x63\x00" + bytes(22), "the peer speaks contract 99"),
+        (frame(0, NO_POOL), "no pool in it"),
+        (frame(0, [hello(), PoolCreated(POOL, 16, 0)]), "no lookup in it"),
+        (
+            frame(0, [hello(enable_prefix_caching=False), PoolCreated(POOL, 16, 0)]),
+            "prefix caching is off",
+        ),
+        (frame(0, [hello(), WINDOWS, A_LOOKUP]), "not one of equal blocks with full attention"),
+        (
+            frame(0, [hello(), PoolCreated(POOL, 16, 0)]) + frame(9, [A_LOOKUP]),
+            "no lookup in it while the state of the pool was known (8 batches are missing)",
+        ),
+    ],
+    ids=[
+        *("magic", "header", "contract", "no-pool", "no-lookup", "caching-off", "groups", "gap"),
+    ],
+)
+def test_a_recording_without_a_curve_is_one_line(
+    content: bytes, says: str, recorded: Callable[..., Path]
+) -> None:
+    result = kvscope(recorded(content))
+    assert (result.exit_code, result.stdout) == (2, ""), result.output
+    assert len(result.stderr.splitlines()) == 1, result.stderr
+    assert result.stderr.startswith("kvscope: ")
+    assert says in result.stderr
+
+
+def decoded(one: bytes) -> list[EngineEvent]:
+    return decode_batch(one[HEADER_BYTES:])[0].events
