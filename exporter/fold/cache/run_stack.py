@@ -43,6 +43,7 @@ class RunStack:
 
     def __init__(self, horizon: int | None = None) -> None:
         self._horizon = horizon
+        self._oldest = 1  # the slot of the oldest run that was not trimmed
         self.clear()
 
     def clear(self) -> None:
