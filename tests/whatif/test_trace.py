@@ -159,7 +159,7 @@ def test_a_capacity_that_is_no_number_is_refused(trace: Path) -> None:
     assert (result.exit_code, result.stdout) == (2, "")
 
 
-@pytest.mark.skipif(not CONVERSATION.exists(), reason="needs the trace: set KVSCOPE_TRACES")
+@pytest.mark.skipif(not CONVERSATION.is_file(), reason="no trace: set KVSCOPE_TRACE")
 def test_the_conversation_trace() -> None:
     options = [part for capacity in CONVERSATION_HITS for part in ("--capacity", capacity)]
     found = document(CONVERSATION, *options)
