@@ -17,6 +17,8 @@ from kvscope_events.events import (
     SequenceFinished,
     StepCompleted,
 )
+from tests.exporter.machine import NOW_NS
+from tests.exporter.page import make_exporter, value
 from tests.forecast.loads import arrivals, call, chat
 from tests.forecast.simulator import SECOND, Call, Machine, Simulator
 
@@ -143,6 +145,16 @@ def test_tokens_are_counted_by_the_clock_as_if_one_by_one() -> None:
         # Those that end are gone before their last step is told.
         for number in produced.keys() & sequences.known.keys():
             assert sequences.produced(sequences.known[number]) == produced[number]
+
+
+def test_the_page_has_a_series_for_each_horizon(busy: list[Batch]) -> None:
+    exporter, subscription = make_exporter(queue_batches=len(busy) + 1)
+    for seq, batch in enumerate(busy):
+        subscription.put(Batch(seq, batch.time_ns, batch.events, 0, NOW_NS))
+    name = "kvscope_kv_exhaustion_probability"
+    shown = [value(exporter, name, horizon_seconds=str(horizon)) for horizon in HORIZONS]
+    assert None not in shown
+    assert all(0 <= number <= 1 for number in shown if number is not None)
 
 
 def _fields(event: StepCompleted) -> dict[str, object]:

@@ -9,19 +9,20 @@ from tests.forecast.loads import LOADS, Load
 from tests.forecast.rivals import Scrapes
 from tests.forecast.scores import play
 
-SECONDS = 1_800.0
+SECONDS = 2_400.0
+"""Most of it before the forecast has learnt much; at 300 s it would hold eight outcomes."""
 MEAN_ERROR = 0.15
-"""Of half an hour of one load, at horizons that fit in it: most of it chance."""
+"""Between what was said and what came, over the deciles of one load and horizon: mostly chance."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("load", LOADS, ids=lambda load: load.name)
 def test_the_forecast_beats_a_threshold_and_a_line(load: Load) -> None:
-    results = play(load, seed=3, seconds=SECONDS)
+    results = [part for part in play(load, seed=2, seconds=SECONDS) if part.horizon <= 60]
     scores = [forecasts.brier() for forecasts in results]
     ours, usage, linear = (sum(s[who] for s in scores) for who in ("ours", "usage", "linear"))
     assert ours < min(usage, linear)
-    for forecasts in results[:3]:
+    for forecasts in results:
         assert forecasts.error() < MEAN_ERROR, forecasts.horizon
 
 

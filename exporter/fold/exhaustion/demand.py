@@ -127,7 +127,7 @@ def _add_flow(
     cube = _cube(size, square, alive)
     lives, sizes, squares, cubes = 0.0, 0.0, 0.0, 0.0  # integrals over age up to this point
     near_sizes, near_squares = 0.0, 0.0  # the same, each age at the excess rate of its time
-    ages = []
+    before = []  # what the point before knew, for the covariance with it
     last, last_chance, last_wandering = 0.0, 0.0, 0.0
     for index, at in enumerate(GRID):
         step = at - last
@@ -155,10 +155,10 @@ def _add_flow(
         wandering = sizes * sizes * (unsure * smoothed + flow.mean_error)
         variances[index] += chance + wandering
         thirds[index] += max(0.0, flow.mean_rate) * cubes
-        ages.append((step, alive, next_alive, last_chance, last_wandering, kept))
+        before.append((step, last_chance, last_wandering, kept))
         alive, size, square, cube = next_alive, next_size, next_square, next_cube
         last, last_chance, last_wandering = at, chance, wandering
-    for index, (step, _, _, chance, wandering, kept) in enumerate(ages):
+    for index, (step, chance, wandering, kept) in enumerate(before):
         stays = max(0.0, 1 - step / max(lives, step))
         covariances[index] += chance * stays + wandering * max(kept, stays)
 
