@@ -28,14 +28,17 @@ HISTOGRAMS = (
     "inter_token_latency_seconds",
     "request_time_per_output_token_seconds",
     "request_queue_time_seconds",
-    "request_prefill_time_seconds",
-    "request_decode_time_seconds",
-    "request_inference_time_seconds",
     "request_prompt_tokens",
     "request_generation_tokens",
     "request_max_num_generation_tokens",
+)
+SUMS_ALONE = (
+    "request_prefill_time_seconds",
+    "request_decode_time_seconds",
+    "request_inference_time_seconds",
     "request_params_max_tokens",
 )
+"""Histograms without buckets."""
 EXPRESSIONS = (
     *(
         f"histogram_quantile(0.9, sum by (le) (rate(vllm:{name}_bucket"
@@ -45,7 +48,7 @@ EXPRESSIONS = (
     *(
         f"sum(rate(vllm:{name}_sum[$__rate_interval])) / "
         f"sum(rate(vllm:{name}_count[$__rate_interval]))"
-        for name in HISTOGRAMS
+        for name in HISTOGRAMS + SUMS_ALONE
     ),
     "rate(vllm:prompt_tokens_total[$__rate_interval]) > 0",
     "rate(vllm:generation_tokens_total[$__rate_interval]) > 0",

@@ -4,10 +4,23 @@ import re
 
 from exporter.catalogue import CATALOGUE
 
-_FOLDED = frozenset(
-    row.name
-    for row in CATALOGUE
-    if row.name.startswith("kvscope_") and row.events and row.group != "self"
+_OF_THE_MOMENT = frozenset(
+    {
+        "kvscope_kv_retention_seconds",
+        "kvscope_kv_pool_shortfall_blocks",
+        "kvscope_kv_exhaustion_probability",
+        "kvscope_advice_value",
+        "kvscope_advice_saved_tokens_per_second",
+    }
+)
+"""Ages, windows and forecasts, which move between two pages of one step."""
+_FOLDED = (
+    frozenset(
+        row.name
+        for row in CATALOGUE
+        if row.name.startswith("kvscope_") and row.events and row.group != "self"
+    )
+    - _OF_THE_MOMENT
 )
 _NAME = re.compile(r"[a-z_:0-9]+")
 _SUFFIX = re.compile(r"_(bucket|sum|count)$")
@@ -16,7 +29,7 @@ _STEPS = re.compile(r'^kvscope_events_total\{.*type="(\w+)"\} (\S+)$', re.MULTIL
 
 def folded(page: str) -> list[str]:
     """The lines of kvscope's families that come from events: all but the exporter's own state and
-    what it reads on the machine when the page is made."""
+    what depends on the machine or the moment when the page is made."""
     lines = []
     for line in page.splitlines():
         match = _NAME.match(line)
