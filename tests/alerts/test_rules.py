@@ -168,4 +168,3 @@ def test_panels_and_alerts_draw_the_same_lines() -> None:
     assert panels.WHATIF_ERROR[1][0] == thresholds.WHATIF_ERROR
     long, short = thresholds.EXHAUSTION_SECONDS
     assert [bound for bound, _ in panels.TIME_TO_EXHAUSTION[1:]] == [short, long]
-    assert panels.EXHAUSTION_PROBABILITY[2][0] == thresholds.EXHAUSTION_PROBABILITY
