@@ -21,8 +21,8 @@ LOAD = (
 )
 PICTURES = {
     "vllm-overview": Picture(dashboard="overview", situation="vllm", height=1634),
-    "vllm-kv-pool": Picture(dashboard="kv-pool", situation="vllm", height=1395),
-    "vllm-prefix-cache": Picture(dashboard="prefix-cache", situation="vllm", height=1050),
+    "vllm-kv-pool": Picture(dashboard="kv-pool", situation="vllm", height=1810),
+    "vllm-prefix-cache": Picture(dashboard="prefix-cache", situation="vllm", height=1860),
     "vllm-memory": Picture(dashboard="memory", situation="vllm"),
 }
 
