@@ -49,11 +49,11 @@ def row() -> Row:
                 104,
                 "Blocks too few",
                 "How many more blocks would have kept nine tenths of what was evicted and asked "
-                "for again in the last five minutes, in the engine where that is most. 'none': "
-                "nothing was, or not even four times the pool would have kept it.",
+                "for again in the last five minutes, in the engine where that is most. Without "
+                "regret there are none; with much of it, four times the pool would not be enough.",
                 BLOCKS,
                 Q(worst(series("kvscope_kv_pool_shortfall_blocks")), ""),
-                when_absent="none",
+                when_absent="none, or too many",
             ),
             numbers(
                 105,
