@@ -228,6 +228,8 @@ class Target:
             hello, source = self.hello, self.source
             if hello is None or not source.up or not source.state_known:
                 raise UnknownError("the engine's state is not known: it is not connected, or lost")
+            if self.folds[Introduction].stopped is not None:
+                raise UnknownError("its observer has switched itself off: its log has the reason")
             untold = sorted(set(events) - self._tells)
             if untold:
                 raise UnknownError(f"this server does not tell {', '.join(untold)}")
@@ -288,6 +290,7 @@ class Target:
         if not self.is_content:
             kinds.append(Recent)
         self.folds = Folds(kinds)
+        self._signals = Signals(("", ""))
         return (*self.folds, *self._further)
 
     def _tellable(self, families: list[Family]) -> list[Family]:

@@ -27,6 +27,7 @@ from kvscope_events.limits import (
     Names,
     Positive,
     Terms,
+    Time,
     TraceId,
 )
 from kvscope_events.memory import DeviceMemorySampled as DeviceMemorySampled
@@ -365,7 +366,7 @@ class Batch(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """All events of one step, in order. `seq` grows by exactly one; a gap is a loss."""
 
     seq: int
-    time_ns: int  # the producer's monotonic clock, for intervals within the stream
+    time_ns: Time  # the producer's monotonic clock, for intervals within the stream
     events: Annotated[list[EngineEvent], EVENTS]
     wall_ns: int = 0  # the producer's wall clock, for display; 0: not known
     arrived_ns: int = 0  # the reader's monotonic clock, set by its source, for ages and lag

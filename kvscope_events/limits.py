@@ -19,6 +19,8 @@ EVENTS = msgspec.Meta(max_length=MAX_EVENTS)
 Count = Annotated[int, msgspec.Meta(ge=0)]
 """A counter of ours grows by it, and no counter may fall."""
 Positive = Annotated[int, msgspec.Meta(ge=1)]
+Time = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+"""Nanoseconds of a clock; a reader keeps them in signed words."""
 Blocks = Annotated[int, msgspec.Meta(ge=0, le=MAX_BLOCKS)]
 Label = Annotated[str, msgspec.Meta(max_length=MAX_LABEL)]
 Name = Annotated[str, msgspec.Meta(max_length=64)]

@@ -13,7 +13,8 @@ def collect_legacy_pool(families: Families, ledger: Ledger, _engine: Hello) -> I
     """Families of the pool only while its state is known."""
     yield families.single("vllm:cpu_cache_usage_perc", 0.0)
     if ledger.known:
-        yield families.single("vllm:gpu_cache_usage_perc", ledger.active_ratio)
+        if ledger.num_usable:
+            yield families.single("vllm:gpu_cache_usage_perc", ledger.active_ratio)
         yield families.single("vllm:kv_cache_block_count", ledger.num_blocks)
         yield families.single("vllm:kv_cache_block_size", ledger.block_size)
 

@@ -44,6 +44,9 @@ class Outlet(Collector):
         Raises OtlpSettingError where the HTTP library cannot use the URL.
         """
         logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)  # Faults says it
+        logging.getLogger("opentelemetry.util").setLevel(
+            logging.CRITICAL
+        )  # it logs headers' values
         logging.getLogger("urllib3").setLevel(logging.ERROR)
         self._config = config
         self._servers = servers

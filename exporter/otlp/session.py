@@ -6,6 +6,7 @@ import requests
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceResponse,
 )
+from requests.exceptions import InvalidHeader
 
 from exporter.otlp.settings import OtlpSettingError
 
@@ -33,7 +34,8 @@ class Session(requests.Session):
         try:
             response = super().request(*arguments, **{**options, "stream": True})
         except Exception as error:
-            self.problem = _shortened(type(error).__name__, _root(error))
+            reason = "" if isinstance(error, InvalidHeader) else _root(error)  # it has the secret
+            self.problem = _shortened(type(error).__name__, reason)
             raise
         with response:
             if response.status_code >= 300:  # a redirection is not followed

@@ -1,8 +1,9 @@
 """Where metrics are sent by OTLP, from the option and OpenTelemetry's standard variables."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 METRICS_PATH = "/v1/metrics"
 PROTOCOL = "http/protobuf"
@@ -11,6 +12,8 @@ MIN_INTERVAL_MS = 100
 DEFAULT_TIMEOUT_MS = 10_000
 MAX_MS = 24 * 3600 * 1000
 
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+\s*=\s*[^\s;\"\\,]*")
+"""What OpenTelemetry's library reads of an entry: a token, and a value without these."""
 _OPTION = "--otlp-endpoint"
 _EXAMPLE = "http://HOST:4318"
 
@@ -50,6 +53,7 @@ def otlp_config(endpoint: str | None, environment: Mapping[str, str]) -> OtlpCon
     if url is None:
         return None
     _check_protocol(environment)
+    _check_headers(environment)
     interval = _milliseconds(
         ("OTEL_METRIC_EXPORT_INTERVAL",), DEFAULT_INTERVAL_MS, MIN_INTERVAL_MS, environment
     )
@@ -107,6 +111,15 @@ def _check_protocol(environment: Mapping[str, str]) -> None:
                     f"{PROTOCOL} and an endpoint that takes it, usually on port 4318",
                 )
             return
+
+
+def _check_headers(environment: Mapping[str, str]) -> None:
+    """The library leaves out what it cannot read; nothing of it is shown, since it holds keys."""
+    for name in ("OTEL_EXPORTER_OTLP_METRICS_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"):
+        for entry in filter(None, map(str.strip, environment.get(name, "").split(","))):
+            if not _HEADER.fullmatch(entry) or not unquote(entry).isprintable():
+                expected = "expected name=value, several with commas, values percent-encoded"
+                raise OtlpSettingError(name, "(not shown)", expected)
 
 
 def _milliseconds(

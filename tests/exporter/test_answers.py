@@ -10,7 +10,7 @@ from exporter.answers.questions import QUESTIONS
 from exporter.web.access.doors import door_of
 from exporter.web.answers import Answering, answers_router
 from exporter.web.sidecar_app import sidecar_app
-from kvscope_events.events import PoolCreated
+from kvscope_events.events import ObserverStopped, PoolCreated
 from tests.exporter.page import make_exporter, put, step
 
 pytestmark = pytest.mark.anyio
@@ -82,6 +82,15 @@ async def test_what_a_server_does_not_tell_is_unknown() -> None:
     asked = Question(name="size", summary="", events=("NamesStored",), answer=answered)
     (engine,) = with_pool().answer(asked).engines
     assert engine.unknown == "this server does not tell NamesStored"
+
+
+async def test_an_observer_that_switched_itself_off_answers_nothing() -> None:
+    exporter, subscription = make_exporter()
+    put(subscription, 0, 0, PoolCreated(9, 4, 0), step())
+    put(subscription, 1, 0, ObserverStopped("vLLM is not as expected"))
+    (engine,) = exporter.answer(QUESTION).engines
+    assert engine.unknown is not None
+    assert "switched itself off" in engine.unknown
 
 
 async def test_before_the_state_is_known_there_is_no_answer() -> None:

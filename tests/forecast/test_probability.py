@@ -11,14 +11,16 @@ from exporter.fold.exhaustion.forecast import MIN_ENDED, MIN_SECONDS
 from exporter.fold.exhaustion.sequences import Sequences
 from kvscope_events.events import (
     Batch,
+    BlocksAllocated,
     CacheGroup,
+    PoolCreated,
     PoolSnapshot,
     SequenceAdded,
     SequenceFinished,
     StepCompleted,
 )
 from tests.exporter.machine import NOW_NS
-from tests.exporter.page import make_exporter, value
+from tests.exporter.page import ended, make_exporter, step, value
 from tests.forecast.loads import arrivals, call, chat
 from tests.forecast.simulator import SECOND, Call, Machine, Simulator
 
@@ -113,6 +115,56 @@ def test_an_idle_engine_forgets_its_load(folded: Exhaustion) -> None:
     assert soon is not None
     assert late is not None
     assert late[3] < soon[3]
+
+
+def test_a_request_that_finds_an_idle_engine_does_not_exhaust_it() -> None:
+    """However long its first step takes: nothing runs, so nothing waits for a place."""
+    fold = Exhaustion()
+    for batch in stream(1.0, 80, num_blocks=5_000):
+        fold.on_batch(batch)
+    number = 10**6
+    end = fold.probabilities()
+    assert end is not None
+    last = batch.time_ns
+    for known in list(fold._sequences.known):
+        fold.on_batch(Batch(0, last, [ended(known, output_tokens=50)]))
+    fold.on_batch(Batch(0, last, [step()]))
+    fold.on_batch(Batch(0, last + SECOND, [SequenceAdded(number, number, 500, 200)]))
+    for seconds in (0.0, 1.5, 3.0, 4.5):
+        probabilities = fold.probabilities(seconds)
+        assert probabilities is not None
+        assert max(probabilities) < 0.1
+
+
+def test_a_pool_that_was_full_before_a_gap_is_not_full_for_ever() -> None:
+    fold = Exhaustion()
+    fold.on_batch(Batch(0, 0, [PoolCreated(8, 16, 0), step(active_blocks=8)]))
+    assert fold.seconds_to_exhaustion == 0
+    fold.on_gap()
+    assert fold.seconds_to_exhaustion is None
+    fold.on_batch(Batch(0, SECOND, [PoolSnapshot(8, 16, 0, 0, [1] + [0] * 7, [None] * 8, [])]))
+    assert fold.seconds_to_exhaustion is None
+    assert fold.committed_blocks == 1
+
+
+def test_a_new_pool_is_not_judged_by_the_sequences_of_the_former() -> None:
+    fold = Exhaustion()
+    taken = BlocksAllocated(1, [0, 1], "prefill")
+    fold.on_batch(
+        Batch(
+            0,
+            0,
+            [
+                PoolCreated(8, 16, 0),
+                SequenceAdded(1, 1, 20, 60),
+                taken,
+                step(running=1, active_blocks=2),
+            ],
+        )
+    )
+    assert fold.committed_blocks == 5
+    fold.on_batch(Batch(0, SECOND, [PoolCreated(8, 16, 0)]))
+    assert fold.committed_blocks == 0
 
 
 def test_it_is_computed_once_a_second_however_often_it_is_read(busy: list[Batch]) -> None:

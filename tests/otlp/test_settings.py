@@ -109,3 +109,17 @@ def test_a_malformed_interval_is_refused(text: str) -> None:
 
 def test_a_password_is_not_shown() -> None:
     assert chosen("https://me:secret@a:4318").shown_url == "https://a:4318/v1/metrics"
+
+
+@pytest.mark.parametrize("name", ["HEADERS", "METRICS_HEADERS"])
+@pytest.mark.parametrize(
+    "text", ["Authorization: Bearer SECRET", "a=SE;CRET", 'a="SECRET"', "a=SEC%0ARET", "=SECRET"]
+)
+def test_malformed_headers_are_refused_and_not_shown(name: str, text: str) -> None:
+    with pytest.raises(OtlpSettingError, match=r"HEADERS .*expected name=value") as refused:
+        otlp_config("http://a", {f"OTEL_EXPORTER_OTLP_{name}": text})
+    assert "SE" not in str(refused.value).replace("OTEL_EXPORTER_OTLP_METRICS_HEADERS", "")
+
+
+def test_headers_with_encoded_values_are_taken() -> None:
+    assert chosen("http://a", OTEL_EXPORTER_OTLP_HEADERS="authorization=Bearer%20x, x-scope=team")

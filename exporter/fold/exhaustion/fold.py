@@ -108,6 +108,11 @@ class Exhaustion(Fold):
             self._forecast.remember(seconds, self._compute(seconds))
 
     def on_gap(self) -> None:
+        self._active = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self._trend = Trend()
         self._sequences.clear()
         self._forecast.forget()
 
@@ -126,8 +131,12 @@ class Exhaustion(Fold):
         self._usable = event.num_blocks - event.reserved
         groups = event.groups or [CacheGroup("full_attention", event.block_size)]
         self._footprint = Footprint(groups)
-        if isinstance(event, PoolCreated):
-            self._active = 0
+        if isinstance(event, PoolSnapshot):
+            self._active = len(event.ref_counts) - event.ref_counts.count(0)
+            return
+        if self._active is not None:  # in place of another, with other blocks
+            self._forget()
+        self._active = self._num_running = 0
 
     def _added(self, event: SequenceAdded) -> None:
         if self._footprint is not None:

@@ -4,6 +4,7 @@ What a producer has not told long enough is not known: `MIN_ENDED` sequences mus
 `MIN_SECONDS` passed.
 """
 
+import math
 from collections import deque
 from collections.abc import Iterator
 
@@ -42,7 +43,7 @@ class Forecast:
         self._busy_seconds = 0.0
         self._began: float | None = None
         self._limit: int | None = None
-        self._full_at: int | None = None
+        self._full_at: tuple[int, float] | None = None  # sequences that ran, the clock's tokens
 
     def passed(self, seconds: float, busy: bool) -> None:
         """Time went by; busy: something was running."""
@@ -105,12 +106,12 @@ class Forecast:
         waiting = list(self._waiting(footprint, share, usable))
         self._learn_limit(waiting, usable - active)
         places = len(waiting) if self._limit is None else max(0, self._limit - len(running))
-        capped = len(waiting) > places
         stock = [self._stock(sequence, footprint, share) for sequence in running]
         survival = self.lengths.survival([s.tokens for s in stock])
         lives = survival.mean(arrivals.limits()) / speed
         stock += waiting[:places]
-        most = self._limit / lives if self._limit and lives else float("inf")
+        most = self._limit / lives if self._limit and lives else math.inf
+        capped = len(waiting) > places and most < math.inf
         flow = Flow(
             mean_rate=most if capped else min(most, arrivals.mean_rate),
             rate=most if capped else min(most, arrivals.rate),
@@ -152,15 +153,18 @@ class Forecast:
     def _learn_limit(self, waiting: list[Stock], available: int) -> None:
         """Sequences that wait although their blocks are there wait for a place: --max-num-seqs.
 
-        Those that came just now wait for the next step: it takes two looks that say the same.
+        Those that came just now wait for the next step: it takes two looks that say the same, with
+        tokens in between.
         """
-        running = len(self._sequences.running)
+        running, clock = len(self._sequences.running), self._sequences.clock
         if self._limit is not None and running > self._limit:
             self._limit = None
         before, self._full_at = self._full_at, None
-        if waiting and max(stock.blocks for stock in waiting[:8]) <= available:
-            self._full_at = running
-            if before == running:
+        if running and waiting and max(stock.blocks for stock in waiting[:8]) <= available:
+            self._full_at = before
+            if before is None or before[0] != running:
+                self._full_at = (running, clock)
+            elif clock > before[1]:
                 self._limit = running
 
     def _tokens_per_second(self) -> float:
