@@ -1,11 +1,12 @@
 """The adviser's families on a page; asked seldom, since a proposal rests on minutes."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from prometheus_client.core import Metric as Family
 
 from exporter.answers.advice import ADVICE, AdviceAnswer, advice_of
-from exporter.answers.question import UnknownError
+from exporter.answers.question import ProcessMemory, UnknownError
 from exporter.answers.reply import memory_of
 from exporter.clock import Clock
 from exporter.collect.advice import collect_advice
@@ -28,15 +29,20 @@ class Advised:
         """asked: the engines of this page, each with its part."""
         now_ns = self._clock.monotonic_ns()
         if self._asked_ns is None or now_ns - self._asked_ns >= MAX_AGE_NS:
+            self._ask([target for target, _ in asked], memory_of(targets), machine)
             self._asked_ns = now_ns
-            self._known = {}
-            processes = memory_of(targets)
-            for target, _ in asked:
-                try:
-                    answer = target.answer(ADVICE.events, advice_of, machine, processes)
-                except UnknownError:
-                    continue
-                self._known[target] = answer
+        known = self._known
         for target, shown in asked:
-            if target in self._known and shown.up:
-                yield from collect_advice(shown.maker, self._known[target])
+            if target in known and shown.up:
+                yield from collect_advice(shown.maker, known[target])
+
+    def _ask(
+        self, targets: Sequence[Target], processes: Sequence[ProcessMemory], machine: Machine
+    ) -> None:
+        """All at once replace what is known: other pages may be rendered meanwhile."""
+        known: dict[Target, AdviceAnswer] = {}
+        for target in targets:
+            # Of one engine; those of the others are known all the same.
+            with suppress(UnknownError):
+                known[target] = target.answer(ADVICE.events, advice_of, machine, processes)
+        self._known = known

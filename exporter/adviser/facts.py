@@ -26,6 +26,11 @@ class Room:
     """What the largest step takes of that while it runs; 0 on a host, where it is in use."""
     bytes_per_block: int
     """Of the pool's part there; of all pools there that the option changes."""
+    own_bytes_per_block: int
+    """Of this pool's part there alone, in one process: what an option that gives each its share of
+    the device divides by."""
+    is_profiled: bool = False
+    """The largest step that the options allow ran at start-up: no later one is larger."""
 
     @property
     def margin_bytes(self) -> int:
@@ -98,12 +103,16 @@ class Facts:
     """None: the size was configured, or the rule is not known."""
     rooms: Sequence[Room] = ()
     """Empty: not known."""
+    uses_device: bool = False
+    """Its steps take memory of a device, known or not; False: on the host, or nothing real."""
     pool_option: Option = "num_gpu_blocks_override"
     """The option that sets the pool's size; `gpu_memory_utilization` needs `sizing`."""
     curve: HitCurve | None = None
     seconds: float = 0.0
     """Length of the window of `load`."""
     load: Slot | None = None
+    largest_step: int | None = None
+    """Tokens of the largest step of the whole session, which the rooms' largest steps are of."""
     max_num_seqs: int | None = None
     max_model_len: int | None = None
 

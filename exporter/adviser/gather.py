@@ -31,10 +31,12 @@ def gather(asked: Asked) -> Facts:
         engines=_num_engines(asked),
         sizing=sizing,
         rooms=_rooms(asked, own),
+        uses_device=_uses_device(asked, own),
         pool_option=_pool_option(ledger, sizing),
         curve=_curve(asked),
         seconds=seconds,
         load=load,
+        largest_step=recent.largest_step or None,
         max_num_seqs=recent.max_num_seqs,
         max_model_len=hello.max_model_len,
     )
@@ -91,6 +93,12 @@ def _sizing(asked: Asked, own: Sequence[ProcessMemory]) -> Sizing | None:
     )
 
 
+def _uses_device(asked: Asked, own: Sequence[ProcessMemory]) -> bool:
+    """As its processes say; where none says anything, whatever has tensors is taken to."""
+    places = {uuid for process in own for uuid in process.samples}
+    return bool(places - {None}) if places else bool(asked.folds[Ledger].bytes_per_block)
+
+
 def _rooms(asked: Asked, own: Sequence[ProcessMemory]) -> tuple[Room, ...]:
     """Of every device that the engine uses, or of its host; empty where one is not known."""
     uuids = {uuid for process in own for uuid in process.samples if uuid is not None}
@@ -116,19 +124,23 @@ def _device_rooms(asked: Asked, uuids: set[str], own: Sequence[ProcessMemory]) -
     rooms = []
     for device in sample.devices:
         uuid, memory = device.identity.uuid, device.memory
-        peak = everyone.activation_peaks.get(uuid, profiled)
+        # Neither makes the other one wrong: a session may have had small steps alone so far.
+        peaks = [p for p in (everyone.activation_peaks.get(uuid), profiled) if p is not None]
         if uuid not in uuids or memory is None or uuid not in fresh:
             continue
         free = headroom(memory, fresh[uuid])
-        if free is not None and peak is not None:
+        if free is not None and peaks:
+            own_bytes = max(_pool_bytes(process, uuid) for process in own)
             rooms.append(
                 Room(
                     name=f"GPU {device.identity.index}",
                     total_bytes=memory.total,
                     free_bytes=free,
-                    largest_step_bytes=peak,
+                    largest_step_bytes=max(peaks),
                     # An option is that of all engines of a server, also of those on one device.
                     bytes_per_block=-(-fresh[uuid].kv_pool_bytes // num_blocks),
+                    own_bytes_per_block=-(-own_bytes // num_blocks),
+                    is_profiled=profiled is not None,
                 )
             )
     return tuple(rooms) if len(rooms) == len(uuids) else ()
@@ -154,5 +166,12 @@ def _host_rooms(asked: Asked, own: Sequence[ProcessMemory]) -> tuple[Room, ...]:
             free_bytes=free - untouched,
             largest_step_bytes=0,
             bytes_per_block=ledger.bytes_per_block * _num_engines(asked),
+            own_bytes_per_block=ledger.bytes_per_block,
         ),
     )
+
+
+def _pool_bytes(process: ProcessMemory, uuid: str) -> int:
+    """Of a device; 0: the process does not use it."""
+    samples = process.samples.get(uuid)
+    return samples[-1].event.kv_pool_bytes if samples else 0

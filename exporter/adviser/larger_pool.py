@@ -10,7 +10,7 @@ from exporter.adviser.pool_size import (
     price_of,
 )
 from exporter.adviser.proposal import Declined, Gain, Proposal, Verdict
-from exporter.adviser.words import FLAGS, in_bytes, percent, sentence
+from exporter.adviser.words import FLAGS, HOST, in_bytes, percent, sentence
 
 MIN_GAIN = 0.01
 """Least saving worth a restart: share of the prompt tokens that are computed now."""
@@ -23,6 +23,10 @@ _CURVE = (
 _NEED = (
     "waiting sequences would need as many blocks as the running ones hold on average, and "
     "preemptions fall with the blocks wanted beyond the pool"
+)
+_NOT_PROFILED = (
+    "no step will be larger than those so far: what the largest one takes was not measured at "
+    "start-up"
 )
 
 
@@ -62,6 +66,11 @@ def larger_pool(facts: Facts) -> Verdict:
     option, price = facts.pool_option, price_of(facts, candidate.usable_blocks)
     confidence, because = confidence_in(facts, gain, candidate.usable_blocks)
     current = current_value(facts)
+    assumes = [*_CURVE]
+    if gain.recomputed_tokens_per_second_from:
+        assumes.append(_NEED)
+    if not all(r.is_profiled or r.name == HOST for r in facts.rooms):
+        assumes.append(_NOT_PROFILED)
     return Proposal(
         option=option,
         flag=FLAGS[option],
@@ -73,7 +82,7 @@ def larger_pool(facts: Facts) -> Verdict:
         gain=gain,
         confidence=confidence,
         because=because,
-        assumes=[*_CURVE, *([_NEED] if gain.recomputed_tokens_per_second_from else [])],
+        assumes=assumes,
     )
 
 

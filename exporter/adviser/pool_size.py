@@ -35,13 +35,14 @@ def candidates(facts: Facts) -> Iterator[Candidate]:
             return
         now = math.ceil(sizing.total_bytes * sizing.utilization)
         most = sizing.total_bytes - sizing.in_use_at_start_bytes  # the server refuses to start
-        room = facts.room
-        if room is None or not room.bytes_per_block:
+        # Each engine on a device has the share for itself; the memory must be there for all.
+        own = max((room.own_bytes_per_block for room in facts.rooms), default=0)
+        if not own:
             return
         for hundredths in range(1, 100):
             value = hundredths / 100
             requested = math.ceil(sizing.total_bytes * value)
-            more = math.floor((requested - now) / room.bytes_per_block)
+            more = math.floor((requested - now) / own)
             allowed = requested <= most and spare is not None and more <= spare
             if (more <= 0 or allowed) and abs(value - sizing.utilization) > 1e-9:
                 yield Candidate(value, facts.usable_blocks + more)

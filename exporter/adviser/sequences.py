@@ -84,6 +84,8 @@ def more_sequences(facts: Facts) -> Verdict:
     if any(load.preemptions.values()) or fits <= 1.1 * limit:
         return Declined("more sequences: the pool has no blocks for them")
     room = facts.room
+    if room is None and facts.uses_device:
+        return Declined("more sequences: how much memory is left for them is not known here")
     # A row's logits and work space: at most in proportion to the number of sequences.
     more = 0 if room is None else int(room.largest_step_bytes * (fits / limit - 1))
     if room is not None and more > max(0, room.spare_bytes):

@@ -34,13 +34,15 @@ class StepRoom:
 
 def step_room(facts: Facts) -> StepRoom | None:
     """None: what a step takes is not known."""
-    load = facts.load
+    load, largest = facts.load, facts.largest_step
     room = min(facts.rooms, key=lambda r: r.free_bytes - r.largest_step_bytes, default=None)
-    if load is None or room is None or not room.largest_step_bytes or not load.largest_step:
+    if load is None or not load.largest_step or not largest:
+        return None
+    if room is None or not room.largest_step_bytes:
         return None
     return StepRoom(
         room=room,
         tokens=max(load.largest_step, load.largest_failure),
-        bytes_per_token=max(room.largest_step_bytes / load.largest_step, load.wanted_per_token),
+        bytes_per_token=max(room.largest_step_bytes / largest, load.wanted_per_token),
         errors=load.out_of_memory,
     )

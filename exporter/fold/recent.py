@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from exporter.fold.fold import Fold
 from kvscope_events.events import (
     DeviceOutOfMemory,
+    Hello,
     PoolCreated,
     PoolSnapshot,
     RequestPreempted,
@@ -107,6 +108,7 @@ class Recent(Fold):
     def __init__(self) -> None:
         super().__init__(
             {
+                Hello: self._introduced,
                 PoolCreated: self._sized,
                 PoolSnapshot: self._synchronised,
                 StepCompleted: self._stepped,
@@ -127,6 +129,10 @@ class Recent(Fold):
         self._largest_step = 0
         self._is_untypical = False  # a sequence ended in this step, or was preempted
         self._longest = 0  # tokens that the longest sequence so far might have in the end
+        self._max_model_len: int | None = None
+        self.largest_step: int | None = 0
+        """Tokens of the largest step of the whole session, as the activation peak is that of the
+        whole session: another pool resets neither. None: steps were missed."""
 
     @property
     def max_num_seqs(self) -> int | None:
@@ -150,16 +156,26 @@ class Recent(Fold):
         return (now_ns - max(self._began_ns, first * SLOT_NS)) / 1e9, total
 
     def on_gap(self) -> None:
+        self._empty()
+        self.largest_step = None
+
+    def _empty(self) -> None:
         self._slots.clear()
         self._victims.clear()
         self._began_ns = None
 
+    def _introduced(self, event: Hello) -> None:
+        self._max_model_len = event.max_model_len
+        self._longest = self._possible(self._longest)
+
     def _sized(self, event: PoolCreated) -> None:
-        self.on_gap()
+        self._empty()
         self._size(event)
-        self._most_running = self._most_running_steps = self._largest_step = 0
+        self._most_running = self._most_running_steps = self._largest_step = self._longest = 0
 
     def _synchronised(self, event: PoolSnapshot) -> None:
+        if not self._usable:  # the pool is older than our view of it
+            self.largest_step = None
         self._size(event)
 
     def _size(self, event: PoolCreated | PoolSnapshot) -> None:
@@ -193,6 +209,8 @@ class Recent(Fold):
         refuses = is_full or self._is_untypical or slot.out_of_memory > 0
         self._is_untypical = False
         self._largest_step = max(self._largest_step, tokens)
+        if self.largest_step is not None:
+            self.largest_step = max(self.largest_step, tokens)
         slot.running_ns += running * took_ns
         slot.waiting_ns += waiting * took_ns
         slot.active_ns += active * took_ns
@@ -236,7 +254,13 @@ class Recent(Fold):
             tokens[cause] = tokens.get(cause, 0) + event.recompute_tokens
 
     def _added(self, event: SequenceAdded) -> None:
-        self._longest = max(self._longest, event.prompt_tokens + event.max_tokens)
+        at_most = self._possible(event.prompt_tokens + event.max_tokens)
+        self._longest = max(self._longest, at_most)
+
+    def _possible(self, tokens: int) -> int:
+        """What a sequence that asks for so many can have; a client may ask for any number."""
+        limit = self._max_model_len
+        return tokens if limit is None else min(tokens, limit)
 
     def _ended(self, event: SequenceFinished) -> None:
         self._victims.pop(event.sequence, None)

@@ -54,6 +54,7 @@ def facts(**changes: Any) -> Facts:
         "curve": curve(0.6, 0.6),
         "seconds": 300.0,
         "load": slot(),
+        "largest_step": 2048,
         "max_model_len": 4096,
     }
     return Facts(**{**fields, **changes})
@@ -66,6 +67,8 @@ def room(**changes: Any) -> Room:
         "free_bytes": 4 * GIB,
         "largest_step_bytes": GIB,
         "bytes_per_block": 2 << 20,
+        "own_bytes_per_block": changes.get("bytes_per_block", 2 << 20),
+        "is_profiled": True,
     }
     return Room(**{**fields, **changes})
 
@@ -175,7 +178,7 @@ def test_a_pool_that_is_never_needed_gives_memory_back() -> None:
 
 def test_a_step_that_does_not_fit_is_made_smaller() -> None:
     load = slot(out_of_memory=12, largest_failure=2048, largest_step=1000)
-    found = only(facts(load=load, rooms=[room(free_bytes=GIB)]))
+    found = only(facts(load=load, largest_step=1000, rooms=[room(free_bytes=GIB)]))
     assert found.option == "max_num_batched_tokens"
     assert found.current is None, "the budget was cut by the errors"
     # 1,000 tokens take 1 GiB; 2 % of the card stay free.

@@ -1,0 +1,180 @@
+"""Where the adviser says less than it could be read to know, or must count what it overlooked."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from exporter.advised import MAX_AGE_NS, Advised
+from exporter.adviser.facts import Facts, Sizing
+from exporter.adviser.gather import gather
+from exporter.adviser.pool_size import candidates
+from exporter.adviser.proposal import Declined, Proposal
+from exporter.adviser.rank import advise
+from exporter.adviser.sequences import more_sequences
+from exporter.adviser.step_room import step_room
+from exporter.answers.question import UnknownError
+from exporter.answers.reply import memory_of
+from exporter.clock import Clock
+from exporter.collect.families import Families
+from exporter.fold.recent import Recent
+from exporter.machine import Machine
+from exporter.target import Target
+from kvscope_events.events import PoolCreated, PoolSnapshot, SequenceAdded, StartupProfiled
+from tests.exporter.machine import GIB, UUID
+from tests.exporter.stream import batch_of, hello, step
+from tests.exporter.test_adviser import SECOND, curve, facts, room, slot
+from tests.exporter.test_workers import TERMS, OneCard, sampled, scheduler, worker
+
+POOL = PoolCreated(41, 4, 64, 1)
+SNAPSHOT = PoolSnapshot(41, 4, 64, 1, [], [], [])
+
+
+def largest_after(*batches: Any) -> int | None:
+    fold = Recent()
+    for batch in batches:
+        if batch is None:
+            fold.on_gap()
+        else:
+            fold.on_batch(batch)
+    return fold.largest_step
+
+
+def test_the_largest_step_is_that_of_the_session_and_unknown_where_steps_were_missed() -> None:
+    large, small = step(prefill_tokens=600, decode_tokens=0), step(prefill_tokens=6)
+    minutes = 600 * SECOND
+    assert largest_after(batch_of(POOL, large), batch_of(small, time_ns=minutes)) == 600
+    assert largest_after(batch_of(POOL, large), batch_of(POOL, small)) == 600, "as the peak"
+    assert largest_after(batch_of(POOL, large), batch_of(SNAPSHOT, small)) == 600
+    assert largest_after(batch_of(SNAPSHOT, large)) is None
+    assert largest_after(batch_of(POOL, large), None, batch_of(small)) is None
+
+
+def test_the_peak_of_a_session_is_not_divided_by_the_small_steps_of_late() -> None:
+    late = facts(load=slot(largest_step=8), largest_step=2048, rooms=[room(free_bytes=GIB // 2)])
+    steps = step_room(late)
+    assert steps is not None
+    assert steps.bytes_per_token == GIB / 2048
+    assert not steps.is_short
+    assert step_room(replace(late, largest_step=None)) is None
+
+
+def gathered(peak: int, profiled: int | None) -> Facts:
+    told = [] if profiled is None else [StartupProfiled({**TERMS, "activation_peak": profiled})]
+    targets = [scheduler(), worker(0, sampled(0), *told)]
+    processes = memory_of(targets)
+    processes[1] = replace(processes[1], activation_peaks={UUID: peak})
+    return targets[0].answer((), gather, Machine(gpu=OneCard()), processes)
+
+
+def test_a_small_peak_so_far_does_not_replace_the_profiled_one() -> None:
+    # The scenario's engine has had a step of 4 GiB.
+    for peak, profiled, largest in ((1, 6, 6), (8, 6, 8), (8, None, 8)):
+        found = gathered(peak * GIB, None if profiled is None else profiled * GIB)
+        (card,) = found.rooms
+        assert card.largest_step_bytes == largest * GIB
+        assert card.is_profiled == (profiled is not None)
+    assert found.uses_device
+
+
+@pytest.mark.parametrize("is_profiled", [True, False])
+def test_a_larger_pool_says_so_where_the_largest_step_is_only_one_so_far(is_profiled: bool) -> None:
+    found = advise(facts(curve=curve(0.41, 0.6), rooms=[room(is_profiled=is_profiled)]))
+    (larger,) = [p for p in found.proposals if p.option == "num_gpu_blocks_override"]
+    assert any("no step will be larger" in text for text in larger.assumes) == (not is_profiled)
+
+
+def test_two_engines_on_one_device_each_take_a_share() -> None:
+    shared = room(free_bytes=6 * GIB, bytes_per_block=4 << 20, own_bytes_per_block=2 << 20)
+    given = facts(
+        pool_option="gpu_memory_utilization",
+        sizing=Sizing(total_bytes=24 * GIB, utilization=0.4, in_use_at_start_bytes=0),
+        rooms=[shared],
+    )
+    larger = [c for c in candidates(given) if c.usable_blocks > 1000]
+    assert larger[0].usable_blocks - 1000 == int(0.01 * 24 * GIB / (2 << 20))
+    most = larger[-1].usable_blocks - 1000
+    assert most * shared.bytes_per_block <= shared.spare_bytes
+    assert larger[-1].value == 0.49, "4.5 GiB are spare, half of them for each: 0.094 of the card"
+
+
+class Engine:
+    """Answers as it is told."""
+
+    answer_now: Any = None
+
+    def answer(self, *_: Any) -> Any:
+        if callable(self.answer_now):
+            return self.answer_now()
+        if self.answer_now is None:
+            raise UnknownError("not known")
+        return self.answer_now
+
+    def memory(self) -> None:
+        return None
+
+
+def test_a_page_rendered_meanwhile_has_all_proposals_of_before() -> None:
+    proposal = SimpleNamespace(option="block_size", proposed=16.0, gain=SimpleNamespace())
+    proposal.gain.saved_tokens_per_second = 1.0
+    made, engines = SimpleNamespace(proposals=[proposal]), [Engine(), Engine(), Engine()]
+    now, meanwhile = [0], []
+    advised = Advised(Clock(monotonic_ns=lambda: now[0], wall_ns=lambda: 0))
+    targets: list[Any] = engines
+    shown: Any = SimpleNamespace(
+        up=True, maker=Families({"model_name": "m", "engine": "0"}, Clock())
+    )
+    asked: list[tuple[Target, Any]] = [(target, shown) for target in targets]
+
+    def page() -> int:
+        return len(list(advised.collect(asked, targets, Machine()))) // 2
+
+    engines[0].answer_now = engines[2].answer_now = made
+    assert page() == 2, "the second one is unknown"
+
+    def answer_late() -> Any:
+        engines[1].answer_now = made
+        now[0] -= MAX_AGE_NS  # the other page is not the one that asks
+        meanwhile.append(page())
+        now[0] += MAX_AGE_NS
+        return made
+
+    now[0] += MAX_AGE_NS
+    engines[1].answer_now = answer_late
+    assert page() == 3
+    assert meanwhile == [2]
+
+
+def limit_of(prompt: int, max_tokens: int, max_model_len: int | None) -> int | None:
+    fold = Recent()
+    fold.on_batch(batch_of(hello(max_model_len=max_model_len), POOL))
+    fold.on_batch(batch_of(SequenceAdded(1, 1, prompt, max_tokens), step(prefill_tokens=64)))
+    busy = step(running=4, waiting=2, active_blocks=8, prefill_tokens=8, decode_tokens=0)
+    for _ in range(4):
+        fold.on_batch(batch_of(busy))
+    return fold.max_num_seqs
+
+
+def test_a_huge_max_tokens_does_not_hide_the_limit_of_sequences() -> None:
+    assert limit_of(8, 10**9, max_model_len=64) == 4
+    assert limit_of(8, 10**9, max_model_len=None) is None
+
+
+def test_another_pool_forgets_the_longest_sequence() -> None:
+    fold = Recent()
+    fold.on_batch(batch_of(POOL, SequenceAdded(1, 1, 8, 10**9), POOL))
+    fold.on_batch(batch_of(SequenceAdded(2, 2, 8, 8), step(prefill_tokens=64)))
+    busy = step(running=4, waiting=2, active_blocks=8, prefill_tokens=8, decode_tokens=0)
+    for _ in range(4):
+        fold.on_batch(batch_of(busy))
+    assert fold.max_num_seqs == 4
+
+
+def test_more_sequences_need_a_device_whose_memory_is_known() -> None:
+    load = slot(waiting_ns=150 * SECOND * 6, limited_ns=120 * SECOND, active_ns=150 * SECOND * 160)
+    given = facts(load=load, max_num_seqs=8, rooms=())
+    assert isinstance(more_sequences(given), Proposal), "nothing real, or the host"
+    found = more_sequences(replace(given, uses_device=True))
+    assert isinstance(found, Declined)
+    assert "not known" in found.reason
