@@ -78,6 +78,13 @@ class Blocks:
             idle_ns[block] = NEVER
         self.num_referenced += len(idle)
 
+    def can_hold(self, blocks: Sequence[int], names: Sequence[BlockHash]) -> bool:
+        """Whether these are blocks of the pool, with one name each; a producer may tell no ids."""
+        if not blocks:
+            return len(names) <= len(self.names)
+        in_pool = min(blocks) >= 0 and max(blocks) < len(self.names)
+        return in_pool and len(blocks) == len(names) <= len(self.names)
+
     def write(self, blocks: Sequence[int], names: Sequence[BlockHash], time_ns: int) -> None:
         """Referenced blocks became findable."""
         held, written_ns, count = self.names, self.written_ns, len(self.names)

@@ -40,6 +40,9 @@ class Cache(Fold):
 
     A name counts as seen once a block with it has been cached: blocks that two sequences compute at
     the same time are cold for both. Names cached and evicted in lost batches were never seen.
+
+    Names cached in blocks that the pool has not, or more names than it has blocks, contradict the
+    events before: then the state is unknown, as after lost batches, until the next snapshot.
     """
 
     name = "cache"
@@ -109,7 +112,7 @@ class Cache(Fold):
         if self._known and self.blocks.agrees(event):
             return  # another reader asked for it: it has nothing new, and no past
         self.blocks.replace(event)
-        self._begin(event.block_size, [name for name in event.hashes if name is not None])
+        self._begin(event.block_size, [name for name in self.blocks.names if name is not None])
         self.whatif.begin(event)
 
     def _begin(self, block_size: int, names: list[bytes]) -> None:
@@ -161,11 +164,17 @@ class Cache(Fold):
             self.whatif.release(event)
 
     def _cached(self, event: BlocksCached) -> None:
-        if self._known:
-            self.blocks.write(event.blocks, event.hashes, self.batch.time_ns)
-            self.resident.add(event.hashes)
-            self.evicted.discard(event.hashes)
-            self.whatif.cache(event.hashes)
+        if not self._known:
+            return
+        if not self.blocks.can_hold(event.blocks, event.hashes):
+            self.on_gap()
+            return
+        self.blocks.write(event.blocks, event.hashes, self.batch.time_ns)
+        self.resident.add(event.hashes)
+        self.evicted.discard(event.hashes)
+        self.whatif.cache(event.hashes)
+        if len(self.resident.names) > len(self.blocks.names):  # some must have gone untold
+            self.on_gap()
 
     def _lost(self, event: BlocksEvicted | ContentDropped) -> None:
         if self._known:
