@@ -3,7 +3,14 @@
 import pytest
 
 from exporter.fold import Cache
-from kvscope_events.events import BlocksCached, PoolCreated, PoolSnapshot, PrefixLookup
+from kvscope_events.events import (
+    BlocksAllocated,
+    BlocksCached,
+    BlocksReleased,
+    PoolCreated,
+    PoolSnapshot,
+    PrefixLookup,
+)
 from tests.exporter.stream import block_hash
 
 A, B = block_hash(1), block_hash(2)
@@ -43,3 +50,17 @@ def test_a_snapshot_with_more_names_than_blocks_fills_the_pool_only() -> None:
     names: list[bytes | None] = [block_hash(number) for number in range(100)]
     cache.apply(PoolSnapshot(4, 4, 0, 0, [0] * 4, names, []))
     assert len(cache.resident.names) == 4
+
+
+@pytest.mark.parametrize("given_back", [False, True])
+def test_blocks_beyond_the_pool_are_not_in_the_way_of_others(given_back: bool) -> None:
+    cache = cache_of_four()
+    cache.apply(BlocksReleased(0, [0], [], [], "finished"))
+    beyond = list(range(100, 1_100))
+    cache.apply(BlocksAllocated(1, beyond, "prefill"))
+    if given_back:
+        cache.apply(BlocksReleased(1, [], beyond, [], "finished"))
+    cache.apply(PrefixLookup(2, 5, [A], 1))
+    curve = cache.whatif.curve(None)
+    assert curve is not None
+    assert {p.hit_blocks for p in curve.points if p.scale >= 1.25} == {1}, "4 in the way at most"

@@ -185,12 +185,14 @@ class WhatIf:
     def look_up(self, event: PrefixLookup, referenced: int) -> list[Segment]:
         """Comes before the lookup changes anything; referenced: blocks of the pool that are.
 
+        More than the pool has, from events that contradict each other, count as all of it.
         Returns for the blocks that a larger pool would have held by how many blocks the pool is too
         small: for the first of consecutive ones, and their number.
         """
         if not self.known:
             return []
         path, stack = event.hashes, self._stack
+        referenced = min(referenced, self.usable_blocks)
         distances: list[Segment] = []
         if referenced + len(stack) > self._reach:
             self._reached(referenced + len(stack))
