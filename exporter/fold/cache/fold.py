@@ -105,21 +105,25 @@ class Cache(Fold):
 
     def _created(self, event: PoolCreated) -> None:
         self.blocks.replace(event)
-        self._begin(event.block_size, [])
+        # Without a gap, what the former pool held went now.
+        self._begin(event.block_size, [], self.batch.time_ns if self._known else NEVER)
         self.whatif.begin(event)
 
     def _synchronised(self, event: PoolSnapshot) -> None:
         if self._known and self.blocks.agrees(event):
             return  # another reader asked for it: it has nothing new, and no past
         self.blocks.replace(event)
-        self._begin(event.block_size, [name for name in self.blocks.names if name is not None])
+        self._begin(
+            event.block_size, [name for name in self.blocks.names if name is not None], NEVER
+        )
         self.whatif.begin(event)
 
-    def _begin(self, block_size: int, names: list[bytes]) -> None:
+    def _begin(self, block_size: int, names: list[bytes], gone_ns: int) -> None:
+        """gone_ns: when names went that are here no more; NEVER: somewhere in a gap."""
         self._block_size = block_size
         self.regret.begin()
         self.residency.begin()
-        self.evicted.add(self.resident.replace(names), NEVER)  # somewhere in the gap
+        self.evicted.add(self.resident.replace(names), gone_ns)
         self.evicted.discard(names)
         self._known = True
 
