@@ -83,8 +83,8 @@ class OnePreemption(msgspec.Struct, frozen=True, kw_only=True):
     wanted_by: Shortage | None
     taken_by: list[Taker] | None
     """Who was the first to be given one of its blocks while it waited, in the order of time."""
-    taken_by_further_blocks: int
-    """Blocks taken by still others."""
+    taken_by_further_blocks: int | None
+    """Blocks taken by still others; None if `taken_by` is."""
 
 
 class Preemptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,7 +178,7 @@ def _one(victim: Victim, kept_blocks: int | None, clock: Clock) -> OnePreemption
         taken_by=None
         if taken is None
         else [Taker(sequence=sequence, blocks=blocks) for sequence, blocks in taken.items()],
-        taken_by_further_blocks=victim.taken_by_further,
+        taken_by_further_blocks=None if taken is None else victim.taken_by_further,
     )
 
 

@@ -45,7 +45,6 @@ def _answer(asked: Asked) -> ResidencyAnswer:
     residency, blocks = cache.residency, cache.blocks
     now_ns = cache.now_ns(asked.clock.monotonic_ns())
     oldest_ns = residency.oldest_idle_ns()
-    unnamed, untimed = blocks.names.count(None), blocks.written_ns.count(NEVER)
     unknown = residency.unknown
     return ResidencyAnswer(
         censoring=_CENSORING,
@@ -53,7 +52,7 @@ def _answer(asked: Asked) -> ResidencyAnswer:
         lifetime=finished(residency.lifetime_seconds, unknown["lifetime"]),
         idle_before_eviction=finished(residency.idle_seconds, unknown["idle"]),
         reuse_gap=finished(residency.reuse_seconds, unknown["reuse"]),
-        resident=present(blocks.written_ns, now_ns, untimed - unnamed),
+        resident=present(blocks.written_ns, now_ns, blocks.num_untimed),
         idle=present(blocks.idle_ns, now_ns, residency.idle.get(NEVER, 0)),
         otherwise_blocks=residency.otherwise_blocks,
     )

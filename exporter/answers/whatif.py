@@ -50,7 +50,7 @@ class WhatIfCurve(msgspec.Struct, frozen=True, kw_only=True):
     """First admissions of one window; sizes for which nothing is known have no point."""
 
     window: str
-    """5m, 1h, or start: since the exporter knows this pool."""
+    """5m, 1h, or start: since the exporter knows this pool, without a gap since."""
     seconds: float
     """How long the window was, up to now."""
     points: list[WhatIfPoint]

@@ -181,6 +181,8 @@ def test_nothing_is_counted_before_the_block_size_is_known() -> None:
 
 
 WINDOW = 4
+POOL = 256
+"""More than there can be copies."""
 
 
 class CacheEqualsAnExactModel(RuleBasedStateMachine):
@@ -192,7 +194,7 @@ class CacheEqualsAnExactModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.cache = Cache(WINDOW, forgotten=1024)
-        self.cache.apply(PoolCreated(8, 4, 0))
+        self.cache.apply(PoolCreated(POOL, 4, 0))
         self.resident: list[bytes] = []
         self.evicted: list[bytes] = []
         self.fallen: set[bytes] = set()
@@ -239,7 +241,7 @@ class CacheEqualsAnExactModel(RuleBasedStateMachine):
         kept, gone = self.resident[:keep], self.resident[keep:]
         if len(set(gone) - set(kept)) > 1:  # they are lost in no particular order
             kept, gone = self.resident, []
-        self.cache.apply(PoolSnapshot(8, 4, 0, 0, [], list(kept), []))
+        self.cache.apply(PoolSnapshot(POOL, 4, 0, 0, [], list(kept), []))
         self.leave(gone)
 
     @invariant()

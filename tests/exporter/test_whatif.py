@@ -169,6 +169,7 @@ class Play:
         self.cache, self.oracle = Cache(), Oracle()
         self.pool = TreePool(SMALL, self.tell)
         self.sequences = 0
+        self.before_gap = Oracle()
 
     def tell(self, event: EngineEvent) -> None:
         self.cache.apply(event)
@@ -195,6 +196,9 @@ class Play:
             assert self.cache.whatif.curve(None) is None
             assert not self.cache.whatif.hit_blocks
             self.tell(pool.snapshot())
+            self.before_gap = Oracle(
+                lookups=self.oracle.lookups.copy(), seen_blocks=self.oracle.seen_blocks
+            )
         elif running:
             sequence = rng.choice(running)
             if what == "compute":
@@ -203,13 +207,17 @@ class Play:
                 pool.end(sequence, "preempted" if what == "preempt" else "finished")
 
     def check(self) -> None:
-        whatif, oracle = self.cache.whatif, self.oracle
+        whatif, oracle, before = self.cache.whatif, self.oracle, self.before_gap
         whatif.check()
         for point in since_start(self.cache).points:
-            if point.capacity_blocks is None:
-                assert point.hit_blocks == oracle.seen_blocks
+            size = point.capacity_blocks
+            if size is None:
+                assert point.hit_blocks == oracle.seen_blocks - before.seen_blocks
             else:
-                assert point.hit_blocks == oracle.hits_at(point.capacity_blocks), point
+                assert point.hit_blocks == oracle.hits_at(size) - before.hits_at(size), point
+        for scale, hits in whatif.hit_blocks.items():
+            size = None if scale == "inf" else int(float(scale) * SMALL)
+            assert hits == (oracle.seen_blocks if size is None else oracle.hits_at(size)), scale
         assert whatif.error_blocks == oracle.error_at(SMALL)
         asked = [event for event, _ in oracle.lookups if not event.resumed]
         assert whatif.queried_blocks == sum(len(event.hashes) for event in asked)

@@ -21,6 +21,8 @@ class Blocks:
         """1: findable and not referenced, so that it can be evicted."""
         self.idle_ns = array("q")
         """When an idle block lost its last reference; NEVER: it is not idle, or was so before."""
+        self.num_untimed = 0
+        """Blocks that hold something since before we watched."""
         self.num_referenced = 0
         self.num_vacant = 0
         """Blocks that were in use and hold nothing now: a pool hands them out before it evicts.
@@ -35,12 +37,14 @@ class Blocks:
         self.is_idle = bytearray(count)
         if isinstance(event, PoolSnapshot):
             self.names = [*event.hashes[:count], *[None] * (count - len(event.hashes))]
+            self.num_untimed = count - self.names.count(None)
             self.num_referenced = sum(1 for references in event.ref_counts if references)
             for block in event.lru:
                 if 0 <= block < count:
                     self.is_idle[block] = 1
         else:
             self.names = [None] * count
+            self.num_untimed = 0
             self.num_referenced = 0
 
     def agrees(self, event: PoolSnapshot) -> bool:
@@ -78,9 +82,18 @@ class Blocks:
             idle_ns[block] = NEVER
         self.num_referenced += len(idle)
 
+    def can_hold(self, blocks: Sequence[int], names: Sequence[BlockHash]) -> bool:
+        """Whether these are blocks of the pool, with one name each; a producer may tell no ids."""
+        if not blocks:
+            return len(names) <= len(self.names)
+        in_pool = min(blocks) >= 0 and max(blocks) < len(self.names)
+        return in_pool and len(blocks) == len(names) <= len(self.names)
+
     def write(self, blocks: Sequence[int], names: Sequence[BlockHash], time_ns: int) -> None:
         """Referenced blocks became findable."""
         held, written_ns, count = self.names, self.written_ns, len(self.names)
+        if self.num_untimed:
+            self._renew(blocks)
         for block, name in zip(blocks, names, strict=False):
             if 0 <= block < count:
                 held[block] = name
@@ -104,6 +117,8 @@ class Blocks:
         """These blocks hold nothing any more that can be found."""
         names, is_idle, count = self.names, self.is_idle, len(self.names)
         written_ns, idle_ns = self.written_ns, self.idle_ns
+        if self.num_untimed:
+            self._renew(blocks)
         for block in blocks:
             if 0 <= block < count:
                 names[block] = None
@@ -114,3 +129,10 @@ class Blocks:
     def reset(self) -> None:
         """All idle blocks were emptied: nothing is left that could be evicted."""
         self.num_vacant = 0
+
+    def _renew(self, blocks: Sequence[int]) -> None:
+        """What these hold is about to change: its time is known from now on."""
+        names, written_ns, count = self.names, self.written_ns, len(self.names)
+        for block in {*blocks}:
+            if 0 <= block < count and written_ns[block] == NEVER and names[block] is not None:
+                self.num_untimed = max(0, self.num_untimed - 1)

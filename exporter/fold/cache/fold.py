@@ -40,6 +40,9 @@ class Cache(Fold):
 
     A name counts as seen once a block with it has been cached: blocks that two sequences compute at
     the same time are cold for both. Names cached and evicted in lost batches were never seen.
+
+    Names cached in blocks that the pool has not, or more names than it has blocks, contradict the
+    events before: then the state is unknown, as after lost batches, until the next snapshot.
     """
 
     name = "cache"
@@ -102,21 +105,25 @@ class Cache(Fold):
 
     def _created(self, event: PoolCreated) -> None:
         self.blocks.replace(event)
-        self._begin(event.block_size, [])
+        # Without a gap, what the former pool held went now.
+        self._begin(event.block_size, [], self.batch.time_ns if self._known else NEVER)
         self.whatif.begin(event)
 
     def _synchronised(self, event: PoolSnapshot) -> None:
         if self._known and self.blocks.agrees(event):
             return  # another reader asked for it: it has nothing new, and no past
         self.blocks.replace(event)
-        self._begin(event.block_size, [name for name in event.hashes if name is not None])
+        self._begin(
+            event.block_size, [name for name in self.blocks.names if name is not None], NEVER
+        )
         self.whatif.begin(event)
 
-    def _begin(self, block_size: int, names: list[bytes]) -> None:
+    def _begin(self, block_size: int, names: list[bytes], gone_ns: int) -> None:
+        """gone_ns: when names went that are here no more; NEVER: somewhere in a gap."""
         self._block_size = block_size
         self.regret.begin()
         self.residency.begin()
-        self.evicted.add(self.resident.replace(names), NEVER)  # somewhere in the gap
+        self.evicted.add(self.resident.replace(names), gone_ns)
         self.evicted.discard(names)
         self._known = True
 
@@ -161,11 +168,17 @@ class Cache(Fold):
             self.whatif.release(event)
 
     def _cached(self, event: BlocksCached) -> None:
-        if self._known:
-            self.blocks.write(event.blocks, event.hashes, self.batch.time_ns)
-            self.resident.add(event.hashes)
-            self.evicted.discard(event.hashes)
-            self.whatif.cache(event.hashes)
+        if not self._known:
+            return
+        if not self.blocks.can_hold(event.blocks, event.hashes):
+            self.on_gap()
+            return
+        self.blocks.write(event.blocks, event.hashes, self.batch.time_ns)
+        self.resident.add(event.hashes)
+        self.evicted.discard(event.hashes)
+        self.whatif.cache(event.hashes)
+        if len(self.resident.names) > len(self.blocks.names):  # some must have gone untold
+            self.on_gap()
 
     def _lost(self, event: BlocksEvicted | ContentDropped) -> None:
         if self._known:

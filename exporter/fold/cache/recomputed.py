@@ -9,27 +9,34 @@ from kvscope_events.events import BlockHash
 class Recomputed:
     """From the lookup that did not find them until they are cached, or their sequence ends.
 
-    limit: with more names than that all are forgotten, so that sequences that never end cannot fill
-    the memory.
+    limit: with more names than that, counted for each sequence, all are forgotten, so that
+    sequences that never end cannot fill the memory.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._distances: dict[BlockHash, int] = {}
         self._names_of: dict[int, Sequence[BlockHash]] = {}
+        self._held = 0  # names in _names_of
 
     def __len__(self) -> int:
         return len(self._names_of)
 
     def check(self, resident: Set[BlockHash]) -> None:
-        """Assert that nothing is here that can be found."""
+        """Assert that nothing is here that can be found, and no more than the limit."""
         assert resident.isdisjoint(self._distances)
+        assert self._held == sum(map(len, self._names_of.values())) <= self._limit
 
     def begin(self, sequence: int, names: Sequence[BlockHash], distances: Iterable[int]) -> None:
-        """A sequence begins to compute these, whose distances were just measured."""
-        if len(self._distances) + len(names) > self._limit:
+        """A sequence begins to compute these, whose distances were just measured, and no others."""
+        self.end(sequence)
+        if self._held + len(names) > self._limit:
             self._distances.clear()
             self._names_of.clear()
+            self._held = 0
+            if len(names) > self._limit:
+                return
+        self._held += len(names)
         self._distances.update(zip(names, distances, strict=True))
         self._names_of[sequence] = names
 
@@ -54,4 +61,6 @@ class Recomputed:
     def end(self, sequence: int) -> None:
         """The sequence gave its blocks back."""
         if self._names_of:
-            self.cache(self._names_of.pop(sequence, ()))
+            names = self._names_of.pop(sequence, ())
+            self._held -= len(names)
+            self.cache(names)

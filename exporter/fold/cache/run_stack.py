@@ -35,7 +35,9 @@ class _Run:
 
 
 class RunStack:
-    """Names are anything that can be hashed; the names of a path differ.
+    """Names are anything that can be hashed. The names of a path differ: of others one counts.
+
+    A path that contradicts the tree is measured wrongly, and leaves all weights right.
 
     horizon: at least 1; whole oldest runs are forgotten once so many blocks lie above them, which
     changes nothing for the blocks that stay; None: nothing is forgotten.
@@ -97,9 +99,13 @@ class RunStack:
         if not found:
             return []
         taken = list(map(self._run_of.pop, path[start:at], repeat(None)))
-        if None in taken:  # a name stands in the path twice
-            found = [(run, above, taken.count(run)) for run, above, _ in found]
-        size, blocks, segments = len(tree), 0, []
+        size, blocks, segments, end = len(tree), 0, [], 0
+        for run, _, count in found:
+            begin, end = end, end + count
+            if (taken if count == at - start else taken[begin:end]).count(run) != count:
+                return self._take_strange(found, taken)
+            if not run.has_gaps and run.path[-run.weight] != path[start + begin]:
+                run.has_gaps = True  # not its newest end
         for run, above, count in found:
             segments.append((above, count))
             run.weight -= count
@@ -125,8 +131,11 @@ class RunStack:
         if not weight:
             return
         run = _Run(path, weight, len(self._tree), unnamed > 0)
-        owners = list(map(self._run_of.setdefault, path, repeat(run)))
-        if owners.count(run) != count:
+        named = len(self._run_of)
+        deque(map(self._run_of.setdefault, path, repeat(run)), maxlen=0)
+        if len(self._run_of) != named + count:
+            path = run.path = list(dict.fromkeys(path))
+            weight = run.weight = len(path) + unnamed
             for name in path:
                 owner = self._run_of[name]
                 if owner is not run:
@@ -157,7 +166,19 @@ class RunStack:
         named = Counter(map(id, self._run_of.values()))
         for run in self._runs:
             assert named[id(run)] <= run.weight
+            assert not named[id(run)] or run.slot >= self._oldest
+            assert named[id(run)] == sum(self._run_of.get(name) is run for name in run.path)
             assert not run.weight or self._above(run) == sum(weights[run.slot + 1 :])
+
+    def _take_strange(
+        self, found: list[tuple[_Run, int, int]], taken: list[_Run | None]
+    ) -> list[Segment]:
+        """Finish a removal whose blocks did not lie in the runs that were found for them."""
+        owners = Counter(run for run in taken if run is not None)
+        for run, count in owners.items():
+            self._lighten(run, count)
+            run.has_gaps = True
+        return [(above, owners[run]) for run, above, _ in found]
 
     def _end_of(self, run: _Run, path: Sequence[Hashable], at: int, limit: int) -> int:
         """The first index after `at` where the path is not in this run; at most `limit`."""
@@ -190,7 +211,12 @@ class RunStack:
                 path = [name for name in path if run_of.get(name) is run]
             elif run.weight < len(path):  # those before were taken
                 path = path[len(path) - run.weight :]
-            deque(map(run_of.pop, path, repeat(None)), maxlen=0)
+            owners = list(map(run_of.pop, path, repeat(None)))
+            if owners.count(run) != len(path):  # blocks had been taken in another order
+                run_of.update((n, o) for n, o in zip(path, owners, strict=True) if o is not None)
+                for name in run.path:
+                    if run_of.get(name) is run:
+                        del run_of[name]
             live -= run.weight
             run.weight = 0
             run.path = ()

@@ -77,7 +77,7 @@ class WhatIf:
         self._recomputed = Recomputed(0)
         self._make_grid = make_grid  # of usable blocks and horizon
         self._grid = Grid(0, 0)
-        self._hits_before = [0] * len(SCALES)  # of the pool's former sizes
+        self._hits_before = [0] * len(SCALES)  # of the pool's former sizes, and before gaps
         self._seen_before = 0
         self._slots = Slots[Totals](SLOT_NS, KEEP_NS)
         self._began_ns = 0
@@ -104,8 +104,8 @@ class WhatIf:
         """The hits by size in a window that ends now, at most an hour; None: since the start.
 
         now_ns: on the producer's clock; None: when the last batch was sent. A window is up to 15 s
-        shorter than asked for, and begins with the pool at the earliest. The result is None while
-        the state is not known.
+        shorter than asked for, and begins with the pool, or after the last gap, at the earliest.
+        The result is None while the state is not known.
         """
         if not self.known:
             return None
@@ -152,15 +152,19 @@ class WhatIf:
         self.known = self._saw_all = False
 
     def begin(self, event: PoolCreated | PoolSnapshot) -> None:
-        """A pool is there, empty or with all that it holds."""
+        """A pool is there, empty or with all that it holds.
+
+        If the state was unknown before, windows begin anew: none has time without lookups counted.
+        """
+        goes_on = self.known
         self.known = _is_plain(event.groups) and event.num_blocks > event.reserved
         self._stack.clear()
         if not self.known:
             return
         usable = event.num_blocks - event.reserved
         horizon = min(MOST_SCALE * usable, usable + GHOST_NAMES)
-        if usable != self.usable_blocks:
-            self._resize(usable, horizon)
+        if not goes_on or usable != self.usable_blocks:
+            self._restart(usable, horizon)
         self._stack = RunStack(horizon)
         self._recomputed = Recomputed(horizon)
         self._reach = 0
@@ -181,12 +185,14 @@ class WhatIf:
     def look_up(self, event: PrefixLookup, referenced: int) -> list[Segment]:
         """Comes before the lookup changes anything; referenced: blocks of the pool that are.
 
+        More than the pool has, from events that contradict each other, count as all of it.
         Returns for the blocks that a larger pool would have held by how many blocks the pool is too
         small: for the first of consecutive ones, and their number.
         """
         if not self.known:
             return []
         path, stack = event.hashes, self._stack
+        referenced = min(referenced, self.usable_blocks)
         distances: list[Segment] = []
         if referenced + len(stack) > self._reach:
             self._reached(referenced + len(stack))
@@ -270,7 +276,8 @@ class WhatIf:
         self._doubles.check()
         self._recomputed.check(self._resident.names)
 
-    def _resize(self, usable: int, horizon: int) -> None:
+    def _restart(self, usable: int, horizon: int) -> None:
+        """Begin all windows now; the counters go on."""
         for index, hits in enumerate(self._grid.hit_blocks):
             self._hits_before[index] += hits
         self._seen_before += self._grid.seen_blocks
