@@ -152,12 +152,12 @@ def test_capacities_beyond_what_is_known_have_no_figure(recorded: Callable[..., 
 
 
 def test_after_a_gap_the_curve_begins_anew_and_says_so(recorded: Callable[..., Path]) -> None:
-    first, second = served(POOL, PATHS), served(POOL, PATHS[:20])
-    # The pool as it is after the gap: a snapshot, then another life of it.
-    late = [frame(100 + seq, decoded(one)) for seq, one in enumerate([first[-1], *second[1:]])]
-    found = document(recorded(*first[:30], *late), "--capacity", POOL)
+    whole, state = served(POOL, PATHS), served(POOL, PATHS[:40])[-1]
+    # The pool as it is after the gap: a snapshot, then 20 further requests.
+    late = [frame(100 + seq, decoded(one)) for seq, one in enumerate([state, *whole[41:61]])]
+    found = document(recorded(*whole[:30], *late), "--capacity", POOL)
     assert found["lookups"] == 20
-    assert found["queried_blocks"] == sum(map(len, PATHS[:20]))
+    assert found["queried_blocks"] == sum(map(len, PATHS[40:60]))
     assert any("batches are missing: there the curve begins anew" in d for d in found["doubts"])
     assert "29 of 49 lookups are not in the curve" in found["doubts"]
 
