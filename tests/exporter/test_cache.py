@@ -269,9 +269,10 @@ def test_the_forgotten_are_all_known_and_strangers_hardly_ever_taken_for_them() 
     forgotten.add(names[: 3 * capacity])  # one filter is gone, two are full
     assert all(name in forgotten for name in names[capacity : 3 * capacity])
     strangers = names[3 * capacity :]
-    assert sum(name in forgotten for name in strangers) < capacity / 100
+    most = capacity / 80  # 0.8 %, and what chance adds in so small a filter
+    assert sum(name in forgotten for name in strangers) < most
     aged = names[:capacity]
-    assert sum(name in forgotten for name in aged) < capacity / 100, "the oldest are gone"
+    assert sum(name in forgotten for name in aged) < most, "the oldest are gone"
 
 
 def test_a_window_that_many_names_pass_stays_small() -> None:

@@ -6,8 +6,8 @@ known, and at most twice as many. The chance that a name which never entered see
 1 %; a name that entered and has not aged out is always known.
 
 Each name is one 64-bit word of the filter and six bits in it, two from each of three indices: one
-read and one write instead of six. At 16 bits a name a full filter has a chance of 0.25 %, two full
-ones of 0.5 %.
+read and one write instead of six. At 16 bits a name a full filter has a chance of 0.4 %, two full
+ones of 0.8 %.
 """
 
 from array import array
