@@ -167,10 +167,10 @@ class Stream:
         return number.to_bytes(8, "little") + index.to_bytes(8, "little")
 
 
-class _Replay:
+class Replay:
     """A source that brings recorded batches, all known, none lost."""
 
-    kind: SourceKind = "inprocess"
+    kind: SourceKind = "recording"
     endpoint = ""
     session = "benchmark"
     up = state_known = True
@@ -188,6 +188,9 @@ class _Replay:
     def wait(self, timeout: float) -> bool:
         return bool(self.queue)
 
+    def wake(self) -> None:
+        pass
+
     def close(self) -> None:
         self.queue.clear()
 
@@ -198,7 +201,7 @@ def _folds() -> list[Fold]:
 
 def _pipeline_us(batches: list[Batch], chunk: int) -> float:
     """Whole pipeline, `chunk` batches per drain, as the fold thread would find them."""
-    source = _Replay()
+    source = Replay()
     folds = _folds()
     pipeline = Pipeline(source, lambda: folds, Clock())
     began = time.thread_time_ns()

@@ -16,15 +16,13 @@ import json
 import statistics
 import time
 import tracemalloc
-from collections import deque
 
 from exporter.catalogue import COMPAT_SETS
 from exporter.clock import Clock
-from exporter.sources.source import SourceKind
 from exporter.target import Target
 from kvscope_events.events import Batch, Hello
 from tests.benchmarks.engine_stream import HELLO, Recording, block_events, churn
-from tests.benchmarks.fold_cost import Stream
+from tests.benchmarks.fold_cost import Replay, Stream
 from tests.benchmarks.report import environment
 
 TARGET_RATE = 1_000_000
@@ -34,34 +32,6 @@ RUNNING = 64
 POOL_BLOCKS = 6_000
 CHURN_EVENTS = 200_000
 BLOCKS_EACH = 64
-
-
-class Replay:
-    """A source that brings recorded batches, all known, none lost."""
-
-    kind: SourceKind = "recording"
-    endpoint = ""
-    session = "benchmark"
-    up = state_known = True
-    superseded = False
-    batches_dropped = gaps = 0
-    last_message_ns: int | None = None
-
-    def __init__(self) -> None:
-        self.queue: deque[Batch] = deque()
-        self.decode_errors: dict[str, int] = {}
-
-    def take(self) -> tuple[Batch, int] | None:
-        return (self.queue.popleft(), 0) if self.queue else None
-
-    def wait(self, timeout: float) -> bool:
-        return bool(self.queue)
-
-    def wake(self) -> None:
-        pass
-
-    def close(self) -> None:
-        self.queue.clear()
 
 
 class Folding:

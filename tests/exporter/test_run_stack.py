@@ -1,10 +1,7 @@
 """The stack of runs equals a plain list in LRU order, and its curve a plain LRU at every size."""
 
 import json
-import os
-from collections import OrderedDict
 from collections.abc import Sequence
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -14,34 +11,7 @@ from hypothesis import strategies as st
 from exporter.fold.cache import run_stack
 from exporter.fold.cache.curve import HitCurve
 from exporter.fold.cache.run_stack import RunStack
-
-TRACE = Path(os.environ.get("KVSCOPE_TRACE", ""))
-"""The conversation trace of Mooncake, too large to commit."""
-TRACE_HITS = {
-    500: 12_168,
-    1_000: 12_847,
-    2_000: 15_665,
-    4_000: 24_964,
-    8_000: 51_368,
-    16_000: 75_791,
-    30_000: 93_978,
-    50_000: 102_290,
-    100_000: 104_924,
-    150_000: 105_598,
-}
-
-
-def ref_hits(paths: Sequence[Sequence[int]], capacity: int) -> int:
-    lru: OrderedDict[int, None] = OrderedDict()
-    hits = 0
-    for path in paths:
-        hits += next((i for i, block in enumerate(path) if block not in lru), len(path))
-        for block in reversed(path):
-            lru[block] = None
-            lru.move_to_end(block)
-        while len(lru) > capacity:
-            lru.popitem(last=False)
-    return hits
+from tests.engine.test_trace_hits import CONVERSATION, CONVERSATION_HITS, ref_hits
 
 
 def tree_path(choices: Sequence[int]) -> list[int]:
@@ -207,12 +177,12 @@ def test_a_stack_filled_at_once_is_like_one_block_after_another(
         assert filled.take([name]) == pushed.take([name])
 
 
-@pytest.mark.skipif(not TRACE.is_file(), reason="no trace: set KVSCOPE_TRACE")
+@pytest.mark.skipif(not CONVERSATION.is_file(), reason="no trace: set KVSCOPE_TRACE")
 def test_one_pass_over_the_conversation_trace_counts_as_published() -> None:
-    with TRACE.open() as lines:
+    with CONVERSATION.open() as lines:
         paths = [json.loads(line)["hash_ids"] for line in lines]
     curve = curve_of(paths, None)
     assert curve.queried_blocks == 288_500
-    assert curve.hits_at(list(TRACE_HITS)) == list(TRACE_HITS.values())
+    assert curve.hits_at(list(CONVERSATION_HITS)) == list(CONVERSATION_HITS.values())
     bounded = curve_of(paths, 16_000)
-    assert bounded.hits_at([4_000, 16_000]) == [TRACE_HITS[4_000], TRACE_HITS[16_000]]
+    assert bounded.hits_at([4_000, 16_000]) == [CONVERSATION_HITS[4_000], CONVERSATION_HITS[16_000]]
