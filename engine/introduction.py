@@ -15,6 +15,7 @@ from kvscope_events.pid_space import pid_space
 
 _NEVER_EMITTED = frozenset(
     {
+        "BlocksSwapped",
         "ObserverStopped",
         "ContentDropped",
         "StartupProfiled",

@@ -26,6 +26,7 @@ from kvscope_events.limits import (
     Label,
     Names,
     Positive,
+    SpanId,
     Terms,
     Time,
     TraceId,
@@ -49,6 +50,7 @@ from kvscope_events.vocabulary import (
     RequestUnit,
     ServerKind,
     SharingCause,
+    SwapDirection,
 )
 
 CONTRACT_VERSION = 1
@@ -112,6 +114,7 @@ class PoolCreated(Event, frozen=True):
     reserved: Blocks = 0
     memory_terms: Terms = {}  # bytes by SizingTerm; empty: the size was configured
     groups: Groups = []  # empty: one group of full attention
+    swap_blocks: Count = 0  # of the host's swap pool; 0: there is none
 
 
 class PoolSnapshot(Event, frozen=True):
@@ -126,6 +129,8 @@ class PoolSnapshot(Event, frozen=True):
     lru: list[int]  # cached blocks, the next to be evicted first
     memory_terms: Terms = {}
     groups: Groups = []
+    swap_blocks: Count = 0
+    swap_used: Count = 0  # blocks of the swap pool that hold something
 
 
 class RequestArrived(Event, frozen=True):
@@ -136,6 +141,8 @@ class RequestArrived(Event, frozen=True):
     max_tokens: Count  # of each sequence
     tenant: str = ""
     trace_id: TraceId = ""  # 32 hex digits of the caller's traceparent, or empty
+    parent_span_id: SpanId = ""  # 16 hex digits of it, or empty
+    sampled: bool = False  # its flag: the caller records this trace
 
 
 class SequenceAdded(Event, frozen=True):
@@ -227,6 +234,27 @@ class BlocksReleased(Event, frozen=True):
     cause: ReleaseCause
 
 
+class BlockCopied(Event, frozen=True):
+    """Copy-on-write: the sequence writes to `target`, which holds what `source` held until now.
+
+    Comes after the allocation of the target and before the release of the source, cause cow both.
+    """
+
+    sequence: int
+    source: int
+    target: int
+
+
+class BlocksSwapped(Event, frozen=True):
+    """Content of a sequence was copied between its blocks and blocks of the host's swap pool."""
+
+    sequence: int
+    direction: SwapDirection
+    blocks: Count  # copied
+    used: Count  # blocks of the swap pool that hold something after this
+    duration_ns: Count | None = None  # of the copy; None: not measured
+
+
 class AllocationFailed(Event, frozen=True):
     """The pool could not serve a running sequence, which leads to a preemption."""
 
@@ -255,6 +283,7 @@ class RequestResumed(Event, frozen=True):
     recompute_tokens: Count  # of the discarded ones, those the cache no longer held
     cached_tokens: Count  # of the discarded ones, those found again
     stalled_ns: Count  # since the preemption
+    swapped_tokens: Count = 0  # of the discarded ones, those copied back from the swap pool
 
 
 class RequestScheduled(Event, frozen=True):
@@ -356,6 +385,8 @@ EngineEvent = Union[  # noqa: UP007  # a tuple of types in Python 3.10, too
     NamesStored,
     NamesRemoved,
     NamesCleared,
+    BlockCopied,
+    BlocksSwapped,
 ]
 
 EVENT_NAMES: tuple[str, ...] = tuple(event.__name__ for event in get_args(EngineEvent))

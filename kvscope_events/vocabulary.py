@@ -10,16 +10,24 @@ ServerKind = Literal[
 ]
 RequestUnit = Literal["call", "sequence"]
 GroupKind = Literal["full_attention", "sliding_window", "state"]
-AllocationCause = Literal["prefill", "decode", "cow"]
-SharingCause = Literal["prefix_hit", "cow", "pin"]
+AllocationCause = Literal["prefill", "decode", "cow", "swap_in"]
+SharingCause = Literal["prefix_hit", "cow", "pin", "fork"]
 EvictionCause = Literal["capacity", "reset", "ordered"]
 ContentCause = Literal["replaced", "moved", "invalid"]
 ReleaseCause = Literal[
-    "finished", "aborted", "preempted", "out_of_window", "cow", "unpinned", "failed_load"
+    "finished",
+    "aborted",
+    "preempted",
+    "out_of_window",
+    "cow",
+    "unpinned",
+    "failed_load",
+    "swapped_out",
 ]
 Tier = Literal["device", "host", "disk", "remote", "other"]
 """Where content is kept: the device's own pool, this host's memory, its disks, elsewhere."""
 PreemptionMode = Literal["recompute"]
+SwapDirection = Literal["out", "in"]
 PreemptionCause = Literal["out_of_blocks", "out_of_memory", "reset"]
 OutOfMemoryAction = Literal["retried", "gave_up"]
 FinishReason = Literal["stop", "length", "abort", "error"]

@@ -30,9 +30,7 @@ _SUM_ALONE = ()
 has less than 600."""
 
 
-def _request_tokens(
-    name: str, help: str, events: tuple[str, ...] = ("SequenceFinished",)
-) -> Metric:
+def _request_tokens(name: str, help: str) -> Metric:
     return Metric(
         name=name,
         kind="histogram",
@@ -40,7 +38,7 @@ def _request_tokens(
         unit="tokens",
         group="vllm",
         buckets=buckets.VLLM_REQUEST_TOKENS,
-        events=events,
+        events=("SequenceFinished",),
     )
 
 
@@ -132,10 +130,14 @@ VLLM = (
     _request_tokens(
         "vllm:request_generation_tokens", "Generated tokens of each sequence that ended."
     ),
-    _request_tokens(
-        "vllm:request_max_num_generation_tokens",
-        "Generated tokens of the longest sequence of each request that ended.",
-        ("SequenceFinished", "RequestFinished"),
+    Metric(
+        name="vllm:request_max_num_generation_tokens",
+        kind="histogram",
+        help="Generated tokens of the longest sequence of each request that ended.",
+        unit="tokens",
+        group="vllm",
+        buckets=_SUM_ALONE,
+        events=("SequenceFinished", "RequestFinished"),
     ),
     Metric(
         name="vllm:request_params_max_tokens",

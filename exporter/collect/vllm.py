@@ -63,9 +63,9 @@ def collect_vllm(families: Families, vllm: Vllm, engine: Hello) -> Iterator[Fami
     for name, histogram in (
         ("vllm:request_prompt_tokens", vllm.request_prompt_tokens),
         ("vllm:request_generation_tokens", vllm.request_generation_tokens),
-        ("vllm:request_max_num_generation_tokens", vllm.request_longest_tokens),
     ):
         yield families.histogram(name, histogram, tokens)
+    yield families.histogram("vllm:request_max_num_generation_tokens", vllm.request_longest_tokens)
     yield families.histogram("vllm:request_params_max_tokens", vllm.request_max_tokens)
     yield families.column("vllm:request_success_total", {**vllm.finished, "repetition": 0})
     yield families.histogram("vllm:time_to_first_token_seconds", vllm.first_token)

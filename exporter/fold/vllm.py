@@ -52,7 +52,7 @@ class Vllm(Fold):
         self.iteration_tokens = Histogram(buckets.VLLM_ITERATION_TOKENS)
         self.request_prompt_tokens = Histogram(buckets.VLLM_REQUEST_TOKENS)
         self.request_generation_tokens = Histogram(buckets.VLLM_REQUEST_TOKENS)
-        self.request_longest_tokens = Histogram(buckets.VLLM_REQUEST_TOKENS)
+        self.request_longest_tokens = Histogram(())
         """Generated tokens of the longest sequence of each call."""
         self.request_max_tokens = Histogram(())
         self.first_token = Histogram(buckets.VLLM_FIRST_TOKEN_SECONDS)

@@ -30,13 +30,13 @@ HISTOGRAMS = (
     "request_queue_time_seconds",
     "request_prompt_tokens",
     "request_generation_tokens",
-    "request_max_num_generation_tokens",
 )
 SUMS_ALONE = (
     "request_prefill_time_seconds",
     "request_decode_time_seconds",
     "request_inference_time_seconds",
     "request_params_max_tokens",
+    "request_max_num_generation_tokens",
 )
 """Histograms without buckets."""
 EXPRESSIONS = (
