@@ -34,9 +34,10 @@ class KVManager:
         """Resident blocks that begin with the sequence's tokens; changes no block.
 
         At most (tokens - 1) // block_size of them: one token must be computed to get logits. Names
-        are computed as far as they are asked for, and kept in the sequence's hasher.
+        are computed as far as they are asked for, and kept in the sequence's hasher. None for a
+        sequence whose prompt is scored: found blocks have KV, but logits have to be computed.
         """
-        if not self._enable_prefix_caching:
+        if not self._enable_prefix_caching or sequence.scores_prompt:
             return []
         findable = (len(sequence.tokens) - 1) // self.block_size
         names = sequence.hasher.extend(sequence.tokens, findable)
@@ -53,7 +54,7 @@ class KVManager:
         All at once, although chunks are computed step by step: once admitted, a prefill never stops
         for want of blocks. Raises OutOfBlocksError unless `can_admit` said yes.
         """
-        if self._enable_prefix_caching:
+        if self._enable_prefix_caching and not sequence.scores_prompt:
             findable = (len(sequence.tokens) - 1) // self.block_size
             names = sequence.hasher.names[:findable]
             self._emit(

@@ -21,6 +21,9 @@ from kvscope_events.vocabulary import FinishReason, PreemptionCause
 
 RECOVERY_STEPS = 64
 """Steps that must succeed before a budget cut by out-of-memory errors is doubled again."""
+MAX_SCORED = 256
+"""Prompt tokens scored in a step, and one a sequence beyond: each takes a row of logits, 0.5 MiB
+where the vocabulary has 128 Ki tokens."""
 
 
 def _rank_of(sequence: Sequence) -> Rank:
@@ -91,7 +94,12 @@ class Scheduler:
         for row, token in zip(plan.rows, tokens, strict=True):
             sequence = row.sequence
             self._kv.commit(sequence, row.start + row.count)
+            if sequence.scores_prompt:
+                sequence.num_scored_tokens = max(sequence.num_scored_tokens, row.scored.stop)
             if token is None:
+                continue
+            if not sequence.sampling.max_tokens:
+                self.finish(sequence, "length")
                 continue
             sequence.tokens.append(token)
             sequence.last_token_ns = now
@@ -151,6 +159,8 @@ class Scheduler:
             behind = len(running) - position - 1
             owed = len(sequence.tokens) - sequence.num_computed_tokens
             count = min(owed, max(1, budget - behind))
+            if sequence.scores_prompt:
+                count = self._scored_at_most(plan, count)
             budget -= count
             plan.add(sequence, count, owed)
             position += 1
@@ -185,8 +195,16 @@ class Scheduler:
             self._waiting.pop()
             self._admit(sequence, prefix)
             count = min(owed, budget) if self._config.enable_chunked_prefill else owed
+            if sequence.scores_prompt:
+                count = self._scored_at_most(plan, count)
             budget -= count
             plan.add(sequence, count, owed)
+
+    def _scored_at_most(self, plan: StepPlan, count: int) -> int:
+        """Fewer tokens of a prompt that is scored, where the step's logits would get too large."""
+        if not self._config.enable_chunked_prefill:
+            return count
+        return min(count, max(1, MAX_SCORED - plan.num_scored))
 
     def _recover(self) -> None:
         """Count a step that succeeded towards the full budget."""

@@ -9,7 +9,7 @@ from engine.model.attention.interface import PagedStep, paged_step
 from engine.model.attention.torch_backend import TorchAttention
 from engine.model.kv_cache import KVCache, KVLayout, kv_layout
 from engine.model.memory_report import MemoryReporter
-from engine.model.sampler import Sampler
+from engine.model.sampler import Sampler, score
 from engine.model.step_batch import StepBatch
 from engine.model.torch_errors import device_out_of_memory
 from engine.model.weights import weight_bytes
@@ -66,7 +66,10 @@ class ModelRunner:
         rows = plan.rows
         with device_out_of_memory():
             logits = self.forward_logits(rows)
-            tokens = self._sampler.sample(logits, [row.sequence for row in rows if row.samples])
+            sampling = [row.sequence for row in rows if row.samples]
+            tokens = self._sampler.sample(logits[: len(sampling)], sampling)
+            if len(logits) > len(sampling):
+                _score_prompts(logits[len(sampling) :], rows)
         sampled = iter(tokens)
         return [next(sampled) if row.samples else None for row in rows]
 
@@ -80,15 +83,27 @@ class ModelRunner:
         return self._memory.sample()
 
     def forward_logits(self, rows: list[ScheduledSequence]) -> Tensor:
-        """Write the rows' KV. Returns (S, vocab_size) float32: the S rows that sample, in order."""
+        """Write the rows' KV. Returns (S + P, vocab_size) float32: as in `StepBatch`."""
         batch = StepBatch(rows, self.layout, self.cache.device)
         step = PagedStep(self.cache, batch, self._attention(batch, self.cache))
         return step_logits(self._model, step)
 
 
+def _score_prompts(logits: Tensor, rows: list[ScheduledSequence]) -> None:
+    """Give each row its scored prompt tokens. logits: (P, V) float32."""
+    done = 0
+    for row in rows:
+        scored = row.scored
+        if scored:
+            tokens = row.sequence.tokens[scored.start : scored.stop]
+            alternatives = row.sequence.sampling.prompt_logprobs or 0
+            row.prompt_tokens = score(logits[done : done + len(scored)], tokens, alternatives)
+            done += len(scored)
+
+
 @torch.inference_mode()
 def step_logits(model: PreTrainedModel, step: PagedStep) -> Tensor:
-    """(S, V) float32, one row per sampling row of the batch. Writes the cache."""
+    """(S + P, V) float32, a row for each of the batch's logit positions. Writes the cache."""
     batch = step.batch
     for block in batch.opened:
         step.cache.clear(block)
@@ -97,7 +112,7 @@ def step_logits(model: PreTrainedModel, step: PagedStep) -> Tensor:
             input_ids=batch.token_ids[None],
             position_ids=batch.positions[None],
             use_cache=False,
-            logits_to_keep=batch.sample_positions,
+            logits_to_keep=batch.logit_positions,
         )
     logits: Tensor = output.logits[0]
     return logits.float()

@@ -19,7 +19,7 @@ from engine.server.errors import BadRequestError
 from engine.server.generation import Choice, Piece, logprobs_of
 from engine.server.json_response import LATER
 from engine.server.logprobs import ChatLogprobs, TokenNames
-from engine.server.protocol import ChatCompletionRequest
+from engine.server.protocol import CHAT, ChatCompletionRequest
 from engine.server.requests import trace_id
 from engine.server.schemas import request_body
 from engine.server.workers import client_of
@@ -116,7 +116,7 @@ def chat_router(calls: Calls) -> APIRouter:
 
 
 def _decode(raw: bytes) -> tuple[ChatCompletionRequest, list[Message]]:
-    body = decode_body(raw, _decoder)
+    body = decode_body(raw, _decoder, CHAT)
     messages = [{"role": message.role, "content": message.text} for message in body.messages]
     body.messages.clear()  # the texts of parts are not needed twice
     return body, messages

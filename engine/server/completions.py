@@ -14,11 +14,12 @@ from fastapi.responses import Response
 from engine.request import Request
 from engine.server.calls import Calls
 from engine.server.decoding import decode_body
+from engine.server.echo import EchoedPrompt
 from engine.server.generation import Choice, Piece, logprobs_of
 from engine.server.json_response import LATER
 from engine.server.logprobs import CompletionLogprobs, TokenNames
 from engine.server.prompts import prompts_of
-from engine.server.protocol import CompletionRequest
+from engine.server.protocol import COMPLETION, CompletionRequest
 from engine.server.requests import trace_id
 from engine.server.schemas import request_body
 from engine.server.workers import client_of
@@ -103,13 +104,21 @@ def completions_router(calls: Calls) -> APIRouter:
                 if texts:  # prompts have one form
                     prompts = await calls.encoder.encode(share.client, "prompt", texts)
                 wanted = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
+                scored = body.logprobs if body.echo else None
                 sampled = [
-                    (prompt, factory.sampling(body, len(prompt), wanted, body.logprobs))
+                    (prompt, factory.sampling(body, len(prompt), wanted, body.logprobs, scored))
                     for prompt in prompts
                 ]
                 request = factory.build(body, sampled, trace_id(traceparent))
                 wording = CompletionWording(body, calls.model, calls.names, request)
-            return await calls.answer(http_request, body, request, wording, share)
+                echoes: list[EchoedPrompt] = []
+                if body.echo:
+                    texts = texts or await calls.encoder.decode(share.client, prompts)
+                    echoes = [
+                        EchoedPrompt(calls.tokenizer, text, prompt, scored=scored is not None)
+                        for text, prompt in zip(texts, prompts, strict=True)
+                    ]
+            return await calls.answer(http_request, body, request, wording, share, echoes)
 
     return router
 
@@ -117,7 +126,7 @@ def completions_router(calls: Calls) -> APIRouter:
 def _decode(
     limit: int, raw: bytes
 ) -> tuple[CompletionRequest, Sequence[str] | Sequence[list[int]]]:
-    body = decode_body(raw, _decoder)
+    body = decode_body(raw, _decoder, COMPLETION)
     prompts = prompts_of(body, limit)
     body.prompt = msgspec.Raw()  # it would keep the bytes of the whole body
     return body, prompts

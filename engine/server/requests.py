@@ -57,11 +57,12 @@ class RequestFactory:
         prompt_length: int,
         max_tokens: int | None,
         logprobs: int | None,
+        prompt_logprobs: int | None = None,
     ) -> SamplingParams:
         """Sampling for a prompt of that length. max_tokens None: as many as fit."""
         limit = self._scheduler.max_model_len
         room = limit - prompt_length
-        if room <= 0:
+        if room < 0 or (room == 0 and max_tokens != 0):
             raise prompt_too_long(_prompt_field(body), prompt_length, limit)
         if max_tokens is not None and max_tokens > room:
             param = _length_field(body)
@@ -79,10 +80,16 @@ class RequestFactory:
             temperature=body.temperature,
             top_p=body.top_p,
             top_k=max(0, body.top_k),
+            min_p=body.min_p,
+            logit_bias=self._logit_bias(body),
+            presence_penalty=body.presence_penalty,
+            frequency_penalty=body.frequency_penalty,
+            repetition_penalty=body.repetition_penalty,
             seed=body.seed,
             stop_token_ids=frozenset(body.stop_token_ids or ()),
             ignore_eos=body.ignore_eos,
             logprobs=logprobs,
+            prompt_logprobs=prompt_logprobs,
         )
 
     def build(
@@ -90,7 +97,8 @@ class RequestFactory:
     ) -> Request:
         """The request of one call: body.n sequences for each prompt, sampled as given with it.
 
-        The number of a choice among the n of its prompt is added to a given seed.
+        The number of a choice among the n of its prompt is added to a given seed. The first choice
+        alone scores the prompt, for all.
         """
         for prompt, _ in prompts:
             self._check_tokens(body, prompt)
@@ -118,6 +126,17 @@ class RequestFactory:
             trace_id=trace,
         )
 
+    def _logit_bias(self, body: GenerationRequest) -> tuple[tuple[int, float], ...]:
+        biases = body.logit_bias or {}
+        highest = max(biases, default=0)
+        if highest >= self._model.vocab_size:
+            raise BadRequestError(
+                "logit_bias",
+                f"logit_bias: token id {highest} is outside the vocabulary of "
+                f"{self._model.vocab_size}",
+            )
+        return tuple(biases.items())
+
     def _check_tokens(self, body: GenerationRequest, prompt: list[int]) -> None:
         if not prompt:
             param = _prompt_field(body)
@@ -131,9 +150,10 @@ class RequestFactory:
 
 
 def _for_choice(sampling: SamplingParams, choice: int) -> SamplingParams:
-    if not choice or sampling.seed is None:
+    if not choice or (sampling.seed is None and sampling.prompt_logprobs is None):
         return sampling
-    return replace(sampling, seed=sampling.seed + choice)
+    seed = None if sampling.seed is None else sampling.seed + choice
+    return replace(sampling, seed=seed, prompt_logprobs=None)
 
 
 def _prompt_field(body: GenerationRequest) -> str:

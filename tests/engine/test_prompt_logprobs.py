@@ -1,0 +1,188 @@
+"""Log probabilities of a prompt's tokens: those of plain transformers, each told once."""
+
+import time
+from functools import cache
+from random import Random
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine.block_pool import BlockPool
+from engine.config import ModelConfig, SchedulerConfig
+from engine.hashing import PrefixHasher, chain_seed
+from engine.kv_manager import KVManager
+from engine.model.demo import demo_model
+from engine.model.loader import LoadedModel, load_model
+from engine.model.runner import ModelRunner
+from engine.request import Request
+from engine.runner import SampledToken
+from engine.scheduler import MAX_SCORED, Scheduler
+from engine.sequence import SamplingParams, Sequence, SequenceState
+from engine.step import Step
+from engine.step_plan import StepPlan
+from exporter.fold import Ledger
+from kvscope_events.bus import EventBus
+from kvscope_events.events import EngineEvent, PrefixLookup, RequestPreempted
+
+BLOCK_SIZE = 16
+
+
+@cache
+def loaded() -> LoadedModel:
+    return load_model(ModelConfig(model="demo", device="cpu"))
+
+
+@cache
+def plain_logprobs(tokens: tuple[int, ...]) -> Tensor:
+    """(T, V): row i for the token after i, by transformers alone."""
+    with torch.inference_mode():
+        plain = demo_model(0, torch.float32, torch.device("cpu"))
+        plain.set_attn_implementation("eager")
+        logits = plain(input_ids=torch.tensor([tokens]), use_cache=False).logits[0]
+        return logits.float().log_softmax(-1)
+
+
+class Run:
+    """Scheduler, pool and model, step by step, with all that comes out."""
+
+    def __init__(self, num_blocks: int, *, chunked: bool = True, budget: int = 48) -> None:
+        bus = EventBus()
+        self.subscription, self.ledger = bus.subscribe(), Ledger()
+        self.pool = BlockPool(num_blocks, BLOCK_SIZE, bus)
+        config = SchedulerConfig(
+            max_model_len=1024,
+            max_num_seqs=8,
+            max_num_batched_tokens=budget if chunked else 1024,
+            enable_chunked_prefill=chunked,
+        )
+        self.bus = bus
+        self.scheduler = Scheduler(config, KVManager(self.pool, bus), bus, frozenset())
+        self.runner = ModelRunner(loaded().model, num_blocks=num_blocks, block_size=BLOCK_SIZE)
+        self.step = Step(self.scheduler, self.pool, self, bus)
+        self.sequences: list[Sequence] = []
+        self.scored: dict[int, list[SampledToken]] = {}
+        self.plans: list[int] = []
+        self.events: list[EngineEvent] = []
+
+    def execute(self, plan: StepPlan) -> list[SampledToken | None]:
+        self.plans.append(plan.num_scored)
+        return self.runner.execute(plan)
+
+    def add(self, prompt: list[int], scored: int | None, max_tokens: int = 8) -> Sequence:
+        number = len(self.sequences)
+        sequence = Sequence(
+            sequence_id=number,
+            request_id=number,
+            tokens=list(prompt),
+            prompt_length=len(prompt),
+            sampling=SamplingParams(max_tokens=max_tokens, prompt_logprobs=scored),
+            hasher=PrefixHasher(chain_seed("m"), BLOCK_SIZE),
+        )
+        call = Request(request_id=number, sequences=[sequence], arrival_ns=time.monotonic_ns())
+        self.scheduler.add(call)
+        self.sequences.append(sequence)
+        return sequence
+
+    def finish(self) -> None:
+        while any(sequence.state is not SequenceState.FINISHED for sequence in self.sequences):
+            outputs = self.step.run()
+            assert outputs is not None
+            for output in outputs:
+                self.scored.setdefault(output.sequence_id, []).extend(output.prompt_tokens or [])
+            self.bus.flush()
+            while (taken := self.subscription.take()) is not None:
+                self.ledger.on_batch(taken[0])
+                self.events += taken[0].events
+            assert self.ledger.state() == self.pool.snapshot()
+
+    def check(self, sequence: Sequence) -> None:
+        """Every token but the first, once, in order, as transformers has it."""
+        scored, prompt = self.scored[sequence.sequence_id], sequence.prompt
+        assert [token.token_id for token in scored] == prompt[1:]
+        expected = plain_logprobs(tuple(prompt))
+        for position, token in enumerate(scored):
+            assert token.logprob == pytest.approx(
+                float(expected[position, token.token_id]), abs=1e-3
+            )
+            assert token.alternatives is not None
+            best = [logprob for _, logprob in token.alternatives]
+            wanted = expected[position].topk(len(best)).values.tolist()
+            assert best == pytest.approx(wanted, abs=1e-3)
+            assert len(best) == sequence.sampling.prompt_logprobs
+
+
+def prompts(*lengths: int) -> list[list[int]]:
+    random = Random(1)
+    return [[random.randrange(256) for _ in range(length)] for length in lengths]
+
+
+@pytest.mark.parametrize("chunked", [True, False], ids=["chunked", "whole"])
+def test_they_are_those_of_plain_transformers(chunked: bool) -> None:
+    run = Run(512, chunked=chunked)
+    for number, prompt in enumerate(prompts(1, 2, 15, 16, 17, 49, 120, 97)):
+        run.add(prompt, scored=number % 3)
+    others = [run.add(prompt, scored=None) for prompt in prompts(40, 5)]
+    run.finish()
+    for sequence in run.sequences:
+        if sequence not in others:
+            run.check(sequence)
+        else:
+            assert not run.scored[sequence.sequence_id]
+
+
+def test_preemption_tells_no_token_twice() -> None:
+    run = Run(24)
+    for prompt in prompts(90, 100, 110, 90, 80, 100):
+        run.add(prompt, scored=2, max_tokens=60)
+    run.finish()
+    assert any(isinstance(event, RequestPreempted) for event in run.events)
+    for sequence in run.sequences:
+        run.check(sequence)
+        alone = Run(64)
+        alone.add(sequence.prompt, scored=None, max_tokens=60)
+        alone.finish()
+        assert alone.sequences[0].tokens == sequence.tokens
+
+
+def test_a_cached_prompt_is_computed_again_and_no_lookup_is_told() -> None:
+    """Blocks that are found have KV but no logits."""
+    run = Run(128)
+    (prompt,) = prompts(100)
+    run.add(prompt, scored=None)
+    run.finish()
+    asking = run.add(prompt, scored=1)
+    run.finish()
+    run.check(asking)
+    assert asking.computed_prompt_tokens == 100
+    lookups = [event for event in run.events if isinstance(event, PrefixLookup)]
+    assert [event.sequence for event in lookups] == [0]
+    after = run.add(prompt, scored=None)
+    run.finish()
+    assert after.computed_prompt_tokens == 100 - 96, "others find the prompt as before"
+
+
+def test_a_step_scores_a_limited_number_of_tokens() -> None:
+    """Each takes a row of logits, for which no memory was measured."""
+    run = Run(256, budget=1024)
+    for prompt in prompts(600, 500):
+        run.add(prompt, scored=0)
+    run.finish()
+    assert max(run.plans) == MAX_SCORED + 1, "as every sequence that runs, the other gets one"
+    assert sum(run.plans) == 599 + 499
+    for sequence in run.sequences:
+        run.check(sequence)
+
+
+@pytest.mark.parametrize("scored", [None, 1])
+def test_without_tokens_to_generate_only_the_prompt_is_computed(scored: int | None) -> None:
+    run = Run(128)
+    (prompt,) = prompts(70)
+    sequence = run.add(prompt, scored=scored, max_tokens=0)
+    run.finish()
+    assert sequence.tokens == prompt
+    assert sequence.finish_reason == "length"
+    if scored is not None:
+        run.check(sequence)
+    assert run.pool.num_active == 0
+    assert run.pool.num_cached == 4
