@@ -4,10 +4,10 @@ import time
 import uuid
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from fastapi import APIRouter, Header
+from fastapi import APIRouter
 from fastapi import Request as HttpRequest
 from fastapi.responses import Response
 
@@ -20,8 +20,9 @@ from engine.server.json_response import LATER
 from engine.server.logprobs import CompletionLogprobs, TokenNames
 from engine.server.prompts import prompts_of
 from engine.server.protocol import COMPLETION, CompletionRequest
-from engine.server.requests import trace_id
-from engine.server.schemas import request_body
+from engine.server.requests import traceparent_id
+from engine.server.responses import COMPLETION_ANSWER, generation_responses
+from engine.server.schemas import generation_request
 from engine.server.workers import client_of
 
 _decoder = msgspec.json.Decoder(CompletionRequest)
@@ -91,10 +92,12 @@ def completions_router(calls: Calls) -> APIRouter:
     router = APIRouter()
     decode = partial(_decode, calls.limit)
 
-    @router.post("/v1/completions", openapi_extra=request_body(CompletionRequest))
-    async def completions(
-        http_request: HttpRequest, traceparent: Annotated[str | None, Header()] = None
-    ) -> Response:
+    @router.post(
+        "/v1/completions",
+        openapi_extra=generation_request(CompletionRequest),
+        responses=generation_responses(COMPLETION_ANSWER),
+    )
+    async def completions(http_request: HttpRequest) -> Response:
         factory = calls.factory
         with calls.limits.enter(client_of(http_request.scope)) as share:
             async with calls.reader.read(http_request, decode) as (body, given):
@@ -109,7 +112,7 @@ def completions_router(calls: Calls) -> APIRouter:
                     (prompt, factory.sampling(body, len(prompt), wanted, body.logprobs, scored))
                     for prompt in prompts
                 ]
-                request = factory.build(body, sampled, trace_id(traceparent))
+                request = factory.build(body, sampled, traceparent_id(http_request))
                 wording = CompletionWording(body, calls.model, calls.names, request)
                 echoes: list[EchoedPrompt] = []
                 if body.echo:

@@ -176,15 +176,18 @@ class GenerationRequest(_Body, kw_only=True):
         return "every chunk" if options.continuous_usage_stats else "last chunk"
 
 
+_TOKENS_SCHEMA = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
 _PROMPT_SCHEMA = {
     "anyOf": [
-        {"type": "string"},
-        {"type": "array", "items": {"type": "string"}},
-        {"type": "array", "items": {"type": "integer", "minimum": 0}},
+        {"type": "string", "minLength": 1},
         {
             "type": "array",
-            "items": {"type": "array", "items": {"type": "integer", "minimum": 0}},
+            "items": {"type": "string", "minLength": 1},
+            "minItems": 1,
+            "maxItems": MAX_CHOICES,
         },
+        _TOKENS_SCHEMA,
+        {"type": "array", "items": _TOKENS_SCHEMA, "minItems": 1, "maxItems": MAX_CHOICES},
     ]
 }
 

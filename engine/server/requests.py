@@ -5,6 +5,8 @@ import re
 import time
 from dataclasses import dataclass, replace
 
+from fastapi import Request as HttpRequest
+
 from engine.config import SchedulerConfig
 from engine.hashing import PrefixHasher, chain_seed
 from engine.request import Request
@@ -33,6 +35,11 @@ def trace_id(traceparent: str | None) -> str:
     """The trace id of a W3C traceparent header; empty if there is none or it is not valid."""
     match = _TRACEPARENT.fullmatch(traceparent or "")
     return match[1] if match and match[1] != _NO_TRACE else ""
+
+
+def traceparent_id(http_request: HttpRequest) -> str:
+    """The trace id that a caller sends along, or nothing."""
+    return trace_id(http_request.headers.get("traceparent"))
 
 
 class RequestFactory:
