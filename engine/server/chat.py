@@ -99,7 +99,7 @@ def chat_router(calls: Calls) -> APIRouter:
 
     @router.post(
         "/v1/chat/completions",
-        openapi_extra=generation_request(ChatCompletionRequest),
+        openapi_extra=generation_request(ChatCompletionRequest, calls.model),
         responses=generation_responses(CHAT_ANSWER, 501),
     )
     async def chat_completions(http_request: HttpRequest) -> Response:

@@ -94,7 +94,7 @@ def completions_router(calls: Calls) -> APIRouter:
 
     @router.post(
         "/v1/completions",
-        openapi_extra=generation_request(CompletionRequest),
+        openapi_extra=generation_request(CompletionRequest, calls.model),
         responses=generation_responses(COMPLETION_ANSWER),
     )
     async def completions(http_request: HttpRequest) -> Response:

@@ -15,12 +15,17 @@ _TRACEPARENT = {
 }
 
 
-def generation_request(body: type[msgspec.Struct]) -> dict[str, Any]:
-    """The OpenAPI description of a call: a JSON body, complete in itself, and one header."""
+def generation_request(body: type[msgspec.Struct], model: str) -> dict[str, Any]:
+    """The OpenAPI description of a call: a JSON body, complete in itself, and one header.
+
+    model: the only name that is served.
+    """
     (schema,), components = msgspec.json.schema_components(
         [body], ref_template=_REFERENCE + "{name}"
     )
-    content = {"application/json": {"schema": _inlined(schema, components)}}
+    described = _inlined(schema, components)
+    described["properties"]["model"] = {"enum": [model, None], "default": None}
+    content = {"application/json": {"schema": described}}
     request_body = {"required": True, "content": content}
     return {"requestBody": request_body, "parameters": [_TRACEPARENT]}
 
