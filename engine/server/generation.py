@@ -1,6 +1,7 @@
 """One choice of an answer: tokens in, text out, ended by the engine or by a stop string."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator
 from collections.abc import Sequence as Several
 from dataclasses import dataclass, field
 from itertools import chain
@@ -15,6 +16,9 @@ from engine.server.echo import EchoedPrompt
 from engine.server.logprobs import LogprobWriter
 from engine.server.stop_strings import StopPattern, StopStrings
 from kvscope_events.vocabulary import FinishReason
+
+ECHOED_AT_ONCE = 256
+"""Tokens of an echoed prompt in one piece; their log probabilities take a millisecond or two."""
 
 
 class GenerationError(Exception):
@@ -37,12 +41,6 @@ class Piece:
         """Append the log probabilities of these tokens."""
         for token, offset in zip(chain(self.echoed, self.tokens), self.offsets, strict=True):
             logprobs.add(token, offset)
-
-    def begin_with(self, prompt: EchoedPrompt) -> None:
-        """Put the prompt before what the piece has."""
-        self.text = prompt.text + self.text
-        self.echoed = prompt.tokens
-        self.offsets = prompt.offsets + self.offsets
 
 
 class Choice:
@@ -83,8 +81,8 @@ async def generate(
 ) -> AsyncIterator[Piece]:
     """Yields the pieces of a submitted sequence, several steps in one if the reader is slow.
 
-    Text never contains a stop string, the token that stopped it or half a character. The first
-    piece begins with `echo`. Raises GenerationError if the engine fails.
+    Text never contains a stop string, the token that stopped it or half a character. `echo` comes
+    first. Raises GenerationError if the engine fails.
     """
     try:
         async for piece in _pieces(dispatcher, tokenizer, sequence, stops, echo):
@@ -94,12 +92,28 @@ async def generate(
                 if sequence.sampling.prompt_logprobs is not None:
                     echo.complete()
                 await echo.wait()
-                piece.begin_with(echo)
+                for part in _leading(echo, piece):
+                    yield part
+                    await asyncio.sleep(0)  # writing log probabilities takes time
                 echo = None
             yield piece
     finally:
         if echo is not None and sequence.sampling.prompt_logprobs is not None:
             echo.complete()  # the other choices do not wait for ever
+
+
+def _leading(prompt: EchoedPrompt, piece: Piece) -> Iterator[Piece]:
+    """The pieces of a long prompt; what is left of it is put at the beginning of `piece`."""
+    text, begin = prompt.text, 0
+    for begin in range(0, len(prompt.tokens), ECHOED_AT_ONCE):
+        end = begin + ECHOED_AT_ONCE
+        if end >= len(prompt.tokens):
+            break
+        yield Piece(text, echoed=prompt.tokens[begin:end], offsets=prompt.offsets[begin:end])
+        text = ""
+    piece.text = text + piece.text
+    piece.echoed = prompt.tokens[begin:]
+    piece.offsets = prompt.offsets[begin:] + piece.offsets
 
 
 async def _pieces(

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from engine.server.generation import ECHOED_AT_ONCE
 from tests.support.server import Server, greedy
 from tests.support.sse import chunks, joined
 
@@ -104,8 +105,12 @@ def test_no_tokens_and_echo_give_the_prompt_alone(
 
 def test_a_prompt_of_full_length_can_be_scored(server: Server) -> None:
     body = {"prompt": [5] * 512, "echo": True, "logprobs": 0}
-    answer = server.post(PATH, body | {"max_tokens": 0}).json()
-    assert len(answer["choices"][0]["logprobs"]["token_logprobs"]) == 512
+    (whole,) = server.post(PATH, body | {"max_tokens": 0}).json()["choices"]
+    assert len(whole["logprobs"]["token_logprobs"]) == 512
+    events = streamed(server, body | {"max_tokens": 0})
+    assert len(events) == 512 / ECHOED_AT_ONCE, "no piece takes long to write"
+    assert logprobs_in(events, 0) == whole["logprobs"]
+    assert joined(events)[0]["text"] == whole["text"]
     error = server.post(PATH, body | {"max_tokens": 1}).json()["error"]
     assert error["param"] == "prompt"
 
