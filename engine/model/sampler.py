@@ -96,9 +96,10 @@ def _draw_filtered(logits: Tensor, sequences: list[Sequence], uniforms: list[flo
     # top_p of their mass.
     top_k = [min(sequence.sampling.top_k or vocab_size, vocab_size) for sequence in sequences]
     narrowest = torch.tensor(top_k, device=logits.device)[:, None] - 1
-    min_p = _column([sequence.sampling.min_p for sequence in sequences], logits)
-    likely = ordered >= min_p * ordered[:, :1]
-    narrowest = narrowest.minimum(likely.sum(dim=1, keepdim=True) - 1)
+    min_p = [sequence.sampling.min_p for sequence in sequences]
+    if any(min_p):
+        likely = ordered >= _column(min_p, logits) * ordered[:, :1]
+        narrowest = narrowest.minimum(likely.sum(dim=1, keepdim=True) - 1)
     mass = cumulative.gather(1, narrowest)
     top_p = _column([sequence.sampling.top_p for sequence in sequences], logits)
     last = torch.searchsorted(cumulative, top_p * mass).minimum(narrowest)
