@@ -62,10 +62,12 @@ class Exporter:
         machine: Machine | None = None,
         clock: Clock | None = None,
         process: bool = True,
+        beside_engine: bool = False,
     ) -> None:
         """readers: of the server's own pages, for what its targets do not tell.
 
-        process: with the `process_*` families of this process, which is not the engine's own.
+        process: with the `process_*` families of this process. beside_engine: the engine's steps
+        run in this process, and a page lets them through while it is made.
         """
         self._clock = clock or Clock()
         self._targets = tuple(targets)
@@ -73,7 +75,13 @@ class Exporter:
         self._lock = threading.Lock()
         self._running = False
         self.readers = tuple(readers)
-        self._page = Page(lambda: self._targets, machine or Machine(), self._clock, self.readers)
+        self._page = Page(
+            lambda: self._targets,
+            machine or Machine(),
+            self._clock,
+            self.readers,
+            beside_engine=beside_engine,
+        )
         self.registry = CollectorRegistry()
         self.registry.register(self._page)
         self._further: tuple[Collector, ...] = ()
@@ -187,7 +195,7 @@ def in_process(
     clock = clock or Clock()
     check_compat(compat)
     target = Target(InProcessSource(subscription), compat=compat, clock=clock)
-    return Exporter([target], machine=machine, clock=clock)
+    return Exporter([target], machine=machine, clock=clock, beside_engine=True)
 
 
 def check_compat(compat: Collection[str]) -> None:
