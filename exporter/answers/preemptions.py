@@ -195,5 +195,6 @@ PREEMPTIONS = Question(
         "SequenceFinished",
         "StepCompleted",
     ),
-    answer=_answer,
+    folds=(Preemption, Steps),
+    read=_answer,
 )

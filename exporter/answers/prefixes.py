@@ -110,5 +110,6 @@ PREFIXES = Question(
     name="prefixes",
     summary="The prefixes that saved most tokens, and those that were lost most expensively.",
     events=("PrefixLookup", "PoolCreated", "BlocksCached", "BlocksEvicted"),
-    answer=_answer,
+    folds=(Cache,),
+    read=_answer,
 )

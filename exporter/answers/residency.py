@@ -62,5 +62,6 @@ RESIDENCY = Question(
     name="residency",
     summary="How long blocks stay in the pool: those evicted, and those that are here.",
     events=STATE_EVENTS,
-    answer=_answer,
+    folds=(Cache,),
+    read=_answer,
 )

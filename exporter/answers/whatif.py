@@ -159,5 +159,6 @@ WHATIF = Question(
         *("PrefixLookup", "PoolCreated", "BlocksAllocated", "BlocksShared", "BlocksCached"),
         *("BlocksEvicted", "BlocksReleased"),
     ),
-    answer=_answer,
+    folds=(Cache, Ledger, DeviceMemory),
+    read=_answer,
 )

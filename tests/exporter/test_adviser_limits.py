@@ -8,7 +8,6 @@ import pytest
 
 from exporter.advised import MAX_AGE_NS, Advised
 from exporter.adviser.facts import Facts, Sizing
-from exporter.adviser.gather import gather
 from exporter.adviser.pool_size import candidates
 from exporter.adviser.proposal import Declined, Proposal
 from exporter.adviser.rank import advise
@@ -24,6 +23,7 @@ from exporter.target import Target
 from kvscope_events.events import PoolCreated, PoolSnapshot, SequenceAdded, StartupProfiled
 from tests.exporter.machine import GIB, UUID
 from tests.exporter.stream import batch_of, hello, step
+from tests.exporter.test_advice_answer import FACTS
 from tests.exporter.test_adviser import SECOND, curve, facts, room, slot
 from tests.exporter.test_workers import TERMS, OneCard, sampled, scheduler, worker
 
@@ -65,7 +65,7 @@ def gathered(peak: int, profiled: int | None) -> Facts:
     targets = [scheduler(), worker(0, sampled(0), *told)]
     processes = memory_of(targets)
     processes[1] = replace(processes[1], activation_peaks={UUID: peak})
-    return targets[0].answer((), gather, Machine(gpu=OneCard()), processes)
+    return targets[0].answer(FACTS, Machine(gpu=OneCard()), processes)
 
 
 def test_a_small_peak_so_far_does_not_replace_the_profiled_one() -> None:

@@ -1,5 +1,7 @@
 """Answers about the cache: residency and top prefixes, for the scenario and for whole lives."""
 
+from typing import Any, TypeVar
+
 import msgspec
 from hypothesis import given, settings
 
@@ -20,6 +22,7 @@ from tests.exporter.scenario import play
 from tests.exporter.stream import batch_of
 
 SECOND = 10**9
+T = TypeVar("T")
 
 
 class _Folds(Folds):
@@ -27,11 +30,11 @@ class _Folds(Folds):
         self._folds = {Cache: cache}
 
 
-def answer(question: Question, cache: Cache, clock: Clock = FIXED_CLOCK) -> msgspec.Struct:
-    return question.answer(Asked(hello=HELLO, folds=_Folds(cache), machine=MACHINE, clock=clock))
+def answer(question: Question[T], cache: Cache, clock: Clock = FIXED_CLOCK) -> T:
+    return question.read(Asked(hello=HELLO, folds=_Folds(cache), machine=MACHINE, clock=clock))
 
 
-def of_scenario(question: Question) -> dict[str, object]:
+def of_scenario(question: Question[Any]) -> dict[str, object]:
     exporter, subscription = make_exporter()
     play(subscription)
     (engine,) = exporter.answer(question).engines

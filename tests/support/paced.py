@@ -142,7 +142,7 @@ class Paced:
                 self._deliver(self.step_ns)
         self._drain()
 
-    def ask(self, question: Question) -> Reply:
+    def ask(self, question: Question[Any]) -> Reply:
         return self.exporter.answer(question)
 
     def advice(self) -> AdviceAnswer:
