@@ -218,7 +218,7 @@ class Target:
         machine: Machine,
         processes: Sequence[ProcessMemory] = (),
     ) -> _T:
-        """What the question makes of its folds, which are held meanwhile, and settled.
+        """What the question makes of its folds, which are settled, and held while it reads them.
 
         Raises UnknownError, and what the question raises.
         """
@@ -237,7 +237,7 @@ class Target:
             failed = [fold.name for fold in needed if self.pipeline.failed(fold)]
             if failed:
                 raise UnknownError(f"folds {', '.join(failed)} failed and were given up")
-            return question.read(
+            answer = question.read(
                 Asked(
                     hello=hello,
                     folds=read,
@@ -246,6 +246,7 @@ class Target:
                     processes=processes,
                 )
             )
+        return question.finish(answer)
 
     def _is_here(self, hello: Hello) -> bool:
         return self.source.kind == "inprocess" or hello.pid_space in self._pid_spaces

@@ -28,7 +28,7 @@ def advice_of(asked: Asked) -> AdviceAnswer:
     )
 
 
-ADVICE = Question(
+ADVICE: Question[AdviceAnswer] = Question(
     name="advice",
     summary="What to change about the server: at most five proposals with their price and gain.",
     events=("PoolCreated", "StepCompleted", "RequestPreempted", "RequestResumed"),

@@ -106,7 +106,7 @@ def _shared(prefix: Prefix, cache: Cache, now_ns: int) -> SharedPrefix:
     )
 
 
-PREFIXES = Question(
+PREFIXES: Question[PrefixesAnswer] = Question(
     name="prefixes",
     summary="The prefixes that saved most tokens, and those that were lost most expensively.",
     events=("PrefixLookup", "PoolCreated", "BlocksCached", "BlocksEvicted"),

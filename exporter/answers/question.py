@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from exporter.clock import Clock
 from exporter.fold import Fold, Folds, TimedSample
@@ -41,6 +41,10 @@ class Asked:
     """Of the whole server: its engines, and those that report memory only for one of them."""
 
 
+def _as_read(answer: Any) -> Any:
+    return answer
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question(Generic[T]):
     """Served at `/api/NAME`; T: what it is answered with."""
@@ -52,5 +56,7 @@ class Question(Generic[T]):
     """The events that a source must tell, all of them."""
     folds: tuple[type[Fold], ...]
     """Those that it reads; when one of them is given up, it cannot be answered."""
-    read: Callable[[Asked], T]
-    """Called while the folds are held. Raises UnknownError."""
+    read: Callable[[Asked], Any]
+    """The answer, or what it is made of; the folds are held meanwhile. Raises UnknownError."""
+    finish: Callable[[Any], T] = _as_read
+    """Makes the answer of what was read, when the folds go on: for what takes long."""
