@@ -368,5 +368,5 @@ class Batch(msgspec.Struct, frozen=True, gc=False, array_like=True):
     seq: int
     time_ns: Time  # the producer's monotonic clock, for intervals within the stream
     events: Annotated[list[EngineEvent], EVENTS]
-    wall_ns: int = 0  # the producer's wall clock, for display; 0: not known
+    wall_ns: Time = 0  # the producer's wall clock, for display; 0: not known
     arrived_ns: int = 0  # the reader's monotonic clock, set by its source, for ages and lag

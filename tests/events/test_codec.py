@@ -48,7 +48,9 @@ def strategy_of(kind: Any) -> st.SearchStrategy[Any]:
         return st.floats(allow_nan=False)
     if origin is Annotated:
         if arguments[0] is int:
-            return st.integers(arguments[1].ge, arguments[1].le or 2**64 - 1)
+            bounds = arguments[1]
+            below = 2**64 if bounds.lt is None else bounds.lt
+            return st.integers(bounds.ge, below - 1 if bounds.le is None else bounds.le)
         if arguments[1].pattern:
             return st.from_regex(arguments[1].pattern)
         return strategy_of(arguments[0])  # none is longer here than it may be
