@@ -11,7 +11,9 @@ from exporter.adviser.facts import Facts, Sizing
 from exporter.adviser.pool_size import candidates
 from exporter.adviser.proposal import Declined, Proposal
 from exporter.adviser.rank import advise
+from exporter.adviser.room_for_steps import room_for_steps
 from exporter.adviser.sequences import more_sequences
+from exporter.adviser.smaller_steps import smaller_steps
 from exporter.adviser.step_room import step_room
 from exporter.answers.question import UnknownError
 from exporter.answers.reply import memory_of
@@ -58,6 +60,19 @@ def test_the_peak_of_a_session_is_not_divided_by_the_small_steps_of_late() -> No
     assert steps.bytes_per_token == GIB / 2048
     assert not steps.is_short
     assert step_room(replace(late, largest_step=None)) is None
+
+
+def test_an_exporter_that_came_later_than_the_pool_says_why_it_knows_nothing_of_steps() -> None:
+    late = facts(load=slot(largest_step=8), largest_step=None, rooms=[room()])
+    for proposed in (smaller_steps, room_for_steps):
+        verdict = proposed(late)
+        assert isinstance(verdict, Declined)
+        assert "the exporter came later than the pool" in verdict.reason
+    silent = replace(late, rooms=[room(largest_step_bytes=0)])
+    for other in (silent, replace(late, load=slot(largest_step=0))):
+        verdict = smaller_steps(other)
+        assert isinstance(verdict, Declined)
+        assert verdict.reason.endswith("how much memory a step takes is not known here")
 
 
 def gathered(peak: int, profiled: int | None) -> Facts:
