@@ -126,6 +126,7 @@ class PoolSnapshot(Event, frozen=True):
     lru: list[int]  # cached blocks, the next to be evicted first
     memory_terms: Terms = {}
     groups: Groups = []
+    largest_step: Count | None = None  # tokens, of all steps of the session; None: not known
 
 
 class RequestArrived(Event, frozen=True):

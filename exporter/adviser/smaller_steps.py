@@ -68,7 +68,7 @@ def unknown(facts: Facts) -> str:
     if ran and facts.largest_step is None and any(r.largest_step_bytes for r in facts.rooms):
         return (
             "the most that a step took is known, but not of how many tokens: the exporter came "
-            "later than the pool, or lost batches; it knows once the server is started anew"
+            "later than the pool, or lost batches, and this server's snapshots do not tell it"
         )
     return "how much memory a step takes is not known here"
 

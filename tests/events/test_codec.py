@@ -82,7 +82,9 @@ def snapshots(num_blocks: int) -> st.SearchStrategy[PoolSnapshot]:
     lru = st.lists(st.integers(0, num_blocks - 1), max_size=4)
     reserved = st.integers(0, num_blocks)
     return st.builds(
-        PoolSnapshot, st.just(num_blocks), st.just(16), st.just(0), reserved, counts, names, lru
+        PoolSnapshot,
+        *(st.just(num_blocks), st.just(16), st.just(0), reserved, counts, names, lru),
+        largest_step=st.none() | st.integers(0, 2**64 - 1),
     )
 
 

@@ -65,6 +65,19 @@ def test_facts_of_an_engine_on_a_card_that_sized_its_pool() -> None:
     assert facts.curve.error_ratio is not None
 
 
+def test_an_exporter_that_came_later_than_the_pool_knows_the_largest_step() -> None:
+    engine, _ = paced_on_card(utilization=0.9, max_num_batched_tokens=512, max_num_seqs=4)
+    engine.play(chats(seed=1, seconds=10, calls_per_second=12), 10)
+    engine.play([], 30)
+    source = InProcessSource(engine._bus.subscribe(1 << 12))
+    late = Target(source, compat=(), clock=engine.exporter._clock)
+    few = chats(seed=2, seconds=5, calls_per_second=2, turns=1, system_tokens=8, turn_tokens=8)
+    engine.play(few, 5)
+    facts = late.answer(FACTS, engine.machine, memory_of([late]))
+    assert facts.largest_step == facts_of(engine).largest_step
+    assert facts.largest_step is not None
+
+
 def test_facts_of_an_engine_on_a_cpu() -> None:
     def host(_pid: int) -> HostMemory:
         return HostMemory(

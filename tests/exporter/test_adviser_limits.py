@@ -4,6 +4,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from exporter.advised import MAX_AGE_NS, Advised
@@ -51,6 +52,16 @@ def test_the_largest_step_is_that_of_the_session_and_unknown_where_steps_were_mi
     assert largest_after(batch_of(POOL, large), batch_of(SNAPSHOT, small)) == 600
     assert largest_after(batch_of(SNAPSHOT, large)) is None
     assert largest_after(batch_of(POOL, large), None, batch_of(small)) is None
+
+
+def test_a_snapshot_tells_of_the_steps_that_were_missed() -> None:
+    small = step(prefill_tokens=6, decode_tokens=0)
+    told = msgspec.structs.replace(SNAPSHOT, largest_step=600)
+    assert largest_after(batch_of(told, small)) == 600, "it came late"
+    assert largest_after(batch_of(POOL, small), None, batch_of(told), batch_of(small)) == 600
+    large = step(prefill_tokens=900, decode_tokens=0)
+    assert largest_after(batch_of(POOL, large), batch_of(told)) == 900
+    assert largest_after(batch_of(told), batch_of(large)) == 900
 
 
 def test_the_peak_of_a_session_is_not_divided_by_the_small_steps_of_late() -> None:
