@@ -175,8 +175,8 @@ class BlockPool:
         self._emit(PrefixCacheReset(len(blocks)))
         return len(blocks)
 
-    def snapshot(self) -> PoolSnapshot:
-        """The whole state, copied; O(num_blocks)."""
+    def snapshot(self, largest_step: int | None = None) -> PoolSnapshot:
+        """The whole state, copied; O(num_blocks). largest_step: in tokens, which no pool knows."""
         return PoolSnapshot(
             self.num_blocks,
             self.block_size,
@@ -186,6 +186,7 @@ class BlockPool:
             self._hash_of.copy(),
             list(self._evictor),
             self._memory_terms,
+            largest_step=largest_step,
         )
 
     def check(self) -> None:

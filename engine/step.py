@@ -35,6 +35,8 @@ class Step:
         self.scheduler = scheduler
         self.pool = pool
         self.runner = runner
+        self.largest_step = 0
+        """Tokens of the largest step that was completed."""
         self._emit = bus.emit
         self._memory_due_ns = 0
         self._oom_log = OutOfMemoryLog()
@@ -105,6 +107,7 @@ class Step:
         self, plan: StepPlan, start_ns: int, emitted: list[int], first_tokens: list[int]
     ) -> StepCompleted:
         pool, scheduler = self.pool, self.scheduler
+        self.largest_step = max(self.largest_step, plan.num_tokens)
         return StepCompleted(
             duration_ns=time.monotonic_ns() - start_ns,
             running=scheduler.num_running,

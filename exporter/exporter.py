@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Collection, Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import Metric as Family
@@ -155,7 +155,7 @@ class Exporter:
             self._targets = tuple(other for other in self._targets if other is not target)
         target.stop()
 
-    def answer(self, question: Question) -> Reply:
+    def answer(self, question: Question[Any]) -> Reply:
         """What all engines of this server answer; for any thread."""
         return ask(question, self._targets, self._page.machine)
 

@@ -131,6 +131,7 @@ class PoolSnapshot(Event, frozen=True):
     groups: Groups = []
     swap_blocks: Count = 0
     swap_used: Count = 0  # blocks of the swap pool that hold something
+    largest_step: Count | None = None  # tokens, of all steps of the session; None: not known
 
 
 class RequestArrived(Event, frozen=True):
@@ -399,5 +400,5 @@ class Batch(msgspec.Struct, frozen=True, gc=False, array_like=True):
     seq: int
     time_ns: Time  # the producer's monotonic clock, for intervals within the stream
     events: Annotated[list[EngineEvent], EVENTS]
-    wall_ns: int = 0  # the producer's wall clock, for display; 0: not known
+    wall_ns: Time = 0  # the producer's wall clock, for display; 0: not known
     arrived_ns: int = 0  # the reader's monotonic clock, set by its source, for ages and lag

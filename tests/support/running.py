@@ -67,13 +67,14 @@ class Running:
         introduction = Introduction(settings, self.bus)
         introduction.announce(ready=True)
         self.pool = BlockPool(16, BLOCK_SIZE, self.bus)
-        introduction.attach(self.pool)
         config = SchedulerConfig(max_model_len=40, max_num_seqs=4)
         scheduler = Scheduler(config, KVManager(self.pool, self.bus), self.bus, frozenset())
         self.runner = runner or Gate()
         self.outputs: list[StepOutput] = []
+        step = Step(scheduler, self.pool, self.runner, self.bus)
+        introduction.attach(self.pool, step)
         self.loop = StepLoop(
-            Step(scheduler, self.pool, self.runner, self.bus),
+            step,
             self.bus,
             self.outputs.extend,
             introduction,
