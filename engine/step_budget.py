@@ -2,9 +2,9 @@
 
     limit  ──╮                                        ╭─────
              │                                     ╭──╯   doubled every other step,
-    failed   ╰──╮       ╭×    ╭×         ╭×      ╭─╯      once the size that failed works
-    half        ╰×──────╯╰────╯╰─────────╯╰──────╯
-                  ├──────── crowded ──────────┤ free again
+    failed   ╰──╮       ╭╮    ╭╮         ╭╮      ╭─╯      once the size that failed works
+    half        ╰───────╯╰────╯╰─────────╯╰──────╯
+                ├───────── crowded ─────────┤ free again
 
 The size that failed is tried again, and nothing larger before it has worked. As long as it fails,
 twice as many steps pass before the next try, up to a limit: a card that stays crowded has few

@@ -1,5 +1,6 @@
 """What one step computes: the scheduler writes the plan, the runner carries it out."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from engine.sequence import Sequence
@@ -33,6 +34,15 @@ class StepPlan:
     @property
     def num_tokens(self) -> int:
         return self.prefill_tokens + self.decode_tokens
+
+    @classmethod
+    def of(cls, rows: Iterable[ScheduledSequence]) -> "StepPlan":
+        """A plan of some rows of another, before any of them is committed."""
+        plan = cls()
+        for row in rows:
+            sequence = row.sequence
+            plan.add(sequence, row.count, len(sequence.tokens) - sequence.num_computed_tokens)
+        return plan
 
     def add(self, sequence: Sequence, count: int, owed: int) -> None:
         """A row for the next `count` of the `owed` tokens that have no KV yet."""
