@@ -26,7 +26,7 @@ from kvscope_events.vocabulary import FinishReason, RejectReason
 IDLE_TICK_SECONDS = 0.5
 """Period of an idle loop: late subscribers get their snapshot within this time."""
 STOP_SECONDS = 10.0
-"""How long a stop waits for the step under way."""
+"""How long a stop waits for the step under way, by default."""
 
 logger = logging.getLogger(__name__)
 _log = LogLimit(logger)
@@ -141,10 +141,11 @@ class StepLoop:
         if self._failure is not None or not self._thread.is_alive():
             self._flush_after_failure()
 
-    def shutdown(self, drain_seconds: float) -> None:
+    def shutdown(self, drain_seconds: float, *, stop_seconds: float = STOP_SECONDS) -> bool:
         """Take no more, finish what is there for at most `drain_seconds`, abort the rest, stop.
 
-        Callable from any thread, also while another shutdown waits. A step that hangs is abandoned.
+        Returns whether the thread has ended: a step that hangs is left behind after `stop_seconds`.
+        Callable from any thread, also while another shutdown waits.
         """
         self._closing = True
         deadline = time.monotonic() + drain_seconds
@@ -156,9 +157,11 @@ class StepLoop:
         ):
             time.sleep(0.02)
         self._commands.put(self._abort_all)
-        self._thread.join(STOP_SECONDS)
+        self._thread.join(stop_seconds)
         if self._thread.is_alive():
-            logger.error("the step under way has not ended in %.0f s: left behind", STOP_SECONDS)
+            logger.error("the step under way has not ended in %.0f s: left behind", stop_seconds)
+            return False
+        return True
 
     def health(self) -> Health:
         """Unhealthy when the loop has died, or has work and has made no step for too long."""
