@@ -1,21 +1,22 @@
 """Executes a step so that a call that raises ends alone: the others' tokens are what they would be.
 
-A step that raised is executed again in halves, down to the rows that raise by themselves. That may
-be done: nothing is committed before the whole step is through, no row of a step reads what another
-writes, and a row that is computed again writes the same KV into the same slots.
+A step that raised is executed again in halves, down to the calls that raise by themselves. That may
+be done: nothing is committed before the whole step is through, no call's rows read what another's
+write, and a row that is computed again writes the same KV into the same slots.
 """
 
 import logging
 import traceback
-from collections.abc import Sequence as Several
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 
 from engine.log_limit import LogLimit
 from engine.out_of_memory import DeviceOutOfMemoryError
 from engine.runner import Runner, SampledToken
-from engine.sequence import Sequence
 from engine.step_plan import ScheduledSequence, StepPlan
+
+_Rows = list[ScheduledSequence]
 
 _log = LogLimit(logging.getLogger(__name__))
 
@@ -29,11 +30,11 @@ class Executed:
     tokens: list[SampledToken | None]
     """One for each of those rows."""
     culprits: list[int] = field(default_factory=list)
-    """Calls with a row that raises by itself."""
+    """Calls that raise by themselves."""
 
 
 def execute(runner: Runner, plan: StepPlan) -> Executed:
-    """Execute a plan, without the calls that raise. About 2 log2(rows) further steps for each.
+    """Execute a plan, without the calls that raise. About 2 log2(calls) further steps for each.
 
     Raises DeviceOutOfMemoryError; and what the runner raised, if not even its self-test works: then
     it is no request's fault.
@@ -46,9 +47,10 @@ def execute(runner: Runner, plan: StepPlan) -> Executed:
         traceback.clear_frames(error.__traceback__)  # they hold the step's tensors
         if not _works(runner):
             raise
-        separated = _Separation(runner)
-        separated.split(plan.rows, error)
-    return separated.result()
+        failure = error
+    separation = _Separation(runner)
+    separation.split(_by_call(plan.rows), failure)
+    return separation.result()
 
 
 def _works(runner: Runner) -> bool:
@@ -62,51 +64,57 @@ def _works(runner: Runner) -> bool:
     return True
 
 
+def _by_call(rows: list[ScheduledSequence]) -> list[_Rows]:
+    """The rows of each call, in the order of the step."""
+    calls: dict[int, _Rows] = {}
+    for row in rows:
+        calls.setdefault(row.sequence.request_id, []).append(row)
+    return list(calls.values())
+
+
 class _Separation:
-    """Computes rows of which some raise."""
+    """Computes calls of which some raise."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
-        self._computed: list[tuple[ScheduledSequence, SampledToken | None]] = []
+        self._rows: _Rows = []
+        self._tokens: list[SampledToken | None] = []
         self._culprits: list[int] = []
 
-    def split(self, rows: Several[ScheduledSequence], error: Exception) -> None:
-        """Rows that raised together. Raises DeviceOutOfMemoryError."""
-        if len(rows) == 1:
-            self._convict(rows[0].sequence, error)
+    def split(self, calls: list[_Rows], error: Exception) -> None:
+        """Calls that raised together. Raises DeviceOutOfMemoryError."""
+        if len(calls) == 1:
+            self._convict(calls[0][0].sequence.request_id, error)
             return
-        middle = len(rows) // 2
-        self._try(rows[:middle])
-        self._try(rows[middle:])
+        middle = len(calls) // 2
+        self._try(calls[:middle])
+        self._try(calls[middle:])
 
     def result(self) -> Executed:
-        """A call ends as a whole, also the rows of it that did not raise."""
         if not self._culprits:
-            _log.warning("none", "a step raised, but none of its rows does by itself: all go on")
-        rows, tokens = [], []
-        for row, token in self._computed:
-            if row.sequence.request_id not in self._culprits:
-                rows.append(row)
-                tokens.append(token)
-        return Executed(StepPlan.of(rows), tokens, self._culprits)
+            _log.warning("none", "a step raised, but none of its calls does by itself: all go on")
+        return Executed(StepPlan.of(self._rows), self._tokens, self._culprits)
 
-    def _try(self, rows: Several[ScheduledSequence]) -> None:
+    def _try(self, calls: list[_Rows]) -> None:
+        rows = list(chain.from_iterable(calls))
         try:
             tokens = self._runner.execute(StepPlan.of(rows))
         except DeviceOutOfMemoryError:
             raise
         except Exception as error:
             traceback.clear_frames(error.__traceback__)
-            self.split(rows, error)
+            failure = error
         else:
-            self._computed += zip(rows, tokens, strict=True)
+            self._rows += rows
+            self._tokens += tokens
+            return
+        self.split(calls, failure)
 
-    def _convict(self, sequence: Sequence, error: Exception) -> None:
-        if sequence.request_id not in self._culprits:
-            self._culprits.append(sequence.request_id)
+    def _convict(self, request_id: int, error: Exception) -> None:
+        self._culprits.append(request_id)
         _log.log(
             logging.ERROR,
             type(error).__name__,
-            f"request {sequence.request_id} raises in a step: it ends with an error, others go on",
+            f"request {request_id} raises in a step: it ends with an error, others go on",
             error,
         )

@@ -40,14 +40,17 @@ class StepPlan:
         """A plan of some rows of another, before any of them is committed."""
         plan = cls()
         for row in rows:
-            sequence = row.sequence
-            plan.add(sequence, row.count, len(sequence.tokens) - sequence.num_computed_tokens)
+            owed = len(row.sequence.tokens) - row.sequence.num_computed_tokens
+            plan._add(row, owed)
         return plan
 
     def add(self, sequence: Sequence, count: int, owed: int) -> None:
         """A row for the next `count` of the `owed` tokens that have no KV yet."""
-        self.rows.append(ScheduledSequence(sequence, sequence.num_computed_tokens, count))
+        self._add(ScheduledSequence(sequence, sequence.num_computed_tokens, count), owed)
+
+    def _add(self, row: ScheduledSequence, owed: int) -> None:
+        self.rows.append(row)
         if owed > 1:
-            self.prefill_tokens += count
+            self.prefill_tokens += row.count
         else:
-            self.decode_tokens += count
+            self.decode_tokens += row.count
