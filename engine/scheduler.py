@@ -13,14 +13,12 @@ from engine.kv_manager import KVManager
 from engine.request import Request
 from engine.request_book import RequestBook
 from engine.sequence import Rank, Sequence, SequenceState
+from engine.step_budget import StepBudget
 from engine.step_plan import StepPlan
 from engine.waiting_queue import WaitingQueue
 from kvscope_events.bus import Bus
 from kvscope_events.events import AllocationFailed, RequestPreempted
 from kvscope_events.vocabulary import FinishReason, PreemptionCause
-
-RECOVERY_STEPS = 64
-"""Steps that must succeed before a budget cut by out-of-memory errors is doubled again."""
 
 
 def _rank_of(sequence: Sequence) -> Rank:
@@ -39,8 +37,7 @@ class Scheduler:
         self._eos_token_ids = eos_token_ids
         self._waiting = WaitingQueue()
         self._running: list[Sequence] = []  # sorted by rank
-        self._budget = config.max_num_batched_tokens  # tokens in one step; less after an error
-        self._steps_since_cut = 0
+        self._budget = StepBudget(config.max_num_batched_tokens)
         self.requests = RequestBook(bus)
         """The calls that the sequences belong to."""
 
@@ -87,7 +84,7 @@ class Scheduler:
     def update(self, plan: StepPlan, tokens: list[int | None]) -> None:
         """Take the step's sampled tokens, one per row or None; ends the sequences that are done."""
         now = time.monotonic_ns()
-        self._recover()
+        self._budget.succeeded(plan.num_tokens)
         for row, token in zip(plan.rows, tokens, strict=True):
             sequence = row.sequence
             self._kv.commit(sequence, row.start + row.count)
@@ -111,9 +108,7 @@ class Scheduler:
             self._preempt(self._running[-1], "out_of_memory")
         elif plan.num_tokens == 1 or not self._config.enable_chunked_prefill:
             return None
-        self._budget = max(1, plan.num_tokens // 2)
-        self._steps_since_cut = 0
-        return self._budget
+        return self._budget.cut(plan.num_tokens)
 
     def finish(self, sequence: Sequence, reason: FinishReason) -> None:
         """End a waiting or running sequence: its blocks are free at once."""
@@ -136,7 +131,7 @@ class Scheduler:
 
     def _schedule_running(self, plan: StepPlan) -> bool:
         """Rows for running sequences, preempting from the end while the pool is short."""
-        budget = self._budget
+        budget = self._budget.current
         running, kv = self._running, self._kv
         preempted = False
         position = 0
@@ -171,7 +166,7 @@ class Scheduler:
         return preempted
 
     def _admit_waiting(self, plan: StepPlan) -> None:
-        budget = self._budget - plan.num_tokens
+        budget = self._budget.current - plan.num_tokens
         while budget > 0 and len(self._running) < self._config.max_num_seqs:
             sequence = self._waiting.peek()
             if sequence is None:
@@ -187,14 +182,6 @@ class Scheduler:
             count = min(owed, budget) if self._config.enable_chunked_prefill else owed
             budget -= count
             plan.add(sequence, count, owed)
-
-    def _recover(self) -> None:
-        """Count a step that succeeded towards the full budget."""
-        if self._budget < self._config.max_num_batched_tokens:
-            self._steps_since_cut += 1
-            if self._steps_since_cut >= RECOVERY_STEPS:
-                self._budget = min(2 * self._budget, self._config.max_num_batched_tokens)
-                self._steps_since_cut = 0
 
     def _admit(self, sequence: Sequence, prefix: list[int]) -> None:
         now = time.monotonic_ns()

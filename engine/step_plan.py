@@ -1,5 +1,6 @@
 """What one step computes: the scheduler writes the plan, the runner carries it out."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from engine.sequence import Sequence
@@ -34,10 +35,22 @@ class StepPlan:
     def num_tokens(self) -> int:
         return self.prefill_tokens + self.decode_tokens
 
+    @classmethod
+    def of(cls, rows: Iterable[ScheduledSequence]) -> "StepPlan":
+        """A plan of some rows of another, before any of them is committed."""
+        plan = cls()
+        for row in rows:
+            owed = len(row.sequence.tokens) - row.sequence.num_computed_tokens
+            plan._add(row, owed)
+        return plan
+
     def add(self, sequence: Sequence, count: int, owed: int) -> None:
         """A row for the next `count` of the `owed` tokens that have no KV yet."""
-        self.rows.append(ScheduledSequence(sequence, sequence.num_computed_tokens, count))
+        self._add(ScheduledSequence(sequence, sequence.num_computed_tokens, count), owed)
+
+    def _add(self, row: ScheduledSequence, owed: int) -> None:
+        self.rows.append(row)
         if owed > 1:
-            self.prefill_tokens += count
+            self.prefill_tokens += row.count
         else:
-            self.decode_tokens += count
+            self.decode_tokens += row.count

@@ -4,6 +4,7 @@ The two APIs differ in their `Wording`; this file knows only choices and pieces.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from fastapi import Request as HttpRequest
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from engine.log_limit import LogLimit
 from engine.model.tokenizer import Tokenizer
 from engine.request import Request
 from engine.server.client_limits import ClientShare
@@ -23,6 +25,8 @@ from engine.server.generation import Choice, GenerationError, Piece, generate
 from engine.server.json_response import json_response
 from engine.server.logprobs import LogprobWriter
 from engine.server.stop_strings import StopPattern
+
+_log = LogLimit(logging.getLogger(__name__))
 
 PIECES_AT_ONCE = 32
 """Pieces of several choices that are worked off before the event loop serves others."""
@@ -97,6 +101,9 @@ class Answer:
                 yield _event(self.wording.usage_chunk(self._usage(produced)))
         except GenerationError as error:
             yield _event(error_body(str(error), "internal_error", None, 500))
+        except Exception as error:  # the status is sent already: the client must hear of it here
+            _log.log(logging.ERROR, type(error).__name__, "a streamed answer failed", error)
+            yield _event(error_body("internal error", "internal_error", None, 500))
         yield b"data: [DONE]\n\n"
 
     async def _whole(self, http_request: HttpRequest) -> Response:

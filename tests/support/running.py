@@ -54,6 +54,10 @@ class Gate(ContentRunner):
             raise DeviceOutOfMemoryError(plan.num_tokens * 1024)
         return super().execute(plan)
 
+    def self_test(self) -> None:
+        if self.broken:
+            raise BrokenDeviceError("device lost")
+
 
 class Running:
     """A started loop and all that came out of it."""
