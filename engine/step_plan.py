@@ -9,12 +9,16 @@ from engine.sequence import Sequence
 class ScheduledSequence:
     """One row of a step: compute KV for tokens [start, start + count) of the sequence.
 
-    The row samples a token iff that reaches the sequence's last token.
+    The row samples a token iff that reaches the sequence's last token. A row of count 0 is a fork:
+    it computes nothing, has no blocks yet, and samples from the logits of the row that it stands
+    behind.
     """
 
     sequence: Sequence
     start: int
     count: int
+    forks: int = 0
+    """Rows of count 0 behind this one."""
 
     @property
     def samples(self) -> bool:
@@ -29,6 +33,8 @@ class StepPlan:
     prefill_tokens: int = 0
     """Tokens of rows that owe more than their newest token."""
     decode_tokens: int = 0
+    num_forks: int = 0
+    """Rows that are forks."""
 
     @property
     def num_tokens(self) -> int:
@@ -41,3 +47,9 @@ class StepPlan:
             self.prefill_tokens += count
         else:
             self.decode_tokens += count
+
+    def fork(self, sequences: list[Sequence]) -> None:
+        """Rows for samples of the same prompt, which the row added last completes."""
+        self.rows[-1].forks = len(sequences)
+        self.num_forks += len(sequences)
+        self.rows += [ScheduledSequence(s, s.prompt_length, 0) for s in sequences]

@@ -69,8 +69,9 @@ class Running:
         self.pool = BlockPool(16, BLOCK_SIZE, self.bus)
         introduction.attach(self.pool)
         config = SchedulerConfig(max_model_len=40, max_num_seqs=4)
-        scheduler = Scheduler(config, KVManager(self.pool, self.bus), self.bus, frozenset())
         self.runner = runner or Gate()
+        kv = KVManager(self.pool, self.bus, copier=self.runner)
+        scheduler = Scheduler(config, kv, self.bus, frozenset())
         self.outputs: list[StepOutput] = []
         self.loop = StepLoop(
             Step(scheduler, self.pool, self.runner, self.bus),
