@@ -64,7 +64,9 @@ def test_a_prompt_is_computed_once_for_all_its_samples() -> None:
     assert computed == {0: len(PROMPT), 1: 0, 2: 0, 3: 0}
 
 
-def test_the_first_to_write_to_a_shared_block_copies_it_and_the_last_owner_writes_in_place() -> None:
+def test_the_first_to_write_to_a_shared_block_copies_it_and_the_last_owner_writes_in_place() -> (
+    None
+):
     engine = Accounting(num_blocks=24)
     request = engine.call([PROMPT], max_tokens=6, n=3)
     engine.step()
