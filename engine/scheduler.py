@@ -97,7 +97,7 @@ class Scheduler:
             if token is None:
                 continue
             if sequence.forks:
-                self._fork(sequence, row.forks, now)
+                self._fork(sequence, plan.forks[sequence.sequence_id], now)
             sequence.tokens.append(token)
             sequence.last_token_ns = now
             if sequence.first_token_ns is None:

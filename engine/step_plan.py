@@ -17,8 +17,6 @@ class ScheduledSequence:
     sequence: Sequence
     start: int
     count: int
-    forks: int = 0
-    """Rows of count 0 behind this one."""
 
     @property
     def samples(self) -> bool:
@@ -35,6 +33,8 @@ class StepPlan:
     decode_tokens: int = 0
     num_forks: int = 0
     """Rows that are forks."""
+    forks: dict[int, int] = field(default_factory=dict)
+    """How many of them stand behind the row of a sequence, by its number."""
 
     @property
     def num_tokens(self) -> int:
@@ -50,6 +50,6 @@ class StepPlan:
 
     def fork(self, sequences: list[Sequence]) -> None:
         """Rows for samples of the same prompt, which the row added last completes."""
-        self.rows[-1].forks = len(sequences)
+        self.forks[self.rows[-1].sequence.sequence_id] = len(sequences)
         self.num_forks += len(sequences)
         self.rows += [ScheduledSequence(s, s.prompt_length, 0) for s in sequences]
