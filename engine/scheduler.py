@@ -2,13 +2,14 @@
 
 Each step serves the running sequences first, best rank first, then admits from the waiting queue.
 A running sequence that gets no slot costs the worst-ranked one its blocks; that one waits again
-and recomputes.
+and recomputes. Of several samples of one prompt one computes it, and the others fork from it.
 """
 
 import time
 from bisect import insort
 
 from engine.config import SchedulerConfig
+from engine.forks import Forks
 from engine.kv_manager import KVManager
 from engine.request import Request
 from engine.request_book import RequestBook
@@ -36,6 +37,7 @@ class Scheduler:
         self._emit = bus.emit
         self._eos_token_ids = eos_token_ids
         self._waiting = WaitingQueue()
+        self._forks = Forks()
         self._running: list[Sequence] = []  # sorted by rank
         self._budget = StepBudget(config.max_num_batched_tokens)
         self.requests = RequestBook(bus)
@@ -48,8 +50,8 @@ class Scheduler:
 
     @property
     def num_waiting(self) -> int:
-        """Sequences."""
-        return len(self._waiting)
+        """Sequences, those that wait for another one's prompt included."""
+        return len(self._waiting) + self._forks.num_waiting
 
     @property
     def num_unfilled_slots(self) -> int:
@@ -68,7 +70,8 @@ class Scheduler:
         priority = request.priority if self._config.policy == "priority" else 0
         for sequence in request.sequences:
             sequence.rank = (priority, sequence.sequence_id)
-            self._waiting.push(sequence)
+        for samples in request.samples:
+            self._queue(samples)
 
     def schedule(self) -> StepPlan:
         """Choose the next step's rows; every running sequence gets at least one token.
@@ -90,6 +93,8 @@ class Scheduler:
             self._kv.commit(sequence, row.start + row.count)
             if token is None:
                 continue
+            if sequence.forks:
+                self._fork(sequence, plan.forks[sequence.sequence_id], now)
             sequence.tokens.append(token)
             sequence.last_token_ns = now
             if sequence.first_token_ns is None:
@@ -118,8 +123,12 @@ class Scheduler:
         if was_running:
             self._running.remove(sequence)
             self._kv.release(sequence, "finished" if reason in ("stop", "length") else "aborted")
+        elif sequence.leader is not None:
+            self._forks.leave(sequence)
         else:
             self._waiting.forget(sequence)
+        if sequence.forks:
+            self._queue(self._forks.disband(sequence))
         self.requests.finished(sequence, was_running=was_running)
 
     def finish_request(self, request: Request, reason: FinishReason) -> list[Sequence]:
@@ -148,6 +157,8 @@ class Scheduler:
             count = min(owed, max(1, budget - behind))
             budget -= count
             plan.add(sequence, count, owed)
+            if sequence.forks:
+                self._plan_forks(plan, sequence)
             position += 1
         return preempted
 
@@ -166,8 +177,13 @@ class Scheduler:
         return preempted
 
     def _admit_waiting(self, plan: StepPlan) -> None:
+<<<<<<< HEAD
         budget = self._budget.current - plan.num_tokens
         while budget > 0 and len(self._running) < self._config.max_num_seqs:
+=======
+        budget = self._budget - plan.num_tokens
+        while budget > 0 and len(self._running) + plan.num_forks < self._config.max_num_seqs:
+>>>>>>> wt-fork
             sequence = self._waiting.peek()
             if sequence is None:
                 return
@@ -182,14 +198,41 @@ class Scheduler:
             count = min(owed, budget) if self._config.enable_chunked_prefill else owed
             budget -= count
             plan.add(sequence, count, owed)
+            if sequence.forks:
+                self._plan_forks(plan, sequence)
+
+    def _queue(self, samples: list[Sequence]) -> None:
+        """Let samples of one prompt wait: the first for its turn, the others for the first."""
+        for sequence in [self._forks.gather(samples)] if self._kv.can_fork else samples:
+            self._waiting.push(sequence)
+
+    def _plan_forks(self, plan: StepPlan, leader: Sequence) -> None:
+        """If the last row completes its prompt, as many as may run sample with it."""
+        if plan.rows[-1].samples:
+            room = self._config.max_num_seqs - len(self._running) - plan.num_forks
+            plan.fork(leader.forks[: max(0, room)])
+
+    def _fork(self, leader: Sequence, count: int, now: int) -> None:
+        """The leader's prompt is computed: so many run from here on, the others queue again."""
+        followers = self._forks.disband(leader)
+        for sequence in followers[:count]:
+            self._kv.fork(leader, sequence)
+            self._run(sequence, now)
+            # Its prompt was computed with the leader's: so began its prefill.
+            self.requests.admitted(sequence, leader.first_scheduled_ns or now)
+        if followers[count:]:
+            self._queue(followers[count:])
 
     def _admit(self, sequence: Sequence, prefix: list[int]) -> None:
         now = time.monotonic_ns()
+        self._kv.admit(sequence, prefix)
+        self._run(sequence, now)
+        self.requests.admitted(sequence, now)
+
+    def _run(self, sequence: Sequence, now: int) -> None:
         sequence.state = SequenceState.RUNNING
         sequence.admitted_ns = now
-        self._kv.admit(sequence, prefix)
         insort(self._running, sequence, key=_rank_of)
-        self.requests.admitted(sequence, now)
 
     def _preempt(self, sequence: Sequence, cause: PreemptionCause) -> None:
         now = time.monotonic_ns()

@@ -61,12 +61,17 @@ class ModelRunner:
         """Write the rows' KV and return each row's next token, None where it does not sample.
 
         Every row's block table must cover its tokens, and no two rows may write the same slot.
+        Forks stand behind the row that they draw with.
 
         Raises DeviceOutOfMemoryError; the step can then be tried again, smaller.
         """
         rows = plan.rows
         with device_out_of_memory():
-            logits = self.forward_logits(rows)
+            if plan.num_forks:
+                logits = self.forward_logits([row for row in rows if row.count])
+                logits = logits[_lines(rows)]
+            else:
+                logits = self.forward_logits(rows)
             tokens = self._sampler.sample(logits, [row.sequence for row in rows if row.samples])
         sampled = iter(tokens)
         return [next(sampled) if row.samples else None for row in rows]
@@ -98,6 +103,16 @@ class ModelRunner:
         batch = StepBatch(rows, self.layout, cache.device)
         step = PagedStep(cache, batch, self._attention(batch, cache))
         return step_logits(self._model, step)
+
+
+def _lines(rows: list[ScheduledSequence]) -> list[int]:
+    """For each row that samples the line of logits that it draws from: a fork has its leader's."""
+    lines, line = [], -1
+    for row in rows:
+        if row.samples:
+            line += row.count > 0
+            lines.append(line)
+    return lines
 
 
 @torch.inference_mode()

@@ -21,7 +21,7 @@ from engine.request import Request
 from engine.server.client_limits import ClientShare
 from engine.server.dispatch import Dispatcher
 from engine.server.errors import CLIENT_CLOSED_REQUEST, error_body
-from engine.server.generation import Choice, GenerationError, Piece, generate
+from engine.server.generation import Choice, GenerationError, Piece, best_choices, generate
 from engine.server.json_response import json_response
 from engine.server.logprobs import LogprobWriter
 from engine.server.stop_strings import StopPattern
@@ -66,6 +66,8 @@ class Answer:
     stops: Sequence[StopPattern]
     wording: Wording
     share: ClientShare
+    n: int
+    """Choices that are returned for each prompt: the best of its samples, if there are more."""
 
     def close(self) -> None:
         """Abort what still runs. Idempotent."""
@@ -120,6 +122,9 @@ class Answer:
             collecting.cancel()
             leaving.cancel()
         produced = sum(len(choice.token_ids) for choice in choices)
+        samples = self.request.choices_per_prompt
+        if samples > self.n:
+            choices = best_choices(choices, samples, self.n)
         logprobs = [choice.logprobs.parts() for choice in choices if choice.logprobs is not None]
         return json_response(self.wording.whole(choices, self._usage(produced)), logprobs)
 

@@ -72,8 +72,9 @@ class Running:
         introduction.announce(ready=True)
         self.pool = BlockPool(16, BLOCK_SIZE, self.bus)
         config = SchedulerConfig(max_model_len=40, max_num_seqs=4)
-        scheduler = Scheduler(config, KVManager(self.pool, self.bus), self.bus, frozenset())
         self.runner = runner or Gate()
+        kv = KVManager(self.pool, self.bus, copier=self.runner)
+        scheduler = Scheduler(config, kv, self.bus, frozenset())
         self.outputs: list[StepOutput] = []
         step = Step(scheduler, self.pool, self.runner, self.bus)
         introduction.attach(self.pool, step)
