@@ -95,17 +95,12 @@ def build_engine(
         bytes_per_block=size.bytes_per_block,
         memory_terms={str(term): amount for term, amount in size.terms.items()},
     )
-<<<<<<< HEAD
-    kv = KVManager(pool, bus, enable_prefix_caching=config.cache.enable_prefix_caching)
-=======
-    introduction.attach(pool)
     kv = KVManager(
         pool,
         bus,
         enable_prefix_caching=config.cache.enable_prefix_caching,
         copier=CacheMover(runner.cache),
     )
->>>>>>> wt-fork
     scheduler = Scheduler(scheduler_config, kv, bus, loaded.tokenizer.eos_token_ids)
     step = Step(scheduler, pool, runner, bus)
     introduction.attach(pool, step)

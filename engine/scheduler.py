@@ -177,13 +177,8 @@ class Scheduler:
         return preempted
 
     def _admit_waiting(self, plan: StepPlan) -> None:
-<<<<<<< HEAD
         budget = self._budget.current - plan.num_tokens
-        while budget > 0 and len(self._running) < self._config.max_num_seqs:
-=======
-        budget = self._budget - plan.num_tokens
         while budget > 0 and len(self._running) + plan.num_forks < self._config.max_num_seqs:
->>>>>>> wt-fork
             sequence = self._waiting.peek()
             if sequence is None:
                 return

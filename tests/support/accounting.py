@@ -69,10 +69,9 @@ class ContentRunner:
             for row, expected in zip(rows, digests, strict=True)
         ]
 
-<<<<<<< HEAD
     def self_test(self) -> None:
         """There is nothing to test."""
-=======
+
     def copy(self, sources: abc.Sequence[int], targets: abc.Sequence[int]) -> None:
         assert not {*sources} & {*targets}
         for source, target in zip(sources, targets, strict=True):
@@ -80,7 +79,6 @@ class ContentRunner:
                 self._slots.pop((target, offset), None)
                 if (source, offset) in self._slots:
                     self._slots[target, offset] = self._slots[source, offset]
->>>>>>> wt-fork
 
     def drop_caches(self) -> None:
         """Nothing is held."""
