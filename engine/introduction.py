@@ -9,6 +9,7 @@ import msgspec
 
 from engine.block_pool import BlockPool
 from engine.config import EngineConfig
+from engine.step import Step
 from kvscope_events.bus import Bus
 from kvscope_events.events import CONTRACT_VERSION, EVENT_NAMES, EngineEvent, Hello
 from kvscope_events.pid_space import pid_space
@@ -34,6 +35,7 @@ class Introduction:
         """Emits a Hello of an engine that is not ready: its model is still to be loaded."""
         self._bus = bus
         self._pool: BlockPool | None = None
+        self._step: Step | None = None
         self.hello = _hello_of(config)
         bus.emit(self.hello)
         bus.provide_snapshot(self.snapshot)
@@ -43,13 +45,15 @@ class Introduction:
         self.hello = msgspec.structs.replace(self.hello, **facts)
         self._bus.emit(self.hello)
 
-    def attach(self, pool: BlockPool) -> None:
-        """Snapshots show this pool from now on."""
-        self._pool = pool
+    def attach(self, pool: BlockPool, step: Step) -> None:
+        """Snapshots show this pool, and the largest of these steps, from now on."""
+        self._pool, self._step = pool, step
 
     def snapshot(self) -> list[EngineEvent]:
         """Who emits, then the pool's whole state once there is a pool."""
-        return [self.hello] if self._pool is None else [self.hello, self._pool.snapshot()]
+        if self._pool is None or self._step is None:
+            return [self.hello]
+        return [self.hello, self._pool.snapshot(self._step.largest_step)]
 
 
 def _hello_of(config: EngineConfig) -> Hello:

@@ -9,14 +9,16 @@ apart, each upwards from one in an engine. A producer that knows only sequences 
 request of its own, with the same number, and declares it in its `Hello` (`requests_are`).
 Intervals (`*_ns`) come from the producer's monotonic clock.
 
-All events can be imported from here; those of device memory and of content streams are declared in
-`memory.py` and `names.py`.
+All events can be imported from here; those of device memory, of content streams and of copied
+blocks are declared in `memory.py`, `names.py` and `copies.py`.
 """
 
 from typing import Annotated, Union, get_args
 
 import msgspec
 
+from kvscope_events.copies import BlockCopied as BlockCopied
+from kvscope_events.copies import BlocksSwapped as BlocksSwapped
 from kvscope_events.event import Event
 from kvscope_events.limits import (
     EVENTS,
@@ -50,7 +52,6 @@ from kvscope_events.vocabulary import (
     RequestUnit,
     ServerKind,
     SharingCause,
-    SwapDirection,
 )
 
 CONTRACT_VERSION = 1
@@ -131,6 +132,7 @@ class PoolSnapshot(Event, frozen=True):
     groups: Groups = []
     swap_blocks: Count = 0
     swap_used: Count = 0  # blocks of the swap pool that hold something
+    largest_step: Count | None = None  # tokens, of all steps of the session; None: not known
 
 
 class RequestArrived(Event, frozen=True):
@@ -232,27 +234,6 @@ class BlocksReleased(Event, frozen=True):
     free: list[int]  # held nothing findable
     shared: list[int]  # still referenced by others
     cause: ReleaseCause
-
-
-class BlockCopied(Event, frozen=True):
-    """Copy-on-write: the sequence writes to `target`, which holds what `source` held until now.
-
-    Comes after the allocation of the target and before the release of the source, cause cow both.
-    """
-
-    sequence: int
-    source: int
-    target: int
-
-
-class BlocksSwapped(Event, frozen=True):
-    """Content of a sequence was copied between its blocks and blocks of the host's swap pool."""
-
-    sequence: int
-    direction: SwapDirection
-    blocks: Count  # copied
-    used: Count  # blocks of the swap pool that hold something after this
-    duration_ns: Count | None = None  # of the copy; None: not measured
 
 
 class AllocationFailed(Event, frozen=True):
@@ -399,5 +380,5 @@ class Batch(msgspec.Struct, frozen=True, gc=False, array_like=True):
     seq: int
     time_ns: Time  # the producer's monotonic clock, for intervals within the stream
     events: Annotated[list[EngineEvent], EVENTS]
-    wall_ns: int = 0  # the producer's wall clock, for display; 0: not known
+    wall_ns: Time = 0  # the producer's wall clock, for display; 0: not known
     arrived_ns: int = 0  # the reader's monotonic clock, set by its source, for ages and lag

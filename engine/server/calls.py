@@ -58,7 +58,9 @@ class Calls:
         """
         share.take(request)
         stops = [StopPattern(stop) for stop in body.stop_strings]
-        answer = Answer(self.dispatcher, self.tokenizer, request, stops, wording, share, echoes)
+        answer = Answer(
+            self.dispatcher, self.tokenizer, request, stops, wording, share, body.n, echoes
+        )
         usage = body.stream_usage
         return await answer.respond(http_request, stream=body.stream, usage=usage)
 

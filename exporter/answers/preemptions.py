@@ -182,7 +182,7 @@ def _one(victim: Victim, kept_blocks: int | None, clock: Clock) -> OnePreemption
     )
 
 
-PREEMPTIONS = Question(
+PREEMPTIONS: Question[Preemptions] = Question(
     name="preemptions",
     summary="What preemption costs, and the last preemptions: victim, cost, who took the blocks.",
     events=(
@@ -195,5 +195,6 @@ PREEMPTIONS = Question(
         "SequenceFinished",
         "StepCompleted",
     ),
-    answer=_answer,
+    folds=(Preemption, Steps),
+    read=_answer,
 )

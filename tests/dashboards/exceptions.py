@@ -21,6 +21,7 @@ NOT_SHOWN = {
         for name in ("request_duration", "time_per_output_token", "time_to_first_token")
     },
     "kvscope_otlp_exports_total": "only with --otlp-endpoint; whoever receives by OTLP notices",
+    "kvscope_otlp_servers_left_out_total": "a bug, only with --otlp-endpoint; the log says why",
     "kvscope_prompt_tokens_total": "only servers that are read from their pages have it",
     "kvscope_generated_tokens_total": "only servers that are read from their pages have it",
     "kvscope_kv_committed_tokens": "only TGI has it, which has no blocks",

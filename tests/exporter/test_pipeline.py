@@ -186,7 +186,7 @@ def test_a_fold_that_raises_takes_only_its_families_with_it(
     exporter, subscription = make_exporter()
     put(subscription, 0, 0, PoolCreated(8, 4, 64))
     whole = families(exporter).keys()
-    put(subscription, 1, 0, BlocksAllocated(0, [1], "swap_in"))  # type: ignore[arg-type]
+    put(subscription, 1, 0, BlocksAllocated(0, [1], "unheard_of"))  # type: ignore[arg-type]
     with caplog.at_level(logging.ERROR):
         for seq in range(2, 5):
             put(subscription, seq, 0, step(active_blocks=1, free_blocks=7))

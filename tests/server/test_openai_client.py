@@ -62,6 +62,7 @@ TAKEN: dict[str, Any] = {
     "repetition_penalty": 1.1,
     "logit_bias": {"65": 2.5},
     "n": 2,
+    "best_of": 2,
     "seed": 7,
     "stop": ["~", "|"],
     "stop_token_ids": [1, 2],
