@@ -14,6 +14,7 @@ from engine.hashing import PrefixHasher, chain_seed
 from engine.kv_manager import KVManager
 from engine.model.demo import demo_model
 from engine.model.loader import LoadedModel, load_model
+from engine.model.mover import CacheMover
 from engine.model.runner import ModelRunner
 from engine.request import Request
 from engine.runner import SampledToken
@@ -23,7 +24,7 @@ from engine.step import Step
 from engine.step_plan import StepPlan
 from exporter.fold import Ledger
 from kvscope_events.bus import EventBus
-from kvscope_events.events import EngineEvent, PrefixLookup, RequestPreempted
+from kvscope_events.events import BlocksShared, EngineEvent, PrefixLookup, RequestPreempted
 
 BLOCK_SIZE = 16
 
@@ -57,8 +58,9 @@ class Run:
             enable_chunked_prefill=chunked,
         )
         self.bus = bus
-        self.scheduler = Scheduler(config, KVManager(self.pool, bus), bus, frozenset())
         self.runner = ModelRunner(loaded().model, num_blocks=num_blocks, block_size=BLOCK_SIZE)
+        kv = KVManager(self.pool, bus, copier=CacheMover(self.runner.cache))
+        self.scheduler = Scheduler(config, kv, bus, frozenset())
         self.step = Step(self.scheduler, self.pool, self, bus)
         self.sequences: list[Sequence] = []
         self.scored: dict[int, list[SampledToken]] = {}
@@ -70,19 +72,39 @@ class Run:
         return self.runner.execute(plan)
 
     def add(self, prompt: list[int], scored: int | None, max_tokens: int = 8) -> Sequence:
+        return self.call(prompt, scored, max_tokens, 1)[0]
+
+    def call(
+        self, prompt: list[int], scored: int | None, max_tokens: int, n: int
+    ) -> list[Sequence]:
+        """Samples of one prompt, of which the first scores it."""
         number = len(self.sequences)
-        sequence = Sequence(
-            sequence_id=number,
-            request_id=number,
-            tokens=list(prompt),
-            prompt_length=len(prompt),
-            sampling=SamplingParams(max_tokens=max_tokens, prompt_logprobs=scored),
-            hasher=PrefixHasher(chain_seed("m"), BLOCK_SIZE),
+        samples = [
+            Sequence(
+                sequence_id=number + sample,
+                request_id=number,
+                tokens=list(prompt),
+                prompt_length=len(prompt),
+                sampling=SamplingParams(
+                    max_tokens=max_tokens,
+                    temperature=0.0 if n == 1 else 1.0,
+                    seed=sample,
+                    prompt_logprobs=None if sample else scored,
+                ),
+                hasher=PrefixHasher(chain_seed("m"), BLOCK_SIZE),
+            )
+            for sample in range(n)
+        ]
+        self.scheduler.add(
+            Request(
+                request_id=number,
+                sequences=samples,
+                arrival_ns=time.monotonic_ns(),
+                choices_per_prompt=n,
+            )
         )
-        call = Request(request_id=number, sequences=[sequence], arrival_ns=time.monotonic_ns())
-        self.scheduler.add(call)
-        self.sequences.append(sequence)
-        return sequence
+        self.sequences += samples
+        return samples
 
     def finish(self) -> None:
         while any(sequence.state is not SequenceState.FINISHED for sequence in self.sequences):
@@ -143,6 +165,28 @@ def test_preemption_tells_no_token_twice() -> None:
         alone.add(sequence.prompt, scored=None, max_tokens=60)
         alone.finish()
         assert alone.sequences[0].tokens == sequence.tokens
+
+
+@pytest.mark.parametrize("max_tokens", [0, 8])
+@pytest.mark.parametrize("chunked", [True, False], ids=["chunked", "whole"])
+def test_the_first_of_several_samples_scores_the_prompt_for_all(
+    chunked: bool, max_tokens: int
+) -> None:
+    """Logits of prompts and of forks come from one step and are not mixed up."""
+    run = Run(512, chunked=chunked, budget=64)
+    asked = prompts(30, 48, 5, 21)
+    calls = [run.call(prompt, number % 3, max_tokens, 3) for number, prompt in enumerate(asked)]
+    run.finish()
+    forks = [e for e in run.events if isinstance(e, BlocksShared) and e.cause == "fork"]
+    assert forks
+    for prompt, (first, *others) in zip(asked, calls, strict=True):
+        run.check(first)
+        assert not any(run.scored[sequence.sequence_id] for sequence in others)
+        alone = Run(64)
+        alone.call(prompt, None, max_tokens, 3)
+        alone.finish()
+        assert [s.tokens for s in alone.sequences] == [s.tokens for s in (first, *others)]
+        assert {s.finish_reason for s in (first, *others)} == {"length"}
 
 
 def test_a_cached_prompt_is_computed_again_and_no_lookup_is_told() -> None:

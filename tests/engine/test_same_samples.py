@@ -1,7 +1,8 @@
 """Samples that fork draw the tokens that plain transformers gives each of them, in float32.
 
-Four samples a prompt, greedy and seeded: the prompt's last block full or not, the prompt in chunks,
-a pool so small that samples are preempted, samples that go while the others wait or run.
+Four samples a prompt, greedy, seeded and with everything that changes logits: the prompt's last
+block full or not, the prompt in chunks, a pool so small that samples are preempted, samples that go
+while the others wait or run.
 """
 
 import time
@@ -35,6 +36,16 @@ LENGTHS = (1, 37, 48, 70)
 """Of the prompts: the third ends with its last block, the others within it."""
 GREEDY = SamplingParams(max_tokens=OUTPUT_TOKENS)
 SEEDED = replace(GREEDY, temperature=1.2, top_p=0.95, top_k=40, seed=7)
+CHANGED = replace(
+    SEEDED,
+    min_p=0.01,
+    logit_bias=((3, 4.0), (90, 2.0), (200, -100.0)),
+    presence_penalty=0.7,
+    frequency_penalty=1.3,
+    repetition_penalty=1.4,
+)
+"""Each sample is penalised for its own output."""
+SAMPLINGS = {"greedy": GREEDY, "seeded": SEEDED, "changed": CHANGED}
 
 
 @dataclass(frozen=True)
@@ -86,10 +97,12 @@ def reference(
     prompts = [[random.randrange(256) for _ in range(length)] for length in LENGTHS]
     outputs = {
         GREEDY: [[plain_sample(plain, prompt, GREEDY)] * SAMPLES for prompt in prompts],
-        SEEDED: [
-            [plain_sample(plain, prompt, sample_of(SEEDED, n)) for n in range(SAMPLES)]
+    } | {
+        sampling: [
+            [plain_sample(plain, prompt, sample_of(sampling, n)) for n in range(SAMPLES)]
             for prompt in prompts
-        ],
+        ]
+        for sampling in (SEEDED, CHANGED)
     }
     return Reference(load_model(config), prompts, outputs)
 
@@ -166,12 +179,10 @@ def serve(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sampling", [GREEDY, SEEDED], ids=["greedy", "seeded"])
+@pytest.mark.parametrize("kind", SAMPLINGS)
 @pytest.mark.parametrize("name", CASES)
-def test_samples_equal_plain_transformers(
-    reference: Reference, sampling: SamplingParams, name: str
-) -> None:
-    case = CASES[name]
+def test_samples_equal_plain_transformers(reference: Reference, kind: str, name: str) -> None:
+    case, sampling = CASES[name], SAMPLINGS[kind]
     calls, events = serve(reference, sampling, case)
     for samples, expected in zip(calls, reference.outputs[sampling], strict=True):
         for sequence, theirs in zip(samples, expected, strict=True):
@@ -188,5 +199,14 @@ def test_samples_equal_plain_transformers(
 
 @pytest.mark.slow
 def test_seeded_samples_of_one_prompt_differ(reference: Reference) -> None:
-    for samples in reference.outputs[SEEDED]:
-        assert len({*map(tuple, samples)}) == SAMPLES
+    for sampling in (SEEDED, CHANGED):
+        for samples in reference.outputs[sampling]:
+            assert len({*map(tuple, samples)}) == SAMPLES
+
+
+@pytest.mark.slow
+def test_penalties_and_biases_change_every_sample(reference: Reference) -> None:
+    for seeded, changed in zip(reference.outputs[SEEDED], reference.outputs[CHANGED], strict=True):
+        for plain, adjusted in zip(seeded, changed, strict=True):
+            assert plain != adjusted
+            assert 200 not in adjusted

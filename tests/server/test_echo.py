@@ -103,6 +103,63 @@ def test_no_tokens_and_echo_give_the_prompt_alone(
         assert logprobs_in(events, 0) == answer["choices"][0]["logprobs"]
 
 
+def test_all_choices_begin_with_the_same_log_probabilities(server: Server) -> None:
+    """They are computed for the first sample alone; the others fork from it."""
+    prompt = "what several samples have in common"
+    body = {"prompt": prompt, "temperature": 1, "seed": 5, "logprobs": 2, "echo": True}
+    (alone,) = choices_of(server, **body)
+    expected = alone["logprobs"]["token_logprobs"][1 : len(prompt)]
+    for settings in ({"n": 4}, {"n": 2, "best_of": 6}):
+        choices = choices_of(server, **body, **settings)
+        assert len({tuple(choice["token_ids"]) for choice in choices}) == len(choices)
+        leading = [
+            {key: values[: len(prompt)] for key, values in choice["logprobs"].items()}
+            for choice in choices
+        ]
+        assert leading == [leading[0]] * len(choices)
+        assert leading[0]["tokens"] == list(prompt)
+        assert leading[0]["token_logprobs"][0] is None
+        assert leading[0]["token_logprobs"][1:] == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.parametrize("logprobs", [None, 1])
+def test_the_best_samples_are_judged_by_the_answer_alone(
+    server: Server, logprobs: int | None
+) -> None:
+    body = {"prompt": ["a", "a longer prompt"], "temperature": 1, "seed": 5, "echo": True}
+    drawn = choices_of(server, **body, n=4, logprobs=0)
+
+    def mean(choice: dict[str, Any]) -> float:
+        answer = choice["logprobs"]["token_logprobs"][-len(choice["token_ids"]) :]
+        return sum(answer) / len(answer)
+
+    best = choices_of(server, **body, n=2, best_of=4, logprobs=logprobs)
+    assert [choice["text"] for choice in best] == [
+        choice["text"]
+        for first in (0, 4)
+        for choice in sorted(drawn[first : first + 4], key=mean)[:-3:-1]
+    ]
+    assert {choice["logprobs"] is None for choice in best} == {logprobs is None}
+
+
+@pytest.mark.parametrize("logprobs", [None, 2])
+@pytest.mark.parametrize("settings", [{"n": 32}, {"n": 3, "best_of": 20}], ids=str)
+def test_more_choices_than_places_end_with_the_prompt(
+    server: Server, settings: dict[str, int], logprobs: int | None
+) -> None:
+    """The server runs 16 sequences at once: some fork, and some wait for a place."""
+    body = {"prompt": "just this", "max_tokens": 0, "echo": True, "logprobs": logprobs}
+    response = server.post(PATH, body | settings)
+    assert response.status_code == 200, response.text
+    answer = response.json()
+    assert [choice["text"] for choice in answer["choices"]] == ["just this"] * settings["n"]
+    assert {choice["finish_reason"] for choice in answer["choices"]} == {"length"}
+    assert answer["usage"]["completion_tokens"] == 0
+    first = answer["choices"][0]["logprobs"]
+    assert all(choice["logprobs"] == first for choice in answer["choices"])
+    assert (first is None) == (logprobs is None)
+
+
 def test_a_prompt_of_full_length_can_be_scored(server: Server) -> None:
     body = {"prompt": [5] * 512, "echo": True, "logprobs": 0}
     (whole,) = server.post(PATH, body | {"max_tokens": 0}).json()["choices"]

@@ -141,12 +141,38 @@ def test_narrowest_filters_leave_the_likeliest(client: OpenAI, narrow: dict[str,
     assert ids(complete(client, temperature=2.0)) != greedy
 
 
-def test_each_choice_is_reproducible_and_its_seed_is_its_own(client: OpenAI) -> None:
-    several = complete(client, temperature=1.0, seed=40, n=4)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"presence_penalty": 1.5, "frequency_penalty": 0.5, "extra": {"repetition_penalty": 1.3}},
+        {"logit_bias": {"65": 3, "66": -100}, "extra": {"min_p": 0.02}},
+    ],
+    ids=["plain", "penalties", "biases"],
+)
+def test_each_choice_is_reproducible_and_its_seed_is_its_own(
+    client: OpenAI, changes: dict[str, Any]
+) -> None:
+    drawn: Any = {"temperature": 1.0, "max_tokens": 40} | changes
+    several = complete(client, seed=40, n=4, **drawn)
     assert len({tuple(ids(several, choice)) for choice in range(4)}) == 4
     for choice in range(4):
-        alone = complete(client, temperature=1.0, seed=40 + choice)
+        alone = complete(client, seed=40 + choice, **drawn)
         assert ids(alone) == ids(several, choice), "seed + i is the seed of choice i"
+
+
+def test_best_of_returns_the_likeliest_samples_first(client: OpenAI) -> None:
+    drawn: Any = {"temperature": 1.0, "seed": 3, "presence_penalty": 1.0, "logprobs": 0}
+    several, best = complete(client, n=5, **drawn), complete(client, n=2, best_of=5, **drawn)
+
+    def mean(choice: Any) -> float:
+        logprobs: list[float] = choice.logprobs.token_logprobs
+        return sum(logprobs) / len(logprobs)
+
+    ordered = sorted(several.choices, key=mean, reverse=True)
+    assert [choice.text for choice in best.choices] == [choice.text for choice in ordered[:2]]
+    assert best.usage == several.usage
+    assert len(chat(client, temperature=1.0, n=2, extra={"best_of": 3}).choices) == 2
 
 
 def test_stop_ends_before_its_text(client: OpenAI) -> None:
@@ -249,7 +275,16 @@ def test_a_user_is_no_label(client: OpenAI, server: Server) -> None:
 
 
 def test_wrong_values_are_the_clients_bad_requests(client: OpenAI) -> None:
-    for wrong in ({"n": 0}, {"presence_penalty": 3}, {"logit_bias": {"9999": 1}}, {"suffix": "x"}):
+    for wrong in (
+        {"n": 0},
+        {"best_of": 0},
+        {"best_of": 33},
+        {"best_of": 2, "n": 3},
+        {"best_of": 3, "n": 2, "stream": True},
+        {"presence_penalty": 3},
+        {"logit_bias": {"9999": 1}},
+        {"suffix": "x"},
+    ):
         with pytest.raises(openai.BadRequestError) as refusal:
             complete(client, **wrong)
         assert refusal.value.param == next(iter(wrong))
