@@ -59,6 +59,9 @@ class Sequence:
     num_cached_blocks: int = 0
     """Leading blocks of the table that are findable."""
 
+    host_blocks: list[int] = field(default_factory=list)
+    """Blocks of the swap pool with its first `discarded_tokens`; empty: it is not swapped out."""
+
     num_preemptions: int = 0
     discarded_tokens: int = 0
     """Computed tokens lost by the last preemption."""

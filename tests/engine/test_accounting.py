@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from engine.sequence import SequenceState
+from engine.swap.chooser import Chooser
 from kvscope_events.events import (
     BlocksAllocated,
     BlocksReleased,
@@ -29,6 +30,15 @@ PROMPTS = st.builds(
 ARRIVAL = st.tuples(PROMPTS, st.integers(1, 15), st.integers(0, 2))
 
 
+def measured_chooser() -> Chooser:
+    """Copying a block takes as long as computing two tokens: which one pays depends on the victim."""
+    chooser = Chooser(block_size=4)
+    chooser.copied("out", 1, 1_000)
+    chooser.copied("in", 1, 1_000)
+    chooser.computed(8, 4_000)
+    return chooser
+
+
 class EngineMachine(RuleBasedStateMachine):
     """Requests arrive, step, are aborted; the pool is small enough to preempt all the time."""
 
@@ -43,6 +53,8 @@ class EngineMachine(RuleBasedStateMachine):
         priority=st.booleans(),
         reserved=st.integers(0, 1),
         budget=st.integers(4, 40),
+        swap_blocks=st.sampled_from((0, 3, 8, 40)),
+        auto=st.booleans(),
         first=st.lists(ARRIVAL, min_size=3, max_size=6),
     )
     def build(
@@ -53,6 +65,8 @@ class EngineMachine(RuleBasedStateMachine):
         priority: bool,
         reserved: int,
         budget: int,
+        swap_blocks: int,
+        auto: bool,
         first: list[tuple[list[int], int, int]],
     ) -> None:
         self.engine = Accounting(
@@ -62,6 +76,8 @@ class EngineMachine(RuleBasedStateMachine):
             policy="priority" if priority else "fcfs",
             reserved=reserved,
             max_num_batched_tokens=budget if chunked else max(budget, 40),
+            swap_blocks=swap_blocks,
+            chooser=measured_chooser() if auto else None,
         )
         self.engine.flush()
         self.arrive(first)
@@ -125,13 +141,14 @@ class EngineMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         self.engine.run()
         assert self.engine.pool.num_active == 0
+        assert self.engine.swap is None or self.engine.swap.host.num_used == 0
         for name in sorted({type(e).__name__ for e in self.engine.events}):
             event(name)
         discarded = sum(
             e.discarded_tokens for e in self.engine.events if isinstance(e, RequestPreempted)
         )
         recovered = sum(
-            e.recompute_tokens + e.cached_tokens
+            e.recompute_tokens + e.cached_tokens + e.swapped_tokens
             for e in self.engine.events
             if isinstance(e, RequestResumed)
         )

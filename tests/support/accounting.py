@@ -18,6 +18,9 @@ from engine.runner import SampledToken
 from engine.scheduler import Scheduler
 from engine.sequence import SamplingParams, Sequence, SequenceState
 from engine.step_plan import ScheduledSequence, StepPlan
+from engine.swap.chooser import Chooser
+from engine.swap.host_pool import HostPool
+from engine.swap.manager import SwapManager
 from exporter.fold import Ledger
 from kvscope_events.bus import EventBus
 from kvscope_events.events import DeviceMemorySampled, EngineEvent
@@ -48,11 +51,14 @@ def continuation(prompt: abc.Sequence[int], count: int) -> list[int]:
 
 
 class ContentRunner:
-    """A `Runner` whose KV is a digest per slot."""
+    """A `Runner` whose KV is a digest per slot, and the `HostMover` of that KV."""
 
     def __init__(self, block_size: int) -> None:
         self._block_size = block_size
         self._slots: dict[tuple[int, int], int] = {}
+        self._host: dict[tuple[int, int], int] = {}
+        self.num_swaps = 0
+        """Copies out and in."""
 
     def execute(self, plan: StepPlan) -> list[SampledToken | None]:
         rows = plan.rows
@@ -65,6 +71,26 @@ class ContentRunner:
             SampledToken(next_token(expected[-1])) if row.samples else None
             for row, expected in zip(rows, digests, strict=True)
         ]
+
+    def swap_out(self, blocks: abc.Sequence[int], host_blocks: abc.Sequence[int]) -> None:
+        self._copy(self._slots, blocks, self._host, host_blocks)
+
+    def swap_in(self, host_blocks: abc.Sequence[int], blocks: abc.Sequence[int]) -> None:
+        self._copy(self._host, host_blocks, self._slots, blocks)
+
+    def _copy(
+        self,
+        source: dict[tuple[int, int], int],
+        from_blocks: abc.Sequence[int],
+        target: dict[tuple[int, int], int],
+        to_blocks: abc.Sequence[int],
+    ) -> None:
+        self.num_swaps += 1
+        for old, new in zip(from_blocks, to_blocks, strict=True):
+            for offset in range(self._block_size):
+                target.pop((new, offset), None)
+                if (old, offset) in source:
+                    target[new, offset] = source[old, offset]
 
     def drop_caches(self) -> None:
         """Nothing is held."""
@@ -102,13 +128,19 @@ class Accounting:
         enable_prefix_caching: bool = True,
         policy: SchedulingPolicy = "fcfs",
         reserved: int = 0,
+        swap_blocks: int = 0,
+        chooser: Chooser | None = None,
+        priority_aging_seconds: float = 60.0,
     ) -> None:
+        """swap_blocks: of the host; 0: victims are recomputed. chooser: decides for each of them."""
         self.bus = EventBus()
         self.ledger = Ledger()
         self.events: list[EngineEvent] = []
         """All that was flushed."""
         self._subscription = self.bus.subscribe()
-        self.pool = BlockPool(num_blocks, block_size, self.bus, reserved=reserved)
+        self.pool = BlockPool(
+            num_blocks, block_size, self.bus, reserved=reserved, swap_blocks=swap_blocks
+        )
         self.kv = KVManager(self.pool, self.bus, enable_prefix_caching=enable_prefix_caching)
         self.config = SchedulerConfig(
             max_model_len=max_model_len,
@@ -116,9 +148,14 @@ class Accounting:
             max_num_batched_tokens=max_num_batched_tokens,
             enable_chunked_prefill=enable_chunked_prefill,
             policy=policy,
+            priority_aging_seconds=priority_aging_seconds,
         )
-        self.scheduler = Scheduler(self.config, self.kv, self.bus, NO_EOS)
         self.runner = ContentRunner(block_size)
+        self.swap: SwapManager | None = None
+        if swap_blocks:
+            host = HostPool(swap_blocks)
+            self.swap = SwapManager(self.pool, host, self.runner, self.bus, chooser)
+        self.scheduler = Scheduler(self.config, self.kv, self.bus, NO_EOS, self.swap)
         self.requests: list[Request] = []
         self.sequences: list[Sequence] = []
 
@@ -206,8 +243,29 @@ class Accounting:
             assert slots >= sequence.num_computed_tokens
             unfilled += slots - sequence.num_computed_tokens
         assert self.scheduler.num_unfilled_slots == unfilled, "slots are counted wrongly"
+        self._check_swap()
         self._check_tails()
         self._check_calls()
+
+    def _check_swap(self) -> None:
+        """Every host block has one owner, which waits, owns nothing else and has content there."""
+        owners = [sequence for sequence in self.live if sequence.host_blocks]
+        owned = [block for sequence in owners for block in sequence.host_blocks]
+        assert len(set(owned)) == len(owned), "two sequences own a host block"
+        assert self.scheduler.num_swapped == len(owners)
+        assert not [s for s in self.sequences if s.host_blocks and s not in owners]
+        for sequence in owners:
+            assert sequence.state is SequenceState.WAITING
+            assert not sequence.block_table
+            blocks = -(-sequence.discarded_tokens // self.pool.block_size)
+            assert len(sequence.host_blocks) == blocks
+        if self.swap is not None:
+            self.swap.host.check()
+            assert self.swap.host.num_used == len(owned), "host blocks without an owner"
+            assert self.swap.sequences == set(owners)
+            calls = {s.request_id for s in owners}
+            stopped = [r for r in self.requests if r.request_id in calls and not r.num_running]
+            assert self.scheduler.num_requests_swapped == len(stopped)
 
     def _check_tails(self) -> None:
         """No two sequences may write to one block: only named (full) blocks have two owners."""
