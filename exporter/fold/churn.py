@@ -1,10 +1,16 @@
-"""How many blocks were handed out, given back and evicted, and why: counts, no state."""
+"""How many blocks were handed out, given back, evicted and swapped, and why: counts, no state."""
 
 from typing import get_args
 
 from exporter.fold.fold import Fold
-from kvscope_events.events import AllocationFailed, BlocksAllocated, BlocksEvicted, BlocksReleased
-from kvscope_events.vocabulary import AllocationCause, EvictionCause, ReleaseCause
+from kvscope_events.events import (
+    AllocationFailed,
+    BlocksAllocated,
+    BlocksEvicted,
+    BlocksReleased,
+    BlocksSwapped,
+)
+from kvscope_events.vocabulary import AllocationCause, EvictionCause, ReleaseCause, SwapDirection
 
 
 class Churn(Fold):
@@ -19,12 +25,15 @@ class Churn(Fold):
                 BlocksReleased: self._released,
                 BlocksEvicted: self._evicted,
                 AllocationFailed: self._failed,
+                BlocksSwapped: self._swapped,
             }
         )
         self.allocations: dict[str, int] = dict.fromkeys(get_args(AllocationCause), 0)
         self.releases: dict[str, int] = dict.fromkeys(get_args(ReleaseCause), 0)
         """References given back, whether or not they were the last."""
         self.evictions: dict[str, int] = dict.fromkeys(get_args(EvictionCause), 0)
+        self.swapped: dict[str, int] = dict.fromkeys(get_args(SwapDirection), 0)
+        """Blocks copied, by direction."""
         self.allocation_failures = 0
 
     def _allocated(self, event: BlocksAllocated) -> None:
@@ -36,6 +45,9 @@ class Churn(Fold):
     def _evicted(self, event: BlocksEvicted) -> None:
         # A producer may know only names and no block ids, or, without a prefix cache, no names.
         self.evictions[event.cause] += max(len(event.blocks), len(event.hashes))
+
+    def _swapped(self, event: BlocksSwapped) -> None:
+        self.swapped[event.direction] += event.blocks
 
     def _failed(self, event: AllocationFailed) -> None:
         self.allocation_failures += 1

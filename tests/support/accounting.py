@@ -9,6 +9,8 @@ digest, so a sequence has one right continuation, whatever was preempted or cach
 import os
 from collections import Counter, abc
 
+import msgspec
+
 from engine.block_pool import BlockPool
 from engine.config import SchedulerConfig, SchedulingPolicy
 from engine.hashing import PrefixHasher, chain_seed
@@ -230,6 +232,11 @@ class Accounting:
         ledger.check()
         assert ledger.imbalance == 0, "events contradict each other"
         state = pool.snapshot()
+        if self.swap is not None:
+            host = self.swap.host
+            state = msgspec.structs.replace(
+                state, swap_blocks=host.num_blocks, swap_used=host.num_used
+            )
         assert ledger.state() == state, "the ledger folded from events is not the pool's state"
         states = pool.num_active + pool.num_cached + pool.num_free + pool.reserved
         assert states == pool.num_blocks, "states do not sum to the capacity"
