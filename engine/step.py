@@ -70,9 +70,7 @@ class Step:
         completed = self._completed(plan, start_ns, emitted, first_tokens)
         self._emit(completed)
         if self.scheduler.swap is not None:
-            self.scheduler.swap.stepped(
-                plan.num_tokens, plan.prefill_tokens, completed.duration_ns
-            )
+            self.scheduler.swap.stepped(plan.num_tokens, plan.prefill_tokens, completed.duration_ns)
         return outputs
 
     def sample_memory_if_due(self) -> None:

@@ -62,9 +62,7 @@ def swap_space(cache: KVCache, num_blocks: int) -> SwapSpace:
         ) from None
 
 
-def swap_manager(
-    config: SwapConfig, pool: BlockPool, space: SwapSpace, bus: Bus
-) -> SwapManager:
+def swap_manager(config: SwapConfig, pool: BlockPool, space: SwapSpace, bus: Bus) -> SwapManager:
     """The manager of a pool that nothing runs in yet."""
     chooser = None
     if config.mode == "auto":

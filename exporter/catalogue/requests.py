@@ -11,8 +11,8 @@ REQUESTS = (
         name="kvscope_requests",
         kind="gauge",
         help="Requests in the engine by state. A request is one call, whatever the number of its "
-        "sequences; it waits while none of them runs, also after a preemption. It is swapped, where "
-        "the engine can do that, while one of them waits with its KV on the host.",
+        "sequences; it waits while none of them runs, also after a preemption, and is swapped "
+        "instead while one of them has its KV on the host.",
         unit="requests",
         group="requests",
         labels={**ENGINE, "state": ("waiting", "running", "swapped")},
@@ -38,8 +38,8 @@ REQUESTS = (
         name="kvscope_sequences",
         kind="gauge",
         help="Sequences in the engine by state: continuations of requests, of which one with n > 1 "
-        "has several. What the engine's limit of sequences counts. Those that wait with their KV on "
-        "the host are swapped.",
+        "has several. What the engine's limit of sequences counts. Those that wait with their KV "
+        "on the host are swapped instead.",
         unit="sequences",
         group="requests",
         labels={**ENGINE, "state": ("waiting", "running", "swapped")},

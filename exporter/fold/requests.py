@@ -87,7 +87,9 @@ class Requests(Fold):
 
     @property
     def num_pending(self) -> int:
-        return len(self._swapped) + len(self._since_ns) + len(self._victims) + len(self._unpreempted)
+        return (
+            len(self._swapped) + len(self._since_ns) + len(self._victims) + len(self._unpreempted)
+        )
 
     def on_gap(self) -> None:
         self.known = self.waiting_known = self._all_swapped_known = False

@@ -134,7 +134,7 @@ class Accounting:
         chooser: Chooser | None = None,
         priority_aging_seconds: float = 60.0,
     ) -> None:
-        """swap_blocks: of the host; 0: victims are recomputed. chooser: decides for each of them."""
+        """swap_blocks: of the host; 0: victims are recomputed. chooser: decides for each one."""
         self.bus = EventBus()
         self.ledger = Ledger()
         self.events: list[EngineEvent] = []

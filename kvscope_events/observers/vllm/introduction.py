@@ -18,6 +18,7 @@ NEVER = frozenset(
         "NamesStored",
         "NamesRemoved",
         "NamesCleared",
+        "BlocksSwapped",  # its engine core recomputes
     )
 )
 """Events that the scheduler's process never tells."""
