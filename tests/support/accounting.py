@@ -175,8 +175,12 @@ class Accounting:
         max_tokens: int,
         n: int = 1,
         priority: int = 0,
+        arrival_ns: int | None = None,
     ) -> Request:
-        """A call of n sequences for each prompt. Its numbers are not those of its sequences."""
+        """A call of n sequences for each prompt. Its numbers are not those of its sequences.
+
+        arrival_ns: None: a nanosecond after the call before it.
+        """
         request_id = 1_000 + len(self.requests)
         sequences = [
             Sequence(
@@ -192,7 +196,7 @@ class Accounting:
         request = Request(
             request_id=request_id,
             sequences=sequences,
-            arrival_ns=len(self.requests),
+            arrival_ns=len(self.requests) if arrival_ns is None else arrival_ns,
             choices_per_prompt=n,
             priority=priority,
         )
