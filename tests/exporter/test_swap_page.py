@@ -112,7 +112,7 @@ def test_only_possible_pairs_of_mode_and_cause_have_series() -> None:
 
 
 def test_an_engine_that_cannot_swap_has_none_of_it() -> None:
-    exporter, subscription = make_exporter()
+    exporter, subscription = make_exporter(compat=DEFAULT_COMPAT)
     put(subscription, 0, 0, hello(), PoolCreated(8, 4, 64), step())
     page, _ = exporter.render()
     lines = [line for line in page.decode().splitlines() if not line.startswith("#")]

@@ -133,6 +133,7 @@ class Accounting:
         swap_blocks: int = 0,
         chooser: Chooser | None = None,
         priority_aging_seconds: float = 60.0,
+        runner: ContentRunner | None = None,
     ) -> None:
         """swap_blocks: of the host; 0: victims are recomputed. chooser: decides for each one."""
         self.bus = EventBus()
@@ -152,7 +153,7 @@ class Accounting:
             policy=policy,
             priority_aging_seconds=priority_aging_seconds,
         )
-        self.runner = ContentRunner(block_size)
+        self.runner = runner or ContentRunner(block_size)
         self.swap: SwapManager | None = None
         if swap_blocks:
             host = HostPool(swap_blocks)
