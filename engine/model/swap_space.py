@@ -2,7 +2,7 @@
 
 A block's content is contiguous on the host, block after block, so that blocks with consecutive ids
 are one copy. On CUDA the memory is pinned, and blocks are gathered on the device in a buffer of a
-fixed size: a preemption, which happens when memory is short, allocates nothing but indices.
+fixed size: a preemption, which happens when memory is short, allocates nothing there.
 """
 
 from collections.abc import Iterator, Sequence
@@ -43,11 +43,12 @@ class SwapSpace:
         if is_cuda:
             at_once = max(1, STAGING_BYTES // cache.layout.bytes_per_block)
             self._staging = [pool.new_empty((at_once, *pool.shape[1:])) for pool in self._pools]
+            self._index = torch.empty(at_once, dtype=torch.int64, device=cache.device)
 
     def swap_out(self, blocks: Sequence[int], host_blocks: Sequence[int]) -> None:
         """Copy blocks of the cache to blocks of the host; returns when they are there."""
-        index = torch.tensor(blocks, device=self._device)
         if self._stream is None:
+            index = torch.tensor(blocks)
             for begin, end, first in _runs(host_blocks):
                 for pool, host in zip(self._pools, self._hosts, strict=True):
                     target = host[first : first + end - begin]
@@ -55,7 +56,7 @@ class SwapSpace:
             return
         with torch.cuda.stream(self._after_steps()):
             for start in range(0, len(blocks), len(self._staging[0])):
-                part = index[start : start + len(self._staging[0])]
+                part = self._indices(blocks[start : start + len(self._staging[0])])
                 for pool, host, staging in zip(
                     self._pools, self._hosts, self._staging, strict=True
                 ):
@@ -73,10 +74,9 @@ class SwapSpace:
                 for block, host_block in zip(blocks, host_blocks, strict=True):
                     pool[block].copy_(host[host_block])  # index_copy_ has half its bandwidth
             return
-        index = torch.tensor(blocks, device=self._device)
         with torch.cuda.stream(self._after_steps()):
             for start in range(0, len(blocks), len(self._staging[0])):
-                part = index[start : start + len(self._staging[0])]
+                part = self._indices(blocks[start : start + len(self._staging[0])])
                 for pool, host, staging in zip(
                     self._pools, self._hosts, self._staging, strict=True
                 ):
@@ -85,6 +85,10 @@ class SwapSpace:
                         staging[begin:end].copy_(source, non_blocking=True)
                     pool.index_copy_(0, part, staging[: len(part)])
         self._stream.synchronize()
+
+    def _indices(self, blocks: Sequence[int]) -> Tensor:
+        """On the device, until the next call; in the order of the current stream."""
+        return self._index[: len(blocks)].copy_(torch.tensor(blocks))
 
     def _after_steps(self) -> torch.cuda.Stream:
         """The stream of the copies, behind all that was computed so far."""
