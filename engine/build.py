@@ -29,6 +29,7 @@ from engine.sizing import Footprint, MainMemory, MeasuredDevice, PoolSize, PoolS
 from engine.sizing.units import format_bytes
 from engine.step import Step
 from engine.step_loop import StepLoop
+from engine.swap.start import num_swap_blocks, swap_manager, swap_space
 from kvscope_events.bus import Bus
 from kvscope_events.events import Hello
 
@@ -81,7 +82,13 @@ def build_engine(
     model, block_size = loaded.model, config.cache.block_size
     scheduler_config = config.scheduler(max_model_len(model.config))
     size = _size_pool(sizer, loaded, scheduler_config, block_size, memory)
+    host = memory if isinstance(memory, MainMemory) else None
+    pool_bytes = size.num_blocks * size.bytes_per_block
+    swap_blocks = num_swap_blocks(
+        config.swap, size.bytes_per_block, host or MainMemory(), pool_bytes if host else 0
+    )
     runner = _runner(model, size, block_size, config.model.seed)
+    space = swap_space(runner.cache, swap_blocks) if swap_blocks else None
     introduction.announce(
         ready=True,
         max_model_len=scheduler_config.max_model_len,
@@ -94,14 +101,16 @@ def build_engine(
         bus,
         bytes_per_block=size.bytes_per_block,
         memory_terms={str(term): amount for term, amount in size.terms.items()},
+        swap_blocks=swap_blocks,
     )
+    swap = None if space is None else swap_manager(config.swap, pool, space, bus)
     kv = KVManager(
         pool,
         bus,
         enable_prefix_caching=config.cache.enable_prefix_caching,
         copier=CacheMover(runner.cache),
     )
-    scheduler = Scheduler(scheduler_config, kv, bus, loaded.tokenizer.eos_token_ids)
+    scheduler = Scheduler(scheduler_config, kv, bus, loaded.tokenizer.eos_token_ids, swap)
     step = Step(scheduler, pool, runner, bus)
     introduction.attach(pool, step)
     dispatcher = Dispatcher()

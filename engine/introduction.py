@@ -16,7 +16,6 @@ from kvscope_events.pid_space import pid_space
 
 _NEVER_EMITTED = frozenset(
     {
-        "BlocksSwapped",
         "ObserverStopped",
         "ContentDropped",
         "StartupProfiled",
@@ -46,20 +45,28 @@ class Introduction:
         self._bus.emit(self.hello)
 
     def attach(self, pool: BlockPool, step: Step) -> None:
-        """Snapshots show this pool, and the largest of these steps, from now on."""
+        """Snapshots show this pool, its swap pool and the largest of these steps from now on."""
         self._pool, self._step = pool, step
 
     def snapshot(self) -> list[EngineEvent]:
         """Who emits, then the pool's whole state once there is a pool."""
         if self._pool is None or self._step is None:
             return [self.hello]
-        return [self.hello, self._pool.snapshot(self._step.largest_step)]
+        state, swap = self._pool.snapshot(self._step.largest_step), self._step.scheduler.swap
+        if swap is not None:
+            host = swap.host
+            state = msgspec.structs.replace(
+                state, swap_blocks=host.num_blocks, swap_used=host.num_used
+            )
+        return [self.hello, state]
 
 
 def _hello_of(config: EngineConfig) -> Hello:
     caching = config.cache.enable_prefix_caching
     # Without prefix caching there are no lookups; the pool's state remains known event by event.
     never = _NEVER_EMITTED if caching else _NEVER_EMITTED | {"PrefixLookup"}
+    if not config.swap.space_bytes:
+        never |= {"BlocksSwapped"}
     return Hello(
         contract=CONTRACT_VERSION,
         session=secrets.token_hex(8),

@@ -69,7 +69,9 @@ class KVManager:
         """Give a waiting sequence blocks for all its present tokens, the resident prefix shared.
 
         All at once, although chunks are computed step by step: once admitted, a prefill never stops
-        for want of blocks. Raises OutOfBlocksError unless `can_admit` said yes.
+        for want of blocks. The blocks for what a swapped-out sequence has on the host follow those
+        of its prefix; they are still to be filled. Raises OutOfBlocksError unless `can_admit` said
+        yes.
         """
         if self._enable_prefix_caching and not sequence.scores_prompt:
             findable = (len(sequence.tokens) - 1) // self.block_size
@@ -87,11 +89,13 @@ class KVManager:
         if prefix:
             self._pool.share(sequence.sequence_id, prefix, "prefix_hit")
             table += prefix
-        fresh = self._pool.allocate(
-            sequence.sequence_id, self._blocks_for(len(sequence.tokens)) - len(prefix), "prefill"
-        )
-        table += fresh
-        self.num_unfilled_slots += len(fresh) * self.block_size
+        on_host = len(sequence.host_blocks) - len(prefix)
+        if on_host > 0:
+            table += self._pool.allocate(sequence.sequence_id, on_host, "swap_in")
+        missing = self._blocks_for(len(sequence.tokens)) - len(table)
+        if missing:
+            table += self._pool.allocate(sequence.sequence_id, missing, "prefill")
+        self.num_unfilled_slots += (len(table) - len(prefix)) * self.block_size
         sequence.num_cached_blocks = len(prefix)
         sequence.num_computed_tokens = len(prefix) * self.block_size
 

@@ -2,7 +2,8 @@
 
 Each step serves the running sequences first, best rank first, then admits from the waiting queue.
 A running sequence that gets no slot costs the worst-ranked one its blocks; that one waits again
-and recomputes. Of several samples of one prompt one computes it, and the others fork from it.
+and recomputes, or has its KV copied to the host and back where there is a swap pool. Of several
+samples of one prompt one computes it, and the others fork from it.
 """
 
 import time
@@ -16,6 +17,7 @@ from engine.request_book import RequestBook
 from engine.sequence import Rank, Sequence, SequenceState
 from engine.step_budget import StepBudget
 from engine.step_plan import StepPlan
+from engine.swap.manager import Decision, SwapManager
 from engine.waiting_queue import WaitingQueue
 from kvscope_events.bus import Bus
 from kvscope_events.events import AllocationFailed, RequestPreempted
@@ -24,6 +26,7 @@ from kvscope_events.vocabulary import FinishReason, PreemptionCause
 MAX_SCORED = 256
 """Prompt tokens scored in a step, and one a sequence beyond: each takes a row of logits, 0.5 MiB
 where the vocabulary has 128 Ki tokens."""
+_RECOMPUTE = Decision("recompute", None)
 
 
 def _rank_of(sequence: Sequence) -> Rank:
@@ -34,8 +37,14 @@ class Scheduler:
     """Owns the waiting queue and the running list. One thread."""
 
     def __init__(
-        self, config: SchedulerConfig, kv: KVManager, bus: Bus, eos_token_ids: frozenset[int]
+        self,
+        config: SchedulerConfig,
+        kv: KVManager,
+        bus: Bus,
+        eos_token_ids: frozenset[int],
+        swap: SwapManager | None = None,
     ) -> None:
+        """swap: keeps victims' KV on the host; None: all are recomputed."""
         self._config = config
         self._kv = kv
         self._emit = bus.emit
@@ -44,6 +53,7 @@ class Scheduler:
         self._forks = Forks()
         self._running: list[Sequence] = []  # sorted by rank
         self._budget = StepBudget(config.max_num_batched_tokens)
+        self.swap = swap
         self.requests = RequestBook(bus)
         """The calls that the sequences belong to."""
 
@@ -54,8 +64,21 @@ class Scheduler:
 
     @property
     def num_waiting(self) -> int:
-        """Sequences, those that wait for another one's prompt included."""
+        """Sequences: also those that are swapped out, or wait for another one's prompt."""
         return len(self._waiting) + self._forks.num_waiting
+
+    @property
+    def num_swapped(self) -> int:
+        """Sequences that are swapped out."""
+        return 0 if self.swap is None else len(self.swap.sequences)
+
+    @property
+    def num_requests_swapped(self) -> int:
+        """Calls none of whose sequences runs and of which one at least is swapped out."""
+        if self.swap is None or not self.swap.sequences:
+            return 0
+        calls = {sequence.request_id for sequence in self.swap.sequences}
+        return sum(not self.requests.is_running(call) for call in calls)
 
     @property
     def num_unfilled_slots(self) -> int:
@@ -70,10 +93,9 @@ class Scheduler:
     def add(self, request: Request) -> None:
         """Queue a validated call: each prompt and output fits max_model_len and the pool."""
         self.requests.arrived(request)
-        # The one place that knows the policy: under fcfs a priority means nothing.
-        priority = request.priority if self._config.policy == "priority" else 0
+        urgency = self._urgency(request)
         for sequence in request.sequences:
-            sequence.rank = (priority, sequence.sequence_id)
+            sequence.rank = (urgency, sequence.sequence_id)
         for samples in request.samples:
             self._queue(samples)
 
@@ -136,6 +158,9 @@ class Scheduler:
             self._forks.leave(sequence)
         else:
             self._waiting.forget(sequence)
+            if sequence.host_blocks:
+                assert self.swap is not None
+                self.swap.drop(sequence)
         if sequence.forks:
             self._queue(self._forks.disband(sequence))
         self.requests.finished(sequence, was_running=was_running)
@@ -196,7 +221,10 @@ class Scheduler:
             prefix = self._kv.find_prefix(sequence)
             if not self._kv.can_admit(sequence, prefix):
                 return  # no overtaking: a large sequence would starve
-            owed = len(sequence.tokens) - len(prefix) * self._kv.block_size
+            there = len(prefix) * self._kv.block_size
+            if sequence.host_blocks:
+                there = max(there, sequence.discarded_tokens)
+            owed = len(sequence.tokens) - there
             if owed > budget and not self._config.enable_chunked_prefill and self._running:
                 return  # alone it may run even over a budget that was cut
             self._waiting.pop()
@@ -238,36 +266,66 @@ class Scheduler:
             self._queue(followers[count:])
 
     def _admit(self, sequence: Sequence, prefix: list[int]) -> None:
-        now = time.monotonic_ns()
         self._kv.admit(sequence, prefix)
+        found = sequence.num_computed_tokens
+        if sequence.host_blocks:
+            self._swap_in(sequence, len(prefix))
+        if sequence.preempted_ns is not None and self.swap is not None:
+            self.swap.resumed(min(found, sequence.discarded_tokens), sequence.discarded_tokens)
+        now = time.monotonic_ns()
         self._run(sequence, now)
-        self.requests.admitted(sequence, now)
+        self.requests.admitted(sequence, now, swapped_tokens=sequence.num_computed_tokens - found)
 
     def _run(self, sequence: Sequence, now: int) -> None:
         sequence.state = SequenceState.RUNNING
         sequence.admitted_ns = now
         insort(self._running, sequence, key=_rank_of)
 
+    def _swap_in(self, sequence: Sequence, num_found: int) -> None:
+        """Fill the blocks of an admitted sequence from the host: it goes on where it was."""
+        assert self.swap is not None
+        self.swap.swap_in(sequence, num_found)
+        if sequence.num_computed_tokens < sequence.discarded_tokens:
+            self._kv.commit(sequence, sequence.discarded_tokens)
+
     def _preempt(self, sequence: Sequence, cause: PreemptionCause) -> None:
         now = time.monotonic_ns()
         assert sequence.admitted_ns is not None
+        # What ran out of device memory is taken off it at once, without a copy.
+        swap = self.swap if cause == "out_of_blocks" else None
+        mode, costs = _RECOMPUTE if swap is None else swap.preempt(sequence)
         event = RequestPreempted(
             sequence.sequence_id,
             sequence.request_id,
-            "recompute",
+            mode,
             cause,
             discarded_tokens=sequence.num_computed_tokens,
             blocks=len(sequence.block_table),
             age_ns=now - sequence.admitted_ns,
+            swap_cost_ns=None if costs is None else costs.swap_ns,
+            recompute_cost_ns=None if costs is None else costs.recompute_ns,
         )
         self._running.remove(sequence)
-        self._kv.release(sequence, "preempted")
+        self._kv.release(sequence, "swapped_out" if mode == "swap" else "preempted")
         sequence.state = SequenceState.WAITING
         sequence.num_preemptions += 1
         sequence.preempted_ns = now
         sequence.discarded_tokens = event.discarded_tokens
         self._waiting.push(sequence)
         self.requests.preempted(sequence, event)
+
+    def _urgency(self, request: Request) -> int:
+        """What the calls are ordered by, lower first; the one place that knows the policy.
+
+        Under `priority` a class is worth a head start: all that wait age alike, so the order of two
+        calls never changes, and nobody is overtaken by what arrives later than that.
+        """
+        if self._config.policy == "fcfs":
+            return 0
+        aging_ns = round(self._config.priority_aging_seconds * 1e9)
+        if not aging_ns:
+            return request.priority
+        return request.arrival_ns + request.priority * aging_ns
 
     def _stop_reason(self, sequence: Sequence, token: int) -> FinishReason | None:
         sampling = sequence.sampling

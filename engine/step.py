@@ -82,7 +82,10 @@ class Step:
                     first_tokens.append(sequence.sequence_id)
             if token is not None or reason is not None or prompt_tokens is not None:
                 outputs.append(StepOutput(sequence.sequence_id, token, reason, prompt_tokens))
-        self._emit(self._completed(plan, start_ns, emitted, first_tokens))
+        completed = self._completed(plan, start_ns, emitted, first_tokens)
+        self._emit(completed)
+        if self.scheduler.swap is not None:
+            self.scheduler.swap.stepped(plan.num_tokens, plan.prefill_tokens, completed.duration_ns)
         return outputs
 
     def sample_memory_if_due(self) -> None:
@@ -134,7 +137,7 @@ class Step:
             duration_ns=time.monotonic_ns() - start_ns,
             running=scheduler.num_running,
             waiting=scheduler.num_waiting,
-            swapped=0,
+            swapped=scheduler.num_swapped,
             prefill_tokens=plan.prefill_tokens,
             decode_tokens=plan.decode_tokens,
             slots_filled=pool.num_active * pool.block_size - scheduler.num_unfilled_slots,
@@ -145,4 +148,5 @@ class Step:
             first_tokens=first_tokens,
             requests_running=scheduler.requests.num_running,
             requests_waiting=scheduler.requests.num_waiting,
+            requests_swapped=scheduler.num_requests_swapped,
         )

@@ -17,10 +17,13 @@ class BlockCopied(Event, frozen=True):
 
 
 class BlocksSwapped(Event, frozen=True):
-    """Content of a sequence was copied between its blocks and blocks of the host's swap pool."""
+    """Content of a sequence was copied between its blocks and blocks of the host's swap pool.
+
+    With direction in it gives up all that it has there, also what need not be copied.
+    """
 
     sequence: int
     direction: SwapDirection
-    blocks: Count  # copied
+    blocks: Count  # copied; 0: it ended while it was swapped out, or found all its blocks again
     used: Count  # blocks of the swap pool that hold something after this
-    duration_ns: Count | None = None  # of the copy; None: not measured
+    duration_ns: Count | None = None  # of the copy; None: not measured, or nothing was copied

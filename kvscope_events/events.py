@@ -225,8 +225,8 @@ class ContentDropped(Event, frozen=True):
 class BlocksReleased(Event, frozen=True):
     """References were given back, one for each block named; split by what became of the blocks.
 
-    With cause finished, aborted or preempted these are all references of the sequence; with any
-    other they are some of them, in mid-request.
+    With cause finished, aborted, preempted or swapped_out these are all references of the
+    sequence; with any other they are some of them, in mid-request.
     """
 
     sequence: int | None
@@ -245,7 +245,10 @@ class AllocationFailed(Event, frozen=True):
 
 
 class RequestPreempted(Event, frozen=True):
-    """A running sequence lost its blocks and waits again."""
+    """A running sequence lost its blocks and waits again.
+
+    Mode swap: their content was copied to the host before, and comes back.
+    """
 
     sequence: int
     request: int
@@ -254,6 +257,9 @@ class RequestPreempted(Event, frozen=True):
     discarded_tokens: Count  # tokens whose KV had been computed or found
     blocks: Count  # references given back
     age_ns: Count  # since it was last (re)admitted
+    # What either way was estimated to take of the engine's time, where that decided; else None.
+    swap_cost_ns: Count | None = None
+    recompute_cost_ns: Count | None = None
 
 
 class RequestResumed(Event, frozen=True):
@@ -321,8 +327,8 @@ class StepCompleted(Event, frozen=True):
 
     duration_ns: Count
     running: Count  # sequences
-    waiting: Count  # sequences
-    swapped: Count  # sequences
+    waiting: Count  # sequences, those that are swapped out included
+    swapped: Count  # sequences that wait with their KV on the host
     prefill_tokens: Count  # computed for sequences that owed more than their newest token
     decode_tokens: Count
     slots_filled: Count | None  # token slots written in active blocks, each once; None: not known
@@ -334,6 +340,7 @@ class StepCompleted(Event, frozen=True):
     requests_running: Count  # requests with at least one running sequence
     requests_waiting: Count  # requests without a running sequence
     output_tokens: Count | None = None  # produced in this step; None: one for each of `emitted`
+    requests_swapped: Count = 0  # of requests_waiting those with a sequence that is swapped out
 
 
 EngineEvent = Union[  # noqa: UP007  # a tuple of types in Python 3.10, too

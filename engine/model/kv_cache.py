@@ -89,6 +89,11 @@ class KVCache:
         self._blocks = [(layer[0], layer[1]) for layer in self.layers]
         self._slots = [(layer[0].flatten(0, 1), layer[1].flatten(0, 1)) for layer in self.layers]
 
+    @property
+    def stacks(self) -> list[Tensor]:
+        """All K and V: (layers, 2, num_blocks, block_size, H_kv, D) for each shape of layers."""
+        return list(self._stacks.values())
+
     def write(self, layer: int, slots: Tensor, key: Tensor, value: Tensor) -> None:
         """Store K and V of T tokens.
 

@@ -2,7 +2,7 @@
 
 import typer
 
-from engine.config import CacheConfig, EngineConfig, ModelConfig
+from engine.config import CacheConfig, EngineConfig, ModelConfig, SwapConfig
 from exporter.cli import engine_options as engine
 from exporter.cli import protection_options as protection
 from exporter.cli import server_options as server
@@ -18,6 +18,7 @@ _DEFAULT = EngineConfig(model=ModelConfig(), cache=CacheConfig())
 _DTYPE = engine.DtypeName(_DEFAULT.model.dtype)
 _DEVICE = engine.DeviceName(_DEFAULT.model.device)
 _POLICY = engine.PolicyName(_DEFAULT.policy)
+_PREEMPTION = engine.PreemptionModeName(_DEFAULT.swap.mode)
 _LISTEN = ListenConfig()
 
 
@@ -39,6 +40,9 @@ def serve(
     max_num_batched_tokens: engine.MaxNumBatchedTokens = None,
     enable_chunked_prefill: engine.ChunkedPrefill = _DEFAULT.enable_chunked_prefill,
     scheduling_policy: engine.Policy = _POLICY,
+    priority_aging: engine.PriorityAging = _DEFAULT.priority_aging_seconds,
+    preemption_mode: engine.PreemptionMode = _PREEMPTION,
+    swap_space: engine.SwapSpace = None,
     max_num_queued_reqs: engine.MaxNumQueued = _DEFAULT.max_num_queued_reqs,
     max_client_requests: engine.MaxClientRequests = None,
     max_client_tokens: engine.MaxClientTokens = None,
@@ -93,11 +97,13 @@ def serve(
                 gpu_memory_utilization=gpu_memory_utilization,
                 enable_prefix_caching=enable_prefix_caching,
             ),
+            swap=SwapConfig(mode=preemption_mode.value, space_gib=swap_space),
             max_model_len=max_model_len,
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
             enable_chunked_prefill=enable_chunked_prefill,
             policy=scheduling_policy.value,
+            priority_aging_seconds=priority_aging,
             max_num_queued_reqs=max_num_queued_reqs,
             max_client_requests=max_client_requests,
             max_client_tokens=max_client_tokens,

@@ -1,4 +1,4 @@
-"""How many blocks were handed out, given back, evicted and copied, and why: counts, no state."""
+"""How many blocks were handed out, given back, evicted, copied and swapped, and why: no state."""
 
 from typing import get_args
 
@@ -9,8 +9,9 @@ from kvscope_events.events import (
     BlocksAllocated,
     BlocksEvicted,
     BlocksReleased,
+    BlocksSwapped,
 )
-from kvscope_events.vocabulary import AllocationCause, EvictionCause, ReleaseCause
+from kvscope_events.vocabulary import AllocationCause, EvictionCause, ReleaseCause, SwapDirection
 
 
 class Churn(Fold):
@@ -26,6 +27,7 @@ class Churn(Fold):
                 BlocksEvicted: self._evicted,
                 BlockCopied: self._copied,
                 AllocationFailed: self._failed,
+                BlocksSwapped: self._swapped,
             }
         )
         self.allocations: dict[str, int] = dict.fromkeys(get_args(AllocationCause), 0)
@@ -33,6 +35,8 @@ class Churn(Fold):
         """References given back, whether or not they were the last."""
         self.evictions: dict[str, int] = dict.fromkeys(get_args(EvictionCause), 0)
         self.copies = 0
+        self.swapped: dict[str, int] = dict.fromkeys(get_args(SwapDirection), 0)
+        """Blocks copied, by direction."""
         self.allocation_failures = 0
 
     def _allocated(self, event: BlocksAllocated) -> None:
@@ -47,6 +51,9 @@ class Churn(Fold):
 
     def _copied(self, event: BlockCopied) -> None:
         self.copies += 1
+
+    def _swapped(self, event: BlocksSwapped) -> None:
+        self.swapped[event.direction] += event.blocks
 
     def _failed(self, event: AllocationFailed) -> None:
         self.allocation_failures += 1

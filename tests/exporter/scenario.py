@@ -161,8 +161,8 @@ STEPS: tuple[list[EngineEvent], ...] = (
 )
 
 
-def play(subscription: Subscription) -> None:
+def play(subscription: Subscription, steps: tuple[list[EngineEvent], ...] = STEPS) -> None:
     """Queue the run's batches, 20 ms apart, the last one a second before the fixed clock."""
-    for seq, events in enumerate(STEPS):
-        age_ns = 1000 * MS + (len(STEPS) - 1 - seq) * 20 * MS
+    for seq, events in enumerate(steps):
+        age_ns = 1000 * MS + (len(steps) - 1 - seq) * 20 * MS
         put(subscription, seq, NOW_NS - age_ns, *events)

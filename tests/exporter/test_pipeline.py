@@ -193,6 +193,7 @@ def test_a_fold_that_raises_takes_only_its_families_with_it(
             after = families(exporter).keys()
     churn = {
         "kvscope_kv_block_allocations",
+        "kvscope_kv_block_copies",
         "kvscope_kv_block_releases",
         "kvscope_kv_block_evictions",
         "kvscope_kv_allocation_failures",

@@ -10,6 +10,8 @@ the way.
 import os
 from collections import Counter, abc
 
+import msgspec
+
 from engine.block_pool import BlockPool
 from engine.config import SchedulerConfig, SchedulingPolicy
 from engine.hashing import PrefixHasher, chain_seed
@@ -19,6 +21,9 @@ from engine.runner import SampledToken
 from engine.scheduler import Scheduler
 from engine.sequence import SamplingParams, Sequence, SequenceState
 from engine.step_plan import ScheduledSequence, StepPlan
+from engine.swap.chooser import Chooser
+from engine.swap.host_pool import HostPool
+from engine.swap.manager import SwapManager
 from exporter.fold import Ledger
 from kvscope_events.bus import EventBus
 from kvscope_events.events import DeviceMemorySampled, EngineEvent
@@ -49,11 +54,14 @@ def continuation(prompt: abc.Sequence[int], count: int, seed: int | None = None)
 
 
 class ContentRunner:
-    """A `Runner` whose KV is a digest per slot, and the `BlockCopier` of these slots."""
+    """A `Runner` whose KV is a digest per slot; the `BlockCopier` and `HostMover` of them."""
 
     def __init__(self, block_size: int) -> None:
         self._block_size = block_size
         self._slots: dict[tuple[int, int], int] = {}
+        self._host: dict[tuple[int, int], int] = {}
+        self.num_swaps = 0
+        """Copies out and in."""
 
     def execute(self, plan: StepPlan) -> list[SampledToken | None]:
         rows = plan.rows
@@ -74,11 +82,28 @@ class ContentRunner:
 
     def copy(self, sources: abc.Sequence[int], targets: abc.Sequence[int]) -> None:
         assert not {*sources} & {*targets}
-        for source, target in zip(sources, targets, strict=True):
+        self._copy(self._slots, sources, self._slots, targets)
+
+    def swap_out(self, blocks: abc.Sequence[int], host_blocks: abc.Sequence[int]) -> None:
+        self.num_swaps += 1
+        self._copy(self._slots, blocks, self._host, host_blocks)
+
+    def swap_in(self, host_blocks: abc.Sequence[int], blocks: abc.Sequence[int]) -> None:
+        self.num_swaps += 1
+        self._copy(self._host, host_blocks, self._slots, blocks)
+
+    def _copy(
+        self,
+        source: dict[tuple[int, int], int],
+        from_blocks: abc.Sequence[int],
+        target: dict[tuple[int, int], int],
+        to_blocks: abc.Sequence[int],
+    ) -> None:
+        for old, new in zip(from_blocks, to_blocks, strict=True):
             for offset in range(self._block_size):
-                self._slots.pop((target, offset), None)
-                if (source, offset) in self._slots:
-                    self._slots[target, offset] = self._slots[source, offset]
+                target.pop((new, offset), None)
+                if (old, offset) in source:
+                    target[new, offset] = source[old, offset]
 
     def drop_caches(self) -> None:
         """Nothing is held."""
@@ -117,14 +142,21 @@ class Accounting:
         policy: SchedulingPolicy = "fcfs",
         reserved: int = 0,
         forks: bool = True,
+        swap_blocks: int = 0,
+        chooser: Chooser | None = None,
+        priority_aging_seconds: float = 60.0,
+        runner: ContentRunner | None = None,
     ) -> None:
+        """swap_blocks: of the host; 0: victims are recomputed. chooser: decides for each one."""
         self.bus = EventBus()
         self.ledger = Ledger()
         self.events: list[EngineEvent] = []
         """All that was flushed."""
         self._subscription = self.bus.subscribe()
-        self.pool = BlockPool(num_blocks, block_size, self.bus, reserved=reserved)
-        self.runner = ContentRunner(block_size)
+        self.pool = BlockPool(
+            num_blocks, block_size, self.bus, reserved=reserved, swap_blocks=swap_blocks
+        )
+        self.runner = runner or ContentRunner(block_size)
         self.kv = KVManager(
             self.pool,
             self.bus,
@@ -137,8 +169,13 @@ class Accounting:
             max_num_batched_tokens=max_num_batched_tokens,
             enable_chunked_prefill=enable_chunked_prefill,
             policy=policy,
+            priority_aging_seconds=priority_aging_seconds,
         )
-        self.scheduler = Scheduler(self.config, self.kv, self.bus, NO_EOS)
+        self.swap: SwapManager | None = None
+        if swap_blocks:
+            host = HostPool(swap_blocks)
+            self.swap = SwapManager(self.pool, host, self.runner, self.bus, chooser)
+        self.scheduler = Scheduler(self.config, self.kv, self.bus, NO_EOS, self.swap)
         self.requests: list[Request] = []
         self.sequences: list[Sequence] = []
 
@@ -157,10 +194,12 @@ class Accounting:
         n: int = 1,
         priority: int = 0,
         prompt_logprobs: int | None = None,
+        arrival_ns: int | None = None,
     ) -> Request:
         """A call of n sequences for each prompt. Its numbers are not those of its sequences.
 
-        prompt_logprobs: of the first choice of each prompt.
+        prompt_logprobs: of the first choice of each prompt. arrival_ns: None: a nanosecond after
+        the call before it.
         """
         request_id = 1_000 + len(self.requests)
         sequences = [
@@ -181,7 +220,7 @@ class Accounting:
         request = Request(
             request_id=request_id,
             sequences=sequences,
-            arrival_ns=len(self.requests),
+            arrival_ns=len(self.requests) if arrival_ns is None else arrival_ns,
             choices_per_prompt=n,
             priority=priority,
         )
@@ -221,6 +260,11 @@ class Accounting:
         ledger.check()
         assert ledger.imbalance == 0, "events contradict each other"
         state = pool.snapshot()
+        if self.swap is not None:
+            host = self.swap.host
+            state = msgspec.structs.replace(
+                state, swap_blocks=host.num_blocks, swap_used=host.num_used
+            )
         assert ledger.state() == state, "the ledger folded from events is not the pool's state"
         states = pool.num_active + pool.num_cached + pool.num_free + pool.reserved
         assert states == pool.num_blocks, "states do not sum to the capacity"
@@ -233,6 +277,7 @@ class Accounting:
             assert slots >= sequence.num_computed_tokens
         self._check_slots()
         self._check_waiting()
+        self._check_swap()
         self._check_calls()
 
     def _check_slots(self) -> None:
@@ -266,6 +311,26 @@ class Accounting:
             assert leader.num_computed_tokens < leader.prompt_length == len(leader.tokens)
             assert leader.prompt == sequence.tokens
             assert not sequence.block_table
+
+    def _check_swap(self) -> None:
+        """Every host block has one owner, which waits, owns nothing else and has content there."""
+        owners = [sequence for sequence in self.live if sequence.host_blocks]
+        owned = [block for sequence in owners for block in sequence.host_blocks]
+        assert len(set(owned)) == len(owned), "two sequences own a host block"
+        assert self.scheduler.num_swapped == len(owners)
+        assert not [s for s in self.sequences if s.host_blocks and s not in owners]
+        for sequence in owners:
+            assert sequence.state is SequenceState.WAITING
+            assert not sequence.block_table
+            blocks = -(-sequence.discarded_tokens // self.pool.block_size)
+            assert len(sequence.host_blocks) == blocks
+        if self.swap is not None:
+            self.swap.host.check()
+            assert self.swap.host.num_used == len(owned), "host blocks without an owner"
+            assert self.swap.sequences == set(owners)
+            calls = {s.request_id for s in owners}
+            stopped = [r for r in self.requests if r.request_id in calls and not r.num_running]
+            assert self.scheduler.num_requests_swapped == len(stopped)
 
     def _check_calls(self) -> None:
         """A call runs while one of its sequences does, and lives while one is left."""

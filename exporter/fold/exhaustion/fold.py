@@ -25,7 +25,7 @@ from kvscope_events.events import (
 READ_SECONDS = 1.0
 """A forecast is not computed anew within this time, however often it is read."""
 
-_TERMINAL = frozenset({"finished", "aborted", "preempted"})
+_TERMINAL = frozenset({"finished", "aborted", "preempted", "swapped_out"})
 """Causes of a release after which the sequence holds no block."""
 
 

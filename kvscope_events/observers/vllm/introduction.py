@@ -19,7 +19,7 @@ NEVER = frozenset(
         "NamesRemoved",
         "NamesCleared",
         "BlockCopied",  # it forks nothing; where a block of its state is copied, shares tell
-        "BlocksSwapped",
+        "BlocksSwapped",  # its engine core recomputes
     )
 )
 """Events that the scheduler's process never tells."""
