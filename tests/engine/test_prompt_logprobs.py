@@ -16,15 +16,19 @@ from engine.model.demo import demo_model
 from engine.model.loader import LoadedModel, load_model
 from engine.model.mover import CacheMover
 from engine.model.runner import ModelRunner
+from engine.model.swap_space import SwapSpace
 from engine.request import Request
 from engine.runner import SampledToken
 from engine.scheduler import MAX_SCORED, Scheduler
 from engine.sequence import SamplingParams, Sequence, SequenceState
 from engine.step import Step
 from engine.step_plan import StepPlan
+from engine.swap.host_pool import HostPool
+from engine.swap.manager import SwapManager
 from exporter.fold import Ledger
 from kvscope_events.bus import EventBus
 from kvscope_events.events import BlocksShared, EngineEvent, PrefixLookup, RequestPreempted
+from tests.support.pool_state import pool_state
 
 BLOCK_SIZE = 16
 
@@ -47,10 +51,12 @@ def plain_logprobs(tokens: tuple[int, ...]) -> Tensor:
 class Run:
     """Scheduler, pool and model, step by step, with all that comes out."""
 
-    def __init__(self, num_blocks: int, *, chunked: bool = True, budget: int = 48) -> None:
+    def __init__(
+        self, num_blocks: int, *, chunked: bool = True, budget: int = 48, swap_blocks: int = 0
+    ) -> None:
         bus = EventBus()
         self.subscription, self.ledger = bus.subscribe(), Ledger()
-        self.pool = BlockPool(num_blocks, BLOCK_SIZE, bus)
+        self.pool = BlockPool(num_blocks, BLOCK_SIZE, bus, swap_blocks=swap_blocks)
         config = SchedulerConfig(
             max_model_len=1024,
             max_num_seqs=8,
@@ -60,7 +66,11 @@ class Run:
         self.bus = bus
         self.runner = ModelRunner(loaded().model, num_blocks=num_blocks, block_size=BLOCK_SIZE)
         kv = KVManager(self.pool, bus, copier=CacheMover(self.runner.cache))
-        self.scheduler = Scheduler(config, kv, bus, frozenset())
+        self.swap: SwapManager | None = None
+        if swap_blocks:
+            space = SwapSpace(self.runner.cache, swap_blocks)
+            self.swap = SwapManager(self.pool, HostPool(swap_blocks), space, bus)
+        self.scheduler = Scheduler(config, kv, bus, frozenset(), self.swap)
         self.step = Step(self.scheduler, self.pool, self, bus)
         self.sequences: list[Sequence] = []
         self.scored: dict[int, list[SampledToken]] = {}
@@ -116,7 +126,7 @@ class Run:
             while (taken := self.subscription.take()) is not None:
                 self.ledger.on_batch(taken[0])
                 self.events += taken[0].events
-            assert self.ledger.state() == self.pool.snapshot()
+            assert self.ledger.state() == pool_state(self.pool, self.swap)
 
     def check(self, sequence: Sequence) -> None:
         """Every token but the first, once, in order, as transformers has it."""
@@ -153,18 +163,38 @@ def test_they_are_those_of_plain_transformers(chunked: bool) -> None:
             assert not run.scored[sequence.sequence_id]
 
 
-def test_preemption_tells_no_token_twice() -> None:
-    run = Run(24)
+@pytest.mark.parametrize("mode", ["recompute", "swap"])
+def test_preemption_tells_no_token_twice(mode: str) -> None:
+    run = Run(24, swap_blocks=128 if mode == "swap" else 0)
     for prompt in prompts(90, 100, 110, 90, 80, 100):
         run.add(prompt, scored=2, max_tokens=60)
     run.finish()
-    assert any(isinstance(event, RequestPreempted) for event in run.events)
+    preempted = [event for event in run.events if isinstance(event, RequestPreempted)]
+    assert {event.mode for event in preempted} == {mode}
     for sequence in run.sequences:
         run.check(sequence)
         alone = Run(64)
         alone.add(sequence.prompt, scored=None, max_tokens=60)
         alone.finish()
         assert alone.sequences[0].tokens == sequence.tokens
+
+
+@pytest.mark.parametrize("mode", ["recompute", "swap"])
+def test_a_prompt_that_is_preempted_while_it_is_scored_is_scored_on(mode: str) -> None:
+    """Six that decode outgrow the pool while a long prompt is computed, which others wait for."""
+    run = Run(31, swap_blocks=128 if mode == "swap" else 0)
+    decoding = [run.add(prompt, scored=None, max_tokens=20) for prompt in prompts(*[10] * 6)]
+    (prompt,) = prompts(400)
+    first, *others = run.call(prompt, 2, 4, 3)
+    run.finish()
+    preempted = [event for event in run.events if isinstance(event, RequestPreempted)]
+    assert {event.mode for event in preempted} == {mode}
+    assert preempted[0].sequence == first.sequence_id
+    assert 0 < preempted[0].discarded_tokens < 399
+    run.check(first)
+    assert sum(run.plans) == 399, "no logits are asked for twice"
+    assert [len(s.tokens) for s in (first, *others)] == [404] * 3
+    assert [s.num_preemptions for s in decoding] == [0] * 6
 
 
 @pytest.mark.parametrize("max_tokens", [0, 8])

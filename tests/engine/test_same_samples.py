@@ -1,8 +1,8 @@
 """Samples that fork draw the tokens that plain transformers gives each of them, in float32.
 
 Four samples a prompt, greedy, seeded and with everything that changes logits: the prompt's last
-block full or not, the prompt in chunks, a pool so small that samples are preempted, samples that go
-while the others wait or run.
+block full or not, the prompt in chunks, a pool so small that samples are preempted, and recomputed
+or swapped to the host, samples that go while the others wait or run.
 """
 
 import time
@@ -21,13 +21,17 @@ from engine.model.loader import LoadedModel, device_of, load_model
 from engine.model.mover import CacheMover
 from engine.model.runner import ModelRunner
 from engine.model.sampler import Sampler
+from engine.model.swap_space import SwapSpace
 from engine.request import Request
 from engine.scheduler import Scheduler
 from engine.sequence import SamplingParams, Sequence, SequenceState
+from engine.swap.host_pool import HostPool
+from engine.swap.manager import SwapManager
 from exporter.fold import Ledger
 from kvscope_events.bus import EventBus
 from kvscope_events.events import BlockCopied, BlocksShared, EngineEvent, RequestPreempted
 from tests.support.checkpoints import make_checkpoint
+from tests.support.pool_state import pool_state
 
 BLOCK_SIZE = 16
 SAMPLES = 4
@@ -56,6 +60,8 @@ class Case:
     max_num_seqs: int = SAMPLES * len(LENGTHS)
     budget: int = 256
     caching: bool = True
+    swap_blocks: int = 0
+    """Of the host; 0: who is preempted is recomputed."""
     leaving: dict[int, int] = field(default_factory=dict)
     """Of each prompt the sample that is aborted, by the step before which that happens."""
 
@@ -66,6 +72,7 @@ CASES = {
     "chunked": Case(budget=20),
     "tight": Case(num_blocks=12),
     "tight and chunked": Case(num_blocks=12, budget=20, caching=False),
+    "tight, chunked and swapped": Case(num_blocks=12, budget=20, swap_blocks=64),
     "few places": Case(max_num_seqs=6),
     "one goes between fork and write": Case(leaving={1: 2}),
     "the first goes while it computes the prompt": Case(budget=20, leaving={1: 0}),
@@ -134,13 +141,17 @@ def serve(
     """All prompts at once, four samples each, to their end: by prompt and sample."""
     bus, ledger = EventBus(), Ledger()
     subscription = bus.subscribe()
-    pool = BlockPool(case.num_blocks, BLOCK_SIZE, bus)
+    pool = BlockPool(case.num_blocks, BLOCK_SIZE, bus, swap_blocks=case.swap_blocks)
     runner = ModelRunner(reference.loaded.model, num_blocks=case.num_blocks, block_size=BLOCK_SIZE)
     kv = KVManager(pool, bus, enable_prefix_caching=case.caching, copier=CacheMover(runner.cache))
     config = SchedulerConfig(
         max_model_len=128, max_num_seqs=case.max_num_seqs, max_num_batched_tokens=case.budget
     )
-    scheduler = Scheduler(config, kv, bus, frozenset())
+    swap: SwapManager | None = None
+    if case.swap_blocks:
+        space = SwapSpace(runner.cache, case.swap_blocks)
+        swap = SwapManager(pool, HostPool(case.swap_blocks), space, bus)
+    scheduler = Scheduler(config, kv, bus, frozenset(), swap)
     calls = []
     for number, prompt in enumerate(reference.prompts):
         sequences = [
@@ -173,7 +184,7 @@ def serve(
             batch, _ = taken
             ledger.on_batch(batch)
             events += batch.events
-        assert ledger.state() == pool.snapshot()
+        assert ledger.state() == pool_state(pool, swap)
     assert pool.num_active == scheduler.num_unfilled_slots == 0
     return calls, events
 
@@ -193,8 +204,9 @@ def test_samples_equal_plain_transformers(reference: Reference, kind: str, name:
     copies = [e for e in events if isinstance(e, BlockCopied)]
     assert len(forks) > len(LENGTHS)
     assert len(copies) > 2, "the last blocks of three prompts are filled in part"
-    preempted = any(isinstance(e, RequestPreempted) for e in events)
-    assert preempted == ("tight" in name)
+    modes = {e.mode for e in events if isinstance(e, RequestPreempted)}
+    assert bool(modes) == ("tight" in name)
+    assert ("swap" in modes) == bool(case.swap_blocks)
 
 
 @pytest.mark.slow

@@ -10,8 +10,6 @@ the way.
 import os
 from collections import Counter, abc
 
-import msgspec
-
 from engine.block_pool import BlockPool
 from engine.config import SchedulerConfig, SchedulingPolicy
 from engine.hashing import PrefixHasher, chain_seed
@@ -27,6 +25,7 @@ from engine.swap.manager import SwapManager
 from exporter.fold import Ledger
 from kvscope_events.bus import EventBus
 from kvscope_events.events import DeviceMemorySampled, EngineEvent
+from tests.support.pool_state import pool_state
 
 VOCABULARY = 7
 """Few tokens: equal prefixes and equal continuations happen often."""
@@ -259,12 +258,7 @@ class Accounting:
         pool.check()
         ledger.check()
         assert ledger.imbalance == 0, "events contradict each other"
-        state = pool.snapshot()
-        if self.swap is not None:
-            host = self.swap.host
-            state = msgspec.structs.replace(
-                state, swap_blocks=host.num_blocks, swap_used=host.num_used
-            )
+        state = pool_state(pool, self.swap)
         assert ledger.state() == state, "the ledger folded from events is not the pool's state"
         states = pool.num_active + pool.num_cached + pool.num_free + pool.reserved
         assert states == pool.num_blocks, "states do not sum to the capacity"
