@@ -57,7 +57,8 @@ class RequestBook:
                 request.prompt_tokens,
                 request.max_tokens,
                 request.tenant,
-                request.trace_id,
+                *request.trace,
+                request.operation,
             )
         )
         for sequence in request.sequences:

@@ -9,14 +9,16 @@ apart, each upwards from one in an engine. A producer that knows only sequences 
 request of its own, with the same number, and declares it in its `Hello` (`requests_are`).
 Intervals (`*_ns`) come from the producer's monotonic clock.
 
-All events can be imported from here; those of device memory and of content streams are declared in
-`memory.py` and `names.py`.
+All events can be imported from here; those of device memory, of content streams and of copies are
+declared in `memory.py`, `names.py` and `copies.py`.
 """
 
 from typing import Annotated, Union, get_args
 
 import msgspec
 
+from kvscope_events.copies import BlockCopied as BlockCopied
+from kvscope_events.copies import BlocksSwapped as BlocksSwapped
 from kvscope_events.event import Event
 from kvscope_events.limits import (
     EVENTS,
@@ -43,6 +45,7 @@ from kvscope_events.vocabulary import (
     EvictionCause,
     FinishReason,
     GroupKind,
+    Operation,
     PreemptionCause,
     PreemptionMode,
     RejectReason,
@@ -50,7 +53,6 @@ from kvscope_events.vocabulary import (
     RequestUnit,
     ServerKind,
     SharingCause,
-    SwapDirection,
 )
 
 CONTRACT_VERSION = 1
@@ -141,9 +143,10 @@ class RequestArrived(Event, frozen=True):
     prompt_tokens: Count  # each of its prompts once
     max_tokens: Count  # of each sequence
     tenant: str = ""
-    trace_id: TraceId = ""  # 32 hex digits of the caller's traceparent, or empty
-    parent_span_id: SpanId = ""  # 16 hex digits of it, or empty
+    trace_id: TraceId = ""  # 32 hex digits; empty: it belongs to no trace that is known
+    parent_span_id: SpanId = ""  # 16 hex digits of the caller's span; empty: the trace begins here
     sampled: bool = False  # its flag: the caller records this trace
+    operation: Operation = ""  # empty: not known
 
 
 class SequenceAdded(Event, frozen=True):
@@ -233,27 +236,6 @@ class BlocksReleased(Event, frozen=True):
     free: list[int]  # held nothing findable
     shared: list[int]  # still referenced by others
     cause: ReleaseCause
-
-
-class BlockCopied(Event, frozen=True):
-    """Copy-on-write: the sequence writes to `target`, which holds what `source` held until now.
-
-    Comes after the allocation of the target and before the release of the source, cause cow both.
-    """
-
-    sequence: int
-    source: int
-    target: int
-
-
-class BlocksSwapped(Event, frozen=True):
-    """Content of a sequence was copied between its blocks and blocks of the host's swap pool."""
-
-    sequence: int
-    direction: SwapDirection
-    blocks: Count  # copied
-    used: Count  # blocks of the swap pool that hold something after this
-    duration_ns: Count | None = None  # of the copy; None: not measured
 
 
 class AllocationFailed(Event, frozen=True):

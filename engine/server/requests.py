@@ -1,7 +1,6 @@
 """From a call's body to the engine's request: the model's limits are checked here, by field."""
 
 import itertools
-import re
 import time
 from dataclasses import dataclass, replace
 
@@ -12,9 +11,7 @@ from engine.sequence import SamplingParams, Sequence
 from engine.server.errors import BadRequestError
 from engine.server.limits import prompt_too_long
 from engine.server.protocol import ChatCompletionRequest, GenerationRequest
-
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
-_NO_TRACE = "0" * 32
+from kvscope_events.trace_context import NO_TRACE, TraceContext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,12 +24,6 @@ class ServedModel:
     block_size: int
     created: int
     """Unix time at which the model was ready."""
-
-
-def trace_id(traceparent: str | None) -> str:
-    """The trace id of a W3C traceparent header; empty if there is none or it is not valid."""
-    match = _TRACEPARENT.fullmatch(traceparent or "")
-    return match[1] if match and match[1] != _NO_TRACE else ""
 
 
 class RequestFactory:
@@ -86,7 +77,10 @@ class RequestFactory:
         )
 
     def build(
-        self, body: GenerationRequest, prompts: list[tuple[list[int], SamplingParams]], trace: str
+        self,
+        body: GenerationRequest,
+        prompts: list[tuple[list[int], SamplingParams]],
+        trace: TraceContext = NO_TRACE,
     ) -> Request:
         """The request of one call: body.n sequences for each prompt, sampled as given with it.
 
@@ -115,7 +109,8 @@ class RequestFactory:
             choices_per_prompt=body.n,
             priority=body.priority,
             tenant=body.user or "",
-            trace_id=trace,
+            trace=trace,
+            operation="chat" if isinstance(body, ChatCompletionRequest) else "text_completion",
         )
 
     def _check_tokens(self, body: GenerationRequest, prompt: list[int]) -> None:

@@ -11,6 +11,7 @@ from exporter.cli.configuration import TelemetryConfig
 from exporter.cli.gpu_devices import polling
 from exporter.cli.otlp import exporting, instance_of, outlet_of, served_as
 from exporter.cli.output import fail
+from exporter.cli.tracing import tracing_of, tracing_until_end
 from exporter.exporter import Exporter, in_process
 from exporter.gpu import GpuPoller
 from exporter.machine import Machine
@@ -53,11 +54,19 @@ def telemetry(config: TelemetryConfig, port: int) -> Iterator[Telemetry]:
             return
         poller = stack.enter_context(polling(config.gpu, config.gpu_devices))
         machine = Machine(gpu=poller)
-        page = in_process(bus.subscribe(), compat=config.compat, machine=machine)
-        outlet = outlet_of(config.otlp, lambda: [served_as(instance_of(port), page)])
-        if outlet is not None:
-            page.show(machine, [outlet])
-        stack.enter_context(exporting(outlet))  # ends last: the last values are to be in it
+        instance = instance_of(port)
+        tracing = tracing_of(config.traces)
+        page = in_process(
+            bus.subscribe(),
+            compat=config.compat,
+            machine=machine,
+            listeners=[] if tracing is None else [tracing.listener(instance)],
+        )
+        outlet = outlet_of(config.otlp, lambda: [served_as(instance, page)])
+        page.show(machine, [further for further in (outlet, tracing) if further is not None])
+        # These end last: the last values and spans are to be in them.
+        stack.enter_context(tracing_until_end(tracing))
+        stack.enter_context(exporting(outlet))
         page.start()
         stack.callback(page.stop)
         router = APIRouter()
