@@ -1,6 +1,7 @@
 """From a call's body to the engine's request: the model's limits are checked here, by field."""
 
 import itertools
+import secrets
 import time
 from dataclasses import dataclass, replace
 
@@ -29,7 +30,11 @@ class ServedModel:
 class RequestFactory:
     """Builds validated requests; requests and sequences are numbered apart, by one each."""
 
-    def __init__(self, model: ServedModel, scheduler: SchedulerConfig) -> None:
+    def __init__(
+        self, model: ServedModel, scheduler: SchedulerConfig, *, begins_traces: bool = False
+    ) -> None:
+        """begins_traces: a call that is in no trace begins one."""
+        self._begins_traces = begins_traces
         self._model = model
         self._scheduler = scheduler
         self._request_ids = itertools.count()
@@ -109,9 +114,14 @@ class RequestFactory:
             choices_per_prompt=body.n,
             priority=body.priority,
             tenant=body.user or "",
-            trace=trace,
+            trace=self._trace_of(trace),
             operation="chat" if isinstance(body, ChatCompletionRequest) else "text_completion",
         )
+
+    def _trace_of(self, given: TraceContext) -> TraceContext:
+        if given.trace_id or not self._begins_traces:
+            return given
+        return TraceContext(trace_id=secrets.token_hex(16))
 
     def _check_tokens(self, body: GenerationRequest, prompt: list[int]) -> None:
         if not prompt:

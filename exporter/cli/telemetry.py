@@ -33,6 +33,7 @@ class Telemetry:
     bus: EventBus | NullBus
     page: Exporter | None
     poller: GpuPoller | None
+    makes_spans: bool = False
     metrics: APIRouter
     """The routes at `/metrics` and `/api`: page and answers, or the reason why there are none."""
 
@@ -73,7 +74,8 @@ def telemetry(config: TelemetryConfig, port: int) -> Iterator[Telemetry]:
         router.include_router(metrics_router(page))
         router.include_router(compact_router(lambda _target: page))
         router.include_router(answers_router(lambda _target: page))
-        yield Telemetry(bus=bus, page=page, poller=poller, metrics=router)
+        makes_spans = tracing is not None
+        yield Telemetry(bus=bus, page=page, poller=poller, makes_spans=makes_spans, metrics=router)
 
 
 @contextmanager
