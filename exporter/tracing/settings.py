@@ -28,7 +28,7 @@ DEFAULT_DELAY_MS = 5_000
 DEFAULT_QUEUE_SPANS = 2_048
 DEFAULT_BATCH_SPANS = 512
 MAX_QUEUE_SPANS = 1 << 16
-"""About 3 kB each."""
+"""A bound on memory, whatever the variable says."""
 
 _DELAY = "OTEL_BSP_SCHEDULE_DELAY"
 _QUEUE = "OTEL_BSP_MAX_QUEUE_SIZE"

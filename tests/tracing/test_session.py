@@ -3,15 +3,23 @@
 import socket
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
 
 import pytest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from exporter.clock import Clock
+from exporter.configuration import ServerConfig
 from exporter.otlp.settings import OtlpSettingError
+from exporter.sidecar import Sidecar
 from exporter.tracing.session import FLUSH_SECONDS, Origin, Tracing
 from exporter.tracing.settings import TracesConfig
-from kvscope_events.events import FirstToken, RequestArrived
+from kvscope_events.bus import EventBus
+from kvscope_events.events import EngineEvent, FirstToken, PoolCreated, RequestArrived
+from kvscope_events.wire.publisher import WirePublisher
 from tests.exporter.page import make_exporter, value
 from tests.exporter.stream import batch_of, finished, hello
 from tests.otlp.receiver import Receiver, attributes_in, spans_in
@@ -137,6 +145,64 @@ def test_requests_that_a_gap_forgets_are_counted() -> None:
         maker.on_batch(batch_of(arrival(1), arrival(2), time_ns=1, wall_ns=BOOT_NS))
         maker.on_gap()
         assert counts(tracing) == {"ok": 0, "failed": 0, "dropped": 2}
+
+
+def test_a_sidecar_makes_spans_of_each_server_and_forgets_those_of_one_that_died(
+    tmp_path: Path,
+) -> None:
+    sockets = {name: f"ipc://{tmp_path}/{name}.sock" for name in ("red", "blue")}
+    servers = [ServerConfig(name=name, events=(socket,)) for name, socket in sockets.items()]
+    with (
+        Receiver() as receiver,
+        Tracing(config(receiver.url), Clock()) as tracing,
+        ExitStack() as stack,
+    ):
+        sidecar = Sidecar(servers, compat=(), listener=tracing.listener)
+        sidecar.start()
+        stack.callback(sidecar.stop)
+        for number, (name, endpoint) in enumerate(sockets.items(), 1):
+            with publishing(endpoint) as bus:
+                tell(bus, hello(model_name=name), PoolCreated(8, 16, 1), arrival(1))
+                tell(bus, finished(1), arrival(2))  # the second does not end
+                wait_for(partial(has_spans, receiver, number), "a span")
+        with publishing(sockets["red"]) as bus:
+            tell(bus, hello(model_name="red again", session="1" * 16), PoolCreated(8, 16, 1))
+            tell(bus, finished(2), arrival(3), finished(3))
+            wait_for(partial(has_spans, receiver, 3), "a span of the new one")
+        assert counts(tracing)["dropped"] == 1
+    assert models(receiver) == ["red", "blue", "red again"]
+    instances = {
+        attributes_in(resource.resource.attributes)["service.instance.id"]
+        for request in receiver.traces
+        for resource in request.resource_spans
+    }
+    assert instances == {"red", "blue"}
+
+
+@contextmanager
+def publishing(endpoint: str) -> Iterator[EventBus]:
+    bus = EventBus()
+    publisher = WirePublisher(bus, endpoint)
+    publisher.start()
+    try:
+        yield bus
+    finally:
+        publisher.stop()
+
+
+def tell(bus: EventBus, *events: EngineEvent) -> None:
+    for event in events:
+        bus.emit(event)
+    bus.flush()
+
+
+def has_spans(receiver: Receiver, number: int) -> bool:
+    return len(spans_in(receiver.traces)) == number
+
+
+def models(receiver: Receiver) -> list[str]:
+    spans = spans_in(receiver.traces)
+    return [attributes_in(span.attributes)["gen_ai.request.model"] for span in spans]
 
 
 def test_a_url_that_the_http_library_refuses_is_refused_at_the_start() -> None:
