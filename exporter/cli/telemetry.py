@@ -34,6 +34,7 @@ class Telemetry:
     page: Exporter | None
     poller: GpuPoller | None
     makes_spans: bool = False
+    """Of every request; its trace begins at the server where the caller has none."""
     metrics: APIRouter
     """The routes at `/metrics` and `/api`: page and answers, or the reason why there are none."""
 
