@@ -104,6 +104,10 @@ class BlockPool:
         ref_counts = self._ref_counts
         return sum(1 for block in blocks if not ref_counts[block])
 
+    def is_shared(self, block: int) -> bool:
+        """Whether the block has more than one reference."""
+        return self._ref_counts[block] > 1
+
     def allocate(self, sequence: int, count: int, cause: AllocationCause) -> list[int]:
         """Hand out `count` blocks with one reference each: free ones first, then the oldest cached.
 
@@ -126,7 +130,7 @@ class BlockPool:
         return blocks
 
     def share(self, sequence: int, blocks: list[int], cause: SharingCause = "prefix_hit") -> None:
-        """Take a reference on each of the findable `blocks`."""
+        """Take a reference on each of the `blocks`, which are findable or referenced."""
         ref_counts = self._ref_counts
         for block in blocks:
             count = ref_counts[block]

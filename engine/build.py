@@ -14,6 +14,7 @@ from engine.model.device_memory import memory_of
 from engine.model.kv_cache import kv_layout
 from engine.model.limits import max_model_len
 from engine.model.loader import LoadedModel, device_of, load_model
+from engine.model.mover import CacheMover
 from engine.model.profile import activation_peak
 from engine.model.runner import ModelRunner
 from engine.model.threads import leave_a_core
@@ -94,7 +95,12 @@ def build_engine(
         bytes_per_block=size.bytes_per_block,
         memory_terms={str(term): amount for term, amount in size.terms.items()},
     )
-    kv = KVManager(pool, bus, enable_prefix_caching=config.cache.enable_prefix_caching)
+    kv = KVManager(
+        pool,
+        bus,
+        enable_prefix_caching=config.cache.enable_prefix_caching,
+        copier=CacheMover(runner.cache),
+    )
     scheduler = Scheduler(scheduler_config, kv, bus, loaded.tokenizer.eos_token_ids)
     step = Step(scheduler, pool, runner, bus)
     introduction.attach(pool, step)

@@ -50,26 +50,28 @@ class RequestBook:
         return self._requests.get(request_id)
 
     def arrived(self, request: Request) -> None:
-        self._requests[request.request_id] = request
-        self._emit(
-            RequestArrived(
-                request.request_id,
-                request.prompt_tokens,
-                request.max_tokens,
-                request.tenant,
-                *request.trace,
-                request.operation,
-            )
+        """The call waits from now on; where that raises, nothing has changed."""
+        arrived = RequestArrived(
+            request.request_id,
+            request.prompt_tokens,
+            request.max_tokens,
+            request.tenant,
+            *request.trace,
+            request.operation,
         )
-        for sequence in request.sequences:
-            self._emit(
-                SequenceAdded(
-                    sequence.sequence_id,
-                    request.request_id,
-                    sequence.prompt_length,
-                    sequence.sampling.max_tokens,
-                )
+        added = [
+            SequenceAdded(
+                sequence.sequence_id,
+                request.request_id,
+                sequence.prompt_length,
+                sequence.sampling.max_tokens,
             )
+            for sequence in request.sequences
+        ]
+        self._requests[request.request_id] = request
+        self._emit(arrived)
+        for event in added:
+            self._emit(event)
 
     def admitted(self, sequence: Sequence, now_ns: int) -> None:
         """The sequence begins to run, or runs again; its blocks are there."""

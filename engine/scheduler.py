@@ -2,25 +2,24 @@
 
 Each step serves the running sequences first, best rank first, then admits from the waiting queue.
 A running sequence that gets no slot costs the worst-ranked one its blocks; that one waits again
-and recomputes.
+and recomputes. Of several samples of one prompt one computes it, and the others fork from it.
 """
 
 import time
 from bisect import insort
 
 from engine.config import SchedulerConfig
+from engine.forks import Forks
 from engine.kv_manager import KVManager
 from engine.request import Request
 from engine.request_book import RequestBook
 from engine.sequence import Rank, Sequence, SequenceState
+from engine.step_budget import StepBudget
 from engine.step_plan import StepPlan
 from engine.waiting_queue import WaitingQueue
 from kvscope_events.bus import Bus
 from kvscope_events.events import AllocationFailed, RequestPreempted
 from kvscope_events.vocabulary import FinishReason, PreemptionCause
-
-RECOVERY_STEPS = 64
-"""Steps that must succeed before a budget cut by out-of-memory errors is doubled again."""
 
 
 def _rank_of(sequence: Sequence) -> Rank:
@@ -38,9 +37,9 @@ class Scheduler:
         self._emit = bus.emit
         self._eos_token_ids = eos_token_ids
         self._waiting = WaitingQueue()
+        self._forks = Forks()
         self._running: list[Sequence] = []  # sorted by rank
-        self._budget = config.max_num_batched_tokens  # tokens in one step; less after an error
-        self._steps_since_cut = 0
+        self._budget = StepBudget(config.max_num_batched_tokens)
         self.requests = RequestBook(bus)
         """The calls that the sequences belong to."""
 
@@ -51,8 +50,8 @@ class Scheduler:
 
     @property
     def num_waiting(self) -> int:
-        """Sequences."""
-        return len(self._waiting)
+        """Sequences, those that wait for another one's prompt included."""
+        return len(self._waiting) + self._forks.num_waiting
 
     @property
     def num_unfilled_slots(self) -> int:
@@ -71,7 +70,8 @@ class Scheduler:
         priority = request.priority if self._config.policy == "priority" else 0
         for sequence in request.sequences:
             sequence.rank = (priority, sequence.sequence_id)
-            self._waiting.push(sequence)
+        for samples in request.samples:
+            self._queue(samples)
 
     def schedule(self) -> StepPlan:
         """Choose the next step's rows; every running sequence gets at least one token.
@@ -87,12 +87,14 @@ class Scheduler:
     def update(self, plan: StepPlan, tokens: list[int | None]) -> None:
         """Take the step's sampled tokens, one per row or None; ends the sequences that are done."""
         now = time.monotonic_ns()
-        self._recover()
+        self._budget.succeeded(plan.num_tokens)
         for row, token in zip(plan.rows, tokens, strict=True):
             sequence = row.sequence
             self._kv.commit(sequence, row.start + row.count)
             if token is None:
                 continue
+            if sequence.forks:
+                self._fork(sequence, plan.forks[sequence.sequence_id], now)
             sequence.tokens.append(token)
             sequence.last_token_ns = now
             if sequence.first_token_ns is None:
@@ -111,9 +113,7 @@ class Scheduler:
             self._preempt(self._running[-1], "out_of_memory")
         elif plan.num_tokens == 1 or not self._config.enable_chunked_prefill:
             return None
-        self._budget = max(1, plan.num_tokens // 2)
-        self._steps_since_cut = 0
-        return self._budget
+        return self._budget.cut(plan.num_tokens)
 
     def finish(self, sequence: Sequence, reason: FinishReason) -> None:
         """End a waiting or running sequence: its blocks are free at once."""
@@ -123,8 +123,12 @@ class Scheduler:
         if was_running:
             self._running.remove(sequence)
             self._kv.release(sequence, "finished" if reason in ("stop", "length") else "aborted")
+        elif sequence.leader is not None:
+            self._forks.leave(sequence)
         else:
             self._waiting.forget(sequence)
+        if sequence.forks:
+            self._queue(self._forks.disband(sequence))
         self.requests.finished(sequence, was_running=was_running)
 
     def finish_request(self, request: Request, reason: FinishReason) -> list[Sequence]:
@@ -136,7 +140,7 @@ class Scheduler:
 
     def _schedule_running(self, plan: StepPlan) -> bool:
         """Rows for running sequences, preempting from the end while the pool is short."""
-        budget = self._budget
+        budget = self._budget.current
         running, kv = self._running, self._kv
         preempted = False
         position = 0
@@ -153,6 +157,8 @@ class Scheduler:
             count = min(owed, max(1, budget - behind))
             budget -= count
             plan.add(sequence, count, owed)
+            if sequence.forks:
+                self._plan_forks(plan, sequence)
             position += 1
         return preempted
 
@@ -171,8 +177,8 @@ class Scheduler:
         return preempted
 
     def _admit_waiting(self, plan: StepPlan) -> None:
-        budget = self._budget - plan.num_tokens
-        while budget > 0 and len(self._running) < self._config.max_num_seqs:
+        budget = self._budget.current - plan.num_tokens
+        while budget > 0 and len(self._running) + plan.num_forks < self._config.max_num_seqs:
             sequence = self._waiting.peek()
             if sequence is None:
                 return
@@ -187,22 +193,41 @@ class Scheduler:
             count = min(owed, budget) if self._config.enable_chunked_prefill else owed
             budget -= count
             plan.add(sequence, count, owed)
+            if sequence.forks:
+                self._plan_forks(plan, sequence)
 
-    def _recover(self) -> None:
-        """Count a step that succeeded towards the full budget."""
-        if self._budget < self._config.max_num_batched_tokens:
-            self._steps_since_cut += 1
-            if self._steps_since_cut >= RECOVERY_STEPS:
-                self._budget = min(2 * self._budget, self._config.max_num_batched_tokens)
-                self._steps_since_cut = 0
+    def _queue(self, samples: list[Sequence]) -> None:
+        """Let samples of one prompt wait: the first for its turn, the others for the first."""
+        for sequence in [self._forks.gather(samples)] if self._kv.can_fork else samples:
+            self._waiting.push(sequence)
+
+    def _plan_forks(self, plan: StepPlan, leader: Sequence) -> None:
+        """If the last row completes its prompt, as many as may run sample with it."""
+        if plan.rows[-1].samples:
+            room = self._config.max_num_seqs - len(self._running) - plan.num_forks
+            plan.fork(leader.forks[: max(0, room)])
+
+    def _fork(self, leader: Sequence, count: int, now: int) -> None:
+        """The leader's prompt is computed: so many run from here on, the others queue again."""
+        followers = self._forks.disband(leader)
+        for sequence in followers[:count]:
+            self._kv.fork(leader, sequence)
+            self._run(sequence, now)
+            # Its prompt was computed with the leader's: so began its prefill.
+            self.requests.admitted(sequence, leader.first_scheduled_ns or now)
+        if followers[count:]:
+            self._queue(followers[count:])
 
     def _admit(self, sequence: Sequence, prefix: list[int]) -> None:
         now = time.monotonic_ns()
+        self._kv.admit(sequence, prefix)
+        self._run(sequence, now)
+        self.requests.admitted(sequence, now)
+
+    def _run(self, sequence: Sequence, now: int) -> None:
         sequence.state = SequenceState.RUNNING
         sequence.admitted_ns = now
-        self._kv.admit(sequence, prefix)
         insort(self._running, sequence, key=_rank_of)
-        self.requests.admitted(sequence, now)
 
     def _preempt(self, sequence: Sequence, cause: PreemptionCause) -> None:
         now = time.monotonic_ns()

@@ -59,6 +59,11 @@ class Sequence:
     num_cached_blocks: int = 0
     """Leading blocks of the table that are findable."""
 
+    forks: list["Sequence"] = field(default_factory=list)
+    """Samples of the same prompt that wait for this one to compute it."""
+    leader: "Sequence | None" = None
+    """The sample that computes the prompt for this one; None: it does so itself, or has it."""
+
     num_preemptions: int = 0
     discarded_tokens: int = 0
     """Computed tokens lost by the last preemption."""

@@ -1,4 +1,4 @@
-"""Events of content that was copied from block to block, or to the host and back."""
+"""Events of blocks whose content is copied: on write, and to the host's swap pool and back."""
 
 from kvscope_events.event import Event
 from kvscope_events.limits import Count

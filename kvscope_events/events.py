@@ -9,8 +9,8 @@ apart, each upwards from one in an engine. A producer that knows only sequences 
 request of its own, with the same number, and declares it in its `Hello` (`requests_are`).
 Intervals (`*_ns`) come from the producer's monotonic clock.
 
-All events can be imported from here; those of device memory, of content streams and of copies are
-declared in `memory.py`, `names.py` and `copies.py`.
+All events can be imported from here; those of device memory, of content streams and of copied
+blocks are declared in `memory.py`, `names.py` and `copies.py`.
 """
 
 from typing import Annotated, Union, get_args

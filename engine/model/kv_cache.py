@@ -103,6 +103,11 @@ class KVCache:
         for stack in self._stacks.values():
             stack.select(2, block).zero_()
 
+    def copy(self, source: int, target: int) -> None:
+        """Copy a block to another one in every layer, slots that hold nothing included."""
+        for stack in self._stacks.values():
+            stack.select(2, target).copy_(stack.select(2, source))
+
     def gather(self, layer: int, blocks: Tensor) -> tuple[Tensor, Tensor]:
         """Copies of K and V of n blocks in the order given.
 

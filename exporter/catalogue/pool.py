@@ -177,6 +177,16 @@ POOL = (
         events=("BlocksEvicted",),
     ),
     Metric(
+        name="kvscope_kv_block_copies_total",
+        kind="counter",
+        help="Shared blocks that were copied because one of their sequences was about to write to "
+        "them (copy-on-write).",
+        unit="blocks",
+        group="pool",
+        otel_name="kvscope.kv.block.copies",
+        events=("BlockCopied",),
+    ),
+    Metric(
         name="kvscope_kv_allocation_failures_total",
         kind="counter",
         help="Times that the pool could not serve a running sequence, which leads to preemption.",

@@ -12,6 +12,7 @@ from exporter.cli.gpu_devices import Gpu, GpuDevices, WatchedDevices
 from exporter.cli.model import chosen_model
 from exporter.cli.otlp import OtlpEndpoint, chosen_otlp
 from exporter.cli.output import configure_logging, fail
+from exporter.cli.stacks import show_stacks
 from exporter.cli.tracing import OtlpTracesEndpoint, chosen_traces
 
 _DEFAULT = EngineConfig(model=ModelConfig(), cache=CacheConfig())
@@ -51,6 +52,7 @@ def serve(
     ssl_certfile: protection.SslCertfile = None,
     ssl_keyfile: protection.SslKeyfile = None,
     drain_seconds: server.DrainSeconds = _LISTEN.drain_seconds,
+    exit_on_failure: server.ExitOnFailure = _LISTEN.exit_on_failure,
     metrics_port: server.MetricsPort = None,
     metrics_host: server.MetricsHost = _LISTEN.metrics_host,
     metrics_key_file: protection.MetricsKeyFile = None,
@@ -73,6 +75,7 @@ def serve(
     from exporter.cli.engine import require_engine, run_engine
 
     configure_logging()
+    show_stacks()
     require_engine()
     sets = parse_compat(compat)
     otlp = chosen_otlp(otlp_endpoint)
@@ -118,6 +121,7 @@ def serve(
                 ssl_keyfile=ssl_keyfile,
             ),
             drain_seconds=drain_seconds,
+            exit_on_failure=exit_on_failure,
         )
         observe = TelemetryConfig(
             compat=sets,

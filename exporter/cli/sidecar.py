@@ -23,6 +23,7 @@ from exporter.cli.otlp import (
 )
 from exporter.cli.output import configure_logging, fail
 from exporter.cli.protection import Protection, protection_of_metrics
+from exporter.cli.stacks import show_stacks
 from exporter.cli.tracing import (
     OtlpTracesEndpoint,
     chosen_traces,
@@ -126,6 +127,7 @@ def sidecar(
     Example: kvscope sidecar --config /etc/kvscope/sidecar.yaml
     """
     configure_logging()
+    show_stacks()
     otlp = chosen_otlp(otlp_endpoint)
     traces = chosen_traces(otlp_traces_endpoint)
     given = WatchList(config, tuple(events or ()), tuple(url or ()), compat)

@@ -42,4 +42,5 @@ def collect_churn(families: Families, churn: Churn, _engine: Hello) -> Iterator[
     yield families.column("kvscope_kv_block_allocations_total", churn.allocations)
     yield families.column("kvscope_kv_block_releases_total", churn.releases)
     yield families.column("kvscope_kv_block_evictions_total", churn.evictions)
+    yield families.single("kvscope_kv_block_copies_total", churn.copies)
     yield families.single("kvscope_kv_allocation_failures_total", churn.allocation_failures)

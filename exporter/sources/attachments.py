@@ -19,10 +19,14 @@ ENGINE_TELLS = (
 )
 """Our own engine never stops observing itself, never drops a referenced block's content, and knows
 its start-up figures when it creates the pool."""
-VLLM_TELLS = frozenset(EVENT_NAMES) - CONTENT_EVENTS - {"DeviceOutOfMemory", "RequestRejected"}
+VLLM_TELLS = (
+    frozenset(EVENT_NAMES)
+    - CONTENT_EVENTS
+    - {"DeviceOutOfMemory", "RequestRejected", "BlockCopied", "BlocksSwapped"}
+)
 """What the observer in vLLM reports, from the scheduler's process and, about memory, from workers.
 Requests are refused by the front end, in another process; an engine that runs out of device memory
-dies of it."""
+dies of it. Its scheduler forks and swaps nothing."""
 LOOKUP_EVENTS = frozenset({"PrefixLookup"})
 """Events that need a prefix cache. Without one it is still known that no block is ever cached."""
 

@@ -74,7 +74,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(
         prompts=st.lists(PROMPTS, min_size=1, max_size=2),
         max_tokens=st.integers(1, 15),
-        n=st.integers(1, 3),
+        n=st.integers(1, 5),
         priority=st.integers(0, 2),
     )
     def call(self, prompts: list[list[int]], max_tokens: int, n: int, priority: int) -> None:
@@ -120,7 +120,7 @@ class EngineMachine(RuleBasedStateMachine):
     def outputs_are_right(self) -> None:
         for sequence in self.engine.sequences:
             output = sequence.tokens[sequence.prompt_length :]
-            assert output == continuation(sequence.prompt, len(output))
+            assert output == continuation(sequence.prompt, len(output), sequence.sampling.seed)
 
     def teardown(self) -> None:
         self.engine.run()

@@ -145,7 +145,7 @@ def test_the_fold_agrees_with_plain_loops_on_an_engine_under_pressure(
         assert len(lines_of(stream)) > 100
     assert seen >= {"resumed", "ended", "lost", "taken by two", "wanted by another"}
     assert seen >= {"out_of_blocks", "out_of_memory"}
-    assert ("kept" in seen) == caching
+    assert "kept" in seen, "by the cache, or by a sample that shares it"
 
 
 def _under_pressure(random: Random, caching: bool, policy: str) -> Stream:
@@ -164,7 +164,7 @@ def _under_pressure(random: Random, caching: bool, policy: str) -> Stream:
         number += 1
         if number < 40 and random.random() < 0.7:
             prompt = [random.randint(0, 2)] * random.randint(1, 16)
-            engine.call([prompt], random.randint(1, 20), random.randint(1, 2), random.randint(0, 2))
+            engine.call([prompt], random.randint(1, 20), random.randint(1, 4), random.randint(0, 2))
         if random.random() < 0.1:
             plan = engine.scheduler.schedule()
             if len(plan.rows) > 1:

@@ -3,7 +3,8 @@
 `ContentRunner` writes into every slot a digest of the whole sequence up to that token and checks,
 before it samples, that all slots of a row still hold what the row's tokens say. A block freed too
 early, shared wrongly or found under a wrong name shows at once. The next token is a function of the
-digest, so a sequence has one right continuation, whatever was preempted or cached on the way.
+digest and the seed, so a sequence has one right continuation, whatever was preempted or cached on
+the way.
 """
 
 import os
@@ -27,28 +28,28 @@ VOCABULARY = 7
 NO_EOS: frozenset[int] = frozenset()
 
 
-def next_token(digest: int) -> int:
-    return (digest >> 7) % VOCABULARY
+def next_token(digest: int, seed: int | None) -> int:
+    return ((digest >> 7) + (seed or 0)) % VOCABULARY
 
 
 def extend_digest(digest: int, token: int) -> int:
     return hash((digest, token))
 
 
-def continuation(prompt: abc.Sequence[int], count: int) -> list[int]:
-    """What any correct engine generates."""
+def continuation(prompt: abc.Sequence[int], count: int, seed: int | None = None) -> list[int]:
+    """What any correct engine generates; samples of one prompt have a seed each, so they differ."""
     digest = 0
     for token in prompt:
         digest = extend_digest(digest, token)
     output = []
     for _ in range(count):
-        output.append(next_token(digest))
+        output.append(next_token(digest, seed))
         digest = extend_digest(digest, output[-1])
     return output
 
 
 class ContentRunner:
-    """A `Runner` whose KV is a digest per slot."""
+    """A `Runner` whose KV is a digest per slot, and the `BlockCopier` of these slots."""
 
     def __init__(self, block_size: int) -> None:
         self._block_size = block_size
@@ -58,13 +59,26 @@ class ContentRunner:
         rows = plan.rows
         digests = [self._write(row) for row in rows]
         for row, expected in zip(rows, digests, strict=True):
-            for position, digest in enumerate(expected):
+            for position, digest in enumerate(expected if row.count else ()):  # a fork has no slots
                 slot = self._slot(row.sequence, position)
                 assert self._slots.get(slot) == digest, f"slot {slot} holds other content"
         return [
-            SampledToken(next_token(expected[-1])) if row.samples else None
+            SampledToken(next_token(expected[-1], row.sequence.sampling.seed))
+            if row.samples
+            else None
             for row, expected in zip(rows, digests, strict=True)
         ]
+
+    def self_test(self) -> None:
+        """There is nothing to test."""
+
+    def copy(self, sources: abc.Sequence[int], targets: abc.Sequence[int]) -> None:
+        assert not {*sources} & {*targets}
+        for source, target in zip(sources, targets, strict=True):
+            for offset in range(self._block_size):
+                self._slots.pop((target, offset), None)
+                if (source, offset) in self._slots:
+                    self._slots[target, offset] = self._slots[source, offset]
 
     def drop_caches(self) -> None:
         """Nothing is held."""
@@ -102,6 +116,7 @@ class Accounting:
         enable_prefix_caching: bool = True,
         policy: SchedulingPolicy = "fcfs",
         reserved: int = 0,
+        forks: bool = True,
     ) -> None:
         self.bus = EventBus()
         self.ledger = Ledger()
@@ -109,7 +124,13 @@ class Accounting:
         """All that was flushed."""
         self._subscription = self.bus.subscribe()
         self.pool = BlockPool(num_blocks, block_size, self.bus, reserved=reserved)
-        self.kv = KVManager(self.pool, self.bus, enable_prefix_caching=enable_prefix_caching)
+        self.runner = ContentRunner(block_size)
+        self.kv = KVManager(
+            self.pool,
+            self.bus,
+            enable_prefix_caching=enable_prefix_caching,
+            copier=self.runner if forks else None,
+        )
         self.config = SchedulerConfig(
             max_model_len=max_model_len,
             max_num_seqs=max_num_seqs,
@@ -118,7 +139,6 @@ class Accounting:
             policy=policy,
         )
         self.scheduler = Scheduler(self.config, self.kv, self.bus, NO_EOS)
-        self.runner = ContentRunner(block_size)
         self.requests: list[Request] = []
         self.sequences: list[Sequence] = []
 
@@ -145,7 +165,7 @@ class Accounting:
                 request_id=request_id,
                 tokens=list(prompt),
                 prompt_length=len(prompt),
-                sampling=SamplingParams(max_tokens=max_tokens),
+                sampling=SamplingParams(max_tokens=max_tokens, seed=index % n),
                 hasher=PrefixHasher(chain_seed("model"), self.pool.block_size),
             )
             for index, prompt in enumerate(prompt for prompt in prompts for _ in range(n))
@@ -199,21 +219,45 @@ class Accounting:
         owners = Counter(block for sequence in self.live for block in sequence.block_table)
         counts = {block: count for block, count in enumerate(state.ref_counts) if count}
         assert owners == counts, "reference counts are not the number of owners"
-        unfilled = 0
         for sequence in self.live:
             assert len(set(sequence.block_table)) == len(sequence.block_table)
             slots = len(sequence.block_table) * pool.block_size
             assert slots >= sequence.num_computed_tokens
-            unfilled += slots - sequence.num_computed_tokens
-        assert self.scheduler.num_unfilled_slots == unfilled, "slots are counted wrongly"
-        self._check_tails()
+        self._check_slots()
+        self._check_waiting()
         self._check_calls()
 
-    def _check_tails(self) -> None:
-        """No two sequences may write to one block: only named (full) blocks have two owners."""
-        hashes = self.pool.snapshot().hashes
-        owners = Counter(block for sequence in self.live for block in sequence.block_table)
-        assert all(hashes[block] is not None for block, count in owners.items() if count > 1)
+    def _check_slots(self) -> None:
+        """All owners of a block say the same of its slots; those that hold nothing count once."""
+        size = self.pool.block_size
+        filled: dict[int, int] = {}
+        partial: list[int] = []
+        for sequence in self.live:
+            for index, block in enumerate(sequence.block_table):
+                own = min(size, max(0, sequence.num_computed_tokens - index * size))
+                if filled.setdefault(block, own) != own:
+                    raise AssertionError(f"owners of block {block} disagree about its slots")
+                if own < size:
+                    partial.append(block)
+        unfilled = sum(size - own for own in filled.values())
+        assert self.scheduler.num_unfilled_slots == unfilled, "slots are counted wrongly"
+        shared = {block for block, count in Counter(partial).items() if count > 1}
+        assert self.kv._shared_tails == shared, "blocks to be copied before a write"
+
+    def _check_waiting(self) -> None:
+        """Every sequence that waits is in the queue, or hangs on one that computes its prompt."""
+        waiting = [s for s in self.live if s.state is SequenceState.WAITING]
+        assert self.scheduler.num_waiting == len(waiting)
+        hanging = [s for s in waiting if s.leader is not None]
+        followers = [s for leader in self.live for s in leader.forks]
+        assert sorted(map(id, hanging)) == sorted(map(id, followers))
+        for sequence in hanging:
+            leader = sequence.leader
+            assert leader is not None
+            assert leader.state is not SequenceState.FINISHED
+            assert leader.num_computed_tokens < leader.prompt_length == len(leader.tokens)
+            assert leader.prompt == sequence.tokens
+            assert not sequence.block_table
 
     def _check_calls(self) -> None:
         """A call runs while one of its sequences does, and lives while one is left."""

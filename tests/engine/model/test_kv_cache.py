@@ -6,6 +6,9 @@ from transformers import Gemma4TextConfig, GPTBigCodeConfig, LlamaConfig, PreTra
 
 from engine.model.errors import UnsupportedArchitectureError
 from engine.model.kv_cache import KVCache, KVLayout, LayerShape, kv_layout
+from engine.model.mover import CacheMover
+
+CPU = torch.device("cpu")
 
 
 def test_bytes_of_a_grouped_query_model() -> None:
@@ -34,7 +37,7 @@ def test_a_configuration_without_heads_is_refused() -> None:
 
 def test_writes_to_slots_and_gathers_blocks() -> None:
     layout = KVLayout(layers=(LayerShape(2, 3),) * 2, block_size=4, dtype=torch.float32)
-    cache = KVCache(layout, 5, torch.device("cpu"))
+    cache = KVCache(layout, 5, CPU)
     key, value = torch.randn(2, 3, 2, 3)
     cache.write(1, torch.tensor([19, 4, 7]), key, value)
     keys, values = cache.gather(1, torch.tensor([4, 1]))
@@ -44,3 +47,14 @@ def test_writes_to_slots_and_gathers_blocks() -> None:
     assert cache.layers[1].count_nonzero() == 2 * key.numel()
     assert not cache.layers[0].any()
     assert cache.layers[0].nbytes * 2 == 5 * layout.bytes_per_block
+
+
+def test_a_copy_of_a_block_is_one_in_every_layer_and_leaves_the_others_alone() -> None:
+    layers = (LayerShape(2, 3), LayerShape(1, 5), LayerShape(2, 3))  # two stacks
+    cache = KVCache(KVLayout(layers=layers, block_size=4, dtype=torch.float32), 5, CPU)
+    for layer in cache.layers:
+        layer.copy_(torch.randn_like(layer))
+    before = [layer.clone() for layer in cache.layers]
+    CacheMover(cache).copy([3, 1], [0, 4])
+    for layer, was in zip(cache.layers, before, strict=True):
+        torch.testing.assert_close(layer, was[:, [3, 1, 2, 3, 1]], rtol=0, atol=0)
