@@ -6,6 +6,7 @@ from pathlib import Path
 
 from exporter.cli.gpu_devices import GpuDevices
 from exporter.otlp.settings import OtlpConfig
+from exporter.tracing.settings import TracesConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +76,8 @@ class TelemetryConfig:
     gpu_devices: GpuDevices = GpuDevices.VISIBLE
     otlp: OtlpConfig | None = None
     """None: metrics are not sent by OTLP."""
+    traces: TracesConfig | None = None
+    """None: no traces are sent."""
 
     def __post_init__(self) -> None:
         if not self.log_stats and self.event_endpoint is not None:

@@ -228,7 +228,7 @@ def _load(
         engine.tokenizer,
         engine.served,
         engine.scheduler,
-        ApiConfig(),
+        ApiConfig(begins_traces=observed.makes_spans),
         # Where operators have a port of their own, that is where their routes are.
         [] if operators is not None else [control_router(engine.dispatcher), *gpu_routers],
     )

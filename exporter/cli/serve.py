@@ -13,6 +13,7 @@ from exporter.cli.model import chosen_model
 from exporter.cli.otlp import OtlpEndpoint, chosen_otlp
 from exporter.cli.output import configure_logging, fail
 from exporter.cli.stacks import show_stacks
+from exporter.cli.tracing import OtlpTracesEndpoint, chosen_traces
 
 _DEFAULT = EngineConfig(model=ModelConfig(), cache=CacheConfig())
 _DTYPE = engine.DtypeName(_DEFAULT.model.dtype)
@@ -64,6 +65,7 @@ def serve(
     exporter: server.WithExporter = True,
     compat: Compat = DEFAULT_SETS,
     otlp_endpoint: OtlpEndpoint = None,
+    otlp_traces_endpoint: OtlpTracesEndpoint = None,
     gpu: Gpu = True,
     gpu_devices: WatchedDevices = GpuDevices.VISIBLE,
     disable_log_stats: server.DisableLogStats = False,
@@ -81,6 +83,7 @@ def serve(
     require_engine()
     sets = parse_compat(compat)
     otlp = chosen_otlp(otlp_endpoint)
+    traces = chosen_traces(otlp_traces_endpoint)
     try:
         config = EngineConfig(
             model=ModelConfig(
@@ -134,13 +137,18 @@ def serve(
             gpu=gpu,
             gpu_devices=gpu_devices,
             otlp=otlp,
+            traces=traces,
         )
         if not observe.serves_page:
             reason = "--disable-log-stats" if disable_log_stats else "--no-exporter"
             if metrics_port is not None:
                 raise ValueError(f"--metrics-port has nothing to serve with {reason}: drop one")
-            if otlp_endpoint is not None:
-                raise ValueError(f"--otlp-endpoint has nothing to send with {reason}: drop one")
+            for option, given in (
+                ("--otlp-endpoint", otlp_endpoint),
+                ("--otlp-traces-endpoint", otlp_traces_endpoint),
+            ):
+                if given is not None:
+                    raise ValueError(f"{option} has nothing to send with {reason}: drop one")
     except ValueError as error:
         raise fail(error) from None
     run_engine(config, listen, observe)

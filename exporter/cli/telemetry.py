@@ -11,6 +11,7 @@ from exporter.cli.configuration import TelemetryConfig
 from exporter.cli.gpu_devices import polling
 from exporter.cli.otlp import exporting, instance_of, outlet_of, served_as
 from exporter.cli.output import fail
+from exporter.cli.tracing import tracing_of, tracing_until_end
 from exporter.exporter import Exporter, in_process
 from exporter.gpu import GpuPoller
 from exporter.machine import Machine
@@ -32,6 +33,8 @@ class Telemetry:
     bus: EventBus | NullBus
     page: Exporter | None
     poller: GpuPoller | None
+    makes_spans: bool = False
+    """Of every request; its trace begins at the server where the caller has none."""
     metrics: APIRouter
     """The routes at `/metrics` and `/api`: page and answers, or the reason why there are none."""
 
@@ -53,18 +56,27 @@ def telemetry(config: TelemetryConfig, port: int) -> Iterator[Telemetry]:
             return
         poller = stack.enter_context(polling(config.gpu, config.gpu_devices))
         machine = Machine(gpu=poller)
-        page = in_process(bus.subscribe(), compat=config.compat, machine=machine)
-        outlet = outlet_of(config.otlp, lambda: [served_as(instance_of(port), page)])
-        if outlet is not None:
-            page.show(machine, [outlet])
-        stack.enter_context(exporting(outlet))  # ends last: the last values are to be in it
+        instance = instance_of(port)
+        tracing = tracing_of(config.traces)
+        page = in_process(
+            bus.subscribe(),
+            compat=config.compat,
+            machine=machine,
+            listeners=[] if tracing is None else [tracing.listener(instance)],
+        )
+        outlet = outlet_of(config.otlp, lambda: [served_as(instance, page)])
+        page.show(machine, [further for further in (outlet, tracing) if further is not None])
+        # These end last: the last values and spans are to be in them.
+        stack.enter_context(tracing_until_end(tracing))
+        stack.enter_context(exporting(outlet))
         page.start()
         stack.callback(page.stop)
         router = APIRouter()
         router.include_router(metrics_router(page))
         router.include_router(compact_router(lambda _target: page))
         router.include_router(answers_router(lambda _target: page))
-        yield Telemetry(bus=bus, page=page, poller=poller, metrics=router)
+        makes_spans = tracing is not None
+        yield Telemetry(bus=bus, page=page, poller=poller, makes_spans=makes_spans, metrics=router)
 
 
 @contextmanager
