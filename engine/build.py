@@ -8,6 +8,7 @@ from transformers import PreTrainedModel
 
 from engine.block_pool import BlockPool
 from engine.config import EngineConfig, SchedulerConfig
+from engine.content_listener import ContentListener
 from engine.introduction import Introduction
 from engine.kv_manager import KVManager
 from engine.model.device_memory import memory_of
@@ -55,13 +56,14 @@ def build_engine(
     bus: Bus,
     memory: MeasuredDevice | MainMemory | None = None,
     introduction: Introduction | None = None,
+    listener: ContentListener | None = None,
 ) -> Engine:
     """Load the model and put the engine together; nothing runs yet.
 
     Subscribers get a Hello before the model loads and another, ready, before the pool's events.
 
     memory: a meter in place of the device's own, for tests. introduction: one that has said Hello
-    already; importing this module takes seconds.
+    already; importing this module takes seconds. listener: is told what can be found.
 
     Raises CheckpointError, PoolSizeError, or ValueError for settings that contradict each other or
     the checkpoint.
@@ -93,6 +95,7 @@ def build_engine(
         bus,
         bytes_per_block=size.bytes_per_block,
         memory_terms={str(term): amount for term, amount in size.terms.items()},
+        listener=listener,
     )
     kv = KVManager(pool, bus, enable_prefix_caching=config.cache.enable_prefix_caching)
     scheduler = Scheduler(scheduler_config, kv, bus, loaded.tokenizer.eos_token_ids)
