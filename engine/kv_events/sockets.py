@@ -27,16 +27,13 @@ class Sockets:
         self.replay: zmq.Socket[bytes] | None = None
         self.replay_address: str | None = None
         try:
-            self.stream = self._open(zmq.PUB, config.hwm)
-            if config.binds:
-                self.address = self._bind(self.stream, config.address)
-            else:
-                self.address = parse_endpoint(config.address, allow_remote=True).address
-                self.stream.connect(self.address)
+            self.stream = self._open(zmq.PUB, config.hwm, config.address)
+            self.address = self._attach(self.stream, config.address, binds=config.binds)
             if config.replay_endpoint is not None:
                 # A whole answer fits; beyond it the ROUTER drops for that reader alone.
-                self.replay = self._open(zmq.ROUTER, config.buffer_steps + 2)
-                self.replay_address = self._bind(self.replay, config.replay_endpoint)
+                place = config.replay_endpoint
+                self.replay = self._open(zmq.ROUTER, config.buffer_steps + 2, place)
+                self.replay_address = self._attach(self.replay, place, binds=True)
         except BaseException:
             self._release(linger=0)
             raise
@@ -44,24 +41,28 @@ class Sockets:
     def close(self) -> None:
         self._release(linger=FLUSH_MS)
 
-    def _open(self, kind: int, high_water: int) -> "zmq.Socket[bytes]":
+    def _open(self, kind: int, high_water: int, endpoint: str) -> "zmq.Socket[bytes]":
         opened = self._context.socket(kind)
         opened.setsockopt(zmq.SNDHWM, high_water)
         opened.setsockopt(zmq.MAXMSGSIZE, REQUEST_BYTES)
+        opened.setsockopt(zmq.IPV6, int("[" in endpoint or "::" in endpoint))
         return opened
 
-    def _bind(self, socket: "zmq.Socket[bytes]", endpoint: str) -> str:
+    def _attach(self, socket: "zmq.Socket[bytes]", endpoint: str, *, binds: bool) -> str:
         parsed = parse_endpoint(endpoint, allow_remote=True)
-        if parsed.path is not None:
+        if binds and parsed.path is not None:
             self._files.append(SocketFile(parsed.path))
-        socket.setsockopt(zmq.IPV6, int("[" in parsed.address or "::" in parsed.address))
         try:
-            socket.bind(parsed.address)
+            if binds:
+                socket.bind(parsed.address)
+                return socket.getsockopt_string(zmq.LAST_ENDPOINT)
+            socket.connect(parsed.address)
         except zmq.ZMQError as error:
+            verb = "bound" if binds else "connected to"
             raise EndpointError(
-                endpoint, f"cannot be bound: {error.strerror}", "use another endpoint"
+                endpoint, f"cannot be {verb}: {error.strerror}", "use another endpoint"
             ) from error
-        return socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        return parsed.address
 
     def _release(self, linger: int) -> None:
         with contextlib.ExitStack() as stack:
