@@ -10,6 +10,7 @@ import pytest
 import zmq
 
 from engine.kv_events.publisher import KvEventPublisher
+from engine.kv_events.replay import Replay
 from engine.kv_events.settings import KvEventsConfig
 from kvscope_events.wire.errors import EndpointError
 from tests.kv_publisher.listening import Subscriber, events_of
@@ -149,6 +150,30 @@ def test_a_request_that_is_none_is_left_unanswered(publish: Publish) -> None:
         subscriber.ask(b"")
         subscriber.ask(b"", bytes(8), b"more")
         wait_for(lambda: len(subscriber.replayed(0)) == 1)
+
+
+def test_between_two_long_replays_the_stream_has_its_turn() -> None:
+    context = zmq.Context()
+    try:
+        router, dealer = context.socket(zmq.ROUTER), context.socket(zmq.DEALER)
+        for one in (router, dealer):
+            one.setsockopt(zmq.SNDHWM, 0)
+            one.setsockopt(zmq.RCVHWM, 0)
+        dealer.connect(f"tcp://127.0.0.1:{router.bind_to_random_port('tcp://127.0.0.1')}")
+        replay = Replay(router, b"", 10_000)
+        for number in range(10_000):
+            replay.keep(number.to_bytes(8, "big"), b"payload")
+        dealer.send_multipart([b"", bytes(8)])
+        dealer.send_multipart([b"", bytes(8)])
+        assert router.poll(20_000)
+        replay.serve()
+        replay.serve()  # at once, with the second request there: it is not its turn
+        for _ in range(10_001):
+            dealer.recv_multipart()
+        assert not dealer.poll(20), "the second answer has not waited"
+        wait_for(lambda: [replay.serve(), dealer.poll(0)][1], "the second answer never came")
+    finally:
+        context.destroy(linger=0)
 
 
 def test_a_full_queue_drops_steps_and_their_numbers_are_missing(publish: Publish) -> None:
