@@ -3,10 +3,14 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from exporter.cli.gpu_devices import GpuDevices
 from exporter.otlp.settings import OtlpConfig
 from exporter.tracing.settings import TracesConfig
+
+if TYPE_CHECKING:
+    from engine.kv_events.settings import KvEventsConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +74,8 @@ class TelemetryConfig:
     """Serve a page from this process."""
     event_endpoint: str | None = None
     """ZeroMQ address that publishes the events; None: they stay in this process."""
+    kv_events: "KvEventsConfig | None" = None
+    """Events in vLLM's protocol; None: there are none."""
     log_stats: bool = True
     """False: the engine emits nothing."""
     gpu: bool = True

@@ -221,7 +221,9 @@ def _load(
     from engine.server.app import ApiConfig, create_app
     from engine.server.control import control_router
 
-    engine = build_engine(config, observed.bus, introduction=introduction)
+    engine = build_engine(
+        config, observed.bus, introduction=introduction, listener=observed.kv_events
+    )
     gpu_routers = [] if observed.poller is None else [gpu_router(observed.poller)]
     app = create_app(
         engine.dispatcher,

@@ -9,6 +9,7 @@ from exporter.cli import server_options as server
 from exporter.cli.compat import DEFAULT_SETS, Compat, parse_compat
 from exporter.cli.configuration import ListenConfig, ProtectionConfig, TelemetryConfig
 from exporter.cli.gpu_devices import Gpu, GpuDevices, WatchedDevices
+from exporter.cli.kv_events import KvEventsOption, chosen_kv_events
 from exporter.cli.model import chosen_model
 from exporter.cli.otlp import OtlpEndpoint, chosen_otlp
 from exporter.cli.output import configure_logging, fail
@@ -62,6 +63,7 @@ def serve(
     metrics_key_file: protection.MetricsKeyFile = None,
     web_config_file: protection.WebConfigFile = None,
     event_endpoint: server.EventEndpoint = None,
+    kv_events_config: KvEventsOption = None,
     exporter: server.WithExporter = True,
     compat: Compat = DEFAULT_SETS,
     otlp_endpoint: OtlpEndpoint = None,
@@ -133,6 +135,7 @@ def serve(
             compat=sets,
             exporter=exporter,
             event_endpoint=event_endpoint,
+            kv_events=chosen_kv_events(kv_events_config, prefix_caching=enable_prefix_caching),
             log_stats=not disable_log_stats,
             gpu=gpu,
             gpu_devices=gpu_devices,
