@@ -20,7 +20,7 @@ from engine.server.generation import Choice, Piece, logprobs_of
 from engine.server.json_response import LATER
 from engine.server.logprobs import ChatLogprobs, TokenNames
 from engine.server.protocol import CHAT, ChatCompletionRequest
-from engine.server.requests import traceparent_id
+from engine.server.requests import caller_trace
 from engine.server.responses import CHAT_ANSWER, generation_responses
 from engine.server.schemas import generation_request
 from engine.server.workers import client_of
@@ -111,7 +111,7 @@ def chat_router(calls: Calls) -> APIRouter:
                 wanted = body.max_completion_tokens or body.max_tokens
                 logprobs = (body.top_logprobs or 0) if body.logprobs else None
                 sampling = factory.sampling(body, len(prompt), wanted, logprobs)
-                request = factory.build(body, [(prompt, sampling)], traceparent_id(http_request))
+                request = factory.build(body, [(prompt, sampling)], caller_trace(http_request))
                 wording = ChatWording(body, calls.model, calls.names, request)
             return await calls.answer(http_request, body, request, wording, share)
 

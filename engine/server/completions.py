@@ -20,7 +20,7 @@ from engine.server.json_response import LATER
 from engine.server.logprobs import CompletionLogprobs, TokenNames
 from engine.server.prompts import prompts_of
 from engine.server.protocol import COMPLETION, CompletionRequest
-from engine.server.requests import traceparent_id
+from engine.server.requests import caller_trace
 from engine.server.responses import COMPLETION_ANSWER, generation_responses
 from engine.server.schemas import generation_request
 from engine.server.workers import client_of
@@ -112,7 +112,7 @@ def completions_router(calls: Calls) -> APIRouter:
                     (prompt, factory.sampling(body, len(prompt), wanted, body.logprobs, scored))
                     for prompt in prompts
                 ]
-                request = factory.build(body, sampled, traceparent_id(http_request))
+                request = factory.build(body, sampled, caller_trace(http_request))
                 wording = CompletionWording(body, calls.model, calls.names, request)
                 echoes: list[EchoedPrompt] = []
                 if body.echo:
