@@ -39,9 +39,31 @@ def activation_peak(
     pool_tokens: int,
     execution: Execution,
 ) -> int:
-    """Bytes that the worst batch took beyond what is allocated now; leaves nothing allocated.
+    """The largest of `step_peaks`, with the same arguments."""
+    peaks = step_peaks(
+        model,
+        memory,
+        scheduler,
+        block_size=block_size,
+        pool_tokens=pool_tokens,
+        execution=execution,
+    )
+    return max(peaks.values())
 
-    pool_tokens: at least what the pool will hold. Raises PoolSizeError where a batch does not fit.
+
+def step_peaks(
+    model: PreTrainedModel,
+    memory: MeasuredDevice,
+    scheduler: SchedulerConfig,
+    *,
+    block_size: int,
+    pool_tokens: int,
+    execution: Execution,
+) -> dict[str, int]:
+    """Bytes that each batch took beyond what is allocated now; leaves nothing allocated.
+
+    pool_tokens: at least what the pool will hold. execution: as the engine will run, less its steps
+    of fixed size. Raises PoolSizeError where a batch does not fit.
     """
     peaks = {}
     runner = partial(ModelRunner, model, block_size=block_size, execution=execution)
@@ -55,7 +77,7 @@ def activation_peak(
                 f"{sum(count for _, count in spans)} tokens; {format_bytes(memory.free())} are "
                 "free): lower --max-num-batched-tokens, --max-num-seqs or --max-model-len"
             ) from error
-    return max(peaks.values())
+    return peaks
 
 
 def _batches(scheduler: SchedulerConfig, pool_tokens: int) -> dict[str, Spans]:

@@ -12,11 +12,14 @@ from engine.model.attention.backend import LayerOptions
 from engine.model.kv_cache import KVCache
 
 _LOG2_E = math.log2(math.e)
-_TILE_BYTES = 1 << 14
-"""Of K in one program's tile: with V and three stages 96 KiB, so two programs share an H100's core.
-
-Not measured yet: the kernels have only been run in Triton's interpreter.
+_DECODE_TILE_BYTES = 1 << 13
+"""Of K in one program's tile. With V, and twice for what is under way, 32 KiB: several programs on
+each multiprocessor, together more than enough bytes in flight to hide the memory's latency.
 """
+_PREFILL_TILE_BYTES = 1 << 14
+"""Larger: the same K and V meet a tile of queries."""
+# None of these sizes has been measured: the kernels have been compiled, and run in Triton's
+# interpreter. `python -m tests.gpu_decode --sweep` tries others.
 
 
 class ProgramShape(NamedTuple):
@@ -26,7 +29,7 @@ class ProgramShape(NamedTuple):
     """Keys at once; a power of two, 16 at least."""
     num_warps: int
     num_stages: int
-    """Tiles under way at once."""
+    """Triton's, which spends half of them on block tables: 3 is one tile under way, 5 is two."""
 
 
 class PagedLayer(NamedTuple):
@@ -47,16 +50,24 @@ class PagedLayer(NamedTuple):
 
     def decode_shape(self) -> ProgramShape:
         """Of programs with the few queries of one token."""
-        return ProgramShape(self._tile_keys(16, 128), num_warps=4, num_stages=3)
+        tile_keys = self._tile_keys(_DECODE_TILE_BYTES, self.keys.itemsize, most=128)
+        return ProgramShape(tile_keys, num_warps=4, num_stages=5)
 
-    def prefill_shape(self) -> ProgramShape:
-        """Of programs with a tile of tokens, whose sums take registers."""
+    def prefill_shape(self, query_bytes: int) -> ProgramShape:
+        """Of programs with a tile of tokens, whose sums take registers. query_bytes: an element's.
+
+        fp8 is counted as what it is converted to.
+        """
+        element = max(self.keys.itemsize, query_bytes)
+        tile_keys = self._tile_keys(_PREFILL_TILE_BYTES, element, most=64)
         wide = self.keys.shape[3] > 128
-        return ProgramShape(self._tile_keys(16, 64), num_warps=8 if wide else 4, num_stages=2)
+        # Queries of 4 bytes by 256 leave a program no shared memory for a second tile.
+        stages = 1 if wide and query_bytes > 2 else 3
+        return ProgramShape(tile_keys, num_warps=8 if wide else 4, num_stages=stages)
 
-    def _tile_keys(self, least: int, most: int) -> int:
-        row_bytes = power_of_two(self.keys.shape[3]) * self.keys.itemsize
-        return max(least, min(most, _TILE_BYTES // row_bytes))
+    def _tile_keys(self, tile_bytes: int, element_bytes: int, most: int) -> int:
+        row_bytes = power_of_two(self.keys.shape[3]) * element_bytes
+        return max(16, min(most, tile_bytes // row_bytes))
 
 
 def paged_layer(cache: KVCache, options: LayerOptions) -> PagedLayer:

@@ -110,7 +110,7 @@ def paged_prefill(query: Tensor, output: Tensor, layer: PagedLayer, tiles: Prefi
     contiguous; the spans' rows are written. Launches one kernel, takes no memory.
     """
     num_heads, head_dim = query.shape[1:]
-    shape = layer.prefill_shape()
+    shape = layer.prefill_shape(query.itemsize)
     _prefill_kernel[(tiles.num_tiles, num_heads)](
         query,
         layer.keys,
