@@ -66,8 +66,9 @@ def _layer_shape(config: PreTrainedConfig) -> LayerShape:
 class KVCache:
     """Paged K and V of every layer on one device.
 
-    `layers[i]` is (2, num_blocks, block_size, H_kv, D), K before V. Slots that a mask hides must
-    still be finite: it starts at zero, and `clear` wipes what an earlier owner left.
+    `layers[i]` is (2, num_blocks, block_size, H_kv, D), K before V; `blocks[i]` the same as a pair
+    of contiguous tensors. Slots that a mask hides must still be finite: it starts at zero, and
+    `clear` wipes what an earlier owner left.
     """
 
     def __init__(self, layout: KVLayout, num_blocks: int, device: torch.device) -> None:
@@ -86,7 +87,7 @@ class KVCache:
         unbound = {shape: iter(stack.unbind()) for shape, stack in self._stacks.items()}
         self.layers = [next(unbound[shape]) for shape in layout.layers]
         # Per layer: K and V by block (num_blocks, block_size, H_kv, D), then by slot (…, H_kv, D).
-        self._blocks = [(layer[0], layer[1]) for layer in self.layers]
+        self.blocks = [(layer[0], layer[1]) for layer in self.layers]
         self._slots = [(layer[0].flatten(0, 1), layer[1].flatten(0, 1)) for layer in self.layers]
 
     def write(self, layer: int, slots: Tensor, key: Tensor, value: Tensor) -> None:
@@ -108,5 +109,5 @@ class KVCache:
 
         blocks: (n,) int64. Returns two (n, block_size, H_kv, D). Does not change the cache.
         """
-        keys, values = self._blocks[layer]
+        keys, values = self.blocks[layer]
         return keys.index_select(0, blocks), values.index_select(0, blocks)

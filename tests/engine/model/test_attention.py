@@ -11,6 +11,8 @@ from torch import Tensor, nn
 
 from engine.hashing import PrefixHasher
 from engine.model.attention import torch_plan
+from engine.model.attention.backend import AttentionBackend
+from engine.model.attention.cpu.backend import CpuAttention
 from engine.model.attention.interface import (
     PagedStep,
     UnsupportedAttentionError,
@@ -22,6 +24,8 @@ from engine.model.kv_cache import KVCache, KVLayout, LayerShape
 from engine.model.step_batch import StepBatch
 from engine.sequence import SamplingParams, Sequence
 from engine.step_plan import ScheduledSequence
+
+BACKENDS: tuple[AttentionBackend, ...] = (TorchAttention, CpuAttention)
 
 
 class Layer(nn.Module):
@@ -97,19 +101,20 @@ def run_case(case: Case) -> None:
         torch.cat([inputs[row][kind][rows[row].start :] for row in order]).transpose(0, 1)[None]
         for kind in (1, 2)
     )
-    with paged_step(PagedStep(cache, batch, TorchAttention(batch, cache))):
-        output, _ = paged_attention(
-            Layer(),
-            query,
-            key,
-            value,
-            None,
-            scaling=0.3,
-            sliding_window=case.window,
-            softcap=case.softcap,
-        )
     expected = torch.cat([ref_attention(*inputs[row], 0.3, case) for row in order])
-    torch.testing.assert_close(output[0], expected, atol=2e-5, rtol=2e-5)
+    for backend in BACKENDS:
+        with paged_step(PagedStep(cache, batch, backend(batch, cache))):
+            output, _ = paged_attention(
+                Layer(),
+                query,
+                key,
+                value,
+                None,
+                scaling=0.3,
+                sliding_window=case.window,
+                softcap=case.softcap,
+            )
+        torch.testing.assert_close(output[0], expected, atol=2e-5, rtol=2e-5)
 
 
 def _sequence(length: int, table: list[int]) -> Sequence:

@@ -1,0 +1,57 @@
+"""Paged attention on a CPU: decode rows through a kernel that reads the blocks in place."""
+
+from itertools import accumulate, chain
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.model.attention.backend import AttentionBackend, LayerOptions
+from engine.model.attention.cpu.kernel import DecodeKernel, DecodeRows, decode_kernel
+from engine.model.attention.torch_backend import TorchAttention
+from engine.model.kv_cache import KVCache
+from engine.model.step_batch import DecodeRow, StepBatch
+
+
+class CpuAttention(TorchAttention):
+    """An `AttentionBackend`: prompts, other types than float32 and machines without a C compiler
+    go the way of plain torch.
+    """
+
+    def __init__(self, batch: StepBatch, cache: KVCache) -> None:
+        super().__init__(batch, cache)
+        self._blocks = cache.blocks
+        self._decodes = batch.decodes
+        self._rows: DecodeRows | None = None
+
+    def decode(self, query: Tensor, options: LayerOptions) -> list[Tensor]:
+        """See `TorchAttention`."""
+        keys, values = self._blocks[options.layer]
+        kernel = _kernel(query, keys)
+        if kernel is None:
+            return super().decode(query, options)
+        if self._rows is None:
+            self._rows = _flattened(self._decodes)
+        return [kernel(query, keys, values, self._rows, options)]
+
+
+def default_attention(device: torch.device) -> AttentionBackend:
+    """What is best on a device."""
+    return CpuAttention if device.type == "cpu" else TorchAttention
+
+
+def _kernel(query: Tensor, keys: Tensor) -> DecodeKernel | None:
+    if query.dtype != torch.float32 or query.stride(3) != 1:
+        return None
+    return decode_kernel(query.shape[3], query.shape[1] // keys.shape[2])
+
+
+def _flattened(rows: list[DecodeRow]) -> DecodeRows:
+    tables = [row.block_table for row in rows]
+    lengths = [len(table) for table in tables]
+    blocks = np.fromiter(chain.from_iterable(tables), np.int64, count=sum(lengths))
+    return DecodeRows(
+        torch.from_numpy(blocks),
+        torch.tensor([0, *accumulate(lengths[:-1])]),
+        torch.tensor([row.context for row in rows]),
+    )
