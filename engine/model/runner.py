@@ -5,8 +5,9 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from engine.model.attention.backend import AttentionBackend
-from engine.model.attention.interface import PagedStep, paged_step
-from engine.model.attention.torch_backend import TorchAttention
+from engine.model.attention.cpu.backend import default_attention
+from engine.model.attention.interface import PagedStep
+from engine.model.forward import forward_of, step_logits
 from engine.model.kv_cache import KVCache, KVLayout, kv_layout
 from engine.model.memory_report import MemoryReporter
 from engine.model.sampler import Sampler
@@ -32,14 +33,16 @@ class ModelRunner:
         block_size: int,
         seed: int = 0,
         profiled_peak: int = 0,
-        attention: AttentionBackend = TorchAttention,
+        attention: AttentionBackend | None = None,
     ) -> None:
         """Allocates num_blocks * bytes_per_block.
 
         seed: for calls that bring none. profiled_peak: bytes that start-up's largest step took.
+        attention: None: what is best on the device.
         """
         self._model = model
-        self._attention = attention
+        self._forward = forward_of(model)
+        self._attention = attention or default_attention(model.device)
         self.layout: KVLayout = kv_layout(model.config, block_size, model.dtype)
         self.cache = KVCache(self.layout, num_blocks, model.device)
         self._sampler = Sampler(seed)
@@ -83,21 +86,4 @@ class ModelRunner:
         """Write the rows' KV. Returns (S, vocab_size) float32: the S rows that sample, in order."""
         batch = StepBatch(rows, self.layout, self.cache.device)
         step = PagedStep(self.cache, batch, self._attention(batch, self.cache))
-        return step_logits(self._model, step)
-
-
-@torch.inference_mode()
-def step_logits(model: PreTrainedModel, step: PagedStep) -> Tensor:
-    """(S, V) float32, one row per sampling row of the batch. Writes the cache."""
-    batch = step.batch
-    for block in batch.opened:
-        step.cache.clear(block)
-    with paged_step(step):
-        output = model(
-            input_ids=batch.token_ids[None],
-            position_ids=batch.positions[None],
-            use_cache=False,
-            logits_to_keep=batch.sample_positions,
-        )
-    logits: Tensor = output.logits[0]
-    return logits.float()
+        return step_logits(self._forward, step)
