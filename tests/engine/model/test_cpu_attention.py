@@ -143,6 +143,23 @@ def test_a_row_is_the_same_to_the_bit_on_more_threads() -> None:
     assert torch.equal(alone, shared)
 
 
+@needs_compiler
+@pytest.mark.parametrize("block", [-1, 10_000])
+def test_a_block_outside_the_cache_is_not_read(block: int) -> None:
+    decoding = Decoding()
+    decoding.batch.decodes[0].block_table[-1] = block
+    with pytest.raises(AssertionError):
+        decoding.attend(CpuAttention)
+
+
+@needs_compiler
+def test_a_table_that_does_not_cover_its_tokens_is_not_read() -> None:
+    decoding = Decoding()
+    decoding.batch.decodes[0].block_table.pop()
+    with pytest.raises(AssertionError):
+        decoding.attend(CpuAttention)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_types_go_the_way_of_plain_torch(
     monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype

@@ -31,7 +31,7 @@ class CpuAttention(TorchAttention):
         if kernel is None:
             return super().decode(query, options)
         if self._rows is None:
-            self._rows = _flattened(self._decodes)
+            self._rows = _flattened(self._decodes, *keys.shape[:2])
         return [kernel(query, keys, values, self._rows, options)]
 
 
@@ -46,10 +46,14 @@ def _kernel(query: Tensor, keys: Tensor) -> DecodeKernel | None:
     return decode_kernel(query.shape[3], query.shape[1] // keys.shape[2])
 
 
-def _flattened(rows: list[DecodeRow]) -> DecodeRows:
+def _flattened(rows: list[DecodeRow], num_blocks: int, block_size: int) -> DecodeRows:
+    """The kernel reads wherever these point: they must stay in the cache."""
     tables = [row.block_table for row in rows]
     lengths = [len(table) for table in tables]
     blocks = np.fromiter(chain.from_iterable(tables), np.int64, count=sum(lengths))
+    assert all(len(row.block_table) * block_size >= row.context for row in rows)
+    assert blocks.min() >= 0
+    assert blocks.max() < num_blocks
     return DecodeRows(
         torch.from_numpy(blocks),
         torch.tensor([0, *accumulate(lengths[:-1])]),
