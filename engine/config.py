@@ -6,7 +6,7 @@ from typing import Literal
 from engine.one_line import one_line
 
 SchedulingPolicy = Literal["fcfs", "priority"]
-AttentionName = Literal["auto", "torch", "triton"]
+AttentionName = Literal["auto", "torch", "triton", "cpu"]
 
 DEFAULT_MODEL = "demo"
 MAX_NAME_CHARACTERS = 256
@@ -37,7 +37,7 @@ class ModelConfig:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: CUDA where there is one."""
     attention_backend: AttentionName = "auto"
-    """auto: Triton on CUDA, torch elsewhere."""
+    """auto: Triton on CUDA, a C kernel on a CPU with a compiler, else plain torch."""
     enforce_eager: bool = False
     """Launch every kernel of every step from Python; off: decode steps are CUDA graphs."""
     seed: int = DEFAULT_SEED

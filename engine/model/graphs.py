@@ -12,13 +12,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from engine.model.attention.backend import StaticBackend, StepAttention
 from engine.model.attention.interface import PagedStep
 from engine.model.decode_inputs import DecodeBuffers, DecodeInputs
 from engine.model.errors import first_line
-from engine.model.forward import step_logits
+from engine.model.forward import Forward, step_logits
 from engine.model.kv_cache import KVCache
 from engine.step_plan import ScheduledSequence
 
@@ -58,7 +57,7 @@ class DecodeSteps:
     """The padded steps of one model and cache. One thread; a step's logits last until the next."""
 
     def __init__(
-        self, model: PreTrainedModel, cache: KVCache, settings: StaticDecoding, scratch: int
+        self, forward: Forward, cache: KVCache, settings: StaticDecoding, scratch: int
     ) -> None:
         """scratch: a block of the cache that no sequence gets."""
         block_size = cache.layout.block_size
@@ -76,7 +75,7 @@ class DecodeSteps:
             attention = settings.attention(
                 cache, inputs.tables, inputs.contexts, settings.max_model_len
             )
-            self._steps[bucket] = _DecodeStep(model, cache, inputs, attention)
+            self._steps[bucket] = _DecodeStep(forward, cache, inputs, attention)
 
     def logits(self, rows: list[ScheduledSequence]) -> Tensor | None:
         """(S, V) float32 of the S rows that sample, in order; None: no step of ours fits.
@@ -136,12 +135,12 @@ class _DecodeStep:
 
     def __init__(
         self,
-        model: PreTrainedModel,
+        forward: Forward,
         cache: KVCache,
         inputs: DecodeInputs,
         attention: StepAttention,
     ) -> None:
-        self._model = model
+        self._compute = forward
         self._cache = cache
         self._inputs = inputs
         self._attention = attention
@@ -181,4 +180,4 @@ class _DecodeStep:
         batch = _StaticBatch(
             inputs.token_ids(), inputs.positions(), inputs.slots(), self._every_row
         )
-        return step_logits(self._model, PagedStep(self._cache, batch, self._attention))
+        return step_logits(self._compute, PagedStep(self._cache, batch, self._attention))

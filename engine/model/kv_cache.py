@@ -94,8 +94,9 @@ def _layer_shape(config: PreTrainedConfig) -> LayerShape:
 class KVCache:
     """Paged K and V of every layer on one device.
 
-    `layers[i]` is (2, num_blocks, block_size, H_kv, D), K before V. Slots that a mask hides must
-    still be finite: it starts at zero, and `clear` wipes what an earlier owner left.
+    `layers[i]` is (2, num_blocks, block_size, H_kv, D), K before V; `blocks[i]` the same as a pair
+    of contiguous tensors. Slots that a mask hides must still be finite: it starts at zero, and
+    `clear` wipes what an earlier owner left.
     """
 
     def __init__(self, layout: KVLayout, num_blocks: int, device: torch.device) -> None:
@@ -114,15 +115,11 @@ class KVCache:
         unbound = {shape: iter(stack.unbind()) for shape, stack in self._stacks.items()}
         self.layers = [next(unbound[shape]) for shape in layout.layers]
         # Per layer: K and V by block (num_blocks, block_size, H_kv, D), then by slot (…, H_kv, D).
-        self._blocks = [(layer[0], layer[1]) for layer in self.layers]
+        self.blocks = [(layer[0], layer[1]) for layer in self.layers]
         # Moved as bytes where quantized: torch indexes no fp8 on some devices.
         moved = torch.uint8 if layout.quantized else layout.dtype
-        self._movable = [(k.view(moved), v.view(moved)) for k, v in self._blocks]
+        self._movable = [(k.view(moved), v.view(moved)) for k, v in self.blocks]
         self._slots = [(k.flatten(0, 1), v.flatten(0, 1)) for k, v in self._movable]
-
-    def blocks(self, layer: int) -> tuple[Tensor, Tensor]:
-        """K and V as stored, each (num_blocks, block_size, H_kv, D); not copies."""
-        return self._blocks[layer]
 
     def write(self, layer: int, slots: Tensor, key: Tensor, value: Tensor) -> None:
         """Store K and V of T tokens.

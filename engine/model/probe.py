@@ -19,7 +19,7 @@ from engine.model.attention.interface import (
     UnsupportedAttentionError,
 )
 from engine.model.errors import CheckpointFileError, UnsupportedArchitectureError, first_line
-from engine.model.forward import step_logits
+from engine.model.forward import forward_of, step_logits
 from engine.model.kv_cache import KVCache, kv_layout
 from engine.model.step_batch import StepBatch
 from engine.sequence import SamplingParams, Sequence
@@ -113,6 +113,7 @@ def _paged_logits(
 ) -> Tensor:
     """(4, V) float32: last logits after a whole prompt, a chunk, and single tokens."""
     lengths = [len(sequence.tokens) for sequence in sequences]
+    forward = forward_of(model)
     # [0, length // 2) whole, [length // 2, length - 1) as a chunk, [length - 1, length) alone.
     bounds = [(0, length // 2, length - 1, length) for length in lengths]
     for step in range(3):
@@ -123,7 +124,7 @@ def _paged_logits(
         windows.clear()
         batch = StepBatch(rows, cache.layout, cache.device)
         recorder = _WindowRecorder(attention.prepare(batch, cache), windows)
-        logits = step_logits(model, PagedStep(cache, batch, recorder))
+        logits = step_logits(forward, PagedStep(cache, batch, recorder))
     return logits
 
 

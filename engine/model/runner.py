@@ -6,7 +6,7 @@ from transformers import PreTrainedModel
 
 from engine.model.attention.interface import PagedStep
 from engine.model.execution import Execution
-from engine.model.forward import step_logits
+from engine.model.forward import forward_of, step_logits
 from engine.model.graphs import DecodeSteps
 from engine.model.kv_cache import KVCache, KVLayout, kv_layout
 from engine.model.memory_report import MemoryReporter
@@ -42,6 +42,7 @@ class ModelRunner:
         seed: for calls that bring none. profiled_peak: bytes that start-up's largest step took.
         """
         self._model = model
+        self._forward = forward_of(model)
         self._attention = execution.attention
         self.layout: KVLayout = kv_layout(model.config, block_size, model.dtype, execution.stored)
         static = execution.static
@@ -49,7 +50,7 @@ class ModelRunner:
         self.cache = KVCache(self.layout, num_blocks + scratch, model.device)
         self._static: DecodeSteps | None = None
         if static is not None:
-            self._static = DecodeSteps(model, self.cache, static, scratch=num_blocks)
+            self._static = DecodeSteps(self._forward, self.cache, static, scratch=num_blocks)
         self._sampler = Sampler(seed)
         self._memory = MemoryReporter(
             model.device,
@@ -106,4 +107,4 @@ class ModelRunner:
                 return logits
         batch = StepBatch(rows, self.layout, self.cache.device)
         step = PagedStep(self.cache, batch, self._attention(batch, self.cache))
-        return step_logits(self._model, step)
+        return step_logits(self._forward, step)

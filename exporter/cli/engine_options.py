@@ -31,6 +31,7 @@ class AttentionName(StrEnum):
     AUTO = "auto"
     TORCH = "torch"
     TRITON = "triton"
+    CPU = "cpu"
 
 
 class KvCacheDtypeName(StrEnum):
@@ -70,7 +71,8 @@ Device = Annotated[
 AttentionBackend = Annotated[
     AttentionName,
     typer.Option(
-        metavar="BACKEND", help="Attention kernels; auto: triton on CUDA, torch elsewhere."
+        metavar="BACKEND",
+        help="Attention by triton (CUDA), cpu (a C kernel) or torch; auto: the first that can run.",
     ),
 ]
 EnforceEager = Annotated[

@@ -27,6 +27,7 @@ from exporter.fold import Ledger
 from kvscope_events.bus import EventBus
 from kvscope_events.events import EngineEvent, PrefixLookup, RequestPreempted
 from tests.support.checkpoints import ARCHITECTURES, make_checkpoint
+from tests.support.served import served_execution
 
 BLOCK_SIZE = 16
 MAX_MODEL_LEN = 192
@@ -113,7 +114,13 @@ def generate(
         bus,
         frozenset(),
     )
-    runner = ModelRunner(oracle.loaded.model, num_blocks=num_blocks, block_size=BLOCK_SIZE)
+    model = oracle.loaded.model
+    runner = ModelRunner(
+        model,
+        num_blocks=num_blocks,
+        block_size=BLOCK_SIZE,
+        execution=served_execution(model.device),
+    )
     sequences = []
     for number, prompt in enumerate(oracle.prompts):
         hasher = PrefixHasher(chain_seed("m"), BLOCK_SIZE)

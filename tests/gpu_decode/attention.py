@@ -69,7 +69,7 @@ def kv_bandwidth(stored: torch.dtype) -> float:
     layout = KVLayout(layers=(SHAPE,), block_size=BLOCK_SIZE, dtype=stored, computed=torch.bfloat16)
     blocks = CONTEXT // BLOCK_SIZE
     cache = KVCache(layout, ROWS * blocks, torch.device("cuda"))
-    for tensor in cache.blocks(0):
+    for tensor in cache.blocks[0]:
         for chunk in tensor.split(1024):
             chunk.copy_(torch.randn(chunk.shape, device="cuda"))
     ids = list(range(ROWS * blocks))

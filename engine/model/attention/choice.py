@@ -8,6 +8,8 @@ import torch
 
 from engine.config import AttentionName
 from engine.model.attention.backend import AttentionBackend, StaticBackend
+from engine.model.attention.cpu.backend import CpuAttention
+from engine.model.attention.cpu.compiler import CompileError, find_compiler
 from engine.model.attention.torch_backend import TorchAttention
 from engine.model.errors import first_line
 
@@ -22,36 +24,58 @@ _FP8_CAPABILITY = (8, 9)
 class Attention(NamedTuple):
     """A backend under its name."""
 
-    name: Literal["torch", "triton"]
+    name: Literal["torch", "triton", "cpu"]
     prepare: AttentionBackend
     prepare_static: StaticBackend | None = None
     """None: its steps cannot be captured in a CUDA graph."""
 
 
 TORCH = Attention("torch", TorchAttention)
+CPU = Attention("cpu", CpuAttention)
 
 
 def choose_attention(
     wanted: AttentionName, device: torch.device, *, fp8: bool = False
 ) -> Attention:
-    """auto: Triton on CUDA, torch elsewhere. fp8: K and V are stored in 8 bits.
+    """auto: Triton on CUDA, the C kernel on a CPU; torch where that cannot run, which is logged.
 
-    Raises ValueError where Triton is wanted and cannot run.
+    fp8: K and V are stored in 8 bits. Raises ValueError where a backend is wanted that cannot run.
     """
-    if wanted == "torch" or (wanted == "auto" and device.type != "cuda"):
+    if wanted == "torch":
         return TORCH
-    obstacle = _obstacle(device, fp8)
+    name = wanted
+    if name == "auto":
+        name = "triton" if device.type == "cuda" else "cpu"
+    obstacle = _triton_obstacle(device, fp8) if name == "triton" else _cpu_obstacle(device, fp8)
     if obstacle is None:
-        from engine.model.attention.triton.backend import static_attention, triton_attention
-
-        return Attention("triton", triton_attention, static_attention)
-    if wanted == "triton":
-        raise ValueError(f"--attention-backend triton: {obstacle}")
-    logger.warning("attention is computed in plain torch: %s", obstacle)
+        return _triton() if name == "triton" else CPU
+    if wanted != "auto":
+        raise ValueError(f"--attention-backend {wanted}: {obstacle}")
+    level = logging.WARNING if device.type == "cuda" else logging.INFO
+    logger.log(level, "attention is computed in plain torch: %s", obstacle)
     return TORCH
 
 
-def _obstacle(device: torch.device, fp8: bool) -> str | None:
+def _triton() -> Attention:
+    from engine.model.attention.triton.backend import static_attention, triton_attention
+
+    return Attention("triton", triton_attention, static_attention)
+
+
+def _cpu_obstacle(device: torch.device, fp8: bool) -> str | None:
+    """What keeps the C kernel from running; None: nothing, if it compiles."""
+    if device.type != "cpu":
+        return "its kernel runs on a CPU, and the model is on a CUDA device"
+    if fp8:
+        return "its kernel reads no fp8 KV"
+    try:
+        find_compiler()
+    except CompileError as error:
+        return str(error)
+    return None
+
+
+def _triton_obstacle(device: torch.device, fp8: bool) -> str | None:
     """What keeps the kernels from running; None: nothing."""
     if find_spec("triton") is None:
         return "Triton is not installed (pip install triton; there is none but for Linux)"

@@ -6,6 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.model.attention import torch_plan
+from engine.model.attention.backend import AttentionBackend
+from engine.model.attention.cpu.backend import CpuAttention
 from engine.model.attention.interface import (
     PagedStep,
     UnsupportedAttentionError,
@@ -17,6 +19,8 @@ from engine.model.kv_cache import KVCache, KVLayout, LayerShape
 from engine.model.step_batch import StepBatch
 from engine.step_plan import ScheduledSequence
 from tests.support.attention_cases import Case, Layer, run_case, sequence
+
+BACKENDS: tuple[AttentionBackend, ...] = (TorchAttention, CpuAttention)
 
 CASES = st.builds(
     Case,
@@ -40,7 +44,8 @@ CASES = st.builds(
 @settings(max_examples=60, deadline=None)
 @given(case=CASES)
 def test_equals_dense_attention(case: Case) -> None:
-    run_case(case, TorchAttention)
+    for backend in BACKENDS:
+        run_case(case, backend)
 
 
 def test_decode_groups_of_very_different_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,10 +58,9 @@ def test_decode_groups_of_very_different_lengths(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("window", [9, 10, 11, 12])
 def test_prompts_about_as_long_as_the_window(window: int) -> None:
-    run_case(
-        Case(4, 2, 2, 8, window, None, ((0, 11), (0, 1), (9, 1), (10, 1), (3, 8)), 0),
-        TorchAttention,
-    )
+    case = Case(4, 2, 2, 8, window, None, ((0, 11), (0, 1), (9, 1), (10, 1), (3, 8)), 0)
+    for backend in BACKENDS:
+        run_case(case, backend)
 
 
 def test_softcapping_in_several_pieces(monkeypatch: pytest.MonkeyPatch) -> None:

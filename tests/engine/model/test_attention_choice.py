@@ -10,8 +10,21 @@ import torch
 from engine.config import AttentionName
 from engine.model.attention import choice
 from engine.model.attention.choice import TORCH, choose_attention
+from engine.model.attention.cpu import compiler
+from engine.model.attention.cpu.backend import CpuAttention
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+@pytest.fixture
+def c_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is there; nothing is compiled."""
+    monkeypatch.setattr(compiler, "_COMPILER", sys.executable)
+
+
+@pytest.fixture
+def no_c_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "_COMPILER", "no-such-compiler")
 
 
 @pytest.fixture
@@ -26,9 +39,37 @@ def triton(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return kernels
 
 
-@pytest.mark.parametrize("wanted", ["auto", "torch"])
-def test_a_cpu_has_plain_torch(wanted: AttentionName) -> None:
-    assert choose_attention(wanted, CPU) is TORCH
+@pytest.mark.usefixtures("c_compiler")
+@pytest.mark.parametrize("wanted", ["auto", "cpu"])
+def test_a_cpu_with_a_compiler_has_the_c_kernel(wanted: AttentionName) -> None:
+    assert choose_attention(wanted, CPU) == ("cpu", CpuAttention, None)
+    assert choose_attention("torch", CPU) is TORCH
+
+
+@pytest.mark.usefixtures("no_c_compiler")
+def test_a_cpu_without_a_compiler_has_plain_torch_and_the_log_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.INFO, logger="engine.model.attention.choice"):
+        assert choose_attention("auto", CPU) is TORCH
+    assert caplog.messages == [
+        "attention is computed in plain torch: there is no C compiler (no-such-compiler)"
+    ]
+    with pytest.raises(ValueError, match=r"cpu: there is no C compiler \(no-such-compiler\)"):
+        choose_attention("cpu", CPU)
+
+
+@pytest.mark.usefixtures("c_compiler")
+def test_fp8_on_a_cpu_is_read_by_plain_torch() -> None:
+    assert choose_attention("auto", CPU, fp8=True) is TORCH
+    with pytest.raises(ValueError, match="cpu: its kernel reads no fp8 KV"):
+        choose_attention("cpu", CPU, fp8=True)
+
+
+@pytest.mark.usefixtures("c_compiler")
+def test_the_c_kernel_on_a_gpu_is_refused() -> None:
+    with pytest.raises(ValueError, match="cpu: its kernel runs on a CPU, and the model is on a"):
+        choose_attention("cpu", CUDA)
 
 
 @pytest.mark.parametrize("wanted", ["auto", "triton"])

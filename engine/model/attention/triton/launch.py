@@ -72,7 +72,7 @@ class PagedLayer(NamedTuple):
 
 def paged_layer(cache: KVCache, options: LayerOptions) -> PagedLayer:
     """The launch arguments that a layer's options come to."""
-    keys, values = cache.blocks(options.layer)
+    keys, values = cache.blocks[options.layer]
     head_dim = keys.shape[3]
     scaling = head_dim**-0.5 if options.scaling is None else options.scaling
     scale = scaling * cache.layout.kv_scale
