@@ -87,6 +87,7 @@ types: venv ## Run mypy --strict
 bench: venv ## Run the benchmarks (VLLM_PYTHON=... to compare with the vLLM of that interpreter)
 	$(or $(VLLM_PYTHON),$(VENV)/bin/python) -m tests.benchmarks.pool_life
 	$(VENV)/bin/python -m tests.benchmarks.step_growth
+	$(VENV)/bin/python -m tests.benchmarks.swap_cost
 	$(VENV)/bin/python -m tests.benchmarks.fold_cost
 	$(VENV)/bin/python -m tests.benchmarks.fold_throughput
 	$(VENV)/bin/python -m tests.benchmarks.cache_cost

@@ -1,24 +1,28 @@
-"""The port between block tables and KV tensors: whatever copies blocks is a `BlockMover`."""
+"""The ports between block tables and KV tensors: what copies blocks in the pool, and out of it."""
 
 from collections.abc import Sequence
 from typing import Protocol
 
 
-class BlockMover(Protocol):
-    """Copies whole blocks in every layer, in the order of the calls and before the next step.
-
-    Called between steps on the engine's thread. A copy may still be under way when the call
-    returns; it reads what was there when it was called, and the next step waits for it.
-    """
+class BlockCopier(Protocol):
+    """Copies whole blocks in every layer."""
 
     def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
         """Copy blocks of the pool to other blocks of the pool; no target is a source."""
         ...
 
+
+class HostMover(Protocol):
+    """Copies whole blocks in every layer between the pool and the host's swap pool.
+
+    Called between steps on the engine's thread. A copy has ended when the call returns: the next
+    step needs it, and so the time of the call is the time of the copy.
+    """
+
     def swap_out(self, blocks: Sequence[int], host_blocks: Sequence[int]) -> None:
-        """Copy blocks of the pool to blocks of the host's swap pool."""
+        """Copy blocks of the pool to as many blocks of the swap pool."""
         ...
 
     def swap_in(self, host_blocks: Sequence[int], blocks: Sequence[int]) -> None:
-        """Copy blocks of the host's swap pool to blocks of the pool."""
+        """Copy blocks of the swap pool to as many blocks of the pool."""
         ...

@@ -47,7 +47,9 @@ class BlockPool:
         bytes_per_block: int = 0,
         reserved: int = 0,
         memory_terms: dict[str, int] | None = None,
+        swap_blocks: int = 0,
     ) -> None:
+        """swap_blocks: of the swap pool beside it, which is told with the pool."""
         if not 0 <= reserved < num_blocks:
             raise ValueError(f"reserved must be in [0, {num_blocks}), got {reserved}")
         self.num_blocks = num_blocks
@@ -63,7 +65,14 @@ class BlockPool:
         self._free = list(range(num_blocks - 1, reserved - 1, -1))  # a stack, low ids on top
         self._evictor = LruEvictor(num_blocks)
         self._emit(
-            PoolCreated(num_blocks, block_size, bytes_per_block, reserved, self._memory_terms)
+            PoolCreated(
+                num_blocks,
+                block_size,
+                bytes_per_block,
+                reserved,
+                self._memory_terms,
+                swap_blocks=swap_blocks,
+            )
         )
 
     @property
@@ -104,6 +113,15 @@ class BlockPool:
         ref_counts = self._ref_counts
         return sum(1 for block in blocks if not ref_counts[block])
 
+    def is_shared(self, block: int) -> bool:
+        """Whether the block has more than one reference."""
+        return self._ref_counts[block] > 1
+
+    def num_shared_among(self, blocks: Iterable[int]) -> int:
+        """How many of the `blocks` have more than one reference."""
+        ref_counts = self._ref_counts
+        return sum(1 for block in blocks if ref_counts[block] > 1)
+
     def allocate(self, sequence: int, count: int, cause: AllocationCause) -> list[int]:
         """Hand out `count` blocks with one reference each: free ones first, then the oldest cached.
 
@@ -126,7 +144,7 @@ class BlockPool:
         return blocks
 
     def share(self, sequence: int, blocks: list[int], cause: SharingCause = "prefix_hit") -> None:
-        """Take a reference on each of the findable `blocks`."""
+        """Take a reference on each of the `blocks`, which are findable or referenced."""
         ref_counts = self._ref_counts
         for block in blocks:
             count = ref_counts[block]
@@ -175,8 +193,8 @@ class BlockPool:
         self._emit(PrefixCacheReset(len(blocks)))
         return len(blocks)
 
-    def snapshot(self) -> PoolSnapshot:
-        """The whole state, copied; O(num_blocks)."""
+    def snapshot(self, largest_step: int | None = None) -> PoolSnapshot:
+        """The whole state, copied; O(num_blocks). largest_step: in tokens, which no pool knows."""
         return PoolSnapshot(
             self.num_blocks,
             self.block_size,
@@ -186,6 +204,7 @@ class BlockPool:
             self._hash_of.copy(),
             list(self._evictor),
             self._memory_terms,
+            largest_step=largest_step,
         )
 
     def check(self) -> None:

@@ -16,6 +16,7 @@ from engine.model.execution import Execution, execution_of, stored_dtype
 from engine.model.kv_cache import kv_layout
 from engine.model.limits import max_model_len
 from engine.model.loader import LoadedModel, device_of, load_model
+from engine.model.mover import CacheMover
 from engine.model.profile import activation_peak, graph_bytes
 from engine.model.runner import ModelRunner
 from engine.model.threads import leave_a_core
@@ -30,6 +31,7 @@ from engine.sizing import Footprint, MainMemory, MeasuredDevice, PoolSize, PoolS
 from engine.sizing.units import format_bytes
 from engine.step import Step
 from engine.step_loop import StepLoop
+from engine.swap.start import num_swap_blocks, swap_manager, swap_space
 from kvscope_events.bus import Bus
 from kvscope_events.events import Hello
 
@@ -88,7 +90,13 @@ def build_engine(
     scheduler_config = config.scheduler(max_model_len(model.config))
     execution = execution_of(config, scheduler_config, attention)
     size, execution = _size_pool(sizer, loaded, scheduler_config, block_size, memory, execution)
+    host = memory if isinstance(memory, MainMemory) else None
+    pool_bytes = size.num_blocks * size.bytes_per_block
+    swap_blocks = num_swap_blocks(
+        config.swap, size.bytes_per_block, host or MainMemory(), pool_bytes if host else 0
+    )
     runner = _runner(model, size, block_size, config.model.seed, execution)
+    space = swap_space(runner.cache, swap_blocks) if swap_blocks else None
     introduction.announce(
         ready=True,
         max_model_len=scheduler_config.max_model_len,
@@ -101,13 +109,21 @@ def build_engine(
         bus,
         bytes_per_block=size.bytes_per_block,
         memory_terms={str(term): amount for term, amount in size.terms.items()},
+        swap_blocks=swap_blocks,
     )
-    introduction.attach(pool)
-    kv = KVManager(pool, bus, enable_prefix_caching=config.cache.enable_prefix_caching)
-    scheduler = Scheduler(scheduler_config, kv, bus, loaded.tokenizer.eos_token_ids)
+    swap = None if space is None else swap_manager(config.swap, pool, space, bus)
+    kv = KVManager(
+        pool,
+        bus,
+        enable_prefix_caching=config.cache.enable_prefix_caching,
+        copier=CacheMover(runner.cache),
+    )
+    scheduler = Scheduler(scheduler_config, kv, bus, loaded.tokenizer.eos_token_ids, swap)
+    step = Step(scheduler, pool, runner, bus)
+    introduction.attach(pool, step)
     dispatcher = Dispatcher()
     loop = StepLoop(
-        Step(scheduler, pool, runner, bus),
+        step,
         bus,
         dispatcher.sink,
         introduction,

@@ -7,6 +7,7 @@ from engine.one_line import one_line
 
 SchedulingPolicy = Literal["fcfs", "priority"]
 AttentionName = Literal["auto", "torch", "triton", "cpu"]
+PreemptionPolicy = Literal["recompute", "swap", "auto"]
 
 DEFAULT_MODEL = "demo"
 MAX_NAME_CHARACTERS = 256
@@ -20,6 +21,10 @@ DEFAULT_MAX_NUM_SEQS = 64
 DEFAULT_MAX_NUM_BATCHED_TOKENS = 2048
 DEFAULT_ENABLE_CHUNKED_PREFILL = True
 DEFAULT_POLICY: SchedulingPolicy = "fcfs"
+DEFAULT_PRIORITY_AGING_SECONDS = 60.0
+DEFAULT_PREEMPTION_MODE: PreemptionPolicy = "recompute"
+DEFAULT_SWAP_SPACE_GIB = 4.0
+"""The default of vLLM while it swapped; here only where something is swapped."""
 DEFAULT_MAX_NUM_QUEUED_REQS = 1024
 DEFAULT_STALL_SECONDS = 60.0
 
@@ -88,6 +93,35 @@ class CacheConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SwapConfig:
+    """What becomes of the KV of a sequence that is preempted for want of blocks."""
+
+    mode: PreemptionPolicy = DEFAULT_PREEMPTION_MODE
+    """recompute: it is dropped; swap: it is copied to the host and back; auto: what costs less."""
+    space_gib: float | None = None
+    """Host memory for it; None: the default where the mode swaps."""
+
+    def __post_init__(self) -> None:
+        if self.space_gib is not None and self.space_gib < 0:
+            raise ValueError(f"--swap-space must not be negative, got {self.space_gib:g}")
+        if self.mode == "recompute" and self.space_gib:
+            raise ValueError(
+                f"--swap-space {self.space_gib:g} is of no use while preempted requests are "
+                "recomputed: add --preemption-mode swap or auto"
+            )
+        if self.mode != "recompute" and self.space_gib == 0:
+            raise ValueError(f"--preemption-mode {self.mode} needs --swap-space")
+
+    @property
+    def space_bytes(self) -> int:
+        """0: nothing is swapped."""
+        if self.mode == "recompute":
+            return 0
+        gib = DEFAULT_SWAP_SPACE_GIB if self.space_gib is None else self.space_gib
+        return int(gib * 2**30)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulingLimits:
     """What may run at once, whatever the model."""
 
@@ -97,6 +131,8 @@ class SchedulingLimits:
     """Split a prompt over steps; off: it is computed whole, so a step must hold the longest."""
     policy: SchedulingPolicy = DEFAULT_POLICY
     """fcfs: in order of arrival; priority: lower numbers first, then arrival."""
+    priority_aging_seconds: float = DEFAULT_PRIORITY_AGING_SECONDS
+    """Waiting that makes up for one class of priority; 0: none does, and a low one may starve."""
     max_num_queued_reqs: int = DEFAULT_MAX_NUM_QUEUED_REQS
     """Calls that wait before new ones get 429."""
     max_client_requests: int | None = None
@@ -124,6 +160,10 @@ class SchedulerConfig(SchedulingLimits):
             "max_client_requests",
             "max_client_tokens",
         )
+        if self.priority_aging_seconds < 0:
+            raise ValueError(
+                f"priority_aging_seconds must not be negative, got {self.priority_aging_seconds:g}"
+            )
         if self.max_num_batched_tokens < self.max_num_seqs:
             raise ValueError(
                 f"max_num_batched_tokens ({self.max_num_batched_tokens}) must be at least "
@@ -142,6 +182,7 @@ class EngineConfig(SchedulingLimits):
 
     model: ModelConfig
     cache: CacheConfig
+    swap: SwapConfig = SwapConfig()
     max_model_len: int | None = None
     """Prompt and output tokens of one sequence; None: the checkpoint's limit."""
     max_num_batched_tokens: int | None = None

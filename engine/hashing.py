@@ -32,6 +32,14 @@ class PrefixHasher:
         self._block_size = block_size
         self.names: list[BlockHash] = []
 
+    def copy(self) -> "PrefixHasher":
+        """Another one that has named the same blocks; it goes on by itself."""
+        other = PrefixHasher.__new__(PrefixHasher)
+        other._running = self._running.copy()
+        other._block_size = self._block_size
+        other.names = self.names.copy()
+        return other
+
     def extend(self, tokens: Sequence[int], count: int) -> list[BlockHash]:
         """Name the first `count` blocks of `tokens` and return all names so far.
 

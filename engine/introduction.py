@@ -9,13 +9,13 @@ import msgspec
 
 from engine.block_pool import BlockPool
 from engine.config import EngineConfig
+from engine.step import Step
 from kvscope_events.bus import Bus
 from kvscope_events.events import CONTRACT_VERSION, EVENT_NAMES, EngineEvent, Hello
 from kvscope_events.pid_space import pid_space
 
 _NEVER_EMITTED = frozenset(
     {
-        "BlocksSwapped",
         "ObserverStopped",
         "ContentDropped",
         "StartupProfiled",
@@ -34,6 +34,7 @@ class Introduction:
         """Emits a Hello of an engine that is not ready: its model is still to be loaded."""
         self._bus = bus
         self._pool: BlockPool | None = None
+        self._step: Step | None = None
         self.hello = _hello_of(config)
         bus.emit(self.hello)
         bus.provide_snapshot(self.snapshot)
@@ -43,19 +44,29 @@ class Introduction:
         self.hello = msgspec.structs.replace(self.hello, **facts)
         self._bus.emit(self.hello)
 
-    def attach(self, pool: BlockPool) -> None:
-        """Snapshots show this pool from now on."""
-        self._pool = pool
+    def attach(self, pool: BlockPool, step: Step) -> None:
+        """Snapshots show this pool, its swap pool and the largest of these steps from now on."""
+        self._pool, self._step = pool, step
 
     def snapshot(self) -> list[EngineEvent]:
         """Who emits, then the pool's whole state once there is a pool."""
-        return [self.hello] if self._pool is None else [self.hello, self._pool.snapshot()]
+        if self._pool is None or self._step is None:
+            return [self.hello]
+        state, swap = self._pool.snapshot(self._step.largest_step), self._step.scheduler.swap
+        if swap is not None:
+            host = swap.host
+            state = msgspec.structs.replace(
+                state, swap_blocks=host.num_blocks, swap_used=host.num_used
+            )
+        return [self.hello, state]
 
 
 def _hello_of(config: EngineConfig) -> Hello:
     caching = config.cache.enable_prefix_caching
     # Without prefix caching there are no lookups; the pool's state remains known event by event.
     never = _NEVER_EMITTED if caching else _NEVER_EMITTED | {"PrefixLookup"}
+    if not config.swap.space_bytes:
+        never |= {"BlocksSwapped"}
     return Hello(
         contract=CONTRACT_VERSION,
         session=secrets.token_hex(8),

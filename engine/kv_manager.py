@@ -1,10 +1,12 @@
-"""Block tables over the pool: prefix lookup, admission, growth, naming of full blocks, release.
+"""Block tables over the pool: prefix lookup, admission, growth, forks, naming, release.
 
 Only blocks whose KV has been computed are ever findable: `commit` runs after the step, so a step
 that fails leaves no block behind that promises content it does not have.
 """
 
+from engine.block_mover import BlockCopier
 from engine.block_pool import BlockPool
+from engine.copy_on_write import SharedTails
 from engine.sequence import Sequence
 from kvscope_events.bus import Bus
 from kvscope_events.events import PrefixLookup
@@ -14,7 +16,15 @@ from kvscope_events.vocabulary import ReleaseCause
 class KVManager:
     """The one place that changes a sequence's block table."""
 
-    def __init__(self, pool: BlockPool, bus: Bus, *, enable_prefix_caching: bool = True) -> None:
+    def __init__(
+        self,
+        pool: BlockPool,
+        bus: Bus,
+        *,
+        enable_prefix_caching: bool = True,
+        copier: BlockCopier | None = None,
+    ) -> None:
+        """copier: None where nothing can copy blocks; then no sequence is forked."""
         self._pool = pool
         self.block_size = pool.block_size
         self._emit = bus.emit
@@ -22,8 +32,15 @@ class KVManager:
         self.num_unfilled_slots = 0
         """Token slots of active blocks that hold nothing yet, each block once.
 
-        Kept up at every change. A shared block is full, so it counts for none of its owners.
+        Kept up at every change. A shared block is full, but for a last block after a fork.
         """
+        self._tails = None if copier is None else SharedTails(pool, bus, copier)
+        self._shared_tails: set[int] = set() if self._tails is None else self._tails.blocks
+
+    @property
+    def can_fork(self) -> bool:
+        """Whether `fork` may be called."""
+        return self._tails is not None
 
     @property
     def num_available_blocks(self) -> int:
@@ -51,7 +68,9 @@ class KVManager:
         """Give a waiting sequence blocks for all its present tokens, the resident prefix shared.
 
         All at once, although chunks are computed step by step: once admitted, a prefill never stops
-        for want of blocks. Raises OutOfBlocksError unless `can_admit` said yes.
+        for want of blocks. The blocks for what a swapped-out sequence has on the host follow those
+        of its prefix; they are still to be filled. Raises OutOfBlocksError unless `can_admit` said
+        yes.
         """
         if self._enable_prefix_caching:
             findable = (len(sequence.tokens) - 1) // self.block_size
@@ -69,16 +88,23 @@ class KVManager:
         if prefix:
             self._pool.share(sequence.sequence_id, prefix, "prefix_hit")
             table += prefix
-        fresh = self._pool.allocate(
-            sequence.sequence_id, self._blocks_for(len(sequence.tokens)) - len(prefix), "prefill"
-        )
-        table += fresh
-        self.num_unfilled_slots += len(fresh) * self.block_size
+        on_host = len(sequence.host_blocks) - len(prefix)
+        if on_host > 0:
+            table += self._pool.allocate(sequence.sequence_id, on_host, "swap_in")
+        missing = self._blocks_for(len(sequence.tokens)) - len(table)
+        if missing:
+            table += self._pool.allocate(sequence.sequence_id, missing, "prefill")
+        self.num_unfilled_slots += (len(table) - len(prefix)) * self.block_size
         sequence.num_cached_blocks = len(prefix)
         sequence.num_computed_tokens = len(prefix) * self.block_size
 
     def missing_blocks(self, sequence: Sequence) -> int:
-        """Blocks that a running sequence lacks for its newest token; 0 or less: it has a slot."""
+        """Blocks that a running sequence lacks to write its newest token; 0 or less: none.
+
+        A last block that it shares is as good as none: it gets a copy.
+        """
+        if self._shared_tails and sequence.block_table[-1] in self._shared_tails:
+            return 1
         return -(-len(sequence.tokens) // self.block_size) - len(sequence.block_table)
 
     def can_grow(self, sequence: Sequence) -> bool:
@@ -86,14 +112,34 @@ class KVManager:
         return self.missing_blocks(sequence) <= self._pool.num_available
 
     def grow(self, sequence: Sequence) -> None:
-        """Give a running sequence the blocks that it lacks.
+        """Give a running sequence the blocks that it lacks, if any.
 
         Raises OutOfBlocksError unless `can_grow` said yes.
         """
+        if self._tails and sequence.block_table[-1] in self._shared_tails:
+            self._tails.copy(sequence)
+            self.num_unfilled_slots += self._unfilled_slots(sequence)
+            return
         missing = self.missing_blocks(sequence)
-        assert missing > 0, "it has a slot"
+        if missing <= 0:
+            return  # a preemption has left it alone with the block that it shared
         sequence.block_table += self._pool.allocate(sequence.sequence_id, missing, "decode")
         self.num_unfilled_slots += missing * self.block_size
+
+    def fork(self, parent: Sequence, child: Sequence) -> None:
+        """Let a sample of the same prompt share all blocks of one that has computed just that.
+
+        The last block too if it is filled in part: the first to write to it will have a copy.
+        """
+        assert self._tails is not None, "nothing can copy blocks"
+        assert parent.num_computed_tokens == child.prompt_length == len(child.tokens)
+        self._pool.share(child.sequence_id, parent.block_table.copy(), "fork")
+        child.block_table = parent.block_table.copy()
+        child.num_computed_tokens = parent.num_computed_tokens
+        child.num_cached_blocks = parent.num_cached_blocks
+        child.hasher = parent.hasher.copy()
+        if self._unfilled_slots(child):
+            self._shared_tails.add(child.block_table[-1])
 
     def commit(self, sequence: Sequence, num_computed_tokens: int) -> None:
         """The KV of that many leading tokens is there: the blocks they fill become findable."""
@@ -116,10 +162,16 @@ class KVManager:
         table = sequence.block_table
         if table:
             self._pool.release(sequence.sequence_id, table, cause)
-        self.num_unfilled_slots -= len(table) * self.block_size - sequence.num_computed_tokens
+        if self._tails and table and table[-1] in self._shared_tails:
+            self._tails.lost_owner(table[-1])  # its slots are still the others'
+        else:
+            self.num_unfilled_slots -= self._unfilled_slots(sequence)
         sequence.block_table = []
         sequence.num_cached_blocks = 0
         sequence.num_computed_tokens = 0
+
+    def _unfilled_slots(self, sequence: Sequence) -> int:
+        return len(sequence.block_table) * self.block_size - sequence.num_computed_tokens
 
     def _blocks_for(self, num_tokens: int) -> int:
         return -(-num_tokens // self.block_size)

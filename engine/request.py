@@ -35,6 +35,12 @@ class Request:
         return self.sequences[:: self.choices_per_prompt]
 
     @property
+    def samples(self) -> list[list[Sequence]]:
+        """The sequences of each prompt."""
+        n = self.choices_per_prompt
+        return [self.sequences[first : first + n] for first in range(0, len(self.sequences), n)]
+
+    @property
     def prompt_tokens(self) -> int:
         """Tokens of each prompt once."""
         return sum(sequence.prompt_length for sequence in self.prompts)

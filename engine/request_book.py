@@ -37,7 +37,7 @@ class RequestBook:
 
     @property
     def num_waiting(self) -> int:
-        """Calls none of whose sequences runs."""
+        """Calls none of whose sequences runs, those that are swapped out included."""
         return len(self._requests) - self.num_running
 
     @property
@@ -49,40 +49,54 @@ class RequestBook:
         """None: it has ended, or never arrived."""
         return self._requests.get(request_id)
 
-    def arrived(self, request: Request) -> None:
-        self._requests[request.request_id] = request
-        self._emit(
-            RequestArrived(
-                request.request_id,
-                request.prompt_tokens,
-                request.max_tokens,
-                request.tenant,
-                request.trace_id,
-            )
-        )
-        for sequence in request.sequences:
-            self._emit(
-                SequenceAdded(
-                    sequence.sequence_id,
-                    request.request_id,
-                    sequence.prompt_length,
-                    sequence.sampling.max_tokens,
-                )
-            )
+    def is_running(self, request_id: int) -> bool:
+        """Whether a sequence of a call that has not ended runs."""
+        return self._requests[request_id].num_running > 0
 
-    def admitted(self, sequence: Sequence, now_ns: int) -> None:
-        """The sequence begins to run, or runs again; its blocks are there."""
+    def arrived(self, request: Request) -> None:
+        """The call waits from now on; where that raises, nothing has changed."""
+        arrived = RequestArrived(
+            request.request_id,
+            request.prompt_tokens,
+            request.max_tokens,
+            request.tenant,
+            request.trace_id,
+        )
+        added = [
+            SequenceAdded(
+                sequence.sequence_id,
+                request.request_id,
+                sequence.prompt_length,
+                sequence.sampling.max_tokens,
+            )
+            for sequence in request.sequences
+        ]
+        self._requests[request.request_id] = request
+        self._emit(arrived)
+        for event in added:
+            self._emit(event)
+
+    def admitted(self, sequence: Sequence, now_ns: int, swapped_tokens: int = 0) -> None:
+        """The sequence begins to run, or runs again; its blocks are there.
+
+        swapped_tokens: of its computed tokens those that came back from the swap pool.
+        """
         request = self._requests[sequence.request_id]
         if not request.num_running:
             self.num_running += 1
         request.num_running += 1
-        found = sequence.num_computed_tokens
+        found = sequence.num_computed_tokens - swapped_tokens
         if sequence.preempted_ns is not None:
             found = min(found, sequence.discarded_tokens)
-            recompute = sequence.discarded_tokens - found
-            stalled = now_ns - sequence.preempted_ns
             self._emit(
-                RequestResumed(sequence.sequence_id, request.request_id, recompute, found, stalled)
+                RequestResumed(
+                    sequence.sequence_id,
+                    request.request_id,
+                    recompute_tokens=sequence.discarded_tokens - found - swapped_tokens,
+                    cached_tokens=found,
+                    stalled_ns=now_ns - sequence.preempted_ns,
+                    swapped_tokens=swapped_tokens,
+                )
             )
             return
         sequence.first_scheduled_ns = now_ns

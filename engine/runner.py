@@ -25,6 +25,14 @@ class Runner(Protocol):
         """
         ...
 
+    def self_test(self) -> None:
+        """Run a tiny step on dummy tokens, apart from the pool.
+
+        Raises what every step would raise, where the device or the model is broken; or
+        DeviceOutOfMemoryError.
+        """
+        ...
+
     def drop_caches(self) -> None:
         """Give back memory that is held but not used."""
         ...

@@ -59,6 +59,13 @@ class Sequence:
     num_cached_blocks: int = 0
     """Leading blocks of the table that are findable."""
 
+    forks: list["Sequence"] = field(default_factory=list)
+    """Samples of the same prompt that wait for this one to compute it."""
+    leader: "Sequence | None" = None
+    """The sample that computes the prompt for this one; None: it does so itself, or has it."""
+    host_blocks: list[int] = field(default_factory=list)
+    """Blocks of the swap pool with its first `discarded_tokens`; empty: it is not swapped out."""
+
     num_preemptions: int = 0
     discarded_tokens: int = 0
     """Computed tokens lost by the last preemption."""

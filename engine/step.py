@@ -1,4 +1,6 @@
-"""One step: schedule, execute, take the tokens; a step that runs out of device memory is survived.
+"""One step: schedule, execute, take the tokens.
+
+A step that runs out of device memory is survived, and a request that raises ends alone.
 
 Emits the step's StepCompleted or DeviceOutOfMemory; who calls flushes the bus.
 """
@@ -7,6 +9,7 @@ import time
 from typing import NamedTuple
 
 from engine.block_pool import BlockPool
+from engine.culprit import execute
 from engine.out_of_memory import DeviceOutOfMemoryError, OutOfMemoryLog
 from engine.runner import Runner, SampledToken
 from engine.scheduler import Scheduler
@@ -35,6 +38,8 @@ class Step:
         self.scheduler = scheduler
         self.pool = pool
         self.runner = runner
+        self.largest_step = 0
+        """Tokens of the largest step that was completed."""
         self._emit = bus.emit
         self._memory_due_ns = 0
         self._oom_log = OutOfMemoryLog()
@@ -47,16 +52,19 @@ class Step:
             return None
         failure: DeviceOutOfMemoryError | None = None
         try:
-            sampled = self.runner.execute(plan)
+            executed = execute(self.runner, plan)
         except DeviceOutOfMemoryError as error:
             # A copy: the frames of the one that was raised keep the step's tensors alive.
             failure = DeviceOutOfMemoryError(error.wanted_bytes)
         if failure is not None:
             return self._survive(plan, failure)
+        outputs = self._end_calls(executed.culprits)
+        plan, sampled = executed.plan, executed.tokens
+        if not plan.rows:
+            return outputs
         self.scheduler.update(
             plan, [None if token is None else token.token_id for token in sampled]
         )
-        outputs: list[StepOutput] = []
         emitted: list[int] = []
         first_tokens: list[int] = []
         for row, token in zip(plan.rows, sampled, strict=True):
@@ -67,7 +75,10 @@ class Step:
             if len(sequence.tokens) == sequence.prompt_length + 1:
                 first_tokens.append(sequence.sequence_id)
             outputs.append(StepOutput(sequence.sequence_id, token, sequence.finish_reason))
-        self._emit(self._completed(plan, start_ns, emitted, first_tokens))
+        completed = self._completed(plan, start_ns, emitted, first_tokens)
+        self._emit(completed)
+        if self.scheduler.swap is not None:
+            self.scheduler.swap.stepped(plan.num_tokens, plan.prefill_tokens, completed.duration_ns)
         return outputs
 
     def sample_memory_if_due(self) -> None:
@@ -78,6 +89,15 @@ class Step:
     def _sample_memory(self) -> None:
         self._emit(self.runner.sample_memory())
         self._memory_due_ns = time.monotonic_ns() + MEMORY_SAMPLE_NS
+
+    def _end_calls(self, request_ids: list[int]) -> list[StepOutput]:
+        outputs: list[StepOutput] = []
+        for request_id in request_ids:
+            request = self.scheduler.requests.get(request_id)
+            assert request is not None, "it had a row in this step"
+            for sequence in self.scheduler.finish_request(request, "error"):
+                outputs.append(StepOutput(sequence.sequence_id, None, "error"))
+        return outputs
 
     def _survive(self, plan: StepPlan, error: DeviceOutOfMemoryError) -> list[StepOutput]:
         """Make room and make the next step smaller; where that is impossible, end its sequence."""
@@ -105,11 +125,12 @@ class Step:
         self, plan: StepPlan, start_ns: int, emitted: list[int], first_tokens: list[int]
     ) -> StepCompleted:
         pool, scheduler = self.pool, self.scheduler
+        self.largest_step = max(self.largest_step, plan.num_tokens)
         return StepCompleted(
             duration_ns=time.monotonic_ns() - start_ns,
             running=scheduler.num_running,
             waiting=scheduler.num_waiting,
-            swapped=0,
+            swapped=scheduler.num_swapped,
             prefill_tokens=plan.prefill_tokens,
             decode_tokens=plan.decode_tokens,
             slots_filled=pool.num_active * pool.block_size - scheduler.num_unfilled_slots,
@@ -120,4 +141,5 @@ class Step:
             first_tokens=first_tokens,
             requests_running=scheduler.requests.num_running,
             requests_waiting=scheduler.requests.num_waiting,
+            requests_swapped=scheduler.num_requests_swapped,
         )

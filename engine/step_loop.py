@@ -1,7 +1,8 @@
 """The engine's own thread: take commands, run steps, hand out tokens, flush the bus; its health.
 
 Other threads only ever put commands and read figures; nothing here waits for a client, a subscriber
-or a scrape. An exception in a step ends the loop: every call gets an error, `health` says why.
+or a scrape. An exception that is no single call's ends the loop: every call gets an error, `health`
+says why, and who asked for it is told.
 """
 
 import logging
@@ -14,6 +15,7 @@ from functools import partial
 
 from engine.config import DEFAULT_STALL_SECONDS
 from engine.introduction import Introduction
+from engine.log_limit import LogLimit
 from engine.request import Request
 from engine.sequence import Sequence, SequenceState
 from engine.step import Step, StepOutput
@@ -24,9 +26,10 @@ from kvscope_events.vocabulary import FinishReason, RejectReason
 IDLE_TICK_SECONDS = 0.5
 """Period of an idle loop: late subscribers get their snapshot within this time."""
 STOP_SECONDS = 10.0
-"""How long a stop waits for the step under way."""
+"""How long a stop waits for the step under way, by default."""
 
 logger = logging.getLogger(__name__)
+_log = LogLimit(logger)
 
 Sink = Callable[[list[StepOutput]], None]
 """Called on the engine's thread after each step; must not block or raise."""
@@ -74,6 +77,8 @@ class StepLoop:
         self._stall_seconds = stall_seconds
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._num_submitted = 0  # calls; written by whoever submits
+        self._num_not_added = 0  # those that raised; written by the loop
+        self._on_failure: list[Callable[[], None]] = []
         self._outputs: list[StepOutput] = []
         self._progress_ns = time.monotonic_ns()
         self._closing = False
@@ -85,7 +90,12 @@ class StepLoop:
     @property
     def num_in_flight(self) -> int:
         """Calls submitted and not ended, those the loop has not picked up yet included."""
-        return self._num_submitted - self._scheduler.requests.num_ended
+        ended = self._scheduler.requests.num_ended + self._num_not_added
+        return self._num_submitted - ended
+
+    def on_failure(self, told: Callable[[], None]) -> None:
+        """Have it called on the engine's thread, once the engine has failed and ended its calls."""
+        self._on_failure.append(told)
 
     def start(self) -> None:
         self._bus.flush()  # the pool exists: a scrape sees it from the start
@@ -131,10 +141,11 @@ class StepLoop:
         if self._failure is not None or not self._thread.is_alive():
             self._flush_after_failure()
 
-    def shutdown(self, drain_seconds: float) -> None:
+    def shutdown(self, drain_seconds: float, *, stop_seconds: float = STOP_SECONDS) -> bool:
         """Take no more, finish what is there for at most `drain_seconds`, abort the rest, stop.
 
-        Callable from any thread, also while another shutdown waits. A step that hangs is abandoned.
+        Returns whether the thread has ended: a step that hangs is left behind after `stop_seconds`.
+        Callable from any thread, also while another shutdown waits.
         """
         self._closing = True
         deadline = time.monotonic() + drain_seconds
@@ -146,9 +157,11 @@ class StepLoop:
         ):
             time.sleep(0.02)
         self._commands.put(self._abort_all)
-        self._thread.join(STOP_SECONDS)
+        self._thread.join(stop_seconds)
         if self._thread.is_alive():
-            logger.error("the step under way has not ended in %.0f s: left behind", STOP_SECONDS)
+            logger.error("the step under way has not ended in %.0f s: left behind", stop_seconds)
+            return False
+        return True
 
     def health(self) -> Health:
         """Unhealthy when the loop has died, or has work and has made no step for too long."""
@@ -188,6 +201,8 @@ class StepLoop:
             finally:
                 self._introduction.announce(ready=False)
                 self._flush_after_failure()
+                for told in self._on_failure:
+                    told()
             while not self._closing:  # whoever joins now still learns who this was
                 time.sleep(IDLE_TICK_SECONDS)
                 self._flush_after_failure()
@@ -220,7 +235,15 @@ class StepLoop:
             self._sink(outputs)
 
     def _add(self, request: Request) -> None:
-        self._scheduler.add(request)
+        try:
+            self._scheduler.add(request)
+        except Exception as error:
+            message = f"request {request.request_id} cannot be added: it ends with an error"
+            _log.log(logging.ERROR, "add", message, error)
+            self._num_not_added += 1
+            self._bus.emit(RequestRejected("invalid"))
+            for sequence in request.sequences:
+                self._outputs.append(StepOutput(sequence.sequence_id, None, "error"))
 
     def _abort(self, request_id: int, reason: FinishReason) -> None:
         request = self._scheduler.requests.get(request_id)
@@ -242,7 +265,10 @@ class StepLoop:
 
     def _end_all(self, reason: FinishReason) -> None:
         while not self._commands.empty():  # calls that were still to be added end as well
-            self._commands.get_nowait()()
+            try:
+                self._commands.get_nowait()()
+            except Exception as error:  # after a failure of the accounts: the others go on
+                _log.log(logging.ERROR, "command", "a command failed at the end", error)
         requests = self._scheduler.requests.requests
         self._outputs += [
             StepOutput(sequence.sequence_id, None, reason)

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 from prometheus_client.core import Metric as Family
 
-from exporter.answers.advice import ADVICE, AdviceAnswer, advice_of
+from exporter.answers.advice import ADVICE, AdviceAnswer
 from exporter.answers.question import ProcessMemory, UnknownError
 from exporter.answers.reply import memory_of
 from exporter.clock import Clock
@@ -44,5 +44,5 @@ class Advised:
         for target in targets:
             # Of one engine; those of the others are known all the same.
             with suppress(UnknownError):
-                known[target] = target.answer(ADVICE.events, advice_of, machine, processes)
+                known[target] = target.answer(ADVICE, machine, processes)
         self._known = known

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Collection, Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import Metric as Family
@@ -62,10 +62,12 @@ class Exporter:
         machine: Machine | None = None,
         clock: Clock | None = None,
         process: bool = True,
+        beside_engine: bool = False,
     ) -> None:
         """readers: of the server's own pages, for what its targets do not tell.
 
-        process: with the `process_*` families of this process, which is not the engine's own.
+        process: with the `process_*` families of this process. beside_engine: the engine's steps
+        run in this process, and a page lets them through while it is made.
         """
         self._clock = clock or Clock()
         self._targets = tuple(targets)
@@ -73,7 +75,13 @@ class Exporter:
         self._lock = threading.Lock()
         self._running = False
         self.readers = tuple(readers)
-        self._page = Page(lambda: self._targets, machine or Machine(), self._clock, self.readers)
+        self._page = Page(
+            lambda: self._targets,
+            machine or Machine(),
+            self._clock,
+            self.readers,
+            beside_engine=beside_engine,
+        )
         self.registry = CollectorRegistry()
         self.registry.register(self._page)
         self._further: tuple[Collector, ...] = ()
@@ -147,7 +155,7 @@ class Exporter:
             self._targets = tuple(other for other in self._targets if other is not target)
         target.stop()
 
-    def answer(self, question: Question) -> Reply:
+    def answer(self, question: Question[Any]) -> Reply:
         """What all engines of this server answer; for any thread."""
         return ask(question, self._targets, self._page.machine)
 
@@ -187,7 +195,7 @@ def in_process(
     clock = clock or Clock()
     check_compat(compat)
     target = Target(InProcessSource(subscription), compat=compat, clock=clock)
-    return Exporter([target], machine=machine, clock=clock)
+    return Exporter([target], machine=machine, clock=clock, beside_engine=True)
 
 
 def check_compat(compat: Collection[str]) -> None:

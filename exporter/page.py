@@ -3,7 +3,7 @@
 A part that raises is left out and counted; the rest of the page is there.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from prometheus_client.core import Metric as Family
 
@@ -24,6 +24,7 @@ from exporter.gpu import DeviceSample
 from exporter.machine import Machine
 from exporter.readings import PageReader
 from exporter.target import Shown, Target
+from exporter.turns import Turns
 
 
 class Page:
@@ -35,14 +36,21 @@ class Page:
         machine: Machine,
         clock: Clock,
         readers: Sequence[PageReader] = (),
+        *,
+        beside_engine: bool = False,
     ) -> None:
-        """targets: returns those of the moment, which may come and go."""
+        """targets: returns those of the moment, which may come and go.
+
+        beside_engine: a page lets the steps of this process through while it is made.
+        """
         self._targets = targets
         self._readings = Readings(readers, clock)
         self.machine = machine
         self._clock = clock
         self._advised = Advised(clock)
-        self._guard = Guard(_groups_of(targets(), with_page=bool(readers)))
+        self._turns = Turns(beside_engine=beside_engine)
+        groups = _groups_of(targets(), with_page=bool(readers))
+        self._guard = Guard(groups, self._turns)
         self._families = Families({}, clock)
         self._build = build_version()
         self.scrape_seconds: float | None = None
@@ -52,14 +60,17 @@ class Page:
         """Count errors of a target's parts as well, all at 0 from now on."""
         self._guard.know(_groups_of([target], with_page=False))
 
-    def collect(self, outlet: Outlet = "page") -> Iterable[Family]:
+    def collect(self, outlet: Outlet = "page") -> Iterator[Family]:
         """Each engine's folds are held only while its own part is read."""
+        self._turns.begin()
         page: dict[str, Family] = {}
         for family in self._all(outlet):
             known = page.setdefault(family.name, family)
             if known is not family:
                 known.samples += family.samples
-        return page.values()
+        for family in page.values():
+            self._turns.offer()
+            yield family
 
     def _all(self, outlet: Outlet) -> Iterator[Family]:
         now_ns = self._clock.monotonic_ns()

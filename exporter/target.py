@@ -1,13 +1,13 @@
 """One watched engine: its source, its folds, the facts in its Hello, its part of a page."""
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
 from prometheus_client.core import Metric as Family
 
-from exporter.answers.question import Asked, ProcessMemory, UnknownError
+from exporter.answers.question import Asked, ProcessMemory, Question, UnknownError
 from exporter.catalogue import CATALOGUE
 from exporter.clock import Clock
 from exporter.collect.families import Families
@@ -214,14 +214,13 @@ class Target:
 
     def answer(
         self,
-        events: Collection[str],
-        read: Callable[[Asked], _T],
+        question: Question[_T],
         machine: Machine,
         processes: Sequence[ProcessMemory] = (),
     ) -> _T:
-        """What `read` makes of the folds, which are held meanwhile, and settled.
+        """What the question makes of its folds, which are settled, and held while it reads them.
 
-        events: those that the engine must tell. Raises UnknownError, and what `read` raises.
+        Raises UnknownError, and what the question raises.
         """
         with self.pipeline.settled():
             self._current_families()
@@ -230,21 +229,24 @@ class Target:
                 raise UnknownError("the engine's state is not known: it is not connected, or lost")
             if self.folds[Introduction].stopped is not None:
                 raise UnknownError("its observer has switched itself off: its log has the reason")
-            untold = sorted(set(events) - self._tells)
+            untold = sorted(set(question.events) - self._tells)
             if untold:
                 raise UnknownError(f"this server does not tell {', '.join(untold)}")
-            failed = [fold.name for fold in self.folds if self.pipeline.failed(fold)]
+            read = self.folds.only(question.folds)
+            needed = (self.folds[Introduction], *read)
+            failed = [fold.name for fold in needed if self.pipeline.failed(fold)]
             if failed:
                 raise UnknownError(f"folds {', '.join(failed)} failed and were given up")
-            return read(
+            answer = question.read(
                 Asked(
                     hello=hello,
-                    folds=self.folds,
+                    folds=read,
                     machine=machine,
                     clock=self._clock,
                     processes=processes,
                 )
             )
+        return question.finish(answer)
 
     def _is_here(self, hello: Hello) -> bool:
         return self.source.kind == "inprocess" or hello.pid_space in self._pid_spaces

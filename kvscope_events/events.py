@@ -9,14 +9,16 @@ apart, each upwards from one in an engine. A producer that knows only sequences 
 request of its own, with the same number, and declares it in its `Hello` (`requests_are`).
 Intervals (`*_ns`) come from the producer's monotonic clock.
 
-All events can be imported from here; those of device memory and of content streams are declared in
-`memory.py` and `names.py`.
+All events can be imported from here; those of device memory, of content streams and of copied
+blocks are declared in `memory.py`, `names.py` and `copies.py`.
 """
 
 from typing import Annotated, Union, get_args
 
 import msgspec
 
+from kvscope_events.copies import BlockCopied as BlockCopied
+from kvscope_events.copies import BlocksSwapped as BlocksSwapped
 from kvscope_events.event import Event
 from kvscope_events.limits import (
     EVENTS,
@@ -50,7 +52,6 @@ from kvscope_events.vocabulary import (
     RequestUnit,
     ServerKind,
     SharingCause,
-    SwapDirection,
 )
 
 CONTRACT_VERSION = 1
@@ -131,6 +132,7 @@ class PoolSnapshot(Event, frozen=True):
     groups: Groups = []
     swap_blocks: Count = 0
     swap_used: Count = 0  # blocks of the swap pool that hold something
+    largest_step: Count | None = None  # tokens, of all steps of the session; None: not known
 
 
 class RequestArrived(Event, frozen=True):
@@ -223,8 +225,8 @@ class ContentDropped(Event, frozen=True):
 class BlocksReleased(Event, frozen=True):
     """References were given back, one for each block named; split by what became of the blocks.
 
-    With cause finished, aborted or preempted these are all references of the sequence; with any
-    other they are some of them, in mid-request.
+    With cause finished, aborted, preempted or swapped_out these are all references of the
+    sequence; with any other they are some of them, in mid-request.
     """
 
     sequence: int | None
@@ -232,27 +234,6 @@ class BlocksReleased(Event, frozen=True):
     free: list[int]  # held nothing findable
     shared: list[int]  # still referenced by others
     cause: ReleaseCause
-
-
-class BlockCopied(Event, frozen=True):
-    """Copy-on-write: the sequence writes to `target`, which holds what `source` held until now.
-
-    Comes after the allocation of the target and before the release of the source, cause cow both.
-    """
-
-    sequence: int
-    source: int
-    target: int
-
-
-class BlocksSwapped(Event, frozen=True):
-    """Content of a sequence was copied between its blocks and blocks of the host's swap pool."""
-
-    sequence: int
-    direction: SwapDirection
-    blocks: Count  # copied
-    used: Count  # blocks of the swap pool that hold something after this
-    duration_ns: Count | None = None  # of the copy; None: not measured
 
 
 class AllocationFailed(Event, frozen=True):
@@ -264,7 +245,10 @@ class AllocationFailed(Event, frozen=True):
 
 
 class RequestPreempted(Event, frozen=True):
-    """A running sequence lost its blocks and waits again."""
+    """A running sequence lost its blocks and waits again.
+
+    Mode swap: their content was copied to the host before, and comes back.
+    """
 
     sequence: int
     request: int
@@ -273,6 +257,9 @@ class RequestPreempted(Event, frozen=True):
     discarded_tokens: Count  # tokens whose KV had been computed or found
     blocks: Count  # references given back
     age_ns: Count  # since it was last (re)admitted
+    # What either way was estimated to take of the engine's time, where that decided; else None.
+    swap_cost_ns: Count | None = None
+    recompute_cost_ns: Count | None = None
 
 
 class RequestResumed(Event, frozen=True):
@@ -340,8 +327,8 @@ class StepCompleted(Event, frozen=True):
 
     duration_ns: Count
     running: Count  # sequences
-    waiting: Count  # sequences
-    swapped: Count  # sequences
+    waiting: Count  # sequences, those that are swapped out included
+    swapped: Count  # sequences that wait with their KV on the host
     prefill_tokens: Count  # computed for sequences that owed more than their newest token
     decode_tokens: Count
     slots_filled: Count | None  # token slots written in active blocks, each once; None: not known
@@ -353,6 +340,7 @@ class StepCompleted(Event, frozen=True):
     requests_running: Count  # requests with at least one running sequence
     requests_waiting: Count  # requests without a running sequence
     output_tokens: Count | None = None  # produced in this step; None: one for each of `emitted`
+    requests_swapped: Count = 0  # of requests_waiting those with a sequence that is swapped out
 
 
 EngineEvent = Union[  # noqa: UP007  # a tuple of types in Python 3.10, too
@@ -399,5 +387,5 @@ class Batch(msgspec.Struct, frozen=True, gc=False, array_like=True):
     seq: int
     time_ns: Time  # the producer's monotonic clock, for intervals within the stream
     events: Annotated[list[EngineEvent], EVENTS]
-    wall_ns: int = 0  # the producer's wall clock, for display; 0: not known
+    wall_ns: Time = 0  # the producer's wall clock, for display; 0: not known
     arrived_ns: int = 0  # the reader's monotonic clock, set by its source, for ages and lag

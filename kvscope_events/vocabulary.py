@@ -26,7 +26,7 @@ ReleaseCause = Literal[
 ]
 Tier = Literal["device", "host", "disk", "remote", "other"]
 """Where content is kept: the device's own pool, this host's memory, its disks, elsewhere."""
-PreemptionMode = Literal["recompute"]
+PreemptionMode = Literal["recompute", "swap"]
 SwapDirection = Literal["out", "in"]
 PreemptionCause = Literal["out_of_blocks", "out_of_memory", "reset"]
 OutOfMemoryAction = Literal["retried", "gave_up"]

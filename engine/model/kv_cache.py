@@ -117,9 +117,17 @@ class KVCache:
         # Per layer: K and V by block (num_blocks, block_size, H_kv, D), then by slot (…, H_kv, D).
         self.blocks = [(layer[0], layer[1]) for layer in self.layers]
         # Moved as bytes where quantized: torch indexes no fp8 on some devices.
-        moved = torch.uint8 if layout.quantized else layout.dtype
-        self._movable = [(k.view(moved), v.view(moved)) for k, v in self.blocks]
+        self._moved = torch.uint8 if layout.quantized else layout.dtype
+        self._movable = [(k.view(self._moved), v.view(self._moved)) for k, v in self.blocks]
         self._slots = [(k.flatten(0, 1), v.flatten(0, 1)) for k, v in self._movable]
+
+    @property
+    def stacks(self) -> list[Tensor]:
+        """All K and V: (layers, 2, num_blocks, block_size, H_kv, D) for each shape of layers.
+
+        Views, of bytes where quantized, to be moved as they are.
+        """
+        return [stack.view(self._moved) for stack in self._stacks.values()]
 
     def write(self, layer: int, slots: Tensor, key: Tensor, value: Tensor) -> None:
         """Store K and V of T tokens.
@@ -133,6 +141,11 @@ class KVCache:
         """Zero a block in every layer, before its first token is written."""
         for stack in self._stacks.values():
             stack.select(2, block).zero_()
+
+    def copy(self, source: int, target: int) -> None:
+        """Copy a block to another one in every layer, slots that hold nothing included."""
+        for stack in self._stacks.values():
+            stack.select(2, target).copy_(stack.select(2, source))
 
     def gather(self, layer: int, blocks: Tensor) -> tuple[Tensor, Tensor]:
         """Copies of K and V of n blocks in the order given, in the type that is computed in.

@@ -13,6 +13,7 @@ from engine.model.memory_report import MemoryReporter
 from engine.model.sampler import Sampler
 from engine.model.step_batch import StepBatch
 from engine.model.torch_errors import device_out_of_memory
+from engine.model.trial import trial_rows
 from engine.model.weights import weight_bytes
 from engine.runner import SampledToken
 from engine.step_plan import ScheduledSequence, StepPlan
@@ -69,15 +70,30 @@ class ModelRunner:
         """Write the rows' KV and return each row's next token, None where it does not sample.
 
         Every row's block table must cover its tokens, and no two rows may write the same slot.
+        Forks stand behind the row that they draw with.
 
         Raises DeviceOutOfMemoryError; the step can then be tried again, smaller.
         """
         rows = plan.rows
         with device_out_of_memory():
-            logits = self.forward_logits(rows)
+            if plan.num_forks:
+                logits = self.forward_logits([row for row in rows if row.count])
+                logits = logits[_lines(rows)]
+            else:
+                logits = self.forward_logits(rows)
             tokens = self._sampler.sample(logits, [row.sequence for row in rows if row.samples])
         sampled = iter(tokens)
         return [next(sampled) if row.samples else None for row in rows]
+
+    def self_test(self) -> None:
+        """A tiny prefill and a first token, in a cache of their own.
+
+        Raises what every step would raise, or DeviceOutOfMemoryError.
+        """
+        rows = trial_rows(self.layout.block_size)
+        with device_out_of_memory():
+            cache = KVCache(self.layout, len(rows), self.cache.device)
+            self._sampler.sample(self._logits(rows, cache), [row.sequence for row in rows])
 
     def drop_caches(self) -> None:
         """Give the memory that torch holds but does not use back to the device."""
@@ -105,6 +121,19 @@ class ModelRunner:
             logits = self._static.logits(rows)
             if logits is not None:
                 return logits
-        batch = StepBatch(rows, self.layout, self.cache.device)
-        step = PagedStep(self.cache, batch, self._attention(batch, self.cache))
+        return self._logits(rows, self.cache)
+
+    def _logits(self, rows: list[ScheduledSequence], cache: KVCache) -> Tensor:
+        batch = StepBatch(rows, self.layout, cache.device)
+        step = PagedStep(cache, batch, self._attention(batch, cache))
         return step_logits(self._forward, step)
+
+
+def _lines(rows: list[ScheduledSequence]) -> list[int]:
+    """For each row that samples the line of logits that it draws from: a fork has its leader's."""
+    lines, line = [], -1
+    for row in rows:
+        if row.samples:
+            line += row.count > 0
+            lines.append(line)
+    return lines

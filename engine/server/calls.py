@@ -53,7 +53,7 @@ class Calls:
         """
         share.take(request)
         stops = [StopPattern(stop) for stop in body.stop_strings]
-        answer = Answer(self.dispatcher, self.tokenizer, request, stops, wording, share)
+        answer = Answer(self.dispatcher, self.tokenizer, request, stops, wording, share, body.n)
         return await answer.respond(http_request, stream=body.stream, usage=body.include_usage)
 
     def close(self) -> None:

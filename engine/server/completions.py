@@ -37,7 +37,7 @@ class CompletionWording:
     ) -> None:
         self._body = body
         self._names = names
-        self._sequences = request.sequences
+        self._prompts = request.prompts
         self._opened: set[int] = set()
         self._head = {
             "id": f"cmpl-{uuid.uuid4().hex}",
@@ -62,7 +62,7 @@ class CompletionWording:
         if self._body.return_token_ids:
             choice["token_ids"] = [token.token_id for token in piece.tokens]
             if index not in self._opened:
-                choice["prompt_token_ids"] = self._sequences[index].prompt
+                choice["prompt_token_ids"] = self._prompts[index // self._body.n].prompt
         self._opened.add(index)
         return {**self._head, "choices": [choice]}
 
@@ -80,7 +80,7 @@ class CompletionWording:
             }
             if self._body.return_token_ids:
                 described["token_ids"] = choice.token_ids
-                described["prompt_token_ids"] = self._sequences[index].prompt
+                described["prompt_token_ids"] = self._prompts[index // self._body.n].prompt
             listed.append(described)
         return {**self._head, "choices": listed, "usage": usage}
 

@@ -1,7 +1,8 @@
 """Carries step outputs from the engine's thread to the coroutine that waits for each sequence."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 
 from engine.request import Request
 from engine.sequence import Sequence
@@ -47,6 +48,7 @@ class Dispatcher:
     def attach(self, engine: StepLoop) -> None:
         """Name the engine whose `sink` this dispatcher is."""
         self._engine = engine
+        engine.on_failure(self._engine_failed)
 
     @property
     def engine(self) -> StepLoop:
@@ -59,12 +61,7 @@ class Dispatcher:
 
     def sink(self, outputs: list[StepOutput]) -> None:
         """Called on the engine's thread after each step: one wake-up for all its outputs."""
-        assert self._event_loop is not None, "bind to an event loop before the first request"
-        try:
-            self._event_loop.call_soon_threadsafe(self._deliver, outputs)
-        except RuntimeError:  # closed: the server has ended before its last requests, nobody waits
-            if not self._event_loop.is_closed():
-                raise
+        self._soon(partial(self._deliver, outputs))
 
     def submit(self, request: Request) -> None:
         """Start every sequence of a call, to be ended with `close`.
@@ -96,6 +93,25 @@ class Dispatcher:
         mailboxes = [self._mailboxes.pop(s.sequence_id, None) for s in request.sequences]
         if any(mailbox is not None and not mailbox.finished for mailbox in mailboxes):
             self.engine.abort(request.request_id)
+
+    def _soon(self, call: Callable[[], None]) -> None:
+        """Have it called on the event loop's thread. Called on the engine's."""
+        assert self._event_loop is not None, "bind to an event loop before the first request"
+        try:
+            self._event_loop.call_soon_threadsafe(call)
+        except RuntimeError:  # closed: the server has ended before its last requests, nobody waits
+            if not self._event_loop.is_closed():
+                raise
+
+    def _engine_failed(self) -> None:
+        if self._event_loop is not None:  # otherwise nobody waits yet
+            self._soon(self._fail_all)
+
+    def _fail_all(self) -> None:
+        """A step that failed half-way has lost outputs: who still waits would wait for ever."""
+        for sequence_id, mailbox in self._mailboxes.items():
+            if not mailbox.finished:
+                mailbox.put(StepOutput(sequence_id, None, "error"))
 
     def _deliver(self, outputs: list[StepOutput]) -> None:
         for output in outputs:

@@ -43,6 +43,12 @@ class Choice:
         self.logprobs = logprobs
         self.finish_reason: FinishReason | None = None
         self._texts: list[str] = []
+        self._total_logprob = 0.0
+
+    @property
+    def mean_logprob(self) -> float:
+        """Of its tokens, where the engine was asked for log probabilities."""
+        return self._total_logprob / max(1, len(self.token_ids))
 
     @property
     def text(self) -> str:
@@ -51,9 +57,19 @@ class Choice:
     def add(self, piece: Piece) -> None:
         self._texts.append(piece.text)
         self.token_ids += [token.token_id for token in piece.tokens]
+        self._total_logprob += sum([token.logprob or 0.0 for token in piece.tokens])
         if self.logprobs is not None:
             piece.write(self.logprobs)
         self.finish_reason = piece.finish_reason
+
+
+def best_choices(choices: Several[Choice], samples: int, n: int) -> list[Choice]:
+    """Of each prompt's samples the n with the highest mean log probability, the best first."""
+    return [
+        choice
+        for first in range(0, len(choices), samples)
+        for choice in sorted(choices[first : first + samples], key=lambda c: -c.mean_logprob)[:n]
+    ]
 
 
 def logprobs_of(piece: Piece, logprobs: LogprobWriter | None) -> msgspec.Raw | None:

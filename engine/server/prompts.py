@@ -50,7 +50,7 @@ def prompts_of(body: CompletionRequest, limit: int) -> list[str] | list[list[int
             prompt = decode_part(raw, _ids, "prompt")
             prompts = [prompt] if prompt else []
         case "id_lists":
-            _check_choices(raw.count(b"[") - 1, body.n)
+            _check_choices(raw.count(b"[") - 1, body.samples)
             ids = raw.count(b",") + 1
             if ids > limit * MAX_CHOICES:
                 raise prompt_too_long("prompt", ids, limit * MAX_CHOICES)
@@ -59,7 +59,7 @@ def prompts_of(body: CompletionRequest, limit: int) -> list[str] | list[list[int
             raise BadRequestError("prompt", f"prompt: {_FORMS}")
     if not prompts:
         raise BadRequestError("prompt", "prompt: must not be empty")
-    _check_choices(len(prompts), body.n)
+    _check_choices(len(prompts), body.samples)
     return prompts
 
 
@@ -67,6 +67,6 @@ def _check_choices(prompts: int, choices_each: int) -> None:
     if prompts * choices_each > MAX_CHOICES:
         raise BadRequestError(
             "prompt",
-            f"prompt: {prompts} with n={choices_each}, but a call has at most {MAX_CHOICES} "
-            "choices",
+            f"prompt: {prompts} with {choices_each} samples each, but a call has at most "
+            f"{MAX_CHOICES} choices",
         )

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 MAX_CHOICES = 32
-"""Sequences one HTTP request may start: prompts times n."""
+"""Sequences one HTTP request may start: prompts times n, or best_of."""
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARACTERS = 1024
 """Of one stop string."""
@@ -29,7 +29,6 @@ NOT_SUPPORTED: dict[str, tuple[Any, ...]] = {
     "add_special_tokens": (True,),
     "allowed_token_ids": ([],),
     "bad_words": ([],),
-    "best_of": (1,),
     "chat_template": (),
     "continue_final_message": (False,),
     "echo": (False,),
@@ -132,6 +131,7 @@ class GenerationRequest(_Body, kw_only=True):
     top_p: Nullable[Annotated[float, Meta(gt=0, le=1)]] = 1.0
     top_k: Nullable[Annotated[int, Meta(ge=-1)]] = 0
     n: Nullable[Annotated[int, Meta(ge=1, le=MAX_CHOICES)]] = 1
+    best_of: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
     seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
     stop: StopString | Annotated[list[StopString], Meta(max_length=MAX_STOP_STRINGS)] | None = None
     stop_token_ids: Annotated[list[TokenId], Meta(max_length=MAX_STOP_TOKEN_IDS)] | None = None
@@ -147,6 +147,20 @@ class GenerationRequest(_Body, kw_only=True):
         super().__post_init__()
         if self.stream_options is not None and not self.stream:
             raise DependentFieldError("stream_options", "stream")
+        if self.samples < self.n:
+            raise FieldError("best_of", f"best_of: must be at least n, which is {self.n}")
+        if self.stream and self.chooses:
+            raise FieldError("best_of", "best_of: more than n cannot be streamed")
+
+    @property
+    def samples(self) -> int:
+        """Samples drawn for each prompt."""
+        return self.n if self.best_of is None else self.best_of
+
+    @property
+    def chooses(self) -> bool:
+        """Whether only some of the samples are returned."""
+        return self.samples > self.n
 
     @property
     def stop_strings(self) -> list[str]:

@@ -58,7 +58,10 @@ class RequestFactory:
         max_tokens: int | None,
         logprobs: int | None,
     ) -> SamplingParams:
-        """Sampling for a prompt of that length. max_tokens None: as many as fit."""
+        """Sampling for a prompt of that length. max_tokens None: as many as fit.
+
+        Where only the best samples are returned, all have log probabilities to be judged by.
+        """
         limit = self._scheduler.max_model_len
         room = limit - prompt_length
         if room <= 0:
@@ -82,15 +85,15 @@ class RequestFactory:
             seed=body.seed,
             stop_token_ids=frozenset(body.stop_token_ids or ()),
             ignore_eos=body.ignore_eos,
-            logprobs=logprobs,
+            logprobs=0 if body.chooses and logprobs is None else logprobs,
         )
 
     def build(
         self, body: GenerationRequest, prompts: list[tuple[list[int], SamplingParams]], trace: str
     ) -> Request:
-        """The request of one call: body.n sequences for each prompt, sampled as given with it.
+        """The request of one call: body.samples sequences for each prompt, sampled as given.
 
-        The number of a choice among the n of its prompt is added to a given seed.
+        The number of a sample among those of its prompt is added to a given seed.
         """
         for prompt, _ in prompts:
             self._check_tokens(body, prompt)
@@ -106,13 +109,13 @@ class RequestFactory:
                 hasher=PrefixHasher(seed, self._model.block_size),
             )
             for prompt, sampling in prompts
-            for choice in range(body.n)
+            for choice in range(body.samples)
         ]
         return Request(
             request_id=request_id,
             sequences=sequences,
             arrival_ns=time.monotonic_ns(),
-            choices_per_prompt=body.n,
+            choices_per_prompt=body.samples,
             priority=body.priority,
             tenant=body.user or "",
             trace_id=trace,

@@ -64,6 +64,12 @@ def unknown(facts: Facts) -> str:
     """Why nothing is known of the memory of steps."""
     if facts.rooms and all(room.name == HOST for room in facts.rooms):
         return "the engine runs on the host, where steps have no memory of their own"
+    ran = facts.load is not None and facts.load.largest_step > 0
+    if ran and facts.largest_step is None and any(r.largest_step_bytes for r in facts.rooms):
+        return (
+            "the most that a step took is known, but not of how many tokens: the exporter came "
+            "later than the pool, or lost batches, and this server's snapshots do not tell it"
+        )
     return "how much memory a step takes is not known here"
 
 

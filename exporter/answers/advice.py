@@ -6,6 +6,7 @@ from exporter.adviser.gather import gather
 from exporter.adviser.proposal import Proposal
 from exporter.adviser.rank import advise
 from exporter.answers.question import Asked, Question
+from exporter.fold import Cache, Ledger, Recent
 
 
 class AdviceAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,9 +28,10 @@ def advice_of(asked: Asked) -> AdviceAnswer:
     )
 
 
-ADVICE = Question(
+ADVICE: Question[AdviceAnswer] = Question(
     name="advice",
     summary="What to change about the server: at most five proposals with their price and gain.",
     events=("PoolCreated", "StepCompleted", "RequestPreempted", "RequestResumed"),
-    answer=advice_of,
+    folds=(Ledger, Recent, Cache),
+    read=advice_of,
 )

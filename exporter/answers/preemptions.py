@@ -12,7 +12,8 @@ from exporter.fold.preemption.victim import State
 class Bill(msgspec.Struct, frozen=True, kw_only=True):
     """What all preemptions of one mode and cause cost.
 
-    `discarded_tokens` is the sum of the tokens found, recomputed, abandoned, lost and waiting.
+    `discarded_tokens` is the sum of the tokens found, swapped, recomputed, abandoned, lost and
+    waiting.
     """
 
     mode: str
@@ -22,6 +23,8 @@ class Bill(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens whose KV had been computed, or found, when their sequence was preempted."""
     found_tokens: int
     """Of those, the ones that the cache still held when their sequence resumed."""
+    swapped_tokens: int
+    """Of those, the ones that were copied back from the host when their sequence resumed."""
     recomputed_tokens: int
     """Of those, the ones that it no longer held, so that they are computed again."""
     abandoned_tokens: int
@@ -38,6 +41,7 @@ class Unattributed(msgspec.Struct, frozen=True, kw_only=True):
     """Resumptions whose preemption was not seen, so that its mode and cause are not known."""
 
     found_tokens: int
+    swapped_tokens: int
     recomputed_tokens: int
     stalled_seconds: float
 
@@ -73,9 +77,14 @@ class OnePreemption(msgspec.Struct, frozen=True, kw_only=True):
     """Since the victim was last admitted."""
     discarded_tokens: int
     found_tokens: int | None
+    swapped_tokens: int | None
     recomputed_tokens: int | None
     stalled_seconds: float | None
     """Until it resumed; if it ended before, from step to step until then."""
+    swap_estimate_seconds: float | None
+    """What the engine expected swapping to take of its time; None: it did not have to choose."""
+    recompute_estimate_seconds: float | None
+    """The same of recomputing."""
     blocks: int
     """References that it gave back."""
     kept_blocks: int | None
@@ -134,6 +143,7 @@ def _bill(kind: Kind, costs: Costs, waiting_tokens: int) -> Bill:
         preemptions=costs.preemptions,
         discarded_tokens=costs.discarded_tokens,
         found_tokens=costs.found_tokens,
+        swapped_tokens=costs.swapped_tokens,
         recomputed_tokens=costs.recomputed_tokens,
         abandoned_tokens=costs.abandoned_tokens,
         lost_tokens=costs.lost_tokens,
@@ -145,6 +155,7 @@ def _bill(kind: Kind, costs: Costs, waiting_tokens: int) -> Bill:
 def _unattributed(costs: Costs) -> Unattributed:
     return Unattributed(
         found_tokens=costs.found_tokens,
+        swapped_tokens=costs.swapped_tokens,
         recomputed_tokens=costs.recomputed_tokens,
         stalled_seconds=costs.stalled_ns / 1e9,
     )
@@ -164,8 +175,11 @@ def _one(victim: Victim, kept_blocks: int | None, clock: Clock) -> OnePreemption
         age_seconds=event.age_ns / 1e9,
         discarded_tokens=event.discarded_tokens,
         found_tokens=None if resumed is None else resumed.cached_tokens,
+        swapped_tokens=None if resumed is None else resumed.swapped_tokens,
         recomputed_tokens=None if resumed is None else resumed.recompute_tokens,
-        stalled_seconds=None if victim.stalled_ns is None else victim.stalled_ns / 1e9,
+        stalled_seconds=_seconds(victim.stalled_ns),
+        swap_estimate_seconds=_seconds(event.swap_cost_ns),
+        recompute_estimate_seconds=_seconds(event.recompute_cost_ns),
         blocks=event.blocks,
         kept_blocks=kept_blocks,
         wanted_by=None
@@ -182,7 +196,11 @@ def _one(victim: Victim, kept_blocks: int | None, clock: Clock) -> OnePreemption
     )
 
 
-PREEMPTIONS = Question(
+def _seconds(interval_ns: int | None) -> float | None:
+    return None if interval_ns is None else interval_ns / 1e9
+
+
+PREEMPTIONS: Question[Preemptions] = Question(
     name="preemptions",
     summary="What preemption costs, and the last preemptions: victim, cost, who took the blocks.",
     events=(
@@ -195,5 +213,6 @@ PREEMPTIONS = Question(
         "SequenceFinished",
         "StepCompleted",
     ),
-    answer=_answer,
+    folds=(Preemption, Steps),
+    read=_answer,
 )

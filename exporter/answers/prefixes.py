@@ -106,9 +106,10 @@ def _shared(prefix: Prefix, cache: Cache, now_ns: int) -> SharedPrefix:
     )
 
 
-PREFIXES = Question(
+PREFIXES: Question[PrefixesAnswer] = Question(
     name="prefixes",
     summary="The prefixes that saved most tokens, and those that were lost most expensively.",
     events=("PrefixLookup", "PoolCreated", "BlocksCached", "BlocksEvicted"),
-    answer=_answer,
+    folds=(Cache,),
+    read=_answer,
 )

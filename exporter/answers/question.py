@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-
-import msgspec
+from typing import Any, Generic, TypeVar
 
 from exporter.clock import Clock
-from exporter.fold import Folds, TimedSample
+from exporter.fold import Fold, Folds, TimedSample
 from exporter.machine import Machine
 from kvscope_events.events import Hello
+
+T = TypeVar("T")
 
 
 class UnknownError(Exception):
@@ -33,20 +34,29 @@ class Asked:
 
     hello: Hello
     folds: Folds
+    """Those that the question names; there are no others here."""
     machine: Machine
     clock: Clock
     processes: Sequence[ProcessMemory] = ()
     """Of the whole server: its engines, and those that report memory only for one of them."""
 
 
+def _as_read(answer: Any) -> Any:
+    return answer
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """Served at `/api/NAME`."""
+class Question(Generic[T]):
+    """Served at `/api/NAME`; T: what it is answered with."""
 
     name: str
     summary: str
     """One line for the list of questions."""
     events: tuple[str, ...]
     """The events that a source must tell, all of them."""
-    answer: Callable[[Asked], msgspec.Struct]
-    """Raises UnknownError."""
+    folds: tuple[type[Fold], ...]
+    """Those that it reads; when one of them is given up, it cannot be answered."""
+    read: Callable[[Asked], Any]
+    """The answer, or what it is made of; the folds are held meanwhile. Raises UnknownError."""
+    finish: Callable[[Any], T] = _as_read
+    """Makes the answer of what was read, when the folds go on: for what takes long."""

@@ -1,5 +1,7 @@
 """All questions, by name."""
 
+from typing import Any
+
 from exporter.answers.advice import ADVICE
 from exporter.answers.preemptions import PREEMPTIONS
 from exporter.answers.prefixes import PREFIXES
@@ -7,6 +9,6 @@ from exporter.answers.question import Question
 from exporter.answers.residency import RESIDENCY
 from exporter.answers.whatif import WHATIF
 
-_ALL: tuple[Question, ...] = (ADVICE, PREEMPTIONS, PREFIXES, RESIDENCY, WHATIF)
+_ALL: tuple[Question[Any], ...] = (ADVICE, PREEMPTIONS, PREFIXES, RESIDENCY, WHATIF)
 
 QUESTIONS = {question.name: question for question in _ALL}

@@ -34,7 +34,7 @@ def memory_of(targets: Iterable[Target]) -> list[ProcessMemory]:
     return [report for target in targets if (report := target.memory()) is not None]
 
 
-def ask(question: Question, targets: Iterable[Target], machine: Machine) -> Reply:
+def ask(question: Question[Any], targets: Iterable[Target], machine: Machine) -> Reply:
     """The answers of all engines among these targets, each of one moment."""
     engines = []
     targets = list(targets)
@@ -46,7 +46,7 @@ def ask(question: Question, targets: Iterable[Target], machine: Machine) -> Repl
             continue
         answer, unknown = None, None
         try:
-            answer = target.answer(question.events, question.answer, machine, processes)
+            answer = target.answer(question, machine, processes)
         except UnknownError as error:
             unknown = str(error)
         except Exception:

@@ -1,5 +1,8 @@
 """`GET /api/residency`: how long blocks stay, those that are still here beside those that left."""
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import msgspec
 
 from exporter.answers.ages import FinishedAges, PresentAges, finished, present
@@ -38,29 +41,60 @@ class ResidencyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     of the prefix cache: in none of the finished times."""
 
 
-def _answer(asked: Asked) -> ResidencyAnswer:
+class _Moment(NamedTuple):
+    """What the answer is made of; the blocks' times are copied, since they are sorted later."""
+
+    now_ns: int
+    oldest_ns: int | None
+    lifetime: FinishedAges
+    idle_before_eviction: FinishedAges
+    reuse_gap: FinishedAges
+    written_ns: Sequence[int]
+    untimed_blocks: int
+    idle_ns: Sequence[int]
+    untimed_idle_blocks: int
+    otherwise_blocks: int
+
+
+def _read(asked: Asked) -> _Moment:
     cache = asked.folds[Cache]
     if not cache.known:
         raise UnknownError("the pool's state is not known until the engine's next snapshot")
     residency, blocks = cache.residency, cache.blocks
-    now_ns = cache.now_ns(asked.clock.monotonic_ns())
-    oldest_ns = residency.oldest_idle_ns()
     unknown = residency.unknown
-    return ResidencyAnswer(
-        censoring=_CENSORING,
-        retention_seconds=None if oldest_ns is None else max(0, now_ns - oldest_ns) / 1e9,
+    return _Moment(
+        now_ns=cache.now_ns(asked.clock.monotonic_ns()),
+        oldest_ns=residency.oldest_idle_ns(),
         lifetime=finished(residency.lifetime_seconds, unknown["lifetime"]),
         idle_before_eviction=finished(residency.idle_seconds, unknown["idle"]),
         reuse_gap=finished(residency.reuse_seconds, unknown["reuse"]),
-        resident=present(blocks.written_ns, now_ns, blocks.num_untimed),
-        idle=present(blocks.idle_ns, now_ns, residency.idle.get(NEVER, 0)),
+        written_ns=blocks.written_ns[:],
+        untimed_blocks=blocks.num_untimed,
+        idle_ns=blocks.idle_ns[:],
+        untimed_idle_blocks=residency.idle.get(NEVER, 0),
         otherwise_blocks=residency.otherwise_blocks,
     )
 
 
-RESIDENCY = Question(
+def _finish(moment: _Moment) -> ResidencyAnswer:
+    now_ns, oldest_ns = moment.now_ns, moment.oldest_ns
+    return ResidencyAnswer(
+        censoring=_CENSORING,
+        retention_seconds=None if oldest_ns is None else max(0, now_ns - oldest_ns) / 1e9,
+        lifetime=moment.lifetime,
+        idle_before_eviction=moment.idle_before_eviction,
+        reuse_gap=moment.reuse_gap,
+        resident=present(moment.written_ns, now_ns, moment.untimed_blocks),
+        idle=present(moment.idle_ns, now_ns, moment.untimed_idle_blocks),
+        otherwise_blocks=moment.otherwise_blocks,
+    )
+
+
+RESIDENCY: Question[ResidencyAnswer] = Question(
     name="residency",
     summary="How long blocks stay in the pool: those evicted, and those that are here.",
     events=STATE_EVENTS,
-    answer=_answer,
+    folds=(Cache,),
+    read=_read,
+    finish=_finish,
 )

@@ -152,12 +152,13 @@ def _device_bytes(asked: Asked) -> int | None:
     return None
 
 
-WHATIF = Question(
+WHATIF: Question[WhatIf] = Question(
     name="whatif",
     summary="What the prefix cache would find in pools of other sizes, from 1/16 to 4 times.",
     events=(
         *("PrefixLookup", "PoolCreated", "BlocksAllocated", "BlocksShared", "BlocksCached"),
         *("BlocksEvicted", "BlocksReleased"),
     ),
-    answer=_answer,
+    folds=(Cache, Ledger, DeviceMemory),
+    read=_answer,
 )

@@ -9,10 +9,21 @@ OTLP = (
         name="kvscope_otlp_exports_total",
         kind="counter",
         help="Exports of all metrics by OTLP, by result; failed: the endpoint did not take them in "
-        "time, or they were dropped because it had not taken earlier ones yet.",
+        "time, they were dropped because it had not taken earlier ones yet, or no server's metrics "
+        "could be collected.",
         unit="exports",
         group="self",
         labels={"result": EXPORT_RESULTS},
         otel_name="kvscope.otlp.exports",
+    ),
+    Metric(
+        name="kvscope_otlp_servers_left_out_total",
+        kind="counter",
+        help="Servers left out of an export by OTLP because collecting their metrics failed: a "
+        "bug. The export has all other servers.",
+        unit="servers",
+        group="self",
+        labels={},
+        otel_name="kvscope.otlp.servers_left_out",
     ),
 )

@@ -3,7 +3,7 @@
 from typing import get_args
 
 from exporter.catalogue.metric import ENGINE, Metric
-from kvscope_events.vocabulary import AllocationCause, EvictionCause, ReleaseCause
+from kvscope_events.vocabulary import AllocationCause, EvictionCause, ReleaseCause, SwapDirection
 
 STATE_EVENTS = (
     "PoolCreated",
@@ -142,8 +142,9 @@ POOL = (
     Metric(
         name="kvscope_kv_block_allocations_total",
         kind="counter",
-        help="Blocks handed out, by cause: the prefill or the decode of a sequence, or a copy of "
-        "a shared block before it is written (cow).",
+        help="Blocks handed out, by cause: the prefill or the decode of a sequence, a copy of a "
+        "shared block before it is written (cow), or the return of a swapped-out sequence "
+        "(swap_in).",
         unit="blocks",
         group="pool",
         labels={**ENGINE, "cause": get_args(AllocationCause)},
@@ -155,9 +156,9 @@ POOL = (
         name="kvscope_kv_block_releases_total",
         kind="counter",
         help="References to blocks given back, by cause: the sequence finished, was aborted or "
-        "preempted, the block left its attention window (out_of_window), was copied before a "
-        "write (cow), was pinned only for a while (unpinned), or its content could not be loaded "
-        "(failed_load).",
+        "preempted (swapped_out: with a copy on the host), the block left its attention window "
+        "(out_of_window), was copied before a write (cow), was pinned only for a while (unpinned), "
+        "or its content could not be loaded (failed_load).",
         unit="blocks",
         group="pool",
         labels={**ENGINE, "cause": get_args(ReleaseCause)},
@@ -175,6 +176,38 @@ POOL = (
         otel_name="kvscope.kv.block.evictions",
         aliases=("sglang:evicted_tokens_total",),
         events=("BlocksEvicted",),
+    ),
+    Metric(
+        name="kvscope_kv_block_copies_total",
+        kind="counter",
+        help="Shared blocks that were copied because one of their sequences was about to write to "
+        "them (copy-on-write).",
+        unit="blocks",
+        group="pool",
+        otel_name="kvscope.kv.block.copies",
+        events=("BlockCopied",),
+    ),
+    Metric(
+        name="kvscope_kv_swapped_blocks_total",
+        kind="counter",
+        help="Blocks copied between the pool and the host's swap pool, by direction.",
+        unit="blocks",
+        group="pool",
+        labels={**ENGINE, "direction": get_args(SwapDirection)},
+        otel_name="kvscope.kv.swapped",
+        events=("BlocksSwapped",),
+    ),
+    Metric(
+        name="kvscope_kv_swap_blocks",
+        kind="gauge",
+        help="Blocks of the host's swap pool by state: they hold what a swapped-out sequence had "
+        "(used), or nothing (free). With too few free, victims are recomputed.",
+        unit="blocks",
+        group="pool",
+        labels={**ENGINE, "state": ("used", "free")},
+        otel_name="kvscope.kv.swap",
+        aliases=("vllm:cpu_cache_usage_perc",),
+        events=("PoolCreated", "BlocksSwapped"),
     ),
     Metric(
         name="kvscope_kv_allocation_failures_total",

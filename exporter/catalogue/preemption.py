@@ -14,7 +14,8 @@ PREEMPTION = (
     Metric(
         name="kvscope_preemptions_total",
         kind="counter",
-        help="Running sequences that lost their blocks and wait again, counted when it happens.",
+        help="Running sequences that lost their blocks and wait again, counted when it happens. "
+        "With mode swap their KV was copied to the host before, where the engine can do that.",
         unit="preemptions",
         group="preemption",
         labels=_BY_KIND,
@@ -61,6 +62,19 @@ PREEMPTION = (
         labels=_BY_KIND,
         otel_name="kvscope.preemption.recomputed_tokens",
         events=("RequestPreempted", "RequestResumed"),
+    ),
+    Metric(
+        name="kvscope_preemption_swapped_tokens_total",
+        kind="counter",
+        help=(
+            "Discarded tokens that were copied back from the host when their sequence resumed, by "
+            f"the mode and cause of the preemption. {_UNATTRIBUTED}"
+        ),
+        unit="tokens",
+        group="preemption",
+        labels=_BY_KIND,
+        otel_name="kvscope.preemption.swapped_tokens",
+        events=("RequestPreempted", "RequestResumed", "BlocksSwapped"),
     ),
     Metric(
         name="kvscope_preemption_stalled_seconds_total",

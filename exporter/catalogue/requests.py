@@ -11,10 +11,11 @@ REQUESTS = (
         name="kvscope_requests",
         kind="gauge",
         help="Requests in the engine by state. A request is one call, whatever the number of its "
-        "sequences; it waits while none of them runs, also after a preemption.",
+        "sequences; it waits while none of them runs, also after a preemption, and is swapped "
+        "instead while one of them has its KV on the host.",
         unit="requests",
         group="requests",
-        labels={**ENGINE, "state": ("waiting", "running")},
+        labels={**ENGINE, "state": ("waiting", "running", "swapped")},
         otel_name="kvscope.requests",
         aliases=(
             "vllm:num_requests_running",
@@ -37,10 +38,11 @@ REQUESTS = (
         name="kvscope_sequences",
         kind="gauge",
         help="Sequences in the engine by state: continuations of requests, of which one with n > 1 "
-        "has several. What the engine's limit of sequences counts.",
+        "has several. What the engine's limit of sequences counts. Those that wait with their KV "
+        "on the host are swapped instead.",
         unit="sequences",
         group="requests",
-        labels={**ENGINE, "state": ("waiting", "running")},
+        labels={**ENGINE, "state": ("waiting", "running", "swapped")},
         otel_name="kvscope.sequences",
         events=(
             *("StepCompleted", "SequenceAdded", "SequenceFinished"),

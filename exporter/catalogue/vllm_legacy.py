@@ -16,10 +16,10 @@ VLLM_LEGACY = (
     Metric(
         name="vllm:cpu_cache_usage_perc",
         kind="gauge",
-        help="Usage of the CPU swap space, exposed until vLLM 0.8; always 0, since no engine here "
-        "swaps.",
+        help="Usage of the CPU swap space, exposed until vLLM 0.8; 0 where the engine has none.",
         unit="ratio",
         group="vllm-legacy",
+        events=("PoolCreated",),
     ),
     Metric(
         name="vllm:num_requests_swapped",

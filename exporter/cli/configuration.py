@@ -51,6 +51,8 @@ class ListenConfig:
     protection: ProtectionConfig = ProtectionConfig()
     drain_seconds: float = 30.0
     """Time that requests under way may take after a signal."""
+    exit_on_failure: bool = False
+    """Whether the process ends once its engine has failed. False: its pages stay for a look."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.drain_seconds < math.inf:  # also refuses NaN

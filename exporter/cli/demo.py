@@ -16,6 +16,7 @@ from exporter.cli.configuration import ListenConfig, TelemetryConfig
 from exporter.cli.otlp import OtlpEndpoint, chosen_otlp
 from exporter.cli.output import configure_logging
 from exporter.cli.server_options import Host, Port
+from exporter.cli.stacks import show_stacks
 from exporter.scrape import ScrapedPage, ScrapeError, scrape
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def demo(
     from exporter.cli.engine import require_engine, run_engine
 
     configure_logging()
+    show_stacks()
     require_engine()
     otlp = chosen_otlp(otlp_endpoint)
     config = EngineConfig(
@@ -69,13 +71,15 @@ def demo(
         max_num_batched_tokens=512,
     )
     director = _Director(duration, seed)
-    run_engine(
-        config,
-        ListenConfig(host=host, port=port, drain_seconds=2.0),
-        TelemetryConfig(compat=DEFAULT_COMPAT, otlp=otlp),
-        on_ready=director.start,
-    )
-    director.finish()
+    try:
+        run_engine(
+            config,
+            ListenConfig(host=host, port=port, drain_seconds=2.0, exit_on_failure=True),
+            TelemetryConfig(compat=DEFAULT_COMPAT, otlp=otlp),
+            on_ready=director.start,
+        )
+    finally:
+        director.finish()
     if director.output_error is not None:
         raise director.output_error
     if director.failed:

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextma
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+import typer
 from fastapi import FastAPI
 
 from exporter.cli.configuration import ListenConfig, TelemetryConfig
@@ -14,7 +15,7 @@ from exporter.cli.listen import listening, metrics_listener, url_of
 from exporter.cli.loading import Loading, leave_at_once
 from exporter.cli.output import fail
 from exporter.cli.protection import Protection
-from exporter.cli.run import AppServer
+from exporter.cli.run import FORCED_SECONDS, AppServer
 from exporter.cli.signals import signals_end
 from exporter.cli.telemetry import Telemetry, telemetry
 from exporter.web.access import Access
@@ -29,6 +30,12 @@ if TYPE_CHECKING:
     from engine.config import EngineConfig
     from engine.introduction import Introduction
 
+ENGINE_FAILED = 1
+"""Exit code, for supervisors that start anew what has failed."""
+ANSWER_SECONDS = 5.0
+"""For clients to read their errors once the engine has failed."""
+STOP_SECONDS = 10.0
+"""For the step under way, at the end."""
 logger = logging.getLogger("kvscope")
 
 OnReady = Callable[[str, AppServer], None]
@@ -75,11 +82,13 @@ def run_engine(
         try:
             startup.server.run_until_end(listener, ending)
         finally:
-            startup.stop()
+            stopped = startup.stop()
     startup.raise_failure()
-    if startup.loading.running:
-        leave_at_once()
+    if startup.loading.running or not stopped:
+        leave_at_once(ENGINE_FAILED if startup.engine_failed else 0)
     logger.info("stopped")
+    if startup.engine_failed:
+        raise typer.Exit(ENGINE_FAILED)
 
 
 @contextmanager
@@ -128,6 +137,9 @@ class _Startup:
         self._operators = operators
         self._engine: Engine | None = None
         self._failure: Exception | None = None
+        self._exit_on_failure = listen.exit_on_failure
+        self.engine_failed = False
+        """Whether the engine has failed, and the process is to end for it."""
         app = bare_app("kvscope")
         app.router.lifespan_context = self._lifespan
         app.include_router(observed.metrics)
@@ -141,10 +153,12 @@ class _Startup:
         observed.bus.flush()  # the first page says who loads
         self.loading = Loading(lambda: _load(config, observed, introduction, operators))
 
-    def stop(self) -> None:
-        """End the engine's thread, if there is one."""
-        if self._engine is not None:
-            self._engine.loop.shutdown(0.0)
+    def stop(self) -> bool:
+        """End the engine's thread, if there is one; whether it has ended."""
+        if self._engine is None:
+            return True
+        seconds = FORCED_SECONDS if self.server.force_exit else STOP_SECONDS
+        return self._engine.loop.shutdown(0.0, stop_seconds=seconds)
 
     def raise_failure(self) -> None:
         """Report in one line why the model could not be loaded; raise an unexpected error as is."""
@@ -176,6 +190,8 @@ class _Startup:
             self.server.should_exit = True
             return
         self._engine = engine
+        if self._exit_on_failure:
+            engine.loop.on_failure(self._leave)
         self.server.drain = engine.loop.shutdown
         engine.loop.start()
         self._gate.open(app)
@@ -186,6 +202,12 @@ class _Startup:
         logger.info("serving %s at %s/v1", engine.served.name, self._url)
         if self._on_ready is not None:
             self._on_ready(self._url, self.server)
+
+    def _leave(self) -> None:
+        """Called on the engine's thread, after every request has got its error."""
+        logger.error("the process ends, since its engine has failed (--exit-on-failure)")
+        self.engine_failed = True
+        self.server.end_within(ANSWER_SECONDS)
 
 
 def _load(

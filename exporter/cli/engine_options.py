@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from engine.config import DEFAULT_MAX_NUM_BATCHED_TOKENS
+from engine.config import DEFAULT_MAX_NUM_BATCHED_TOKENS, DEFAULT_SWAP_SPACE_GIB
 
 
 class DtypeName(StrEnum):
@@ -39,6 +39,14 @@ class KvCacheDtypeName(StrEnum):
 
     AUTO = "auto"
     FP8 = "fp8"
+
+
+class PreemptionModeName(StrEnum):
+    """Values of --preemption-mode."""
+
+    RECOMPUTE = "recompute"
+    SWAP = "swap"
+    AUTO = "auto"
 
 
 class PolicyName(StrEnum):
@@ -152,6 +160,31 @@ Policy = Annotated[
     PolicyName,
     typer.Option(
         help="fcfs: in order of arrival; priority: lower numbers first, then arrival.",
+    ),
+]
+PriorityAging = Annotated[
+    float,
+    typer.Option(
+        metavar="SECONDS",
+        min=0.0,
+        help="With --scheduling-policy priority: waiting that makes up for one class, so that no "
+        "request starves; 0: none does.",
+    ),
+]
+PreemptionMode = Annotated[
+    PreemptionModeName,
+    typer.Option(
+        help="What becomes of the KV of a request that is preempted for want of blocks: recompute: "
+        "dropped; swap: copied to the host and back; auto: what is estimated to take less time.",
+    ),
+]
+SwapSpace = Annotated[
+    float | None,
+    typer.Option(
+        metavar="GIB",
+        min=0.0,
+        help=f"Host memory for swapped requests. Default: {DEFAULT_SWAP_SPACE_GIB:g}, or 0 with "
+        "--preemption-mode recompute.",
     ),
 ]
 MaxClientRequests = Annotated[

@@ -40,12 +40,12 @@ class Loading(Generic[_T]):
             self._future.set_result(result)
 
 
-def leave_at_once() -> None:
-    """End the process with exit code 0 while a model still loads.
+def leave_at_once(code: int) -> None:
+    """End the process while a model still loads, or a step has not ended.
 
     That thread cannot be interrupted inside torch, and would crash in a finalizing interpreter.
     """
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(code)

@@ -6,6 +6,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable
+from types import FrameType
 
 from starlette.types import ASGIApp
 
@@ -14,10 +15,10 @@ from exporter.web.limits import Limits
 from exporter.web.server import WebServer
 
 FORCED_SECONDS = 1.0
-"""Time for aborted requests to send their last chunk, after a second Ctrl-C."""
+"""Time for aborted requests to send their last chunk, after a second signal."""
 logger = logging.getLogger("kvscope")
 
-Drain = Callable[[float], None]
+Drain = Callable[[float], object]
 """Ends the requests under way; blocks for at most the given seconds."""
 
 
@@ -44,6 +45,18 @@ class AppServer(WebServer):
         self.drain: Drain | None = None
         """Set once there are requests to drain; None: the server ends at once."""
 
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal ends the server in an orderly way, the second at once."""
+        if self.should_exit:
+            self.force_exit = True  # uvicorn does so after Ctrl-C alone
+        super().handle_exit(sig, frame)
+
+    def end_within(self, seconds: float) -> None:
+        """End as after a signal; answers have that long to be sent. Callable from any thread."""
+        self._drain_seconds = seconds
+        self.set_stop_seconds(seconds)
+        self.should_exit = True
+
     def run_until_end(self, listener: socket.socket, ending: Ending) -> None:
         """Serve on the main thread; returns after a signal or `should_exit`."""
         ending.attach(self)
@@ -54,7 +67,7 @@ class AppServer(WebServer):
             logger.info("stopping: up to %g s for requests under way", self._drain_seconds)
             self._drain_aside(self._drain_seconds)
         await super().shutdown(sockets)
-        if self.force_exit:  # a second Ctrl-C; uvicorn would leave all that follows out
+        if self.force_exit:  # a second signal; uvicorn would leave all that follows out
             self._drain_aside(0.0)
             if self.server_state.tasks:
                 await asyncio.wait(self.server_state.tasks, timeout=FORCED_SECONDS)

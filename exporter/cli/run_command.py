@@ -19,6 +19,7 @@ from exporter.cli.output import configure_logging, fail
 from exporter.cli.protection import protection_of_metrics
 from exporter.cli.server_options import Host, Port
 from exporter.cli.sidecar import DEFAULT_PORT
+from exporter.cli.stacks import show_last_stacks
 
 if TYPE_CHECKING:
     from exporter.cli.beside import Beside
@@ -64,6 +65,7 @@ def run(
     Example: kvscope run -- vllm serve Qwen/Qwen3-0.6B
     """
     configure_logging()
+    show_last_stacks()
     sets = parse_compat(compat)
     protection = protection_of_metrics(
         host, metrics_key_file, web_config_file, allowed_host, ssl_certfile, ssl_keyfile

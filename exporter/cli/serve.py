@@ -2,7 +2,7 @@
 
 import typer
 
-from engine.config import CacheConfig, EngineConfig, ModelConfig
+from engine.config import CacheConfig, EngineConfig, ModelConfig, SwapConfig
 from exporter.cli import engine_options as engine
 from exporter.cli import protection_options as protection
 from exporter.cli import server_options as server
@@ -12,6 +12,7 @@ from exporter.cli.gpu_devices import Gpu, GpuDevices, WatchedDevices
 from exporter.cli.model import chosen_model
 from exporter.cli.otlp import OtlpEndpoint, chosen_otlp
 from exporter.cli.output import configure_logging, fail
+from exporter.cli.stacks import show_stacks
 
 _DEFAULT = EngineConfig(model=ModelConfig(), cache=CacheConfig())
 _DTYPE = engine.DtypeName(_DEFAULT.model.dtype)
@@ -19,6 +20,7 @@ _DEVICE = engine.DeviceName(_DEFAULT.model.device)
 _ATTENTION = engine.AttentionName(_DEFAULT.model.attention_backend)
 _KV_CACHE_DTYPE = engine.KvCacheDtypeName(_DEFAULT.cache.kv_cache_dtype)
 _POLICY = engine.PolicyName(_DEFAULT.policy)
+_PREEMPTION = engine.PreemptionModeName(_DEFAULT.swap.mode)
 _LISTEN = ListenConfig()
 
 
@@ -43,6 +45,9 @@ def serve(
     max_num_batched_tokens: engine.MaxNumBatchedTokens = None,
     enable_chunked_prefill: engine.ChunkedPrefill = _DEFAULT.enable_chunked_prefill,
     scheduling_policy: engine.Policy = _POLICY,
+    priority_aging: engine.PriorityAging = _DEFAULT.priority_aging_seconds,
+    preemption_mode: engine.PreemptionMode = _PREEMPTION,
+    swap_space: engine.SwapSpace = None,
     max_num_queued_reqs: engine.MaxNumQueued = _DEFAULT.max_num_queued_reqs,
     max_client_requests: engine.MaxClientRequests = None,
     max_client_tokens: engine.MaxClientTokens = None,
@@ -55,6 +60,7 @@ def serve(
     ssl_certfile: protection.SslCertfile = None,
     ssl_keyfile: protection.SslKeyfile = None,
     drain_seconds: server.DrainSeconds = _LISTEN.drain_seconds,
+    exit_on_failure: server.ExitOnFailure = _LISTEN.exit_on_failure,
     metrics_port: server.MetricsPort = None,
     metrics_host: server.MetricsHost = _LISTEN.metrics_host,
     metrics_key_file: protection.MetricsKeyFile = None,
@@ -76,6 +82,7 @@ def serve(
     from exporter.cli.engine import require_engine, run_engine
 
     configure_logging()
+    show_stacks()
     require_engine()
     sets = parse_compat(compat)
     otlp = chosen_otlp(otlp_endpoint)
@@ -98,11 +105,13 @@ def serve(
                 kv_cache_dtype=kv_cache_dtype.value,
                 enable_prefix_caching=enable_prefix_caching,
             ),
+            swap=SwapConfig(mode=preemption_mode.value, space_gib=swap_space),
             max_model_len=max_model_len,
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
             enable_chunked_prefill=enable_chunked_prefill,
             policy=scheduling_policy.value,
+            priority_aging_seconds=priority_aging,
             max_num_queued_reqs=max_num_queued_reqs,
             max_client_requests=max_client_requests,
             max_client_tokens=max_client_tokens,
@@ -123,6 +132,7 @@ def serve(
                 ssl_keyfile=ssl_keyfile,
             ),
             drain_seconds=drain_seconds,
+            exit_on_failure=exit_on_failure,
         )
         observe = TelemetryConfig(
             compat=sets,

@@ -22,6 +22,13 @@ DrainSeconds = Annotated[
         help="Seconds that requests under way may still take after SIGTERM or Ctrl-C.",
     ),
 ]
+ExitOnFailure = Annotated[
+    bool,
+    typer.Option(
+        help="End with exit code 1 when the engine has failed and answered its requests, for a "
+        "supervisor to start it again; otherwise it stays, with /health at 503.",
+    ),
+]
 MetricsPort = Annotated[
     int | None,
     typer.Option(

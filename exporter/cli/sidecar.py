@@ -22,6 +22,7 @@ from exporter.cli.otlp import (
 )
 from exporter.cli.output import configure_logging, fail
 from exporter.cli.protection import Protection, protection_of_metrics
+from exporter.cli.stacks import show_stacks
 from exporter.cli.watch_list import WatchList
 
 if TYPE_CHECKING:
@@ -116,6 +117,7 @@ def sidecar(
     Example: kvscope sidecar --config /etc/kvscope/sidecar.yaml
     """
     configure_logging()
+    show_stacks()
     otlp = chosen_otlp(otlp_endpoint)
     given = WatchList(config, tuple(events or ()), tuple(url or ()), compat)
     wanted = given.read()

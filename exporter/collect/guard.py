@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from prometheus_client.core import Metric as Family
 
 from exporter.catalogue import GROUPS
+from exporter.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -13,8 +14,9 @@ logger = logging.getLogger(__name__)
 class Guard:
     """Counts errors by group of families, all groups at 0 from the start."""
 
-    def __init__(self, groups: Iterable[str] = GROUPS) -> None:
-        """groups: those that the page can have."""
+    def __init__(self, groups: Iterable[str] = GROUPS, turns: Turns | None = None) -> None:
+        """groups: those that the page can have. turns: offered before each part."""
+        self._turns = turns
         self.errors: dict[str, int] = dict.fromkeys(groups, 0)
 
     def know(self, groups: Iterable[str]) -> None:
@@ -23,6 +25,8 @@ class Guard:
 
     def read(self, group: str, collect: Callable[[], Iterable[Family]]) -> list[Family]:
         """All families of a part, or none if it raises."""
+        if self._turns is not None:
+            self._turns.offer()
         try:
             return list(collect())
         except Exception:

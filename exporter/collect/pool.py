@@ -35,6 +35,11 @@ def collect_pool(families: Families, ledger: Ledger, _engine: Hello) -> Iterator
     yield families.single("kvscope_kv_deduplicated_blocks", ledger.num_deduplicated)
     if ledger.unfilled_slots is not None:
         yield families.single("kvscope_kv_unfilled_slots", ledger.unfilled_slots)
+    if ledger.swap_blocks:
+        used = min(ledger.swap_used, ledger.swap_blocks)
+        yield families.column(
+            "kvscope_kv_swap_blocks", {"used": used, "free": ledger.swap_blocks - used}
+        )
 
 
 def collect_churn(families: Families, churn: Churn, _engine: Hello) -> Iterator[Family]:
@@ -42,4 +47,6 @@ def collect_churn(families: Families, churn: Churn, _engine: Hello) -> Iterator[
     yield families.column("kvscope_kv_block_allocations_total", churn.allocations)
     yield families.column("kvscope_kv_block_releases_total", churn.releases)
     yield families.column("kvscope_kv_block_evictions_total", churn.evictions)
+    yield families.single("kvscope_kv_block_copies_total", churn.copies)
+    yield families.column("kvscope_kv_swapped_blocks_total", churn.swapped)
     yield families.single("kvscope_kv_allocation_failures_total", churn.allocation_failures)

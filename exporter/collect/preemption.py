@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from prometheus_client.core import Metric as Family
 
 from exporter.collect.families import Families
-from exporter.fold.preemption import UNATTRIBUTED, Preemption
+from exporter.fold.preemption import SWAPPED, UNATTRIBUTED, Preemption
 from kvscope_events.events import Hello
 
 
@@ -29,6 +29,14 @@ def collect_preemption(
     yield families.table(
         "kvscope_preemption_recomputed_tokens_total",
         {kind: costs.recomputed_tokens for kind, costs in told.items()},
+    )
+    yield families.table(
+        "kvscope_preemption_swapped_tokens_total",
+        {
+            kind: costs.swapped_tokens
+            for kind, costs in told.items()
+            if kind == SWAPPED or costs.swapped_tokens
+        },
     )
     yield families.table(
         "kvscope_preemption_stalled_seconds_total",

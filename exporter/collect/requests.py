@@ -13,14 +13,21 @@ def collect_ready(families: Families, _fold: Introduction, engine: Hello) -> Ite
     yield families.single("kvscope_engine_ready", engine.ready)
 
 
-def collect_requests(families: Families, requests: Requests, _engine: Hello) -> Iterator[Family]:
+def collect_requests(families: Families, requests: Requests, engine: Hello) -> Iterator[Family]:
     if requests.known:
+        can_swap = "BlocksSwapped" in engine.tells
         yield families.column(
-            "kvscope_requests", {"waiting": requests.waiting, "running": requests.running}
+            "kvscope_requests",
+            _by_state(requests.waiting, requests.running, requests.swapped, can_swap=can_swap),
         )
         yield families.column(
             "kvscope_sequences",
-            {"waiting": requests.sequences_waiting, "running": requests.sequences_running},
+            _by_state(
+                requests.sequences_waiting,
+                requests.sequences_running,
+                requests.sequences_swapped,
+                can_swap=can_swap,
+            ),
         )
     if requests.waiting_known:
         since_ns = requests.oldest_since_ns
@@ -28,6 +35,13 @@ def collect_requests(families: Families, requests: Requests, _engine: Hello) -> 
         yield families.single("kvscope_requests_oldest_wait_seconds", waited)
     yield families.column("kvscope_requests_finished_total", requests.finished)
     yield families.column("kvscope_requests_rejected_total", requests.rejected)
+
+
+def _by_state(waiting: int, running: int, swapped: int, *, can_swap: bool) -> dict[str, int]:
+    """States that can be summed: what is swapped out waits, and is shown apart."""
+    if not can_swap:
+        return {"waiting": waiting, "running": running}
+    return {"waiting": waiting - swapped, "running": running, "swapped": swapped}
 
 
 def collect_latency(families: Families, latency: Latency, _engine: Hello) -> Iterator[Family]:

@@ -11,8 +11,9 @@ from kvscope_events.events import Hello
 
 def collect_legacy_pool(families: Families, ledger: Ledger, _engine: Hello) -> Iterator[Family]:
     """Families of the pool only while its state is known."""
-    yield families.single("vllm:cpu_cache_usage_perc", 0.0)
     if ledger.known:
+        swap = min(ledger.swap_used / ledger.swap_blocks, 1.0) if ledger.swap_blocks else 0.0
+        yield families.single("vllm:cpu_cache_usage_perc", swap)
         if ledger.num_usable:
             yield families.single("vllm:gpu_cache_usage_perc", ledger.active_ratio)
         yield families.single("vllm:kv_cache_block_count", ledger.num_blocks)
@@ -33,7 +34,7 @@ def collect_legacy_requests(
     families: Families, requests: Requests, _engine: Hello
 ) -> Iterator[Family]:
     if requests.known:
-        yield families.single("vllm:num_requests_swapped", requests.swapped)
+        yield families.single("vllm:num_requests_swapped", requests.sequences_swapped)
 
 
 def collect_legacy_latency(

@@ -1,10 +1,17 @@
-"""How many blocks were handed out, given back and evicted, and why: counts, no state."""
+"""How many blocks were handed out, given back, evicted, copied and swapped, and why: no state."""
 
 from typing import get_args
 
 from exporter.fold.fold import Fold
-from kvscope_events.events import AllocationFailed, BlocksAllocated, BlocksEvicted, BlocksReleased
-from kvscope_events.vocabulary import AllocationCause, EvictionCause, ReleaseCause
+from kvscope_events.events import (
+    AllocationFailed,
+    BlockCopied,
+    BlocksAllocated,
+    BlocksEvicted,
+    BlocksReleased,
+    BlocksSwapped,
+)
+from kvscope_events.vocabulary import AllocationCause, EvictionCause, ReleaseCause, SwapDirection
 
 
 class Churn(Fold):
@@ -18,13 +25,18 @@ class Churn(Fold):
                 BlocksAllocated: self._allocated,
                 BlocksReleased: self._released,
                 BlocksEvicted: self._evicted,
+                BlockCopied: self._copied,
                 AllocationFailed: self._failed,
+                BlocksSwapped: self._swapped,
             }
         )
         self.allocations: dict[str, int] = dict.fromkeys(get_args(AllocationCause), 0)
         self.releases: dict[str, int] = dict.fromkeys(get_args(ReleaseCause), 0)
         """References given back, whether or not they were the last."""
         self.evictions: dict[str, int] = dict.fromkeys(get_args(EvictionCause), 0)
+        self.copies = 0
+        self.swapped: dict[str, int] = dict.fromkeys(get_args(SwapDirection), 0)
+        """Blocks copied, by direction."""
         self.allocation_failures = 0
 
     def _allocated(self, event: BlocksAllocated) -> None:
@@ -36,6 +48,12 @@ class Churn(Fold):
     def _evicted(self, event: BlocksEvicted) -> None:
         # A producer may know only names and no block ids, or, without a prefix cache, no names.
         self.evictions[event.cause] += max(len(event.blocks), len(event.hashes))
+
+    def _copied(self, event: BlockCopied) -> None:
+        self.copies += 1
+
+    def _swapped(self, event: BlocksSwapped) -> None:
+        self.swapped[event.direction] += event.blocks
 
     def _failed(self, event: AllocationFailed) -> None:
         self.allocation_failures += 1

@@ -19,5 +19,11 @@ class Folds:
         assert isinstance(fold, kind)
         return fold
 
+    def only(self, kinds: Iterable[type[Fold]]) -> "Folds":
+        """The same folds, of these kinds alone: a KeyError for any other."""
+        some = Folds(())
+        some._folds = {kind: self._folds[kind] for kind in kinds}
+        return some
+
     def __iter__(self) -> Iterator[Fold]:
         return iter(self._folds.values())

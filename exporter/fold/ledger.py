@@ -14,6 +14,7 @@ from kvscope_events.events import (
     BlocksEvicted,
     BlocksReleased,
     BlocksShared,
+    BlocksSwapped,
     CacheGroup,
     ContentDropped,
     PoolCreated,
@@ -38,6 +39,7 @@ class Ledger(Fold):
                 BlocksEvicted: self._evicted,
                 ContentDropped: self._dropped,
                 BlocksReleased: self._released,
+                BlocksSwapped: self._swapped,
                 StepCompleted: self._compared,
             }
         )
@@ -49,6 +51,10 @@ class Ledger(Fold):
         self.memory_terms: dict[str, int] = {}
         """Bytes by term of the pool's sizing; empty where the size was configured."""
         self.groups: list[CacheGroup] = []
+        self.swap_blocks = 0
+        """Of the host's swap pool; 0: there is none."""
+        self.swap_used = 0
+        """Those of them that hold what a swapped-out sequence had."""
         self.num_active = 0
         self.num_shared = 0
         """Blocks with more than one reference."""
@@ -109,6 +115,8 @@ class Ledger(Fold):
             self._lru(),
             self.memory_terms.copy(),
             self.groups.copy(),
+            self.swap_blocks,
+            self.swap_used,
         )
 
     def check(self) -> None:
@@ -161,6 +169,8 @@ class Ledger(Fold):
         self.reserved = event.reserved
         self.memory_terms = event.memory_terms
         self.groups = event.groups
+        self.swap_blocks = event.swap_blocks
+        self.swap_used = event.swap_used if isinstance(event, PoolSnapshot) else 0
         self._ref_counts = ref_counts
         self._hashes = hashes
         self._places = array("q", bytes(8 * len(ref_counts)))
@@ -292,6 +302,9 @@ class Ledger(Fold):
                 self.violations += 1  # that was the last reference
                 if hashes[block] is not None:
                     self._append(block)
+
+    def _swapped(self, event: BlocksSwapped) -> None:
+        self.swap_used = event.used
 
     def _lru(self) -> list[int]:
         """Cached blocks, the oldest first."""

@@ -174,7 +174,9 @@ class Recent(Fold):
         self._most_running = self._most_running_steps = self._largest_step = self._longest = 0
 
     def _synchronised(self, event: PoolSnapshot) -> None:
-        if not self._usable:  # the pool is older than our view of it
+        if event.largest_step is not None:  # also of the steps that we have missed
+            self.largest_step = max(self.largest_step or 0, event.largest_step)
+        elif not self._usable:  # the pool is older than our view of it
             self.largest_step = None
         self._size(event)
 

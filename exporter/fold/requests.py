@@ -52,8 +52,6 @@ class Requests(Fold):
         self.running = 0
         self.sequences_waiting = 0
         self.sequences_running = 0
-        self.swapped = 0
-        """Sequences."""
         self.waiting_known = False
         """Whether every request that waits is among those that `oldest_since_ns` looks at."""
         self.finished: dict[str, int] = dict.fromkeys(get_args(FinishReason), 0)
@@ -62,6 +60,10 @@ class Requests(Fold):
         self._victims: set[int] = set()  # sequences preempted and not yet resumed
         self._unpreempted: dict[int, int] = {}  # request -> sequences neither ended nor victims
         self._began = False
+        # At the last heartbeat, and which they are: after a gap only some of them.
+        self._counted_swapped = (0, 0)
+        self._swapped: dict[int, int] = {}  # sequence -> request
+        self._all_swapped_known = True
 
     @property
     def oldest_since_ns(self) -> int | None:
@@ -72,11 +74,26 @@ class Requests(Fold):
         return next(iter(self._since_ns.values()), None)
 
     @property
+    def swapped(self) -> int:
+        """Of the waiting requests those with a sequence that is swapped out; O(such sequences)."""
+        if not self._all_swapped_known:
+            return self._counted_swapped[1]
+        return len({r for r in self._swapped.values() if r in self._since_ns})
+
+    @property
+    def sequences_swapped(self) -> int:
+        """Of the waiting sequences those that are swapped out."""
+        return len(self._swapped) if self._all_swapped_known else self._counted_swapped[0]
+
+    @property
     def num_pending(self) -> int:
-        return len(self._since_ns) + len(self._victims) + len(self._unpreempted)
+        return (
+            len(self._swapped) + len(self._since_ns) + len(self._victims) + len(self._unpreempted)
+        )
 
     def on_gap(self) -> None:
-        self.known = self.waiting_known = False
+        self.known = self.waiting_known = self._all_swapped_known = False
+        self._swapped.clear()
         self._since_ns.clear()
         self._victims.clear()
         self._unpreempted.clear()
@@ -103,6 +120,8 @@ class Requests(Fold):
     def _preempted(self, event: RequestPreempted) -> None:
         request = event.request
         self._victims.add(event.sequence)
+        if event.mode == "swap":
+            self._swapped[event.sequence] = request
         self.sequences_running -= 1
         self.sequences_waiting += 1
         others = self._unpreempted.get(request, 1) - 1  # not heard of before a gap: its only one
@@ -113,6 +132,7 @@ class Requests(Fold):
     def _resumed(self, event: RequestResumed) -> None:
         request = event.request
         self._victims.discard(event.sequence)
+        self._swapped.pop(event.sequence, None)
         self.sequences_waiting -= 1
         self.sequences_running += 1
         others = self._unpreempted.get(request, 0)
@@ -122,6 +142,7 @@ class Requests(Fold):
 
     def _ended(self, event: SequenceFinished) -> None:
         request = event.request
+        self._swapped.pop(event.sequence, None)
         if event.sequence in self._victims:
             self._victims.discard(event.sequence)
             self.sequences_waiting -= 1
@@ -152,7 +173,9 @@ class Requests(Fold):
         self.running = event.requests_running
         self.sequences_waiting = event.waiting
         self.sequences_running = event.running
-        self.swapped = event.swapped
+        self._counted_swapped = event.swapped, event.requests_swapped
+        if not self._all_swapped_known:
+            self._all_swapped_known = len(self._swapped) == event.swapped
         if not self.waiting_known:
             # Those that we know of are among those that the engine counts: as many are the same.
             self.waiting_known = len(self._since_ns) == event.requests_waiting

@@ -1,7 +1,8 @@
 """Sends the metrics of all servers by OTLP in intervals, on threads of its own.
 
 One thread collects, the other sends, with a short queue between them: an endpoint that is down or
-slow costs exports, which are counted, and neither pages nor the end of the process wait for it.
+slow costs exports, which are counted, and neither pages nor the end of the process wait for it. A
+server whose metrics cannot be collected is left out and counted; all others are sent.
 """
 
 import logging
@@ -65,8 +66,9 @@ class Outlet(Collector):
         self._is_complete = False
         """Nothing more will be queued."""
         self._counts = dict.fromkeys(EXPORT_RESULTS, 0)
+        self._servers_left_out = 0
         self._faults: Faults[str] = Faults(
-            f"OTLP {config.shown_url}", ("failed", "dropped", "bug"), clock.monotonic_ns
+            f"OTLP {config.shown_url}", ("failed", "dropped", "left_out", "bug"), clock.monotonic_ns
         )
         self._threads = [
             threading.Thread(target=run, name=name, daemon=True)
@@ -106,8 +108,9 @@ class Outlet(Collector):
 
     def collect(self) -> Iterable[Family]:
         with self._changed:
-            counts = self._counts.copy()
+            counts, left_out = self._counts.copy(), self._servers_left_out
         yield self._families.column("kvscope_otlp_exports_total", counts)
+        yield self._families.single("kvscope_otlp_servers_left_out_total", left_out)
 
     def _collect_in_intervals(self) -> None:
         interval_ns = round(self._config.interval_seconds * 1e9)
@@ -128,6 +131,9 @@ class Outlet(Collector):
             logger.debug("collecting failed", exc_info=True)
             self._count_failure("bug", f"collecting failed: {type(error).__name__}: {error}")
             return
+        if data is None:
+            self._count_failure("bug", "no server's metrics could be collected")
+            return
         with self._changed:
             is_full = len(self._queue) == MAX_QUEUED
             if is_full:
@@ -137,7 +143,8 @@ class Outlet(Collector):
         if is_full:
             self._count_failure("dropped", f"it is {MAX_QUEUED} exports behind; one was dropped")
 
-    def _data(self) -> MetricsData:
+    def _data(self) -> MetricsData | None:
+        """Of all servers whose metrics can be collected; None: there are servers, but none such."""
         now_ns = self._clock.wall_ns()
         served = self._servers()
         self._feeds = {
@@ -145,13 +152,18 @@ class Outlet(Collector):
             for server in served
         }
 
-        def collect(server: Served) -> ResourceMetrics:
-            resource = resource_of(server, is_only=len(served) == 1)
-            return self._feeds[server.instance].collect(resource, now_ns)
+        def collect(server: Served) -> ResourceMetrics | None:
+            try:
+                resource = resource_of(server, is_only=len(served) == 1)
+                return self._feeds[server.instance].collect(resource, now_ns)
+            except Exception as error:  # a bug of ours must not cost the other servers' metrics
+                logger.debug("collecting failed", exc_info=True)
+                self._count_left_out(server, error)
+                return None
 
-        resources = in_threads(collect, served)
+        resources = [found for found in in_threads(collect, served) if found is not None]
         self._last_ns = now_ns
-        return MetricsData(resources)
+        return MetricsData(resources) if resources or not served else None
 
     def _feed(self, known: Feed | None, exporter: Observed) -> Feed:
         """A new one for another exporter, even under the same name: it began to count anew."""
@@ -177,6 +189,12 @@ class Outlet(Collector):
                     self._counts["ok"] += 1
             else:
                 self._count_failure("failed", problem or "the metrics could not be encoded")
+
+    def _count_left_out(self, server: Served, error: Exception) -> None:
+        with self._changed:
+            self._servers_left_out += 1
+        problem = f"collecting failed: {type(error).__name__}: {error}"
+        self._faults.count("left_out", f"{server.instance} is left out: {problem}")
 
     def _count_failure(self, kind: str, problem: str) -> None:
         with self._changed:

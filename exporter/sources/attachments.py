@@ -12,17 +12,25 @@ CONTENT_EVENTS = frozenset({"NamesStored", "NamesRemoved", "NamesCleared"})
 """Events of a content stream, which names what is cached and knows no blocks."""
 KV_EVENTS_TELLS = CONTENT_EVENTS
 """What a server that publishes KV events reports; kvscope makes its Hello, without facts of it."""
+SWAP_EVENTS = frozenset({"BlocksSwapped"})
+"""Events of an engine that keeps the KV of preempted sequences on the host."""
 ENGINE_TELLS = (
     frozenset(EVENT_NAMES)
     - CONTENT_EVENTS
+    - SWAP_EVENTS
     - {"ObserverStopped", "ContentDropped", "StartupProfiled"}
 )
 """Our own engine never stops observing itself, never drops a referenced block's content, and knows
-its start-up figures when it creates the pool."""
-VLLM_TELLS = frozenset(EVENT_NAMES) - CONTENT_EVENTS - {"DeviceOutOfMemory", "RequestRejected"}
+its start-up figures when it creates the pool. It swaps where it is told to."""
+VLLM_TELLS = (
+    frozenset(EVENT_NAMES)
+    - CONTENT_EVENTS
+    - SWAP_EVENTS
+    - {"DeviceOutOfMemory", "RequestRejected", "BlockCopied"}
+)
 """What the observer in vLLM reports, from the scheduler's process and, about memory, from workers.
 Requests are refused by the front end, in another process; an engine that runs out of device memory
-dies of it."""
+dies of it. Its scheduler forks and swaps nothing."""
 LOOKUP_EVENTS = frozenset({"PrefixLookup"})
 """Events that need a prefix cache. Without one it is still known that no block is ever cached."""
 
@@ -60,6 +68,12 @@ ATTACHMENTS = (
         depth="observer",
         how="`kvscope serve --no-enable-prefix-caching`",
         tells=ENGINE_TELLS - LOOKUP_EVENTS,
+    ),
+    Attachment(
+        server="kvscope with a swap space",
+        depth="observer",
+        how="`kvscope serve --preemption-mode swap` or `auto`",
+        tells=ENGINE_TELLS | SWAP_EVENTS,
     ),
     Attachment(
         server="a recording of kvscope",

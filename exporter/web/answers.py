@@ -1,7 +1,7 @@
 """Answers over HTTP: `GET /api/NAME`, as JSON, worked out on a worker thread."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 from fastapi import APIRouter, Response
@@ -18,7 +18,7 @@ _ENCODER = msgspec.json.Encoder()
 class Answering(Protocol):
     """A server's exporter that can be asked."""
 
-    def answer(self, question: Question) -> Reply:
+    def answer(self, question: Question[Any]) -> Reply:
         """What all engines of the server answer."""
         ...
 
@@ -49,7 +49,7 @@ def answers_router(find: Find) -> APIRouter:
     return router
 
 
-def _route(question: Question, find: Find) -> Callable[[str], Response]:
+def _route(question: Question[Any], find: Find) -> Callable[[str], Response]:
     def route(target: str = "") -> Response:
         try:
             exporter = find(target)

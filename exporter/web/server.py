@@ -88,6 +88,11 @@ class WebServer(uvicorn.Server):
         finally:
             cut.cancel()
 
+    def set_stop_seconds(self, seconds: float) -> None:
+        """Change the time that requests under way may still take at the end."""
+        self._stop_seconds = seconds
+        self.config.timeout_graceful_shutdown = math.ceil(seconds + LAST_SECONDS)
+
     def _acceptor(self, listener: socket.socket) -> Acceptor:
         connections: set[Connection] = self.server_state.connections  # type: ignore[assignment]
         return Acceptor(

@@ -14,7 +14,7 @@ from exporter.fold.cache.run_stack import Segment
 from exporter.fold.cache.whatif import MOST_SCALE, WhatIf
 from exporter.sources.recording import RecordingSource
 from exporter.whatif.findings import Findings, Point, Pool, WhatIfError
-from kvscope_events.events import Batch, Hello, PoolCreated, PoolSnapshot, PrefixLookup
+from kvscope_events.events import Batch, EngineEvent, Hello, PoolCreated, PoolSnapshot, PrefixLookup
 
 TELL_EVERY = 256
 """Batches between two calls of `on_progress`."""
@@ -67,25 +67,24 @@ class _Stretch:
         """From the first lookup to the last."""
         return (self._last_ns - self._first_ns) / 1e9
 
-    def apply(self, batch: Batch) -> None:
-        """One batch without an event that begins another stretch."""
+    def apply(self, event: EngineEvent, batch: Batch) -> None:
+        """The next event, which does not begin another stretch, of this batch."""
         cache = self._cache
         cache.batch = batch
-        for event in batch.events:
-            known = cache.whatif.known
-            if isinstance(event, PoolCreated | PoolSnapshot):
-                self.is_whole = isinstance(event, PoolCreated) or (
-                    # Another reader asked for this snapshot, and the fold goes on as it was.
-                    self.is_whole and known and cache.blocks.agrees(event)
-                )
-                self.has_pool = True
-                self.block_size = event.block_size
-            elif isinstance(event, PrefixLookup) and known and not event.resumed:
-                self._first_ns = self._first_ns if self.lookups else batch.time_ns
-                self._last_ns = batch.time_ns
-                self.lookups += 1
-                self.hit_blocks += event.hit_blocks
-            cache.apply(event)
+        known = cache.whatif.known
+        if isinstance(event, PoolCreated | PoolSnapshot):
+            self.is_whole = isinstance(event, PoolCreated) or (
+                # Another reader asked for this snapshot, and the fold goes on as it was.
+                self.is_whole and known and cache.blocks.agrees(event)
+            )
+            self.has_pool = True
+            self.block_size = event.block_size
+        elif isinstance(event, PrefixLookup) and known and not event.resumed:
+            self._first_ns = self._first_ns if self.lookups else batch.time_ns
+            self._last_ns = batch.time_ns
+            self.lookups += 1
+            self.hit_blocks += event.hit_blocks
+        cache.apply(event)
 
     def _make_grid(self, usable_blocks: int, horizon: int) -> _AnySize:
         self.grid = _AnySize(usable_blocks, horizon)
@@ -116,16 +115,17 @@ class _Reader:
             self._break("the engine was started anew")
         self._session = self.source.session
         for event in batch.events:
+            # What comes before it in the same batch is still of the former pool.
+            if isinstance(event, PoolCreated) and self.stretch.has_pool:
+                self._break("the pool was made anew")
+            self.stretch.apply(event, batch)
             if isinstance(event, Hello):
                 self.caching = event.enable_prefix_caching
             elif isinstance(event, PrefixLookup):
                 self.lookups += not event.resumed
-            elif isinstance(event, PoolCreated) and self.stretch.has_pool:
-                self._break("the pool was made anew")
-        self.stretch.apply(batch)
+                if self.stretch.lookups:
+                    self.best = self.stretch
         self.has_pool = self.has_pool or self.stretch.has_pool
-        if self.stretch.lookups:
-            self.best = self.stretch
 
     def _break(self, why: str) -> None:
         self.breaks[why] = self.breaks.get(why, 0) + 1

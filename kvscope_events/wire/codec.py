@@ -12,7 +12,7 @@ from kvscope_events.events import (
     PoolCreated,
     PoolSnapshot,
 )
-from kvscope_events.limits import EVENTS
+from kvscope_events.limits import EVENTS, Time
 from kvscope_events.wire.errors import FrameError
 from kvscope_events.wire.frame import HAS_HELLO, HAS_STATE
 
@@ -25,12 +25,12 @@ _UNREADABLE = (msgspec.DecodeError, ValueError, OverflowError, RecursionError)
 
 
 class _RawBatch(msgspec.Struct, frozen=True, array_like=True):
-    """A batch whose events are still to be read, one by one."""
+    """A batch whose events are still to be read, one by one; its times have the same bounds."""
 
     seq: int
-    time_ns: int
+    time_ns: Time
     events: Annotated[list[msgspec.Raw], EVENTS]
-    wall_ns: int = 0
+    wall_ns: Time = 0
     arrived_ns: int = 0
 
 

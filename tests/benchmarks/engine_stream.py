@@ -49,6 +49,9 @@ class _Runner:
     def execute(self, plan: StepPlan) -> list[SampledToken | None]:
         return [SampledToken(1)] * len(plan.rows)
 
+    def self_test(self) -> None:
+        raise AssertionError("no step raises")
+
     def drop_caches(self) -> None:
         pass
 

@@ -59,14 +59,15 @@ class OfflineEngine:
         )
         introduction.announce(ready=True)
         pool = BlockPool(self.num_blocks, BLOCK_SIZE, bus)
-        introduction.attach(pool)
         limits = config.scheduler(MAX_MODEL_LEN)
         scheduler = Scheduler(limits, KVManager(pool, bus), bus, frozenset())
+        step = Step(scheduler, pool, runner, bus)
+        introduction.attach(pool, step)
         self._unfinished = 0
         self._done = threading.Event()
         self._next_id = 0
         self.loop = StepLoop(
-            Step(scheduler, pool, runner, bus),
+            step,
             bus,
             self._sink,
             introduction,

@@ -3,7 +3,8 @@
     python -m tests.benchmarks.scrape_cost [--vllm-python PYTHON] [--seconds 20] [--rounds 3]
 
 `kvscope serve` under `kvscope load` with everything on: its whole page ten times a second, and
-`/metrics/compact` twenty times. With --vllm-python, a real vLLM with the same model under the same
+`/metrics/compact` twenty times; as often a bare server in a process of its own, which shows what
+the machine takes of both. With --vllm-python, a real vLLM with the same model under the same
 load is scraped in turn with it. Then an engine in this process: how long steps take during which a
 page is rendered, against those without. Prints one JSON line.
 """
@@ -100,31 +101,45 @@ def our_server(model: Path) -> Iterator[str]:
         yield process.find(r"serving \S+ at (http://\S+?)/v1")
 
 
+@contextmanager
+def bare_server() -> Iterator[str]:
+    command = [sys.executable, "-m", "tests.benchmarks.bare_server"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+        finally:
+            process.terminate()
+
+
 def over_http(python: Path | None, seconds: float, rounds: int) -> dict[str, Row]:
-    """Scrapes of our server, and of a vLLM where there is one, in turn."""
-    times: dict[str, list[float]] = {"kvscope": [], "compact": [], "vllm": []}
-    with tempfile.TemporaryDirectory() as name:
+    """Scrapes of our server, of a bare one, and of a vLLM where there is one, in turn."""
+    times: dict[str, list[float]] = {"kvscope": [], "compact": [], "bare": [], "vllm": []}
+    with tempfile.TemporaryDirectory() as name, bare_server() as bare:
         model = tiny_model(Path(name) / "model", "llama")
         with our_server(model) as ours:
             if python is None:
                 for number in range(rounds):
-                    scrape_ours(ours, times, seconds, number)
+                    scrape_ours(ours, bare, times, seconds, number)
             else:
                 port = free_port()
                 command = server_command(python, model, port, "--max-model-len", "1024")
                 folder = Path(name)
                 with started(command, server_environment(), port, folder, "vllm") as vllm:
                     for number in range(rounds):
-                        scrape_ours(ours, times, seconds, number)
+                        scrape_ours(ours, bare, times, seconds, number)
                         with loaded(vllm.url, number):
                             times["vllm"] += scraped(vllm.url, "/metrics", PAGE_HERTZ, seconds)
     return {name: quantiles(found) for name, found in times.items() if found}
 
 
-def scrape_ours(url: str, times: dict[str, list[float]], seconds: float, number: int) -> None:
+def scrape_ours(
+    url: str, bare: str, times: dict[str, list[float]], seconds: float, number: int
+) -> None:
     with loaded(url, number):
         times["kvscope"] += scraped(url, "/metrics", PAGE_HERTZ, seconds)
         times["compact"] += scraped(url, "/metrics/compact", COMPACT_HERTZ, seconds)
+        times["bare"] += scraped(bare, "/", COMPACT_HERTZ, seconds)
 
 
 def step_delays(seconds: float) -> dict[str, Row]:

@@ -48,6 +48,13 @@ def exposed(stage: Stage) -> Exposed:
         )
         + "# TYPE kvscope_kv_pool_shortfall_blocks gauge\n"
         'kvscope_kv_pool_shortfall_blocks{model_name="demo",engine="0"} 1\n'
+        "# TYPE kvscope_kv_swap_blocks gauge\n"
+        'kvscope_kv_swap_blocks{model_name="demo",engine="0",state="used"} 0\n'
+        "# TYPE kvscope_kv_swapped_blocks_total counter\n"
+        'kvscope_kv_swapped_blocks_total{model_name="demo",engine="0",direction="out"} 0\n'
+        "# TYPE kvscope_preemption_swapped_tokens_total counter\n"
+        'kvscope_preemption_swapped_tokens_total{model_name="demo",engine="0",mode="swap",'
+        'cause="out_of_blocks"} 0\n'
         "# TYPE kvscope_event_decode_errors_total counter\n"
         'kvscope_event_decode_errors_total{source="wire",kind="malformed"} 1\n'
         "# TYPE kvscope_observer_stopped gauge\n"

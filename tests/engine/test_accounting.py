@@ -1,6 +1,6 @@
 """Every block is accounted for after every step, whatever requests come, go and are preempted."""
 
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import HealthCheck, event, settings
@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from engine.sequence import SequenceState
+from engine.swap.chooser import Chooser
 from kvscope_events.events import (
     BlocksAllocated,
     BlocksReleased,
@@ -15,6 +16,7 @@ from kvscope_events.events import (
     RequestPreempted,
     RequestResumed,
 )
+from kvscope_events.vocabulary import SwapDirection
 from tests.support.accounting import VOCABULARY, Accounting, continuation
 
 TOKENS = st.integers(0, VOCABULARY - 1)
@@ -27,6 +29,20 @@ PROMPTS = st.builds(
     st.lists(TOKENS, max_size=8),
 )
 ARRIVAL = st.tuples(PROMPTS, st.integers(1, 15), st.integers(0, 2))
+
+
+class SteadyChooser(Chooser):
+    """Out and in take two thirds of computing a block: whether it pays depends on the victim alone,
+    not on the time that the test takes."""
+
+    def __init__(self) -> None:
+        super().__init__(block_size=4)
+        for direction in get_args(SwapDirection):
+            super().copied(direction, 1, 1_000)
+        self.computed(4, 3_000)
+
+    def copied(self, direction: SwapDirection, blocks: int, duration_ns: int) -> None:
+        """What it took really is nothing to it."""
 
 
 class EngineMachine(RuleBasedStateMachine):
@@ -43,6 +59,8 @@ class EngineMachine(RuleBasedStateMachine):
         priority=st.booleans(),
         reserved=st.integers(0, 1),
         budget=st.integers(4, 40),
+        swap_blocks=st.sampled_from((0, 3, 8, 40)),
+        auto=st.booleans(),
         first=st.lists(ARRIVAL, min_size=3, max_size=6),
     )
     def build(
@@ -53,6 +71,8 @@ class EngineMachine(RuleBasedStateMachine):
         priority: bool,
         reserved: int,
         budget: int,
+        swap_blocks: int,
+        auto: bool,
         first: list[tuple[list[int], int, int]],
     ) -> None:
         self.engine = Accounting(
@@ -62,6 +82,8 @@ class EngineMachine(RuleBasedStateMachine):
             policy="priority" if priority else "fcfs",
             reserved=reserved,
             max_num_batched_tokens=budget if chunked else max(budget, 40),
+            swap_blocks=swap_blocks,
+            chooser=SteadyChooser() if auto else None,
         )
         self.engine.flush()
         self.arrive(first)
@@ -74,7 +96,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(
         prompts=st.lists(PROMPTS, min_size=1, max_size=2),
         max_tokens=st.integers(1, 15),
-        n=st.integers(1, 3),
+        n=st.integers(1, 5),
         priority=st.integers(0, 2),
     )
     def call(self, prompts: list[list[int]], max_tokens: int, n: int, priority: int) -> None:
@@ -120,18 +142,19 @@ class EngineMachine(RuleBasedStateMachine):
     def outputs_are_right(self) -> None:
         for sequence in self.engine.sequences:
             output = sequence.tokens[sequence.prompt_length :]
-            assert output == continuation(sequence.prompt, len(output))
+            assert output == continuation(sequence.prompt, len(output), sequence.sampling.seed)
 
     def teardown(self) -> None:
         self.engine.run()
         assert self.engine.pool.num_active == 0
+        assert self.engine.swap is None or self.engine.swap.host.num_used == 0
         for name in sorted({type(e).__name__ for e in self.engine.events}):
             event(name)
         discarded = sum(
             e.discarded_tokens for e in self.engine.events if isinstance(e, RequestPreempted)
         )
         recovered = sum(
-            e.recompute_tokens + e.cached_tokens
+            e.recompute_tokens + e.cached_tokens + e.swapped_tokens
             for e in self.engine.events
             if isinstance(e, RequestResumed)
         )

@@ -156,3 +156,20 @@ def test_one_event_per_call_not_per_block() -> None:
 def test_a_pool_without_a_usable_block_is_refused(reserved: int) -> None:
     with pytest.raises(ValueError, match="reserved must be in"):
         BlockPool(8, 4, EventBus(), reserved=reserved)
+
+
+def test_a_block_without_content_to_find_is_shared_and_freed_with_its_last_reference() -> None:
+    harness = Harness()
+    (block,) = harness.pool.allocate(0, 1, "prefill")
+    assert not harness.pool.is_shared(block)
+    harness.pool.share(1, [block], "fork")
+    assert harness.pool.is_shared(block)
+    harness.events()
+    harness.pool.release(0, [block], "finished")
+    harness.pool.release(1, [block], "finished")
+    assert harness.events() == [
+        BlocksReleased(0, [], [], [block], "finished"),
+        BlocksReleased(1, [], [block], [], "finished"),
+    ]
+    harness.pool.check()
+    assert harness.pool.num_free == 8

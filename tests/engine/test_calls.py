@@ -59,7 +59,8 @@ def test_each_prompt_of_a_call_counts_once_however_many_choices_it_has() -> None
     assert [e.prompt_tokens for e in of_type(engine.events, SequenceAdded)] == [3, 3, 7, 7]
     assert finished.output_tokens == 8
     for sequence in request.sequences:
-        assert sequence.tokens[sequence.prompt_length :] == continuation(sequence.prompt, 2)
+        expected = continuation(sequence.prompt, 2, sequence.sampling.seed)
+        assert sequence.tokens[sequence.prompt_length :] == expected
 
 
 @pytest.mark.parametrize(

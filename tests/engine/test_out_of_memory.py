@@ -7,7 +7,7 @@ import torch
 
 from engine.model.torch_errors import device_out_of_memory
 from engine.out_of_memory import DeviceOutOfMemoryError, OutOfMemoryLog
-from engine.scheduler import RECOVERY_STEPS
+from engine.step_budget import FIRST_RETRY_STEPS, MAX_RETRY_STEPS, RAISE_STEPS
 from kvscope_events.events import RequestPreempted
 from tests.support.accounting import Accounting, continuation
 
@@ -82,7 +82,7 @@ def test_the_budget_grows_back() -> None:
     engine = Accounting(num_blocks=40, max_model_len=160, max_num_batched_tokens=16)
     engine.add([1] * 16, 140)
     assert engine.scheduler.shrink(engine.scheduler.schedule()) == 8
-    for _ in range(RECOVERY_STEPS):
+    for _ in range(FIRST_RETRY_STEPS + MAX_RETRY_STEPS + RAISE_STEPS):
         engine.step()
     late = engine.add([2] * 15, 1)
     engine.step()

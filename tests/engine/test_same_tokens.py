@@ -1,7 +1,7 @@
 """Greedy output of the whole engine equals plain transformers, token for token, in float32.
 
 32 mixed prompts at once, with and without prefix cache, with chunked and whole prefill, and in a
-pool so small that requests are preempted.
+pool so small that requests are preempted, and recomputed or swapped to the host and back.
 """
 
 import time
@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
+import msgspec
 import pytest
 import torch
 from transformers.models.auto import AutoModelForCausalLM
@@ -20,12 +21,21 @@ from engine.hashing import PrefixHasher, chain_seed
 from engine.kv_manager import KVManager
 from engine.model.loader import LoadedModel, device_of, load_model
 from engine.model.runner import ModelRunner
+from engine.model.swap_space import SwapSpace
 from engine.request import Request
 from engine.scheduler import Scheduler
 from engine.sequence import SamplingParams, Sequence, SequenceState
+from engine.swap.host_pool import HostPool
+from engine.swap.manager import SwapManager
 from exporter.fold import Ledger
 from kvscope_events.bus import EventBus
-from kvscope_events.events import EngineEvent, PrefixLookup, RequestPreempted
+from kvscope_events.events import (
+    EngineEvent,
+    PoolSnapshot,
+    PrefixLookup,
+    RequestPreempted,
+    RequestResumed,
+)
 from tests.support.checkpoints import ARCHITECTURES, make_checkpoint
 from tests.support.served import served_execution
 
@@ -37,6 +47,9 @@ VOCABULARY = 256
 AMPLE_BLOCKS = 512
 TIGHT_BLOCKS = 24
 """Two sequences of full length; 32 want in."""
+
+SCARCE_HOST_BLOCKS = 6
+"""Some victims fit, others do not."""
 
 
 @dataclass(frozen=True)
@@ -97,12 +110,23 @@ def mixed_prompts() -> list[list[int]]:
 
 
 def generate(
-    oracle: Oracle, *, num_blocks: int, caching: bool, chunked: bool
+    oracle: Oracle, *, num_blocks: int, caching: bool, chunked: bool, swap_blocks: int = 0
 ) -> tuple[list[list[int]], list[EngineEvent]]:
-    """All prompts at once through scheduler, manager, pool and model."""
+    """All prompts at once through scheduler, manager, pool, swap pool and model."""
     bus, ledger = EventBus(), Ledger()
     subscription = bus.subscribe()
-    pool = BlockPool(num_blocks, BLOCK_SIZE, bus)
+    pool = BlockPool(num_blocks, BLOCK_SIZE, bus, swap_blocks=swap_blocks)
+    model = oracle.loaded.model
+    runner = ModelRunner(
+        model,
+        num_blocks=num_blocks,
+        block_size=BLOCK_SIZE,
+        execution=served_execution(model.device),
+    )
+    swap: SwapManager | None = None
+    if swap_blocks:
+        space = SwapSpace(runner.cache, swap_blocks)
+        swap = SwapManager(pool, HostPool(swap_blocks), space, bus)
     scheduler = Scheduler(
         SchedulerConfig(
             max_model_len=MAX_MODEL_LEN,
@@ -113,13 +137,7 @@ def generate(
         KVManager(pool, bus, enable_prefix_caching=caching),
         bus,
         frozenset(),
-    )
-    model = oracle.loaded.model
-    runner = ModelRunner(
-        model,
-        num_blocks=num_blocks,
-        block_size=BLOCK_SIZE,
-        execution=served_execution(model.device),
+        swap,
     )
     sequences = []
     for number, prompt in enumerate(oracle.prompts):
@@ -140,8 +158,17 @@ def generate(
             batch, _ = taken
             ledger.on_batch(batch)
             events += batch.events
-        assert ledger.state() == pool.snapshot()
+        assert ledger.state() == _state_of(pool, swap)
+    assert swap is None or swap.host.num_used == 0
     return [s.tokens[s.prompt_length :] for s in sequences], events
+
+
+def _state_of(pool: BlockPool, swap: SwapManager | None) -> PoolSnapshot:
+    state = pool.snapshot()
+    if swap is None:
+        return state
+    host = swap.host
+    return msgspec.structs.replace(state, swap_blocks=host.num_blocks, swap_used=host.num_used)
 
 
 @pytest.mark.slow
@@ -159,3 +186,21 @@ def test_output_equals_plain_transformers(
     assert (preempted > 0) == (num_blocks == TIGHT_BLOCKS)
     hits = sum(event.hit_blocks for event in events if isinstance(event, PrefixLookup))
     assert (hits > 0) == caching
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("swap_blocks", [SCARCE_HOST_BLOCKS, AMPLE_BLOCKS], ids=["scarce", "room"])
+@pytest.mark.parametrize("chunked", [True, False], ids=["chunked", "whole"])
+@pytest.mark.parametrize("caching", [True, False], ids=["cached", "uncached"])
+def test_output_of_swapped_requests_equals_plain_transformers(
+    checkpoint: Path, swap_blocks: int, chunked: bool, caching: bool
+) -> None:
+    expected = oracle(checkpoint)
+    outputs, events = generate(
+        expected, num_blocks=TIGHT_BLOCKS, caching=caching, chunked=chunked, swap_blocks=swap_blocks
+    )
+    for number, (ours, theirs) in enumerate(zip(outputs, expected.outputs, strict=True)):
+        assert ours == theirs, f"request {number} of {len(expected.prompts[number])} tokens"
+    modes = {event.mode for event in events if isinstance(event, RequestPreempted)}
+    assert modes == ({"swap"} if swap_blocks == AMPLE_BLOCKS else {"swap", "recompute"})
+    assert sum(event.swapped_tokens for event in events if isinstance(event, RequestResumed)) > 0

@@ -48,7 +48,9 @@ def strategy_of(kind: Any) -> st.SearchStrategy[Any]:
         return st.floats(allow_nan=False)
     if origin is Annotated:
         if arguments[0] is int:
-            return st.integers(arguments[1].ge, arguments[1].le or 2**64 - 1)
+            bounds = arguments[1]
+            below = 2**64 if bounds.lt is None else bounds.lt
+            return st.integers(bounds.ge, below - 1 if bounds.le is None else bounds.le)
         if arguments[1].pattern:
             return st.from_regex(arguments[1].pattern)
         return strategy_of(arguments[0])  # none is longer here than it may be
@@ -80,7 +82,9 @@ def snapshots(num_blocks: int) -> st.SearchStrategy[PoolSnapshot]:
     lru = st.lists(st.integers(0, num_blocks - 1), max_size=4)
     reserved = st.integers(0, num_blocks)
     return st.builds(
-        PoolSnapshot, st.just(num_blocks), st.just(16), st.just(0), reserved, counts, names, lru
+        PoolSnapshot,
+        *(st.just(num_blocks), st.just(16), st.just(0), reserved, counts, names, lru),
+        largest_step=st.none() | st.integers(0, 2**64 - 1),
     )
 
 

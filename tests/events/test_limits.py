@@ -36,6 +36,7 @@ def step(**fields: int) -> StepCompleted:
         PoolCreated(8, 0, 0),
         PoolCreated(8, 16, 0, reserved=9),
         PoolCreated(8, 16, 0, memory_terms={f"term{number}": 1 for number in range(65)}),
+        PoolSnapshot(1, 16, 0, 2, [0], [None], []),
         PoolSnapshot(2, 16, 0, 0, [0], [None], []),
         PoolSnapshot(1, 16, 0, 0, [0], [None, None], []),
         PoolSnapshot(1, 16, 0, 0, [-1], [None], []),
@@ -61,6 +62,21 @@ def test_an_event_beyond_its_bounds_spoils_its_batch(event: EngineEvent) -> None
     assert refused.value.kind == "malformed"
     assert "\n" not in str(refused.value)
     assert len(str(refused.value)) < 200, "one line that can be read"
+
+
+@pytest.mark.parametrize("time_ns", [-1, 1 << 62, (1 << 64) - 1])
+@pytest.mark.parametrize("clock", ["time_ns", "wall_ns"])
+def test_a_time_that_no_clock_shows_spoils_its_batch(clock: str, time_ns: int) -> None:
+    batch = msgspec.structs.replace(Batch(0, 0, [hello()]), **{clock: time_ns})
+    with pytest.raises(FrameError, match="a batch that cannot be read: Expected `int`") as refused:
+        decode_batch(encode_batch(batch))
+    assert refused.value.kind == "malformed"
+
+
+@pytest.mark.parametrize("time_ns", [0, (1 << 62) - 1])
+def test_all_times_that_a_clock_can_show_are_read(time_ns: int) -> None:
+    batch = Batch(0, time_ns, [hello()], time_ns)
+    assert decode_batch(encode_batch(batch)) == (batch, 0)
 
 
 def test_the_largest_pool_is_read() -> None:

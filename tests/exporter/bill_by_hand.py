@@ -1,4 +1,4 @@
-"""The scenario of docs/preemption.md, played on the real engine: one step each second."""
+"""The scenarios of docs/preemption.md, played on the real engine: one step each second."""
 
 import time
 from collections import Counter
@@ -14,6 +14,7 @@ from engine.sequence import Sequence, SequenceState
 from engine.step import Step
 from engine.step_plan import StepPlan
 from exporter.exporter import Exporter, in_process
+from exporter.sources.attachments import ENGINE_TELLS, SWAP_EVENTS
 from kvscope_events.events import RequestPreempted, StepCompleted
 from tests.exporter.machine import MACHINE
 from tests.exporter.page import hello
@@ -43,9 +44,9 @@ class Arrival:
     aborted: int | None
 
 
-def arrivals() -> list[Arrival]:
+def arrivals(heading: str) -> list[Arrival]:
     found = []
-    for number, (name, step, prompt, max_tokens, aborted) in enumerate(table("Six requests")):
+    for number, (name, step, prompt, max_tokens, aborted) in enumerate(table(heading)):
         own = int(prompt.removeprefix("prefix + "))
         tokens = [1_000 * number + place for place in range(own)]
         if prompt.startswith("prefix"):
@@ -74,15 +75,27 @@ class FailingRunner(ContentRunner):
 class Scenario:
     """Steps by hand; the clock stands at the number of the step, in seconds."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, blocks: int, fails_at: int) -> None:
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        *,
+        blocks: int,
+        fails_at: int | None = None,
+        requests: str = "Six requests",
+        swap_blocks: int = 0,
+    ) -> None:
+        """requests: heading of their table."""
         self.step_number = 0
         monkeypatch.setattr(time, "monotonic_ns", lambda: self.step_number * SECOND_NS)
-        self.engine = engine = Accounting(num_blocks=blocks, max_num_seqs=6)
-        self.exporter: Exporter = in_process(engine.bus.subscribe(), machine=MACHINE)
-        engine.bus.emit(hello())
         self.runner = FailingRunner(4, lambda: self.step_number == fails_at)
+        self.engine = engine = Accounting(
+            num_blocks=blocks, max_num_seqs=6, swap_blocks=swap_blocks, runner=self.runner
+        )
+        self.exporter: Exporter = in_process(engine.bus.subscribe(), machine=MACHINE)
+        tells = ENGINE_TELLS | SWAP_EVENTS if swap_blocks else ENGINE_TELLS
+        engine.bus.emit(hello(tells=sorted(tells)))
         self._steps = Step(engine.scheduler, engine.pool, self.runner, engine.bus)
-        self._arrivals = arrivals()
+        self._arrivals = arrivals(requests)
         self.sequences: dict[str, Sequence] = {}
         self.preempted_in: list[tuple[int, RequestPreempted]] = []
         """Preemptions and their steps."""
@@ -111,10 +124,12 @@ class Scenario:
         return next(n for n, s in self.sequences.items() if s.sequence_id == sequence)
 
     def state(self, name: str) -> str:
-        """Blocks in the order of the tokens, and how many tokens are computed."""
+        """Blocks in the order of the tokens, and how many tokens are computed; or of the host."""
         sequence = self.sequences.get(name)
         if sequence is None or sequence.state is SequenceState.FINISHED:
             return ""
+        if sequence.host_blocks:
+            return f"host {' '.join(map(str, sequence.host_blocks))} ({sequence.discarded_tokens})"
         if sequence.state is SequenceState.WAITING:
             return "waits"
         blocks = " ".join(map(str, sequence.block_table))

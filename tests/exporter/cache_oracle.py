@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from exporter.fold.cache.prefix_table import PrefixTable
 from kvscope_events.events import (
+    BlocksAllocated,
     BlocksCached,
     BlocksEvicted,
     BlocksReleased,
@@ -63,14 +64,15 @@ def written_ns(before: Sequence[Heard], block: int) -> int | None:
 
 
 def idle_ns(before: Sequence[Heard], block: int) -> tuple[bool, int | None]:
-    """Whether a block that holds something is idle, and since when; None: before we watched."""
+    """Whether a block is idle, and since when; None: it is not, or since before we watched."""
     for heard in reversed(before):
         event = heard.event
         if isinstance(event, PoolSnapshot):
             return block in event.lru, None
-        if isinstance(event, BlocksShared) and block in event.blocks:
-            return False, None
-        if isinstance(event, BlocksCached) and block in event.blocks:
+        if (
+            isinstance(event, BlocksAllocated | BlocksShared | BlocksCached)
+            and block in event.blocks
+        ):
             return False, None
         if isinstance(event, BlocksReleased) and block in event.cached:
             return True, heard.time_ns

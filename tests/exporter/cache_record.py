@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from engine.block_pool import BlockPool
 from exporter.fold import Cache
 from kvscope_events.bus import EventBus
-from kvscope_events.events import Batch, PrefixLookup
+from kvscope_events.events import Batch, BlockCopied, PrefixLookup
 
 BLOCK_SIZE = 4
 QUARTER_NS = 250_000_000
@@ -88,15 +88,29 @@ class Life:
         return True
 
     def grow(self, index: int) -> None:
-        """A running sequence fills its last block and takes another."""
-        if not self._tables or not self.pool.num_available:
+        """A running sequence fills its last block, its own copy of it, and takes another."""
+        if not self._tables or self.pool.num_available < 2:
             return
         index %= len(self._tables)
         table, path = self._tables[index], self._paths[index]
+        if self.pool.is_shared(table[-1]):
+            source = table[-1]
+            table[-1:] = self.pool.allocate(index, 1, "cow")
+            self._emit(BlockCopied(index, source, table[-1]))
+            self.pool.release(index, [source], "cow")
         path = self._paths[index] = [*path, 9]
         name = name_of(path)
         table += self.pool.allocate(index, 1, "decode")
         self.pool.cache(index, [table[len(path) - 1]], [name], name_of(path[:-1]))
+
+    def fork(self, index: int) -> None:
+        """A running sequence gets a sample beside it, which shares its last block, too."""
+        if self._tables:
+            index %= len(self._tables)
+            table = self._tables[index].copy()
+            self.pool.share(len(self._tables), table.copy(), "fork")
+            self._tables.append(table)
+            self._paths.append(self._paths[index])
 
     def finish(self, index: int) -> None:
         """A running sequence gives its blocks back."""
@@ -138,9 +152,12 @@ _PATHS = st.lists(st.integers(0, 1), min_size=1, max_size=5)
 _ADMIT = st.tuples(st.just("admit"), _PATHS)
 _FINISH = st.tuples(st.just("finish"), st.integers(0, 5))
 _GROW = st.tuples(st.just("grow"), st.integers(0, 5))
+_FORK = st.tuples(st.just("fork"), st.integers(0, 5))
 _RESUME = st.tuples(st.just("admit"), _PATHS, st.just(True))
 _WAIT = st.tuples(st.just("wait"), st.sampled_from([1, 3, 4, 40, 240, 2400, 20_000]))
-_ACTIONS = st.one_of(_ADMIT, _ADMIT, _ADMIT, _FINISH, _FINISH, _FINISH, _GROW, _RESUME, _WAIT)
+_ACTIONS = st.one_of(
+    _ADMIT, _ADMIT, _ADMIT, _FINISH, _FINISH, _FINISH, _GROW, _FORK, _RESUME, _WAIT
+)
 _CALLS = st.lists(_ACTIONS, max_size=10)
 _GAPS = st.sampled_from([(), ("lose", "synchronise"), ("lose", "hear_again", "synchronise")])
 

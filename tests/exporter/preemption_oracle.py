@@ -18,7 +18,7 @@ from kvscope_events.events import (
     SequenceFinished,
     StepCompleted,
 )
-from kvscope_events.vocabulary import PreemptionCause, PreemptionMode
+from kvscope_events.vocabulary import PreemptionCause
 
 
 class Gap:
@@ -35,9 +35,10 @@ class Line:
 
 Stream = list[Batch | Gap]
 FIGURES = (
-    *("preemptions", "discarded", "found", "recomputed"),
+    *("preemptions", "discarded", "found", "swapped", "recomputed"),
     *("abandoned", "lost", "waiting", "stalled_ns"),
 )
+LOSSES = ("preempted", "swapped_out")
 TURNS = (RequestPreempted, RequestResumed, SequenceFinished)
 
 
@@ -109,7 +110,8 @@ def blocks_of(lines: list[Line], place: int, turn: int) -> tuple[Any, Any]:
         event = lines[earlier].event
         if (
             isinstance(event, BlocksReleased)
-            and (event.cause, event.sequence) == ("preempted", sequence)
+            and event.cause in LOSSES
+            and event.sequence == sequence
             and not waits(lines, earlier, sequence)
         ):
             held.update(given_back(event))
@@ -126,7 +128,7 @@ def blocks_of(lines: list[Line], place: int, turn: int) -> tuple[Any, Any]:
                     taken[event.sequence] = taken.get(event.sequence, 0) + 1
         elif isinstance(event, BlocksReleased):
             held.update({block: False for block in event.free if block in held})
-            if (event.cause, event.sequence) == ("preempted", sequence):
+            if event.cause in LOSSES and event.sequence == sequence:
                 held.update(given_back(event))
                 is_known = True
         elif isinstance(event, ContentDropped) or (
@@ -144,10 +146,11 @@ def one(lines: list[Line], place: int) -> dict[str, Any]:
     event, time_ns = lines[place].event, lines[place].time_ns
     turn = turn_after(lines, place, event.sequence)
     answer = lines[turn] if turn < len(lines) else Line(None)
-    state, stalled_ns, found, recomputed = "waiting", None, None, None
+    state, stalled_ns, found, swapped, recomputed = "waiting", None, None, None, None
     if isinstance(answer.event, RequestResumed):
         state, stalled_ns = "resumed", answer.event.stalled_ns
         found, recomputed = answer.event.cached_tokens, answer.event.recompute_tokens
+        swapped = answer.event.swapped_tokens
     elif isinstance(answer.event, SequenceFinished):
         state, stalled_ns = "ended", max(0, answer.time_ns - time_ns)
     elif answer.event is not None:
@@ -160,6 +163,7 @@ def one(lines: list[Line], place: int) -> dict[str, Any]:
         "state": state,
         "stalled_ns": stalled_ns,
         "found": found,
+        "swapped": swapped,
         "recomputed": recomputed,
         "wanted_by": shortages[0] if shortages and event.cause == "out_of_blocks" else None,
         "taken_by": None if taken_by is None else list(taken_by.items()),
@@ -185,6 +189,7 @@ def history_of(fold: Preemption) -> list[dict[str, Any]]:
             "state": victim.state,
             "stalled_ns": victim.stalled_ns,
             "found": None if victim.resumed is None else victim.resumed.cached_tokens,
+            "swapped": None if victim.resumed is None else victim.resumed.swapped_tokens,
             "recomputed": None if victim.resumed is None else victim.resumed.recompute_tokens,
             "wanted_by": victim.wanted_by,
             "taken_by": None if victim.taken_by is None else list(victim.taken_by.items()),
@@ -196,14 +201,16 @@ def history_of(fold: Preemption) -> list[dict[str, Any]]:
 
 def bill(stream: Stream) -> dict[tuple[str, str], dict[str, int]]:
     """Sums by mode and cause; under empty ones what answers no preemption that was seen."""
-    kinds = product(get_args(PreemptionMode), get_args(PreemptionCause))
+    kinds = product(["recompute"], get_args(PreemptionCause))
     sums = {kind: dict.fromkeys(FIGURES, 0) for kind in kinds}
     for each in history(stream):
-        event, account = each["event"], sums[each["event"].mode, each["event"].cause]
+        event = each["event"]
+        account = sums.setdefault((event.mode, event.cause), dict.fromkeys(FIGURES, 0))
         account["preemptions"] += 1
         account["discarded"] += event.discarded_tokens
         account["stalled_ns"] += each["stalled_ns"] or 0
         account["found"] += each["found"] or 0
+        account["swapped"] += each["swapped"] or 0
         account["recomputed"] += each["recomputed"] or 0
         where = {"ended": "abandoned", "lost": "lost", "waiting": "waiting"}.get(each["state"])
         if where is not None:
@@ -214,6 +221,7 @@ def bill(stream: Stream) -> dict[tuple[str, str], dict[str, int]]:
         if isinstance(event, RequestResumed) and not waits(lines, place, event.sequence):
             account = sums.setdefault(("", ""), dict.fromkeys(FIGURES, 0))
             account["found"] += event.cached_tokens
+            account["swapped"] += event.swapped_tokens
             account["recomputed"] += event.recompute_tokens
             account["stalled_ns"] += event.stalled_ns
     return sums
@@ -226,6 +234,7 @@ def bill_of(fold: Preemption) -> dict[tuple[str, ...], dict[str, int]]:
             "preemptions": costs.preemptions,
             "discarded": costs.discarded_tokens,
             "found": costs.found_tokens,
+            "swapped": costs.swapped_tokens,
             "recomputed": costs.recomputed_tokens,
             "abandoned": costs.abandoned_tokens,
             "lost": costs.lost_tokens,

@@ -5,6 +5,7 @@ from typing import Any
 from kvscope_events.bus import Subscription
 from kvscope_events.events import (
     AllocationFailed,
+    BlockCopied,
     BlocksAllocated,
     BlocksCached,
     BlocksEvicted,
@@ -141,6 +142,12 @@ STEPS: tuple[list[EngineEvent], ...] = (
         ended(2, **GAVE_UP, prefill_ns=None, decode_ns=None),
         finished(2, **GAVE_UP),
         BlocksCached(1, [5], [C], A),
+        # A second sample of 1, which goes as soon as 1 has written on.
+        BlocksShared(3, [1, 5, 6], "fork"),
+        BlocksAllocated(1, [7], "cow"),
+        BlockCopied(1, 6, 7),
+        BlocksReleased(1, [], [], [6], "cow"),
+        BlocksReleased(3, [], [6], [5, 1], "aborted"),
         step(
             running=1,
             prefill_tokens=6,
@@ -154,8 +161,8 @@ STEPS: tuple[list[EngineEvent], ...] = (
 )
 
 
-def play(subscription: Subscription) -> None:
+def play(subscription: Subscription, steps: tuple[list[EngineEvent], ...] = STEPS) -> None:
     """Queue the run's batches, 20 ms apart, the last one a second before the fixed clock."""
-    for seq, events in enumerate(STEPS):
-        age_ns = 1000 * MS + (len(STEPS) - 1 - seq) * 20 * MS
+    for seq, events in enumerate(steps):
+        age_ns = 1000 * MS + (len(steps) - 1 - seq) * 20 * MS
         put(subscription, seq, NOW_NS - age_ns, *events)

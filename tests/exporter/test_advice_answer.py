@@ -8,7 +8,7 @@ import pytest
 from exporter.adviser.facts import Facts
 from exporter.adviser.gather import gather
 from exporter.answers.advice import ADVICE
-from exporter.answers.question import UnknownError
+from exporter.answers.question import Question, UnknownError
 from exporter.answers.reply import ask, memory_of
 from exporter.clock import Clock
 from exporter.host_memory import Available, HostMemory, available_memory
@@ -28,10 +28,12 @@ from tests.support.loads import chats
 from tests.support.paced import Paced
 from tests.support.simulated_card import paced_on_card
 
+FACTS = Question(name="facts", summary="", events=(), folds=ADVICE.folds, read=gather)
+
 
 def facts_of(engine: Paced) -> Facts:
     (target,) = engine.exporter.targets
-    return target.answer((), gather, engine.machine, memory_of([target]))
+    return target.answer(FACTS, engine.machine, memory_of([target]))
 
 
 def test_the_first_proposal_for_a_pool_that_is_too_small_comes_true() -> None:
@@ -63,6 +65,19 @@ def test_facts_of_an_engine_on_a_card_that_sized_its_pool() -> None:
     assert facts.curve.error_ratio is not None
 
 
+def test_an_exporter_that_came_later_than_the_pool_knows_the_largest_step() -> None:
+    engine, _ = paced_on_card(utilization=0.9, max_num_batched_tokens=512, max_num_seqs=4)
+    engine.play(chats(seed=1, seconds=10, calls_per_second=12), 10)
+    engine.play([], 30)
+    source = InProcessSource(engine._bus.subscribe(1 << 12))
+    late = Target(source, compat=(), clock=engine.exporter._clock)
+    few = chats(seed=2, seconds=5, calls_per_second=2, turns=1, system_tokens=8, turn_tokens=8)
+    engine.play(few, 5)
+    facts = late.answer(FACTS, engine.machine, memory_of([late]))
+    assert facts.largest_step == facts_of(engine).largest_step
+    assert facts.largest_step is not None
+
+
 def test_facts_of_an_engine_on_a_cpu() -> None:
     def host(_pid: int) -> HostMemory:
         return HostMemory(
@@ -89,15 +104,15 @@ def test_the_card_of_an_observed_engine_is_that_of_its_workers() -> None:
     machine = Machine(gpu=OneCard())
     processes = memory_of(targets)
     with pytest.raises(UnknownError, match="not been created yet"):
-        targets[1].answer((), gather, machine, processes)
-    facts = targets[0].answer((), gather, machine, processes)
+        targets[1].answer(FACTS, machine, processes)
+    facts = targets[0].answer(FACTS, machine, processes)
     (room,) = facts.rooms
     # Free, and what three allocators cache and can return; the scenario's engine has one as well.
     assert room.free_bytes == 9 * GIB + 3 * GIB + 2 * GIB
     assert room.largest_step_bytes == 4 * GIB
     assert room.bytes_per_block == -(-64 * GIB // 10), "of all that have a part of the pool"
     assert facts.engines == 1
-    without = targets[0].answer((), gather, Machine(), processes)
+    without = targets[0].answer(FACTS, Machine(), processes)
     assert without.rooms == (), "nobody says what is left"
 
 

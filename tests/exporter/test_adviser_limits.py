@@ -4,15 +4,17 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 from exporter.advised import MAX_AGE_NS, Advised
 from exporter.adviser.facts import Facts, Sizing
-from exporter.adviser.gather import gather
 from exporter.adviser.pool_size import candidates
 from exporter.adviser.proposal import Declined, Proposal
 from exporter.adviser.rank import advise
+from exporter.adviser.room_for_steps import room_for_steps
 from exporter.adviser.sequences import more_sequences
+from exporter.adviser.smaller_steps import smaller_steps
 from exporter.adviser.step_room import step_room
 from exporter.answers.question import UnknownError
 from exporter.answers.reply import memory_of
@@ -24,6 +26,7 @@ from exporter.target import Target
 from kvscope_events.events import PoolCreated, PoolSnapshot, SequenceAdded, StartupProfiled
 from tests.exporter.machine import GIB, UUID
 from tests.exporter.stream import batch_of, hello, step
+from tests.exporter.test_advice_answer import FACTS
 from tests.exporter.test_adviser import SECOND, curve, facts, room, slot
 from tests.exporter.test_workers import TERMS, OneCard, sampled, scheduler, worker
 
@@ -51,6 +54,16 @@ def test_the_largest_step_is_that_of_the_session_and_unknown_where_steps_were_mi
     assert largest_after(batch_of(POOL, large), None, batch_of(small)) is None
 
 
+def test_a_snapshot_tells_of_the_steps_that_were_missed() -> None:
+    small = step(prefill_tokens=6, decode_tokens=0)
+    told = msgspec.structs.replace(SNAPSHOT, largest_step=600)
+    assert largest_after(batch_of(told, small)) == 600, "it came late"
+    assert largest_after(batch_of(POOL, small), None, batch_of(told), batch_of(small)) == 600
+    large = step(prefill_tokens=900, decode_tokens=0)
+    assert largest_after(batch_of(POOL, large), batch_of(told)) == 900
+    assert largest_after(batch_of(told), batch_of(large)) == 900
+
+
 def test_the_peak_of_a_session_is_not_divided_by_the_small_steps_of_late() -> None:
     late = facts(load=slot(largest_step=8), largest_step=2048, rooms=[room(free_bytes=GIB // 2)])
     steps = step_room(late)
@@ -60,12 +73,25 @@ def test_the_peak_of_a_session_is_not_divided_by_the_small_steps_of_late() -> No
     assert step_room(replace(late, largest_step=None)) is None
 
 
+def test_an_exporter_that_came_later_than_the_pool_says_why_it_knows_nothing_of_steps() -> None:
+    late = facts(load=slot(largest_step=8), largest_step=None, rooms=[room()])
+    for proposed in (smaller_steps, room_for_steps):
+        verdict = proposed(late)
+        assert isinstance(verdict, Declined)
+        assert "the exporter came later than the pool" in verdict.reason
+    silent = replace(late, rooms=[room(largest_step_bytes=0)])
+    for other in (silent, replace(late, load=slot(largest_step=0))):
+        verdict = smaller_steps(other)
+        assert isinstance(verdict, Declined)
+        assert verdict.reason.endswith("how much memory a step takes is not known here")
+
+
 def gathered(peak: int, profiled: int | None) -> Facts:
     told = [] if profiled is None else [StartupProfiled({**TERMS, "activation_peak": profiled})]
     targets = [scheduler(), worker(0, sampled(0), *told)]
     processes = memory_of(targets)
     processes[1] = replace(processes[1], activation_peaks={UUID: peak})
-    return targets[0].answer((), gather, Machine(gpu=OneCard()), processes)
+    return targets[0].answer(FACTS, Machine(gpu=OneCard()), processes)
 
 
 def test_a_small_peak_so_far_does_not_replace_the_profiled_one() -> None:

@@ -5,13 +5,20 @@ import msgspec
 import pytest
 from fastapi import FastAPI
 
+from exporter.answers.advice import ADVICE
+from exporter.answers.preemptions import PREEMPTIONS
+from exporter.answers.prefixes import PREFIXES
 from exporter.answers.question import Asked, Question, UnknownError
 from exporter.answers.questions import QUESTIONS
+from exporter.answers.residency import RESIDENCY
+from exporter.answers.whatif import WHATIF
+from exporter.fold import Cache, Introduction, Ledger
 from exporter.web.access.doors import door_of
 from exporter.web.answers import Answering, answers_router
 from exporter.web.sidecar_app import sidecar_app
-from kvscope_events.events import ObserverStopped, PoolCreated
+from kvscope_events.events import Batch, ObserverStopped, PoolCreated
 from tests.exporter.page import make_exporter, put, step
+from tests.exporter.scenario import play
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +44,9 @@ def broken(_asked: Asked) -> Size:
     raise RuntimeError("a bug")
 
 
-QUESTION = Question(name="size", summary="A size.", events=("PoolCreated",), answer=answered)
+QUESTION = Question(
+    name="size", summary="A size.", events=("PoolCreated",), folds=(), read=answered
+)
 
 
 @pytest.fixture(autouse=True)
@@ -73,15 +82,56 @@ async def test_an_engine_is_named_with_its_answer() -> None:
     ],
 )
 async def test_no_answer_has_a_reason(question: object, reason: str) -> None:
-    asked = Question(name="size", summary="", events=(), answer=question)  # type: ignore[arg-type]
+    asked = Question(name="size", summary="", events=(), folds=(), read=question)  # type: ignore[arg-type]
     (engine,) = with_pool().answer(asked).engines
     assert (engine.answer, engine.unknown) == (None, reason)
 
 
 async def test_what_a_server_does_not_tell_is_unknown() -> None:
-    asked = Question(name="size", summary="", events=("NamesStored",), answer=answered)
+    asked = Question(name="size", summary="", events=("NamesStored",), folds=(), read=answered)
     (engine,) = with_pool().answer(asked).engines
     assert engine.unknown == "this server does not tell NamesStored"
+
+
+def in_vain(_batch: Batch) -> None:
+    raise RuntimeError("a bug")
+
+
+async def test_only_a_failed_fold_that_a_question_reads_silences_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    exporter, subscription = make_exporter()
+    (target,) = exporter.targets
+    exporter.render()
+    target.folds[Cache].on_batch = in_vain  # type: ignore[method-assign]
+    play(subscription)
+    for question in (PREEMPTIONS, QUESTION):
+        (engine,) = exporter.answer(question).engines
+        assert engine.unknown is None
+    for question in (ADVICE, PREFIXES, RESIDENCY, WHATIF):
+        (engine,) = exporter.answer(question).engines
+        assert (engine.answer, engine.unknown) == (None, "folds cache failed and were given up")
+
+
+async def test_without_its_fold_of_hellos_an_engine_answers_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    exporter, subscription = make_exporter()
+    (target,) = exporter.targets
+    exporter.render()
+    target.folds[Introduction].on_batch = in_vain  # type: ignore[method-assign]
+    put(subscription, 0, 0, PoolCreated(9, 4, 0), step())
+    (engine,) = exporter.answer(QUESTION).engines
+    assert engine.unknown == "folds introduction failed and were given up"
+
+
+async def test_a_question_sees_no_fold_that_it_does_not_name() -> None:
+    def undeclared(asked: Asked) -> Size:
+        return Size(model=str(asked.folds[Cache].known))
+
+    asked = Question(name="size", summary="", events=(), folds=(Ledger,), read=undeclared)
+    (engine,) = with_pool().answer(asked).engines
+    assert engine.unknown == "it failed here: the log of this process has the reason"
 
 
 async def test_an_observer_that_switched_itself_off_answers_nothing() -> None:

@@ -1,17 +1,23 @@
 """Answers about the cache: residency and top prefixes, for the scenario and for whole lives."""
 
+import threading
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
 import msgspec
+import pytest
 from hypothesis import given, settings
 
+from exporter.answers import residency
 from exporter.answers.ages import _CHUNK, PresentAges, present
 from exporter.answers.prefixes import PREFIXES, PrefixesAnswer
 from exporter.answers.question import Asked, Question
 from exporter.answers.residency import RESIDENCY, ResidencyAnswer
 from exporter.buckets import RESIDENCY_SECONDS
 from exporter.clock import Clock
-from exporter.fold import Cache, Folds
+from exporter.fold import Cache, Folds, Ledger
 from exporter.fold.cache.blocks import NEVER
-from kvscope_events.events import PoolCreated, PrefixLookup
+from kvscope_events.events import BlocksEvicted, PoolCreated, PrefixLookup
 from tests.exporter import cache_oracle as oracle
 from tests.exporter.cache_record import BLOCK_SIZE, Life, folded, lives, names_of
 from tests.exporter.machine import MACHINE
@@ -20,6 +26,7 @@ from tests.exporter.scenario import play
 from tests.exporter.stream import batch_of
 
 SECOND = 10**9
+T = TypeVar("T")
 
 
 class _Folds(Folds):
@@ -27,11 +34,12 @@ class _Folds(Folds):
         self._folds = {Cache: cache}
 
 
-def answer(question: Question, cache: Cache, clock: Clock = FIXED_CLOCK) -> msgspec.Struct:
-    return question.answer(Asked(hello=HELLO, folds=_Folds(cache), machine=MACHINE, clock=clock))
+def answer(question: Question[T], cache: Cache, clock: Clock = FIXED_CLOCK) -> T:
+    asked = Asked(hello=HELLO, folds=_Folds(cache), machine=MACHINE, clock=clock)
+    return question.finish(question.read(asked))
 
 
-def of_scenario(question: Question) -> dict[str, object]:
+def of_scenario(question: Question[Any]) -> dict[str, object]:
     exporter, subscription = make_exporter()
     play(subscription)
     (engine,) = exporter.answer(question).engines
@@ -62,6 +70,35 @@ def test_residency_of_the_scenario() -> None:
         "idle": {"classes": one, "blocks": 1, **none},
         "otherwise_blocks": 0,
     }
+
+
+def test_ages_of_one_moment_are_sorted_while_the_folds_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    exporter, subscription = make_exporter()
+    play(subscription)
+    exporter.render()
+    (target,) = exporter.targets
+    state, cache = target.folds[Ledger].state(), target.folds[Cache]
+    (idle,), after = state.lru, cache.batch.seq + 1
+    name = state.hashes[idle]
+    assert name is not None
+    eviction = batch_of(BlocksEvicted([idle], [name], "capacity"), seq=after, time_ns=0)
+
+    def while_it_is_evicted(times: Sequence[int], now_ns: int, unknown: int) -> PresentAges:
+        if cache.batch.seq != after:
+            subscription.put(eviction)
+            drained = threading.Thread(target=target.pipeline.drain, daemon=True)
+            drained.start()
+            drained.join(10)
+            assert not drained.is_alive()
+        return present(times, now_ns, unknown)
+
+    monkeypatch.setattr(residency, "present", while_it_is_evicted)
+    (engine,) = exporter.answer(RESIDENCY).engines
+    assert engine.unknown is None
+    assert (engine.answer.resident.blocks, engine.answer.idle.blocks) == (3, 1)
+    assert cache.blocks.names[idle] is None
 
 
 def test_prefixes_of_the_scenario() -> None:

@@ -6,12 +6,21 @@ from prometheus_client.parser import text_string_to_metric_families as parse
 
 from exporter.compact import Pool, Signals, compact_page
 from exporter.exporter import Exporter
+from exporter.target import Target
 from exporter.web.access.doors import door_of
 from exporter.web.compact import compact_router
 from exporter.web.metrics import bare_app
 from exporter.web.sidecar_app import sidecar_app
-from kvscope_events.events import StepCompleted
-from tests.exporter.page import families, make_exporter, put
+from kvscope_events.events import Batch, EngineEvent, PoolCreated, StepCompleted
+from tests.exporter.page import (
+    FIXED_CLOCK,
+    HELLO,
+    batch_of,
+    families,
+    make_exporter,
+    put,
+    step,
+)
 from tests.exporter.scenario import STEPS, play
 
 pytestmark = pytest.mark.anyio
@@ -84,6 +93,45 @@ def test_a_state_that_is_not_known_is_absent() -> None:
     assert isinstance(heartbeat, StepCompleted)
     put(subscription, 9, 1, heartbeat)  # five batches are missing
     exporter.targets[0].pipeline.drain()
+    assert exporter.compact() == b""
+
+
+class Sessions:
+    """A source that brings what the test puts, under the session that it names."""
+
+    kind = "wire"
+    endpoint = "ipc:///nowhere"
+    up = state_known = True
+    superseded = False
+
+    def __init__(self) -> None:
+        self.session = ""
+        self._queue: list[tuple[str, Batch]] = []
+
+    def put(self, session: str, *events: EngineEvent) -> None:
+        self._queue.append((session, batch_of(*events)))
+
+    def take(self) -> tuple[Batch, int] | None:
+        if not self._queue:
+            return None
+        self.session, batch = self._queue.pop(0)
+        return batch, 0
+
+
+@pytest.mark.parametrize("is_only_heard_of", [False, True])
+def test_a_new_session_says_nothing_of_the_one_before(is_only_heard_of: bool) -> None:
+    source = Sessions()
+    target = Target(source, compat=(), clock=FIXED_CLOCK)  # type: ignore[arg-type]
+    exporter = Exporter([target], clock=FIXED_CLOCK)
+    source.put("a", HELLO, PoolCreated(9, 4, 64), step(running=2, waiting=1))
+    target.pipeline.drain()
+    assert set(read(exporter.compact())) == set(NAMES)
+    if is_only_heard_of:
+        source.superseded = True
+    else:
+        source.put("b", step())  # before its Hello and its snapshot
+    target.pipeline.drain()
+    assert target.signals == Signals(("", ""))
     assert exporter.compact() == b""
 
 

@@ -11,6 +11,7 @@ from exporter.fold.device_memory import MAX_DEVICES
 from kvscope_events.events import (
     AllocationFailed,
     Batch,
+    BlockCopied,
     BlocksAllocated,
     BlocksEvicted,
     BlocksReleased,
@@ -20,7 +21,7 @@ from kvscope_events.events import (
     PoolCreated,
     RequestArrived,
 )
-from kvscope_events.vocabulary import ReleaseCause
+from kvscope_events.vocabulary import AllocationCause, ReleaseCause
 from tests.exporter.stream import batch_of, block_hash, step
 
 FOLDS: tuple[Fold, ...] = (*Folds(part.fold for part in PARTS), Census())
@@ -45,13 +46,23 @@ def test_churn_counts_blocks_by_cause() -> None:
             BlocksReleased(0, [1], [2], [3], "preempted"),
             BlocksEvicted([1], [block_hash(1)], "reset"),
             BlocksReleased(None, [], [1, 2], [], "unpinned"),
+            BlocksAllocated(1, [4], "cow"),
+            BlockCopied(1, 3, 4),
+            BlocksReleased(1, [], [], [3], "cow"),
             AllocationFailed(0, 2, 1),
         )
     )
-    assert churn.allocations == {"prefill": 2, "decode": 1, "cow": 0}
+    assert {cause: count for cause, count in churn.allocations.items() if count} == {
+        "prefill": 2,
+        "decode": 1,
+        "cow": 1,
+    }
+    assert set(churn.allocations) == set(get_args(AllocationCause))
+    assert churn.copies == 1
     assert {cause: count for cause, count in churn.releases.items() if count} == {
         "preempted": 3,
         "unpinned": 2,
+        "cow": 1,
     }
     assert set(churn.releases) == set(get_args(ReleaseCause))
     assert churn.evictions == {"capacity": 0, "reset": 1, "ordered": 0}

@@ -186,13 +186,14 @@ def test_a_fold_that_raises_takes_only_its_families_with_it(
     exporter, subscription = make_exporter()
     put(subscription, 0, 0, PoolCreated(8, 4, 64))
     whole = families(exporter).keys()
-    put(subscription, 1, 0, BlocksAllocated(0, [1], "swap_in"))  # type: ignore[arg-type]
+    put(subscription, 1, 0, BlocksAllocated(0, [1], "unheard_of"))  # type: ignore[arg-type]
     with caplog.at_level(logging.ERROR):
         for seq in range(2, 5):
             put(subscription, seq, 0, step(active_blocks=1, free_blocks=7))
             after = families(exporter).keys()
     churn = {
         "kvscope_kv_block_allocations",
+        "kvscope_kv_block_copies",
         "kvscope_kv_block_releases",
         "kvscope_kv_block_evictions",
         "kvscope_kv_allocation_failures",

@@ -21,7 +21,7 @@ from kvscope_events.events import (
     RequestPreempted,
     RequestResumed,
 )
-from kvscope_events.vocabulary import PreemptionCause
+from kvscope_events.vocabulary import PreemptionCause, PreemptionMode, ReleaseCause
 from tests.exporter.preemption_oracle import (
     Gap,
     Stream,
@@ -39,6 +39,10 @@ SEQUENCES = st.integers(0, 2)
 BLOCKS = st.lists(st.integers(0, 4), unique=True, max_size=5)
 TOKENS = st.integers(0, 9)
 OFTEN: PreemptionCause = "out_of_blocks"
+KINDS: list[tuple[PreemptionMode, ReleaseCause]] = [
+    ("recompute", "preempted"),
+    ("swap", "swapped_out"),
+]
 CAUSES = st.sampled_from([OFTEN, *get_args(PreemptionCause)])
 
 
@@ -62,9 +66,10 @@ def preemptions(draw: st.DrawFn) -> list[EngineEvent]:
     told: list[EngineEvent] = []
     if draw(st.booleans()):
         told.append(AllocationFailed(draw(SEQUENCES), 2, draw(TOKENS)))
-    parts = draw(st.lists(releases(sequence, "preempted"), max_size=2))
+    mode, loss = draw(st.sampled_from(KINDS))
+    parts = draw(st.lists(releases(sequence, loss), max_size=2))
     discarded = draw(TOKENS)
-    event = RequestPreempted(sequence, 10 + sequence, "recompute", draw(CAUSES), discarded, 3, 5)
+    event = RequestPreempted(sequence, 10 + sequence, mode, draw(CAUSES), discarded, 3, 5)
     place = draw(st.integers(0, len(parts)))
     return [*told, *parts[:place], event, *parts[place:]]
 
@@ -75,7 +80,7 @@ def names(blocks: list[int]) -> list[bytes]:
 
 ONE_EVENT = st.one_of(
     st.builds(RequestResumed, SEQUENCES, st.just(0), TOKENS, TOKENS, st.integers(0, 99)),
-    st.builds(RequestResumed, SEQUENCES, st.just(0), TOKENS, TOKENS, st.integers(0, 99)),
+    st.builds(RequestResumed, SEQUENCES, st.just(0), TOKENS, TOKENS, st.integers(0, 99), TOKENS),
     st.builds(ended, SEQUENCES),
     st.builds(BlocksAllocated, st.none() | SEQUENCES, BLOCKS, st.just("prefill")),
     st.builds(BlocksAllocated, st.none() | SEQUENCES, BLOCKS, st.just("decode")),
@@ -120,13 +125,14 @@ def test_the_fold_agrees_with_plain_loops_whatever_is_told(
 
 @pytest.mark.parametrize("caching", [True, False])
 @pytest.mark.parametrize("policy", ["fcfs", "priority"])
+@pytest.mark.parametrize("swap_blocks", [0, 8], ids=["recompute", "swap"])
 def test_the_fold_agrees_with_plain_loops_on_an_engine_under_pressure(
-    caching: bool, policy: str
+    caching: bool, policy: str, swap_blocks: int
 ) -> None:
     """Calls arrive, are aborted, run out of memory; the cache is reset; batches are lost."""
     seen: set[str] = set()
     for seed in range(12):
-        stream = _under_pressure(Random(seed), caching, policy)
+        stream = _under_pressure(Random(seed), caching, policy, swap_blocks)
         fold = Preemption()
         play(stream, fold)
         expected = history(stream)
@@ -134,6 +140,8 @@ def test_the_fold_agrees_with_plain_loops_on_an_engine_under_pressure(
         assert bill_of(fold) == bill(stream)
         for kind, costs in fold.costs.items():
             answered = costs.found_tokens + costs.recomputed_tokens + costs.abandoned_tokens
+            answered += costs.swapped_tokens
+            seen |= {"swapped"} if costs.swapped_tokens else set()
             if kind != UNATTRIBUTED:  # each discarded token is in one place
                 waiting = fold.waiting_tokens(kind)
                 assert costs.discarded_tokens == answered + costs.lost_tokens + waiting
@@ -145,16 +153,18 @@ def test_the_fold_agrees_with_plain_loops_on_an_engine_under_pressure(
         assert len(lines_of(stream)) > 100
     assert seen >= {"resumed", "ended", "lost", "taken by two", "wanted by another"}
     assert seen >= {"out_of_blocks", "out_of_memory"}
-    assert ("kept" in seen) == caching
+    assert "kept" in seen, "by the cache, or by a sample that shares it"
+    assert ("swapped" in seen) == (swap_blocks > 0)
 
 
-def _under_pressure(random: Random, caching: bool, policy: str) -> Stream:
+def _under_pressure(random: Random, caching: bool, policy: str, swap_blocks: int) -> Stream:
     engine = Accounting(
         num_blocks=14,
         max_num_seqs=6,
         max_num_batched_tokens=40,
         enable_prefix_caching=caching,
         policy=policy,  # type: ignore[arg-type]
+        swap_blocks=swap_blocks,
     )
     engine.flush()
     stream: Stream = [Batch(0, 0, list(engine.events))]
@@ -164,7 +174,7 @@ def _under_pressure(random: Random, caching: bool, policy: str) -> Stream:
         number += 1
         if number < 40 and random.random() < 0.7:
             prompt = [random.randint(0, 2)] * random.randint(1, 16)
-            engine.call([prompt], random.randint(1, 20), random.randint(1, 2), random.randint(0, 2))
+            engine.call([prompt], random.randint(1, 20), random.randint(1, 4), random.randint(0, 2))
         if random.random() < 0.1:
             plan = engine.scheduler.schedule()
             if len(plan.rows) > 1:

@@ -47,8 +47,11 @@ def test_a_preemption_is_told_with_its_age_its_cost_and_who_took_the_blocks() ->
             "age_seconds": 0.04,
             "discarded_tokens": 9,
             "found_tokens": 4,
+            "swapped_tokens": 0,
             "recomputed_tokens": 5,
             "stalled_seconds": 0.06,
+            "swap_estimate_seconds": None,
+            "recompute_estimate_seconds": None,
             "blocks": 3,
             "kept_blocks": 1,
             "wanted_by": {"sequence": 0, "wanted_blocks": 1, "available_blocks": 0},
@@ -62,6 +65,7 @@ def test_a_preemption_is_told_with_its_age_its_cost_and_who_took_the_blocks() ->
         "preemptions": 1,
         "discarded_tokens": 9,
         "found_tokens": 4,
+        "swapped_tokens": 0,
         "recomputed_tokens": 5,
         "abandoned_tokens": 0,
         "lost_tokens": 0,
@@ -105,6 +109,7 @@ def test_the_newest_is_the_first_and_the_unattributed_are_apart() -> None:
     assert [one["sequence"] for one in answer["preemptions"]] == [2, 1]
     assert answer["unattributed"] == {
         "found_tokens": 2,
+        "swapped_tokens": 0,
         "recomputed_tokens": 3,
         "stalled_seconds": 1.0,
     }

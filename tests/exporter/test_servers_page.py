@@ -2,11 +2,11 @@
 
 import pytest
 
-from engine.config import CacheConfig, EngineConfig, ModelConfig
+from engine.config import CacheConfig, EngineConfig, ModelConfig, PreemptionPolicy, SwapConfig
 from engine.introduction import Introduction
 from exporter.catalogue import metric
 from exporter.documents.servers import servers_page
-from exporter.sources.attachments import ENGINE_TELLS, LOOKUP_EVENTS
+from exporter.sources.attachments import ENGINE_TELLS, LOOKUP_EVENTS, SWAP_EVENTS
 from kvscope_events.bus import NullBus
 from kvscope_events.events import EVENT_NAMES
 from tests.repo.checkout import ROOT
@@ -18,10 +18,15 @@ def test_the_page_is_the_committed_one() -> None:
 
 
 @pytest.mark.parametrize("caching", [True, False])
-def test_our_engine_tells_the_events_on_the_servers_page(caching: bool) -> None:
+@pytest.mark.parametrize("mode", ["recompute", "swap", "auto"])
+def test_our_engine_tells_the_events_on_the_servers_page(
+    caching: bool, mode: PreemptionPolicy
+) -> None:
     cache = CacheConfig(enable_prefix_caching=caching)
-    says = Introduction(EngineConfig(model=ModelConfig(), cache=cache), NullBus()).hello.tells
-    assert set(says) == (ENGINE_TELLS if caching else ENGINE_TELLS - LOOKUP_EVENTS)
+    config = EngineConfig(model=ModelConfig(), cache=cache, swap=SwapConfig(mode=mode))
+    says = Introduction(config, NullBus()).hello.tells
+    expected = ENGINE_TELLS if caching else ENGINE_TELLS - LOOKUP_EVENTS
+    assert set(says) == (expected if mode == "recompute" else expected | SWAP_EVENTS)
     assert set(EVENT_NAMES) > ENGINE_TELLS
 
 

@@ -1,5 +1,7 @@
 """The sidecar's app: targets for Prometheus, a page for each, its own state."""
 
+from typing import Any
+
 import httpx
 import pytest
 
@@ -24,7 +26,7 @@ class Page:
     def render(self, accept: str | None = None) -> tuple[bytes, str]:
         return self._text.encode(), "text/plain; version=0.0.4; charset=utf-8"
 
-    def answer(self, question: Question) -> Reply:
+    def answer(self, question: Question[Any]) -> Reply:
         return Reply(question=question.name, engines=[])
 
 

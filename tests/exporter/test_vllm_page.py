@@ -38,6 +38,17 @@ def test_the_page_has_first_lookups_only_and_usage_without_cached_blocks() -> No
     assert value(exporter, "vllm:request_success_total", finished_reason="repetition") == 0
 
 
+def test_a_pool_without_a_block_to_hand_out_has_no_usage() -> None:
+    exporter, subscription = make_exporter()
+    put(subscription, 0, 0, PoolCreated(1, 4, 64, 1), step())
+    assert value(exporter, "vllm:gpu_cache_usage_perc") is None
+    assert value(exporter, "vllm:kv_cache_usage_perc") is None
+    assert value(exporter, "vllm:kv_cache_block_count") == 1
+    assert value(exporter, "vllm:kv_cache_block_size") == 4
+    for part in ("vllm", "vllm-legacy", "pool", "exhaustion"):
+        assert value(exporter, "kvscope_collect_errors_total", part=part) == 0
+
+
 def test_cache_config_info_says_what_is_known_as_text_and_names_no_model() -> None:
     exporter, subscription = make_exporter()
     put(subscription, 0, 0, PoolCreated(100, 16, 64))

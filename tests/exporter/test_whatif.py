@@ -108,6 +108,35 @@ def test_the_present_size_is_exact_though_blocks_come_back_empty(
     assert cache.whatif.error_blocks == 0
 
 
+@given(starts=STARTS, samples=st.lists(st.integers(0, 3), min_size=1, max_size=10))
+@settings(max_examples=200, deadline=None)
+def test_the_present_size_is_exact_though_samples_share_blocks_without_a_name(
+    starts: list[Start], samples: list[int]
+) -> None:
+    """Each prompt ends within a block: its samples share that one, too, until they write on."""
+    cache = Cache()
+    pool = TreePool(USABLE, cache.apply)
+    running: list[int] = []
+    for number, start in enumerate(starts):
+        leader = 10 * number
+        if running and start.ends is not None:
+            pool.end(running.pop(start.ends % len(running)))
+        while not pool.has_room(start.path, 1):
+            pool.end(running.pop(0))
+        pool.start(leader, start.path, 1)
+        family = range(leader, leader + 1 + samples[number % len(samples)])
+        for sample in family[1:]:
+            pool.fork(leader, sample)
+        running += family
+        for sample in family[:-1]:  # the last owner writes in place
+            while sample in pool.running and not pool.has_room([], 1):
+                pool.end(running.pop(0))
+            if sample in pool.running and pool.is_shared(pool.running[sample].blocks[-1]):
+                pool.copy_last(sample)
+    assert cache.whatif.error_blocks == 0
+    assert cache.blocks.num_referenced == len(pool.references)
+
+
 @given(starts=STARTS, joined=st.integers(0, 15))
 @settings(max_examples=30, deadline=None)
 def test_who_joins_late_is_right_as_soon_as_a_size_is_known(

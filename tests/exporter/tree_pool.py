@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kvscope_events.events import (
+    BlockCopied,
     BlocksAllocated,
     BlocksCached,
     BlocksEvicted,
@@ -15,7 +16,7 @@ from kvscope_events.events import (
     PrefixCacheReset,
     PrefixLookup,
 )
-from kvscope_events.vocabulary import EvictionCause, ReleaseCause
+from kvscope_events.vocabulary import AllocationCause, EvictionCause, ReleaseCause
 from tests.exporter.stream import block_hash
 
 BLOCK_SIZE = 4
@@ -106,6 +107,26 @@ class TreePool:
             self.tell(BlocksCached(sequence, running.uncached, running.names, None))
         running.uncached, running.names = [], []
 
+    def fork(self, parent: int, child: int) -> None:
+        """A sample of the same prompt shares all blocks."""
+        blocks = self.running[parent].blocks
+        for block in blocks:
+            self.references[block] += 1
+        self.tell(BlocksShared(child, blocks.copy(), "fork"))
+        self.running[child] = _Running(blocks.copy(), [], [])
+
+    def is_shared(self, block: int) -> bool:
+        return self.references[block] > 1
+
+    def copy_last(self, sequence: int) -> None:
+        """Write to the last block, which others share: to a copy of it."""
+        blocks = self.running[sequence].blocks
+        source = blocks[-1]
+        (blocks[-1],) = self._allocate(sequence, 1, "cow")
+        self.tell(BlockCopied(sequence, source, blocks[-1]))
+        self.references[source] -= 1
+        self.tell(BlocksReleased(sequence, [], [], [source], "cow"))
+
     def end(self, sequence: int, cause: ReleaseCause = "finished") -> None:
         cached, free, shared = [], [], []
         for block in reversed(self.running.pop(sequence).blocks):
@@ -138,7 +159,7 @@ class TreePool:
             self.lru.copy(),
         )
 
-    def _allocate(self, sequence: int, count: int) -> list[int]:
+    def _allocate(self, sequence: int, count: int, cause: AllocationCause = "prefill") -> list[int]:
         taken = {*self.references, *self.lru}
         free = [block for block in range(1, self.usable + 1) if block not in taken]
         missing = count - len(free)
@@ -147,7 +168,7 @@ class TreePool:
             free += self._evict(self.lru[:missing], "capacity")
         blocks = free[:count]
         self.references.update(dict.fromkeys(blocks, 1))
-        self.tell(BlocksAllocated(sequence, blocks, "prefill"))
+        self.tell(BlocksAllocated(sequence, blocks, cause))
         return blocks
 
     def _evict(self, blocks: list[int], cause: EvictionCause) -> list[int]:

@@ -172,8 +172,9 @@ def test_an_endpoint_that_is_down_is_said_and_ends_promptly(
         url = f"http://127.0.0.1:{closed.getsockname()[1]}"
         exporter = played()
         with exporting(exporter, config(url, timeout=0.5)):
-            wait_for(lambda: exports(exporter, "failed") > 0, "a failure")
-            assert "ConnectionError: [Errno 111] Connection refused" in caplog.text
+            refused = "ConnectionError: [Errno 111] Connection refused"
+            wait_for(lambda: refused in caplog.text, "it is said")
+            assert exports(exporter, "failed") > 0
             time.sleep(3 * INTERVAL_SECONDS)
             began = time.monotonic()
         assert time.monotonic() - began < FLUSH_SECONDS + 1
@@ -235,6 +236,30 @@ def test_several_servers_are_resources_of_their_own() -> None:
     resources = receiver.requests[0].resource_metrics
     ids = [attributes_in(r.resource.attributes)["service.instance.id"] for r in resources]
     assert ids == ["one", "two"]
+
+
+def test_a_server_that_cannot_be_collected_costs_no_other_server_its_export(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken() -> Iterator[object]:
+        raise RuntimeError("ours")
+
+    one, two = played(), played()
+    monkeypatch.setattr(one, "collect_for_otlp", broken)
+    served = [Served(instance="one", exporter=one), Served(instance="two", exporter=two)]
+    with Receiver() as receiver, Outlet(config(receiver.url), lambda: served, Clock()) as outlet:
+        two.show(Machine(), [outlet])
+        wait_for(lambda: exports(two, "ok") >= 2, "two exports")
+        monkeypatch.undo()
+        wait_for(lambda: len(receiver.requests[-1].resource_metrics) == 2, "it is back")
+    (resource,) = receiver.requests[0].resource_metrics
+    assert attributes_in(resource.resource.attributes)["service.instance.id"] == "two"
+    assert exports(two, "failed") == 0
+    left_out = value(two, "kvscope_otlp_servers_left_out_total")
+    assert left_out is not None
+    assert left_out >= 2
+    (said,) = [r for r in caplog.records if "left out" in r.getMessage()]
+    assert "one is left out: collecting failed: RuntimeError: ours" in said.getMessage()
 
 
 def test_a_bug_in_collecting_is_counted_and_the_rest_goes_on(

@@ -59,7 +59,8 @@ def error_of(response: httpx.Response, status: int = 400) -> dict[str, Any]:
         ("model", "another"),
         ("model", 5),
         ("stream_options", {"include_usage": True}),  # without stream
-        ("best_of", 2),
+        ("best_of", 0),
+        ("best_of", 33),
         ("echo", True),
         ("suffix", "end"),
         ("logit_bias", {"5": 1}),

@@ -214,3 +214,43 @@ def test_models_name_the_limit(server: Server) -> None:
     assert (card["id"], card["object"], card["max_model_len"]) == ("demo", "model", 512)
     assert server.client.get("/health").json() == {"status": "ok"}
     assert server.client.get("/openapi.json").status_code == 200
+
+
+def test_the_best_of_several_samples_are_those_with_the_highest_mean_log_probability(
+    server: Server,
+) -> None:
+    body = {"prompt": ["dice", "cards"], "seed": 7, "max_tokens": 12, "return_token_ids": True}
+    drawn = server.post(PATH, body | {"n": 5, "logprobs": 0}).json()
+
+    def mean(choice: Any) -> float:
+        logprobs = choice["logprobs"]["token_logprobs"]
+        return sum(logprobs) / len(logprobs)
+
+    answer = server.post(PATH, body | {"n": 2, "best_of": 5}).json()
+    expected = [
+        choice["text"]
+        for first in (0, 5)
+        for choice in sorted(drawn["choices"][first : first + 5], key=mean)[:-3:-1]
+    ]
+    assert [choice["text"] for choice in answer["choices"]] == expected
+    assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2, 3]
+    prompts = [bytes(choice["prompt_token_ids"]) for choice in answer["choices"]]
+    assert prompts == [b"dice", b"dice", b"cards", b"cards"]
+    assert all(choice["logprobs"] is None for choice in answer["choices"]), "not asked for"
+    assert answer["usage"] == drawn["usage"], "the tokens of all samples"
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"n": 3, "best_of": 2}, "best_of: must be at least n, which is 3"),
+        ({"best_of": 2, "stream": True}, "best_of: more than n cannot be streamed"),
+    ],
+)
+def test_a_choice_of_samples_that_cannot_be_is_refused(
+    server: Server, fields: dict[str, Any], message: str
+) -> None:
+    answer = server.post(PATH, {"prompt": "x", **fields})
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert (error["param"], message in error["message"]) == ("best_of", True)

@@ -249,6 +249,7 @@ def test_without_prefix_caching_no_lookup_is_emitted(checkpoint: Path) -> None:
         enable_prefix_caching=False,
     )
     assert set(EVENT_NAMES) - set(with_cache.hello.tells) == {
+        "BlocksSwapped",
         "ContentDropped",
         "NamesCleared",
         "NamesRemoved",

@@ -3,11 +3,14 @@
 `ContentRunner` writes into every slot a digest of the whole sequence up to that token and checks,
 before it samples, that all slots of a row still hold what the row's tokens say. A block freed too
 early, shared wrongly or found under a wrong name shows at once. The next token is a function of the
-digest, so a sequence has one right continuation, whatever was preempted or cached on the way.
+digest and the seed, so a sequence has one right continuation, whatever was preempted or cached on
+the way.
 """
 
 import os
 from collections import Counter, abc
+
+import msgspec
 
 from engine.block_pool import BlockPool
 from engine.config import SchedulerConfig, SchedulingPolicy
@@ -18,6 +21,9 @@ from engine.runner import SampledToken
 from engine.scheduler import Scheduler
 from engine.sequence import SamplingParams, Sequence, SequenceState
 from engine.step_plan import ScheduledSequence, StepPlan
+from engine.swap.chooser import Chooser
+from engine.swap.host_pool import HostPool
+from engine.swap.manager import SwapManager
 from exporter.fold import Ledger
 from kvscope_events.bus import EventBus
 from kvscope_events.events import DeviceMemorySampled, EngineEvent
@@ -27,44 +33,77 @@ VOCABULARY = 7
 NO_EOS: frozenset[int] = frozenset()
 
 
-def next_token(digest: int) -> int:
-    return (digest >> 7) % VOCABULARY
+def next_token(digest: int, seed: int | None) -> int:
+    return ((digest >> 7) + (seed or 0)) % VOCABULARY
 
 
 def extend_digest(digest: int, token: int) -> int:
     return hash((digest, token))
 
 
-def continuation(prompt: abc.Sequence[int], count: int) -> list[int]:
-    """What any correct engine generates."""
+def continuation(prompt: abc.Sequence[int], count: int, seed: int | None = None) -> list[int]:
+    """What any correct engine generates; samples of one prompt have a seed each, so they differ."""
     digest = 0
     for token in prompt:
         digest = extend_digest(digest, token)
     output = []
     for _ in range(count):
-        output.append(next_token(digest))
+        output.append(next_token(digest, seed))
         digest = extend_digest(digest, output[-1])
     return output
 
 
 class ContentRunner:
-    """A `Runner` whose KV is a digest per slot."""
+    """A `Runner` whose KV is a digest per slot; the `BlockCopier` and `HostMover` of them."""
 
     def __init__(self, block_size: int) -> None:
         self._block_size = block_size
         self._slots: dict[tuple[int, int], int] = {}
+        self._host: dict[tuple[int, int], int] = {}
+        self.num_swaps = 0
+        """Copies out and in."""
 
     def execute(self, plan: StepPlan) -> list[SampledToken | None]:
         rows = plan.rows
         digests = [self._write(row) for row in rows]
         for row, expected in zip(rows, digests, strict=True):
-            for position, digest in enumerate(expected):
+            for position, digest in enumerate(expected if row.count else ()):  # a fork has no slots
                 slot = self._slot(row.sequence, position)
                 assert self._slots.get(slot) == digest, f"slot {slot} holds other content"
         return [
-            SampledToken(next_token(expected[-1])) if row.samples else None
+            SampledToken(next_token(expected[-1], row.sequence.sampling.seed))
+            if row.samples
+            else None
             for row, expected in zip(rows, digests, strict=True)
         ]
+
+    def self_test(self) -> None:
+        """There is nothing to test."""
+
+    def copy(self, sources: abc.Sequence[int], targets: abc.Sequence[int]) -> None:
+        assert not {*sources} & {*targets}
+        self._copy(self._slots, sources, self._slots, targets)
+
+    def swap_out(self, blocks: abc.Sequence[int], host_blocks: abc.Sequence[int]) -> None:
+        self.num_swaps += 1
+        self._copy(self._slots, blocks, self._host, host_blocks)
+
+    def swap_in(self, host_blocks: abc.Sequence[int], blocks: abc.Sequence[int]) -> None:
+        self.num_swaps += 1
+        self._copy(self._host, host_blocks, self._slots, blocks)
+
+    def _copy(
+        self,
+        source: dict[tuple[int, int], int],
+        from_blocks: abc.Sequence[int],
+        target: dict[tuple[int, int], int],
+        to_blocks: abc.Sequence[int],
+    ) -> None:
+        for old, new in zip(from_blocks, to_blocks, strict=True):
+            for offset in range(self._block_size):
+                target.pop((new, offset), None)
+                if (old, offset) in source:
+                    target[new, offset] = source[old, offset]
 
     def drop_caches(self) -> None:
         """Nothing is held."""
@@ -102,23 +141,41 @@ class Accounting:
         enable_prefix_caching: bool = True,
         policy: SchedulingPolicy = "fcfs",
         reserved: int = 0,
+        forks: bool = True,
+        swap_blocks: int = 0,
+        chooser: Chooser | None = None,
+        priority_aging_seconds: float = 60.0,
+        runner: ContentRunner | None = None,
     ) -> None:
+        """swap_blocks: of the host; 0: victims are recomputed. chooser: decides for each one."""
         self.bus = EventBus()
         self.ledger = Ledger()
         self.events: list[EngineEvent] = []
         """All that was flushed."""
         self._subscription = self.bus.subscribe()
-        self.pool = BlockPool(num_blocks, block_size, self.bus, reserved=reserved)
-        self.kv = KVManager(self.pool, self.bus, enable_prefix_caching=enable_prefix_caching)
+        self.pool = BlockPool(
+            num_blocks, block_size, self.bus, reserved=reserved, swap_blocks=swap_blocks
+        )
+        self.runner = runner or ContentRunner(block_size)
+        self.kv = KVManager(
+            self.pool,
+            self.bus,
+            enable_prefix_caching=enable_prefix_caching,
+            copier=self.runner if forks else None,
+        )
         self.config = SchedulerConfig(
             max_model_len=max_model_len,
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
             enable_chunked_prefill=enable_chunked_prefill,
             policy=policy,
+            priority_aging_seconds=priority_aging_seconds,
         )
-        self.scheduler = Scheduler(self.config, self.kv, self.bus, NO_EOS)
-        self.runner = ContentRunner(block_size)
+        self.swap: SwapManager | None = None
+        if swap_blocks:
+            host = HostPool(swap_blocks)
+            self.swap = SwapManager(self.pool, host, self.runner, self.bus, chooser)
+        self.scheduler = Scheduler(self.config, self.kv, self.bus, NO_EOS, self.swap)
         self.requests: list[Request] = []
         self.sequences: list[Sequence] = []
 
@@ -136,8 +193,12 @@ class Accounting:
         max_tokens: int,
         n: int = 1,
         priority: int = 0,
+        arrival_ns: int | None = None,
     ) -> Request:
-        """A call of n sequences for each prompt. Its numbers are not those of its sequences."""
+        """A call of n sequences for each prompt. Its numbers are not those of its sequences.
+
+        arrival_ns: None: a nanosecond after the call before it.
+        """
         request_id = 1_000 + len(self.requests)
         sequences = [
             Sequence(
@@ -145,7 +206,7 @@ class Accounting:
                 request_id=request_id,
                 tokens=list(prompt),
                 prompt_length=len(prompt),
-                sampling=SamplingParams(max_tokens=max_tokens),
+                sampling=SamplingParams(max_tokens=max_tokens, seed=index % n),
                 hasher=PrefixHasher(chain_seed("model"), self.pool.block_size),
             )
             for index, prompt in enumerate(prompt for prompt in prompts for _ in range(n))
@@ -153,7 +214,7 @@ class Accounting:
         request = Request(
             request_id=request_id,
             sequences=sequences,
-            arrival_ns=len(self.requests),
+            arrival_ns=len(self.requests) if arrival_ns is None else arrival_ns,
             choices_per_prompt=n,
             priority=priority,
         )
@@ -193,27 +254,77 @@ class Accounting:
         ledger.check()
         assert ledger.imbalance == 0, "events contradict each other"
         state = pool.snapshot()
+        if self.swap is not None:
+            host = self.swap.host
+            state = msgspec.structs.replace(
+                state, swap_blocks=host.num_blocks, swap_used=host.num_used
+            )
         assert ledger.state() == state, "the ledger folded from events is not the pool's state"
         states = pool.num_active + pool.num_cached + pool.num_free + pool.reserved
         assert states == pool.num_blocks, "states do not sum to the capacity"
         owners = Counter(block for sequence in self.live for block in sequence.block_table)
         counts = {block: count for block, count in enumerate(state.ref_counts) if count}
         assert owners == counts, "reference counts are not the number of owners"
-        unfilled = 0
         for sequence in self.live:
             assert len(set(sequence.block_table)) == len(sequence.block_table)
             slots = len(sequence.block_table) * pool.block_size
             assert slots >= sequence.num_computed_tokens
-            unfilled += slots - sequence.num_computed_tokens
-        assert self.scheduler.num_unfilled_slots == unfilled, "slots are counted wrongly"
-        self._check_tails()
+        self._check_slots()
+        self._check_waiting()
+        self._check_swap()
         self._check_calls()
 
-    def _check_tails(self) -> None:
-        """No two sequences may write to one block: only named (full) blocks have two owners."""
-        hashes = self.pool.snapshot().hashes
-        owners = Counter(block for sequence in self.live for block in sequence.block_table)
-        assert all(hashes[block] is not None for block, count in owners.items() if count > 1)
+    def _check_slots(self) -> None:
+        """All owners of a block say the same of its slots; those that hold nothing count once."""
+        size = self.pool.block_size
+        filled: dict[int, int] = {}
+        partial: list[int] = []
+        for sequence in self.live:
+            for index, block in enumerate(sequence.block_table):
+                own = min(size, max(0, sequence.num_computed_tokens - index * size))
+                if filled.setdefault(block, own) != own:
+                    raise AssertionError(f"owners of block {block} disagree about its slots")
+                if own < size:
+                    partial.append(block)
+        unfilled = sum(size - own for own in filled.values())
+        assert self.scheduler.num_unfilled_slots == unfilled, "slots are counted wrongly"
+        shared = {block for block, count in Counter(partial).items() if count > 1}
+        assert self.kv._shared_tails == shared, "blocks to be copied before a write"
+
+    def _check_waiting(self) -> None:
+        """Every sequence that waits is in the queue, or hangs on one that computes its prompt."""
+        waiting = [s for s in self.live if s.state is SequenceState.WAITING]
+        assert self.scheduler.num_waiting == len(waiting)
+        hanging = [s for s in waiting if s.leader is not None]
+        followers = [s for leader in self.live for s in leader.forks]
+        assert sorted(map(id, hanging)) == sorted(map(id, followers))
+        for sequence in hanging:
+            leader = sequence.leader
+            assert leader is not None
+            assert leader.state is not SequenceState.FINISHED
+            assert leader.num_computed_tokens < leader.prompt_length == len(leader.tokens)
+            assert leader.prompt == sequence.tokens
+            assert not sequence.block_table
+
+    def _check_swap(self) -> None:
+        """Every host block has one owner, which waits, owns nothing else and has content there."""
+        owners = [sequence for sequence in self.live if sequence.host_blocks]
+        owned = [block for sequence in owners for block in sequence.host_blocks]
+        assert len(set(owned)) == len(owned), "two sequences own a host block"
+        assert self.scheduler.num_swapped == len(owners)
+        assert not [s for s in self.sequences if s.host_blocks and s not in owners]
+        for sequence in owners:
+            assert sequence.state is SequenceState.WAITING
+            assert not sequence.block_table
+            blocks = -(-sequence.discarded_tokens // self.pool.block_size)
+            assert len(sequence.host_blocks) == blocks
+        if self.swap is not None:
+            self.swap.host.check()
+            assert self.swap.host.num_used == len(owned), "host blocks without an owner"
+            assert self.swap.sequences == set(owners)
+            calls = {s.request_id for s in owners}
+            stopped = [r for r in self.requests if r.request_id in calls and not r.num_running]
+            assert self.scheduler.num_requests_swapped == len(stopped)
 
     def _check_calls(self) -> None:
         """A call runs while one of its sequences does, and lives while one is left."""

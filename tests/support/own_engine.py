@@ -9,6 +9,7 @@ from engine.config import ModelConfig, SchedulerConfig
 from engine.hashing import PrefixHasher, chain_seed
 from engine.kv_manager import KVManager
 from engine.model.loader import LoadedModel, load_model
+from engine.model.mover import CacheMover
 from engine.model.runner import ModelRunner
 from engine.request import Request
 from engine.scheduler import Scheduler
@@ -36,8 +37,9 @@ class OwnEngine:
         config = SchedulerConfig(
             max_model_len=max_model_len, max_num_seqs=max_num_seqs, max_num_batched_tokens=256
         )
-        scheduler = Scheduler(config, KVManager(pool, self._bus), self._bus, frozenset())
         runner = ModelRunner(_demo().model, num_blocks=num_blocks, block_size=BLOCK_SIZE)
+        kv = KVManager(pool, self._bus, copier=CacheMover(runner.cache))
+        scheduler = Scheduler(config, kv, self._bus, frozenset())
         self._step = Step(scheduler, pool, runner, self._bus)
         self._running: dict[int, Continuation] = {}
         self._bus.flush()

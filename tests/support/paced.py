@@ -57,6 +57,9 @@ class WordlessRunner:
             for row in plan.rows
         ]
 
+    def self_test(self) -> None:
+        """There is nothing to test."""
+
     def drop_caches(self) -> None:
         """Nothing is held."""
 
@@ -103,7 +106,6 @@ class Paced:
             bytes_per_block=self.bytes_per_block,
             memory_terms=self.terms,
         )
-        introduction.attach(self.pool)
         config = SchedulerConfig(
             max_model_len=self.max_model_len,
             max_num_seqs=self.max_num_seqs,
@@ -112,6 +114,7 @@ class Paced:
         scheduler = Scheduler(config, KVManager(self.pool, bus), bus, frozenset())
         self._scheduler = scheduler
         self._step = Step(scheduler, self.pool, self.runner, bus)
+        introduction.attach(self.pool, self._step)
         self._subscription = Subscription(1 << 14)
         self.exporter: Exporter = in_process(
             self._subscription,
@@ -142,7 +145,7 @@ class Paced:
                 self._deliver(self.step_ns)
         self._drain()
 
-    def ask(self, question: Question) -> Reply:
+    def ask(self, question: Question[Any]) -> Reply:
         return self.exporter.answer(question)
 
     def advice(self) -> AdviceAnswer:

@@ -57,11 +57,11 @@ class Process:
 
 
 @contextmanager
-def kvscope(*arguments: str, **environment: str) -> Iterator[Process]:
+def kvscope(*arguments: str, module: str = "exporter.cli", **environment: str) -> Iterator[Process]:
     """The command, killed at the end if it still runs."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("KVSCOPE_")}
     with subprocess.Popen(
-        [sys.executable, "-m", "exporter.cli", *arguments],
+        [sys.executable, "-m", module, *arguments],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

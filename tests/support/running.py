@@ -54,6 +54,10 @@ class Gate(ContentRunner):
             raise DeviceOutOfMemoryError(plan.num_tokens * 1024)
         return super().execute(plan)
 
+    def self_test(self) -> None:
+        if self.broken:
+            raise BrokenDeviceError("device lost")
+
 
 class Running:
     """A started loop and all that came out of it."""
@@ -67,13 +71,15 @@ class Running:
         introduction = Introduction(settings, self.bus)
         introduction.announce(ready=True)
         self.pool = BlockPool(16, BLOCK_SIZE, self.bus)
-        introduction.attach(self.pool)
         config = SchedulerConfig(max_model_len=40, max_num_seqs=4)
-        scheduler = Scheduler(config, KVManager(self.pool, self.bus), self.bus, frozenset())
         self.runner = runner or Gate()
+        kv = KVManager(self.pool, self.bus, copier=self.runner)
+        scheduler = Scheduler(config, kv, self.bus, frozenset())
         self.outputs: list[StepOutput] = []
+        step = Step(scheduler, self.pool, self.runner, self.bus)
+        introduction.attach(self.pool, step)
         self.loop = StepLoop(
-            Step(scheduler, self.pool, self.runner, self.bus),
+            step,
             self.bus,
             self.outputs.extend,
             introduction,

@@ -44,6 +44,11 @@ class Reins:
         self.ends_after: int | None = None
         """Tokens before an end-of-sequence token."""
 
+    def self_test(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self._runner.self_test()
+
     def drop_caches(self) -> None:
         self._runner.drop_caches()
 

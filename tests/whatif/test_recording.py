@@ -208,6 +208,22 @@ def test_of_two_runs_the_curve_is_of_the_last(
     assert any("anew: there the curve begins anew" in doubt for doubt in found["doubts"])
 
 
+def test_a_pool_made_anew_in_mid_batch_leaves_what_came_before_it_to_the_former_pool(
+    recorded: Callable[..., Path],
+) -> None:
+    first, second = served(POOL, PATHS)[:-1], served(8, PATHS[:20])
+    last = [*decoded(first[-1]), *decoded(second[0])]
+    found = document(recorded(*first[:-1], frame(60, last)), "--capacity", POOL)
+    assert curve(found) == {POOL: hits_of(POOL)}
+    assert (found["lookups"], found["seconds"]) == (60, 59)
+    assert found["doubts"] == ["the pool was made anew: there the curve begins anew"]
+    later = [frame(59 + seq, decoded(one)) for seq, one in enumerate(second)]
+    both = [*last, *decoded(second[1])]
+    found = document(recorded(*first[:-1], frame(60, both), *later[2:]), "--capacity", 8)
+    assert found["lookups"] == 20
+    assert curve(found) == {8: hits_of(8, PATHS[:20])}
+
+
 def test_a_recording_that_ends_in_mid_frame_is_read_to_there(
     recorded: Callable[..., Path],
 ) -> None:

@@ -3,6 +3,7 @@
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import (
+    BLOCKS_PER_SECOND,
     COUNT,
     PER_SECOND,
     RATIO,
@@ -19,6 +20,7 @@ from dashboards.kit.queries import (
     RATE_WINDOW,
     over_range,
     rate,
+    series,
     total,
 )
 from dashboards.kit.tables import Column, rows
@@ -57,12 +59,19 @@ def row() -> Row:
                 302,
                 "Discarded tokens",
                 "discarded: computed or found before the request was preempted. When it resumed: "
-                "found again in the cache, or recomputed. The rest waits, or was given up.",
+                "found again in the cache, copied back from the host (swapped), or recomputed. The "
+                "rest waits, or was given up.",
                 TOKENS_PER_SECOND,
                 Q(total(rate("kvscope_preemption_discarded_tokens_total")), "discarded"),
                 Q(total(rate("kvscope_preemption_found_tokens_total")), "found again"),
                 Q(total(recomputed), "recomputed"),
-                colours={"discarded": "light-blue", "found again": "green", "recomputed": "orange"},
+                Q(total(rate("kvscope_preemption_swapped_tokens_total")), "swapped"),
+                colours={
+                    "discarded": "light-blue",
+                    "found again": "green",
+                    "recomputed": "orange",
+                    "swapped": "purple",
+                },
                 span=6,
             ),
             graph(
@@ -115,6 +124,28 @@ def row() -> Row:
                 height=5,
                 when_absent="No preemption in this time range.",
                 worst_first="Preemptions",
+            ),
+            graph(
+                306,
+                "Swap pool",
+                "Blocks on the host, of an engine that swaps. used: what preempted requests wait "
+                "with. When none are free, further ones are recomputed: raise --swap-space.",
+                COUNT,
+                Q(total(series("kvscope_kv_swap_blocks"), "state"), "{{state}}"),
+                stacked=True,
+                colours={"used": "purple", "free": "green"},
+                axis="blocks",
+                span=12,
+            ),
+            graph(
+                307,
+                "Copied to the host and back",
+                "Blocks copied out when requests are preempted, and in when they resume. Less "
+                "comes in than goes out where the cache still has a part. Steps wait for it.",
+                BLOCKS_PER_SECOND,
+                Q(total(rate("kvscope_kv_swapped_blocks_total"), "direction"), "{{direction}}"),
+                colours={"out": "orange", "in": "light-blue"},
+                span=12,
             ),
         ],
     )

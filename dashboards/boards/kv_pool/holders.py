@@ -3,8 +3,8 @@
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.links import PREFIX_CACHE, to_dashboard
-from dashboards.kit.panels import BLOCKS, RATIO, Q, graph
-from dashboards.kit.queries import BY_ENGINE, ENGINE_LEGEND, series, total, worst
+from dashboards.kit.panels import BLOCKS, BLOCKS_PER_SECOND, RATIO, Q, graph
+from dashboards.kit.queries import BY_ENGINE, ENGINE_LEGEND, rate, series, total, worst
 from monitoring.formulas import share
 
 _ACTIVE = series("kvscope_kv_blocks", state="active")
@@ -57,15 +57,28 @@ def row() -> Row:
             graph(
                 203,
                 "Saved by sharing",
-                "shared: blocks that more than one sequence references. saved: blocks that would "
-                "be needed without sharing. 0 although prompts are alike: prefix caching is off, "
-                "or they differ early.",
+                "shared: blocks that more than one sequence references, found in the cache or "
+                "forked (samples of one prompt, n). saved: blocks that would be needed without "
+                "sharing. 0 although prompts are alike: prefix caching is off, or they differ "
+                "early.",
                 BLOCKS,
                 Q(total(series("kvscope_kv_shared_blocks")), "shared"),
                 Q(total(series("kvscope_kv_deduplicated_blocks")), "saved"),
                 axis="blocks",
                 height=6,
+                span=8,
                 link=to_dashboard("Prefix cache", PREFIX_CACHE),
+            ),
+            graph(
+                205,
+                "Copied before a write",
+                "Shared blocks that were copied because one of their sequences wrote on: the "
+                "price of sharing a block that is not full. At most n - 1 for each prompt with "
+                "n samples; 0 without samples.",
+                BLOCKS_PER_SECOND,
+                Q(total(rate("kvscope_kv_block_copies_total")), "copies"),
+                height=6,
+                span=8,
             ),
             graph(
                 204,
@@ -82,6 +95,7 @@ def row() -> Row:
                     ENGINE_LEGEND,
                 ),
                 height=6,
+                span=8,
             ),
         ],
     )

@@ -14,12 +14,13 @@ def row() -> Row:
             graph(
                 601,
                 "Requests",
-                "Running and waiting; preempted ones wait. Waiting while the pool is not full: "
+                "Running and waiting; preempted ones wait, those with their KV on the host as "
+                "swapped. Waiting while the pool is not full: "
                 "--max-num-seqs is the limit.",
                 COUNT,
                 Q(total(series("kvscope_requests"), "state"), "{{state}}"),
                 stacked=True,
-                colours={"running": "blue", "waiting": "orange"},
+                colours={"running": "blue", "waiting": "orange", "swapped": "purple"},
                 axis="requests",
                 span=8,
             ),

@@ -64,11 +64,11 @@ def row() -> Row:
             graph(
                 304,
                 "Requests",
-                "Running and waiting now. Waiting that does not go down: arrivals exceed what the "
-                "engines can serve; add replicas or refuse earlier.",
+                "Running and waiting now, swapped out or not. Waiting that does not go down: "
+                "arrivals exceed what the engines can serve; add replicas or refuse earlier.",
                 COUNT,
                 Q(total(series("kvscope_requests", state="running")), "running"),
-                Q(total(series("kvscope_requests", state="waiting")), "waiting"),
+                Q(total(series("kvscope_requests", state=("waiting", "swapped"))), "waiting"),
                 colours={"running": "blue", "waiting": "orange"},
                 axis="requests",
             ),

@@ -8,9 +8,10 @@ newest of them. So the stack is a list of runs, one for each release, and a look
 over newer runs for each run that it touches, where a list of blocks would need one for each block.
 """
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
-from itertools import islice, repeat
+from itertools import compress, count, islice
+from operator import ne
 
 _SPARE = 4096
 """Dead runs that are not worth a clean-up."""
@@ -22,7 +23,7 @@ above the first of them, and their own number."""
 
 
 class _Run:
-    """What is left of one release; without weight it is dead, and no name leads to it."""
+    """What is left of one release; without weight it is dead, and no block lies in it."""
 
     __slots__ = ("has_gaps", "path", "slot", "weight")
 
@@ -40,20 +41,19 @@ class RunStack:
     A path that contradicts the tree is measured wrongly, and leaves all weights right.
 
     horizon: at least 1; whole oldest runs are forgotten once so many blocks lie above them, which
-    changes nothing for the blocks that stay; None: nothing is forgotten.
+    changes nothing for the blocks that stay; None: nothing is forgotten. At most twice as many
+    names are kept, and those of two paths.
     """
 
     def __init__(self, horizon: int | None = None) -> None:
         self._horizon = horizon
         self._oldest = 1  # the slot of the oldest run that was not trimmed
+        self._young_from = 1  # the first slot of the younger generation
         self.clear()
 
     def clear(self) -> None:
         """Forget all blocks."""
-        self._run_of: dict[Hashable, _Run] = {}
-        self._oldest = 1  # the slot of the oldest run
-        self._live = 0
-        self._place([])
+        self.fill(())
 
     def fill(self, names: Iterable[Hashable]) -> None:
         """Replace all blocks by these, the newest first, each released by itself.
@@ -63,7 +63,10 @@ class RunStack:
         newest = list(islice(dict.fromkeys(names), self._horizon))
         newest.reverse()
         runs = [_Run((name,), 1, 0) for name in newest]
-        self._run_of = dict(zip(newest, runs, strict=True))
+        # To pop the names of each run that is trimmed would cost as much as to push them. So names
+        # lie in two generations, and all of the older one go once no run of it is left.
+        self._young: dict[Hashable, _Run] = dict(zip(newest, runs, strict=True))
+        self._old: dict[Hashable, _Run] = {}  # the runs of some are dead
         self._live = len(runs)
         self._place(runs)
 
@@ -72,52 +75,59 @@ class RunStack:
         return self._live
 
     def __contains__(self, name: Hashable) -> bool:
-        return name in self._run_of
+        if name in self._young:
+            return True
+        run = self._old.get(name)
+        return run is not None and run.weight > 0
 
     def take(self, path: Path, start: int = 0) -> list[Segment]:
         """Remove the leading blocks of path[start:] that are here; all are measured before."""
-        get, tree, total = self._run_of.get, self._tree, self._total
-        found = []
-        at, end, newer = start, len(path), len(tree)
+        young, old, tree = self._young, self._old, self._tree
+        found: list[tuple[_Run, int, int]] = []
+        at, end, size = start, len(path), len(tree)
+        newer = size
         while at < end:
-            run = get(path[at])
-            if run is None or run.slot >= newer:
+            name, names = path[at], young
+            run = young.get(name)
+            if run is None:
+                names = old
+                run = old.get(name)
+                if run is None or not run.weight:
+                    break
+            slot = run.slot
+            if slot >= newer:
                 break
-            # Most paths either go on through all that is left of the run, or end in it.
-            stop = at + run.weight
-            if stop > end:
-                stop = end
-            if get(path[stop - 1]) is not run or run.has_gaps:
-                stop = self._end_of(run, path, at, stop)
-            newer = slot = run.slot
-            below = 0
-            while slot:
-                below += tree[slot]
-                slot &= slot - 1
-            found.append((run, total - below, stop - at))
+            newer = slot
+            above = 0
+            if slot < size - 1:  # most paths begin in the newest run
+                above = self._total
+                while slot:
+                    above -= tree[slot]
+                    slot &= slot - 1
+            begin, stop = len(run.path) - run.weight, at + 1
+            if run.has_gaps or run.path[begin] != name:
+                stop = self._pop_scattered(run, names, path, at)
+            else:
+                del names[name]
+                # Many leave it at once: all requests begin alike.
+                if stop < end and run.weight > 1 and path[stop] == run.path[begin + 1]:
+                    stop = self._end_of(run, path, at)
+                    for name in path[at + 1 : stop]:
+                        del names[name]
+            found.append((run, above, stop - at))
             at = stop
-        if not found:
-            return []
-        taken = list(map(self._run_of.pop, path[start:at], repeat(None)))
-        size, blocks, segments, end = len(tree), 0, [], 0
-        for run, _, count in found:
-            begin, end = end, end + count
-            if (taken if count == at - start else taken[begin:end]).count(run) != count:
-                return self._take_strange(found, taken)
-            if not run.has_gaps and run.path[-run.weight] != path[start + begin]:
-                run.has_gaps = True  # not its newest end
-        for run, above, count in found:
-            segments.append((above, count))
-            run.weight -= count
+        self._live -= at - start
+        self._total -= at - start
+        segments = []
+        for run, above, blocks in found:
+            segments.append((above, blocks))
+            run.weight -= blocks
             if not run.weight:
                 run.path = ()
-            blocks += count
             slot = run.slot
             while slot < size:
-                tree[slot] -= count
+                tree[slot] -= blocks
                 slot += slot & -slot
-        self._live -= blocks
-        self._total -= blocks
         return segments
 
     def push(self, path: Path, unnamed: int = 0) -> None:
@@ -126,20 +136,24 @@ class RunStack:
         Of two blocks with one name only the newer counts. The stack keeps the path: it must not be
         changed afterwards.
         """
-        count = len(path)
-        weight = count + unnamed
+        weight = len(path) + unnamed
         if not weight:
             return
+        if not self._old.keys().isdisjoint(path):
+            self.remove(path)
         run = _Run(path, weight, len(self._tree), unnamed > 0)
-        named = len(self._run_of)
-        deque(map(self._run_of.setdefault, path, repeat(run)), maxlen=0)
-        if len(self._run_of) != named + count:
-            path = run.path = list(dict.fromkeys(path))
-            weight = run.weight = len(path) + unnamed
-            for name in path:
-                owner = self._run_of[name]
+        young = self._young
+        named = len(young) + len(path)
+        own = young.setdefault
+        for name in path:
+            own(name, run)
+        if len(young) != named:
+            run.path = list(dict.fromkeys(path))
+            run.weight = weight = len(run.path) + unnamed
+            for name in run.path:
+                owner = young[name]
                 if owner is not run:
-                    self._run_of[name] = run
+                    young[name] = run
                     self._lighten(owner, 1)
                     owner.has_gaps = True
         self._append(run)
@@ -147,14 +161,17 @@ class RunStack:
         if self._horizon is not None and self._live > self._horizon:
             self._trim(self._horizon)
         if run.slot == self._full:
-            self._place([run for run in self._runs if run.weight])
+            live = [run for run in self._runs if run.weight]
+            self._place(live, sum(run.slot < self._young_from for run in live))
 
-    def remove(self, names: Iterable[Hashable]) -> None:
+    def remove(self, names: Sequence[Hashable]) -> None:
         """Remove these blocks, wherever they lie; those that are not here are skipped."""
-        pop = self._run_of.pop
+        young, old = self._young, self._old
+        if young.keys().isdisjoint(names) and old.keys().isdisjoint(names):
+            return
         for name in names:
-            run = pop(name, None)
-            if run is not None:
+            run = young.pop(name, None) or old.pop(name, None)
+            if run is not None and run.weight:
                 self._lighten(run, 1)
                 run.has_gaps = True
 
@@ -162,75 +179,60 @@ class RunStack:
         """Assert every invariant; O(runs² + blocks)."""
         weights = [run.weight for run in self._runs]
         assert self._live == sum(weights)
-        assert all(self._runs[run.slot] is run for run in self._run_of.values())
-        named = Counter(map(id, self._run_of.values()))
+        assert all(run.slot >= self._young_from for run in self._young.values())
+        assert all(run.slot < self._young_from for run in self._old.values() if run.weight)
+        run_of = {name: run for name, run in self._old.items() if run.weight}
+        assert run_of.keys().isdisjoint(self._young)
+        run_of |= self._young
+        assert all(self._runs[run.slot] is run for run in run_of.values())
+        named = Counter(map(id, run_of.values()))
         for run in self._runs:
             assert named[id(run)] <= run.weight
+            assert run.has_gaps or named[id(run)] == run.weight
             assert not named[id(run)] or run.slot >= self._oldest
-            assert named[id(run)] == sum(self._run_of.get(name) is run for name in run.path)
+            assert named[id(run)] == sum(run_of.get(name) is run for name in run.path)
             assert not run.weight or self._above(run) == sum(weights[run.slot + 1 :])
 
-    def _take_strange(
-        self, found: list[tuple[_Run, int, int]], taken: list[_Run | None]
-    ) -> list[Segment]:
-        """Finish a removal whose blocks did not lie in the runs that were found for them."""
-        owners = Counter(run for run in taken if run is not None)
-        for run, count in owners.items():
-            self._lighten(run, count)
-            run.has_gaps = True
-        return [(above, owners[run]) for run, above, _ in found]
+    def _end_of(self, run: _Run, path: Path, at: int) -> int:
+        """The first index from `at` on where the path and what is left of the run differ."""
+        weight = run.weight
+        differ = map(ne, path[at : at + weight], run.path[-weight:])
+        return next(compress(count(at), differ), min(at + weight, len(path)))
 
-    def _end_of(self, run: _Run, path: Sequence[Hashable], at: int, limit: int) -> int:
-        """The first index after `at` where the path is not in this run; at most `limit`."""
-        get = self._run_of.get
-        if run.has_gaps:
-            while at < limit and get(path[at]) is run:
-                at += 1
-            return at
-        low, step = at, 1
-        while low + step < limit and get(path[low + step]) is run:
-            low, step = low + step, 2 * step
-        high = min(low + step, limit)
-        while high - low > 1:  # path[low] is in the run; path[high] is not, or is the limit
-            middle = (low + high) // 2
-            if get(path[middle]) is run:
-                low = middle
-            else:
-                high = middle
-        return high
+    def _pop_scattered(self, run: _Run, names: dict[Hashable, _Run], path: Path, at: int) -> int:
+        """Take blocks that are not simply the newest ones of the run; the index after them.
+
+        names: of the run's generation.
+        """
+        run.has_gaps = True
+        while at < len(path) and names.get(path[at]) is run:
+            del names[path[at]]
+            at += 1
+        return at
 
     def _trim(self, horizon: int) -> None:
         """Forget whole oldest runs; their weight stays in the tree, below all others."""
-        runs, run_of, live, oldest = self._runs, self._run_of, self._live, self._oldest
+        runs, live, oldest = self._runs, self._live, self._oldest
         while live - (run := runs[oldest]).weight >= horizon:
             oldest += 1
-            if not run.weight:
-                continue
-            path = run.path
-            if run.has_gaps:
-                path = [name for name in path if run_of.get(name) is run]
-            elif run.weight < len(path):  # those before were taken
-                path = path[len(path) - run.weight :]
-            owners = list(map(run_of.pop, path, repeat(None)))
-            if owners.count(run) != len(path):  # blocks had been taken in another order
-                run_of.update((n, o) for n, o in zip(path, owners, strict=True) if o is not None)
-                for name in run.path:
-                    if run_of.get(name) is run:
-                        del run_of[name]
             live -= run.weight
             run.weight = 0
             run.path = ()
         self._live, self._oldest = live, oldest
+        if oldest >= self._young_from:
+            self._old, self._young = self._young, {}
+            self._young_from = len(self._tree)
 
     # A Fenwick tree over the runs, the oldest in slot 1: tree[i] is the weight in the slots
     # (i - lowest bit of i, i]. It grows at its end, so a new run costs O(1).
 
-    def _place(self, runs: list[_Run]) -> None:
-        """Lay out these runs alone, in their order."""
+    def _place(self, runs: list[_Run], num_old: int = 0) -> None:
+        """Lay out these runs alone, in their order; num_old: of the older generation."""
         self._runs = [_Run((), 0, 0)]
         self._tree = [0]
         self._total = 0  # weight in the tree, with runs that were trimmed
         self._oldest = 1
+        self._young_from = 1 + num_old
         self._full = 2 * len(runs) + _SPARE  # the last slot
         for run in runs:
             if run.weight:

@@ -42,7 +42,7 @@ KEEP_NS = 3600 * 10**9
 """The longest window that can be asked for, but for everything since the start."""
 _FOR_EVER = 1 << 63
 _COUNTED = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
-_ENDS = frozenset({"finished", "aborted", "preempted"})
+_ENDS = frozenset({"finished", "aborted", "preempted", "swapped_out"})
 """Causes of a release of all that a sequence holds."""
 
 

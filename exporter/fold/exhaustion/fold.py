@@ -1,5 +1,6 @@
 """Forecast of the KV pool: what is committed, when the trend ends, and how likely exhaustion is."""
 
+from exporter.fold.exhaustion.copies import Copies
 from exporter.fold.exhaustion.footprint import Footprint
 from exporter.fold.exhaustion.forecast import INTERVAL_SECONDS, Forecast
 from exporter.fold.exhaustion.sequences import Sequences
@@ -24,7 +25,7 @@ from kvscope_events.events import (
 READ_SECONDS = 1.0
 """A forecast is not computed anew within this time, however often it is read."""
 
-_TERMINAL = frozenset({"finished", "aborted", "preempted"})
+_TERMINAL = frozenset({"finished", "aborted", "preempted", "swapped_out"})
 """Causes of a release after which the sequence holds no block."""
 
 
@@ -57,7 +58,9 @@ class Exhaustion(Fold):
         )
         self._usable = 0
         self._footprint: Footprint | None = None
+        self._block_size = 0
         self._sequences = Sequences()
+        self._copies = Copies()
         self._active: int | None = None
         self._num_running = 0
         self._waiting_known = True
@@ -73,7 +76,7 @@ class Exhaustion(Fold):
         """Blocks that are active once every running sequence has run to its max_tokens."""
         if self._active is None or self._num_running != len(self._sequences.running):
             return None
-        return self._active + self._sequences.owed
+        return self._active + self._sequences.owed + self._copies.owed
 
     @property
     def seconds_to_exhaustion(self) -> float | None:
@@ -114,6 +117,7 @@ class Exhaustion(Fold):
     def _forget(self) -> None:
         self._trend = Trend()
         self._sequences.clear()
+        self._copies.clear()
         self._forecast.forget()
 
     def _compute(self, now: float) -> list[float] | None:
@@ -129,6 +133,7 @@ class Exhaustion(Fold):
 
     def _sized(self, event: PoolCreated | PoolSnapshot) -> None:
         self._usable = event.num_blocks - event.reserved
+        self._block_size = event.block_size
         groups = event.groups or [CacheGroup("full_attention", event.block_size)]
         self._footprint = Footprint(groups)
         if isinstance(event, PoolSnapshot):
@@ -170,6 +175,13 @@ class Exhaustion(Fold):
     def _shared(self, event: BlocksShared) -> None:
         if event.sequence is not None and event.cause != "pin":  # a pin is not in its table
             self._take(event.sequence, len(event.blocks))
+            if event.cause == "fork":
+                self._forked(event.sequence, event.blocks)
+
+    def _forked(self, number: int, blocks: list[int]) -> None:
+        sequence = self._sequences.known.get(number)
+        if sequence is not None and blocks and sequence.prompt_tokens % self._block_size:
+            self._copies.share(blocks[-1])
 
     def _take(self, sequence: int, count: int) -> None:
         if self._sequences.take(sequence, count):
@@ -179,6 +191,7 @@ class Exhaustion(Fold):
         # The next heartbeat states the count, but none follows what ends while the engine idles.
         if self._active is not None:
             self._active = max(0, self._active - len(event.cached) - len(event.free))
+        self._copies.release(event.shared)
         sequence = event.sequence
         if sequence is None or event.cause == "unpinned":
             return

@@ -1,7 +1,7 @@
 """What preemption costs, which preemptions there were, and who took the victims' blocks."""
 
-from exporter.fold.preemption.costs import UNATTRIBUTED, Costs, Kind
+from exporter.fold.preemption.costs import SWAPPED, UNATTRIBUTED, Costs, Kind
 from exporter.fold.preemption.fold import Preemption
 from exporter.fold.preemption.victim import Victim
 
-__all__ = ["UNATTRIBUTED", "Costs", "Kind", "Preemption", "Victim"]
+__all__ = ["SWAPPED", "UNATTRIBUTED", "Costs", "Kind", "Preemption", "Victim"]

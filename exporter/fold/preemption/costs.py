@@ -1,10 +1,9 @@
 """The sums of the bill, for one mode and cause of preemption."""
 
 from dataclasses import dataclass
-from itertools import product
 from typing import get_args
 
-from kvscope_events.vocabulary import PreemptionCause, PreemptionMode
+from kvscope_events.vocabulary import PreemptionCause
 
 Kind = tuple[str, ...]
 """Mode and cause."""
@@ -13,17 +12,23 @@ UNATTRIBUTED: Kind = ("", "")
 """Resumptions that answer a preemption which was not seen, whose mode and cause are unknown."""
 
 
+SWAPPED: Kind = ("swap", "out_of_blocks")
+"""The one kind of preemption that copies blocks: what ran out of memory is dropped at once."""
+
+
 @dataclass(slots=True)
 class Costs:
-    """`discarded = found + recomputed + abandoned + lost + what the victims that wait lost`.
+    """`discarded = found + swapped + recomputed + abandoned + lost + what those that wait lost`.
 
-    Of the unattributed only `found`, `recomputed` and `stalled` are ever more than 0: their
-    preemptions were counted before a gap, or never.
+    Of the unattributed only `found`, `swapped`, `recomputed` and `stalled` are ever more than 0:
+    their preemptions were counted before a gap, or never.
     """
 
     preemptions: int = 0
     discarded_tokens: int = 0
     found_tokens: int = 0
+    swapped_tokens: int = 0
+    """Copied back from the host."""
     recomputed_tokens: int = 0
     abandoned_tokens: int = 0
     """Discarded by victims that ended before they resumed."""
@@ -34,5 +39,5 @@ class Costs:
 
 
 def costs_by_kind() -> dict[Kind, Costs]:
-    """All modes and causes at 0."""
-    return {kind: Costs() for kind in product(get_args(PreemptionMode), get_args(PreemptionCause))}
+    """All causes of a preemption that recomputes at 0; what swaps is added where that is told."""
+    return {("recompute", cause): Costs() for cause in get_args(PreemptionCause)}

@@ -3,7 +3,7 @@
 from collections import deque
 
 from exporter.fold.fold import Fold
-from exporter.fold.preemption.costs import UNATTRIBUTED, Costs, Kind, costs_by_kind
+from exporter.fold.preemption.costs import SWAPPED, UNATTRIBUTED, Costs, Kind, costs_by_kind
 from exporter.fold.preemption.victim import Victim
 from exporter.fold.preemption.whereabouts import Whereabouts
 from kvscope_events.events import (
@@ -12,6 +12,7 @@ from kvscope_events.events import (
     BlocksEvicted,
     BlocksReleased,
     ContentDropped,
+    Hello,
     PoolCreated,
     RequestPreempted,
     RequestResumed,
@@ -42,6 +43,7 @@ class Preemption(Fold):
     def __init__(self, followed_blocks: int = FOLLOWED_BLOCKS) -> None:
         super().__init__(
             {
+                Hello: self._introduced,
                 PoolCreated: self._created,
                 AllocationFailed: self._fell_short,
                 BlocksReleased: self._released,
@@ -55,7 +57,8 @@ class Preemption(Fold):
             }
         )
         self.costs: dict[Kind, Costs] = costs_by_kind()
-        """By mode and cause; UNATTRIBUTED is there once there is such a resumption."""
+        """By mode and cause; SWAPPED is there if the producer can swap, UNATTRIBUTED once there is
+        such a resumption."""
         self.history: deque[Victim] = deque(maxlen=HISTORY)
         """The oldest first."""
         self.num_gaps = 0
@@ -90,6 +93,10 @@ class Preemption(Fold):
         """Assert that what is followed agrees with itself; for tests."""
         self._whereabouts.check()
 
+    def _introduced(self, event: Hello) -> None:
+        if "BlocksSwapped" in event.tells:
+            self.costs.setdefault(SWAPPED, Costs())
+
     def _created(self, event: PoolCreated) -> None:
         for victim in self._waiting.values():
             self._whereabouts.drop(victim)  # no block is what it was
@@ -106,7 +113,7 @@ class Preemption(Fold):
     def _released(self, event: BlocksReleased) -> None:
         if self._waiting and event.free:
             self._whereabouts.empty(event.free)  # shared with a victim until now
-        if event.cause != "preempted" or event.sequence is None:
+        if event.cause not in ("preempted", "swapped_out") or event.sequence is None:
             return
         victim = self._waiting.get(event.sequence)
         if victim is None:
@@ -164,6 +171,7 @@ class Preemption(Fold):
             victim.stalled_ns = event.stalled_ns
             costs = self._costs_of(victim)
         costs.found_tokens += event.cached_tokens
+        costs.swapped_tokens += event.swapped_tokens
         costs.recomputed_tokens += event.recompute_tokens
         costs.stalled_ns += event.stalled_ns
 
@@ -185,4 +193,4 @@ class Preemption(Fold):
 
     def _costs_of(self, victim: Victim) -> Costs:
         event = victim.preempted
-        return self.costs[event.mode, event.cause]
+        return self.costs.setdefault((event.mode, event.cause), Costs())

@@ -18,6 +18,8 @@ NEVER = frozenset(
         "NamesStored",
         "NamesRemoved",
         "NamesCleared",
+        "BlockCopied",  # it forks nothing; where a block of its state is copied, shares tell
+        "BlocksSwapped",  # its engine core recomputes
     )
 )
 """Events that the scheduler's process never tells."""

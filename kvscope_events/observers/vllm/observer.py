@@ -82,6 +82,7 @@ class Observer:
         self.deferred: dict[tuple[int, ...], deque[Owner]] = {}
         self.endings: list[Ending] = []
         self.leaving: list[str] = []  # ids of ended requests to forget after this step
+        self.largest_step = 0  # tokens, of those that were told
         self.step_told_ns = 0
         self.slots_told_ns = 0
         self.slots_known = [group.kind for group in created.groups] == ["full_attention"]
@@ -110,7 +111,7 @@ class Observer:
         if self.snapshot_owed:
             self.snapshot_owed = False
             events.append(self.hello)
-            events.append(self.read().event(self.created))
+            events.append(self.read().event(self.created, self.largest_step))
         self.outlet.send(events)
 
     def read(self) -> State:
@@ -134,7 +135,7 @@ class Observer:
         if state is None or self.buffer:
             self.snapshot_owed = True
             return []
-        return [self.hello, state.event(self.created)]
+        return [self.hello, state.event(self.created, self.largest_step)]
 
     def will_free(self, blocks: list[int], owner: Owner) -> None:
         """These blocks will be freed in this order and in one call, which has no request."""

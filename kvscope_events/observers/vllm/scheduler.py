@@ -96,6 +96,8 @@ def updated(observer: Observer, note: None, result: Any, args: Call, kwargs: Nam
     ):
         return
     observer.step_told_ns = now
+    if prefill + decode > observer.largest_step:
+        observer.largest_step = prefill + decode
     running, waiting = observer.scheduler.get_request_counts()
     free = observer.pool.get_num_free_blocks()
     active = observer.usable_blocks - free

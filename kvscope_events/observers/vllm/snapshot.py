@@ -41,7 +41,8 @@ class State(NamedTuple):
     lru: list[int]
     counts: Counts
 
-    def event(self, created: PoolCreated) -> PoolSnapshot:
+    def event(self, created: PoolCreated, largest_step: int) -> PoolSnapshot:
+        """largest_step: in tokens, of all steps since the pool was created."""
         return PoolSnapshot(
             created.num_blocks,
             created.block_size,
@@ -52,6 +53,7 @@ class State(NamedTuple):
             self.lru,
             created.memory_terms,
             created.groups,
+            largest_step,
         )
 
 

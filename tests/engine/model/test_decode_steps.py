@@ -15,11 +15,12 @@ from engine.model.attention.backend import LayerOptions
 from engine.model.attention.torch_backend import attend
 from engine.model.execution import Execution
 from engine.model.graphs import StaticDecoding
-from engine.model.kv_cache import KVCache
+from engine.model.kv_cache import FP8, KVCache
 from engine.model.loader import load_model
 from engine.model.runner import ModelRunner
+from engine.model.swap_space import SwapSpace
 from engine.sequence import SamplingParams, Sequence
-from engine.step_plan import ScheduledSequence
+from engine.step_plan import ScheduledSequence, StepPlan
 from tests.support.checkpoints import ARCHITECTURES, make_checkpoint
 
 BLOCK_SIZE = 4
@@ -140,6 +141,39 @@ def test_rows_that_do_not_sample_have_no_logits(llama: PreTrainedModel) -> None:
     only = last(batch[0])
     batch[0].tokens.append(5)
     assert fixed.forward_logits(only).shape[0] == 0
+
+
+def test_forks_draw_from_the_line_of_their_leader(llama: PreTrainedModel) -> None:
+    fixed, free = runners(llama)
+    leader, fork, other = sequences(9, 9, 6)
+    fork.tokens, fork.block_table = list(leader.tokens), []
+    for runner in (fixed, free):
+        prefill(runner, [leader, other])
+    plan = StepPlan.of([*last(leader), ScheduledSequence(fork, 9, 0), *last(other)])
+    tokens = fixed.execute(plan)
+    assert tokens == free.execute(plan)
+    assert tokens[0] == tokens[1] != tokens[2]
+
+
+@pytest.mark.parametrize("stored", [None, FP8], ids=["plain", "fp8"])
+def test_blocks_that_were_on_the_host_read_as_before(
+    llama: PreTrainedModel, stored: torch.dtype | None
+) -> None:
+    execution = Execution(static=STATIC, stored=stored)
+    runner = ModelRunner(llama, num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE, execution=execution)
+    space = SwapSpace(runner.cache, 8)
+    batch = sequences(9, 11)
+    prefill(runner, batch)
+    expected = runner.forward_logits(last(*batch))
+    table = batch[1].block_table
+    on_host = [5, 6, 2, 7][: len(table)]
+    space.swap_out(table, on_host)
+    for block in table:
+        runner.cache.clear(block)
+    batch[1].block_table = list(range(len(table)))  # others than before
+    assert not torch.equal(runner.forward_logits(last(*batch)), expected)
+    space.swap_in(on_host, batch[1].block_table)
+    assert torch.equal(runner.forward_logits(last(*batch)), expected)
 
 
 def test_only_steps_of_single_tokens_that_fit_are_padded(llama: PreTrainedModel) -> None:

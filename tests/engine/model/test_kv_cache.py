@@ -6,6 +6,9 @@ from transformers import Gemma4TextConfig, GPTBigCodeConfig, LlamaConfig, PreTra
 
 from engine.model.errors import UnsupportedArchitectureError
 from engine.model.kv_cache import FP8, KVCache, KVLayout, LayerShape, kv_layout
+from engine.model.mover import CacheMover
+
+CPU = torch.device("cpu")
 
 
 def test_bytes_of_a_grouped_query_model() -> None:
@@ -34,7 +37,7 @@ def test_a_configuration_without_heads_is_refused() -> None:
 
 def test_writes_to_slots_and_gathers_blocks() -> None:
     layout = KVLayout(layers=(LayerShape(2, 3),) * 2, block_size=4, dtype=torch.float32)
-    cache = KVCache(layout, 5, torch.device("cpu"))
+    cache = KVCache(layout, 5, CPU)
     key, value = torch.randn(2, 3, 2, 3)
     cache.write(1, torch.tensor([19, 4, 7]), key, value)
     keys, values = cache.gather(1, torch.tensor([4, 1]))
@@ -75,3 +78,17 @@ def test_fp8_is_read_back_as_the_nearest_value_it_has(scale: float) -> None:
     torch.testing.assert_close(values[0, 1, 0], expected, atol=0, rtol=0)
     cache.clear(1)
     assert not cache.gather(0, torch.tensor([1]))[0].any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, FP8])
+def test_a_copy_of_a_block_is_one_in_every_layer_and_leaves_the_others_alone(
+    dtype: torch.dtype,
+) -> None:
+    layers = (LayerShape(2, 3), LayerShape(1, 5), LayerShape(2, 3))  # two stacks
+    cache = KVCache(KVLayout(layers=layers, block_size=4, dtype=dtype), 5, CPU)
+    for layer in cache.layers:
+        layer.copy_(torch.randn(layer.shape))
+    before = [layer.clone() for layer in cache.layers]
+    CacheMover(cache).copy([3, 1], [0, 4])
+    for layer, was in zip(cache.layers, before, strict=True):
+        assert torch.equal(layer.float(), was.float()[:, [3, 1, 2, 3, 1]])

@@ -1,0 +1,41 @@
+"""Last blocks, filled in part, that several forked sequences refer to: copied before a write.
+
+Only such a block can be written while it is shared: all others with several owners are full. It is
+the last one in the table of each of its owners, and the last owner that is left writes in place.
+"""
+
+from engine.block_mover import BlockCopier
+from engine.block_pool import BlockPool
+from engine.sequence import Sequence
+from kvscope_events.bus import Bus
+from kvscope_events.events import BlockCopied
+
+
+class SharedTails:
+    """The shared last blocks of all sequences; nearly always none, so look at `blocks` first."""
+
+    def __init__(self, pool: BlockPool, bus: Bus, copier: BlockCopier) -> None:
+        self._pool = pool
+        self._emit = bus.emit
+        self._copier = copier
+        self.blocks: set[int] = set()
+        """Blocks that are filled in part and have several owners; a fork adds its own."""
+
+    def copy(self, sequence: Sequence) -> None:
+        """Put a copy in the place of the sequence's last block, which is shared.
+
+        Raises OutOfBlocksError; nothing has changed then.
+        """
+        number, table = sequence.sequence_id, sequence.block_table
+        source = table[-1]
+        (target,) = self._pool.allocate(number, 1, "cow")
+        self._copier.copy([source], [target])
+        self._emit(BlockCopied(number, source, target))
+        self._pool.release(number, [source], "cow")
+        table[-1] = target
+        self.lost_owner(source)
+
+    def lost_owner(self, block: int) -> None:
+        """One owner has released the block: who is left alone with it may write to it."""
+        if not self._pool.is_shared(block):
+            self.blocks.discard(block)

@@ -1,0 +1,61 @@
+"""Whether swapping a victim costs less than computing it again, from what both have cost so far.
+
+Swapping: all of its blocks are copied out, and those back in that the prefix cache will not hold.
+Recomputing: the tokens of those same blocks go through the model once more.
+"""
+
+from typing import NamedTuple
+
+from engine.swap.rate import Rate
+from kvscope_events.vocabulary import SwapDirection
+
+
+class Costs(NamedTuple):
+    """Estimates for one victim, in nanoseconds of the engine's time."""
+
+    swap_ns: int
+    recompute_ns: int
+
+    @property
+    def prefers_swap(self) -> bool:
+        return self.swap_ns < self.recompute_ns
+
+
+class Chooser:
+    """Three rates and a share, each the moving average of what was measured."""
+
+    def __init__(self, block_size: int) -> None:
+        self._block_size = block_size
+        self._copied: dict[SwapDirection, Rate] = {"out": Rate(), "in": Rate()}  # blocks per ns
+        self._computed = Rate()  # tokens per ns
+        self._found = Rate()  # of what victims had: the share found again when they resumed
+
+    def copied(self, direction: SwapDirection, blocks: int, duration_ns: int) -> None:
+        """Blocks were copied, in that time."""
+        self._copied[direction].observe(blocks, duration_ns)
+
+    def computed(self, tokens: int, duration_ns: int) -> None:
+        """A step with prefill computed so many tokens, in that time."""
+        self._computed.observe(tokens, duration_ns)
+
+    def resumed(self, found_tokens: int, discarded_tokens: int) -> None:
+        """A victim resumed and found so many of its tokens in the prefix cache."""
+        self._found.observe(found_tokens, discarded_tokens)
+
+    def estimate(self, num_tokens: int, shared_blocks: int) -> Costs | None:
+        """What a victim with so many computed tokens would cost; None: not measured yet.
+
+        shared_blocks: of its blocks those that others refer to as well, which stay.
+        """
+        out, back = self._copied["out"].value, self._copied["in"].value
+        speed = self._computed.value
+        if not out or not back or not speed:
+            return None
+        blocks = -(-num_tokens // self._block_size)
+        share = self._found.value or 0.0
+        found = max(shared_blocks, share * num_tokens / self._block_size)
+        lost_tokens = max(0.0, num_tokens - found * self._block_size)
+        return Costs(
+            swap_ns=round(blocks / out + max(0.0, blocks - found) / back),
+            recompute_ns=round(lost_tokens / speed),
+        )

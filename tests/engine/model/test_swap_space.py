@@ -1,0 +1,74 @@
+"""What is copied to the host and back is the same, block by block, whatever the layers' shapes."""
+
+from random import Random
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine.model.kv_cache import FP8, KVCache, KVLayout, LayerShape
+from engine.model.swap_space import SwapSpace
+
+BLOCKS, HOST_BLOCKS, BLOCK_SIZE = 12, 20, 4
+ONE_SHAPE = (LayerShape(2, 8),) * 3
+TWO_SHAPES = (LayerShape(2, 8), LayerShape(1, 16), LayerShape(2, 8))
+
+
+def make_cache(layers: tuple[LayerShape, ...], dtype: torch.dtype = torch.float32) -> KVCache:
+    layout = KVLayout(layers=layers, block_size=BLOCK_SIZE, dtype=dtype, computed=torch.float32)
+    cache = KVCache(layout, BLOCKS, torch.device("cpu"))
+    torch.manual_seed(0)
+    for layer in cache.layers:
+        layer.copy_(torch.randn(layer.shape))
+    return cache
+
+
+def content(cache: KVCache, blocks: list[int]) -> list[Tensor]:
+    index = torch.tensor(blocks)
+    return [part for layer in range(len(cache.layers)) for part in cache.gather(layer, index)]
+
+
+@pytest.mark.parametrize("layers", [ONE_SHAPE, TWO_SHAPES], ids=["one shape", "two shapes"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, FP8])
+@pytest.mark.parametrize("host", [[3, 4, 5, 6], [9, 2, 3, 17], [7, 6, 5, 4]])
+def test_blocks_come_back_as_they_were_into_other_blocks(
+    layers: tuple[LayerShape, ...], dtype: torch.dtype, host: list[int]
+) -> None:
+    cache = make_cache(layers, dtype)
+    space = SwapSpace(cache, HOST_BLOCKS)
+    before = content(cache, list(range(BLOCKS)))
+    space.swap_out([8, 1, 5, 0], host)
+    for block in (8, 1, 5, 0):
+        cache.clear(block)
+    space.swap_in(host, [2, 10, 11, 5])
+    for was, now in zip(before, content(cache, list(range(BLOCKS))), strict=True):
+        for block, origin in {2: 8, 10: 1, 11: 5, 5: 0, 3: 3, 9: 9}.items():
+            assert torch.equal(now[block], was[origin])
+        assert not now[[8, 1, 0]].any()
+
+
+def test_many_copies_leave_every_block_with_what_was_last_put_there() -> None:
+    """Against plain dicts, one number a block."""
+    cache = make_cache(TWO_SHAPES)
+    space = SwapSpace(cache, HOST_BLOCKS)
+    for block in range(BLOCKS):
+        for stack in cache.stacks:
+            stack.select(2, block).fill_(block)
+    device = {block: float(block) for block in range(BLOCKS)}
+    host: dict[int, float] = {}
+    random = Random(7)
+    for _ in range(60):
+        count = random.randint(1, 6)
+        blocks = random.sample(range(BLOCKS), count)
+        if len(host) >= count and random.random() < 0.5:
+            from_host = random.sample(sorted(host), count)
+            space.swap_in(from_host, blocks)
+            device.update({b: host[h] for b, h in zip(blocks, from_host, strict=True)})
+        else:
+            to_host = random.sample(range(HOST_BLOCKS), count)
+            space.swap_out(blocks, to_host)
+            host.update({h: device[b] for b, h in zip(blocks, to_host, strict=True)})
+        for block, number in device.items():
+            for stack in cache.stacks:
+                assert (stack.select(2, block) == number).all()
+    assert set(device.values()) != set(map(float, range(BLOCKS))), "nothing was ever swapped in"

@@ -1,0 +1,199 @@
+"""Samples that fork draw the tokens that plain transformers gives each of them, in float32.
+
+Four samples a prompt, greedy and seeded: the prompt's last block full or not, the prompt in chunks,
+a pool so small that samples are preempted, samples that go while the others wait or run.
+"""
+
+import time
+from dataclasses import dataclass, field, replace
+from random import Random
+
+import pytest
+import torch
+from transformers.models.auto import AutoModelForCausalLM
+
+from engine.block_pool import BlockPool
+from engine.config import ModelConfig, SchedulerConfig
+from engine.hashing import PrefixHasher, chain_seed
+from engine.kv_manager import KVManager
+from engine.model.loader import LoadedModel, device_of, load_model
+from engine.model.mover import CacheMover
+from engine.model.runner import ModelRunner
+from engine.model.sampler import Sampler
+from engine.request import Request
+from engine.scheduler import Scheduler
+from engine.sequence import SamplingParams, Sequence, SequenceState
+from exporter.fold import Ledger
+from kvscope_events.bus import EventBus
+from kvscope_events.events import BlockCopied, BlocksShared, EngineEvent, RequestPreempted
+from tests.support.checkpoints import make_checkpoint
+from tests.support.served import served_execution
+
+BLOCK_SIZE = 16
+SAMPLES = 4
+OUTPUT_TOKENS = 24
+LENGTHS = (1, 37, 48, 70)
+"""Of the prompts: the third ends with its last block, the others within it."""
+GREEDY = SamplingParams(max_tokens=OUTPUT_TOKENS)
+SEEDED = replace(GREEDY, temperature=1.2, top_p=0.95, top_k=40, seed=7)
+
+
+@dataclass(frozen=True)
+class Case:
+    """How the samples are served."""
+
+    num_blocks: int = 256
+    max_num_seqs: int = SAMPLES * len(LENGTHS)
+    budget: int = 256
+    caching: bool = True
+    leaving: dict[int, int] = field(default_factory=dict)
+    """Of each prompt the sample that is aborted, by the step before which that happens."""
+
+
+CASES = {
+    "ample": Case(),
+    "uncached": Case(caching=False),
+    "chunked": Case(budget=20),
+    "tight": Case(num_blocks=12),
+    "tight and chunked": Case(num_blocks=12, budget=20, caching=False),
+    "few places": Case(max_num_seqs=6),
+    "one goes between fork and write": Case(leaving={1: 2}),
+    "the first goes while it computes the prompt": Case(budget=20, leaving={1: 0}),
+    "two go one after the other": Case(budget=20, leaving={3: 0, 7: 1}),
+}
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A checkpoint, and what a plain forward pass over it makes of the prompts."""
+
+    loaded: LoadedModel
+    prompts: list[list[int]]
+    outputs: dict[SamplingParams, list[list[list[int]]]]
+    """By sampling, prompt and sample."""
+
+
+@pytest.fixture(scope="module", params=["llama", "gemma3"])
+def reference(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Reference:
+    folder = make_checkpoint(tmp_path_factory.mktemp("checkpoint") / "model", request.param)
+    config = ModelConfig(model=str(folder))
+    plain = AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager"
+    )
+    plain.to(device_of(config)).train(False)
+    random = Random(0)
+    prompts = [[random.randrange(256) for _ in range(length)] for length in LENGTHS]
+    outputs = {
+        GREEDY: [[plain_sample(plain, prompt, GREEDY)] * SAMPLES for prompt in prompts],
+        SEEDED: [
+            [plain_sample(plain, prompt, sample_of(SEEDED, n)) for n in range(SAMPLES)]
+            for prompt in prompts
+        ],
+    }
+    return Reference(load_model(config), prompts, outputs)
+
+
+def sample_of(sampling: SamplingParams, number: int) -> SamplingParams:
+    """As the server gives each choice its seed."""
+    return sampling if sampling.seed is None else replace(sampling, seed=sampling.seed + number)
+
+
+def sequence_of(number: int, prompt: list[int], sampling: SamplingParams) -> Sequence:
+    hasher = PrefixHasher(chain_seed("m"), BLOCK_SIZE)
+    return Sequence(number, number // SAMPLES, list(prompt), len(prompt), sampling, hasher)
+
+
+@torch.inference_mode()
+def plain_sample(plain: torch.nn.Module, prompt: list[int], sampling: SamplingParams) -> list[int]:
+    """One sample by itself, each token computed from all before it."""
+    sequence = sequence_of(0, prompt, sampling)
+    for _ in range(OUTPUT_TOKENS):
+        logits = plain(torch.tensor([sequence.tokens])).logits[0, -1:].float()
+        (token,) = Sampler(0).sample(logits, [sequence])
+        sequence.tokens.append(token.token_id)
+    return sequence.tokens[len(prompt) :]
+
+
+def serve(
+    reference: Reference, sampling: SamplingParams, case: Case
+) -> tuple[list[list[Sequence]], list[EngineEvent]]:
+    """All prompts at once, four samples each, to their end: by prompt and sample."""
+    bus, ledger = EventBus(), Ledger()
+    subscription = bus.subscribe()
+    pool = BlockPool(case.num_blocks, BLOCK_SIZE, bus)
+    model = reference.loaded.model
+    runner = ModelRunner(
+        model,
+        num_blocks=case.num_blocks,
+        block_size=BLOCK_SIZE,
+        execution=served_execution(model.device),
+    )
+    kv = KVManager(pool, bus, enable_prefix_caching=case.caching, copier=CacheMover(runner.cache))
+    config = SchedulerConfig(
+        max_model_len=128, max_num_seqs=case.max_num_seqs, max_num_batched_tokens=case.budget
+    )
+    scheduler = Scheduler(config, kv, bus, frozenset())
+    calls = []
+    for number, prompt in enumerate(reference.prompts):
+        sequences = [
+            sequence_of(SAMPLES * number + n, prompt, sample_of(sampling, n))
+            for n in range(SAMPLES)
+        ]
+        calls.append(sequences)
+        scheduler.add(
+            Request(
+                request_id=number,
+                sequences=sequences,
+                arrival_ns=time.monotonic_ns(),
+                choices_per_prompt=SAMPLES,
+            )
+        )
+    events: list[EngineEvent] = []
+    steps = 0
+    while any(s.state is not SequenceState.FINISHED for samples in calls for s in samples):
+        if steps in case.leaving:
+            for samples in calls:
+                if samples[case.leaving[steps]].state is not SequenceState.FINISHED:
+                    scheduler.finish(samples[case.leaving[steps]], "abort")
+        plan = scheduler.schedule()
+        assert plan.rows, "work, but nothing was scheduled"
+        sampled = runner.execute(plan)
+        scheduler.update(plan, [None if s is None else s.token_id for s in sampled])
+        steps += 1
+        bus.flush()
+        if (taken := subscription.take()) is not None:
+            batch, _ = taken
+            ledger.on_batch(batch)
+            events += batch.events
+        assert ledger.state() == pool.snapshot()
+    assert pool.num_active == scheduler.num_unfilled_slots == 0
+    return calls, events
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampling", [GREEDY, SEEDED], ids=["greedy", "seeded"])
+@pytest.mark.parametrize("name", CASES)
+def test_samples_equal_plain_transformers(
+    reference: Reference, sampling: SamplingParams, name: str
+) -> None:
+    case = CASES[name]
+    calls, events = serve(reference, sampling, case)
+    for samples, expected in zip(calls, reference.outputs[sampling], strict=True):
+        for sequence, theirs in zip(samples, expected, strict=True):
+            ours = sequence.tokens[sequence.prompt_length :]
+            gone = sequence.finish_reason == "abort"
+            assert ours == (theirs[: len(ours)] if gone else theirs), f"{sequence.sequence_id}"
+    forks = [e for e in events if isinstance(e, BlocksShared) and e.cause == "fork"]
+    copies = [e for e in events if isinstance(e, BlockCopied)]
+    assert len(forks) > len(LENGTHS)
+    assert len(copies) > 2, "the last blocks of three prompts are filled in part"
+    preempted = any(isinstance(e, RequestPreempted) for e in events)
+    assert preempted == ("tight" in name)
+
+
+@pytest.mark.slow
+def test_seeded_samples_of_one_prompt_differ(reference: Reference) -> None:
+    for samples in reference.outputs[SEEDED]:
+        assert len({*map(tuple, samples)}) == SAMPLES

@@ -1,0 +1,28 @@
+"""The chaos program, briefly: as a process of its own, whose threads and files can be counted."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.process import ROOT
+
+
+def chaos(*options: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "tests.programs.engine_chaos", *options]
+    return subprocess.run(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["recompute"])
+def test_calls_that_are_left_alone_get_their_tokens_and_nothing_is_left_behind(mode: str) -> None:
+    ended = chaos("--seconds", "1", "--calls", "60", "--mode", mode)
+    assert ended.returncode == 0, ended.stdout
+
+
+@pytest.mark.slow
+def test_a_mode_that_there_is_not_is_refused() -> None:
+    ended = chaos("--mode", "nonsense", "--seconds", "1")
+    assert ended.returncode == 2, ended.stdout
