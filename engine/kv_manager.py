@@ -6,6 +6,7 @@ that fails leaves no block behind that promises content it does not have.
 
 from engine.block_mover import BlockCopier
 from engine.block_pool import BlockPool
+from engine.content_listener import tell_stored
 from engine.copy_on_write import SharedTails
 from engine.sequence import Sequence
 from kvscope_events.bus import Bus
@@ -149,6 +150,8 @@ class KVManager:
         if first >= last or not self._enable_prefix_caching:
             return
         names = sequence.hasher.extend(sequence.tokens, last)
+        if self._pool.listener is not None:
+            tell_stored(self._pool, sequence, names, range(first, last))
         self._pool.cache(
             sequence.sequence_id,
             sequence.block_table[first:last],

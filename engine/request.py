@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from engine.sequence import Sequence
-from kvscope_events.vocabulary import FinishReason
+from kvscope_events.trace_context import NO_TRACE, TraceContext
+from kvscope_events.vocabulary import FinishReason, Operation
 
 _FROM_BEST: tuple[FinishReason, ...] = ("stop", "length", "abort", "error")
 
@@ -21,7 +22,9 @@ class Request:
     priority: int = 0
     """Lower numbers first, under the policy `priority`."""
     tenant: str = ""
-    trace_id: str = ""
+    trace: TraceContext = NO_TRACE
+    operation: Operation = ""
+    """By which route it came; empty: by none."""
 
     num_running: int = 0
     """Sequences that run now."""

@@ -60,7 +60,8 @@ class RequestBook:
             request.prompt_tokens,
             request.max_tokens,
             request.tenant,
-            request.trace_id,
+            *request.trace,
+            request.operation,
         )
         added = [
             SequenceAdded(

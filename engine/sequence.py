@@ -48,6 +48,8 @@ class Sequence:
     sampling: SamplingParams
     hasher: PrefixHasher
     """Names of the leading full blocks of `tokens`."""
+    cache_salt: str = ""
+    """What the names begin with beside model and tokens; it is in them already."""
 
     rank: Rank = (0, 0)
     """Order of service, lower first; unique. The scheduler sets it on arrival."""

@@ -9,6 +9,7 @@ from exporter.configuration.places import is_folder
 from exporter.enquiry import Enquiry
 from exporter.exporter import Exporter
 from exporter.fetch import Fetcher
+from exporter.listener import Listener
 from exporter.readings import PageReader, metrics_path
 from exporter.socket_folder import SocketFolder
 from exporter.sources.kv_events import KvEventsSource
@@ -19,19 +20,34 @@ from exporter.sources.wire import WireSource
 from exporter.target import Target
 from kvscope_events.vocabulary import ServerKind
 
+MakeListener = Callable[[str], Listener]
+"""What else gets the batches of an engine, by the name of its server."""
 
-def exporter_of(config: ServerConfig, compat: Collection[str], clock: Clock) -> Exporter:
+
+def exporter_of(
+    config: ServerConfig,
+    compat: Collection[str],
+    clock: Clock,
+    listener: MakeListener | None = None,
+) -> Exporter:
     """Connects now, reads from `start` on. Raises EndpointError or ConfigurationError for what
     cannot be read, and then holds nothing."""
     try:
-        return _Builder(config, compat, clock).build()
+        return _Builder(config, compat, clock, listener).build()
     except OSError as error:  # a file of `tls` that is gone since it was checked
         problem = f"its TLS cannot be set up: {error.strerror or error}"
         raise ConfigurationError(config.name, problem, "put the files back") from None
 
 
 class _Builder:
-    def __init__(self, config: ServerConfig, compat: Collection[str], clock: Clock) -> None:
+    def __init__(
+        self,
+        config: ServerConfig,
+        compat: Collection[str],
+        clock: Clock,
+        listener: MakeListener | None,
+    ) -> None:
+        self._listener = listener
         self._config = config
         self._compat = compat
         self._clock = clock
@@ -101,7 +117,9 @@ class _Builder:
     def _wire(self, endpoint: str) -> Target:
         if endpoint.startswith(SCHEME):
             return self._target(RecordingSource(endpoint, self._clock))
-        return self._target(WireSource(endpoint, self._clock))
+        listeners = [] if self._listener is None else [self._listener(self._config.name)]
+        source = WireSource(endpoint, self._clock)
+        return Target(source, compat=self._compat, clock=self._clock, listeners=listeners)
 
     def _stream(self, kind: ServerKind, stream: Stream, *, bind: bool = False) -> Target:
         source = KvEventsSource(

@@ -13,6 +13,7 @@ from exporter.answers.reply import Reply, ask
 from exporter.catalogue import COMPAT_SETS, DEFAULT_COMPAT
 from exporter.clock import Clock
 from exporter.compact import compact_page
+from exporter.listener import Listener
 from exporter.machine import Machine
 from exporter.page import Page
 from exporter.readings import PageReader
@@ -190,11 +191,13 @@ def in_process(
     compat: Collection[str] = DEFAULT_COMPAT,
     machine: Machine | None = None,
     clock: Clock | None = None,
+    listeners: Sequence[Listener] = (),
 ) -> Exporter:
-    """The exporter of an engine in this process."""
+    """The exporter of an engine in this process. listeners: what else gets its batches."""
     clock = clock or Clock()
     check_compat(compat)
-    target = Target(InProcessSource(subscription), compat=compat, clock=clock)
+    source = InProcessSource(subscription)
+    target = Target(source, compat=compat, clock=clock, listeners=listeners)
     return Exporter([target], machine=machine, clock=clock, beside_engine=True)
 
 

@@ -8,7 +8,7 @@ import msgspec
 from prometheus_client import ProcessCollector
 from prometheus_client.registry import Collector
 
-from exporter.assembly import exporter_of
+from exporter.assembly import MakeListener, exporter_of
 from exporter.catalogue import DEFAULT_COMPAT
 from exporter.clock import Clock
 from exporter.configuration import ServerConfig
@@ -67,10 +67,15 @@ class Sidecar:
         gpu: GpuSource | None = None,
         clock: Clock | None = None,
         further: Collection[Collector] = (),
+        listener: MakeListener | None = None,
     ) -> None:
-        """further: what else `own` shows. Raises EndpointError and ConfigurationError."""
+        """further: what else `own` shows. listener: of each engine with events.
+
+        Raises EndpointError and ConfigurationError.
+        """
         self._clock = clock or Clock()
         self._gpu = gpu
+        self._listener = listener
         self._lock = threading.Lock()
         self._started = False
         self._about = (ProcessCollector(registry=None), *further)
@@ -142,12 +147,13 @@ class Sidecar:
         known = self._servers.get(config.name)
         if known is not None and known.key == key:
             return known._replace(config=config)
-        return _Watched(config, key, exporter_of(config, compat, self._clock), frozenset(compat))
+        exporter = exporter_of(config, compat, self._clock, self._listener)
+        return _Watched(config, key, exporter, frozenset(compat))
 
     def _restore(self, stopped: Sequence[_Watched]) -> None:
         """Watch these again after all; what was known of them begins anew."""
         for watched in stopped:
-            exporter = exporter_of(watched.config, watched.compat, self._clock)
+            exporter = exporter_of(watched.config, watched.compat, self._clock, self._listener)
             self._show({**self._servers, watched.config.name: watched._replace(exporter=exporter)})
             if self._started:
                 exporter.start()

@@ -263,7 +263,8 @@ class Target:
     def _stream_families(self, families: Families, guard: Guard) -> list[Family]:
         pipeline, source, folds = self.pipeline, self.source, self.folds
         hello = self.hello
-        only = _OF_WORKERS if hello is not None and hello.worker is not None else None
+        is_worker = hello is not None and hello.worker is not None
+        only = _OF_WORKERS if is_worker else frozenset(fold.name for fold in folds)
         return [
             *guard.read("self", lambda: collect_source(families, source, pipeline.running)),
             *guard.read(
@@ -286,6 +287,8 @@ class Target:
 
     def _listeners(self) -> tuple[Listener, ...]:
         """New folds for a new session; the former producer's state is dropped with the old ones."""
+        for listener in self._further:
+            listener.on_gap()  # what the former producer began will not end
         kinds: list[type[Fold]] = [Introduction]
         kinds += [part.fold for part in self._parts]
         kinds += [DeviceMemory, Census]

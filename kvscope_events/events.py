@@ -45,6 +45,7 @@ from kvscope_events.vocabulary import (
     EvictionCause,
     FinishReason,
     GroupKind,
+    Operation,
     PreemptionCause,
     PreemptionMode,
     RejectReason,
@@ -142,9 +143,10 @@ class RequestArrived(Event, frozen=True):
     prompt_tokens: Count  # each of its prompts once
     max_tokens: Count  # of each sequence
     tenant: str = ""
-    trace_id: TraceId = ""  # 32 hex digits of the caller's traceparent, or empty
-    parent_span_id: SpanId = ""  # 16 hex digits of it, or empty
+    trace_id: TraceId = ""  # 32 hex digits; empty: it belongs to no trace that is known
+    parent_span_id: SpanId = ""  # 16 hex digits of the caller's span; empty: the trace begins here
     sampled: bool = False  # its flag: the caller records this trace
+    operation: Operation = ""  # empty: not known
 
 
 class SequenceAdded(Event, frozen=True):

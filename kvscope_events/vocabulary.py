@@ -9,6 +9,8 @@ ServerKind = Literal[
     "kvscope", "vllm", "sglang", "tgi", "ray", "tensorrt-llm", "dynamo", "lmcache", "llama.cpp"
 ]
 RequestUnit = Literal["call", "sequence"]
+Operation = Literal["", "chat", "text_completion"]
+"""By which route a call came, in the words of OpenTelemetry's `gen_ai.operation.name`."""
 GroupKind = Literal["full_attention", "sliding_window", "state"]
 AllocationCause = Literal["prefill", "decode", "cow", "swap_in"]
 SharingCause = Literal["prefix_hit", "cow", "pin", "fork"]

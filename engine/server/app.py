@@ -27,6 +27,8 @@ class ApiConfig:
 
     max_body_bytes: int = 8 * 2**20
     """Larger bodies get 413. A million token ids fit; decoding holds the interpreter for 0.1 s."""
+    begins_traces: bool = False
+    """A call without a `traceparent` gets a trace of its own, for those who make spans."""
 
 
 def create_app(
@@ -41,7 +43,7 @@ def create_app(
 
     routers: of others.
     """
-    calls = make_calls(dispatcher, tokenizer, model, scheduler)
+    calls = make_calls(dispatcher, tokenizer, model, scheduler, begins_traces=config.begins_traces)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -63,7 +63,12 @@ class Calls:
 
 
 def make_calls(
-    dispatcher: Dispatcher, tokenizer: Tokenizer, model: ServedModel, scheduler: SchedulerConfig
+    dispatcher: Dispatcher,
+    tokenizer: Tokenizer,
+    model: ServedModel,
+    scheduler: SchedulerConfig,
+    *,
+    begins_traces: bool = False,
 ) -> Calls:
     """The parts over a running engine."""
     workers = Workers("kvscope-requests")
@@ -71,7 +76,7 @@ def make_calls(
     return Calls(
         dispatcher=dispatcher,
         tokenizer=tokenizer,
-        factory=RequestFactory(model, scheduler),
+        factory=RequestFactory(model, scheduler, begins_traces=begins_traces),
         reader=BodyReader(workers),
         encoder=Encoder(tokenizer, workers, limit),
         names=TokenNames(tokenizer),

@@ -20,9 +20,9 @@ from engine.server.generation import Choice, Piece, logprobs_of
 from engine.server.json_response import LATER
 from engine.server.logprobs import ChatLogprobs, TokenNames
 from engine.server.protocol import ChatCompletionRequest
-from engine.server.requests import trace_id
 from engine.server.schemas import request_body
 from engine.server.workers import client_of
+from kvscope_events.trace_context import trace_context
 
 _decoder = msgspec.json.Decoder(ChatCompletionRequest)
 
@@ -108,7 +108,7 @@ def chat_router(calls: Calls) -> APIRouter:
                 wanted = body.max_completion_tokens or body.max_tokens
                 logprobs = (body.top_logprobs or 0) if body.logprobs else None
                 sampling = factory.sampling(body, len(prompt), wanted, logprobs)
-                request = factory.build(body, [(prompt, sampling)], trace_id(traceparent))
+                request = factory.build(body, [(prompt, sampling)], trace_context(traceparent))
                 wording = ChatWording(body, calls.model, calls.names, request)
             return await calls.answer(http_request, body, request, wording, share)
 

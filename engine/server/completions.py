@@ -19,9 +19,9 @@ from engine.server.json_response import LATER
 from engine.server.logprobs import CompletionLogprobs, TokenNames
 from engine.server.prompts import prompts_of
 from engine.server.protocol import CompletionRequest
-from engine.server.requests import trace_id
 from engine.server.schemas import request_body
 from engine.server.workers import client_of
+from kvscope_events.trace_context import trace_context
 
 _decoder = msgspec.json.Decoder(CompletionRequest)
 
@@ -107,7 +107,7 @@ def completions_router(calls: Calls) -> APIRouter:
                     (prompt, factory.sampling(body, len(prompt), wanted, body.logprobs))
                     for prompt in prompts
                 ]
-                request = factory.build(body, sampled, trace_id(traceparent))
+                request = factory.build(body, sampled, trace_context(traceparent))
                 wording = CompletionWording(body, calls.model, calls.names, request)
             return await calls.answer(http_request, body, request, wording, share)
 

@@ -1,7 +1,7 @@
 """From a call's body to the engine's request: the model's limits are checked here, by field."""
 
 import itertools
-import re
+import secrets
 import time
 from dataclasses import dataclass, replace
 
@@ -12,9 +12,7 @@ from engine.sequence import SamplingParams, Sequence
 from engine.server.errors import BadRequestError
 from engine.server.limits import prompt_too_long
 from engine.server.protocol import ChatCompletionRequest, GenerationRequest
-
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
-_NO_TRACE = "0" * 32
+from kvscope_events.trace_context import NO_TRACE, TraceContext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,16 +27,14 @@ class ServedModel:
     """Unix time at which the model was ready."""
 
 
-def trace_id(traceparent: str | None) -> str:
-    """The trace id of a W3C traceparent header; empty if there is none or it is not valid."""
-    match = _TRACEPARENT.fullmatch(traceparent or "")
-    return match[1] if match and match[1] != _NO_TRACE else ""
-
-
 class RequestFactory:
     """Builds validated requests; requests and sequences are numbered apart, by one each."""
 
-    def __init__(self, model: ServedModel, scheduler: SchedulerConfig) -> None:
+    def __init__(
+        self, model: ServedModel, scheduler: SchedulerConfig, *, begins_traces: bool = False
+    ) -> None:
+        """begins_traces: a call that is in no trace begins one."""
+        self._begins_traces = begins_traces
         self._model = model
         self._scheduler = scheduler
         self._request_ids = itertools.count()
@@ -89,7 +85,10 @@ class RequestFactory:
         )
 
     def build(
-        self, body: GenerationRequest, prompts: list[tuple[list[int], SamplingParams]], trace: str
+        self,
+        body: GenerationRequest,
+        prompts: list[tuple[list[int], SamplingParams]],
+        trace: TraceContext = NO_TRACE,
     ) -> Request:
         """The request of one call: body.samples sequences for each prompt, sampled as given.
 
@@ -107,6 +106,7 @@ class RequestFactory:
                 prompt_length=len(prompt),
                 sampling=_for_choice(sampling, choice),
                 hasher=PrefixHasher(seed, self._model.block_size),
+                cache_salt=body.cache_salt or "",
             )
             for prompt, sampling in prompts
             for choice in range(body.samples)
@@ -118,8 +118,14 @@ class RequestFactory:
             choices_per_prompt=body.samples,
             priority=body.priority,
             tenant=body.user or "",
-            trace_id=trace,
+            trace=self._trace_of(trace),
+            operation="chat" if isinstance(body, ChatCompletionRequest) else "text_completion",
         )
+
+    def _trace_of(self, given: TraceContext) -> TraceContext:
+        if given.trace_id or not self._begins_traces:
+            return given
+        return TraceContext(trace_id=secrets.token_hex(16))
 
     def _check_tokens(self, body: GenerationRequest, prompt: list[int]) -> None:
         if not prompt:

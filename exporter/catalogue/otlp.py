@@ -1,8 +1,9 @@
-"""The export by OTLP, shown only while it is on."""
+"""The export by OTLP, shown only while it is on: of metrics, of traces."""
 
 from exporter.catalogue.metric import Metric
 
 EXPORT_RESULTS = ("ok", "failed")
+SPAN_RESULTS = ("ok", "failed", "dropped")
 
 OTLP = (
     Metric(
@@ -25,5 +26,17 @@ OTLP = (
         group="self",
         labels={},
         otel_name="kvscope.otlp.servers_left_out",
+    ),
+    Metric(
+        name="kvscope_otlp_spans_total",
+        kind="counter",
+        help="Spans of requests by OTLP, while traces are on, by result; failed: the endpoint did "
+        "not take them in time; dropped: too many spans waited or too many requests were under "
+        "way, or events were lost while the request was. What the sampler leaves out is not "
+        "counted.",
+        unit="spans",
+        group="self",
+        labels={"result": SPAN_RESULTS},
+        otel_name="kvscope.otlp.spans",
     ),
 )

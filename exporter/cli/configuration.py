@@ -3,9 +3,14 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from exporter.cli.gpu_devices import GpuDevices
 from exporter.otlp.settings import OtlpConfig
+from exporter.tracing.settings import TracesConfig
+
+if TYPE_CHECKING:
+    from engine.kv_events.settings import KvEventsConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,12 +74,16 @@ class TelemetryConfig:
     """Serve a page from this process."""
     event_endpoint: str | None = None
     """ZeroMQ address that publishes the events; None: they stay in this process."""
+    kv_events: "KvEventsConfig | None" = None
+    """Events in vLLM's protocol; None: there are none."""
     log_stats: bool = True
     """False: the engine emits nothing."""
     gpu: bool = True
     gpu_devices: GpuDevices = GpuDevices.VISIBLE
     otlp: OtlpConfig | None = None
     """None: metrics are not sent by OTLP."""
+    traces: TracesConfig | None = None
+    """None: no traces are sent."""
 
     def __post_init__(self) -> None:
         if not self.log_stats and self.event_endpoint is not None:

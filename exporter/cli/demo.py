@@ -17,6 +17,7 @@ from exporter.cli.otlp import OtlpEndpoint, chosen_otlp
 from exporter.cli.output import configure_logging
 from exporter.cli.server_options import Host, Port
 from exporter.cli.stacks import show_stacks
+from exporter.cli.tracing import OtlpTracesEndpoint, chosen_traces
 from exporter.scrape import ScrapedPage, ScrapeError, scrape
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def demo(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the model and of the workload.")] = 0,
     otlp_endpoint: OtlpEndpoint = None,
+    otlp_traces_endpoint: OtlpTracesEndpoint = None,
 ) -> None:
     """Serve the demo model under load, and show its KV cache at work.
 
@@ -63,6 +65,7 @@ def demo(
     show_stacks()
     require_engine()
     otlp = chosen_otlp(otlp_endpoint)
+    traces = chosen_traces(otlp_traces_endpoint)
     config = EngineConfig(
         model=ModelConfig(seed=seed),
         cache=CacheConfig(num_gpu_blocks_override=POOL_BLOCKS),
@@ -75,7 +78,7 @@ def demo(
         run_engine(
             config,
             ListenConfig(host=host, port=port, drain_seconds=2.0, exit_on_failure=True),
-            TelemetryConfig(compat=DEFAULT_COMPAT, otlp=otlp),
+            TelemetryConfig(compat=DEFAULT_COMPAT, otlp=otlp, traces=traces),
             on_ready=director.start,
         )
     finally:

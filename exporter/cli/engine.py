@@ -221,14 +221,16 @@ def _load(
     from engine.server.app import ApiConfig, create_app
     from engine.server.control import control_router
 
-    engine = build_engine(config, observed.bus, introduction=introduction)
+    engine = build_engine(
+        config, observed.bus, introduction=introduction, listener=observed.kv_events
+    )
     gpu_routers = [] if observed.poller is None else [gpu_router(observed.poller)]
     app = create_app(
         engine.dispatcher,
         engine.tokenizer,
         engine.served,
         engine.scheduler,
-        ApiConfig(),
+        ApiConfig(begins_traces=observed.makes_spans),
         # Where operators have a port of their own, that is where their routes are.
         [] if operators is not None else [control_router(engine.dispatcher), *gpu_routers],
     )

@@ -9,10 +9,12 @@ from exporter.cli import server_options as server
 from exporter.cli.compat import DEFAULT_SETS, Compat, parse_compat
 from exporter.cli.configuration import ListenConfig, ProtectionConfig, TelemetryConfig
 from exporter.cli.gpu_devices import Gpu, GpuDevices, WatchedDevices
+from exporter.cli.kv_events import KvEventsOption, chosen_kv_events
 from exporter.cli.model import chosen_model
 from exporter.cli.otlp import OtlpEndpoint, chosen_otlp
 from exporter.cli.output import configure_logging, fail
 from exporter.cli.stacks import show_stacks
+from exporter.cli.tracing import OtlpTracesEndpoint, chosen_traces
 
 _DEFAULT = EngineConfig(model=ModelConfig(), cache=CacheConfig())
 _DTYPE = engine.DtypeName(_DEFAULT.model.dtype)
@@ -66,9 +68,11 @@ def serve(
     metrics_key_file: protection.MetricsKeyFile = None,
     web_config_file: protection.WebConfigFile = None,
     event_endpoint: server.EventEndpoint = None,
+    kv_events_config: KvEventsOption = None,
     exporter: server.WithExporter = True,
     compat: Compat = DEFAULT_SETS,
     otlp_endpoint: OtlpEndpoint = None,
+    otlp_traces_endpoint: OtlpTracesEndpoint = None,
     gpu: Gpu = True,
     gpu_devices: WatchedDevices = GpuDevices.VISIBLE,
     disable_log_stats: server.DisableLogStats = False,
@@ -86,6 +90,7 @@ def serve(
     require_engine()
     sets = parse_compat(compat)
     otlp = chosen_otlp(otlp_endpoint)
+    traces = chosen_traces(otlp_traces_endpoint)
     try:
         config = EngineConfig(
             model=ModelConfig(
@@ -138,17 +143,23 @@ def serve(
             compat=sets,
             exporter=exporter,
             event_endpoint=event_endpoint,
+            kv_events=chosen_kv_events(kv_events_config, prefix_caching=enable_prefix_caching),
             log_stats=not disable_log_stats,
             gpu=gpu,
             gpu_devices=gpu_devices,
             otlp=otlp,
+            traces=traces,
         )
         if not observe.serves_page:
             reason = "--disable-log-stats" if disable_log_stats else "--no-exporter"
             if metrics_port is not None:
                 raise ValueError(f"--metrics-port has nothing to serve with {reason}: drop one")
-            if otlp_endpoint is not None:
-                raise ValueError(f"--otlp-endpoint has nothing to send with {reason}: drop one")
+            for option, given in (
+                ("--otlp-endpoint", otlp_endpoint),
+                ("--otlp-traces-endpoint", otlp_traces_endpoint),
+            ):
+                if given is not None:
+                    raise ValueError(f"{option} has nothing to send with {reason}: drop one")
     except ValueError as error:
         raise fail(error) from None
     run_engine(config, listen, observe)

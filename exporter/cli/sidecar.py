@@ -1,6 +1,7 @@
 """`kvscope sidecar`: watches servers in other processes; runs without torch."""
 
 import logging
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,6 +24,12 @@ from exporter.cli.otlp import (
 from exporter.cli.output import configure_logging, fail
 from exporter.cli.protection import Protection, protection_of_metrics
 from exporter.cli.stacks import show_stacks
+from exporter.cli.tracing import (
+    OtlpTracesEndpoint,
+    chosen_traces,
+    tracing_of,
+    tracing_until_end,
+)
 from exporter.cli.watch_list import WatchList
 
 if TYPE_CHECKING:
@@ -31,6 +38,8 @@ if TYPE_CHECKING:
     from exporter.otlp.feed import Served
     from exporter.otlp.settings import OtlpConfig
     from exporter.sidecar import Sidecar
+    from exporter.tracing.session import Origin
+    from exporter.tracing.settings import TracesConfig
 
 DEFAULT_PORT = 8010
 """Not 9400, where NVIDIA's DCGM exporter listens."""
@@ -98,6 +107,7 @@ def sidecar(
         str | None, typer.Option(metavar="SETS", help=COMPAT_HELP, show_default=DEFAULT_SETS)
     ] = None,
     otlp_endpoint: OtlpEndpoint = None,
+    otlp_traces_endpoint: OtlpTracesEndpoint = None,
     gpu: Gpu = True,
     gpu_devices: WatchedDevices = GpuDevices.VISIBLE,
     metrics_key_file: options.MetricsKeyFile = None,
@@ -119,6 +129,7 @@ def sidecar(
     configure_logging()
     show_stacks()
     otlp = chosen_otlp(otlp_endpoint)
+    traces = chosen_traces(otlp_traces_endpoint)
     given = WatchList(config, tuple(events or ()), tuple(url or ()), compat)
     wanted = given.read()
     if check:
@@ -134,7 +145,7 @@ def sidecar(
         where.host, metrics_key_file, web_config_file, allowed_host, ssl_certfile, ssl_keyfile
     )
     with polling(gpu, gpu_devices) as poller:
-        _run(given, wanted, where, protection, poller, otlp)
+        _run(given, wanted, where, protection, poller, otlp, traces)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +162,7 @@ def _run(
     protection: Protection,
     poller: "GpuPoller | None",
     otlp: "OtlpConfig | None",
+    traces: "TracesConfig | None",
 ) -> None:
     """Serve until a signal. Raises typer.Exit(2)."""
     from exporter.cli.listen import listening, url_of
@@ -178,16 +190,20 @@ def _run(
         signals_end() as ending,
         hangups(wanted=from_file) as hangup,
         listening(where.host, where.port) as listener,
+        ExitStack() as last,
     ):
         port = listener.getsockname()[1]
         outlet = outlet_of(otlp, lambda: _served(watched, instance_of(port)))
-        further = [reloads] if from_file else []
+        tracing = tracing_of(traces, lambda name: _origin(watched, name))
+        last.enter_context(tracing_until_end(tracing))  # the last spans are to be in it
+        collectors = (reloads if from_file else None, outlet, tracing)
         try:
             watched = Sidecar(
                 wanted.servers,
                 compat=sets,
                 gpu=poller,
-                further=further if outlet is None else [*further, outlet],
+                further=[collector for collector in collectors if collector is not None],
+                listener=None if tracing is None else tracing.listener,
             )
         except (EndpointError, ConfigurationError) as error:
             raise fail(error) from None
@@ -222,3 +238,10 @@ def _served(watched: "Sidecar", instance: str) -> "list[Served]":
     if len(servers) == 1:
         return servers
     return [*servers, served_as(instance, watched.own)]
+
+
+def _origin(watched: "Sidecar", name: str) -> "Origin":
+    """Whom the spans of a server are about."""
+    from exporter.tracing.session import Origin
+
+    return Origin(labels=watched.labels(name), is_only=len(watched.names()) == 1)

@@ -4,13 +4,16 @@ import logging
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
 
 from exporter.cli.configuration import TelemetryConfig
 from exporter.cli.gpu_devices import polling
+from exporter.cli.kv_events import kv_events_published
 from exporter.cli.otlp import exporting, instance_of, outlet_of, served_as
 from exporter.cli.output import fail
+from exporter.cli.tracing import tracing_of, tracing_until_end
 from exporter.exporter import Exporter, in_process
 from exporter.gpu import GpuPoller
 from exporter.machine import Machine
@@ -18,6 +21,9 @@ from exporter.web.answers import answers_router
 from exporter.web.compact import compact_router
 from exporter.web.metrics import metrics_router, no_metrics_router
 from kvscope_events.bus import EventBus, NullBus
+
+if TYPE_CHECKING:
+    from engine.content_listener import ContentListener
 
 AUTO = "auto"
 """Value of --event-endpoint for a socket in the run directory."""
@@ -32,8 +38,12 @@ class Telemetry:
     bus: EventBus | NullBus
     page: Exporter | None
     poller: GpuPoller | None
+    makes_spans: bool = False
+    """Of every request; its trace begins at the server where the caller has none."""
     metrics: APIRouter
     """The routes at `/metrics` and `/api`: page and answers, or the reason why there are none."""
+    kv_events: "ContentListener | None"
+    """Publishes for routers which content can be found; None: nobody does."""
 
 
 @contextmanager
@@ -44,27 +54,43 @@ def telemetry(config: TelemetryConfig, port: int) -> Iterator[Telemetry]:
     and the instance in a store of metrics.
     """
     with ExitStack() as stack:
+        kv_events = stack.enter_context(kv_events_published(config.kv_events))
         bus = EventBus() if config.log_stats else NullBus()
         if isinstance(bus, EventBus) and config.event_endpoint is not None:
             stack.enter_context(_publishing(bus, config.event_endpoint, f"serve-{port}"))
         if isinstance(bus, NullBus) or not config.exporter:
             router = no_metrics_router(config.reason_for_no_page)
-            yield Telemetry(bus=bus, page=None, poller=None, metrics=router)
+            yield Telemetry(bus=bus, page=None, poller=None, metrics=router, kv_events=kv_events)
             return
         poller = stack.enter_context(polling(config.gpu, config.gpu_devices))
         machine = Machine(gpu=poller)
-        page = in_process(bus.subscribe(), compat=config.compat, machine=machine)
-        outlet = outlet_of(config.otlp, lambda: [served_as(instance_of(port), page)])
-        if outlet is not None:
-            page.show(machine, [outlet])
-        stack.enter_context(exporting(outlet))  # ends last: the last values are to be in it
+        instance = instance_of(port)
+        tracing = tracing_of(config.traces)
+        page = in_process(
+            bus.subscribe(),
+            compat=config.compat,
+            machine=machine,
+            listeners=[] if tracing is None else [tracing.listener(instance)],
+        )
+        outlet = outlet_of(config.otlp, lambda: [served_as(instance, page)])
+        page.show(machine, [further for further in (outlet, tracing) if further is not None])
+        # These end last: the last values and spans are to be in them.
+        stack.enter_context(tracing_until_end(tracing))
+        stack.enter_context(exporting(outlet))
         page.start()
         stack.callback(page.stop)
         router = APIRouter()
         router.include_router(metrics_router(page))
         router.include_router(compact_router(lambda _target: page))
         router.include_router(answers_router(lambda _target: page))
-        yield Telemetry(bus=bus, page=page, poller=poller, metrics=router)
+        yield Telemetry(
+            bus=bus,
+            page=page,
+            poller=poller,
+            makes_spans=tracing is not None,
+            metrics=router,
+            kv_events=kv_events,
+        )
 
 
 @contextmanager

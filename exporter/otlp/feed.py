@@ -1,14 +1,12 @@
-"""One server's metrics as OpenTelemetry's data, with the resource that they belong to."""
+"""One server's metrics as OpenTelemetry's data."""
 
-import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 from opentelemetry.sdk.metrics.export import ResourceMetrics, ScopeMetrics
-from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.sdk.version import __version__ as SDK_VERSION
 from prometheus_client.core import Metric as Family
 
 from exporter.catalogue import metric
@@ -18,8 +16,6 @@ from exporter.otlp.points import metrics_of
 from exporter.otlp.starts import Starts
 from kvscope_events.vocabulary import ServerKind
 
-SERVICE_NAME = "kvscope"
-_INSTANCE = "service.instance.id"
 _GPU_INFO = metric("kvscope_gpu_info").family
 
 
@@ -44,35 +40,6 @@ class Served:
     exporter: Observed
     labels: Mapping[str, str] = field(default_factory=dict)
     """Further attributes of its resource."""
-
-
-@functools.cache
-def _of_environment() -> Mapping[str, Any]:
-    """Once: the library says of every malformed attribute that it is."""
-    return dict(OTELResourceDetector().detect().attributes)
-
-
-def resource_of(served: Served, *, is_only: bool) -> Resource:
-    """Whom the metrics are about; OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win.
-
-    is_only: otherwise an instance id from the environment, which is that of this process, gets the
-    server's own behind it, since no two resources may have the same.
-    """
-    given = dict(_of_environment())
-    if _INSTANCE in given and not is_only:
-        given[_INSTANCE] = f"{given[_INSTANCE]}/{served.instance}"
-    return Resource(
-        {
-            "telemetry.sdk.language": "python",
-            "telemetry.sdk.name": "opentelemetry",
-            "telemetry.sdk.version": SDK_VERSION,
-            "service.name": SERVICE_NAME,
-            "service.version": build_version(),
-            _INSTANCE: served.instance,
-            **served.labels,
-            **given,
-        }
-    )
 
 
 class Feed:

@@ -21,9 +21,11 @@ from exporter.catalogue.otlp import EXPORT_RESULTS
 from exporter.clock import Clock
 from exporter.collect.families import Families
 from exporter.faults import Faults
-from exporter.otlp.feed import Feed, Observed, Served, resource_of
+from exporter.otlp.feed import Feed, Observed, Served
+from exporter.otlp.logs import quiet_libraries
 from exporter.otlp.parallel import in_threads
-from exporter.otlp.session import Session
+from exporter.otlp.resource import resource_of
+from exporter.otlp.session import Session, rejected_points
 from exporter.otlp.settings import OtlpConfig
 
 MAX_QUEUED = 4
@@ -44,16 +46,12 @@ class Outlet(Collector):
 
         Raises OtlpSettingError where the HTTP library cannot use the URL.
         """
-        logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)  # Faults says it
-        logging.getLogger("opentelemetry.util").setLevel(
-            logging.CRITICAL
-        )  # it logs headers' values
-        logging.getLogger("urllib3").setLevel(logging.ERROR)
+        quiet_libraries()
         self._config = config
         self._servers = servers
         self._clock = clock
         self._families = Families({}, clock)
-        self._session = Session()
+        self._session = Session(rejected_points)
         self._session.check(config.url)
         self._exporter = OTLPMetricExporter(
             endpoint=config.url, timeout=config.timeout_seconds, session=self._session
@@ -154,7 +152,8 @@ class Outlet(Collector):
 
         def collect(server: Served) -> ResourceMetrics | None:
             try:
-                resource = resource_of(server, is_only=len(served) == 1)
+                is_only = len(served) == 1
+                resource = resource_of(server.instance, server.labels, is_only=is_only)
                 return self._feeds[server.instance].collect(resource, now_ns)
             except Exception as error:  # a bug of ours must not cost the other servers' metrics
                 logger.debug("collecting failed", exc_info=True)

@@ -1,11 +1,13 @@
 """The HTTP session of the exporter: remembers what went wrong, and reads no more than it must."""
 
+from collections.abc import Callable
 from typing import Any
 
 import requests
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceResponse,
 )
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from requests.exceptions import InvalidHeader
 
 from exporter.otlp.settings import OtlpSettingError
@@ -14,11 +16,30 @@ MAX_ANSWER_BYTES = 64 << 10
 _MAX_REASON = 200
 
 
+Rejected = Callable[[bytes], tuple[str, str]]
+"""What an answer says that was not taken, and why; empty: everything was."""
+
+
+def rejected_points(answer: bytes) -> tuple[str, str]:
+    """Of an export of metrics. Raises DecodeError."""
+    partial = ExportMetricsServiceResponse.FromString(answer).partial_success
+    count = partial.rejected_data_points
+    return f"{count} points rejected" if count else "", partial.error_message
+
+
+def rejected_spans(answer: bytes) -> tuple[str, str]:
+    """Of an export of traces. Raises DecodeError."""
+    partial = ExportTraceServiceResponse.FromString(answer).partial_success
+    count = partial.rejected_spans
+    return f"{count} spans rejected" if count else "", partial.error_message
+
+
 class Session(requests.Session):
     """Requests one after the other. A body may be endless, so its beginning is read alone."""
 
-    def __init__(self) -> None:
+    def __init__(self, rejected: Rejected) -> None:
         super().__init__()
+        self._rejected = rejected
         self.problem = ""
         """Of the last request; empty: it succeeded."""
 
@@ -41,8 +62,18 @@ class Session(requests.Session):
             if response.status_code >= 300:  # a redirection is not followed
                 self.problem = _shortened(f"HTTP {response.status_code}", response.reason)
             else:
-                self.problem = _rejected(response)
+                self.problem = self._problem_of(response)
         return response
+
+    def _problem_of(self, response: requests.Response) -> str:
+        """What a receiver says that took a part only; it must not be sent again."""
+        try:
+            rejected, reason = self._rejected(
+                response.raw.read(MAX_ANSWER_BYTES, decode_content=True)
+            )
+        except Exception:  # an answer that is none is none of ours: everything was taken
+            return ""
+        return _shortened(rejected, reason) if rejected else ""
 
 
 def _root(error: BaseException) -> BaseException:
@@ -52,19 +83,6 @@ def _root(error: BaseException) -> BaseException:
         seen.add(id(inner))
         error = inner
     return error
-
-
-def _rejected(response: requests.Response) -> str:
-    """What a receiver says that took a part only; it must not be sent again."""
-    answer = ExportMetricsServiceResponse()
-    try:
-        answer.ParseFromString(response.raw.read(MAX_ANSWER_BYTES, decode_content=True))
-    except Exception:  # an answer that is none is none of ours: the points were taken
-        return ""
-    partial = answer.partial_success
-    if not partial.rejected_data_points:
-        return ""
-    return _shortened(f"{partial.rejected_data_points} points rejected", partial.error_message)
 
 
 def _shortened(what: str, detail: object) -> str:

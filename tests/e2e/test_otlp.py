@@ -6,7 +6,7 @@ import time
 import httpx
 import pytest
 
-from tests.otlp.receiver import Receiver, attributes_in, metrics_in
+from tests.otlp.receiver import Receiver, attributes_in, metrics_in, spans_in
 from tests.support.process import kvscope
 from tests.support.waiting import wait_for
 
@@ -28,10 +28,14 @@ def test_an_engine_sends_what_its_page_says_and_the_last_values_at_the_end() -> 
         compact = httpx.get(f"{url}/metrics/compact").text
         assert "\nvllm:num_requests_running 0\n" in compact
         assert 'block_size="16",num_gpu_blocks="64"' in compact
-        assert 'kvscope_otlp_exports_total{result="ok"} 0' in httpx.get(f"{url}/metrics").text
+        page = httpx.get(f"{url}/metrics").text
+        assert 'kvscope_otlp_exports_total{result="ok"} 0' in page
+        assert 'kvscope_otlp_spans_total{result="dropped"} 0' in page
         server.send(signal.SIGTERM)
         assert server.wait() == 0
         (request,) = receiver.requests
+        (span,) = spans_in(receiver.traces)
+    assert span.name == "text_completion red"
     (resource,) = request.resource_metrics
     attributes = attributes_in(resource.resource.attributes)
     assert attributes["service.name"] == "kvscope"
@@ -83,6 +87,8 @@ def test_several_servers_of_a_sidecar_are_instances_of_their_own() -> None:
             "--otlp-endpoint 'collector:4318': expected http://HOST:4318, or https",
         ),
         (("--otlp-endpoint", "http://*.a"), {}, "expected a URL"),
+        (("--otlp-traces-endpoint", "a:1"), {}, "--otlp-traces-endpoint 'a:1': expected http://"),
+        (("--otlp-traces-endpoint", "http://*.a"), {}, "expected a URL"),
         (
             ("--otlp-endpoint", "http://a:4317"),
             {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},

@@ -10,8 +10,10 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
     ExportMetricsServiceResponse,
 )
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import KeyValue
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
@@ -34,6 +36,8 @@ class Receiver:
         self.requests: list[ExportMetricsServiceRequest] = []
         self.headers: list[dict[str, str]] = []
         self.paths: list[str] = []
+        """Headers and paths of `requests`, which are those with metrics."""
+        self.traces: list[ExportTraceServiceRequest] = []
         self.released = threading.Event()
         """Set at the end: an answer that hangs waits for it."""
         receiver = self
@@ -45,9 +49,12 @@ class Receiver:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 if self.headers.get("Content-Encoding") == "gzip":
                     body = gzip.decompress(body)
-                receiver.paths.append(self.path)
-                receiver.headers.append({k.lower(): v for k, v in self.headers.items()})
-                receiver.requests.append(ExportMetricsServiceRequest.FromString(body))
+                if self.path.endswith("/v1/traces"):
+                    receiver.traces.append(ExportTraceServiceRequest.FromString(body))
+                else:
+                    receiver.paths.append(self.path)
+                    receiver.headers.append({k.lower(): v for k, v in self.headers.items()})
+                    receiver.requests.append(ExportMetricsServiceRequest.FromString(body))
                 receiver.answer(self)
 
             def log_message(self, format: str, *arguments: object) -> None:
@@ -81,6 +88,17 @@ def metrics_in(request: ExportMetricsServiceRequest) -> dict[str, Metric]:
     metrics = {metric.name: metric for metric in scope.metrics}
     assert len(metrics) == len(scope.metrics), "a metric is there twice"
     return metrics
+
+
+def spans_in(requests: list[ExportTraceServiceRequest]) -> list[Span]:
+    """Of all exports, in the order in which they came."""
+    return [
+        span
+        for request in requests
+        for resource in request.resource_spans
+        for scope in resource.scope_spans
+        for span in scope.spans
+    ]
 
 
 def attributes_in(pairs: "list[KeyValue]") -> dict[str, str]:

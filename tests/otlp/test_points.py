@@ -15,8 +15,9 @@ from exporter import buckets
 from exporter.catalogue import CATALOGUE
 from exporter.catalogue import Metric as Row
 from exporter.exporter import Exporter
-from exporter.otlp import feed
-from exporter.otlp.feed import Feed, Served, resource_of
+from exporter.otlp import resource as resources
+from exporter.otlp.feed import Feed, Served
+from exporter.otlp.resource import resource_of
 from exporter.otlp.units import unit_of
 from tests.exporter.machine import GIB, NOW_NS, UUID
 from tests.exporter.page import HELLO, families, make_exporter, put, value
@@ -27,13 +28,13 @@ from tests.otlp.receiver import attributes_in, metrics_in
 BEGAN_NS = NOW_NS - 60 * 10**9
 COUNTS = {"{block}", "{token}", "{request}", "{sequence}", "{event}", "{error}", "{process}"}
 COUNTS |= {"{step}", "{preemption}", "{failure}", "{reset}", "{export}", "{retry}", "{slot}"}
-COUNTS |= {"{gap}", "{batch}", "{row}", "{clear}", "{loss}", "{reload}"}
+COUNTS |= {"{gap}", "{span}", "{batch}", "{row}", "{clear}", "{loss}", "{reload}"}
 UNITS = {"", "s", "By", "1", "Cel", "W", "J", "Hz"} | COUNTS
 
 
 def sent(of: Feed, now_ns: int = NOW_NS) -> ExportMetricsServiceRequest:
     served = Served(instance="here:8000", exporter=of.exporter)
-    resource = of.collect(resource_of(served, is_only=True), now_ns)
+    resource = of.collect(resource_of(served.instance, served.labels, is_only=True), now_ns)
     data = encode_metrics(MetricsData([resource])).SerializeToString()
     return ExportMetricsServiceRequest.FromString(data)
 
@@ -248,8 +249,8 @@ def test_the_resource_says_who_it_is_and_the_environment_wins(
     served = Served(instance="red", exporter=exporter, labels={"team": "search"})
 
     def resource(*, is_only: bool) -> dict[str, object]:
-        feed._of_environment.cache_clear()
-        return dict(resource_of(served, is_only=is_only).attributes)
+        resources._of_environment.cache_clear()
+        return dict(resource_of(served.instance, served.labels, is_only=is_only).attributes)
 
     plain = resource(is_only=True)
     assert plain["service.name"] == "kvscope"
@@ -264,4 +265,4 @@ def test_the_resource_says_who_it_is_and_the_environment_wins(
     assert given["zone"] == "a,b"
     assert resource(is_only=False)["service.instance.id"] == "pod-1/red"
     monkeypatch.undo()
-    feed._of_environment.cache_clear()
+    resources._of_environment.cache_clear()

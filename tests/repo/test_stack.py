@@ -24,8 +24,6 @@ DEFAULTS = dict(_SETTING.findall(GPU_TEXT)) | dict(_SETTING.findall(COMPOSE_TEXT
 PROFILES = {profile for service in SERVICES.values() for profile in service.get("profiles", [])}
 DIFFERS = "ENGINE_MEMORY"
 """A setting whose default the GPU overlay changes."""
-NOT_YET = "tracing"
-"""A profile that stays out of the documents until an engine sends traces."""
 WITHOUT_CLIENT = {"otel-collector", "tempo"}
 """Their images have no program that could run a health check."""
 WRITES_ITS_ROOT = {"grafana", "tempo"}
@@ -102,10 +100,10 @@ def test_the_example_environment_names_every_setting_with_its_default() -> None:
 
 def test_the_profiles_are_those_of_the_documents() -> None:
     page = (ROOT / "docs" / "stack.md").read_text()
-    assert {"demo", NOT_YET} == PROFILES
-    assert "--profile demo" in page
-    for text in (page, COMPOSE_TEXT.partition("services:")[0]):
-        assert NOT_YET not in text, "nothing sends traces"
+    assert {"demo", "tracing"} == PROFILES
+    for profile in PROFILES:
+        assert f"--profile {profile}" in page
+        assert f"`{profile}`" in COMPOSE_TEXT.partition("services:")[0]
 
 
 def test_the_start_of_an_engine_is_watched() -> None:
@@ -173,8 +171,15 @@ def test_grafana_shows_our_dashboards_and_begins_with_the_overview() -> None:
     assert environment["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
 
 
-def test_a_trace_goes_from_the_collector_to_tempo_to_grafana() -> None:
+def test_a_trace_goes_from_the_engine_to_the_collector_to_tempo_to_grafana() -> None:
     collector = yaml.safe_load((DEPLOY / "otel-collector" / "config.yaml").read_text())
+    page = (ROOT / "docs" / "stack.md").read_text()
+    (told,) = re.findall(r"OTLP_TRACES_ENDPOINT=http://otel-collector:(\d+)", page)
+    listens = collector["receivers"]["otlp"]["protocols"]["http"]["endpoint"]
+    assert listens.endswith(f":{told}")
+    assert DEFAULTS["OTLP_TRACES_ENDPOINT"] == "", "without the profile nobody listens"
+    option = SERVICES["engine"]["environment"]["KVSCOPE_OTLP_TRACES_ENDPOINT"]
+    assert option == "${OTLP_TRACES_ENDPOINT:-}"
     tempo = yaml.safe_load((DEPLOY / "tempo" / "tempo.yaml").read_text())
     exporter = collector["exporters"]["otlp_grpc/tempo"]["endpoint"]
     received = tempo["distributor"]["receivers"]["otlp"]["protocols"]["grpc"]["endpoint"]

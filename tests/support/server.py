@@ -4,7 +4,7 @@ The runner can be held between two steps, told what to say, or made to fail.
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +21,7 @@ from engine.server.control import control_router
 from engine.step_plan import StepPlan
 from exporter.catalogue import COMPAT_SETS
 from exporter.exporter import Exporter, in_process
+from exporter.listener import Listener
 from exporter.web.metrics import metrics_router
 from kvscope_events.bus import EventBus
 from kvscope_events.events import DeviceMemorySampled
@@ -150,14 +151,18 @@ def make_engine_config(**changes: Any) -> EngineConfig:
 
 
 @contextmanager
-def serving(config: EngineConfig | None = None, api: ApiConfig | None = None) -> Iterator[Server]:
-    """A server on a free loopback port, gone again afterwards."""
+def serving(
+    config: EngineConfig | None = None,
+    api: ApiConfig | None = None,
+    listeners: Sequence[Listener] = (),
+) -> Iterator[Server]:
+    """A server on a free loopback port, gone again afterwards. listeners: of its events."""
     bus = EventBus()
     engine = build_engine(config or make_engine_config(), bus)
     loop: Any = engine.loop  # its private parts are what a test holds on to
     reins = Reins(loop._step.runner)
     loop._step.runner = reins
-    exporter = in_process(bus.subscribe(), compat=COMPAT_SETS)
+    exporter = in_process(bus.subscribe(), compat=COMPAT_SETS, listeners=listeners)
     exporter.start()
     app = create_app(
         engine.dispatcher,

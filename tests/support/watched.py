@@ -86,13 +86,13 @@ def sidecar(*servers: Watched) -> Iterator[SidecarProcess]:
 
 
 @contextmanager
-def watched(folder: Path, *names: str) -> Iterator[list[Watched]]:
-    """Servers by these names, started, ended afterwards."""
+def watched(folder: Path, *names: str, options: tuple[str, ...] = ()) -> Iterator[list[Watched]]:
+    """Servers by these names, started with these options, ended afterwards."""
     folder.chmod(0o700)
     servers = [Watched(name, f"ipc://{folder}/{name}.sock") for name in names]
     try:
         with ThreadPoolExecutor(len(servers)) as pool:  # each imports torch: seconds
-            list(pool.map(Watched.start, servers))
+            list(pool.map(lambda server: server.start(*options), servers))
         yield servers
     finally:
         for server in servers:

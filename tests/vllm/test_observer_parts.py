@@ -21,9 +21,11 @@ from kvscope_events.observers.vllm.patching import Patches, UnknownMethodError, 
 from kvscope_events.observers.vllm.requests import trace_of
 from kvscope_events.observers.vllm.sizing import bytes_per_block
 from kvscope_events.observers.vllm.wrappers import Site
+from kvscope_events.trace_context import NO_TRACE, TraceContext
 
 DIGEST = bytes(range(32))
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+SPAN = "00f067aa0ba902b7"
 
 
 def test_one_group_is_named_by_the_digest_alone() -> None:
@@ -232,14 +234,15 @@ def test_one_difference_costs_a_snapshot_and_two_within_a_minute_the_observer() 
 @pytest.mark.parametrize(
     ("headers", "trace"),
     [
-        ({"traceparent": f"00-{TRACE}-00f067aa0ba902b7-01"}, TRACE),
-        ({"traceparent": "00-short-00f067aa0ba902b7-01"}, ""),
-        ({"traceparent": None}, ""),
-        ({}, ""),
-        (None, ""),
+        ({"traceparent": f"00-{TRACE}-{SPAN}-01"}, TraceContext(TRACE, SPAN, True)),
+        ({"traceparent": f"00-{TRACE}-{SPAN}-00"}, TraceContext(TRACE, SPAN, False)),
+        ({"traceparent": f"00-short-{SPAN}-01"}, NO_TRACE),
+        ({"traceparent": None}, NO_TRACE),
+        ({}, NO_TRACE),
+        (None, NO_TRACE),
     ],
 )
-def test_the_trace_is_that_of_the_caller(headers: Any, trace: str) -> None:
+def test_the_trace_is_that_of_the_caller(headers: Any, trace: TraceContext) -> None:
     assert trace_of(headers) == trace
 
 

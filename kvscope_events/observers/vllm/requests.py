@@ -4,7 +4,6 @@ Each of vLLM's requests is one sequence of one request of ours, both with the sa
 come from the monotonic clock of this process, which is that of vLLM's own timestamps of the core.
 """
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +14,7 @@ from kvscope_events.events import (
     SequenceAdded,
     SequenceFinished,
 )
+from kvscope_events.trace_context import NO_TRACE, TraceContext, trace_context
 from kvscope_events.vocabulary import FinishReason, ReleaseCause
 
 _REASONS: dict[str, FinishReason] = {
@@ -24,7 +24,6 @@ _REASONS: dict[str, FinishReason] = {
     "FINISHED_IGNORED": "length",
     "FINISHED_ABORTED": "abort",
 }
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
 
 
 class Sequence:
@@ -86,8 +85,8 @@ class Sequences:
 def arrival(request: Any, sequence: Sequence) -> Iterator[EngineEvent]:
     number, prompt_tokens = sequence.number, int(request.num_prompt_tokens)
     max_tokens = int(request.max_tokens or 0)
-    trace_id = trace_of(getattr(request, "trace_headers", None))
-    yield RequestArrived(number, prompt_tokens, max_tokens, trace_id=trace_id)
+    trace = trace_of(getattr(request, "trace_headers", None))
+    yield RequestArrived(number, prompt_tokens, max_tokens, "", *trace)
     yield SequenceAdded(number, number, prompt_tokens, max_tokens)
 
 
@@ -152,12 +151,9 @@ def release_cause(request: Any) -> ReleaseCause:
     return "preempted" if request.status.name == "RUNNING" else "failed_load"
 
 
-def trace_of(headers: Any) -> str:
-    """The trace id of a W3C traceparent among these headers; empty: there is none."""
-    if not headers:
-        return ""
-    match = _TRACEPARENT.fullmatch(str(headers.get("traceparent") or "").strip())
-    return "" if match is None else match[1]
+def trace_of(headers: Any) -> TraceContext:
+    """What a W3C traceparent among these headers says."""
+    return trace_context(str(headers.get("traceparent") or "")) if headers else NO_TRACE
 
 
 def _between(begin_ns: int | None, end_ns: int | None) -> int | None:

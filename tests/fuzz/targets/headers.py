@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from engine.server.requests import trace_id
 from exporter.web.access import AccessConfig, Credentials
 from exporter.web.negotiation import accepts_gzip, negotiate
 from exporter.web.refusal import Refused
+from kvscope_events.trace_context import trace_context
 from tests.fuzz.target import Parse, Target
 
 _HASH = b"$2b$04$AAAAAAAAAAAAAAAAAAAAAOAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
@@ -18,7 +18,11 @@ def _wishes() -> Iterator[Parse]:
     def parse(content: bytes) -> bool:
         text = content.decode("latin-1")
         _, content_type = negotiate(text)
-        return bool(trace_id(text)) or content_type.startswith("application/") or accepts_gzip(text)
+        return (
+            bool(trace_context(text).trace_id)
+            or content_type.startswith("application/")
+            or accepts_gzip(text)
+        )
 
     yield parse
 

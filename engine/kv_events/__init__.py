@@ -1,0 +1,1 @@
+"""Which content the engine holds, told in vLLM's protocol of KV events for routers."""

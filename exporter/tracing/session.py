@@ -1,0 +1,194 @@
+"""Sends the spans of all servers by OTLP in batches, on the thread of OpenTelemetry's processor.
+
+An endpoint that is down or slow costs spans, which are counted, and neither pages nor the end of
+the process wait for it.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from prometheus_client.core import Metric as Family
+from prometheus_client.registry import Collector
+
+from exporter.catalogue.otlp import SPAN_RESULTS
+from exporter.clock import Clock
+from exporter.collect.families import Families
+from exporter.faults import Faults
+from exporter.otlp.logs import quiet_libraries
+from exporter.otlp.resource import resource_of
+from exporter.otlp.session import Session, rejected_spans
+from exporter.tracing.readable import Readable
+from exporter.tracing.settings import TracesConfig
+from exporter.tracing.span import RequestSpan
+from exporter.tracing.spans import MAX_OPEN, Spans
+
+FLUSH_SECONDS = 2.0
+"""Time at the end for spans that have not been sent."""
+MAX_RESOURCES = 256
+"""Remembered; with more servers than that they are made anew."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Whom spans are about."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Further attributes of the resource."""
+    is_only: bool = True
+    """Of the servers of this process."""
+
+
+class Tracing(Collector):
+    """Runs from construction to `stop`. As a collector it counts its spans, for the page."""
+
+    def __init__(
+        self,
+        config: TracesConfig,
+        clock: Clock,
+        origin_of: Callable[[str], Origin] = lambda _: Origin(),
+    ) -> None:
+        """origin_of: asked for each span, by the server's instance.
+
+        Raises OtlpSettingError where the HTTP library cannot use the URL.
+        """
+        quiet_libraries()
+        session = Session(rejected_spans)
+        session.check(config.url)
+        self._config = config
+        self._origin_of = origin_of
+        self._readable = Readable(config)
+        self._resources: dict[tuple[object, ...], Resource] = {}
+        self._lock = threading.Lock()
+        self._counts = dict.fromkeys(SPAN_RESULTS, 0)
+        self._num_queued = 0
+        """Given to the processor, and not yet sent or given up."""
+        self._families = Families({}, clock)
+        self._faults: Faults[str] = Faults(
+            f"OTLP {config.shown_url}", ("failed", "dropped", "bug"), clock.monotonic_ns
+        )
+        sending = _Sending(
+            OTLPSpanExporter(endpoint=config.url, timeout=config.timeout_seconds, session=session),
+            session,
+            self._sent,
+        )
+        self._exporter = sending
+        self._processor = BatchSpanProcessor(
+            sending,
+            max_queue_size=config.queue_spans,
+            schedule_delay_millis=config.delay_seconds * 1000,
+            max_export_batch_size=config.batch_spans,
+        )
+
+    def listener(self, instance: str) -> Spans:
+        """Makes spans of one engine's events. instance: what the server is called in a store."""
+        return Spans(lambda span: self._record(instance, span), self._left_out, MAX_OPEN)
+
+    def stop(self) -> None:
+        """Send what waits, if the endpoint takes it within `FLUSH_SECONDS`, and end."""
+        # The processor's own end may take half a minute, and no option shortens it.
+        flushing = threading.Thread(
+            target=self._processor.shutdown, name="kvscope-traces-flush", daemon=True
+        )
+        flushing.start()
+        flushing.join(FLUSH_SECONDS)
+        self._exporter.shutdown()  # also ends a wait between two attempts
+
+    def __enter__(self) -> Self:
+        logger.info("traces go to %s", self._config.shown_url)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def collect(self) -> Iterable[Family]:
+        with self._lock:
+            counts = self._counts.copy()
+        yield self._families.column("kvscope_otlp_spans_total", counts)
+
+    def _record(self, instance: str, span: RequestSpan) -> None:
+        """Called by the thread that folds, or by one that renders a page."""
+        try:
+            readable = self._readable.make(span, self._resource(instance))
+        except Exception as error:  # a bug of ours must not end the spans of this server
+            logger.debug("making a span failed", exc_info=True)
+            self._count("dropped", 1)
+            self._faults.count("bug", f"making a span failed: {type(error).__name__}: {error}")
+            return
+        if readable is None:
+            return
+        with self._lock:
+            is_full = self._num_queued >= self._config.queue_spans
+            self._num_queued += not is_full
+        if is_full:
+            self._count("dropped", 1)
+            self._faults.count("dropped", f"{self._config.queue_spans} spans wait; one was dropped")
+        else:
+            self._processor.on_end(readable)
+
+    def _resource(self, instance: str) -> Resource:
+        origin = self._origin_of(instance)
+        key = (instance, origin.is_only, *sorted(origin.labels.items()))
+        resource = self._resources.get(key)
+        if resource is None:
+            if len(self._resources) >= MAX_RESOURCES:
+                self._resources = {}
+            resource = resource_of(instance, origin.labels, is_only=origin.is_only)
+            self._resources[key] = resource
+        return resource
+
+    def _left_out(self, number: int) -> None:
+        """Requests that get no span."""
+        self._count("dropped", number)
+        self._faults.count("dropped", "requests under way were not followed to their end", number)
+
+    def _sent(self, number: int, problem: str) -> None:
+        with self._lock:
+            self._num_queued -= number
+        self._count("failed" if problem else "ok", number)
+        if problem:
+            self._faults.count("failed", problem, number)
+
+    def _count(self, result: str, number: int) -> None:
+        with self._lock:
+            self._counts[result] += number
+
+
+class _Sending(SpanExporter):
+    """Tells what became of each batch."""
+
+    def __init__(
+        self, exporter: OTLPSpanExporter, session: Session, done: Callable[[int, str], None]
+    ) -> None:
+        self._exporter = exporter
+        self._session = session
+        self._done = done
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self._session.problem = ""
+        try:
+            result = self._exporter.export(spans)
+            problem = self._session.problem
+        except Exception as error:
+            result, problem = SpanExportResult.FAILURE, f"{type(error).__name__}: {error}"
+        if result is not SpanExportResult.SUCCESS:
+            problem = problem or "the spans could not be encoded, or it ends"
+        self._done(len(spans), problem)
+        return result
+
+    def shutdown(self) -> None:
+        self._exporter.shutdown()  # type: ignore[no-untyped-call]
