@@ -65,9 +65,9 @@ def _triton() -> Attention:
 def _cpu_obstacle(device: torch.device, fp8: bool) -> str | None:
     """What keeps the C kernel from running; None: nothing, if it compiles."""
     if device.type != "cpu":
-        return "its kernel runs on a CPU, and the model is on a CUDA device"
+        return "the C kernel runs on a CPU, and the model is on a CUDA device"
     if fp8:
-        return "its kernel reads no fp8 KV"
+        return "the C kernel reads no fp8 KV"
     try:
         find_compiler()
     except CompileError as error:

@@ -62,13 +62,13 @@ def test_a_cpu_without_a_compiler_has_plain_torch_and_the_log_says_so(
 @pytest.mark.usefixtures("c_compiler")
 def test_fp8_on_a_cpu_is_read_by_plain_torch() -> None:
     assert choose_attention("auto", CPU, fp8=True) is TORCH
-    with pytest.raises(ValueError, match="cpu: its kernel reads no fp8 KV"):
+    with pytest.raises(ValueError, match="cpu: the C kernel reads no fp8 KV"):
         choose_attention("cpu", CPU, fp8=True)
 
 
 @pytest.mark.usefixtures("c_compiler")
 def test_the_c_kernel_on_a_gpu_is_refused() -> None:
-    with pytest.raises(ValueError, match="cpu: its kernel runs on a CPU, and the model is on a"):
+    with pytest.raises(ValueError, match="cpu: the C kernel runs on a CPU, and the model is on a"):
         choose_attention("cpu", CUDA)
 
 
