@@ -16,7 +16,7 @@ VERSIONS ?= 0.20.2 0.28.0
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv tools vllm vllm-beside demo test test-vllm-versions chaos fuzz lint types bench \
+.PHONY: help venv tools vllm vllm-beside demo test test-vllm-versions chaos engine-chaos fuzz lint types bench \
   docs dashboards alerts screenshots clean
 
 PIP_INSTALL := $(VENV)/bin/pip install $(if $(CI),--quiet) -c $(VENV)/constraints.txt
@@ -72,6 +72,11 @@ test-vllm-versions: venv ## Run the observer's tests on older vLLMs (VERSIONS="0
 
 chaos: venv ## Attack a server for ten minutes, and see what other clients notice (CHAOS_SECONDS=600)
 	$(VENV)/bin/python -m tests.chaos --seconds $(CHAOS_SECONDS)
+
+engine-chaos: venv ## Ten minutes of preemptions, faults and cancellations on the engine, in each mode (CHAOS_SECONDS=600)
+	$(VENV)/bin/python -m tests.programs.engine_chaos --seconds $(CHAOS_SECONDS) --mode recompute
+	$(VENV)/bin/python -m tests.programs.engine_chaos --seconds $(CHAOS_SECONDS) --mode swap
+	$(VENV)/bin/python -m tests.programs.engine_chaos --seconds $(CHAOS_SECONDS) --mode auto
 
 fuzz: venv ## Feed every parser with mutated inputs (FUZZ_INPUTS=100000 for each)
 	$(VENV)/bin/python -m tests.fuzz --inputs $(FUZZ_INPUTS)

@@ -53,7 +53,7 @@ class Call:
             seed=self.seed,
             ignore_eos=True,
         )
-        return factory.build(body, [(self.prompt, sampling)], "")
+        return factory.build(body, [(self.prompt, sampling)])
 
 
 def random_calls(count: int, seed: int) -> list[Call]:

@@ -2,19 +2,21 @@
 
 import os
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from engine.build import build_engine
-from engine.config import CacheConfig, EngineConfig, ModelConfig
+from engine.config import CacheConfig, EngineConfig, ModelConfig, PreemptionPolicy, SwapConfig
 from engine.request import Request
 from engine.server.requests import RequestFactory
 from engine.step import StepOutput
 from engine.step_plan import ScheduledSequence
 from exporter.fold import Ledger
 from kvscope_events.bus import EventBus
-from kvscope_events.events import StepCompleted
+from kvscope_events.events import RequestPreempted, StepCompleted
 from tests.chaos.figures import Figures, figures_of
 from tests.engine_chaos.calls import MAX_MODEL_LEN, Call
 from tests.support.faults import FaultyRunner
@@ -23,6 +25,8 @@ from tests.support.waiting import wait_for
 BLOCK_SIZE = 16
 MAX_NUM_SEQS = 32
 PATIENCE_SECONDS = 300.0
+SWAP_SPACE_GIB = 40 * 2**15 / 2**30
+"""40 blocks of the demo model: too few, so that some of what is preempted has no room there."""
 
 
 @dataclass(slots=True)
@@ -38,8 +42,15 @@ class Outcome:
 class ChaosEngine:
     """A started engine."""
 
-    def __init__(self, num_blocks: int, *, out_of_memory: float = 0.0, **settings: Any) -> None:
-        """out_of_memory: share of steps that have none. settings: of EngineConfig."""
+    def __init__(
+        self,
+        num_blocks: int,
+        *,
+        out_of_memory: float = 0.0,
+        mode: PreemptionPolicy = "recompute",
+    ) -> None:
+        """out_of_memory: share of steps that have none."""
+        space = None if mode == "recompute" else SWAP_SPACE_GIB
         config = EngineConfig(
             model=ModelConfig(device="cpu"),
             cache=CacheConfig(num_gpu_blocks_override=num_blocks, block_size=BLOCK_SIZE),
@@ -48,7 +59,7 @@ class ChaosEngine:
             max_num_batched_tokens=256,
             policy="priority",
             max_num_queued_reqs=10_000,
-            **settings,
+            swap=SwapConfig(mode=mode, space_gib=space),
         )
         self._bus = EventBus()
         self._events = self._bus.subscribe(queue_batches=1 << 16)
@@ -61,7 +72,8 @@ class ChaosEngine:
         self._loop._sink = self._sink
         self._factory = RequestFactory(self._engine.served, self._engine.scheduler)
         self._ledger = Ledger()
-        self.num_preemptions = 0
+        self.preemptions: Counter[str] = Counter()
+        """By mode."""
         self._lock = threading.Lock()
         self._calls: dict[int, Call] = {}
         self._outputs: dict[int, list[StepOutput]] = defaultdict(list)
@@ -90,9 +102,13 @@ class ChaosEngine:
         assert pool.num_active == 0, f"{pool.num_active} blocks are left active"
         pool.check()
         self._ledger.check()
-        snapshot = pool.snapshot()
-        assert getattr(snapshot, "swap_used", 0) == 0, "blocks of the swap pool are left used"
-        assert self._ledger.state() == snapshot
+        state, swap = pool.snapshot(), self._loop._step.scheduler.swap
+        if swap is not None:
+            swap.host.check()
+            assert swap.host.num_used == 0, "blocks of the swap pool are left used"
+            assert not swap.sequences
+            state = msgspec.structs.replace(state, swap_blocks=swap.host.num_blocks)
+        assert self._ledger.state() == state
 
     def shutdown(self) -> None:
         assert self._loop.shutdown(0.0), "the engine's thread has not ended"
@@ -145,8 +161,8 @@ class ChaosEngine:
             self._ledger.on_batch(batch)
             if any(isinstance(event, StepCompleted) for event in batch.events):
                 assert self._ledger.imbalance == 0, "the ledger and the engine's count differ"
-            self.num_preemptions += sum(
-                type(event).__name__ == "RequestPreempted" for event in batch.events
+            self.preemptions.update(
+                event.mode for event in batch.events if isinstance(event, RequestPreempted)
             )
 
 

@@ -6,8 +6,8 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
+from engine.config import PreemptionPolicy
 from tests.chaos.figures import Figures
 from tests.engine_chaos.calls import MAX_MODEL_LEN, Call, random_calls
 from tests.engine_chaos.engine import BLOCK_SIZE, MAX_NUM_SEQS, ChaosEngine, figures
@@ -22,19 +22,22 @@ _UNDISTURBED_BLOCKS = 2048
 
 
 def run(
-    seconds: float, mode: str, say: Callable[[str], None], *, calls: int = 300, seed: int = 0
+    seconds: float,
+    mode: PreemptionPolicy,
+    say: Callable[[str], None],
+    *,
+    calls: int = 300,
+    seed: int = 0,
 ) -> list[str]:
-    """What went wrong, in lines. Raises TypeError or ValueError for a mode that is not there.
+    """What went wrong, in lines.
 
     At least one round; each has other calls. A round's calls run first undisturbed, one at a time
     in a large pool.
     """
-    # The default is not named, so that an engine without modes can be tried, too.
-    settings: dict[str, Any] = {} if mode == "recompute" else {"preemption_mode": mode}
     before = _figures_after_an_engine()
     deadline = time.monotonic() + seconds
     demand = _blocks_wanted(random_calls(calls, seed))
-    disturbed = ChaosEngine(max(demand // 4, _whole()), out_of_memory=OUT_OF_MEMORY, **settings)
+    disturbed = ChaosEngine(max(demand // 4, _whole()), out_of_memory=OUT_OF_MEMORY, mode=mode)
     undisturbed = ChaosEngine(_UNDISTURBED_BLOCKS)
     problems: list[str] = []
     seen: list[Figures] = []
@@ -47,12 +50,14 @@ def run(
         seen.append(figures())
         ends = Counter(reason for outcome in outcomes for reason in outcome.reasons)
         say(
-            f"round {len(seen)}: {len(batch)} calls, {dict(ends)}; so far "
-            f"{disturbed.num_preemptions} preemptions, {disturbed.runner.num_raised} steps raised, "
+            f"round {len(seen)}: {len(batch)} calls, {dict(ends)}; so far preemptions: "
+            f"{dict(disturbed.preemptions)}, {disturbed.runner.num_raised} steps raised, "
             f"{len(problems)} problems; {seen[-1]}"
         )
-    if not disturbed.num_preemptions or not disturbed.runner.num_raised:
-        problems.append("nothing was preempted, or nothing raised: this proves nothing")
+    if not disturbed.preemptions["recompute"] or not disturbed.runner.num_raised:
+        problems.append("nothing was recomputed, or nothing raised: this proves nothing")
+    if mode == "swap" and not disturbed.preemptions["swap"]:
+        problems.append("nothing was swapped: this proves nothing")
     disturbed.shutdown()
     undisturbed.shutdown()
     del disturbed, undisturbed

@@ -16,7 +16,7 @@ def chaos(*options: str) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["recompute"])
+@pytest.mark.parametrize("mode", ["recompute", "swap", "auto"])
 def test_calls_that_are_left_alone_get_their_tokens_and_nothing_is_left_behind(mode: str) -> None:
     ended = chaos("--seconds", "1", "--calls", "60", "--mode", mode)
     assert ended.returncode == 0, ended.stdout
