@@ -115,6 +115,14 @@ class Facts:
     """Tokens of the largest step of the whole session, which the rooms' largest steps are of."""
     max_num_seqs: int | None = None
     max_model_len: int | None = None
+    can_swap: bool = False
+    """The server can copy the blocks of preempted sequences to the host."""
+    swap_blocks: int = 0
+    """Of its swap pool; 0: there is none."""
+    host: Room | None = None
+    """What the host has left; None: not known."""
+    lost_blocks: int = 0
+    """The most that preempted sequences had lost at once while they waited; 0: none, or unknown."""
 
     @property
     def room(self) -> Room | None:

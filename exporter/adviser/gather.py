@@ -1,13 +1,15 @@
 """The facts about one engine, from its folds and the machine that it runs on."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
 
 from exporter.adviser.facts import Facts, HitCurve, Point, Room, Sizing
 from exporter.adviser.proposal import Option
 from exporter.adviser.words import HOST, SERVERS
 from exporter.answers.question import Asked, ProcessMemory, UnknownError
 from exporter.collect.engine_memory import EngineMemory
-from exporter.fold import Cache, Ledger, Recent
+from exporter.fold import Cache, Ledger, Preemption, Recent
+from exporter.fold.preemption.victim import Victim
 from exporter.fold.recent import NUM_SLOTS, SLOT_NS
 from exporter.gpu import headroom
 from exporter.host_memory import together
@@ -39,7 +41,24 @@ def gather(asked: Asked) -> Facts:
         largest_step=recent.largest_step or None,
         max_num_seqs=recent.max_num_seqs,
         max_model_len=hello.max_model_len,
+        can_swap=hello.server == "kvscope",
+        swap_blocks=ledger.swap_blocks,
+        host=_host(asked, own),
+        lost_blocks=most_lost_at_once(asked.folds[Preemption].history),
     )
+
+
+def most_lost_at_once(victims: Iterable[Victim]) -> int:
+    """Blocks of those preempted for want of blocks, while they waited."""
+    changes = []
+    for victim in victims:
+        event = victim.preempted
+        if event.cause == "out_of_blocks" and event.mode == "recompute" and victim.state != "lost":
+            changes.append((victim.time_ns, event.blocks))
+            if victim.stalled_ns is not None:
+                changes.append((victim.time_ns + victim.stalled_ns, -event.blocks))
+    changes.sort()  # what is given back comes first
+    return max(accumulate(blocks for _, blocks in changes), default=0)
 
 
 def _num_engines(asked: Asked) -> int:
@@ -105,7 +124,8 @@ def _rooms(asked: Asked, own: Sequence[ProcessMemory]) -> tuple[Room, ...]:
     if uuids:
         return _device_rooms(asked, uuids, own)
     is_on_host = any(None in process.samples for process in own)
-    return _host_rooms(asked, own) if is_on_host else ()
+    host = _host(asked, own) if is_on_host else None
+    return () if host is None else (host,)
 
 
 def _device_rooms(asked: Asked, uuids: set[str], own: Sequence[ProcessMemory]) -> tuple[Room, ...]:
@@ -146,28 +166,26 @@ def _device_rooms(asked: Asked, uuids: set[str], own: Sequence[ProcessMemory]) -
     return tuple(rooms) if len(rooms) == len(uuids) else ()
 
 
-def _host_rooms(asked: Asked, own: Sequence[ProcessMemory]) -> tuple[Room, ...]:
-    """What the machine can give, and the control group with the least room."""
+def _host(asked: Asked, own: Sequence[ProcessMemory]) -> Room | None:
+    """What the machine can give, and the control group with the least room; None: not known."""
     machine, ledger = asked.machine, asked.folds[Ledger]
-    if not all(process.is_here for process in own) or not ledger.bytes_per_block:
-        return ()
+    if not own or not all(process.is_here for process in own) or not ledger.bytes_per_block:
+        return None
     whole = machine.available()
     group = together([machine.host(process.hello.pid) for process in own])
     if whole is None or group.resident is None:
-        return ()
+        return None
     room = group.room
     free = whole.available if room is None else min(room, whole.available)
     # The kernel gives memory when it is first written: what the pool has not yet touched is taken.
-    untouched = max(0, ledger.num_blocks * ledger.bytes_per_block - group.resident)
-    return (
-        Room(
-            name=HOST,
-            total_bytes=whole.total if group.limit is None else min(group.limit, whole.total),
-            free_bytes=free - untouched,
-            largest_step_bytes=0,
-            bytes_per_block=ledger.bytes_per_block * _num_engines(asked),
-            own_bytes_per_block=ledger.bytes_per_block,
-        ),
+    pool_bytes = 0 if _uses_device(asked, own) else ledger.num_blocks * ledger.bytes_per_block
+    return Room(
+        name=HOST,
+        total_bytes=whole.total if group.limit is None else min(group.limit, whole.total),
+        free_bytes=free - max(0, pool_bytes - group.resident),
+        largest_step_bytes=0,
+        bytes_per_block=ledger.bytes_per_block * _num_engines(asked),
+        own_bytes_per_block=ledger.bytes_per_block,
     )
 
 

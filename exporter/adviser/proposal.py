@@ -12,6 +12,7 @@ Option = Literal[
     "max_num_seqs",
     "max_num_batched_tokens",
     "block_size",
+    "swap_space",
     "replicas",
 ]
 """The server's own options, and the number of its replicas."""

@@ -12,6 +12,7 @@ from exporter.adviser.room_for_steps import room_for_steps
 from exporter.adviser.sequences import fewer_sequences, more_sequences
 from exporter.adviser.smaller_pool import smaller_pool
 from exporter.adviser.smaller_steps import smaller_steps
+from exporter.adviser.swapping import swap_space
 
 MAX_PROPOSALS = 5
 
@@ -20,6 +21,7 @@ KINDS: tuple[Callable[[Facts], Verdict], ...] = (
     room_for_steps,
     larger_pool,
     fewer_sequences,
+    swap_space,
     another_replica,
     more_sequences,
     smaller_blocks,

@@ -10,9 +10,10 @@ FLAGS: dict[Option, str] = {
     "max_num_seqs": "--max-num-seqs",
     "max_num_batched_tokens": "--max-num-batched-tokens",
     "block_size": "--block-size",
+    "swap_space": "--preemption-mode auto --swap-space",
     "replicas": "",
 }
-"""Ours are vLLM's names, so that one list serves both."""
+"""Ours are vLLM's names, so that one list serves both; swapping is ours alone."""
 SERVERS: frozenset[ServerKind] = frozenset({"kvscope", "vllm"})
 """Those that have these options."""
 
@@ -41,7 +42,8 @@ def change(before: float, after: float) -> str:
 
 def setting(option: Option, value: float) -> str:
     """As it is given to the flag."""
-    return f"{value:.2f}" if option == "gpu_memory_utilization" else f"{value:.0f}"
+    digits = {"gpu_memory_utilization": 2, "swap_space": 1}.get(option, 0)
+    return f"{value:.{digits}f}"
 
 
 def sentence(

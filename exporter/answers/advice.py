@@ -6,7 +6,7 @@ from exporter.adviser.gather import gather
 from exporter.adviser.proposal import Proposal
 from exporter.adviser.rank import advise
 from exporter.answers.question import Asked, Question
-from exporter.fold import Cache, Ledger, Recent
+from exporter.fold import Cache, Ledger, Preemption, Recent
 
 
 class AdviceAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +32,6 @@ ADVICE: Question[AdviceAnswer] = Question(
     name="advice",
     summary="What to change about the server: at most five proposals with their price and gain.",
     events=("PoolCreated", "StepCompleted", "RequestPreempted", "RequestResumed"),
-    folds=(Ledger, Recent, Cache),
+    folds=(Ledger, Recent, Cache, Preemption),
     read=advice_of,
 )

@@ -1,8 +1,9 @@
 """The adviser on a running server: asked, obeyed, measured again; what `advice_check` simulates.
 
 `python -m tests.programs.advice_live` serves the demo model in a small pool, lets `kvscope load`
-send it chats, asks `kvscope advise`, serves it again as the first proposal says, and sends the same
-chats. It takes about five minutes, since the model really computes.
+send it chats, asks `kvscope advise`, serves it again as the proposal says, and sends the same
+chats. It takes about five minutes, since the model really computes. `--option swap_space` carries
+out that proposal instead of a larger pool's.
 """
 
 import argparse
@@ -32,12 +33,12 @@ _LOAD = (
 
 
 @contextmanager
-def serving(num_blocks: int, folder: Path) -> Iterator[str]:
-    """The URL of the demo model in a pool of so many blocks."""
+def serving(folder: Path, *changes: str) -> Iterator[str]:
+    """The URL of the demo model in the small pool, but for these options."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     command = [sys.executable, "-m", "exporter.cli", *_SERVE, "--port", str(port)]
-    command += ["--num-gpu-blocks-override", str(num_blocks)]
+    command += ["--num-gpu-blocks-override", str(POOL_BLOCKS), *changes]
     with program("server", command, folder, {}, lambda: answers(f"{url}/health")):
         yield url
 
@@ -77,15 +78,22 @@ def hit_ratio(page: ScrapedPage) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--requests", type=int, default=250, help="of each of the two runs")
-    requests = parser.parse_args().requests
+    parser.add_argument(
+        "--option",
+        choices=["num_gpu_blocks_override", "swap_space"],
+        default="num_gpu_blocks_override",
+    )
+    options = parser.parse_args()
+    requests: int = options.requests
     with tempfile.TemporaryDirectory(prefix="kvscope-advice-") as name:
         folder = Path(name)
-        with serving(POOL_BLOCKS, folder) as url:
+        with serving(folder) as url:
             before = run(url, requests)
             answer = advice(url)
-        proposal = answer["proposals"][0]
-        assert proposal["option"] == "num_gpu_blocks_override", proposal
-        with serving(int(proposal["proposed"]), folder) as url:
+        (proposal,) = (p for p in answer["proposals"] if p["option"] == options.option)
+        value = proposal["proposed"]
+        value = f"{value:.1f}" if options.option == "swap_space" else f"{value:.0f}"
+        with serving(folder, *proposal["flag"].split(), value) as url:
             after = run(url, requests)
     gain, seconds = proposal["gain"], answer["seconds"]
     tokens = [
@@ -99,7 +107,7 @@ def main() -> None:
         (
             "hit ratio, %",
             100 * hit_ratio(before),
-            100 * gain["hit_ratio_to"],
+            100 * (gain["hit_ratio_to"] or hit_ratio(before)),
             100 * hit_ratio(after),
         ),
         (
