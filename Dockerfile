@@ -14,7 +14,7 @@ ENV PIP_CACHE_DIR=/pip-cache PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /src
 RUN python -m venv /opt/kvscope
 COPY constraints.txt pyproject.toml ./
-RUN grep -v '^torch==' constraints.txt > /tmp/constraints.txt \
+RUN grep -Ev '^(torch|triton)==' constraints.txt > /tmp/constraints.txt \
     && python -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; print("\n".join(project["dependencies"]), file=open("/tmp/exporter.txt", "w")); print("\n".join(project["optional-dependencies"]["engine"]), file=open("/tmp/engine.txt", "w"))'
 
 # What changes least comes first: torch, then the other dependencies, then ourselves.

@@ -2,7 +2,8 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-TORCH ?= $(shell grep '^torch==' constraints.txt)
+PINNED_TORCH := $(shell grep '^torch==' constraints.txt)
+TORCH ?= $(PINNED_TORCH)
 PORT ?= 8000
 DEMO_SECONDS ?=
 CHAOS_SECONDS ?= 600
@@ -30,7 +31,8 @@ help: ## List the targets
 venv: $(STAMP) ## Make .venv with everything in it (TORCH=torch==X for another torch)
 
 # torch first and by its exact version: a bare `torch` takes the newest build, with gigabytes of
-# CUDA packages. Its pin stays out of the other constraints, so that TORCH can differ.
+# CUDA packages. Its pin stays out of the other constraints, so that TORCH can differ; and so does
+# Triton's with another torch, which names the one that it was built with.
 $(STAMP): pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { \
 	  echo "kvscope: no '$(PYTHON)': install Python 3.11 or newer, or name one: make PYTHON=..." >&2; \
@@ -43,7 +45,8 @@ $(STAMP): pyproject.toml constraints.txt
 	    "python3-venv (as root: apt-get install python3-venv) and run make again" >&2; \
 	  exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	grep -v '^torch==' constraints.txt > $(VENV)/constraints.txt
+	grep -Ev '^(torch$(if $(filter $(PINNED_TORCH),$(TORCH)),,|triton))==' constraints.txt \
+	  > $(VENV)/constraints.txt
 	$(PIP_INSTALL) '$(TORCH)'
 	$(PIP_INSTALL) -e '.[dashboards,engine,plot,test]'
 	@touch $@

@@ -11,12 +11,14 @@ from engine.config import EngineConfig, SchedulerConfig
 from engine.content_listener import ContentListener
 from engine.introduction import Introduction
 from engine.kv_manager import KVManager
+from engine.model.attention.choice import choose_attention
 from engine.model.device_memory import memory_of
+from engine.model.execution import Execution, execution_of, stored_dtype
 from engine.model.kv_cache import kv_layout
 from engine.model.limits import max_model_len
 from engine.model.loader import LoadedModel, device_of, load_model
 from engine.model.mover import CacheMover
-from engine.model.profile import activation_peak
+from engine.model.profile import activation_peak, graph_bytes
 from engine.model.runner import ModelRunner
 from engine.model.threads import leave_a_core
 from engine.model.tokenizer import Tokenizer
@@ -77,24 +79,30 @@ def build_engine(
         bus.flush()
     memory = memory or memory_of(device_of(config.model))
     sizer = PoolSizer(config.cache, memory)
-    loaded = load_model(config.model)
+    attention = choose_attention(
+        config.model.attention_backend,
+        device_of(config.model),
+        fp8=stored_dtype(config) is not None,
+    )
+    loaded = load_model(config.model, attention)
     loaded.tokenizer.check_chat_template()
     if loaded.model.device.type == "cpu":
         leave_a_core()
     model, block_size = loaded.model, config.cache.block_size
     scheduler_config = config.scheduler(max_model_len(model.config))
-    size = _size_pool(sizer, loaded, scheduler_config, block_size, memory)
+    execution = execution_of(config, scheduler_config, attention)
+    size, execution = _size_pool(sizer, loaded, scheduler_config, block_size, memory, execution)
     host = memory if isinstance(memory, MainMemory) else None
     pool_bytes = size.num_blocks * size.bytes_per_block
     swap_blocks = num_swap_blocks(
         config.swap, size.bytes_per_block, host or MainMemory(), pool_bytes if host else 0
     )
-    runner = _runner(model, size, block_size, config.model.seed)
+    runner = _runner(model, size, block_size, config.model.seed, execution)
     space = swap_space(runner.cache, swap_blocks) if swap_blocks else None
     introduction.announce(
         ready=True,
         max_model_len=scheduler_config.max_model_len,
-        cache_dtype=str(model.dtype).removeprefix("torch."),
+        cache_dtype=str(runner.layout.dtype).removeprefix("torch."),
         gpu_memory_utilization=config.cache.gpu_memory_utilization if size.measured else None,
     )
     pool = BlockPool(
@@ -143,16 +151,19 @@ def build_engine(
     )
 
 
-def _runner(model: PreTrainedModel, size: PoolSize, block_size: int, seed: int) -> ModelRunner:
+def _runner(
+    model: PreTrainedModel, size: PoolSize, block_size: int, seed: int, execution: Execution
+) -> ModelRunner:
     """Allocates the pool; others may have taken its memory since it was sized: PoolSizeError."""
     try:
         with device_out_of_memory():
-            return ModelRunner(
+            runner = ModelRunner(
                 model,
                 num_blocks=size.num_blocks,
                 block_size=block_size,
                 seed=seed,
                 profiled_peak=size.activation_peak,
+                execution=execution,
             )
     except DeviceOutOfMemoryError:
         wanted = format_bytes(size.num_blocks * size.bytes_per_block)
@@ -161,6 +172,9 @@ def _runner(model: PreTrainedModel, size: PoolSize, block_size: int, seed: int) 
             "pool was sized; look for who took it, or make the pool smaller "
             "(--kv-cache-memory-bytes)"
         ) from None
+    if execution.static is not None and model.device.type == "cuda":
+        runner.capture_graphs()
+    return runner
 
 
 def _size_pool(
@@ -169,22 +183,36 @@ def _size_pool(
     scheduler: SchedulerConfig,
     block_size: int,
     memory: MeasuredDevice | MainMemory,
-) -> PoolSize:
-    layout = kv_layout(loaded.model.config, block_size, loaded.model.dtype)
+    execution: Execution,
+) -> tuple[PoolSize, Execution]:
+    """The size, and the execution less what the model turned out not to be capable of."""
+    model = loaded.model
+    layout = kv_layout(model.config, block_size, model.dtype, execution.stored)
 
     def measure(pool_bytes: int) -> int:
         assert not isinstance(memory, MainMemory), "a CPU's pool is not measured"
         return activation_peak(
-            loaded.model,
+            model,
             memory,
             scheduler,
             block_size=block_size,
             pool_tokens=pool_bytes // layout.bytes_per_token,
+            execution=execution.without_static(),
         )
 
+    def measure_graphs() -> int:
+        nonlocal execution
+        assert not isinstance(memory, MainMemory), "a CPU has no graphs"
+        if execution.static is None or model.device.type != "cuda":
+            return 0
+        taken = graph_bytes(model, memory, execution, block_size=block_size)
+        if taken is None:
+            execution = execution.without_static()
+        return taken or 0
+
     footprint = Footprint(
-        weights=parameter_bytes(loaded.model),
-        buffers=buffer_bytes(loaded.model),
+        weights=parameter_bytes(model),
+        buffers=buffer_bytes(model),
         bytes_per_block=layout.bytes_per_block,
     )
-    return sizer.size(scheduler, footprint, measure)
+    return sizer.size(scheduler, footprint, measure, measure_graphs), execution

@@ -6,6 +6,7 @@ from typing import Literal
 from engine.one_line import one_line
 
 SchedulingPolicy = Literal["fcfs", "priority"]
+AttentionName = Literal["auto", "torch", "triton", "cpu"]
 PreemptionPolicy = Literal["recompute", "swap", "auto"]
 
 DEFAULT_MODEL = "demo"
@@ -37,9 +38,13 @@ class ModelConfig:
     served_model_name: str | None = None
     """Name in the API and in the `model_name` label; None: `model` itself."""
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Type of weights, activations and KV; auto: the checkpoint's own."""
+    """Type of weights and activations; auto: the checkpoint's own."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: CUDA where there is one."""
+    attention_backend: AttentionName = "auto"
+    """auto: Triton on CUDA, a C kernel on a CPU with a compiler, else plain torch."""
+    enforce_eager: bool = False
+    """Launch every kernel of every step from Python; off: decode steps are CUDA graphs."""
     seed: int = DEFAULT_SEED
     """Seed of the demo model's weights, and of sampling where a call brings none."""
 
@@ -74,6 +79,8 @@ class CacheConfig:
     """Bytes for the pool."""
     gpu_memory_utilization: float = DEFAULT_GPU_MEMORY_UTILIZATION
     """Share of the device's total memory for weights, activations and pool together."""
+    kv_cache_dtype: Literal["auto", "fp8"] = "auto"
+    """Type of stored K and V; auto: the model's. fp8: e4m3, half the bytes of 16-bit models."""
     enable_prefix_caching: bool = DEFAULT_ENABLE_PREFIX_CACHING
     """Keep full blocks findable by content after their last reference has gone."""
 

@@ -13,6 +13,10 @@ from engine.model.errors import UnsupportedArchitectureError
 from engine.sizing.config_json import ConfigError, Fields
 from engine.sizing.layers import HEAD_FIELDS, head_dim, num_kv_heads
 
+FP8 = torch.float8_e4m3fn
+"""What `--kv-cache-dtype fp8` stores: 4 bits of exponent, 3 of mantissa; up to 448."""
+_FP8_MOST = torch.finfo(FP8).max
+
 
 class LayerShape(NamedTuple):
     """K and V of one token in one layer: each (num_kv_heads, head_dim)."""
@@ -29,6 +33,21 @@ class KVLayout:
     block_size: int
     """Tokens per block."""
     dtype: torch.dtype
+    """Type that K and V are stored in."""
+    computed: torch.dtype | None = None
+    """Type that they are computed in; None: the stored one."""
+    kv_scale: float = 1.0
+    """What a stored element is multiplied by when read; 1 as in a vLLM without calibration."""
+
+    @property
+    def quantized(self) -> bool:
+        """Whether what is read differs from what was written."""
+        return self.dtype == FP8
+
+    @property
+    def compute_dtype(self) -> torch.dtype:
+        """Type of queries, and of K and V as attention sees them."""
+        return self.computed or self.dtype
 
     @property
     def bytes_per_token(self) -> int:
@@ -42,13 +61,22 @@ class KVLayout:
         return self.bytes_per_token * self.block_size
 
 
-def kv_layout(config: PreTrainedConfig, block_size: int, dtype: torch.dtype) -> KVLayout:
+def kv_layout(
+    config: PreTrainedConfig,
+    block_size: int,
+    dtype: torch.dtype,
+    stored: torch.dtype | None = None,
+) -> KVLayout:
     """The layout by the model's configuration; the probe at load time checks that it is true.
+
+    dtype: the model's. stored: the KV's, where it is another.
 
     Raises UnsupportedArchitectureError if the configuration names no heads or no layers.
     """
     shapes = [_layer_shape(layer) for layer in layer_configs(config)]
-    return KVLayout(layers=tuple(shapes), block_size=block_size, dtype=dtype)
+    return KVLayout(
+        layers=tuple(shapes), block_size=block_size, dtype=stored or dtype, computed=dtype
+    )
 
 
 def _layer_shape(config: PreTrainedConfig) -> LayerShape:
@@ -66,8 +94,9 @@ def _layer_shape(config: PreTrainedConfig) -> LayerShape:
 class KVCache:
     """Paged K and V of every layer on one device.
 
-    `layers[i]` is (2, num_blocks, block_size, H_kv, D), K before V. Slots that a mask hides must
-    still be finite: it starts at zero, and `clear` wipes what an earlier owner left.
+    `layers[i]` is (2, num_blocks, block_size, H_kv, D), K before V; `blocks[i]` the same as a pair
+    of contiguous tensors. Slots that a mask hides must still be finite: it starts at zero, and
+    `clear` wipes what an earlier owner left.
     """
 
     def __init__(self, layout: KVLayout, num_blocks: int, device: torch.device) -> None:
@@ -86,22 +115,27 @@ class KVCache:
         unbound = {shape: iter(stack.unbind()) for shape, stack in self._stacks.items()}
         self.layers = [next(unbound[shape]) for shape in layout.layers]
         # Per layer: K and V by block (num_blocks, block_size, H_kv, D), then by slot (…, H_kv, D).
-        self._blocks = [(layer[0], layer[1]) for layer in self.layers]
-        self._slots = [(layer[0].flatten(0, 1), layer[1].flatten(0, 1)) for layer in self.layers]
+        self.blocks = [(layer[0], layer[1]) for layer in self.layers]
+        # Moved as bytes where quantized: torch indexes no fp8 on some devices.
+        self._moved = torch.uint8 if layout.quantized else layout.dtype
+        self._movable = [(k.view(self._moved), v.view(self._moved)) for k, v in self.blocks]
+        self._slots = [(k.flatten(0, 1), v.flatten(0, 1)) for k, v in self._movable]
 
     @property
     def stacks(self) -> list[Tensor]:
-        """All K and V: (layers, 2, num_blocks, block_size, H_kv, D) for each shape of layers."""
-        return list(self._stacks.values())
+        """All K and V: (layers, 2, num_blocks, block_size, H_kv, D) for each shape of layers.
+
+        Views, of bytes where quantized, to be moved as they are.
+        """
+        return [stack.view(self._moved) for stack in self._stacks.values()]
 
     def write(self, layer: int, slots: Tensor, key: Tensor, value: Tensor) -> None:
         """Store K and V of T tokens.
 
         slots: (T,) int64, block id * block_size + offset, distinct. key, value: (T, H_kv, D).
         """
-        key_slots, value_slots = self._slots[layer]
-        key_slots.index_copy_(0, slots, key)
-        value_slots.index_copy_(0, slots, value)
+        for stored, fresh in zip(self._slots[layer], (key, value), strict=True):
+            stored.index_copy_(0, slots, self._quantized(fresh) if self.layout.quantized else fresh)
 
     def clear(self, block: int) -> None:
         """Zero a block in every layer, before its first token is written."""
@@ -114,9 +148,20 @@ class KVCache:
             stack.select(2, target).copy_(stack.select(2, source))
 
     def gather(self, layer: int, blocks: Tensor) -> tuple[Tensor, Tensor]:
-        """Copies of K and V of n blocks in the order given.
+        """Copies of K and V of n blocks in the order given, in the type that is computed in.
 
         blocks: (n,) int64. Returns two (n, block_size, H_kv, D). Does not change the cache.
         """
-        keys, values = self._blocks[layer]
-        return keys.index_select(0, blocks), values.index_select(0, blocks)
+        keys, values = (stored.index_select(0, blocks) for stored in self._movable[layer])
+        if self.layout.quantized:
+            return self._restored(keys), self._restored(values)
+        return keys, values
+
+    def _quantized(self, fresh: Tensor) -> Tensor:
+        """The bytes that stand for `fresh`; what is too large becomes the largest there is."""
+        scaled = (fresh / self.layout.kv_scale).clamp(-_FP8_MOST, _FP8_MOST)
+        return scaled.to(self.layout.dtype).view(torch.uint8)
+
+    def _restored(self, stored: Tensor) -> Tensor:
+        """In the type that attention computes in."""
+        return stored.view(self.layout.dtype).to(self.layout.compute_dtype) * self.layout.kv_scale

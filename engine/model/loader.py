@@ -24,6 +24,7 @@ from transformers.utils import logging as transformers_logging
 from engine.config import ModelConfig
 from engine.model import demo
 from engine.model.architecture import check_config, check_model_type
+from engine.model.attention.choice import TORCH, Attention
 from engine.model.attention.interface import IMPLEMENTATION
 from engine.model.checkpoint import check_files
 from engine.model.end_tokens import end_token_ids
@@ -60,10 +61,10 @@ class LoadedModel:
     tokenizer: Tokenizer
 
 
-def load_model(config: ModelConfig) -> LoadedModel:
+def load_model(config: ModelConfig, attention: Attention = TORCH) -> LoadedModel:
     """Load, check and probe a model. Raises a CheckpointError of one line; prints nothing.
 
-    Only a name on the hub goes to the network.
+    attention: the backend that it is probed with. Only a name on the hub goes to the network.
     """
     started = time.monotonic()
     device = device_of(config)
@@ -73,7 +74,7 @@ def load_model(config: ModelConfig) -> LoadedModel:
         else:
             loaded = _load_checkpoint(config, device)
         with reported(config.model, "its trial run failed", BELONG):
-            probe(loaded.model, config.model)
+            probe(loaded.model, config.model, attention)
             length = max_model_len(loaded.model.config)
     logger.info(
         "loaded %s: %s, %s on %s, %.1f MiB, %d tokens of context, %.1f s",

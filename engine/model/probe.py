@@ -11,16 +11,16 @@ from transformers import PreTrainedModel
 
 from engine.hashing import PrefixHasher
 from engine.model.architecture import expected_windows
-from engine.model.attention.backend import LayerOptions
+from engine.model.attention.backend import LayerOptions, StepAttention
+from engine.model.attention.choice import TORCH, Attention
 from engine.model.attention.interface import (
     IMPLEMENTATION,
     PagedStep,
     UnsupportedAttentionError,
 )
-from engine.model.attention.torch_backend import TorchAttention
 from engine.model.errors import CheckpointFileError, UnsupportedArchitectureError, first_line
+from engine.model.forward import forward_of, step_logits
 from engine.model.kv_cache import KVCache, kv_layout
-from engine.model.runner import step_logits
 from engine.model.step_batch import StepBatch
 from engine.sequence import SamplingParams, Sequence
 from engine.step_plan import ScheduledSequence
@@ -35,19 +35,19 @@ _BROKEN = (TypeError, ValueError, AttributeError, LookupError, RuntimeError)
 """Errors of models that cannot run without a cache of their own or with our attention."""
 
 
-class _WindowRecorder(TorchAttention):
+class _WindowRecorder:
     """Notes which window each layer asks for, in the order the layers run."""
 
-    def __init__(self, batch: StepBatch, cache: KVCache, windows: list[int | None]) -> None:
-        super().__init__(batch, cache)
+    def __init__(self, attention: StepAttention, windows: list[int | None]) -> None:
+        self._attention = attention
         self._windows = windows
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, options: LayerOptions) -> Tensor:
         self._windows.append(options.window)
-        return super().attend(query, key, value, options)
+        return self._attention.attend(query, key, value, options)
 
 
-def probe(model: PreTrainedModel, name: str) -> None:
+def probe(model: PreTrainedModel, name: str, attention: Attention = TORCH) -> None:
     """Raises UnsupportedArchitectureError unless `model` runs correctly on paged attention.
 
     Raises CheckpointFileError if it does not run correctly without it either.
@@ -59,7 +59,7 @@ def probe(model: PreTrainedModel, name: str) -> None:
     cache = KVCache(layout, sum(len(sequence.block_table) for sequence in sequences), model.device)
     windows: list[int | None] = []
     try:
-        paged = _paged_logits(model, cache, sequences, windows)
+        paged = _paged_logits(model, cache, sequences, windows, attention)
     except torch.OutOfMemoryError:
         raise
     except (UnsupportedAttentionError, *_BROKEN) as error:
@@ -77,8 +77,9 @@ def probe(model: PreTrainedModel, name: str) -> None:
     if not deviation <= _TOLERANCES.get(model.dtype, _HALF_TOLERANCE):
         raise UnsupportedArchitectureError(
             name,
-            f"{model.config.model_type} gives other logits on paged attention than on its own "
-            f"(relative error {deviation:.2g})",
+            f"{model.config.model_type} gives other logits on paged attention ({attention.name}) "
+            f"than on its own (relative error {deviation:.2g})",
+            *([] if attention is TORCH else ["try --attention-backend torch"]),
         )
 
 
@@ -104,10 +105,15 @@ def _sequences(vocab_size: int) -> list[Sequence]:
 
 
 def _paged_logits(
-    model: PreTrainedModel, cache: KVCache, sequences: list[Sequence], windows: list[int | None]
+    model: PreTrainedModel,
+    cache: KVCache,
+    sequences: list[Sequence],
+    windows: list[int | None],
+    attention: Attention,
 ) -> Tensor:
     """(4, V) float32: last logits after a whole prompt, a chunk, and single tokens."""
     lengths = [len(sequence.tokens) for sequence in sequences]
+    forward = forward_of(model)
     # [0, length // 2) whole, [length // 2, length - 1) as a chunk, [length - 1, length) alone.
     bounds = [(0, length // 2, length - 1, length) for length in lengths]
     for step in range(3):
@@ -117,8 +123,8 @@ def _paged_logits(
         ]
         windows.clear()
         batch = StepBatch(rows, cache.layout, cache.device)
-        attention = _WindowRecorder(batch, cache, windows)
-        logits = step_logits(model, PagedStep(cache, batch, attention))
+        recorder = _WindowRecorder(attention.prepare(batch, cache), windows)
+        logits = step_logits(forward, PagedStep(cache, batch, recorder))
     return logits
 
 

@@ -8,11 +8,15 @@ The temporary cache holds only the tokens that a batch writes; all that a sequen
 block 0, again and again.
 """
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from transformers import PreTrainedModel
 
 from engine.config import SchedulerConfig
 from engine.hashing import PrefixHasher
+from engine.model.execution import Execution
 from engine.model.runner import ModelRunner
 from engine.out_of_memory import DeviceOutOfMemoryError
 from engine.sequence import SamplingParams, Sequence
@@ -35,15 +39,39 @@ def activation_peak(
     *,
     block_size: int,
     pool_tokens: int,
+    execution: Execution,
 ) -> int:
-    """Bytes that the worst batch took beyond what is allocated now; leaves nothing allocated.
+    """The largest of `step_peaks`, with the same arguments."""
+    peaks = step_peaks(
+        model,
+        memory,
+        scheduler,
+        block_size=block_size,
+        pool_tokens=pool_tokens,
+        execution=execution,
+    )
+    return max(peaks.values())
 
-    pool_tokens: at least what the pool will hold. Raises PoolSizeError where a batch does not fit.
+
+def step_peaks(
+    model: PreTrainedModel,
+    memory: MeasuredDevice,
+    scheduler: SchedulerConfig,
+    *,
+    block_size: int,
+    pool_tokens: int,
+    execution: Execution,
+) -> dict[str, int]:
+    """Bytes that each batch took beyond what is allocated now; leaves nothing allocated.
+
+    pool_tokens: at least what the pool will hold. execution: as the engine will run, less its steps
+    of fixed size. Raises PoolSizeError where a batch does not fit.
     """
     peaks = {}
+    runner = partial(ModelRunner, model, block_size=block_size, execution=execution)
     for name, spans in _batches(scheduler, pool_tokens).items():
         try:
-            peaks[name] = _peak(model, memory, spans, block_size)
+            peaks[name] = _peak(runner, memory, spans, block_size)
         except (torch.OutOfMemoryError, DeviceOutOfMemoryError) as error:
             memory.trim()
             raise PoolSizeError(
@@ -51,7 +79,7 @@ def activation_peak(
                 f"{sum(count for _, count in spans)} tokens; {format_bytes(memory.free())} are "
                 "free): lower --max-num-batched-tokens, --max-num-seqs or --max-model-len"
             ) from error
-    return max(peaks.values())
+    return peaks
 
 
 def _batches(scheduler: SchedulerConfig, pool_tokens: int) -> dict[str, Spans]:
@@ -71,7 +99,35 @@ def _batches(scheduler: SchedulerConfig, pool_tokens: int) -> dict[str, Spans]:
     }
 
 
-def _peak(model: PreTrainedModel, memory: MeasuredDevice, spans: Spans, block_size: int) -> int:
+def graph_bytes(
+    model: PreTrainedModel,
+    memory: MeasuredDevice,
+    execution: Execution,
+    *,
+    block_size: int,
+) -> int | None:
+    """Bytes that the CUDA graphs of decode steps take on the device; leaves nothing allocated.
+
+    They are captured over a pool of one block, whose size does not matter to them. None: they
+    cannot be captured.
+    """
+    memory.trim()
+    before = memory.free()
+    runner = ModelRunner(model, num_blocks=1, block_size=block_size, execution=execution)
+    captured = runner.capture_graphs()
+    memory.trim()
+    taken = before - memory.free()
+    del runner
+    memory.trim()
+    return max(0, taken) if captured else None
+
+
+def _peak(
+    make_runner: Callable[..., ModelRunner],
+    memory: MeasuredDevice,
+    spans: Spans,
+    block_size: int,
+) -> int:
     rows: list[ScheduledSequence] = []
     num_blocks = 1
     for start, count in spans:
@@ -80,7 +136,7 @@ def _peak(model: PreTrainedModel, memory: MeasuredDevice, spans: Spans, block_si
         table = [0] * read + list(range(num_blocks, num_blocks + written))
         num_blocks += written
         rows.append(ScheduledSequence(_sequence(start + count, table, block_size), start, count))
-    runner = ModelRunner(model, num_blocks=num_blocks, block_size=block_size)
+    runner = make_runner(num_blocks=num_blocks)
     before = memory.allocated()
     memory.reset_peak()
     runner.execute(StepPlan(rows))

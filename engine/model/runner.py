@@ -4,9 +4,10 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from engine.model.attention.backend import AttentionBackend
-from engine.model.attention.interface import PagedStep, paged_step
-from engine.model.attention.torch_backend import TorchAttention
+from engine.model.attention.interface import PagedStep
+from engine.model.execution import Execution
+from engine.model.forward import forward_of, step_logits
+from engine.model.graphs import DecodeSteps
 from engine.model.kv_cache import KVCache, KVLayout, kv_layout
 from engine.model.memory_report import MemoryReporter
 from engine.model.sampler import Sampler, score
@@ -17,6 +18,8 @@ from engine.model.weights import weight_bytes
 from engine.runner import SampledToken
 from engine.step_plan import ScheduledSequence, StepPlan
 from kvscope_events.events import DeviceMemorySampled
+
+_PLAIN = Execution()
 
 
 class ModelRunner:
@@ -33,16 +36,22 @@ class ModelRunner:
         block_size: int,
         seed: int = 0,
         profiled_peak: int = 0,
-        attention: AttentionBackend = TorchAttention,
+        execution: Execution = _PLAIN,
     ) -> None:
-        """Allocates num_blocks * bytes_per_block.
+        """Allocates num_blocks * bytes_per_block; and a block more for steps of fixed sizes.
 
         seed: for calls that bring none. profiled_peak: bytes that start-up's largest step took.
         """
         self._model = model
-        self._attention = attention
-        self.layout: KVLayout = kv_layout(model.config, block_size, model.dtype)
-        self.cache = KVCache(self.layout, num_blocks, model.device)
+        self._forward = forward_of(model)
+        self._attention = execution.attention
+        self.layout: KVLayout = kv_layout(model.config, block_size, model.dtype, execution.stored)
+        static = execution.static
+        scratch = 0 if static is None else 1
+        self.cache = KVCache(self.layout, num_blocks + scratch, model.device)
+        self._static: DecodeSteps | None = None
+        if static is not None:
+            self._static = DecodeSteps(self._forward, self.cache, static, scratch=num_blocks)
         self._sampler = Sampler(seed)
         self._memory = MemoryReporter(
             model.device,
@@ -86,25 +95,40 @@ class ModelRunner:
         rows = trial_rows(self.layout.block_size)
         with device_out_of_memory():
             cache = KVCache(self.layout, len(rows), self.cache.device)
-            self._sampler.sample(self._forward(rows, cache), [row.sequence for row in rows])
+            self._sampler.sample(self._logits(rows, cache), [row.sequence for row in rows])
 
     def drop_caches(self) -> None:
         """Give the memory that torch holds but does not use back to the device."""
         if self.cache.device.type == "cuda":
             torch.cuda.empty_cache()
 
+    def capture_graphs(self) -> bool:
+        """Capture the static decode steps as CUDA graphs; False: the model's cannot be captured."""
+        assert self._static is not None, "the runner was made without static steps"
+        captured = self._static.capture()
+        if not captured:
+            self._static = None  # padding saves nothing where nothing is captured
+        return captured
+
     def sample_memory(self) -> DeviceMemorySampled:
         """Where the device's memory is now, as far as this process knows."""
         return self._memory.sample()
 
     def forward_logits(self, rows: list[ScheduledSequence]) -> Tensor:
-        """Write the rows' KV. Returns (S + P, vocab_size) float32: as in `StepBatch`."""
-        return self._forward(rows, self.cache)
+        """Write the rows' KV. Returns (S + P, vocab_size) float32: as in `StepBatch`.
 
-    def _forward(self, rows: list[ScheduledSequence], cache: KVCache) -> Tensor:
+        They last until the next step.
+        """
+        if self._static is not None:
+            logits = self._static.logits(rows)
+            if logits is not None:
+                return logits
+        return self._logits(rows, self.cache)
+
+    def _logits(self, rows: list[ScheduledSequence], cache: KVCache) -> Tensor:
         batch = StepBatch(rows, self.layout, cache.device)
         step = PagedStep(cache, batch, self._attention(batch, cache))
-        return step_logits(self._model, step)
+        return step_logits(self._forward, step)
 
 
 def _score_prompts(logits: Tensor, rows: list[ScheduledSequence]) -> None:
@@ -127,20 +151,3 @@ def _lines(rows: list[ScheduledSequence]) -> list[int]:
             line += row.count > 0
             lines.append(line)
     return lines
-
-
-@torch.inference_mode()
-def step_logits(model: PreTrainedModel, step: PagedStep) -> Tensor:
-    """(S + P, V) float32, a row for each of the batch's logit positions. Writes the cache."""
-    batch = step.batch
-    for block in batch.opened:
-        step.cache.clear(block)
-    with paged_step(step):
-        output = model(
-            input_ids=batch.token_ids[None],
-            position_ids=batch.positions[None],
-            use_cache=False,
-            logits_to_keep=batch.logit_positions,
-        )
-    logits: Tensor = output.logits[0]
-    return logits.float()

@@ -13,6 +13,10 @@ from engine.runner import SampledToken
 from engine.sequence import Sequence
 
 _MASK = (1 << 64) - 1
+_ELEMENTS_AT_ONCE = 1 << 21
+"""Logits that are drawn from together: sorted in float64 they take 100 MiB, all of a large batch's
+more than the rest of its step.
+"""
 
 
 class Sampler:
@@ -42,8 +46,10 @@ class Sampler:
             for row in changed:
                 adjust(logits[row], sequences[row])
         chosen: list[int] = logits.argmax(dim=-1).tolist()
-        for rows, draw in ((plain, _draw), (filtered, _draw_filtered)):
-            if rows:
+        at_once = max(1, _ELEMENTS_AT_ONCE // logits.shape[1])
+        for drawing, draw in ((plain, _draw), (filtered, _draw_filtered)):
+            for begin in range(0, len(drawing), at_once):
+                rows = drawing[begin : begin + at_once]
                 uniforms = [self._uniform(sequences[row]) for row in rows]
                 drawn = draw(logits[rows], [sequences[row] for row in rows], uniforms)
                 for row, token_id in zip(rows, drawn, strict=True):

@@ -8,14 +8,31 @@ Decode rows (one token) come first, longest context first, then the other rows o
 Built once per step and the same for every attention backend.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
+from torch import Tensor
 
 from engine.model.kv_cache import KVLayout
 from engine.step_plan import ScheduledSequence
+
+
+class ForwardBatch(Protocol):
+    """What a forward pass reads of a batch: see `StepBatch`."""
+
+    @property
+    def token_ids(self) -> Tensor: ...
+    @property
+    def positions(self) -> Tensor: ...
+    @property
+    def slots(self) -> Tensor: ...
+    @property
+    def logit_positions(self) -> Tensor: ...
+    @property
+    def opened(self) -> Sequence[int]: ...
 
 
 class DecodeRow(NamedTuple):

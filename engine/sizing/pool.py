@@ -97,7 +97,11 @@ class PoolSizer:
         )
 
     def size(
-        self, scheduler: SchedulerConfig, footprint: Footprint, measure: Callable[[int], int]
+        self,
+        scheduler: SchedulerConfig,
+        footprint: Footprint,
+        measure: Callable[[int], int],
+        measure_graphs: Callable[[], int] = lambda: 0,
     ) -> PoolSize:
         """Size the pool and log every term.
 
@@ -105,13 +109,15 @@ class PoolSizer:
         behind, and returns the bytes that they took at their peak beyond what was allocated before;
         called on a device only.
 
+        measure_graphs: bytes that CUDA graphs will take besides; called after it, on a device only.
+
         Raises PoolSizeError if there is no room, or not for one sequence of max_model_len tokens.
         """
         cache, bytes_per_block = self._cache, footprint.bytes_per_block
         needed = -(-scheduler.max_model_len // cache.block_size)
         terms: Terms = {}
         configured = self._configured(bytes_per_block)
-        peak = 0
+        peak = graphs = 0
         if not isinstance(self._memory, MainMemory):
             # For a configured size, too: the headroom is compared with the peak of a step.
             free = self._memory.free()
@@ -119,6 +125,7 @@ class PoolSizer:
                 free if configured is None else min(configured[0] * bytes_per_block, free)
             )
             self._memory.trim()
+            graphs = measure_graphs()
         if configured is not None:
             blocks, rule = configured
         elif isinstance(self._memory, MainMemory):
@@ -128,7 +135,7 @@ class PoolSizer:
             rule = f"{CPU_MEMORY_SHARE:.0%} of {format_bytes(free)} free, at most {useful} of use"
             terms = self._host_terms(footprint, free, blocks)
         else:
-            terms = self._device_terms(footprint, self._memory, peak)
+            terms = self._device_terms(footprint, self._memory, peak, graphs)
             blocks = terms["kv_pool"] // bytes_per_block
             rule = f"measured, {cache.gpu_memory_utilization} of {format_bytes(self._total)}"
         size = PoolSize(
@@ -142,7 +149,7 @@ class PoolSizer:
         )
         self._check(size, needed)
         logger.info("%s", size.table())
-        self._warn_if_tight(size)
+        self._warn_if_tight(size, graphs)
         return size
 
     def _configured(self, bytes_per_block: int) -> tuple[int, str] | None:
@@ -167,7 +174,9 @@ class PoolSizer:
             "unclaimed": self._total - in_use - footprint.weights - footprint.buffers - pool,
         }
 
-    def _device_terms(self, footprint: Footprint, memory: MeasuredDevice, peak: int) -> Terms:
+    def _device_terms(
+        self, footprint: Footprint, memory: MeasuredDevice, peak: int, graphs: int
+    ) -> Terms:
         weights, buffers = footprint.weights, footprint.buffers
         taken = self._free_at_start - memory.free()
         non_torch = taken - weights - buffers
@@ -176,6 +185,7 @@ class PoolSizer:
                 f"loading {format_bytes(weights + buffers)} took {format_bytes(taken)} of the free "
                 "memory: something else gave memory back meanwhile; start again when it has ended"
             )
+        non_torch += graphs  # not there yet; torch cannot give their memory back either
         left = kv_budget(self._requested, weights + buffers, peak, non_torch)
         pool = max(0, left) // footprint.bytes_per_block * footprint.bytes_per_block
         in_use = self._total - self._free_at_start
@@ -192,9 +202,9 @@ class PoolSizer:
             "unclaimed": self._total - claimed,
         }
 
-    def _warn_if_tight(self, size: PoolSize) -> None:
+    def _warn_if_tight(self, size: PoolSize, graphs: int) -> None:
         """Only a configured pool can be too large; a measured one leaves room for any step."""
-        left = self._memory.free() - size.num_blocks * size.bytes_per_block
+        left = self._memory.free() - size.num_blocks * size.bytes_per_block - graphs
         if left < size.activation_peak:
             logger.warning(
                 "the pool leaves %s for steps that take up to %s: large ones will run out of "

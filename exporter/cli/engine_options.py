@@ -25,6 +25,22 @@ class DeviceName(StrEnum):
     CUDA = "cuda"
 
 
+class AttentionName(StrEnum):
+    """Values of --attention-backend."""
+
+    AUTO = "auto"
+    TORCH = "torch"
+    TRITON = "triton"
+    CPU = "cpu"
+
+
+class KvCacheDtypeName(StrEnum):
+    """Values of --kv-cache-dtype."""
+
+    AUTO = "auto"
+    FP8 = "fp8"
+
+
 class PreemptionModeName(StrEnum):
     """Values of --preemption-mode."""
 
@@ -55,10 +71,28 @@ ServedModelName = Annotated[
 ]
 Dtype = Annotated[
     DtypeName,
-    typer.Option(help="Type of weights and KV; auto: the checkpoint's own."),
+    typer.Option(help="Type of weights and activations; auto: the checkpoint's own."),
 ]
 Device = Annotated[
     DeviceName, typer.Option(help="Device to run on; auto: CUDA where there is one.")
+]
+AttentionBackend = Annotated[
+    AttentionName,
+    typer.Option(
+        metavar="BACKEND",
+        help="Attention by triton (CUDA), cpu (a C kernel) or torch; auto: the first that can run.",
+    ),
+]
+EnforceEager = Annotated[
+    bool,
+    typer.Option(
+        "--enforce-eager/--no-enforce-eager",
+        help="Do not capture decode steps as CUDA graphs.",
+    ),
+]
+KvCacheDtype = Annotated[
+    KvCacheDtypeName,
+    typer.Option(help="Type of K and V in the pool; auto: the model's; fp8: e4m3."),
 ]
 Seed = Annotated[
     int,

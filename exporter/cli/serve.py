@@ -19,6 +19,8 @@ from exporter.cli.tracing import OtlpTracesEndpoint, chosen_traces
 _DEFAULT = EngineConfig(model=ModelConfig(), cache=CacheConfig())
 _DTYPE = engine.DtypeName(_DEFAULT.model.dtype)
 _DEVICE = engine.DeviceName(_DEFAULT.model.device)
+_ATTENTION = engine.AttentionName(_DEFAULT.model.attention_backend)
+_KV_CACHE_DTYPE = engine.KvCacheDtypeName(_DEFAULT.cache.kv_cache_dtype)
 _POLICY = engine.PolicyName(_DEFAULT.policy)
 _PREEMPTION = engine.PreemptionModeName(_DEFAULT.swap.mode)
 _LISTEN = ListenConfig()
@@ -31,12 +33,15 @@ def serve(
     served_model_name: engine.ServedModelName = None,
     dtype: engine.Dtype = _DTYPE,
     device: engine.Device = _DEVICE,
+    attention_backend: engine.AttentionBackend = _ATTENTION,
+    enforce_eager: engine.EnforceEager = _DEFAULT.model.enforce_eager,
     seed: engine.Seed = _DEFAULT.model.seed,
     max_model_len: engine.MaxModelLen = None,
     block_size: engine.BlockSize = _DEFAULT.cache.block_size,
     num_gpu_blocks_override: engine.NumBlocks = None,
     kv_cache_memory_bytes: engine.PoolBytes = None,
     gpu_memory_utilization: engine.MemoryUtilization = _DEFAULT.cache.gpu_memory_utilization,
+    kv_cache_dtype: engine.KvCacheDtype = _KV_CACHE_DTYPE,
     enable_prefix_caching: engine.PrefixCaching = _DEFAULT.cache.enable_prefix_caching,
     max_num_seqs: engine.MaxNumSeqs = _DEFAULT.max_num_seqs,
     max_num_batched_tokens: engine.MaxNumBatchedTokens = None,
@@ -93,6 +98,8 @@ def serve(
                 served_model_name=served_model_name,
                 dtype=dtype.value,
                 device=device.value,
+                attention_backend=attention_backend.value,
+                enforce_eager=enforce_eager,
                 seed=seed,
             ),
             cache=CacheConfig(
@@ -100,6 +107,7 @@ def serve(
                 num_gpu_blocks_override=num_gpu_blocks_override,
                 kv_cache_memory_bytes=kv_cache_memory_bytes,
                 gpu_memory_utilization=gpu_memory_utilization,
+                kv_cache_dtype=kv_cache_dtype.value,
                 enable_prefix_caching=enable_prefix_caching,
             ),
             swap=SwapConfig(mode=preemption_mode.value, space_gib=swap_space),

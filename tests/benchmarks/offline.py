@@ -22,6 +22,7 @@ from exporter.catalogue import COMPAT_SETS
 from exporter.exporter import Exporter, in_process
 from exporter.machine import Machine
 from kvscope_events.bus import EventBus, NullBus
+from tests.support.served import served_execution
 
 BLOCK_SIZE = 16
 MAX_MODEL_LEN = 1024
@@ -50,7 +51,12 @@ class OfflineEngine:
         introduction = Introduction(config, bus)
         loaded = load_model(config.model)
         leave_a_core()
-        runner = ModelRunner(loaded.model, num_blocks=self.num_blocks, block_size=BLOCK_SIZE)
+        runner = ModelRunner(
+            loaded.model,
+            num_blocks=self.num_blocks,
+            block_size=BLOCK_SIZE,
+            execution=served_execution(loaded.model.device),
+        )
         introduction.announce(ready=True)
         pool = BlockPool(self.num_blocks, BLOCK_SIZE, bus)
         limits = config.scheduler(MAX_MODEL_LEN)

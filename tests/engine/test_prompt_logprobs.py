@@ -29,6 +29,7 @@ from exporter.fold import Ledger
 from kvscope_events.bus import EventBus
 from kvscope_events.events import BlocksShared, EngineEvent, PrefixLookup, RequestPreempted
 from tests.support.pool_state import pool_state
+from tests.support.served import served_execution
 
 BLOCK_SIZE = 16
 
@@ -59,12 +60,18 @@ class Run:
         self.pool = BlockPool(num_blocks, BLOCK_SIZE, bus, swap_blocks=swap_blocks)
         config = SchedulerConfig(
             max_model_len=1024,
-            max_num_seqs=8,
+            max_num_seqs=min(8, budget),
             max_num_batched_tokens=budget if chunked else 1024,
             enable_chunked_prefill=chunked,
         )
         self.bus = bus
-        self.runner = ModelRunner(loaded().model, num_blocks=num_blocks, block_size=BLOCK_SIZE)
+        model = loaded().model
+        self.runner = ModelRunner(
+            model,
+            num_blocks=num_blocks,
+            block_size=BLOCK_SIZE,
+            execution=served_execution(model.device),
+        )
         kv = KVManager(self.pool, bus, copier=CacheMover(self.runner.cache))
         self.swap: SwapManager | None = None
         if swap_blocks:
@@ -246,6 +253,16 @@ def test_a_step_scores_a_limited_number_of_tokens() -> None:
     assert sum(run.plans) == 599 + 499
     for sequence in run.sequences:
         run.check(sequence)
+
+
+def test_a_prompt_is_scored_token_by_token_as_well() -> None:
+    """Such a step looks like one that decodes, but wants other logits."""
+    run = Run(16, budget=1)
+    for prompt in prompts(20, 1, 17):
+        run.call(prompt, 2, 3, 2)
+    run.finish()
+    for first in run.sequences[::2]:
+        run.check(first)
 
 
 @pytest.mark.parametrize("scored", [None, 1])

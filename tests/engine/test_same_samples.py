@@ -32,6 +32,7 @@ from kvscope_events.bus import EventBus
 from kvscope_events.events import BlockCopied, BlocksShared, EngineEvent, RequestPreempted
 from tests.support.checkpoints import make_checkpoint
 from tests.support.pool_state import pool_state
+from tests.support.served import served_execution
 
 BLOCK_SIZE = 16
 SAMPLES = 4
@@ -142,7 +143,13 @@ def serve(
     bus, ledger = EventBus(), Ledger()
     subscription = bus.subscribe()
     pool = BlockPool(case.num_blocks, BLOCK_SIZE, bus, swap_blocks=case.swap_blocks)
-    runner = ModelRunner(reference.loaded.model, num_blocks=case.num_blocks, block_size=BLOCK_SIZE)
+    model = reference.loaded.model
+    runner = ModelRunner(
+        model,
+        num_blocks=case.num_blocks,
+        block_size=BLOCK_SIZE,
+        execution=served_execution(model.device),
+    )
     kv = KVManager(pool, bus, enable_prefix_caching=case.caching, copier=CacheMover(runner.cache))
     config = SchedulerConfig(
         max_model_len=128, max_num_seqs=case.max_num_seqs, max_num_batched_tokens=case.budget

@@ -36,6 +36,7 @@ from kvscope_events.events import (
 )
 from tests.support.checkpoints import ARCHITECTURES, make_checkpoint
 from tests.support.pool_state import pool_state
+from tests.support.served import served_execution
 
 BLOCK_SIZE = 16
 MAX_MODEL_LEN = 192
@@ -114,7 +115,13 @@ def generate(
     bus, ledger = EventBus(), Ledger()
     subscription = bus.subscribe()
     pool = BlockPool(num_blocks, BLOCK_SIZE, bus, swap_blocks=swap_blocks)
-    runner = ModelRunner(oracle.loaded.model, num_blocks=num_blocks, block_size=BLOCK_SIZE)
+    model = oracle.loaded.model
+    runner = ModelRunner(
+        model,
+        num_blocks=num_blocks,
+        block_size=BLOCK_SIZE,
+        execution=served_execution(model.device),
+    )
     swap: SwapManager | None = None
     if swap_blocks:
         space = SwapSpace(runner.cache, swap_blocks)

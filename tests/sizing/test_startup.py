@@ -10,11 +10,15 @@ import torch
 from typer.testing import CliRunner
 
 from engine.build import Engine, build_engine
-from engine.config import CacheConfig, EngineConfig, ModelConfig
+from engine.config import CacheConfig, EngineConfig, ModelConfig, SchedulerConfig
 from engine.model.errors import CheckpointNotFoundError
+from engine.model.execution import Execution
+from engine.model.graphs import StaticDecoding
+from engine.model.loader import load_model
+from engine.model.profile import graph_bytes
 from engine.model.runner import ModelRunner
 from engine.out_of_memory import DeviceOutOfMemoryError
-from engine.sizing import MainMemory, MeasuredDevice, PoolSizeError
+from engine.sizing import Footprint, MainMemory, MeasuredDevice, PoolSizeError, PoolSizer
 from exporter.cli.app import app
 from kvscope_events.bus import EventBus, Subscription
 from kvscope_events.events import EVENT_NAMES, EngineEvent, Hello, PoolCreated, PoolSnapshot
@@ -313,3 +317,68 @@ def test_a_pool_whose_memory_was_taken_meanwhile_is_refused(
     monkeypatch.setattr("engine.build.ModelRunner", allocate)
     with pytest.raises(PoolSizeError, match=r"no memory for a pool of 32 blocks, .* who took it"):
         build(checkpoint, SimulatedCuda(64 * MIB), num_gpu_blocks_override=32)
+
+
+def test_fp8_halves_a_16_bit_block_and_is_announced(checkpoint: Path) -> None:
+    bus = EventBus()
+    subscription = bus.subscribe()
+    config = EngineConfig(
+        model=ModelConfig(model=str(checkpoint), device="cpu", dtype="bfloat16"),
+        cache=CacheConfig(kv_cache_memory_bytes=MIB, kv_cache_dtype="fp8"),
+        max_model_len=256,
+    )
+    size = build_engine(config, bus).pool_size
+    half = plan(checkpoint, "--dtype", "bf16", "--kv-dtype", "fp8")
+    whole = plan(checkpoint, "--dtype", "bf16")
+    assert size.bytes_per_block == half["bytes"]["per_block"]
+    assert size.bytes_per_block * 2 == whole["bytes"]["per_block"]
+    assert size.num_blocks == MIB // size.bytes_per_block
+    hellos = [event for event in events_of(bus, subscription) if isinstance(event, Hello)]
+    assert hellos[-1].cache_dtype == "float8_e4m3fn"
+
+
+def test_triton_is_refused_on_a_cpu_before_a_model_is_loaded(tmp_path: Path) -> None:
+    config = EngineConfig(
+        model=ModelConfig(model=str(tmp_path / "none"), device="cpu", attention_backend="triton"),
+        cache=CacheConfig(),
+    )
+    with pytest.raises(ValueError, match=r"--attention-backend triton: .* the model is on the CPU"):
+        build_engine(config, EventBus())
+
+
+def test_graphs_take_their_memory_from_the_pool(checkpoint: Path) -> None:
+    sizes = []
+    for graphs in (0, 6 * MIB):
+        memory = SimulatedCuda(64 * MIB, taken=30 * MIB)
+        footprint = Footprint(weights=9 * MIB, buffers=MIB, bytes_per_block=MIB)
+        limits = SchedulerConfig(max_model_len=16, max_num_seqs=4)
+        sizer = PoolSizer(CacheConfig(), memory)
+        sizes.append(sizer.size(limits, footprint, lambda tokens: PEAK, lambda taken=graphs: taken))
+    without, with_graphs = (size.terms for size in sizes)
+    assert with_graphs["non_torch"] - without["non_torch"] == 6 * MIB
+    assert without["kv_pool"] - with_graphs["kv_pool"] == 6 * MIB
+    assert with_graphs["unclaimed"] == without["unclaimed"]
+    assert with_graphs["activation_peak"] == PEAK
+
+
+@pytest.mark.parametrize("captured", [True, False])
+def test_what_graphs_take_is_measured_over_a_pool_of_one_block(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch, captured: bool
+) -> None:
+    memory = SimulatedCuda(64 * MIB, taken=30 * MIB)
+    pools: list[int] = []
+
+    def capture(runner: ModelRunner) -> bool:
+        pools.append(runner.cache.num_blocks)
+        memory._free = [29 * MIB]
+        return captured
+
+    monkeypatch.setattr(ModelRunner, "capture_graphs", capture)
+    model = load_model(ModelConfig(model=str(checkpoint), device="cpu")).model
+    memory.free()
+    never_run: Any = object()
+    static = StaticDecoding(attention=lambda *_: never_run, max_num_seqs=2, max_model_len=64)
+    execution = Execution(static=static)
+    taken = graph_bytes(model, memory, execution, block_size=16)
+    assert taken == (5 * MIB if captured else None)
+    assert pools == [2], "a block of the pool, and the padding's"

@@ -16,6 +16,7 @@ from transformers import (
     LlamaConfig,
     MistralConfig,
     PreTrainedConfig,
+    Qwen2Config,
     Qwen3Config,
     Qwen3MoeConfig,
 )
@@ -28,6 +29,7 @@ WINDOW = 24
 
 _CONFIGS: dict[str, tuple[type[PreTrainedConfig], dict[str, object]]] = {
     "llama": (LlamaConfig, {}),
+    "qwen2": (Qwen2Config, {}),
     "qwen3": (Qwen3Config, {}),
     "qwen3_moe": (
         Qwen3MoeConfig,

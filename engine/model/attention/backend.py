@@ -34,5 +34,12 @@ class StepAttention(Protocol):
         ...
 
 
+StaticBackend = Callable[[KVCache, Tensor, Tensor, int], StepAttention]
+"""Prepares all steps of B rows of one token, whose block tables and contexts are written later.
+
+Takes tables (B, max_blocks) and contexts (B,), both int32, and the longest context there will be.
+What it prepares can be captured in a CUDA graph: shapes and launches do not depend on contents.
+"""
+
 AttentionBackend = Callable[[StepBatch, KVCache], StepAttention]
 """Prepares a step: called once per step, before the first layer."""

@@ -15,7 +15,7 @@ from transformers import AttentionInterface
 
 from engine.model.attention.backend import LayerOptions, StepAttention
 from engine.model.kv_cache import KVCache
-from engine.model.step_batch import StepBatch
+from engine.model.step_batch import ForwardBatch
 
 IMPLEMENTATION = "kvscope_paged"
 
@@ -40,7 +40,7 @@ class PagedStep(NamedTuple):
     """Where the layers of one forward pass read and write."""
 
     cache: KVCache
-    batch: StepBatch
+    batch: ForwardBatch
     attention: StepAttention
     """The backend's part, prepared for this cache and batch."""
 

@@ -24,20 +24,23 @@ class TorchAttention:
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, options: LayerOptions) -> Tensor:
         """See `StepAttention`."""
-        cache, window = self._cache, options.window
         outputs: list[Tensor] = []  # (tokens, H, D) each, in the order of the flattened batch
         if self._num_decodes:
-            decode_query = query[0, :, : self._num_decodes].transpose(0, 1)  # (B, H, D)
-            outputs += [
-                _decode(decode_query, cache, group, options)
-                for group in self._plan.decode_groups(window)
-            ]
+            outputs += self.decode(query, options)
         if self._has_spans:
             outputs += [
-                _prefill(query, key, value, cache, plan, options)
-                for plan in self._plan.prefill_plans(window)
+                _prefill(query, key, value, self._cache, plan, options)
+                for plan in self._plan.prefill_plans(options.window)
             ]
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+
+    def decode(self, query: Tensor, options: LayerOptions) -> list[Tensor]:
+        """The outputs of the decode rows, in order: one (rows, H, D) for each group of them."""
+        decode_query = query[0, :, : self._num_decodes].transpose(0, 1)  # (B, H, D)
+        return [
+            _decode(decode_query, self._cache, group, options)
+            for group in self._plan.decode_groups(options.window)
+        ]
 
 
 def _decode(

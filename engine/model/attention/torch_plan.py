@@ -49,7 +49,10 @@ class PrefillPlan:
     begin: int
     end: int
     blocks: Tensor | None
-    """(n,) int64, what to gather; None: the span's own fresh K and V are all there is."""
+    """(n,) int64, what to gather; None: the span's own fresh K and V are all there is.
+
+    Quantized ones are gathered all the same: output must not depend on how a prompt is cut.
+    """
     num_keys: int
     """Leading gathered tokens that are written."""
     mask: Tensor | None
@@ -141,7 +144,7 @@ class TorchPlan:
         block_size = self._layout.block_size
         count = span.end - span.begin
         end = span.start + count
-        if span.start == 0:
+        if span.start == 0 and not self._layout.quantized:
             blocks, first_key = None, 0
         else:
             low = 0 if window is None else max(0, span.start + 1 - window)
@@ -161,5 +164,5 @@ class TorchPlan:
         return PrefillPlan(span.begin, span.end, blocks, num_keys, mask)
 
     def _additive(self, hidden: Tensor) -> Tensor:
-        mask = torch.zeros(hidden.shape, dtype=self._layout.dtype, device=self._device)
+        mask = torch.zeros(hidden.shape, dtype=self._layout.compute_dtype, device=self._device)
         return mask.masked_fill_(hidden, float("-inf"))

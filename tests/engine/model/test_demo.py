@@ -6,6 +6,7 @@ from engine.config import ModelConfig
 from engine.hashing import PrefixHasher
 from engine.model.attention.torch_backend import TorchAttention
 from engine.model.demo import demo_model
+from engine.model.execution import Execution
 from engine.model.kv_cache import KVCache
 from engine.model.limits import max_model_len
 from engine.model.loader import load_model
@@ -43,7 +44,7 @@ def test_a_runner_computes_attention_with_the_backend_that_it_is_given() -> None
         return TorchAttention(batch, cache)
 
     model = demo_model(0, torch.float32, CPU)
-    runner = ModelRunner(model, num_blocks=2, block_size=16, attention=backend)
+    runner = ModelRunner(model, num_blocks=2, block_size=16, execution=Execution(attention=backend))
     sequence = Sequence(
         sequence_id=0,
         request_id=0,

@@ -18,6 +18,7 @@ from engine.runner import SampledToken
 from engine.sequence import SamplingParams, Sequence
 from engine.step_plan import ScheduledSequence, StepPlan
 from tests.support.checkpoints import ARCHITECTURES, make_checkpoint
+from tests.support.served import served_execution
 
 TOLERANCE = 1e-4
 NUM_BLOCKS = 160
@@ -47,6 +48,11 @@ class Sequences:
 
     def run(self, *rows: tuple[Sequence, int, int]) -> Tensor:
         return self.runner.forward_logits([ScheduledSequence(*row) for row in rows])
+
+
+def make_runner(model: PreTrainedModel, block_size: int) -> ModelRunner:
+    execution = served_execution(model.device)
+    return ModelRunner(model, num_blocks=NUM_BLOCKS, block_size=block_size, execution=execution)
 
 
 def execute(runner: ModelRunner, *rows: ScheduledSequence) -> list[SampledToken | None]:
@@ -79,7 +85,7 @@ def reference(folder: Path) -> Callable[[list[int]], Tensor]:
 def test_whole_prompts(
     paged_model: PreTrainedModel, reference: Callable[[list[int]], Tensor], block_size: int
 ) -> None:
-    runner = ModelRunner(paged_model, num_blocks=NUM_BLOCKS, block_size=block_size)
+    runner = make_runner(paged_model, block_size)
     pool = Sequences(runner, block_size, seed=1)
     sequences = [pool.make(length) for length in (1, 2, 15, 16, 17, 61, 200)]
     logits = pool.run(*[(sequence, 0, len(sequence.tokens)) for sequence in sequences])
@@ -92,7 +98,7 @@ def test_whole_prompts(
 def test_chunks_decodes_and_prompts_in_one_batch(
     paged_model: PreTrainedModel, reference: Callable[[list[int]], Tensor]
 ) -> None:
-    runner = ModelRunner(paged_model, num_blocks=NUM_BLOCKS, block_size=4)
+    runner = make_runner(paged_model, 4)
     pool = Sequences(runner, 4, seed=2)
     decoding = [pool.make(length) for length in (5, 26, 64, 118)]
     chunked, late = pool.make(90), pool.make(50)
@@ -115,7 +121,7 @@ def test_chunks_decodes_and_prompts_in_one_batch(
 def test_greedy_continuation_equals_generate(
     paged_model: PreTrainedModel, reference: Callable[[list[int]], Tensor]
 ) -> None:
-    runner = ModelRunner(paged_model, num_blocks=NUM_BLOCKS, block_size=4)
+    runner = make_runner(paged_model, 4)
     pool = Sequences(runner, 4, seed=3)
     sequence = pool.make(40)
     sequence.block_table += [pool.free.pop() for _ in range(4)]
@@ -132,7 +138,7 @@ def test_greedy_continuation_equals_generate(
 
 
 def test_only_the_rows_own_slots_are_written(paged_model: PreTrainedModel) -> None:
-    runner = ModelRunner(paged_model, num_blocks=NUM_BLOCKS, block_size=4)
+    runner = make_runner(paged_model, 4)
     pool = Sequences(runner, 4, seed=4)
     whole, partial, decoding = pool.make(37), pool.make(30), pool.make(9)
     pool.run((partial, 0, 10), (decoding, 0, 8))
@@ -153,7 +159,7 @@ def test_only_the_rows_own_slots_are_written(paged_model: PreTrainedModel) -> No
 def test_what_an_earlier_owner_left_in_a_block_does_not_reach_a_later_one(
     paged_model: PreTrainedModel, left_behind: float
 ) -> None:
-    clean, dirty = (ModelRunner(paged_model, num_blocks=NUM_BLOCKS, block_size=4) for _ in range(2))
+    clean, dirty = (make_runner(paged_model, 4) for _ in range(2))
     for cuts in ((0, 22), (0, 3, 9, 22), tuple(range(23))):  # whole, in chunks, token by token
         for layer in dirty.cache.layers:
             layer.fill_(left_behind)
@@ -168,7 +174,7 @@ def test_what_an_earlier_owner_left_in_a_block_does_not_reach_a_later_one(
 
 
 def test_results_come_in_the_order_of_the_rows(paged_model: PreTrainedModel) -> None:
-    runner = ModelRunner(paged_model, num_blocks=NUM_BLOCKS, block_size=4)
+    runner = make_runner(paged_model, 4)
     pool = Sequences(runner, 4, seed=6)
     sequences = [pool.make(length) for length in (5, 30, 12, 1, 21)]
     whole = [ScheduledSequence(sequence, 0, len(sequence.tokens)) for sequence in sequences]
@@ -180,7 +186,7 @@ def test_results_come_in_the_order_of_the_rows(paged_model: PreTrainedModel) -> 
 
 
 def test_a_batch_in_which_no_row_samples(paged_model: PreTrainedModel) -> None:
-    runner = ModelRunner(paged_model, num_blocks=NUM_BLOCKS, block_size=4)
+    runner = make_runner(paged_model, 4)
     pool = Sequences(runner, 4, seed=5)
     sequence = pool.make(20)
     assert execute(runner, ScheduledSequence(sequence, 0, 10)) == [None]

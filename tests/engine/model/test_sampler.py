@@ -125,3 +125,15 @@ def test_log_probabilities_are_those_of_the_unscaled_logits() -> None:
 
 def test_no_rows() -> None:
     assert Sampler(seed=0).sample(torch.empty(0, 50), []) == []
+
+
+def test_rows_drawn_in_several_pieces_are_those_drawn_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    logits = make_logits(7)
+    sequences = [
+        make_sequence(row, temperature=1.0, top_p=0.9 if row % 3 else 1.0) for row in range(7)
+    ]
+    at_once = Sampler(seed=0).sample(logits, sequences)
+    monkeypatch.setattr("engine.model.sampler._ELEMENTS_AT_ONCE", 2 * logits.shape[1])
+    assert Sampler(seed=0).sample(logits, sequences) == at_once

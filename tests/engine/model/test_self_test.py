@@ -28,6 +28,6 @@ def test_it_raises_what_every_step_would(
     def lost(*arguments: Any, **options: Any) -> Any:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    monkeypatch.setattr(runner._model, "forward", lost)
+    monkeypatch.setattr(runner, "_forward", lost)
     with pytest.raises(RuntimeError, match="illegal memory access"):
         runner.self_test()

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.model.kv_cache import KVCache, KVLayout, LayerShape
+from engine.model.kv_cache import FP8, KVCache, KVLayout, LayerShape
 from engine.model.swap_space import SwapSpace
 
 BLOCKS, HOST_BLOCKS, BLOCK_SIZE = 12, 20, 4
@@ -15,11 +15,11 @@ TWO_SHAPES = (LayerShape(2, 8), LayerShape(1, 16), LayerShape(2, 8))
 
 
 def make_cache(layers: tuple[LayerShape, ...], dtype: torch.dtype = torch.float32) -> KVCache:
-    layout = KVLayout(layers=layers, block_size=BLOCK_SIZE, dtype=dtype)
+    layout = KVLayout(layers=layers, block_size=BLOCK_SIZE, dtype=dtype, computed=torch.float32)
     cache = KVCache(layout, BLOCKS, torch.device("cpu"))
     torch.manual_seed(0)
-    for stack in cache.stacks:
-        stack.copy_(torch.randn(stack.shape))
+    for layer in cache.layers:
+        layer.copy_(torch.randn(layer.shape))
     return cache
 
 
@@ -29,7 +29,7 @@ def content(cache: KVCache, blocks: list[int]) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("layers", [ONE_SHAPE, TWO_SHAPES], ids=["one shape", "two shapes"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, FP8])
 @pytest.mark.parametrize("host", [[3, 4, 5, 6], [9, 2, 3, 17], [7, 6, 5, 4]])
 def test_blocks_come_back_as_they_were_into_other_blocks(
     layers: tuple[LayerShape, ...], dtype: torch.dtype, host: list[int]

@@ -1,0 +1,67 @@
+"""Makes a C file of ours a function that Python can call, with the machine's own compiler.
+
+It takes a third of a second, so nothing is kept between processes: there is no cache that could be
+stale, made for another CPU or written by another user.
+"""
+
+import ctypes
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_COMPILER = "cc"
+_OPTIONS = ("-std=gnu11", "-O3", "-march=native", "-fPIC", "-fopenmp")
+_TIMEOUT_SECONDS = 20
+
+
+class CompileError(Exception):
+    """This machine cannot make or load the kernel; the message is one line."""
+
+
+def find_compiler() -> str:
+    """Its path. Raises CompileError."""
+    compiler = shutil.which(_COMPILER)
+    if compiler is None:
+        raise CompileError(f"there is no C compiler ({_COMPILER})")
+    return compiler
+
+
+def load_function(source: Path, name: str, constants: Mapping[str, int]) -> Any:
+    """The function `name` of a C file. constants: what the preprocessor defines.
+
+    Linked with no library: what it calls, OpenMP above all, is found in this process, so that it
+    shares torch's threads. Raises CompileError.
+    """
+    compiler = find_compiler()
+    defines = [f"-D{name}={value}" for name, value in constants.items()]
+    with tempfile.TemporaryDirectory(prefix="kvscope-") as folder:
+        compiled, library = Path(folder, "kernel.o"), Path(folder, "kernel.so")
+        _run([compiler, *_OPTIONS, *defines, "-c", str(source), "-o", str(compiled)])
+        _run([compiler, "-shared", "-nostdlib", str(compiled), "-o", str(library)])
+        try:
+            return getattr(ctypes.CDLL(str(library)), name)
+        except OSError as error:
+            raise CompileError(f"the compiled kernel does not load ({error})") from error
+        except AttributeError as error:
+            raise CompileError(f"the compiled kernel has no {name}") from error
+
+
+def _run(command: list[str]) -> None:
+    try:
+        subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=True,
+            timeout=_TIMEOUT_SECONDS,
+        )
+    except subprocess.CalledProcessError as error:
+        first = next(iter(error.stderr.splitlines()), "no message")
+        raise CompileError(f"the C compiler failed ({first})") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise CompileError(f"the C compiler did not run ({error})") from error

@@ -1,0 +1,113 @@
+"""What a launch of either kernel says of its layer, and the shape of its programs."""
+
+import math
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from engine.model.attention.backend import LayerOptions
+from engine.model.kv_cache import KVCache
+
+_LOG2_E = math.log2(math.e)
+_DECODE_TILE_BYTES = 1 << 13
+"""Of K in one program's tile. With V, and twice for what is under way, 32 KiB: several programs on
+each multiprocessor, together more than enough bytes in flight to hide the memory's latency.
+"""
+_PREFILL_TILE_BYTES = 1 << 14
+"""Larger: the same K and V meet a tile of queries."""
+# None of these sizes has been measured: the kernels have been compiled, and run in Triton's
+# interpreter. `python -m tests.gpu_decode --sweep` tries others.
+
+
+class ProgramShape(NamedTuple):
+    """How one program walks over its keys."""
+
+    tile_keys: int
+    """Keys at once; a power of two, 16 at least."""
+    num_warps: int
+    num_stages: int
+    """Triton's, which spends half of them on block tables: 3 is one tile under way, 5 is two."""
+
+
+class PagedLayer(NamedTuple):
+    """One layer's K and V, and what it does to its scores."""
+
+    keys: Tensor
+    """(num_blocks, block_size, H_kv, D), contiguous in D; any float type, fp8 included."""
+    values: Tensor
+    """As keys, with the same strides."""
+    score_scale: float
+    """Scaling, times K's scale, in the base that `tile_scores` asks for."""
+    softcap: float
+    """0: none."""
+    kv_scale: float
+    """What a stored V is multiplied by."""
+    window: int
+    """Keys that a token sees, itself included; 0: all before it."""
+
+    def decode_shape(self) -> ProgramShape:
+        """Of programs with the few queries of one token."""
+        tile_keys = self._tile_keys(_DECODE_TILE_BYTES, self.keys.itemsize, most=128)
+        return ProgramShape(tile_keys, num_warps=4, num_stages=5)
+
+    def prefill_shape(self, query_bytes: int) -> ProgramShape:
+        """Of programs with a tile of tokens, whose sums take registers. query_bytes: an element's.
+
+        fp8 is counted as what it is converted to.
+        """
+        element = max(self.keys.itemsize, query_bytes)
+        tile_keys = self._tile_keys(_PREFILL_TILE_BYTES, element, most=64)
+        wide = self.keys.shape[3] > 128
+        # Queries of 4 bytes by 256 leave a program no shared memory for a second tile.
+        stages = 1 if wide and query_bytes > 2 else 3
+        return ProgramShape(tile_keys, num_warps=8 if wide else 4, num_stages=stages)
+
+    def _tile_keys(self, tile_bytes: int, element_bytes: int, most: int) -> int:
+        row_bytes = power_of_two(self.keys.shape[3]) * element_bytes
+        return max(16, min(most, tile_bytes // row_bytes))
+
+
+def paged_layer(cache: KVCache, options: LayerOptions) -> PagedLayer:
+    """The launch arguments that a layer's options come to."""
+    keys, values = cache.blocks[options.layer]
+    head_dim = keys.shape[3]
+    scaling = head_dim**-0.5 if options.scaling is None else options.scaling
+    scale = scaling * cache.layout.kv_scale
+    softcap = options.softcap or 0.0
+    return PagedLayer(
+        keys=keys,
+        values=values,
+        score_scale=scale / softcap if softcap else scale * _LOG2_E,
+        softcap=softcap,
+        kv_scale=cache.layout.kv_scale,
+        window=options.window or 0,
+    )
+
+
+_DOT_TYPES = {
+    torch.float32: tl.float32,
+    torch.float16: tl.float16,
+    torch.bfloat16: tl.bfloat16,
+}
+
+
+def dot_type(dtype: torch.dtype) -> tl.dtype:
+    """Type of the operands of matrix products, for queries of `dtype`.
+
+    Raises TypeError for types that models do not compute in.
+    """
+    if dtype not in _DOT_TYPES:
+        raise TypeError(f"the Triton kernels compute in {', '.join(map(str, _DOT_TYPES))}")
+    if dtype == torch.bfloat16 and triton.knobs.runtime.interpret:
+        return (
+            tl.float32
+        )  # the interpreter multiplies the bits of bfloat16 as if they were integers
+    return _DOT_TYPES[dtype]
+
+
+def power_of_two(number: int) -> int:
+    """The smallest that is not below `number`."""
+    return 1 << (number - 1).bit_length()

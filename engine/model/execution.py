@@ -1,0 +1,45 @@
+"""How the steps of a model are computed: attention, type of the KV, steps of fixed size."""
+
+from dataclasses import dataclass, replace
+
+import torch
+
+from engine.config import EngineConfig, SchedulerConfig
+from engine.model.attention.backend import AttentionBackend
+from engine.model.attention.choice import Attention
+from engine.model.attention.torch_backend import TorchAttention
+from engine.model.graphs import StaticDecoding
+from engine.model.kv_cache import FP8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """Settings of a runner that say nothing of its size."""
+
+    attention: AttentionBackend = TorchAttention
+    stored: torch.dtype | None = None
+    """Type of K and V; None: the model's."""
+    static: StaticDecoding | None = None
+    """Decode steps of fixed sizes; None: all steps are as large as their rows."""
+
+    def without_static(self) -> "Execution":
+        return replace(self, static=None)
+
+
+def stored_dtype(config: EngineConfig) -> torch.dtype | None:
+    """By --kv-cache-dtype; None: the model's."""
+    return FP8 if config.cache.kv_cache_dtype == "fp8" else None
+
+
+def execution_of(
+    config: EngineConfig, scheduler: SchedulerConfig, attention: Attention
+) -> Execution:
+    """What the settings ask for, with the backend that was chosen."""
+    static = None
+    if attention.prepare_static is not None and not config.model.enforce_eager:
+        static = StaticDecoding(
+            attention=attention.prepare_static,
+            max_num_seqs=scheduler.max_num_seqs,
+            max_model_len=scheduler.max_model_len,
+        )
+    return Execution(attention=attention.prepare, stored=stored_dtype(config), static=static)

@@ -1,0 +1,42 @@
+"""A step's logits: by transformers' own layers, or by a shorter way where the model allows it."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from engine.model.attention.interface import PagedStep, paged_step
+from engine.model.plain_decoder import plain_decoder
+
+Forward = Callable[[PagedStep], Tensor]
+"""Writes the step's K and V. Returns (S + P, V), a row for each of the batch's logit positions."""
+
+
+def forward_of(model: PreTrainedModel) -> Forward:
+    """The shortest way through a model. May move weights in memory; their values stay."""
+    return plain_decoder(model) or _through_transformers(model)
+
+
+@torch.inference_mode()
+def step_logits(forward: Forward, step: PagedStep) -> Tensor:
+    """(S + P, V) float32, a row for each of the batch's logit positions. Writes the cache."""
+    for block in step.batch.opened:
+        step.cache.clear(block)
+    return forward(step).float()
+
+
+def _through_transformers(model: PreTrainedModel) -> Forward:
+    def forward(step: PagedStep) -> Tensor:
+        batch = step.batch
+        with paged_step(step):
+            output = model(
+                input_ids=batch.token_ids[None],
+                position_ids=batch.positions[None],
+                use_cache=False,
+                logits_to_keep=batch.logit_positions,
+            )
+        logits: Tensor = output.logits[0]
+        return logits
+
+    return forward
