@@ -52,9 +52,10 @@ class KVManager:
         """Resident blocks that begin with the sequence's tokens; changes no block.
 
         At most (tokens - 1) // block_size of them: one token must be computed to get logits. Names
-        are computed as far as they are asked for, and kept in the sequence's hasher.
+        are computed as far as they are asked for, and kept in the sequence's hasher. None for a
+        sequence whose prompt is scored: found blocks have KV, but logits have to be computed.
         """
-        if not self._enable_prefix_caching:
+        if not self._enable_prefix_caching or sequence.scores_prompt:
             return []
         findable = (len(sequence.tokens) - 1) // self.block_size
         names = sequence.hasher.extend(sequence.tokens, findable)
@@ -73,7 +74,7 @@ class KVManager:
         of its prefix; they are still to be filled. Raises OutOfBlocksError unless `can_admit` said
         yes.
         """
-        if self._enable_prefix_caching:
+        if self._enable_prefix_caching and not sequence.scores_prompt:
             findable = (len(sequence.tokens) - 1) // self.block_size
             names = sequence.hasher.names[:findable]
             self._emit(

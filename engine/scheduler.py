@@ -23,6 +23,9 @@ from kvscope_events.bus import Bus
 from kvscope_events.events import AllocationFailed, RequestPreempted
 from kvscope_events.vocabulary import FinishReason, PreemptionCause
 
+MAX_SCORED = 256
+"""Prompt tokens scored in a step, and one a sequence beyond: each takes a row of logits, 0.5 MiB
+where the vocabulary has 128 Ki tokens."""
 _RECOMPUTE = Decision("recompute", None)
 
 
@@ -114,10 +117,15 @@ class Scheduler:
         for row, token in zip(plan.rows, tokens, strict=True):
             sequence = row.sequence
             self._kv.commit(sequence, row.start + row.count)
+            if sequence.scores_prompt:
+                sequence.num_scored_tokens = max(sequence.num_scored_tokens, row.scored.stop)
             if token is None:
                 continue
             if sequence.forks:
                 self._fork(sequence, plan.forks[sequence.sequence_id], now)
+            if not sequence.sampling.max_tokens:
+                self.finish(sequence, "length")
+                continue
             sequence.tokens.append(token)
             sequence.last_token_ns = now
             if sequence.first_token_ns is None:
@@ -181,6 +189,8 @@ class Scheduler:
             behind = len(running) - position - 1
             owed = len(sequence.tokens) - sequence.num_computed_tokens
             count = min(owed, max(1, budget - behind))
+            if sequence.scores_prompt:
+                count = self._scored_at_most(plan, count)
             budget -= count
             plan.add(sequence, count, owed)
             if sequence.forks:
@@ -220,10 +230,18 @@ class Scheduler:
             self._waiting.pop()
             self._admit(sequence, prefix)
             count = min(owed, budget) if self._config.enable_chunked_prefill else owed
+            if sequence.scores_prompt:
+                count = self._scored_at_most(plan, count)
             budget -= count
             plan.add(sequence, count, owed)
             if sequence.forks:
                 self._plan_forks(plan, sequence)
+
+    def _scored_at_most(self, plan: StepPlan, count: int) -> int:
+        """Fewer tokens of a prompt that is scored, where the step's logits would get too large."""
+        if not self._config.enable_chunked_prefill:
+            return count
+        return min(count, max(1, MAX_SCORED - plan.num_scored))
 
     def _queue(self, samples: list[Sequence]) -> None:
         """Let samples of one prompt wait: the first for its turn, the others for the first."""

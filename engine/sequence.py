@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from engine.hashing import PrefixHasher
+from engine.token_history import TokenHistory
 from kvscope_events.vocabulary import FinishReason
 
 Rank = tuple[int, int]
@@ -22,17 +23,40 @@ class SamplingParams:
     """How the next token is chosen and when to stop."""
 
     max_tokens: int
+    """0: the prompt is computed, and that is all."""
     temperature: float = 0.0
     """0 is greedy."""
     top_p: float = 1.0
     top_k: int = 0
     """0: all tokens."""
+    min_p: float = 0.0
+    """Tokens less likely than this share of the likeliest are not drawn."""
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    """Token ids, each once, and what is added to their logits."""
+    presence_penalty: float = 0.0
+    """Subtracted from the logits of tokens that the output has."""
+    frequency_penalty: float = 0.0
+    """Subtracted for each time that the output has the token."""
+    repetition_penalty: float = 1.0
+    """Divides positive logits of the tokens of prompt and output, multiplies the others."""
     seed: int | None = None
     """None: the engine's own generator."""
     stop_token_ids: frozenset[int] = frozenset()
     ignore_eos: bool = False
     logprobs: int | None = None
     """Alternatives reported with each token's log probability; None: no log probabilities."""
+    prompt_logprobs: int | None = None
+    """The same for the tokens of the prompt."""
+
+    penalises: bool = field(init=False)
+    changes_logits: bool = field(init=False)
+    """Whether the choice is made from other logits than the model's. Every step asks."""
+
+    def __post_init__(self) -> None:
+        penalties = (self.repetition_penalty, self.frequency_penalty, self.presence_penalty)
+        penalises = penalties != (1.0, 0.0, 0.0)
+        object.__setattr__(self, "penalises", penalises)
+        object.__setattr__(self, "changes_logits", penalises or bool(self.logit_bias))
 
 
 @dataclass(slots=True, eq=False)
@@ -60,6 +84,10 @@ class Sequence:
     """Leading tokens whose KV is in the pool."""
     num_cached_blocks: int = 0
     """Leading blocks of the table that are findable."""
+    num_scored_tokens: int = 1
+    """Leading prompt tokens whose log probability has been told; the first has none."""
+    token_history: TokenHistory | None = None
+    """For penalties, once one was needed."""
 
     forks: list["Sequence"] = field(default_factory=list)
     """Samples of the same prompt that wait for this one to compute it."""
@@ -84,6 +112,12 @@ class Sequence:
     def prompt(self) -> list[int]:
         """A copy of the prompt's tokens."""
         return self.tokens[: self.prompt_length]
+
+    @property
+    def scores_prompt(self) -> bool:
+        """Whether logits are still wanted for tokens of the prompt: its KV alone is not enough."""
+        wanted = self.sampling.prompt_logprobs is not None
+        return wanted and self.num_scored_tokens < self.prompt_length
 
     @property
     def num_output_tokens(self) -> int:

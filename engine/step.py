@@ -24,11 +24,15 @@ MEMORY_SAMPLE_NS = 1_000_000_000
 
 
 class StepOutput(NamedTuple):
-    """News about one sequence after a step; `finish_reason` marks the last."""
+    """News about one sequence after a step; `finish_reason` marks the last.
+
+    prompt_tokens: of the prompt, in order, that have log probabilities now; no token comes twice.
+    """
 
     sequence_id: int
     token: SampledToken | None
     finish_reason: FinishReason | None
+    prompt_tokens: list[SampledToken] | None = None
 
 
 class Step:
@@ -68,13 +72,16 @@ class Step:
         emitted: list[int] = []
         first_tokens: list[int] = []
         for row, token in zip(plan.rows, sampled, strict=True):
-            if token is None:
-                continue
-            sequence = row.sequence
-            emitted.append(sequence.sequence_id)
-            if len(sequence.tokens) == sequence.prompt_length + 1:
-                first_tokens.append(sequence.sequence_id)
-            outputs.append(StepOutput(sequence.sequence_id, token, sequence.finish_reason))
+            sequence, prompt_tokens = row.sequence, row.prompt_tokens or None
+            reason = sequence.finish_reason
+            if not sequence.sampling.max_tokens:
+                token = None
+            elif token is not None:
+                emitted.append(sequence.sequence_id)
+                if len(sequence.tokens) == sequence.prompt_length + 1:
+                    first_tokens.append(sequence.sequence_id)
+            if token is not None or reason is not None or prompt_tokens is not None:
+                outputs.append(StepOutput(sequence.sequence_id, token, reason, prompt_tokens))
         completed = self._completed(plan, start_ns, emitted, first_tokens)
         self._emit(completed)
         if self.scheduler.swap is not None:

@@ -2,8 +2,12 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from engine.sequence import Sequence
+
+if TYPE_CHECKING:
+    from engine.runner import SampledToken
 
 
 @dataclass(slots=True)
@@ -18,10 +22,26 @@ class ScheduledSequence:
     sequence: Sequence
     start: int
     count: int
+    prompt_tokens: "list[SampledToken]" = field(default_factory=list)
+    """The tokens at `scored`, once the runner knows their log probabilities."""
 
     @property
     def samples(self) -> bool:
         return self.start + self.count == len(self.sequence.tokens)
+
+    @property
+    def scored(self) -> range:
+        """Positions of the prompt tokens whose log probability this row gives; mostly none.
+
+        Each is that of a token after one of the row's, in the logits of the one before it.
+        """
+        sequence = self.sequence
+        if not sequence.scores_prompt:
+            return range(0)
+        return range(
+            max(self.start + 1, sequence.num_scored_tokens),
+            min(self.start + self.count + 1, sequence.prompt_length),
+        )
 
 
 @dataclass(slots=True)
@@ -32,6 +52,8 @@ class StepPlan:
     prefill_tokens: int = 0
     """Tokens of rows that owe more than their newest token."""
     decode_tokens: int = 0
+    num_scored: int = 0
+    """Rows of logits that are wanted of prompts, besides those that sample."""
     num_forks: int = 0
     """Rows that are forks."""
     forks: dict[int, int] = field(default_factory=dict)
@@ -58,6 +80,7 @@ class StepPlan:
 
     def _add(self, row: ScheduledSequence, owed: int) -> None:
         self.rows.append(row)
+        self.num_scored += len(row.scored)
         if owed > 1:
             self.prefill_tokens += row.count
         else:

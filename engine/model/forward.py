@@ -10,7 +10,7 @@ from engine.model.attention.interface import PagedStep, paged_step
 from engine.model.plain_decoder import plain_decoder
 
 Forward = Callable[[PagedStep], Tensor]
-"""Writes the step's K and V. Returns (S, V), one row per sampling row of the batch."""
+"""Writes the step's K and V. Returns (S + P, V), a row for each of the batch's logit positions."""
 
 
 def forward_of(model: PreTrainedModel) -> Forward:
@@ -20,7 +20,7 @@ def forward_of(model: PreTrainedModel) -> Forward:
 
 @torch.inference_mode()
 def step_logits(forward: Forward, step: PagedStep) -> Tensor:
-    """(S, V) float32, one row per sampling row of the batch. Writes the cache."""
+    """(S + P, V) float32, a row for each of the batch's logit positions. Writes the cache."""
     for block in step.batch.opened:
         step.cache.clear(block)
     return forward(step).float()
@@ -34,7 +34,7 @@ def _through_transformers(model: PreTrainedModel) -> Forward:
                 input_ids=batch.token_ids[None],
                 position_ids=batch.positions[None],
                 use_cache=False,
-                logits_to_keep=batch.sample_positions,
+                logits_to_keep=batch.logit_positions,
             )
         logits: Tensor = output.logits[0]
         return logits

@@ -49,7 +49,7 @@ class _StaticBatch:
     token_ids: Tensor
     positions: Tensor
     slots: Tensor
-    sample_positions: Tensor
+    logit_positions: Tensor
     opened: list[int] = field(default_factory=list)
 
 
@@ -82,8 +82,8 @@ class DecodeSteps:
 
         Writes the rows' KV, and nothing else that a sequence reads.
         """
-        if any(row.count != 1 for row in rows):
-            return None
+        if any(row.count != 1 or row.sequence.scores_prompt for row in rows):
+            return None  # who scores a prompt wants logits of tokens that do not sample
         step = next((step for size, step in self._steps.items() if size >= len(rows)), None)
         if step is None:
             return None

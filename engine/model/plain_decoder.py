@@ -78,7 +78,7 @@ class PlainDecoder:
         self._head: Tensor = model.lm_head.weight
 
     def __call__(self, step: PagedStep) -> Tensor:
-        """(S, V). Writes the cache."""
+        """(S + P, V): as in `StepBatch`. Writes the cache."""
         cache, batch, attention = step
         hidden = F.embedding(batch.token_ids, self._embedding)  # (T, C)
         cos, sin = self._angles(hidden, batch.positions)
@@ -95,7 +95,7 @@ class PlainDecoder:
             hidden = torch.addmm(hidden, attended.flatten(1), layer.output)
             gate, up = F.linear(layer.mlp_norm(hidden), layer.gate_up).chunk(2, dim=-1)
             hidden = torch.addmm(hidden, layer.activation(gate) * up, layer.down)
-        return F.linear(self._norm(hidden.index_select(0, batch.sample_positions)), self._head)
+        return F.linear(self._norm(hidden.index_select(0, batch.logit_positions)), self._head)
 
     def _angles(self, hidden: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
         """(T, 1, D) each; the first half of the sines has the sign that rotation gives it."""

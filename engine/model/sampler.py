@@ -8,6 +8,7 @@ draws, and nothing has to be released when it ends.
 import torch
 from torch import Tensor
 
+from engine.model.penalties import adjust
 from engine.runner import SampledToken
 from engine.sequence import Sequence
 
@@ -26,17 +27,25 @@ class Sampler:
 
     def sample(self, logits: Tensor, sequences: list[Sequence]) -> list[SampledToken]:
         """One token per row. logits: (N, V) float32, row i belonging to sequences[i]."""
-        chosen: list[int] = logits.argmax(dim=-1).tolist()
+        unchanged = logits
+        changed: list[int] = []
         plain: list[int] = []
         filtered: list[int] = []
         reported: list[int] = []
         for row, sequence in enumerate(sequences):
             sampling = sequence.sampling
             if sampling.temperature != 0.0:
-                narrowed = sampling.top_k > 0 or sampling.top_p < 1.0
+                narrowed = sampling.top_k > 0 or sampling.top_p < 1.0 or sampling.min_p > 0.0
                 (filtered if narrowed else plain).append(row)
             if sampling.logprobs is not None:
                 reported.append(row)
+            if sampling.changes_logits:
+                changed.append(row)
+        if changed:
+            logits = logits.clone()
+            for row in changed:
+                adjust(logits[row], sequences[row])
+        chosen: list[int] = logits.argmax(dim=-1).tolist()
         at_once = max(1, _ELEMENTS_AT_ONCE // logits.shape[1])
         for drawing, draw in ((plain, _draw), (filtered, _draw_filtered)):
             for begin in range(0, len(drawing), at_once):
@@ -47,7 +56,7 @@ class Sampler:
                     chosen[row] = token_id
         tokens = [SampledToken(token_id) for token_id in chosen]
         if reported:
-            _report(tokens, logits, sequences, reported)
+            _report(tokens, unchanged, sequences, reported)
         return tokens
 
     def _uniform(self, sequence: Sequence) -> float:
@@ -83,18 +92,23 @@ def _draw(logits: Tensor, sequences: list[Sequence], uniforms: list[float]) -> l
 
 
 def _draw_filtered(logits: Tensor, sequences: list[Sequence], uniforms: list[float]) -> list[int]:
-    """Token ids from each row's top_k tokens, and of those from the likeliest of mass top_p."""
+    """Token ids of each row's top_k and min_p, and of those from the likeliest of mass top_p."""
     vocab_size = logits.shape[1]
     ordered, token_ids = _probabilities(logits, sequences).sort(
         dim=-1, descending=True, stable=True
     )
     cumulative = ordered.cumsum(dim=-1)
-    # Ranks [0, last] stay: the first top_k, then up to the rank that completes top_p of their mass.
+    # Ranks [0, last] stay: the first top_k, those of min_p, then up to the rank that completes
+    # top_p of their mass.
     top_k = [min(sequence.sampling.top_k or vocab_size, vocab_size) for sequence in sequences]
-    last_by_k = torch.tensor(top_k, device=logits.device)[:, None] - 1
-    mass = cumulative.gather(1, last_by_k)
+    narrowest = torch.tensor(top_k, device=logits.device)[:, None] - 1
+    min_p = [sequence.sampling.min_p for sequence in sequences]
+    if any(min_p):
+        likely = ordered >= _column(min_p, logits) * ordered[:, :1]
+        narrowest = narrowest.minimum(likely.sum(dim=1, keepdim=True) - 1)
+    mass = cumulative.gather(1, narrowest)
     top_p = _column([sequence.sampling.top_p for sequence in sequences], logits)
-    last = torch.searchsorted(cumulative, top_p * mass).minimum(last_by_k)
+    last = torch.searchsorted(cumulative, top_p * mass).minimum(narrowest)
     targets = _column(uniforms, logits) * cumulative.gather(1, last)
     ranks = torch.searchsorted(cumulative, targets, right=True).minimum(last)
     drawn: list[int] = token_ids.gather(1, ranks)[:, 0].tolist()
@@ -106,19 +120,28 @@ def _column(numbers: list[float], like: Tensor) -> Tensor:
     return torch.tensor(numbers, dtype=torch.float64, device=like.device)[:, None]
 
 
+def score(logits: Tensor, token_ids: list[int], alternatives: int) -> list[SampledToken]:
+    """Given tokens with their log probabilities. logits: (N, V) float32, of the N tokens."""
+    logprobs = logits.log_softmax(dim=-1)
+    chosen_ids = torch.tensor(token_ids, device=logits.device)
+    chosen: list[float] = logprobs.gather(1, chosen_ids[:, None])[:, 0].tolist()
+    best = logprobs.topk(min(alternatives, logits.shape[1]), dim=-1)
+    best_ids: list[list[int]] = best.indices.tolist()
+    best_logprobs: list[list[float]] = best.values.tolist()
+    return [
+        SampledToken(token_id, logprob, list(zip(ids, likeliest, strict=True)))
+        for token_id, logprob, ids, likeliest in zip(
+            token_ids, chosen, best_ids, best_logprobs, strict=True
+        )
+    ]
+
+
 def _report(
     tokens: list[SampledToken], logits: Tensor, sequences: list[Sequence], rows: list[int]
 ) -> None:
     """Replace the tokens of `rows` by ones that carry log probabilities."""
-    logprobs = logits[rows].log_softmax(dim=-1)
-    chosen_ids = torch.tensor([tokens[row].token_id for row in rows], device=logits.device)
-    chosen: list[float] = logprobs.gather(1, chosen_ids[:, None])[:, 0].tolist()
     counts = [sequences[row].sampling.logprobs or 0 for row in rows]
-    best = logprobs.topk(min(max(counts), logits.shape[1]), dim=-1)
-    best_ids: list[list[int]] = best.indices.tolist()
-    best_logprobs: list[list[float]] = best.values.tolist()
-    for index, row in enumerate(rows):
-        alternatives = list(zip(best_ids[index], best_logprobs[index], strict=True))
-        tokens[row] = SampledToken(
-            tokens[row].token_id, chosen[index], alternatives[: counts[index]]
-        )
+    scored = score(logits[rows], [tokens[row].token_id for row in rows], max(counts))
+    for row, count, token in zip(rows, counts, scored, strict=True):
+        alternatives = token.alternatives or []
+        tokens[row] = token._replace(alternatives=alternatives[:count])

@@ -20,10 +20,12 @@ from engine.model.tokenizer import Tokenizer
 from engine.request import Request
 from engine.server.client_limits import ClientShare
 from engine.server.dispatch import Dispatcher
+from engine.server.echo import EchoedPrompt
 from engine.server.errors import CLIENT_CLOSED_REQUEST, error_body
 from engine.server.generation import Choice, GenerationError, Piece, best_choices, generate
 from engine.server.json_response import json_response
 from engine.server.logprobs import LogprobWriter
+from engine.server.protocol import StreamUsage
 from engine.server.stop_strings import StopPattern
 
 _log = LogLimit(logging.getLogger(__name__))
@@ -68,39 +70,50 @@ class Answer:
     share: ClientShare
     n: int
     """Choices that are returned for each prompt: the best of its samples, if there are more."""
+    echoes: Sequence[EchoedPrompt]
+    """Each prompt, where the caller wants it before the text of its choices."""
 
     def close(self) -> None:
         """Abort what still runs. Idempotent."""
         self.share.close()
         self.dispatcher.close(self.request)
 
-    async def respond(self, http_request: HttpRequest, *, stream: bool, usage: bool) -> Response:
-        """Submit and answer; a client that goes away ends its call.
+    async def respond(
+        self, http_request: HttpRequest, *, stream: bool, usage: StreamUsage
+    ) -> Response:
+        """Submit and answer; a client that goes away ends its call. usage: of a stream.
 
         Raises what `Dispatcher.submit` raises.
         """
         self.dispatcher.submit(self.request)
         if stream:
-            return _EventStream(self, include_usage=usage)
+            return _EventStream(self, usage)
         try:
             return await self._whole(http_request)
         finally:
             self.close()
 
-    async def events(self, *, include_usage: bool) -> AsyncIterator[bytes]:
+    async def events(self, usage: StreamUsage) -> AsyncIterator[bytes]:
         """The stream as server-sent events."""
+        produced = [0] * len(self.request.sequences)  # tokens of each choice
+
+        def event(index: int, chunk: dict[str, Any]) -> bytes:
+            if usage == "every chunk":
+                prompt_length = self.request.sequences[index].prompt_length
+                chunk["usage"] = _token_counts(prompt_length, produced[index])
+            return _event(chunk)
+
         try:
-            for index in range(len(self.request.sequences)):
+            for index in range(len(produced)):
                 opening = self.wording.opening(index)
                 if opening is not None:
-                    yield _event(opening)
-            produced = 0
+                    yield event(index, opening)
             async with aclosing(self._pieces()) as pieces:
                 async for index, piece in pieces:
-                    produced += len(piece.tokens)
-                    yield _event(self.wording.chunk(index, piece))
-            if include_usage:
-                yield _event(self.wording.usage_chunk(self._usage(produced)))
+                    produced[index] += len(piece.tokens)
+                    yield event(index, self.wording.chunk(index, piece))
+            if usage != "never":
+                yield _event(self.wording.usage_chunk(self._usage(sum(produced))))
         except GenerationError as error:
             yield _event(error_body(str(error), "internal_error", None, 500))
         except Exception as error:  # the status is sent already: the client must hear of it here
@@ -168,30 +181,28 @@ class Answer:
             merged.put_nowait((index, error))
 
     def _generate(self, index: int) -> AsyncIterator[Piece]:
-        return generate(self.dispatcher, self.tokenizer, self.request.sequences[index], self.stops)
+        sequence = self.request.sequences[index]
+        prompt = index // self.request.choices_per_prompt
+        echo = self.echoes[prompt] if self.echoes else None
+        return generate(self.dispatcher, self.tokenizer, sequence, self.stops, echo)
 
     def _usage(self, produced: int) -> dict[str, Any]:
         """Each prompt counts once, however many choices it has, and so do its cached tokens."""
-        prompt = self.request.prompt_tokens
         found = [
             sequence.prompt_length - sequence.computed_prompt_tokens
             for sequence in self.request.prompts
             if sequence.computed_prompt_tokens is not None
         ]
-        return {
-            "prompt_tokens": prompt,
-            "completion_tokens": produced,
-            "total_tokens": prompt + produced,
-            "prompt_tokens_details": {"cached_tokens": sum(found)},
-        }
+        counts = _token_counts(self.request.prompt_tokens, produced)
+        return {**counts, "prompt_tokens_details": {"cached_tokens": sum(found)}}
 
 
 class _EventStream(StreamingResponse):
     """A stream that ends its call however it ends, even before its first byte."""
 
-    def __init__(self, answer: Answer, *, include_usage: bool) -> None:
+    def __init__(self, answer: Answer, usage: StreamUsage) -> None:
         super().__init__(
-            answer.events(include_usage=include_usage),
+            answer.events(usage),
             media_type="text/event-stream",
             headers={"Cache-Control": "no-cache"},
         )
@@ -208,6 +219,14 @@ async def _disconnected(http_request: HttpRequest) -> None:
     """Returns when the client has gone; its body was read before."""
     while (await http_request.receive())["type"] != "http.disconnect":
         continue
+
+
+def _token_counts(prompt: int, produced: int) -> dict[str, Any]:
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": produced,
+        "total_tokens": prompt + produced,
+    }
 
 
 def _event(chunk: dict[str, Any]) -> bytes:

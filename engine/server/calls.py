@@ -1,5 +1,6 @@
 """What both APIs need for a call: readers, workers, limits, and how it is answered."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fastapi import Request as HttpRequest
@@ -12,6 +13,7 @@ from engine.server.answer import Answer, Wording
 from engine.server.body import BodyReader
 from engine.server.client_limits import ClientLimits, ClientShare
 from engine.server.dispatch import Dispatcher
+from engine.server.echo import EchoedPrompt
 from engine.server.encoding import Encoder
 from engine.server.logprobs import TokenNames
 from engine.server.protocol import GenerationRequest
@@ -46,15 +48,21 @@ class Calls:
         request: Request,
         wording: Wording,
         share: ClientShare,
+        echoes: Sequence[EchoedPrompt] = (),
     ) -> Response:
         """Submit a request and answer it; the client's share is closed when the answer ends.
+
+        echoes: each prompt that its choices begin with, or none.
 
         Raises what `Dispatcher.submit` raises, ClientLimitError and BadRequestError.
         """
         share.take(request)
         stops = [StopPattern(stop) for stop in body.stop_strings]
-        answer = Answer(self.dispatcher, self.tokenizer, request, stops, wording, share, body.n)
-        return await answer.respond(http_request, stream=body.stream, usage=body.include_usage)
+        answer = Answer(
+            self.dispatcher, self.tokenizer, request, stops, wording, share, body.n, echoes
+        )
+        usage = body.stream_usage
+        return await answer.respond(http_request, stream=body.stream, usage=usage)
 
     def close(self) -> None:
         """End the workers' threads."""

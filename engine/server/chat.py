@@ -4,10 +4,10 @@ import time
 import uuid
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from fastapi import APIRouter, Header
+from fastapi import APIRouter
 from fastapi import Request as HttpRequest
 from fastapi.responses import Response
 
@@ -19,10 +19,11 @@ from engine.server.errors import BadRequestError
 from engine.server.generation import Choice, Piece, logprobs_of
 from engine.server.json_response import LATER
 from engine.server.logprobs import ChatLogprobs, TokenNames
-from engine.server.protocol import ChatCompletionRequest
-from engine.server.schemas import request_body
+from engine.server.protocol import CHAT, ChatCompletionRequest
+from engine.server.requests import caller_trace
+from engine.server.responses import CHAT_ANSWER, generation_responses
+from engine.server.schemas import generation_request
 from engine.server.workers import client_of
-from kvscope_events.trace_context import trace_context
 
 _decoder = msgspec.json.Decoder(ChatCompletionRequest)
 
@@ -96,10 +97,12 @@ def chat_router(calls: Calls) -> APIRouter:
     """The endpoint over a running engine."""
     router = APIRouter()
 
-    @router.post("/v1/chat/completions", openapi_extra=request_body(ChatCompletionRequest))
-    async def chat_completions(
-        http_request: HttpRequest, traceparent: Annotated[str | None, Header()] = None
-    ) -> Response:
+    @router.post(
+        "/v1/chat/completions",
+        openapi_extra=generation_request(ChatCompletionRequest, calls.model),
+        responses=generation_responses(CHAT_ANSWER, 501),
+    )
+    async def chat_completions(http_request: HttpRequest) -> Response:
         factory = calls.factory
         with calls.limits.enter(client_of(http_request.scope)) as share:
             async with calls.reader.read(http_request, _decode) as (body, messages):
@@ -108,7 +111,7 @@ def chat_router(calls: Calls) -> APIRouter:
                 wanted = body.max_completion_tokens or body.max_tokens
                 logprobs = (body.top_logprobs or 0) if body.logprobs else None
                 sampling = factory.sampling(body, len(prompt), wanted, logprobs)
-                request = factory.build(body, [(prompt, sampling)], trace_context(traceparent))
+                request = factory.build(body, [(prompt, sampling)], caller_trace(http_request))
                 wording = ChatWording(body, calls.model, calls.names, request)
             return await calls.answer(http_request, body, request, wording, share)
 
@@ -116,7 +119,7 @@ def chat_router(calls: Calls) -> APIRouter:
 
 
 def _decode(raw: bytes) -> tuple[ChatCompletionRequest, list[Message]]:
-    body = decode_body(raw, _decoder)
+    body = decode_body(raw, _decoder, CHAT)
     messages = [{"role": message.role, "content": message.text} for message in body.messages]
     body.messages.clear()  # the texts of parts are not needed twice
     return body, messages

@@ -4,24 +4,26 @@ import time
 import uuid
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from fastapi import APIRouter, Header
+from fastapi import APIRouter
 from fastapi import Request as HttpRequest
 from fastapi.responses import Response
 
 from engine.request import Request
 from engine.server.calls import Calls
 from engine.server.decoding import decode_body
+from engine.server.echo import EchoedPrompt
 from engine.server.generation import Choice, Piece, logprobs_of
 from engine.server.json_response import LATER
 from engine.server.logprobs import CompletionLogprobs, TokenNames
 from engine.server.prompts import prompts_of
-from engine.server.protocol import CompletionRequest
-from engine.server.schemas import request_body
+from engine.server.protocol import COMPLETION, CompletionRequest
+from engine.server.requests import caller_trace
+from engine.server.responses import COMPLETION_ANSWER, generation_responses
+from engine.server.schemas import generation_request
 from engine.server.workers import client_of
-from kvscope_events.trace_context import trace_context
 
 _decoder = msgspec.json.Decoder(CompletionRequest)
 
@@ -90,10 +92,12 @@ def completions_router(calls: Calls) -> APIRouter:
     router = APIRouter()
     decode = partial(_decode, calls.limit)
 
-    @router.post("/v1/completions", openapi_extra=request_body(CompletionRequest))
-    async def completions(
-        http_request: HttpRequest, traceparent: Annotated[str | None, Header()] = None
-    ) -> Response:
+    @router.post(
+        "/v1/completions",
+        openapi_extra=generation_request(CompletionRequest, calls.model),
+        responses=generation_responses(COMPLETION_ANSWER),
+    )
+    async def completions(http_request: HttpRequest) -> Response:
         factory = calls.factory
         with calls.limits.enter(client_of(http_request.scope)) as share:
             async with calls.reader.read(http_request, decode) as (body, given):
@@ -103,13 +107,21 @@ def completions_router(calls: Calls) -> APIRouter:
                 if texts:  # prompts have one form
                     prompts = await calls.encoder.encode(share.client, "prompt", texts)
                 wanted = DEFAULT_MAX_TOKENS if body.max_tokens is None else body.max_tokens
+                scored = body.logprobs if body.echo else None
                 sampled = [
-                    (prompt, factory.sampling(body, len(prompt), wanted, body.logprobs))
+                    (prompt, factory.sampling(body, len(prompt), wanted, body.logprobs, scored))
                     for prompt in prompts
                 ]
-                request = factory.build(body, sampled, trace_context(traceparent))
+                request = factory.build(body, sampled, caller_trace(http_request))
                 wording = CompletionWording(body, calls.model, calls.names, request)
-            return await calls.answer(http_request, body, request, wording, share)
+                echoes: list[EchoedPrompt] = []
+                if body.echo:
+                    texts = texts or await calls.encoder.decode(share.client, prompts)
+                    echoes = [
+                        EchoedPrompt(calls.tokenizer, text, prompt, scored=scored is not None)
+                        for text, prompt in zip(texts, prompts, strict=True)
+                    ]
+            return await calls.answer(http_request, body, request, wording, share, echoes)
 
     return router
 
@@ -117,7 +129,7 @@ def completions_router(calls: Calls) -> APIRouter:
 def _decode(
     limit: int, raw: bytes
 ) -> tuple[CompletionRequest, Sequence[str] | Sequence[list[int]]]:
-    body = decode_body(raw, _decoder)
+    body = decode_body(raw, _decoder, COMPLETION)
     prompts = prompts_of(body, limit)
     body.prompt = msgspec.Raw()  # it would keep the bytes of the whole body
     return body, prompts

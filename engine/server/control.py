@@ -5,6 +5,20 @@ from fastapi.responses import JSONResponse, Response
 
 from engine.server import errors
 from engine.server.dispatch import Dispatcher
+from engine.server.responses import HEALTHY, responses
+
+_UNHEALTHY = {
+    "description": "The model still loads, or the step loop has died or stalls.",
+    "content": {
+        "application/json": {
+            "schema": {
+                "type": "object",
+                "properties": {"status": {"type": "string"}, "reason": {"type": "string"}},
+                "required": ["status"],
+            }
+        }
+    },
+}
 
 
 def create_control_app(dispatcher: Dispatcher) -> FastAPI:
@@ -20,7 +34,12 @@ def control_router(dispatcher: Dispatcher) -> APIRouter:
     """Changes the engine: whoever serves it decides who may."""
     router = APIRouter()
 
-    @router.post("/reset_prefix_cache")
+    @router.post(
+        "/reset_prefix_cache",
+        status_code=202,
+        response_class=Response,
+        responses=responses(202, "Done before the next step.", None, 401, 403, 415, 503),
+    )
     async def reset_prefix_cache() -> Response:
         dispatcher.engine.reset_prefix_cache()
         return Response(status_code=202)
@@ -31,8 +50,12 @@ def control_router(dispatcher: Dispatcher) -> APIRouter:
 def health_router(dispatcher: Dispatcher) -> APIRouter:
     router = APIRouter()
 
-    @router.get("/health")
-    @router.head("/health", include_in_schema=False)
+    @router.get(
+        "/health",
+        responses={**responses(200, "Ready, and making progress.", HEALTHY), 503: _UNHEALTHY},
+    )
+    # One route answers both methods, and names both in `Allow`; the other is what is described.
+    @router.api_route("/health", methods=["GET", "HEAD"], include_in_schema=False)
     async def health() -> JSONResponse:
         state = dispatcher.engine.health()
         if state.ok:

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from engine.server.errors import BadRequestError
-from engine.server.protocol import FieldError, SettingsTooLongError, check_envelope
+from engine.server.protocol import Envelope, FieldError, SettingsTooLongError
 
 NO_OBJECT = "the body must be a JSON object, sent with Content-Type: application/json"
 
@@ -15,7 +15,7 @@ MAX_SEARCHED = 64 * 2**10
 
 _T = TypeVar("_T")
 
-_AT = re.compile(r"(?: of| in)?(?: -)? at `(?:key in )?\$(.*)`$", re.DOTALL)
+_AT = re.compile(r"(?: of| in)?(?: -)? at `(?:key(?:` in `| in ))?\$(.*)`$", re.DOTALL)
 _STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
 _MISSING = re.compile(r"Object missing required field `(\w+)`")
 _FORMS = {
@@ -31,10 +31,10 @@ _HALF_CHARACTER = re.compile(
 )
 
 
-def decode_body(body: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
+def decode_body(body: bytes, decoder: msgspec.json.Decoder[_T], envelope: Envelope) -> _T:
     """The checked body. Raises BadRequestError; refused fields come first, as they say most."""
     try:
-        check_envelope(body)
+        envelope.check(body)
     except FieldError as error:
         raise BadRequestError(error.field, str(error)) from None
     except SettingsTooLongError as error:

@@ -32,6 +32,16 @@ class Encoder:
             return work()
         return await self._workers.run(client, work)
 
+    async def decode(self, client: str, prompts: Sequence[list[int]]) -> list[str]:
+        """The text of each list of token ids, special tokens left out. Raises BusyError."""
+        work = partial(self._decode_all, prompts)
+        if sum(map(len, prompts)) <= SHORT_TEXT:
+            return work()
+        return await self._workers.run(client, work)
+
+    def _decode_all(self, prompts: Sequence[list[int]]) -> list[str]:
+        return [self._tokenizer.decode(prompt) for prompt in prompts]
+
     def _encode_all(
         self, field: str, texts: Sequence[str], special_tokens: bool
     ) -> list[list[int]]:

@@ -1,8 +1,10 @@
 """One choice of an answer: tokens in, text out, ended by the engine or by a stop string."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator
 from collections.abc import Sequence as Several
 from dataclasses import dataclass, field
+from itertools import chain
 
 import msgspec
 
@@ -10,9 +12,13 @@ from engine.model.tokenizer import Tokenizer
 from engine.runner import SampledToken
 from engine.sequence import Sequence
 from engine.server.dispatch import Dispatcher
+from engine.server.echo import EchoedPrompt
 from engine.server.logprobs import LogprobWriter
 from engine.server.stop_strings import StopPattern, StopStrings
 from kvscope_events.vocabulary import FinishReason
+
+ECHOED_AT_ONCE = 256
+"""Tokens of an echoed prompt in one piece; their log probabilities take a millisecond or two."""
 
 
 class GenerationError(Exception):
@@ -25,13 +31,15 @@ class Piece:
 
     text: str = ""
     tokens: list[SampledToken] = field(default_factory=list)
+    echoed: list[SampledToken] = field(default_factory=list)
+    """Tokens of the prompt, shown before those."""
     offsets: list[int] = field(default_factory=list)
     """Where each token's text begins in the text of the whole choice, in characters."""
     finish_reason: FinishReason | None = None
 
     def write(self, logprobs: LogprobWriter) -> None:
         """Append the log probabilities of these tokens."""
-        for token, offset in zip(self.tokens, self.offsets, strict=True):
+        for token, offset in zip(chain(self.echoed, self.tokens), self.offsets, strict=True):
             logprobs.add(token, offset)
 
 
@@ -85,20 +93,63 @@ async def generate(
     tokenizer: Tokenizer,
     sequence: Sequence,
     stops: Several[StopPattern],
+    echo: EchoedPrompt | None = None,
 ) -> AsyncIterator[Piece]:
     """Yields the pieces of a submitted sequence, several steps in one if the reader is slow.
 
-    Text never contains a stop string, the token that stopped it or half a character. Raises
-    GenerationError if the engine fails.
+    Text never contains a stop string, the token that stopped it or half a character. `echo` comes
+    first. Raises GenerationError if the engine fails.
     """
+    try:
+        async for piece in _pieces(dispatcher, tokenizer, sequence, stops, echo):
+            if echo is not None:
+                if not piece.tokens and piece.finish_reason is None:
+                    continue  # news of the prompt only
+                if sequence.sampling.prompt_logprobs is not None:
+                    echo.complete()
+                await echo.wait()
+                for part in _leading(echo, piece):
+                    yield part
+                    await asyncio.sleep(0)  # writing log probabilities takes time
+                echo = None
+            yield piece
+    finally:
+        if echo is not None and sequence.sampling.prompt_logprobs is not None:
+            echo.complete()  # the other choices do not wait for ever
+
+
+def _leading(prompt: EchoedPrompt, piece: Piece) -> Iterator[Piece]:
+    """The pieces of a long prompt; what is left of it is put at the beginning of `piece`."""
+    text, begin = prompt.text, 0
+    for begin in range(0, len(prompt.tokens), ECHOED_AT_ONCE):
+        end = begin + ECHOED_AT_ONCE
+        if end >= len(prompt.tokens):
+            break
+        yield Piece(text, echoed=prompt.tokens[begin:end], offsets=prompt.offsets[begin:end])
+        text = ""
+    piece.text = text + piece.text
+    piece.echoed = prompt.tokens[begin:]
+    piece.offsets = prompt.offsets[begin:] + piece.offsets
+
+
+async def _pieces(
+    dispatcher: Dispatcher,
+    tokenizer: Tokenizer,
+    sequence: Sequence,
+    stops: Several[StopPattern],
+    echo: EchoedPrompt | None,
+) -> AsyncIterator[Piece]:
+    """As `generate`, but for the prompt, of which `echo` learns."""
     detokenizer = tokenizer.detokenizer()
     stop_strings = StopStrings(stops)
-    length = 0  # characters decoded, shown or held back
+    length = 0 if echo is None else len(echo.text)  # characters decoded, shown or held back
     async for outputs in dispatcher.outputs(sequence):
         piece = Piece()
-        for _, token, finish_reason in outputs:
+        for _, token, finish_reason, prompt_tokens in outputs:
             if finish_reason == "error":
                 raise GenerationError("the engine failed while this request was under way")
+            if echo is not None and prompt_tokens is not None:
+                echo.add(prompt_tokens)
             piece.finish_reason = finish_reason
             if token is None:
                 continue

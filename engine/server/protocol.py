@@ -24,6 +24,8 @@ MAX_PARTS = 4096
 MAX_MODEL_NAME = 1024
 """Characters of the name of a model in a request."""
 
+MAX_LOGIT_BIASES = 1024
+
 NOT_SUPPORTED: dict[str, tuple[Any, ...]] = {
     # field: values that mean the default, besides null
     "add_special_tokens": (True,),
@@ -31,17 +33,11 @@ NOT_SUPPORTED: dict[str, tuple[Any, ...]] = {
     "bad_words": ([],),
     "chat_template": (),
     "continue_final_message": (False,),
-    "echo": (False,),
-    "frequency_penalty": (0,),
     "functions": ([],),
     "include_stop_str_in_output": (False,),
-    "logit_bias": ({},),
-    "min_p": (0,),
     "min_tokens": (0,),
-    "presence_penalty": (0,),
     "prompt_embeds": (),
     "prompt_logprobs": (0,),
-    "repetition_penalty": (1,),
     "response_format": ({"type": "text"},),
     "skip_special_tokens": (True,),
     "structured_outputs": (),
@@ -66,6 +62,14 @@ else:
 TokenId = Annotated[int, Meta(ge=0)]
 StopString = Annotated[str, Meta(max_length=MAX_STOP_CHARACTERS)]
 Label = Annotated[str, Meta(max_length=256)]
+LogitBias = Annotated[
+    dict[TokenId, Annotated[float, Meta(ge=-100, le=100)]],
+    Meta(
+        max_length=MAX_LOGIT_BIASES,
+        extra_json_schema={"propertyNames": {"pattern": "^(0|[1-9][0-9]{0,17})$"}},
+    ),
+]
+"""By token id."""
 
 
 class FieldError(ValueError):
@@ -86,8 +90,8 @@ class UnsupportedFieldError(FieldError):
 class DependentFieldError(FieldError):
     """A field that means nothing unless another is true."""
 
-    def __init__(self, field: str, other: str) -> None:
-        super().__init__(field, f"{field} is only allowed together with {other}: true")
+    def __init__(self, field: str, other: str, wish: str = "") -> None:
+        super().__init__(field, f"{wish or field} is only allowed together with {other}: true")
 
 
 class SettingsTooLongError(ValueError):
@@ -120,6 +124,12 @@ def _defaults(body: type[msgspec.Struct]) -> tuple[tuple[str, Any], ...]:
 
 class StreamOptions(_Body, kw_only=True):
     include_usage: Nullable[bool] = False
+    continuous_usage_stats: Nullable[bool] = False
+    """Usage in every chunk as well, where `include_usage` is true."""
+
+
+StreamUsage = Literal["never", "last chunk", "every chunk"]
+"""Where a stream has usage."""
 
 
 class GenerationRequest(_Body, kw_only=True):
@@ -130,6 +140,11 @@ class GenerationRequest(_Body, kw_only=True):
     temperature: Nullable[Annotated[float, Meta(ge=0, le=2)]] = 1.0
     top_p: Nullable[Annotated[float, Meta(gt=0, le=1)]] = 1.0
     top_k: Nullable[Annotated[int, Meta(ge=-1)]] = 0
+    min_p: Nullable[Annotated[float, Meta(ge=0, le=1)]] = 0.0
+    presence_penalty: Nullable[Annotated[float, Meta(ge=-2, le=2)]] = 0.0
+    frequency_penalty: Nullable[Annotated[float, Meta(ge=-2, le=2)]] = 0.0
+    repetition_penalty: Nullable[Annotated[float, Meta(gt=0)]] = 1.0
+    logit_bias: LogitBias | None = None
     n: Nullable[Annotated[int, Meta(ge=1, le=MAX_CHOICES)]] = 1
     best_of: Annotated[int, Meta(ge=1, le=MAX_CHOICES)] | None = None
     seed: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | None = None
@@ -168,19 +183,25 @@ class GenerationRequest(_Body, kw_only=True):
         return [stop for stop in stops if stop]
 
     @property
-    def include_usage(self) -> bool:
-        return self.stream_options is not None and self.stream_options.include_usage
+    def stream_usage(self) -> StreamUsage:
+        options = self.stream_options
+        if options is None or not options.include_usage:
+            return "never"
+        return "every chunk" if options.continuous_usage_stats else "last chunk"
 
 
+_TOKENS_SCHEMA = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
 _PROMPT_SCHEMA = {
     "anyOf": [
-        {"type": "string"},
-        {"type": "array", "items": {"type": "string"}},
-        {"type": "array", "items": {"type": "integer", "minimum": 0}},
+        {"type": "string", "minLength": 1},
         {
             "type": "array",
-            "items": {"type": "array", "items": {"type": "integer", "minimum": 0}},
+            "items": {"type": "string", "minLength": 1},
+            "minItems": 1,
+            "maxItems": MAX_CHOICES,
         },
+        _TOKENS_SCHEMA,
+        {"type": "array", "items": _TOKENS_SCHEMA, "minItems": 1, "maxItems": MAX_CHOICES},
     ]
 }
 
@@ -190,7 +211,14 @@ class CompletionRequest(GenerationRequest, kw_only=True):
 
     prompt: Annotated[msgspec.Raw, Meta(extra_json_schema=_PROMPT_SCHEMA)]
     """Not decoded yet: its length is judged first."""
+    max_tokens: Annotated[int, Meta(ge=0)] | None = None
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
+    echo: Nullable[bool] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.max_tokens == 0 and not self.echo:
+            raise DependentFieldError("max_tokens", "echo", "max_tokens: 0")
 
 
 class TextPart(msgspec.Struct, gc=False):
@@ -225,30 +253,38 @@ class ChatCompletionRequest(GenerationRequest, kw_only=True):
 
 _LONG = ("prompt", "messages")
 _ABSENT = msgspec.Raw()
-_envelope = msgspec.json.Decoder(
-    msgspec.defstruct(
-        "Envelope", [(field, msgspec.Raw, _ABSENT) for field in (*_LONG, *NOT_SUPPORTED)]
-    )
-)
 
 
-def check_envelope(body: bytes) -> None:
-    """Raises UnsupportedFieldError for the first field that would have an effect here.
+class Envelope:
+    """What is looked at in a body before its values are decoded."""
 
-    Raises SettingsTooLongError, or msgspec.DecodeError for what is no JSON object.
-    """
-    given = _envelope.decode(body)
-    if len(body) - sum(len(memoryview(getattr(given, field))) for field in _LONG) > (
-        MAX_SETTINGS_BYTES
-    ):
-        raise SettingsTooLongError
-    for field, without_effect in NOT_SUPPORTED.items():
-        raw = getattr(given, field)
-        if raw is _ABSENT:
-            continue
-        value = memoryview(raw)
-        if len(value) > _LONGEST_DEFAULT:
-            raise UnsupportedFieldError(field)
-        decoded = msgspec.json.decode(value)
-        if decoded is not None and decoded not in without_effect:
-            raise UnsupportedFieldError(field)
+    def __init__(self, refused: dict[str, tuple[Any, ...]]) -> None:
+        """refused: as `NOT_SUPPORTED`."""
+        self._refused = refused
+        fields = [(field, msgspec.Raw, _ABSENT) for field in (*_LONG, *refused)]
+        self._decoder = msgspec.json.Decoder(msgspec.defstruct("Envelope", fields))
+
+    def check(self, body: bytes) -> None:
+        """Raises UnsupportedFieldError for the first field that would have an effect here.
+
+        Raises SettingsTooLongError, or msgspec.DecodeError for what is no JSON object.
+        """
+        given = self._decoder.decode(body)
+        long = sum(len(memoryview(getattr(given, field))) for field in _LONG)
+        if len(body) - long > MAX_SETTINGS_BYTES:
+            raise SettingsTooLongError
+        for field, without_effect in self._refused.items():
+            raw = getattr(given, field)
+            if raw is _ABSENT:
+                continue
+            value = memoryview(raw)
+            if len(value) > _LONGEST_DEFAULT:
+                raise UnsupportedFieldError(field)
+            decoded = msgspec.json.decode(value)
+            if decoded is not None and decoded not in without_effect:
+                raise UnsupportedFieldError(field)
+
+
+COMPLETION = Envelope(NOT_SUPPORTED)
+CHAT = Envelope(NOT_SUPPORTED | {"echo": (False,)})
+"""vLLM's echo of a chat is another thing: the last message goes on."""

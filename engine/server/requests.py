@@ -5,6 +5,8 @@ import secrets
 import time
 from dataclasses import dataclass, replace
 
+from fastapi import Request as HttpRequest
+
 from engine.config import SchedulerConfig
 from engine.hashing import PrefixHasher, chain_seed
 from engine.request import Request
@@ -12,7 +14,7 @@ from engine.sequence import SamplingParams, Sequence
 from engine.server.errors import BadRequestError
 from engine.server.limits import prompt_too_long
 from engine.server.protocol import ChatCompletionRequest, GenerationRequest
-from kvscope_events.trace_context import NO_TRACE, TraceContext
+from kvscope_events.trace_context import NO_TRACE, TraceContext, trace_context
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +27,11 @@ class ServedModel:
     block_size: int
     created: int
     """Unix time at which the model was ready."""
+
+
+def caller_trace(http_request: HttpRequest) -> TraceContext:
+    """The trace that a caller says it is in, or `NO_TRACE`."""
+    return trace_context(http_request.headers.get("traceparent"))
 
 
 class RequestFactory:
@@ -53,6 +60,7 @@ class RequestFactory:
         prompt_length: int,
         max_tokens: int | None,
         logprobs: int | None,
+        prompt_logprobs: int | None = None,
     ) -> SamplingParams:
         """Sampling for a prompt of that length. max_tokens None: as many as fit.
 
@@ -60,7 +68,7 @@ class RequestFactory:
         """
         limit = self._scheduler.max_model_len
         room = limit - prompt_length
-        if room <= 0:
+        if room < 0 or (room == 0 and max_tokens != 0):
             raise prompt_too_long(_prompt_field(body), prompt_length, limit)
         if max_tokens is not None and max_tokens > room:
             param = _length_field(body)
@@ -78,10 +86,16 @@ class RequestFactory:
             temperature=body.temperature,
             top_p=body.top_p,
             top_k=max(0, body.top_k),
+            min_p=body.min_p,
+            logit_bias=self._logit_bias(body),
+            presence_penalty=body.presence_penalty,
+            frequency_penalty=body.frequency_penalty,
+            repetition_penalty=body.repetition_penalty,
             seed=body.seed,
             stop_token_ids=frozenset(body.stop_token_ids or ()),
             ignore_eos=body.ignore_eos,
             logprobs=0 if body.chooses and logprobs is None else logprobs,
+            prompt_logprobs=prompt_logprobs,
         )
 
     def build(
@@ -92,7 +106,8 @@ class RequestFactory:
     ) -> Request:
         """The request of one call: body.samples sequences for each prompt, sampled as given.
 
-        The number of a sample among those of its prompt is added to a given seed.
+        The number of a sample among those of its prompt is added to a given seed. The first sample
+        alone scores the prompt, for all.
         """
         for prompt, _ in prompts:
             self._check_tokens(body, prompt)
@@ -122,6 +137,17 @@ class RequestFactory:
             operation="chat" if isinstance(body, ChatCompletionRequest) else "text_completion",
         )
 
+    def _logit_bias(self, body: GenerationRequest) -> tuple[tuple[int, float], ...]:
+        biases = body.logit_bias or {}
+        highest = max(biases, default=0)
+        if highest >= self._model.vocab_size:
+            raise BadRequestError(
+                "logit_bias",
+                f"logit_bias: token id {highest} is outside the vocabulary of "
+                f"{self._model.vocab_size}",
+            )
+        return tuple(biases.items())
+
     def _trace_of(self, given: TraceContext) -> TraceContext:
         if given.trace_id or not self._begins_traces:
             return given
@@ -140,9 +166,10 @@ class RequestFactory:
 
 
 def _for_choice(sampling: SamplingParams, choice: int) -> SamplingParams:
-    if not choice or sampling.seed is None:
+    if not choice or (sampling.seed is None and sampling.prompt_logprobs is None):
         return sampling
-    return replace(sampling, seed=sampling.seed + choice)
+    seed = None if sampling.seed is None else sampling.seed + choice
+    return replace(sampling, seed=seed, prompt_logprobs=None)
 
 
 def _prompt_field(body: GenerationRequest) -> str:

@@ -1,4 +1,4 @@
-"""What /openapi.json says of the bodies: the structs that decode them, as JSON schema."""
+"""What /openapi.json says of requests: the structs that decode bodies, as JSON schema."""
 
 from typing import Any
 
@@ -7,13 +7,27 @@ import msgspec
 _REFERENCE = "#/components/schemas/"
 
 
-def request_body(body: type[msgspec.Struct]) -> dict[str, Any]:
-    """The OpenAPI description of a JSON body, complete in itself."""
+_TRACEPARENT = {
+    "name": "traceparent",
+    "in": "header",
+    "description": "W3C trace context; what is not valid is ignored.",
+    "schema": {"type": "string"},
+}
+
+
+def generation_request(body: type[msgspec.Struct], model: str) -> dict[str, Any]:
+    """The OpenAPI description of a call: a JSON body, complete in itself, and one header.
+
+    model: the only name that is served.
+    """
     (schema,), components = msgspec.json.schema_components(
         [body], ref_template=_REFERENCE + "{name}"
     )
-    content = {"application/json": {"schema": _inlined(schema, components)}}
-    return {"requestBody": {"required": True, "content": content}}
+    described = _inlined(schema, components)
+    described["properties"]["model"] = {"enum": [model, None], "default": None}
+    content = {"application/json": {"schema": described}}
+    request_body = {"required": True, "content": content}
+    return {"requestBody": request_body, "parameters": [_TRACEPARENT]}
 
 
 def _inlined(schema: Any, components: dict[str, Any]) -> Any:

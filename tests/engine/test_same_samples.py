@@ -1,7 +1,8 @@
 """Samples that fork draw the tokens that plain transformers gives each of them, in float32.
 
-Four samples a prompt, greedy and seeded: the prompt's last block full or not, the prompt in chunks,
-a pool so small that samples are preempted, samples that go while the others wait or run.
+Four samples a prompt, greedy, seeded and with everything that changes logits: the prompt's last
+block full or not, the prompt in chunks, a pool so small that samples are preempted, and recomputed
+or swapped to the host, samples that go while the others wait or run.
 """
 
 import time
@@ -20,13 +21,17 @@ from engine.model.loader import LoadedModel, device_of, load_model
 from engine.model.mover import CacheMover
 from engine.model.runner import ModelRunner
 from engine.model.sampler import Sampler
+from engine.model.swap_space import SwapSpace
 from engine.request import Request
 from engine.scheduler import Scheduler
 from engine.sequence import SamplingParams, Sequence, SequenceState
+from engine.swap.host_pool import HostPool
+from engine.swap.manager import SwapManager
 from exporter.fold import Ledger
 from kvscope_events.bus import EventBus
 from kvscope_events.events import BlockCopied, BlocksShared, EngineEvent, RequestPreempted
 from tests.support.checkpoints import make_checkpoint
+from tests.support.pool_state import pool_state
 from tests.support.served import served_execution
 
 BLOCK_SIZE = 16
@@ -36,6 +41,16 @@ LENGTHS = (1, 37, 48, 70)
 """Of the prompts: the third ends with its last block, the others within it."""
 GREEDY = SamplingParams(max_tokens=OUTPUT_TOKENS)
 SEEDED = replace(GREEDY, temperature=1.2, top_p=0.95, top_k=40, seed=7)
+CHANGED = replace(
+    SEEDED,
+    min_p=0.01,
+    logit_bias=((3, 4.0), (90, 2.0), (200, -100.0)),
+    presence_penalty=0.7,
+    frequency_penalty=1.3,
+    repetition_penalty=1.4,
+)
+"""Each sample is penalised for its own output."""
+SAMPLINGS = {"greedy": GREEDY, "seeded": SEEDED, "changed": CHANGED}
 
 
 @dataclass(frozen=True)
@@ -46,6 +61,8 @@ class Case:
     max_num_seqs: int = SAMPLES * len(LENGTHS)
     budget: int = 256
     caching: bool = True
+    swap_blocks: int = 0
+    """Of the host; 0: who is preempted is recomputed."""
     leaving: dict[int, int] = field(default_factory=dict)
     """Of each prompt the sample that is aborted, by the step before which that happens."""
 
@@ -56,6 +73,7 @@ CASES = {
     "chunked": Case(budget=20),
     "tight": Case(num_blocks=12),
     "tight and chunked": Case(num_blocks=12, budget=20, caching=False),
+    "tight, chunked and swapped": Case(num_blocks=12, budget=20, swap_blocks=64),
     "few places": Case(max_num_seqs=6),
     "one goes between fork and write": Case(leaving={1: 2}),
     "the first goes while it computes the prompt": Case(budget=20, leaving={1: 0}),
@@ -87,10 +105,12 @@ def reference(
     prompts = [[random.randrange(256) for _ in range(length)] for length in LENGTHS]
     outputs = {
         GREEDY: [[plain_sample(plain, prompt, GREEDY)] * SAMPLES for prompt in prompts],
-        SEEDED: [
-            [plain_sample(plain, prompt, sample_of(SEEDED, n)) for n in range(SAMPLES)]
+    } | {
+        sampling: [
+            [plain_sample(plain, prompt, sample_of(sampling, n)) for n in range(SAMPLES)]
             for prompt in prompts
-        ],
+        ]
+        for sampling in (SEEDED, CHANGED)
     }
     return Reference(load_model(config), prompts, outputs)
 
@@ -122,7 +142,7 @@ def serve(
     """All prompts at once, four samples each, to their end: by prompt and sample."""
     bus, ledger = EventBus(), Ledger()
     subscription = bus.subscribe()
-    pool = BlockPool(case.num_blocks, BLOCK_SIZE, bus)
+    pool = BlockPool(case.num_blocks, BLOCK_SIZE, bus, swap_blocks=case.swap_blocks)
     model = reference.loaded.model
     runner = ModelRunner(
         model,
@@ -134,7 +154,11 @@ def serve(
     config = SchedulerConfig(
         max_model_len=128, max_num_seqs=case.max_num_seqs, max_num_batched_tokens=case.budget
     )
-    scheduler = Scheduler(config, kv, bus, frozenset())
+    swap: SwapManager | None = None
+    if case.swap_blocks:
+        space = SwapSpace(runner.cache, case.swap_blocks)
+        swap = SwapManager(pool, HostPool(case.swap_blocks), space, bus)
+    scheduler = Scheduler(config, kv, bus, frozenset(), swap)
     calls = []
     for number, prompt in enumerate(reference.prompts):
         sequences = [
@@ -167,18 +191,16 @@ def serve(
             batch, _ = taken
             ledger.on_batch(batch)
             events += batch.events
-        assert ledger.state() == pool.snapshot()
+        assert ledger.state() == pool_state(pool, swap)
     assert pool.num_active == scheduler.num_unfilled_slots == 0
     return calls, events
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sampling", [GREEDY, SEEDED], ids=["greedy", "seeded"])
+@pytest.mark.parametrize("kind", SAMPLINGS)
 @pytest.mark.parametrize("name", CASES)
-def test_samples_equal_plain_transformers(
-    reference: Reference, sampling: SamplingParams, name: str
-) -> None:
-    case = CASES[name]
+def test_samples_equal_plain_transformers(reference: Reference, kind: str, name: str) -> None:
+    case, sampling = CASES[name], SAMPLINGS[kind]
     calls, events = serve(reference, sampling, case)
     for samples, expected in zip(calls, reference.outputs[sampling], strict=True):
         for sequence, theirs in zip(samples, expected, strict=True):
@@ -189,11 +211,21 @@ def test_samples_equal_plain_transformers(
     copies = [e for e in events if isinstance(e, BlockCopied)]
     assert len(forks) > len(LENGTHS)
     assert len(copies) > 2, "the last blocks of three prompts are filled in part"
-    preempted = any(isinstance(e, RequestPreempted) for e in events)
-    assert preempted == ("tight" in name)
+    modes = {e.mode for e in events if isinstance(e, RequestPreempted)}
+    assert bool(modes) == ("tight" in name)
+    assert ("swap" in modes) == bool(case.swap_blocks)
 
 
 @pytest.mark.slow
 def test_seeded_samples_of_one_prompt_differ(reference: Reference) -> None:
-    for samples in reference.outputs[SEEDED]:
-        assert len({*map(tuple, samples)}) == SAMPLES
+    for sampling in (SEEDED, CHANGED):
+        for samples in reference.outputs[sampling]:
+            assert len({*map(tuple, samples)}) == SAMPLES
+
+
+@pytest.mark.slow
+def test_penalties_and_biases_change_every_sample(reference: Reference) -> None:
+    for seeded, changed in zip(reference.outputs[SEEDED], reference.outputs[CHANGED], strict=True):
+        for plain, adjusted in zip(seeded, changed, strict=True):
+            assert plain != adjusted
+            assert 200 not in adjusted

@@ -10,7 +10,6 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
-import msgspec
 import pytest
 import torch
 from transformers.models.auto import AutoModelForCausalLM
@@ -31,12 +30,12 @@ from exporter.fold import Ledger
 from kvscope_events.bus import EventBus
 from kvscope_events.events import (
     EngineEvent,
-    PoolSnapshot,
     PrefixLookup,
     RequestPreempted,
     RequestResumed,
 )
 from tests.support.checkpoints import ARCHITECTURES, make_checkpoint
+from tests.support.pool_state import pool_state
 from tests.support.served import served_execution
 
 BLOCK_SIZE = 16
@@ -158,17 +157,9 @@ def generate(
             batch, _ = taken
             ledger.on_batch(batch)
             events += batch.events
-        assert ledger.state() == _state_of(pool, swap)
+        assert ledger.state() == pool_state(pool, swap)
     assert swap is None or swap.host.num_used == 0
     return [s.tokens[s.prompt_length :] for s in sequences], events
-
-
-def _state_of(pool: BlockPool, swap: SwapManager | None) -> PoolSnapshot:
-    state = pool.snapshot()
-    if swap is None:
-        return state
-    host = swap.host
-    return msgspec.structs.replace(state, swap_blocks=host.num_blocks, swap_used=host.num_used)
 
 
 @pytest.mark.slow

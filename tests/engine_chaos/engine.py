@@ -37,6 +37,8 @@ class Outcome:
     """Of each choice."""
     reasons: list[str]
     """Of each choice that has ended."""
+    scored: list[int]
+    """Tokens of the prompt whose log probabilities were told, in that order."""
 
 
 class ChaosEngine:
@@ -151,7 +153,8 @@ class ChaosEngine:
                 del self._call_of[sequence.sequence_id]
         tokens = [[o.token.token_id for o in choice if o.token is not None] for choice in said]
         reasons = [str(o.finish_reason) for choice in said for o in choice if o.finish_reason]
-        return Outcome(tokens, reasons)
+        scored = [token.token_id for o in said[0] for token in o.prompt_tokens or ()]
+        return Outcome(tokens, reasons, scored)
 
     def _fold(self) -> None:
         """What has come adds up, step by step."""

@@ -6,13 +6,15 @@ import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import httpx
 import pytest
 
+from engine.server.app import ApiConfig
 from engine.server.chat import _decode as decode_chat
 from engine.server.completions import _decode as decode_completion
 from engine.server.errors import BadRequestError
 from engine.server.protocol import MAX_MESSAGES, MAX_SETTINGS_BYTES
-from tests.support.server import Server, greedy
+from tests.support.server import Server, greedy, serving
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 MEGABYTE = 10**6
@@ -142,3 +144,21 @@ def test_every_list_has_a_bound(server: Server) -> None:
         error = server.post(COMPLETIONS, {"prompt": "a", field: value}).json()["error"]
         assert error["param"] == field
         assert "of length <=" in error["message"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ids", "text", "messages"])
+def test_health_answers_while_thirty_megabytes_are_read(kind: str) -> None:
+    size = 30 * MEGABYTE
+    path, body = {
+        "ids": (COMPLETIONS, body_of(b'{"prompt":[', b"1", b"]}", size)),
+        "text": (COMPLETIONS, b'{"prompt":"' + b"word " * (size // 5) + b'"}'),
+        "messages": (CHAT, body_of(b'{"messages":[', b'{"role":"user"}', b"]}", size)),
+    }[kind]
+    with serving(api=ApiConfig(max_body_bytes=40 * MEGABYTE)) as server:
+        headers = {"Content-Type": "application/json"}
+        with another_client(server) as seconds:
+            refused = httpx.post(f"{server.url}{path}", content=body, headers=headers, timeout=60)
+        assert refused.status_code == 400
+        assert len(seconds) > 5, "it was asked meanwhile"
+        assert max(seconds) < 1

@@ -12,6 +12,7 @@ from engine.request import Request
 from engine.runner import SampledToken
 from engine.sequence import Sequence
 from engine.server.dispatch import Dispatcher
+from engine.server.echo import EchoedPrompt
 from engine.server.generation import Piece, generate
 from engine.server.stop_strings import StopPattern
 from engine.step_plan import ScheduledSequence, StepPlan
@@ -106,10 +107,14 @@ def test_a_call_whose_text_cannot_be_made(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def generate_or_fail(
-        dispatcher: Dispatcher, tokenizer: Tokenizer, sequence: Sequence, stops: list[StopPattern]
+        dispatcher: Dispatcher,
+        tokenizer: Tokenizer,
+        sequence: Sequence,
+        stops: list[StopPattern],
+        echo: EchoedPrompt | None,
     ) -> AsyncIterator[Piece]:
         used: Any = Speechless(tokenizer) if sequence.tokens[0] == ord(BAD) else tokenizer
-        return generate(dispatcher, used, sequence, stops)
+        return generate(dispatcher, used, sequence, stops, echo)
 
     monkeypatch.setattr("engine.server.answer.generate", generate_or_fail)
     with caplog.at_level(logging.ERROR), in_background(own_server, *bodies()) as futures:

@@ -10,8 +10,6 @@ the way.
 import os
 from collections import Counter, abc
 
-import msgspec
-
 from engine.block_pool import BlockPool
 from engine.config import SchedulerConfig, SchedulingPolicy
 from engine.hashing import PrefixHasher, chain_seed
@@ -27,6 +25,7 @@ from engine.swap.manager import SwapManager
 from exporter.fold import Ledger
 from kvscope_events.bus import EventBus
 from kvscope_events.events import DeviceMemorySampled, EngineEvent
+from tests.support.pool_state import pool_state
 
 VOCABULARY = 7
 """Few tokens: equal prefixes and equal continuations happen often."""
@@ -193,11 +192,13 @@ class Accounting:
         max_tokens: int,
         n: int = 1,
         priority: int = 0,
+        prompt_logprobs: int | None = None,
         arrival_ns: int | None = None,
     ) -> Request:
         """A call of n sequences for each prompt. Its numbers are not those of its sequences.
 
-        arrival_ns: None: a nanosecond after the call before it.
+        prompt_logprobs: of the first choice of each prompt. arrival_ns: None: a nanosecond after
+        the call before it.
         """
         request_id = 1_000 + len(self.requests)
         sequences = [
@@ -206,7 +207,11 @@ class Accounting:
                 request_id=request_id,
                 tokens=list(prompt),
                 prompt_length=len(prompt),
-                sampling=SamplingParams(max_tokens=max_tokens, seed=index % n),
+                sampling=SamplingParams(
+                    max_tokens=max_tokens,
+                    seed=index % n,
+                    prompt_logprobs=None if index % n else prompt_logprobs,
+                ),
                 hasher=PrefixHasher(chain_seed("model"), self.pool.block_size),
             )
             for index, prompt in enumerate(prompt for prompt in prompts for _ in range(n))
@@ -253,12 +258,7 @@ class Accounting:
         pool.check()
         ledger.check()
         assert ledger.imbalance == 0, "events contradict each other"
-        state = pool.snapshot()
-        if self.swap is not None:
-            host = self.swap.host
-            state = msgspec.structs.replace(
-                state, swap_blocks=host.num_blocks, swap_used=host.num_used
-            )
+        state = pool_state(pool, self.swap)
         assert ledger.state() == state, "the ledger folded from events is not the pool's state"
         states = pool.num_active + pool.num_cached + pool.num_free + pool.reserved
         assert states == pool.num_blocks, "states do not sum to the capacity"

@@ -58,7 +58,7 @@ def test_narrowest_settings_equal_greedy(sampling: dict[str, float]) -> None:
     assert tokens == logits.argmax(-1).tolist()
 
 
-@pytest.mark.parametrize("filters", [{}, {"top_k": 10}, {"top_p": 0.8}])
+@pytest.mark.parametrize("filters", [{}, {"top_k": 10}, {"top_p": 0.8}, {"min_p": 0.1}])
 def test_a_draw_does_not_depend_on_the_batch(filters: dict[str, float]) -> None:
     logits = make_logits(6)
     target = make_sequence(9, temperature=1.0, seed=42, **filters)
@@ -68,7 +68,7 @@ def test_a_draw_does_not_depend_on_the_batch(filters: dict[str, float]) -> None:
         make_sequence(1),
         target,
         make_sequence(3, temperature=1.5, top_k=5),
-        make_sequence(4, temperature=1.5, top_p=0.5),
+        make_sequence(4, temperature=1.5, top_p=0.5, min_p=0.3),
         make_sequence(5, logprobs=2),
     ]
     assert Sampler(seed=1).sample(logits, others)[2] == alone
