@@ -1,6 +1,8 @@
 """The two ZMQ sockets of a publisher, opened together or not at all."""
 
 import contextlib
+import logging
+import threading
 
 import zmq
 
@@ -13,6 +15,10 @@ REQUEST_BYTES = 1024
 """Of any message from outside: a subscription or a request for a replay."""
 FLUSH_MS = 200
 """How long `close` may take to deliver what is queued."""
+END_SECONDS = 1.0
+"""How long ZMQ's own threads may take to end after that."""
+
+logger = logging.getLogger(__name__)
 
 
 class Sockets:
@@ -68,4 +74,18 @@ class Sockets:
         with contextlib.ExitStack() as stack:
             for file in self._files:
                 stack.callback(file.release)
-            self._context.destroy(linger=linger)
+            self._end(linger)
+
+    def _end(self, linger: int) -> None:
+        """Close the sockets and end their context.
+
+        Where a reader disconnects at that very moment, libzmq 4.3.5 now and then waits for ever for
+        one of its own threads. The server has to end all the same: such a context is left behind.
+        """
+        ending = threading.Thread(
+            target=self._context.destroy, args=(linger,), name="kv-events-end", daemon=True
+        )
+        ending.start()
+        ending.join(linger / 1000 + END_SECONDS)
+        if ending.is_alive():
+            logger.warning("KV events: ZMQ does not end; its threads are left behind")

@@ -6,7 +6,9 @@ or swapped to the host, samples that go while the others wait or run.
 """
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -14,7 +16,7 @@ import torch
 from transformers.models.auto import AutoModelForCausalLM
 
 from engine.block_pool import BlockPool
-from engine.config import ModelConfig, SchedulerConfig
+from engine.config import AttentionName, ModelConfig, SchedulerConfig
 from engine.hashing import PrefixHasher, chain_seed
 from engine.kv_manager import KVManager
 from engine.model.loader import LoadedModel, device_of, load_model
@@ -96,21 +98,25 @@ def reference(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Reference:
     folder = make_checkpoint(tmp_path_factory.mktemp("checkpoint") / "model", request.param)
+    return reference_of(folder, LENGTHS, (GREEDY, SEEDED, CHANGED))
+
+
+def reference_of(
+    folder: Path, lengths: Iterable[int], samplings: Iterable[SamplingParams]
+) -> Reference:
     config = ModelConfig(model=str(folder))
     plain = AutoModelForCausalLM.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager"
     )
     plain.to(device_of(config)).train(False)
     random = Random(0)
-    prompts = [[random.randrange(256) for _ in range(length)] for length in LENGTHS]
+    prompts = [[random.randrange(256) for _ in range(length)] for length in lengths]
     outputs = {
-        GREEDY: [[plain_sample(plain, prompt, GREEDY)] * SAMPLES for prompt in prompts],
-    } | {
         sampling: [
             [plain_sample(plain, prompt, sample_of(sampling, n)) for n in range(SAMPLES)]
             for prompt in prompts
         ]
-        for sampling in (SEEDED, CHANGED)
+        for sampling in samplings
     }
     return Reference(load_model(config), prompts, outputs)
 
@@ -128,16 +134,19 @@ def sequence_of(number: int, prompt: list[int], sampling: SamplingParams) -> Seq
 @torch.inference_mode()
 def plain_sample(plain: torch.nn.Module, prompt: list[int], sampling: SamplingParams) -> list[int]:
     """One sample by itself, each token computed from all before it."""
-    sequence = sequence_of(0, prompt, sampling)
-    for _ in range(OUTPUT_TOKENS):
-        logits = plain(torch.tensor([sequence.tokens])).logits[0, -1:].float()
+    sequence, device = sequence_of(0, prompt, sampling), next(plain.parameters()).device
+    for _ in range(sampling.max_tokens):
+        logits = plain(torch.tensor([sequence.tokens], device=device)).logits[0, -1:].float()
         (token,) = Sampler(0).sample(logits, [sequence])
         sequence.tokens.append(token.token_id)
     return sequence.tokens[len(prompt) :]
 
 
 def serve(
-    reference: Reference, sampling: SamplingParams, case: Case
+    reference: Reference,
+    sampling: SamplingParams,
+    case: Case,
+    backend: AttentionName = "auto",
 ) -> tuple[list[list[Sequence]], list[EngineEvent]]:
     """All prompts at once, four samples each, to their end: by prompt and sample."""
     bus, ledger = EventBus(), Ledger()
@@ -148,7 +157,7 @@ def serve(
         model,
         num_blocks=case.num_blocks,
         block_size=BLOCK_SIZE,
-        execution=served_execution(model.device),
+        execution=served_execution(model.device, backend),
     )
     kv = KVManager(pool, bus, enable_prefix_caching=case.caching, copier=CacheMover(runner.cache))
     config = SchedulerConfig(
@@ -202,11 +211,7 @@ def serve(
 def test_samples_equal_plain_transformers(reference: Reference, kind: str, name: str) -> None:
     case, sampling = CASES[name], SAMPLINGS[kind]
     calls, events = serve(reference, sampling, case)
-    for samples, expected in zip(calls, reference.outputs[sampling], strict=True):
-        for sequence, theirs in zip(samples, expected, strict=True):
-            ours = sequence.tokens[sequence.prompt_length :]
-            gone = sequence.finish_reason == "abort"
-            assert ours == (theirs[: len(ours)] if gone else theirs), f"{sequence.sequence_id}"
+    assert_equal(calls, reference.outputs[sampling])
     forks = [e for e in events if isinstance(e, BlocksShared) and e.cause == "fork"]
     copies = [e for e in events if isinstance(e, BlockCopied)]
     assert len(forks) > len(LENGTHS)
@@ -214,6 +219,15 @@ def test_samples_equal_plain_transformers(reference: Reference, kind: str, name:
     modes = {e.mode for e in events if isinstance(e, RequestPreempted)}
     assert bool(modes) == ("tight" in name)
     assert ("swap" in modes) == bool(case.swap_blocks)
+
+
+def assert_equal(calls: list[list[Sequence]], outputs: list[list[list[int]]]) -> None:
+    """Of a sample that went away, as far as it came."""
+    for samples, expected in zip(calls, outputs, strict=True):
+        for sequence, theirs in zip(samples, expected, strict=True):
+            ours = sequence.tokens[sequence.prompt_length :]
+            gone = sequence.finish_reason == "abort"
+            assert ours == (theirs[: len(ours)] if gone else theirs), f"{sequence.sequence_id}"
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ import torch
 from transformers.models.auto import AutoModelForCausalLM
 
 from engine.block_pool import BlockPool
-from engine.config import ModelConfig, SchedulerConfig
+from engine.config import AttentionName, ModelConfig, SchedulerConfig
 from engine.hashing import PrefixHasher, chain_seed
 from engine.kv_manager import KVManager
 from engine.model.loader import LoadedModel, device_of, load_model
@@ -62,7 +62,10 @@ class Oracle:
 
 @cache
 def oracle(folder: Path) -> Oracle:
-    prompts = mixed_prompts()
+    return oracle_of(folder, mixed_prompts(), OUTPUT_TOKENS)
+
+
+def oracle_of(folder: Path, prompts: list[list[int]], output_tokens: int) -> Oracle:
     config = ModelConfig(model=str(folder))
     device = device_of(config)
     plain = AutoModelForCausalLM.from_pretrained(
@@ -77,7 +80,7 @@ def oracle(folder: Path) -> Oracle:
             generated = plain.generate(
                 torch.tensor([prompt], device=device),
                 attention_mask=torch.ones(1, len(prompt), dtype=torch.long, device=device),
-                max_new_tokens=OUTPUT_TOKENS,
+                max_new_tokens=output_tokens,
                 do_sample=False,
                 eos_token_id=None,
                 pad_token_id=258,
@@ -109,7 +112,13 @@ def mixed_prompts() -> list[list[int]]:
 
 
 def generate(
-    oracle: Oracle, *, num_blocks: int, caching: bool, chunked: bool, swap_blocks: int = 0
+    oracle: Oracle,
+    *,
+    num_blocks: int,
+    caching: bool,
+    chunked: bool,
+    swap_blocks: int = 0,
+    backend: AttentionName = "auto",
 ) -> tuple[list[list[int]], list[EngineEvent]]:
     """All prompts at once through scheduler, manager, pool, swap pool and model."""
     bus, ledger = EventBus(), Ledger()
@@ -120,7 +129,7 @@ def generate(
         model,
         num_blocks=num_blocks,
         block_size=BLOCK_SIZE,
-        execution=served_execution(model.device),
+        execution=served_execution(model.device, backend),
     )
     swap: SwapManager | None = None
     if swap_blocks:
@@ -139,9 +148,9 @@ def generate(
         swap,
     )
     sequences = []
-    for number, prompt in enumerate(oracle.prompts):
+    for number, (prompt, output) in enumerate(zip(oracle.prompts, oracle.outputs, strict=True)):
         hasher = PrefixHasher(chain_seed("m"), BLOCK_SIZE)
-        sampling = SamplingParams(max_tokens=OUTPUT_TOKENS)
+        sampling = SamplingParams(max_tokens=len(output))
         arrival = time.monotonic_ns()
         sequence = Sequence(number, number, list(prompt), len(prompt), sampling, hasher)
         scheduler.add(Request(request_id=number, sequences=[sequence], arrival_ns=arrival))
@@ -186,9 +195,37 @@ def test_output_equals_plain_transformers(
 def test_output_of_swapped_requests_equals_plain_transformers(
     checkpoint: Path, swap_blocks: int, chunked: bool, caching: bool
 ) -> None:
-    expected = oracle(checkpoint)
+    check_swapped(oracle(checkpoint), caching=caching, chunked=chunked, swap_blocks=swap_blocks)
+
+
+@pytest.mark.slow
+def test_plain_torch_gives_these_tokens_as_well(checkpoint: Path) -> None:
+    """As where a CPU has no compiler."""
+    check_swapped(
+        oracle(checkpoint),
+        caching=True,
+        chunked=True,
+        swap_blocks=SCARCE_HOST_BLOCKS,
+        backend="torch",
+    )
+
+
+def check_swapped(
+    expected: Oracle,
+    *,
+    caching: bool,
+    chunked: bool,
+    swap_blocks: int,
+    num_blocks: int = TIGHT_BLOCKS,
+    backend: AttentionName = "auto",
+) -> None:
     outputs, events = generate(
-        expected, num_blocks=TIGHT_BLOCKS, caching=caching, chunked=chunked, swap_blocks=swap_blocks
+        expected,
+        num_blocks=num_blocks,
+        caching=caching,
+        chunked=chunked,
+        swap_blocks=swap_blocks,
+        backend=backend,
     )
     for number, (ours, theirs) in enumerate(zip(outputs, expected.outputs, strict=True)):
         assert ours == theirs, f"request {number} of {len(expected.prompts[number])} tokens"

@@ -59,6 +59,26 @@ def joined(publisher: KvEventPublisher, subscriber: Subscriber) -> int:
     return said - 1
 
 
+def test_zmq_that_does_not_end_does_not_keep_the_server(
+    publish: Publish, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It once waited for ever: a reader had left a moment before."""
+    publisher = publish()
+    context, released = publisher._sockets._context, threading.Event()
+
+    class Stuck:
+        def destroy(self, linger: int) -> None:
+            released.wait()
+            context.destroy(linger)
+
+    monkeypatch.setattr(publisher._sockets, "_context", Stuck())
+    monkeypatch.setattr("engine.kv_events.sockets.END_SECONDS", 0.01)
+    publisher.stop()
+    assert "ZMQ does not end" in caplog.text
+    released.set()
+    wait_for(lambda: context.closed, "the context ends")
+
+
 def test_a_message_has_three_frames_and_the_fields_of_vllm(publish: Publish) -> None:
     publisher = publish(topic="kv-events")
     with Subscriber(publisher.address) as subscriber:

@@ -2,10 +2,11 @@
 
 import torch
 
+from engine.config import AttentionName
 from engine.model.attention.choice import choose_attention
 from engine.model.execution import Execution
 
 
-def served_execution(device: torch.device) -> Execution:
-    """The attention backend that `auto` takes on a device; without CUDA graphs."""
-    return Execution(attention=choose_attention("auto", device).prepare)
+def served_execution(device: torch.device, backend: AttentionName = "auto") -> Execution:
+    """The attention backend of that name, or the one that a device gets; without CUDA graphs."""
+    return Execution(attention=choose_attention(backend, device).prepare)

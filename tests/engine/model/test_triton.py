@@ -15,7 +15,9 @@ CHECKS = Path(__file__).with_name("triton")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("file", ["attention_checks.py", "token_checks.py", "compile_checks.py"])
+@pytest.mark.parametrize(
+    "file", ["attention_checks.py", "token_checks.py", "engine_checks.py", "compile_checks.py"]
+)
 def test_kernels(file: str) -> None:
     environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     if not torch.cuda.is_available() and file != "compile_checks.py":
