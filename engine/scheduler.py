@@ -118,7 +118,7 @@ class Scheduler:
             sequence = row.sequence
             self._kv.commit(sequence, row.start + row.count)
             if sequence.scores_prompt:
-                sequence.num_scored_tokens = max(sequence.num_scored_tokens, row.scored.stop)
+                sequence.scored(row.scored.stop)
             if token is None:
                 continue
             if sequence.forks:

@@ -107,17 +107,22 @@ class Sequence:
     computed_prompt_tokens: int | None = None
     """Prompt tokens that the first admission had to compute."""
     finish_reason: FinishReason | None = None
+    scores_prompt: bool = field(init=False)
+    """Whether logits are still wanted for tokens of the prompt: its KV alone is not enough. Every
+    step asks, for each sequence."""
+
+    def __post_init__(self) -> None:
+        self.scores_prompt = self.sampling.prompt_logprobs is not None and self.prompt_length > 1
 
     @property
     def prompt(self) -> list[int]:
         """A copy of the prompt's tokens."""
         return self.tokens[: self.prompt_length]
 
-    @property
-    def scores_prompt(self) -> bool:
-        """Whether logits are still wanted for tokens of the prompt: its KV alone is not enough."""
-        wanted = self.sampling.prompt_logprobs is not None
-        return wanted and self.num_scored_tokens < self.prompt_length
+    def scored(self, num_tokens: int) -> None:
+        """The log probabilities of so many leading prompt tokens have been told."""
+        self.num_scored_tokens = max(self.num_scored_tokens, num_tokens)
+        self.scores_prompt = self.num_scored_tokens < self.prompt_length
 
     @property
     def num_output_tokens(self) -> int:

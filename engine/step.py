@@ -72,7 +72,7 @@ class Step:
         emitted: list[int] = []
         first_tokens: list[int] = []
         for row, token in zip(plan.rows, sampled, strict=True):
-            sequence, prompt_tokens = row.sequence, row.prompt_tokens or None
+            sequence, prompt_tokens = row.sequence, row.prompt_tokens
             reason = sequence.finish_reason
             if not sequence.sampling.max_tokens:
                 token = None

@@ -9,6 +9,8 @@ from engine.sequence import Sequence
 if TYPE_CHECKING:
     from engine.runner import SampledToken
 
+_NONE = range(0)
+
 
 @dataclass(slots=True)
 class ScheduledSequence:
@@ -22,8 +24,8 @@ class ScheduledSequence:
     sequence: Sequence
     start: int
     count: int
-    prompt_tokens: "list[SampledToken]" = field(default_factory=list)
-    """The tokens at `scored`, once the runner knows their log probabilities."""
+    prompt_tokens: "list[SampledToken] | None" = None
+    """Those at `scored`, once the runner knows their log probabilities; None: there are none."""
 
     @property
     def samples(self) -> bool:
@@ -37,7 +39,7 @@ class ScheduledSequence:
         """
         sequence = self.sequence
         if not sequence.scores_prompt:
-            return range(0)
+            return _NONE
         return range(
             max(self.start + 1, sequence.num_scored_tokens),
             min(self.start + self.count + 1, sequence.prompt_length),
@@ -80,7 +82,8 @@ class StepPlan:
 
     def _add(self, row: ScheduledSequence, owed: int) -> None:
         self.rows.append(row)
-        self.num_scored += len(row.scored)
+        if row.sequence.scores_prompt:
+            self.num_scored += len(row.scored)
         if owed > 1:
             self.prefill_tokens += row.count
         else:
