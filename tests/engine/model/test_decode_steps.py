@@ -191,6 +191,7 @@ def test_a_row_that_scores_its_prompt_has_all_its_logits(llama: PreTrainedModel)
     fixed, free = runners(llama)
     batch = sequences(9, 6)
     batch[1].sampling = SamplingParams(max_tokens=8, prompt_logprobs=0)
+    batch[1].scores_prompt = True
     scores = []
     for runner in (fixed, free):
         batch[1].num_scored_tokens = 1
@@ -201,7 +202,7 @@ def test_a_row_that_scores_its_prompt_has_all_its_logits(llama: PreTrainedModel)
         first, second = runner.execute(plan)
         assert first is not None
         assert second is None
-        scores.append([(token.token_id, token.logprob) for token in rows[1].prompt_tokens])
+        scores.append([(token.token_id, token.logprob) for token in rows[1].prompt_tokens or []])
     assert scores[0] == scores[1]
     assert [token_id for token_id, _ in scores[0]] == [batch[1].tokens[4]]
 
