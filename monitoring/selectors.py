@@ -59,6 +59,6 @@ def _family(name: str) -> str:
                 row = metric(base)
             except KeyError:
                 continue
-            if row.kind == "histogram":
+            if row.kind in ("histogram", "summary"):
                 return base
     return name

@@ -41,6 +41,18 @@ NOT_SHOWN = {
     "kvscope_gpu_energy_joules_total": "its rate is the power; for accounting, not for operating",
     "vllm:request_max_num_generation_tokens": "describes the workload, and only for n > 1",
     "vllm:request_params_max_tokens": "describes the workload",
+    **dict.fromkeys(
+        [
+            *("http_requests_total", "http_request_duration_seconds"),
+            *("vllm:engine_sleep_state", "vllm:num_requests_waiting_by_reason"),
+            *("vllm:prompt_tokens_by_source_total", "vllm:prompt_tokens_cached_total"),
+            "vllm:prompt_tokens_cached_by_source_total",
+            "vllm:request_prefill_kv_computed_tokens",
+            *("vllm:kv_block_lifetime_seconds", "vllm:kv_block_idle_before_evict_seconds"),
+            "vllm:kv_block_reuse_gap_seconds",
+        ],
+        "for vLLM's own boards; ours ask the engine's own families",
+    ),
     "vllm:request_time_per_output_token_seconds": "the gaps between tokens say it better",
     "vllm:request_inference_time_seconds": "is prefill and decode, which are shown apart",
     "vllm:cpu_cache_usage_perc": "old name; kvscope_kv_swap_blocks is shown",

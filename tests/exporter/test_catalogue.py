@@ -54,10 +54,11 @@ def test_compatibility_names_have_the_colon_and_no_opentelemetry_name() -> None:
     assert all(row.name.startswith("vllm:") and not row.otel_name for row in COMPAT)
 
 
-def test_opentelemetrys_own_metrics_have_no_name_of_ours() -> None:
+def test_names_of_others_are_those_of_opentelemetry_and_of_http_servers() -> None:
     others = [row for row in CATALOGUE if row not in OURS and row not in COMPAT]
-    assert {row.group for row in others} == {"gen_ai"}
-    for row in others:
+    assert {row.group for row in others} == {"gen_ai", "http"}
+    assert all(not row.otel_name for row in others if row.group == "http")
+    for row in (row for row in others if row.group == "gen_ai"):
         assert row.name == f"{row.otel_name.replace('.', '_')}_seconds"
 
 
@@ -72,5 +73,7 @@ def test_a_row_refuses_nonsense() -> None:
     fields = {"name": "kvscope_x", "help": "X.", "unit": "", "group": row.group}
     with pytest.raises(ValueError, match="has buckets"):
         Metric(**fields, kind="gauge", buckets=(1,))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="is a summary"):
+        Metric(**fields, kind="histogram")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="increase"):
         Metric(**fields, kind="histogram", buckets=(2, 1))  # type: ignore[arg-type]
