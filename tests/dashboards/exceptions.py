@@ -80,6 +80,14 @@ NOT_ON_THIS_MACHINE: dict[Query, str] = {
     ("kvscope-memory", 306, "A"): "a limit of the control group",
     ("kvscope-vllm", 108, "A"): "vLLM 0.32 or newer",
     ("kvscope-vllm", 503, "B"): "vLLM 0.32 or newer",
+    **dict.fromkeys(
+        [
+            *(("kvscope-vllm", panel, "A") for panel in (110, 112, 304, 305, 306, 705)),
+            *(("kvscope-vllm", panel, "A") for panel in (701, 702, 703)),
+            *(("kvscope-vllm", 704, ref) for ref in "ABC"),
+        ],
+        "a vLLM that is new enough, and has it switched on",
+    ),
 }
 """Empty unless the machine, or the fleet, has it."""
 

@@ -1,5 +1,6 @@
 """The packs as files: current, complete, and asking only for what servers have on their pages."""
 
+import json
 import os
 import re
 from dataclasses import replace
@@ -108,6 +109,17 @@ def test_every_alert_has_a_section_in_the_runbook(server: Server) -> None:
     )
     for section in text.split("\n## ")[1:]:
         assert re.findall(r"^\*\*(\w+)\.\*\*", section, re.MULTILINE) == SECTIONS, section[:40]
+
+
+def test_the_runbook_names_panels_that_the_dashboard_has() -> None:
+    board = json.loads((ROOT / "dashboards" / "kvscope-vllm.json").read_text())
+    titles = {panel.get("title") for panel in board["panels"]}
+    sections = (RUNBOOKS / "vllm.md").read_text().split("\n## ", 1)[1]
+    text = " ".join(sections.split()).replace("**", "")
+    named = re.findall(r"Panels? (.*?\*)(?=[^*,]*[.:(?])", text)
+    panels = {panel for each in named for panel in re.findall(r"\*([^*]+)\*", each)}
+    assert len(panels) > 8
+    assert panels <= titles
 
 
 def runbook_queries(server: Server) -> list[str]:
