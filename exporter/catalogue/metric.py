@@ -49,8 +49,6 @@ class Metric:
     def __post_init__(self) -> None:
         if self.buckets and self.kind != "histogram":
             raise ValueError(f"{self.name}: only a histogram has buckets")
-        if self.kind == "histogram" and not self.buckets:
-            raise ValueError(f"{self.name}: a histogram without buckets is a summary")
         if list(self.buckets) != sorted(set(self.buckets)):
             raise ValueError(f"{self.name}: buckets must increase")
 

@@ -43,15 +43,10 @@ NOT_SHOWN = {
     "vllm:request_params_max_tokens": "describes the workload",
     **dict.fromkeys(
         [
-            *("http_requests_total", "http_request_duration_seconds"),
-            *("vllm:engine_sleep_state", "vllm:num_requests_waiting_by_reason"),
-            *("vllm:prompt_tokens_by_source_total", "vllm:prompt_tokens_cached_total"),
-            "vllm:prompt_tokens_cached_by_source_total",
+            *("http_request_duration_seconds", "vllm:prompt_tokens_cached_by_source_total"),
             "vllm:request_prefill_kv_computed_tokens",
-            *("vllm:kv_block_lifetime_seconds", "vllm:kv_block_idle_before_evict_seconds"),
-            "vllm:kv_block_reuse_gap_seconds",
         ],
-        "for vLLM's own boards; ours ask the engine's own families",
+        "for vLLM's own boards",
     ),
     "vllm:request_time_per_output_token_seconds": "the gaps between tokens say it better",
     "vllm:request_inference_time_seconds": "is prefill and decode, which are shown apart",
@@ -92,6 +87,13 @@ NOT_ON_THIS_MACHINE: dict[Query, str] = {
     ("kvscope-memory", 306, "A"): "a limit of the control group",
     ("kvscope-vllm", 108, "A"): "vLLM 0.32 or newer",
     ("kvscope-vllm", 503, "B"): "vLLM 0.32 or newer",
+    **dict.fromkeys(
+        [
+            *(("kvscope-vllm", panel, "A") for panel in (305, 701, 702, 703)),
+            *(("kvscope-vllm", 704, ref) for ref in "ABC"),
+        ],
+        "a vLLM that is new enough, and has it switched on",
+    ),
 }
 """Empty unless the machine, or the fleet, has it."""
 

@@ -161,7 +161,7 @@ def test_without_a_file_sighup_ends_the_process_as_it_does_any_other(tmp_path: P
 
 
 def _targets(url: str) -> list[dict[str, dict[str, str]]]:
-    answer: list[dict[str, dict[str, str]]] = httpx.get(f"{url}/targets", timeout=10).json()
+    answer: list[dict[str, dict[str, str]]] = httpx.get(f"{url}/targets", timeout=60).json()
     return answer
 
 
