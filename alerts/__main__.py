@@ -1,8 +1,9 @@
-"""Generate the rule file for Prometheus, alerts/kvscope.rules.yml."""
+"""Generate the rule file for Prometheus, alerts/kvscope.rules.yml, and those for other servers."""
 
 import argparse
 from pathlib import Path
 
+from alerts.bare import packs
 from alerts.options import add_options, chosen
 from alerts.rules import rule_file
 from alerts.timing import Timing
@@ -27,6 +28,9 @@ def main(arguments: list[str] | None = None) -> None:
         return
     out: Path = given.out
     out.write_text(rule_file(places=places, objectives=objectives))
+    if out == RULE_FILE:
+        for _ in packs.write(RULE_FILE.parent, places):
+            pass
 
 
 if __name__ == "__main__":

@@ -183,7 +183,7 @@ def _folds() -> Alert:
         expr=f"{series('kvscope_fold_errors_total')} > 0",
         wait="10s",
         summary="A part of the exporter has failed, and its metrics are gone.",
-        description=f"Fold {{{{ $labels.fold }}}} for {ENGINE} raised an exception and was given "
+        description=f"A fold for {ENGINE}, which the log names, raised an exception and was given "
         "up: its families are absent until a restart, and alerts on them cannot fire. This is a "
         "bug.",
         board="kvscope-overview",

@@ -13,6 +13,9 @@ Topic = Literal[
     "device-memory",
     "host-memory",
     "engine",
+    "engine-sleep",
+    "errors",
+    "outlier",
     "gpu",
     "gpu-memory",
     "gpu-clocks",
@@ -20,10 +23,17 @@ Topic = Literal[
     "exporter",
     "target",
     "slo-ttft",
+    "slo-itl",
     "slo-errors",
 ]
 """Alerts of the same topic are about the same problem: the most severe silences the others."""
-Board = Literal["kvscope-overview", "kvscope-kv-pool", "kvscope-prefix-cache", "kvscope-memory"]
+Board = Literal[
+    "kvscope-overview",
+    "kvscope-kv-pool",
+    "kvscope-prefix-cache",
+    "kvscope-memory",
+    "kvscope-vllm",
+]
 
 ENGINE = "{{ $labels.model_name }} on {{ $labels.instance }} (engine {{ $labels.engine }})"
 GPU = (

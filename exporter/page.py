@@ -136,7 +136,7 @@ class Page:
 def _groups_of(targets: Sequence[Target], *, with_page: bool) -> list[str]:
     """Groups that the page can have: those of some servers only where it shows one of them."""
     shown = {group for target in targets for group in target.groups}
-    absent = (COMPAT_SETS | OF_CONTENT | {"gen_ai"}) - shown
+    absent = (COMPAT_SETS | OF_CONTENT | {"gen_ai", "http"}) - shown
     if not with_page:
         absent |= {"page"}
     return [group for group in GROUPS if group not in absent]

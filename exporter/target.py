@@ -304,7 +304,7 @@ class Target:
         if not self.source.up:
             shown = self._sums
         elif not self.source.state_known:
-            shown = self._sums | _FACTS
+            shown = self._sums | _FACTS & shown
         return [family for family in families if family.name in shown]
 
     def _current_families(self) -> Families:
@@ -322,7 +322,8 @@ class Target:
                 self._clock,
             )
             self._tells = frozenset(hello.tells) if hello is not None else frozenset()
-            known = [row for row in CATALOGUE if self._tells.issuperset(row.events)]
+            server = hello.server if hello is not None else None
+            known = [row for row in CATALOGUE if row.is_told(self._tells, server)]
             self._shown = frozenset(row.family for row in known)
             self._sums = frozenset(row.family for row in known if row.kind != "gauge")
         return self._families

@@ -47,7 +47,11 @@ def _matcher(row: Metric, label: str, wanted: str | tuple[str, ...]) -> str:
 
 
 def _row(name: str) -> Metric:
-    return ELSEWHERE[name] if name in ELSEWHERE else metric(_family(name))
+    return _declared(_family(name))
+
+
+def _declared(family: str) -> Metric:
+    return ELSEWHERE[family] if family in ELSEWHERE else metric(family)
 
 
 def _family(name: str) -> str:
@@ -56,9 +60,9 @@ def _family(name: str) -> str:
         base = name.removesuffix(suffix)
         if base != name:
             try:
-                row = metric(base)
+                row = _declared(base)
             except KeyError:
                 continue
-            if row.kind == "histogram":
+            if row.kind in ("histogram", "summary"):
                 return base
     return name

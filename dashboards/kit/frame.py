@@ -88,8 +88,9 @@ def assemble(
     description: str,
     variables: Iterable[db.QueryVariable],
     rows: Iterable[Row],
+    alerts: str = ALERT,
 ) -> db.Dashboard:
-    """A complete dashboard."""
+    """A complete dashboard. alerts: the selector for alerts that it draws over its graphs."""
     board = (
         db.Dashboard(f"kvscope / {title}")
         .uid(uid)
@@ -124,8 +125,8 @@ def assemble(
             .type("prometheus")
             .current(dm.VariableOption(text="default", value="default", selected=True))
         )
-        .annotation(_alerts("Critical alerts", "critical", "red"))
-        .annotation(_alerts("Other alerts", "warning|info", "orange").enable(False))
+        .annotation(_alerts("Critical alerts", alerts, "critical", "red"))
+        .annotation(_alerts("Other alerts", alerts, "warning|info", "orange").enable(False))
     )
     for each in variables:
         board.with_variable(each)
@@ -136,7 +137,7 @@ def assemble(
     return board
 
 
-def _alerts(name: str, severities: str, colour: str) -> db.AnnotationQuery:
+def _alerts(name: str, which: str, severities: str, colour: str) -> db.AnnotationQuery:
     """A bar over every time at which one of our alerts fired for the selection.
 
     An alert about a whole model has no server, one about a card no model: both are shown. Only
@@ -149,7 +150,7 @@ def _alerts(name: str, severities: str, colour: str) -> db.AnnotationQuery:
         .datasource(SOURCE)
         .enable(True)
         .icon_color(colour)
-        .expr(f'ALERTS{{alertstate="firing",{ALERT},severity=~"{severities}",{_CHOSEN}}}')
+        .expr(f'ALERTS{{alertstate="firing",{which},severity=~"{severities}",{_CHOSEN}}}')
         .title_format("{{alertname}}")
         .text_format("{{model_name}} {{instance}} {{engine}} {{gpu}}")
         .tag_keys("severity")

@@ -42,10 +42,11 @@ class PresentAges(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def finished(histogram: Histogram, unknown_blocks: int) -> FinishedAges:
-    """What a histogram with the bounds of residency holds."""
-    blocks = sum(histogram.counts)
+    """What a histogram of residency holds, at our bounds."""
+    counts = histogram.counts_at(RESIDENCY_SECONDS)
+    blocks = sum(counts)
     return FinishedAges(
-        classes=_classes(histogram.counts),
+        classes=_classes(counts),
         blocks=blocks,
         mean_seconds=histogram.total / blocks if blocks else None,
         unknown_blocks=unknown_blocks,

@@ -10,6 +10,7 @@ from exporter.catalogue.exhaustion import EXHAUSTION
 from exporter.catalogue.gen_ai import GEN_AI
 from exporter.catalogue.gpu import GPU
 from exporter.catalogue.host import HOST
+from exporter.catalogue.http import HTTP
 from exporter.catalogue.metric import Metric
 from exporter.catalogue.observation import SELF
 from exporter.catalogue.otlp import OTLP
@@ -24,6 +25,7 @@ from exporter.catalogue.sizing import SIZING
 from exporter.catalogue.tiers import TIERS
 from exporter.catalogue.vllm import VLLM
 from exporter.catalogue.vllm_legacy import VLLM_LEGACY
+from exporter.catalogue.vllm_residency import VLLM_RESIDENCY
 
 __all__ = [
     "CATALOGUE",
@@ -56,7 +58,9 @@ CATALOGUE = (
     *CONFIGURATION,
     *OTLP,
     *GEN_AI,
+    *HTTP,
     *VLLM,
+    *VLLM_RESIDENCY,
     *VLLM_LEGACY,
 )
 
@@ -74,12 +78,14 @@ GROUPS: dict[str, str] = {
     "host": "Host",
     "self": "Self",
     "gen_ai": "OpenTelemetry's generative AI, by OTLP alone",
+    "http": "HTTP server of the engine, under the names that vLLM's has",
     "vllm": "Compatibility: vLLM",
+    "vllm-residency": "Compatibility: vLLM with `--kv-cache-metrics`",
     "vllm-legacy": "Compatibility: vLLM, old names",
 }
 """Groups in the order of the documentation, with their titles; the key is that of the rows."""
 
-COMPAT_SETS: frozenset[str] = frozenset({"vllm", "vllm-legacy"})
+COMPAT_SETS: frozenset[str] = frozenset({"vllm", "vllm-legacy", "vllm-residency"})
 """Groups of other servers' names, each of which can be switched on and off."""
 
 DEFAULT_COMPAT: frozenset[str] = frozenset({"vllm"})

@@ -1,9 +1,13 @@
 """One row of the catalogue: everything there is to know about a metric, as data."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Literal
 
-Kind = Literal["gauge", "counter", "histogram", "info"]
+from kvscope_events.vocabulary import ServerKind
+
+Kind = Literal["gauge", "counter", "histogram", "summary", "info"]
+"""A summary is a histogram without buckets: its sum and count alone."""
 Labels = dict[str, tuple[str, ...] | None]
 """Labels and their closed sets of values; None: constant for the engine, or set by hardware."""
 
@@ -28,7 +32,7 @@ class Metric:
     """A key of `catalogue.GROUPS`."""
     labels: Labels = field(default_factory=lambda: dict(ENGINE))
     buckets: tuple[float, ...] = ()
-    """Upper bounds of a histogram, without +Inf; empty: it has its sum and count alone."""
+    """Upper bounds of a histogram, without +Inf."""
     otel_name: str = ""
     """Instrument name in OpenTelemetry; empty: not exported there."""
     aliases: tuple[str, ...] = ()
@@ -39,6 +43,8 @@ class Metric:
     Empty where the family is not read from an engine's events. PoolCreated stands for PoolSnapshot
     as well: a source tells both or neither.
     """
+    servers: tuple[ServerKind, ...] = ()
+    """Kinds of servers whose events say all that the family means; empty: all that tell them."""
 
     def __post_init__(self) -> None:
         if self.buckets and self.kind != "histogram":
@@ -52,6 +58,10 @@ class Metric:
         if self.kind == "counter":
             return self.name.removesuffix("_total")
         return self.name.removesuffix("_info") if self.kind == "info" else self.name
+
+    def is_told(self, tells: Collection[str], server: ServerKind | None) -> bool:
+        """Whether a server that tells these events gives the family; None: it has said nothing."""
+        return set(tells).issuperset(self.events) and (not self.servers or server in self.servers)
 
     @property
     def closed_labels(self) -> dict[str, tuple[str, ...]]:

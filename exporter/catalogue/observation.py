@@ -111,10 +111,10 @@ SELF = (
     ),
     _stream(
         "fold_errors_total",
-        "Folds that raised and were given up, so that their families are absent: a bug.",
+        "Folds that raised and were given up, so that their families are absent: a bug; the log "
+        "names them.",
         kind="counter",
         unit="errors",
-        labels={"fold": None},
     ),
     _stream(
         "fold_lag_seconds",

@@ -8,26 +8,33 @@ from typing import get_args
 from exporter import buckets
 from exporter.catalogue.metric import ENGINE, Metric
 from exporter.catalogue.pool import STATE_EVENTS
-from kvscope_events.vocabulary import FinishReason
+from kvscope_events.vocabulary import FinishReason, ServerKind
+
+_OURS: tuple[ServerKind, ...] = ("kvscope",)
+"""Of a vLLM only its own page tells them: it may sleep, defer requests, and load KV by a connector.
+"""
 
 
-def _request_seconds(
-    name: str, help: str, bounds: tuple[float, ...] = buckets.VLLM_REQUEST_SECONDS
-) -> Metric:
+def _request_seconds(name: str, help: str) -> Metric:
     return Metric(
         name=name,
         kind="histogram",
         help=help,
         unit="seconds",
         group="vllm",
-        buckets=bounds,
+        buckets=buckets.VLLM_REQUEST_SECONDS,
         events=("SequenceFinished",),
     )
 
 
-_SUM_ALONE = ()
-"""Bounds of what vLLM's own boards read the sum of, if anything: each bound is a series, and a page
-has less than 600."""
+def _summed(
+    name: str, help: str, unit: str, events: tuple[str, ...] = ("SequenceFinished",)
+) -> Metric:
+    """A histogram in vLLM, whose own boards read the sum and the count of it, if anything.
+
+    Each bound is a series, and a page has less than 600.
+    """
+    return Metric(name=name, kind="summary", help=help, unit=unit, group="vllm", events=events)
 
 
 def _request_tokens(name: str, help: str) -> Metric:
@@ -58,6 +65,28 @@ VLLM = (
         unit="requests",
         group="vllm",
         events=("StepCompleted", "SequenceAdded", "SequenceFinished"),
+    ),
+    Metric(
+        name="vllm:num_requests_waiting_by_reason",
+        kind="gauge",
+        help="Number of sequences waiting by reason: capacity, since our engine has no other; "
+        "deferred stays 0.",
+        unit="requests",
+        group="vllm",
+        labels={**ENGINE, "reason": ("capacity", "deferred")},
+        events=("StepCompleted", "SequenceAdded", "SequenceFinished"),
+        servers=_OURS,
+    ),
+    Metric(
+        name="vllm:engine_sleep_state",
+        kind="gauge",
+        help="State of sleep, 1 for the present one: our engine is always awake. Absent while it "
+        "takes no requests: before its model is loaded, and once it has failed.",
+        unit="",
+        group="vllm",
+        labels={**ENGINE, "sleep_state": ("awake", "weights_offloaded", "discard_all")},
+        events=("Hello",),
+        servers=_OURS,
     ),
     Metric(
         name="vllm:kv_cache_usage_perc",
@@ -100,6 +129,35 @@ VLLM = (
         events=("SequenceAdded", "StepCompleted"),
     ),
     Metric(
+        name="vllm:prompt_tokens_by_source_total",
+        kind="counter",
+        help="Prompt tokens of all sequences by source: computed, or found in the prefix cache.",
+        unit="tokens",
+        group="vllm",
+        labels={**ENGINE, "source": ("local_compute", "local_cache_hit")},
+        events=("SequenceAdded", "PoolCreated", "StepCompleted"),
+        servers=_OURS,
+    ),
+    Metric(
+        name="vllm:prompt_tokens_cached_total",
+        kind="counter",
+        help="Prompt tokens that the prefix cache held, added at the first token.",
+        unit="tokens",
+        group="vllm",
+        events=("SequenceAdded", "PoolCreated", "StepCompleted"),
+        servers=_OURS,
+    ),
+    Metric(
+        name="vllm:prompt_tokens_cached_by_source_total",
+        kind="counter",
+        help="Prompt tokens that the prefix cache held, by tier: the device is our only one.",
+        unit="tokens",
+        group="vllm",
+        labels={**ENGINE, "source": ("device",)},
+        events=("SequenceAdded", "PoolCreated", "StepCompleted"),
+        servers=_OURS,
+    ),
+    Metric(
         name="vllm:generation_tokens_total",
         kind="counter",
         help="Tokens generated.",
@@ -130,23 +188,22 @@ VLLM = (
     _request_tokens(
         "vllm:request_generation_tokens", "Generated tokens of each sequence that ended."
     ),
-    Metric(
-        name="vllm:request_max_num_generation_tokens",
-        kind="histogram",
-        help="Generated tokens of the longest sequence of each request that ended.",
-        unit="tokens",
-        group="vllm",
-        buckets=_SUM_ALONE,
-        events=("SequenceFinished", "RequestFinished"),
+    _summed(
+        "vllm:request_prefill_kv_computed_tokens",
+        "Prompt tokens of each sequence that ended which were computed at its first admission; one "
+        "that was never admitted is left out.",
+        "tokens",
     ),
-    Metric(
-        name="vllm:request_params_max_tokens",
-        kind="histogram",
-        help="Value of max_tokens of each sequence that ended.",
-        unit="tokens",
-        group="vllm",
-        buckets=_SUM_ALONE,
-        events=("SequenceFinished",),
+    _summed(
+        "vllm:request_max_num_generation_tokens",
+        "Generated tokens of the longest sequence of each request that ended.",
+        "tokens",
+        ("SequenceFinished", "RequestFinished"),
+    ),
+    _summed(
+        "vllm:request_params_max_tokens",
+        "Value of max_tokens of each sequence that ended.",
+        "tokens",
     ),
     Metric(
         name="vllm:time_to_first_token_seconds",
@@ -183,20 +240,20 @@ VLLM = (
         "vllm:request_queue_time_seconds",
         "Time from arrival until each sequence first ran, observed when it ended.",
     ),
-    _request_seconds(
+    _summed(
         "vllm:request_prefill_time_seconds",
         "Time from the first run to the first token of each sequence, observed when it ended.",
-        _SUM_ALONE,
+        "seconds",
     ),
-    _request_seconds(
+    _summed(
         "vllm:request_decode_time_seconds",
         "Time from the first to the last token of each sequence, observed when it ended.",
-        _SUM_ALONE,
+        "seconds",
     ),
-    _request_seconds(
+    _summed(
         "vllm:request_inference_time_seconds",
         "Time from the first run to the last token of each sequence, observed when it ended.",
-        _SUM_ALONE,
+        "seconds",
     ),
     Metric(
         name="vllm:cache_config_info",

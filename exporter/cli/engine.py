@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from exporter.cli.configuration import ListenConfig, TelemetryConfig
 from exporter.cli.listen import listening, metrics_listener, url_of
@@ -24,6 +25,7 @@ from exporter.web.gate import Gate
 from exporter.web.gpu import gpu_router
 from exporter.web.limits import allow_files
 from exporter.web.metrics import bare_app
+from exporter.web.requests import CountedRequests
 
 if TYPE_CHECKING:
     from engine.build import Engine
@@ -144,9 +146,10 @@ class _Startup:
         app.router.lifespan_context = self._lifespan
         app.include_router(observed.metrics)
         app.mount("/", Arrival(self._gate))
-        self.server = AppServer(
-            Access(app, protection.access), listen.drain_seconds, tls=protection.tls
-        )
+        served: ASGIApp = Access(app, protection.access)
+        if observed.requests is not None:
+            served = CountedRequests(served, observed.requests)
+        self.server = AppServer(served, listen.drain_seconds, tls=protection.tls)
         from engine.introduction import Introduction
 
         introduction = Introduction(config, observed.bus)

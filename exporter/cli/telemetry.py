@@ -14,12 +14,14 @@ from exporter.cli.kv_events import kv_events_published
 from exporter.cli.otlp import exporting, instance_of, outlet_of, served_as
 from exporter.cli.output import fail
 from exporter.cli.tracing import tracing_of, tracing_until_end
+from exporter.clock import Clock
 from exporter.exporter import Exporter, in_process
 from exporter.gpu import GpuPoller
 from exporter.machine import Machine
 from exporter.web.answers import answers_router
 from exporter.web.compact import compact_router
 from exporter.web.metrics import metrics_router, no_metrics_router
+from exporter.web.requests import RequestCounts
 from kvscope_events.bus import EventBus, NullBus
 
 if TYPE_CHECKING:
@@ -44,6 +46,8 @@ class Telemetry:
     """The routes at `/metrics` and `/api`: page and answers, or the reason why there are none."""
     kv_events: "ContentListener | None"
     """Publishes for routers which content can be found; None: nobody does."""
+    requests: RequestCounts | None = None
+    """Counts the requests to the API; None: they are not shown."""
 
 
 @contextmanager
@@ -73,7 +77,9 @@ def telemetry(config: TelemetryConfig, port: int) -> Iterator[Telemetry]:
             listeners=[] if tracing is None else [tracing.listener(instance)],
         )
         outlet = outlet_of(config.otlp, lambda: [served_as(instance, page)])
-        page.show(machine, [further for further in (outlet, tracing) if further is not None])
+        requests = RequestCounts(Clock()) if "vllm" in config.compat else None
+        further = (requests, outlet, tracing)
+        page.show(machine, [collector for collector in further if collector is not None])
         # These end last: the last values and spans are to be in them.
         stack.enter_context(tracing_until_end(tracing))
         stack.enter_context(exporting(outlet))
@@ -90,6 +96,7 @@ def telemetry(config: TelemetryConfig, port: int) -> Iterator[Telemetry]:
             makes_spans=tracing is not None,
             metrics=router,
             kv_events=kv_events,
+            requests=requests,
         )
 
 

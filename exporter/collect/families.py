@@ -20,8 +20,8 @@ _MOST_LABEL_SETS = 4096
 class Families:
     """Builds Prometheus families.
 
-    constants: labels with the same value in every family that declares them; one with an empty
-    value is left out.
+    constants: labels with the same value in every family that declares them, unless it closes them
+    to other values; one with an empty value is left out.
     """
 
     def __init__(self, constants: Mapping[str, str], clock: Clock) -> None:
@@ -85,6 +85,20 @@ class Families:
         samples.append(Sample(f"{row.name}_sum", labels, histogram.total))
         return family
 
+    def summary(self, name: str, histogram: Histogram) -> Family:
+        """The sum and the count of a histogram, without buckets."""
+        return self.summaries(name, {(): (sum(histogram.counts), histogram.total)})
+
+    def summaries(self, name: str, values: Mapping[tuple[str, ...], tuple[float, float]]) -> Family:
+        """Counts and sums by the values of the other labels, in the order of the catalogue."""
+        row = metric(name)
+        family = _empty(row)
+        for key, (count, total) in values.items():
+            labels = self._labels_of(row, key)
+            family.samples.append(Sample(f"{row.name}_count", labels, count))
+            family.samples.append(Sample(f"{row.name}_sum", labels, total))
+        return family
+
     def histograms(self, name: str, histograms: Mapping[str, Histogram]) -> Family:
         """Histograms at the catalogue's bounds, by the value of their one further label."""
         row = metric(name)
@@ -118,7 +132,13 @@ class Families:
         return family
 
     def _constants_of(self, row: Metric) -> dict[str, str]:
-        return {k: v for k, v in self._constants.items() if v and k in row.labels}
+        return {k: v for k, v in self._constants.items() if v and self._is_constant(row, k)}
+
+    def _is_constant(self, row: Metric, label: str) -> bool:
+        if label not in row.labels or label not in self._constants:
+            return False
+        closed = row.labels[label]
+        return closed is None or self._constants[label] in closed
 
     def _labels_of(self, row: Metric, key: tuple[str, ...]) -> dict[str, str]:
         labels = self._labels.get((row.name, key))
@@ -127,7 +147,7 @@ class Families:
             if key[:1] == ("le",):
                 labels["le"] = key[1]
             else:
-                others = (label for label in row.labels if label not in self._constants)
+                others = (label for label in row.labels if not self._is_constant(row, label))
                 for label, value in zip(others, key, strict=True):
                     closed = row.labels[label]
                     known = closed is None or not value or value in closed

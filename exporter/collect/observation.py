@@ -57,7 +57,7 @@ def collect_pipeline(
     spent, errors = pipeline.spent_seconds, pipeline.errors
     shown = [fold for fold in spent if only is None or fold in only]
     yield families.column("kvscope_fold_seconds_total", {fold: spent[fold] for fold in shown})
-    yield families.column("kvscope_fold_errors_total", {fold: errors[fold] for fold in shown})
+    yield families.single("kvscope_fold_errors_total", sum(errors[fold] for fold in shown))
     yield families.single("kvscope_fold_lag_seconds", pipeline.lag_seconds)
 
 

@@ -18,11 +18,16 @@ from exporter.collect.requests import (
     collect_requests,
     collect_steps,
 )
-from exporter.collect.residency import collect_regret, collect_residency
+from exporter.collect.residency import (
+    collect_regret,
+    collect_residency,
+    collect_vllm_residency,
+)
 from exporter.collect.sizing import collect_sizing
 from exporter.collect.tiers import collect_tiers
 from exporter.collect.vllm import (
     collect_vllm,
+    collect_vllm_engine,
     collect_vllm_latency,
     collect_vllm_pool,
     collect_vllm_prefix,
@@ -69,10 +74,12 @@ PARTS: tuple[Part[Any], ...] = (
     Part("exhaustion", Exhaustion, collect_exhaustion),
     Part("device_memory", DeviceMemory, collect_out_of_memory),
     Part("vllm", Requests, collect_vllm_requests, outlets=PAGE),
+    Part("vllm", Introduction, collect_vllm_engine, outlets=PAGE),
     Part("vllm", Ledger, collect_vllm_pool, outlets=PAGE),
     Part("vllm", Cache, collect_vllm_prefix, outlets=PAGE),
     Part("vllm", Latency, collect_vllm_latency, outlets=PAGE),
     Part("vllm", Vllm, collect_vllm, outlets=PAGE),
+    Part("vllm-residency", Cache, collect_vllm_residency, outlets=PAGE),
     Part("vllm-legacy", Ledger, collect_legacy_pool, outlets=PAGE),
     Part("vllm-legacy", Cache, collect_legacy_prefix, outlets=PAGE),
     Part("vllm-legacy", Requests, collect_legacy_requests, outlets=PAGE),

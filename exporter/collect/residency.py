@@ -23,6 +23,16 @@ def collect_residency(families: Families, cache: Cache, _engine: Hello) -> Itera
         yield families.single("kvscope_kv_retention_seconds", max(0, retention_ns) / 1e9)
 
 
+def collect_vllm_residency(families: Families, cache: Cache, _engine: Hello) -> Iterator[Family]:
+    residency = cache.residency
+    for name, histogram in (
+        ("lifetime", residency.lifetime_seconds),
+        ("idle_before_evict", residency.idle_seconds),
+        ("reuse_gap", residency.reuse_seconds),
+    ):
+        yield families.histogram(f"vllm:kv_block_{name}_seconds", histogram)
+
+
 def collect_regret(families: Families, cache: Cache, _engine: Hello) -> Iterator[Family]:
     """Sums lack what was lost in gaps; no shortfall while the state is unknown."""
     regret = cache.regret

@@ -6,8 +6,15 @@ from prometheus_client.core import Metric as Family
 
 from exporter import buckets
 from exporter.collect.families import Families
-from exporter.fold import Cache, Latency, Ledger, Requests, Vllm
+from exporter.fold import Cache, Introduction, Latency, Ledger, Requests, Vllm
 from kvscope_events.events import Hello
+
+
+def collect_vllm_engine(families: Families, _fold: Introduction, engine: Hello) -> Iterator[Family]:
+    """No state of an engine that takes no requests: to boards it is down, not asleep."""
+    if engine.ready:
+        states = {"awake": 1, "weights_offloaded": 0, "discard_all": 0}
+        yield families.column("vllm:engine_sleep_state", states)
 
 
 def collect_vllm_pool(families: Families, ledger: Ledger, engine: Hello) -> Iterator[Family]:
@@ -46,7 +53,10 @@ def collect_vllm_requests(
     """Counts of sequences, each of which is a request of its own in vLLM's scheduler."""
     if requests.known:
         yield families.single("vllm:num_requests_running", requests.sequences_running)
-        yield families.single("vllm:num_requests_waiting", requests.sequences_waiting)
+        waiting = requests.sequences_waiting
+        yield families.single("vllm:num_requests_waiting", waiting)
+        reasons = {"capacity": waiting, "deferred": 0}
+        yield families.column("vllm:num_requests_waiting_by_reason", reasons)
 
 
 def collect_vllm_latency(families: Families, latency: Latency, _engine: Hello) -> Iterator[Family]:
@@ -58,6 +68,11 @@ def collect_vllm(families: Families, vllm: Vllm, engine: Hello) -> Iterator[Fami
     tokens = None if longest is None else buckets.up_to(buckets.VLLM_REQUEST_TOKENS, longest)
     yield families.single("vllm:num_preemptions_total", vllm.preemptions)
     yield families.single("vllm:prompt_tokens_total", vllm.prompt_tokens)
+    found = vllm.cached_tokens
+    sources = {"local_compute": vllm.prompt_tokens - found, "local_cache_hit": found}
+    yield families.column("vllm:prompt_tokens_by_source_total", sources)
+    yield families.single("vllm:prompt_tokens_cached_total", found)
+    yield families.column("vllm:prompt_tokens_cached_by_source_total", {"device": found})
     yield families.single("vllm:generation_tokens_total", vllm.generation_tokens)
     yield families.histogram("vllm:iteration_tokens_total", vllm.iteration_tokens)
     for name, histogram in (
@@ -65,8 +80,9 @@ def collect_vllm(families: Families, vllm: Vllm, engine: Hello) -> Iterator[Fami
         ("vllm:request_generation_tokens", vllm.request_generation_tokens),
     ):
         yield families.histogram(name, histogram, tokens)
-    yield families.histogram("vllm:request_max_num_generation_tokens", vllm.request_longest_tokens)
-    yield families.histogram("vllm:request_params_max_tokens", vllm.request_max_tokens)
+    yield families.summary("vllm:request_prefill_kv_computed_tokens", vllm.request_computed_tokens)
+    yield families.summary("vllm:request_max_num_generation_tokens", vllm.request_longest_tokens)
+    yield families.summary("vllm:request_params_max_tokens", vllm.request_max_tokens)
     yield families.column("vllm:request_success_total", {**vllm.finished, "repetition": 0})
     yield families.histogram("vllm:time_to_first_token_seconds", vllm.first_token)
     yield families.histogram("vllm:e2e_request_latency_seconds", vllm.duration)
@@ -74,6 +90,6 @@ def collect_vllm(families: Families, vllm: Vllm, engine: Hello) -> Iterator[Fami
         "vllm:request_time_per_output_token_seconds", vllm.time_per_output_token
     )
     yield families.histogram("vllm:request_queue_time_seconds", vllm.queue)
-    yield families.histogram("vllm:request_prefill_time_seconds", vllm.prefill)
-    yield families.histogram("vllm:request_decode_time_seconds", vllm.decode)
-    yield families.histogram("vllm:request_inference_time_seconds", vllm.inference)
+    yield families.summary("vllm:request_prefill_time_seconds", vllm.prefill)
+    yield families.summary("vllm:request_decode_time_seconds", vllm.decode)
+    yield families.summary("vllm:request_inference_time_seconds", vllm.inference)

@@ -51,7 +51,8 @@ servers only kvscope's own engine has been watched on a GPU.
 "exact": computed from every event, and equal to the engine's own figures; those of vLLM are the
 scheduler's, so times begin when a request reaches it ([vllm.md](vllm.md)). "on the same host":
 exact if the sidecar runs on the server's host, otherwise absent. "absent": the server does not
-report the events that the family needs.
+report the events that the family needs. Group "HTTP server" of [metrics.md](metrics.md) is on the
+page of `kvscope serve` alone.
 """
 
 _EVENTS = """
@@ -77,7 +78,7 @@ GPU).
 
 """
 
-_OF_EVENTS = tuple(row for row in CATALOGUE if row.group != "page")
+_OF_EVENTS = tuple(row for row in CATALOGUE if row.group not in ("page", "http"))
 
 
 def servers_page() -> str:
@@ -124,7 +125,7 @@ def _is_told(metric: Metric, attachments: list[Attachment]) -> bool:
 def _worth(metric: Metric, attachment: Attachment) -> str:
     if metric.group == "self":
         return "exact"
-    if not attachment.tells.issuperset(metric.events):
+    if not metric.is_told(attachment.tells, attachment.kind):
         return "absent"
     is_of_machine = not metric.events or "DeviceMemorySampled" in metric.events
     return attachment.machine if is_of_machine else "exact"

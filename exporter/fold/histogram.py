@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 
@@ -60,3 +61,8 @@ class Histogram:
         if len(buckets) != len(bounds) + 1:
             raise ValueError(f"{tuple(bounds)} are not all bounds of {self.bounds}")
         return buckets
+
+    def counts_at(self, bounds: Sequence[float]) -> list[int]:
+        """Observations up to each of `bounds` and above the one before, and those above all."""
+        upto = [bucket.observations for bucket in self.at(bounds)]
+        return [count - before for before, count in pairwise((0, *upto))]

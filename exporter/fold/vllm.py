@@ -46,12 +46,15 @@ class Vllm(Fold):
         )
         self.preemptions = 0
         self.prompt_tokens = 0
+        self.cached_tokens = 0
+        """Those of the prompt tokens that the prefix cache held."""
         self.generation_tokens = 0
         self.finished: dict[str, int] = dict.fromkeys(get_args(FinishReason), 0)
         """Sequences by reason."""
         self.iteration_tokens = Histogram(buckets.VLLM_ITERATION_TOKENS)
         self.request_prompt_tokens = Histogram(buckets.VLLM_REQUEST_TOKENS)
         self.request_generation_tokens = Histogram(buckets.VLLM_REQUEST_TOKENS)
+        self.request_computed_tokens = Histogram(())
         self.request_longest_tokens = Histogram(())
         """Generated tokens of the longest sequence of each call."""
         self.request_max_tokens = Histogram(())
@@ -121,9 +124,10 @@ class Vllm(Fold):
             added = self._added.pop(sequence, None)
             if added is None:  # before a gap
                 continue
+            found = self._hit_blocks.pop(sequence, 0) * self._block_size
             self.prompt_tokens += added.prompt_tokens
-            computed += added.prompt_tokens
-            computed -= self._hit_blocks.pop(sequence, 0) * self._block_size
+            self.cached_tokens += found
+            computed += added.prompt_tokens - found
             arrival_ns = self._arrivals_ns.get(added.request)
             if arrival_ns is not None:
                 self.first_token.observe((self.batch.time_ns - arrival_ns) / 1e9)
@@ -142,6 +146,8 @@ class Vllm(Fold):
             self._longest[event.request] = event.output_tokens
         self.request_prompt_tokens.observe(event.prompt_tokens)
         self.request_generation_tokens.observe(event.output_tokens)
+        if event.computed_tokens is not None:
+            self.request_computed_tokens.observe(event.computed_tokens)
         self.request_max_tokens.observe(event.max_tokens)
         self.duration.observe(event.elapsed_ns / 1e9)
         if event.queue_ns is not None:

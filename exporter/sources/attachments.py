@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kvscope_events.events import EVENT_NAMES
+from kvscope_events.vocabulary import ServerKind
 
 Depth = Literal["observer", "events"]
 """How deeply a server is attached; see docs/servers.md. At depth "page" it reports no events."""
@@ -41,6 +42,7 @@ class Attachment:
 
     server: str
     depth: Depth
+    kind: ServerKind = "kvscope"
     how: str
     """What the operator does to attach it."""
     tells: frozenset[str]
@@ -85,6 +87,7 @@ ATTACHMENTS = (
     Attachment(
         server="vLLM",
         depth="observer",
+        kind="vllm",
         how="`kvscope run -- vllm serve MODEL …`",
         tells=VLLM_TELLS,
         machine="on the same host",
@@ -92,6 +95,7 @@ ATTACHMENTS = (
     Attachment(
         server="vLLM",
         depth="events",
+        kind="vllm",
         how='`vllm serve MODEL --kv-events-config \'{"enable_kv_cache_events": true, "endpoint": '
         '"tcp://*:5557", "replay_endpoint": "tcp://*:5657"}\'`, and the endpoints, or '
         "`auto`, under `kv_events` in the sidecar's file",
@@ -101,6 +105,7 @@ ATTACHMENTS = (
     Attachment(
         server="SGLang",
         depth="events",
+        kind="sglang",
         how='`--kv-events-config \'{"publisher": "zmq", "endpoint": "tcp://*:5557", '
         '"replay_endpoint": "tcp://*:5657"}\'`, and the endpoints, or `auto`, under `kv_events`',
         tells=KV_EVENTS_TELLS,
@@ -109,6 +114,7 @@ ATTACHMENTS = (
     Attachment(
         server="Dynamo",
         depth="events",
+        kind="dynamo",
         how="the endpoints of its workers' engines, under `kv_events`",
         tells=KV_EVENTS_TELLS,
         machine="on the same host",

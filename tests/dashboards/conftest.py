@@ -54,7 +54,8 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     folder = tmp_path_factory.mktemp("stage")
     build_library(folder)
     sizes = ("--max-model-len", "256", "--max-num-seqs", "4", "--no-gpu")
-    old_names = ("--compat", "vllm,vllm-legacy")  # the board for vLLM asks old servers as well
+    # The board for vLLM asks old servers as well, and those that show how long blocks stay.
+    old_names = ("--compat", "vllm,vllm-legacy,vllm-residency")
     with _demo(folder) as demo, kvscope("serve", *sizes, *old_names, "--port", "0") as idle:
         running = Stage(
             demo.find(_ADDRESS), idle.find(r"metrics: http://([\d.:]+)/metrics"), folder

@@ -41,6 +41,13 @@ NOT_SHOWN = {
     "kvscope_gpu_energy_joules_total": "its rate is the power; for accounting, not for operating",
     "vllm:request_max_num_generation_tokens": "describes the workload, and only for n > 1",
     "vllm:request_params_max_tokens": "describes the workload",
+    **dict.fromkeys(
+        [
+            *("http_request_duration_seconds", "vllm:prompt_tokens_cached_by_source_total"),
+            "vllm:request_prefill_kv_computed_tokens",
+        ],
+        "for vLLM's own boards",
+    ),
     "vllm:request_time_per_output_token_seconds": "the gaps between tokens say it better",
     "vllm:request_inference_time_seconds": "is prefill and decode, which are shown apart",
     "vllm:cpu_cache_usage_perc": "old name; kvscope_kv_swap_blocks is shown",
@@ -80,6 +87,13 @@ NOT_ON_THIS_MACHINE: dict[Query, str] = {
     ("kvscope-memory", 306, "A"): "a limit of the control group",
     ("kvscope-vllm", 108, "A"): "vLLM 0.32 or newer",
     ("kvscope-vllm", 503, "B"): "vLLM 0.32 or newer",
+    **dict.fromkeys(
+        [
+            *(("kvscope-vllm", panel, "A") for panel in (305, 701, 702, 703)),
+            *(("kvscope-vllm", 704, ref) for ref in "ABC"),
+        ],
+        "a vLLM that is new enough, and has it switched on",
+    ),
 }
 """Empty unless the machine, or the fleet, has it."""
 

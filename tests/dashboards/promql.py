@@ -109,7 +109,7 @@ def _check_selector(
             yield "D-unknown-label", where, f"{name} has no label {matcher.name}"
     functions = {parent.func.name for parent in parents if isinstance(parent, pp.Call)}
     kind = exposed.kinds[name]
-    cumulative = kind in ("counter", "histogram") and name not in LEVEL_COUNTERS
+    cumulative = kind in ("counter", "histogram", "summary") and name not in LEVEL_COUNTERS
     if cumulative and not RATES & functions:
         yield "D-counter-agg", where, f"counter {name} without rate or increase"
     if kind == "gauge" and RATES & functions:

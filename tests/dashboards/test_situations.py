@@ -73,6 +73,84 @@ def test_gaps_of_old_and_new_servers_make_one_quantile(tmp_path: Path) -> None:
     check(tmp_path, series, {query("vllm", 402, "A"): {"{}": 0.1}})
 
 
+BAD, WELL, IDLE = (f'job="vllm",instance="{name}"' for name in ("bad", "well", "idle"))
+_MODEL = 'model_name="m",engine="0"'
+
+
+def late(family: str, quick: str, slow: str) -> Series:
+    """One of two busy servers is slow, and does a hundredth of the work; a third one does none."""
+    series = {}
+    for server, in_time, every in ((WELL, 100, 100), (BAD, 0, 1), (IDLE, 0, 0)):
+        for bound, count in ((quick, in_time), (slow, every), ("+Inf", every)):
+            name = f'{family}_bucket{{le="{bound}",{server},{_MODEL}}}'
+            series[name] = f"0+{count}x{SCRAPES}"
+    return series
+
+
+@pytest.mark.parametrize(
+    ("panel", "family", "quick", "slow", "shown"),
+    [
+        (104, "vllm:time_to_first_token_seconds", "1", "5", 4.8),
+        (111, "vllm:inter_token_latency_seconds", "0.1", "0.5", 0.48),
+    ],
+    ids=["first token", "gap"],
+)
+def test_one_slow_vllm_is_not_averaged_away(
+    panel: int, family: str, quick: str, slow: str, shown: float, tmp_path: Path
+) -> None:
+    check(tmp_path, late(family, quick, slow), {query("vllm", panel): {"{}": shown}})
+
+
+def ends(server: str, **reasons: int) -> Series:
+    return {
+        f'vllm:request_success_total{{finished_reason="{reason}",{server},{_MODEL}}}': values
+        for reason, values in ((k, f"0+{v}x{SCRAPES}") for k, v in reasons.items())
+    } | {f"vllm:num_requests_running{{{server},{_MODEL}}}": f"1x{SCRAPES}"}
+
+
+def answers_of(server: str, **statuses: int) -> Series:
+    labels = 'handler="/v1/completions",method="POST"'
+    return {
+        f'http_requests_total{{status="{status[1:]}",{labels},{server}}}': f"0+{count}x{SCRAPES}"
+        for status, count in statuses.items()
+    }
+
+
+ERRORS = query("vllm", 109)
+
+
+@pytest.mark.parametrize(
+    ("series", "shown"),
+    [
+        (ends(WELL, stop=100, abort=50, error=0), 0),
+        (ends(WELL, stop=100, error=0) | ends(BAD, stop=3, abort=9, error=1), 0.25),
+        (ends(WELL, stop=9, error=0) | answers_of(WELL, _2xx=3, _5xx=2), 0.4),
+        (ends(WELL, stop=9, error=0) | answers_of(WELL, _2xx=3), 0),
+        (ends(WELL, stop=9, error=0) | answers_of('job="other",instance="web"', _5xx=9), 0),
+    ],
+    ids=["aborts", "one engine", "5xx", "no 5xx yet", "another program"],
+)
+def test_the_share_of_errors_is_that_of_the_worst(
+    series: Series, shown: float, tmp_path: Path
+) -> None:
+    check(tmp_path, series, {ERRORS: {"{}": shown}})
+
+
+def test_engines_that_sleep_are_counted_and_told_apart(tmp_path: Path) -> None:
+    states = {"awake": "100", "weights_offloaded": "010", "discard_all": "001"}
+    name = f'vllm:engine_sleep_state{{{WELL},model_name="m"'
+    series = {
+        f'{name},sleep_state="{state}",engine="{engine}"}}': f"{now}x{SCRAPES}"
+        for state, each in states.items()
+        for engine, now in enumerate(each)
+    }
+    depth = {
+        f'{{instance="well",model_name="m",engine="{engine}"}}': float(engine)
+        for engine in range(3)
+    }
+    check(tmp_path, series, {query("vllm", 110): {"{}": 2}, query("vllm", 705): depth})
+
+
 MISSED = {"cold": 10, "evicted": 23, "unreachable": 0, "partial": 7, "forgotten": 0}
 """Blocks in the time between two scrapes, of 100 asked for; the rest hits."""
 FORGETFUL = {"cold": 2, "evicted": 3, "unreachable": 0, "partial": 7, "forgotten": 28}

@@ -55,7 +55,9 @@ def test_a_signal_drains(number: signal.Signals) -> None:
     with kvscope("serve", "--port", "0", "--metrics-port", "0", *SMALL) as process:
         url = url_of(process)
         metrics_url = process.find(r"metrics: (\S+)")
-        assert "kvscope_kv_blocks" in httpx.get(metrics_url).text
+        page = httpx.get(metrics_url).text
+        assert "kvscope_kv_blocks" in page
+        assert 'http_requests_total{handler="/v1/completions",method="POST",status="5xx"} 0' in page
         assert httpx.get(f"{url}/metrics").status_code == 200
         stream = Stream(url, max_tokens=800)
         process.send(number)

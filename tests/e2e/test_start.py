@@ -86,7 +86,10 @@ def test_a_pool_larger_than_the_memory_is_refused_with_the_numbers() -> None:
     [
         (("--max-model-len", "100000"), "over the checkpoint's 4096 positions"),
         (("--max-num-seqs", "100", "--max-num-batched-tokens", "10"), "max_num_batched_tokens"),
-        (("--compat", "bogus"), "'bogus' is unknown; expected vllm, vllm-legacy, or none"),
+        (
+            ("--compat", "bogus"),
+            "'bogus' is unknown; expected vllm, vllm-legacy, vllm-residency, or none",
+        ),
         (("--metrics-port", "0", "--disable-log-stats"), "with --disable-log-stats: drop one"),
         (
             ("--metrics-port", "0", "--no-exporter", "--event-endpoint", "tcp://127.0.0.1:0"),

@@ -125,7 +125,7 @@ STEPS: tuple[list[EngineEvent], ...] = (
     ],
     [
         BlocksReleased(0, [2, 1], [4, 3], [], "finished"),
-        ended(0, reason="length", prompt_tokens=9, max_tokens=8),
+        ended(0, reason="length", prompt_tokens=9, max_tokens=8, computed_tokens=9),
         finished(0, reason="length", prompt_tokens=9, max_tokens=8),
         PrefixLookup(1, 10, [A, C], 1, resumed=True),
         BlocksShared(1, [1], "prefix_hit"),

@@ -107,7 +107,7 @@ def test_a_trace_gives_what_one_plain_pass_gives() -> None:
         (residency.idle_seconds, plain.idle),
         (residency.reuse_seconds, plain.reuse),
     ):
-        assert histogram.counts == ages.counts(RESIDENCY_SECONDS)
+        assert histogram.counts_at(RESIDENCY_SECONDS) == ages.counts(RESIDENCY_SECONDS)
         assert histogram.total == sum(ages.known)
     assert residency.oldest_idle_ns() == plain.oldest_ns
     assert regret.tokens == BLOCK_SIZE * len(plain.regret.known)

@@ -26,6 +26,7 @@ def test_every_row_is_complete(row: Metric) -> None:
     assert re.fullmatch(r"[A-Z].*\.", row.help), "help ends with a full stop"
     assert row.group in GROUPS
     assert set(row.events) <= EVENTS
+    assert (row.kind == "histogram") == bool(row.buckets), "without buckets it is a summary"
     assert (row.kind == "counter") == row.name.endswith("_total") or row.kind == "histogram"
     assert all(values is None or len(set(values)) == len(values) for values in row.labels.values())
 
@@ -54,10 +55,11 @@ def test_compatibility_names_have_the_colon_and_no_opentelemetry_name() -> None:
     assert all(row.name.startswith("vllm:") and not row.otel_name for row in COMPAT)
 
 
-def test_opentelemetrys_own_metrics_have_no_name_of_ours() -> None:
+def test_names_of_others_are_those_of_opentelemetry_and_of_http_servers() -> None:
     others = [row for row in CATALOGUE if row not in OURS and row not in COMPAT]
-    assert {row.group for row in others} == {"gen_ai"}
-    for row in others:
+    assert {row.group for row in others} == {"gen_ai", "http"}
+    assert all(not row.otel_name for row in others if row.group == "http")
+    for row in (row for row in others if row.group == "gen_ai"):
         assert row.name == f"{row.otel_name.replace('.', '_')}_seconds"
 
 

@@ -24,7 +24,7 @@ A, B, C = (block_hash(number) for number in range(3))
 
 
 def assert_same(histogram: Histogram, ages: oracle.Ages) -> None:
-    assert histogram.counts == ages.counts(RESIDENCY_SECONDS)
+    assert histogram.counts_at(RESIDENCY_SECONDS) == ages.counts(RESIDENCY_SECONDS)
     assert histogram.total == sum(ages.known)
 
 

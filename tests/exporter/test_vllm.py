@@ -54,12 +54,13 @@ def test_prompts_count_at_the_first_token_and_iterations_without_recompute() -> 
     assert vllm.prompt_tokens == 0
     assert sum(vllm.iteration_tokens.counts) == 0  # a step without output is no iteration
     vllm.on_batch(batch_of(FirstToken(1, 5), step(emitted=[1], first_tokens=[1])))
-    assert vllm.prompt_tokens == 100
+    assert (vllm.prompt_tokens, vllm.cached_tokens) == (100, 64)
     assert vllm.iteration_tokens.total == 36 + 1
     vllm.on_batch(batch_of(PREEMPTED, step(emitted=[2])))
     again = PrefixLookup(1, 101, names, 2, resumed=True), RequestResumed(1, 1, 40, 0, 1)
     vllm.on_batch(batch_of(*again, step(prefill_tokens=101, emitted=[1, 2])))
     assert vllm.iteration_tokens.total == 37 + 1 + 2
+    assert vllm.cached_tokens == 64, "what a preempted sequence finds again is no prompt's"
     assert vllm.generation_tokens == 4
 
 
@@ -80,14 +81,15 @@ def test_each_sequence_of_a_call_is_a_request_and_the_longest_speaks_for_the_cal
 
 def test_a_finished_request_is_observed_once_with_the_times_it_reached() -> None:
     vllm = vllm_after(
-        ended(1),
-        ended(2, output_tokens=1, decode_ns=0),
+        ended(1, computed_tokens=24),
+        ended(2, output_tokens=1, decode_ns=0, computed_tokens=40),
         ended(3, reason="abort", queue_ns=None, prefill_ns=None, decode_ns=None),
     )
     observations: dict[str, object] = {
         name: (sum(histogram.counts), pytest.approx(histogram.total))
         for name, histogram in {
             "prompt": vllm.request_prompt_tokens,
+            "computed": vllm.request_computed_tokens,
             "max_tokens": vllm.request_max_tokens,
             "duration": vllm.duration,
             "queue": vllm.queue,
@@ -98,6 +100,7 @@ def test_a_finished_request_is_observed_once_with_the_times_it_reached() -> None
     }
     expected: dict[str, object] = {
         "prompt": (3, 120),
+        "computed": (2, 64),
         "max_tokens": (3, 192),
         "duration": (3, 3.0),
         "queue": (2, 0.2),

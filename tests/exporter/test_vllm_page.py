@@ -1,7 +1,21 @@
 """vLLM's names on the page: from which fold, over what, and as which text."""
 
-from kvscope_events.events import PoolCreated, PrefixLookup
-from tests.exporter.page import block_hash, ended, finished, make_exporter, put, step, value
+import pytest
+
+from exporter.catalogue import CATALOGUE, Metric
+from exporter.sources.attachments import VLLM_TELLS
+from kvscope_events.events import FirstToken, PoolCreated, PrefixLookup, SequenceAdded
+from tests.exporter.page import (
+    block_hash,
+    ended,
+    families,
+    finished,
+    hello,
+    make_exporter,
+    put,
+    step,
+    value,
+)
 
 
 def test_the_page_has_first_lookups_only_and_usage_without_cached_blocks() -> None:
@@ -64,3 +78,48 @@ def test_cache_config_info_says_what_is_known_as_text_and_names_no_model() -> No
         "kv_cache_max_concurrency": str(1600 / 131_072),
         "gpu_memory_utilization": "0.9",
     }
+
+
+def test_our_engine_is_awake_while_it_takes_requests_and_down_otherwise() -> None:
+    exporter, subscription = make_exporter()
+    states = ("awake", "weights_offloaded", "discard_all")
+
+    def shown() -> list[float | None]:
+        return [value(exporter, "vllm:engine_sleep_state", sleep_state=state) for state in states]
+
+    assert shown() == [1, 0, 0]
+    put(subscription, 0, 0, hello(ready=False))
+    assert shown() == [None, None, None]
+
+
+def test_prompt_tokens_by_source_sum_to_the_prompts_at_the_first_token() -> None:
+    exporter, subscription = make_exporter()
+    put(
+        subscription,
+        0,
+        0,
+        PoolCreated(9, 4, 64, 1),
+        SequenceAdded(1, 1, 9, 8),
+        PrefixLookup(1, 9, [block_hash(1), block_hash(2)], 2),
+        FirstToken(1, 5),
+        step(waiting=3, emitted=[1], first_tokens=[1]),
+    )
+    by_source = {
+        source: value(exporter, "vllm:prompt_tokens_by_source_total", source=source)
+        for source in ("local_compute", "local_cache_hit", "external_kv_transfer")
+    }
+    assert by_source == {"local_compute": 1, "local_cache_hit": 8, "external_kv_transfer": None}
+    assert value(exporter, "vllm:prompt_tokens_cached_total") == 8
+    assert value(exporter, "vllm:prompt_tokens_cached_by_source_total", source="device") == 8
+    for reason, number in (("capacity", 3), ("deferred", 0)):
+        assert value(exporter, "vllm:num_requests_waiting_by_reason", reason=reason) == number
+
+
+@pytest.mark.parametrize("row", [row for row in CATALOGUE if row.servers], ids=lambda row: row.name)
+def test_what_only_vllms_own_page_tells_is_not_claimed_of_an_observed_vllm(row: Metric) -> None:
+    exporter, subscription = make_exporter()
+    put(subscription, 0, 0, PoolCreated(9, 4, 64, 1), step())
+    assert row.family in families(exporter)
+    put(subscription, 1, 0, hello(server="vllm", tells=sorted(VLLM_TELLS)), step())
+    assert row.family not in families(exporter)
+    assert "vllm:prompt_tokens" in families(exporter)

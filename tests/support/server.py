@@ -20,9 +20,12 @@ from engine.server.app import ApiConfig, create_app
 from engine.server.control import control_router
 from engine.step_plan import StepPlan
 from exporter.catalogue import COMPAT_SETS
+from exporter.clock import Clock
 from exporter.exporter import Exporter, in_process
 from exporter.listener import Listener
+from exporter.machine import Machine
 from exporter.web.metrics import metrics_router
+from exporter.web.requests import CountedRequests, RequestCounts
 from kvscope_events.bus import EventBus
 from kvscope_events.events import DeviceMemorySampled
 from tests.support.waiting import WAIT_SECONDS, wait_for
@@ -163,6 +166,8 @@ def serving(
     reins = Reins(loop._step.runner)
     loop._step.runner = reins
     exporter = in_process(bus.subscribe(), compat=COMPAT_SETS, listeners=listeners)
+    requests = RequestCounts(Clock())
+    exporter.show(Machine(), [requests])
     exporter.start()
     app = create_app(
         engine.dispatcher,
@@ -174,7 +179,7 @@ def serving(
     )
     server = uvicorn.Server(
         uvicorn.Config(
-            app,
+            CountedRequests(app, requests),
             port=0,
             log_config=None,
             access_log=False,

@@ -51,7 +51,7 @@ def _values(page: str, without: frozenset[str]) -> _Values:
     for family in text_string_to_metric_families(page):
         if not family.name.startswith("vllm:") or family.name in without:
             continue
-        if family.type in ("counter", "histogram"):
+        if family.type in ("counter", "histogram", "summary"):
             for sample in family.samples:
                 if not sample.name.endswith("_created"):
                     values[sample.name, tuple(sorted(sample.labels.items()))] = sample.value

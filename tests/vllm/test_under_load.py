@@ -1,5 +1,7 @@
 """A real vLLM under load, observed through `kvscope run`: every block, every counter."""
 
+import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -8,6 +10,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from alerts.bare.server import VLLM
+from tests.alerts.bare.pages import missing
+from tests.dashboards.promql import names_in, read
+from tests.repo.checkout import ROOT
 from tests.vllm.conftest import Unobserved
 from tests.vllm.counters import disagreements, total
 from tests.vllm.observed import PROMPTS, SMALL, Observed, ended, load, observed, reset_while_it_runs
@@ -82,6 +88,32 @@ def test_clients_that_go_away(vllm: Observed) -> None:
     ours, theirs = vllm.page(), vllm.server.page()
     for name in ("vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total"):
         assert total(ours, name) == total(theirs, name)
+
+
+def test_who_has_left_is_no_longer_running(vllm: Observed) -> None:
+    """Alerts for a bare vLLM take an engine with requests and no tokens for one that hangs."""
+    page = vllm.server.page()
+    for name in ("vllm:num_requests_running", "vllm:num_requests_waiting"):
+        assert total(page, name) == 0
+
+
+NOT_HERE = re.compile(r"vllm:(gpu_|time_per_output_token|spec_decode_|kv_block_)")
+"""Old names, and what is switched off here."""
+
+
+def test_rules_and_board_for_a_bare_vllm_ask_for_what_it_has(vllm: Observed) -> None:
+    page = vllm.server.page()
+    assert missing(VLLM, page) == []
+    board = json.loads((ROOT / "dashboards" / "kvscope-vllm.json").read_text())
+    variables = {variable["name"] for variable in board["templating"]["list"]}
+    asked = {
+        name
+        for panel in board["panels"]
+        for target in panel.get("targets", [])
+        for name in names_in(target["expr"], variables)
+    }
+    lacking = asked - read([page]).kinds.keys() - {"up"}
+    assert {name for name in lacking if not NOT_HERE.match(name)} == set()
 
 
 def test_ctrl_c_ends_it_as_it_ends_vllm(vllm: Observed) -> None:

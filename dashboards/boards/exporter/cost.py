@@ -56,7 +56,7 @@ def row() -> Row:
                 "is left out that once; what they would show is absent. Both are bugs: please "
                 "report the traceback in the log.",
                 PER_SECOND,
-                Q(total(rate("kvscope_fold_errors_total", SERVER), "fold"), "fold {{fold}}"),
+                Q(total(rate("kvscope_fold_errors_total", SERVER)), "folds"),
                 Q(total(rate("kvscope_collect_errors_total", SERVER), "part"), "part {{part}}"),
                 span=6,
                 listed=True,

@@ -5,7 +5,15 @@ a metric, both names are queried (0.8 to now)."""
 
 from grafana_foundation_sdk.builders import dashboard as db
 
-from dashboards.boards.vllm import experience, limits_of_vllm, pool, verdict, where, work
+from dashboards.boards.vllm import (
+    experience,
+    limits_of_vllm,
+    optional,
+    pool,
+    verdict,
+    where,
+    work,
+)
 from dashboards.kit.frame import assemble, engine_variables
 from dashboards.kit.links import VLLM
 
@@ -23,8 +31,10 @@ def build() -> db.Dashboard:
             pool.row(),
             experience.row(),
             work.row(),
+            optional.row(),
             limits_of_vllm.row(),
         ],
+        alerts='alertname=~"(Kvscope|Vllm).+"',
     )
 
 

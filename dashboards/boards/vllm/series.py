@@ -4,7 +4,18 @@ Where a metric was renamed, both names are queried, series by series: while a fl
 some servers have the former one. Aggregate outside of the `or`.
 """
 
-from dashboards.kit.queries import BY_ENGINE, known_servers, quantile_of, rate, series, up_for
+from dashboards.kit.queries import (
+    BY_ENGINE,
+    ENGINE,
+    SERVER,
+    known_servers,
+    quantile_of,
+    rate,
+    series,
+    total,
+    up_for,
+)
+from monitoring.formulas import share
 
 USAGE = f"({series('vllm:kv_cache_usage_perc')} or {series('vllm:gpu_cache_usage_perc')})"
 HITS = f"({rate('vllm:prefix_cache_hits_total')} or {rate('vllm:gpu_prefix_cache_hits_total')})"
@@ -15,6 +26,9 @@ _GAPS = (
     f"({rate('vllm:inter_token_latency_seconds_bucket')}"
     f" or {rate('vllm:time_per_output_token_seconds_bucket')})"
 )
+
+EXTERNAL_HITS = rate("vllm:external_prefix_cache_hits_total")
+EXTERNAL_QUERIES = rate("vllm:external_prefix_cache_queries_total")
 
 REFUSALS = "vllm:admission_rejections_total"
 """Since 0.32; without an engine."""
@@ -48,6 +62,30 @@ STALLED = (
 """Engines that had work all the time and gave nothing: a dead engine's gauges are served on."""
 
 
-def gap(q: float) -> str:
+def gap(q: float, by: str = "") -> str:
     """Quantile of the time between two tokens."""
-    return quantile_of(q, _GAPS)
+    return quantile_of(q, _GAPS, by)
+
+
+def of_state(state: str) -> str:
+    """1 for engines in that state of sleep, 0 for others."""
+    return series("vllm:engine_sleep_state", sleep_state=state)
+
+
+def error_share(by: str) -> str:
+    """Requests that the engine ended with an error, over all but those that clients gave up."""
+    ends = "vllm:request_success_total"
+    failed = rate(ends, finished_reason="error")
+    judged = rate(ends, f'{ENGINE},finished_reason!="abort"')
+    return share(total(failed, by), total(judged, by))
+
+
+def http_error_share() -> str:
+    """Answers with 5xx over all answers to POST, by server; 0 while there was none.
+
+    Also what never reaches an engine, or finds it dead. Many programs have such a counter.
+    """
+    by = "job, instance"
+    every = total(rate("http_requests_total", f'{SERVER},method="POST"'), by)
+    failed = total(rate("http_requests_total", f'{SERVER},method="POST",status="5xx"'), by)
+    return f"({share(f'({failed} or 0 * {every})', every)}) and on ({by}) {KNOWN_SERVERS}"

@@ -9,12 +9,27 @@ from dashboards.boards.vllm.series import (
     STALLED,
     STEPS,
     USAGE,
+    error_share,
+    gap,
+    http_error_share,
+    of_state,
 )
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import COUNT, RATIO, SECONDS, Q, numbers
-from dashboards.kit.queries import or_zero, over_range, quantile, series, total, worst
+from dashboards.kit.queries import (
+    BY_ENGINE,
+    or_zero,
+    over_range,
+    quantile,
+    rate,
+    series,
+    total,
+    worst,
+)
 from monitoring.formulas import share
+
+_SERVERS = "job, instance"
 
 
 def row() -> Row:
@@ -30,7 +45,8 @@ def row() -> Row:
                 COUNT,
                 Q(or_zero(f"sum((1 - up) * on (job, instance) {KNOWN_SERVERS})"), ""),
                 steps=limits.NONE_IS_GOOD,
-                span=3,
+                span=4,
+                height=4,
             ),
             numbers(
                 107,
@@ -41,8 +57,56 @@ def row() -> Row:
                 COUNT,
                 Q(f"count({STALLED}) or 0 * count({STEPS})", ""),
                 steps=limits.NONE_IS_GOOD,
-                span=3,
+                span=4,
+                height=4,
                 when_absent="unknown",
+            ),
+            numbers(
+                109,
+                "Errors",
+                "Share of requests that fail, where it is highest: ended with an error by an "
+                "engine, or answered with 5xx by a server. Red: read its log; take it out.",
+                RATIO,
+                Q(worst(f"{error_share(f'job, {BY_ENGINE}')} or {http_error_share()}"), ""),
+                steps=limits.ERROR_SHARE,
+                span=4,
+                height=4,
+                when_absent="idle",
+            ),
+            numbers(
+                104,
+                "First token p95",
+                "In the server where it is highest, 95 of 100 requests have their first token "
+                "within this time. Red: which server is it, and does it queue? See below.",
+                SECONDS,
+                Q(worst(quantile(0.95, "vllm:time_to_first_token_seconds", _SERVERS)), ""),
+                steps=limits.FIRST_TOKEN_SECONDS,
+                span=4,
+                height=4,
+                when_absent="idle",
+            ),
+            numbers(
+                111,
+                "Token gap p95",
+                "In the server where it is highest, 95 of 100 tokens come within this time after "
+                "the one before. Red: preemptions, large prefills, or a slow device.",
+                SECONDS,
+                Q(worst(gap(0.95, _SERVERS)), ""),
+                steps=limits.TOKEN_GAP_SECONDS,
+                span=4,
+                height=4,
+                when_absent="idle",
+            ),
+            numbers(
+                103,
+                "Waiting",
+                "Requests that wait. If it stays above 0 with a full cache, there is too much "
+                "load; with a cache that is not full, raise --max-num-seqs.",
+                COUNT,
+                Q(total(series("vllm:num_requests_waiting")), ""),
+                steps=limits.SOME_ARE_WORTH_A_LOOK,
+                span=4,
+                height=4,
             ),
             numbers(
                 102,
@@ -53,28 +117,8 @@ def row() -> Row:
                 RATIO,
                 Q(worst(USAGE), ""),
                 steps=limits.POOL_USAGE,
-                span=3,
-            ),
-            numbers(
-                103,
-                "Waiting",
-                "Requests that wait. If it stays above 0 with a full cache, there is too much "
-                "load; with a cache that is not full, raise --max-num-seqs.",
-                COUNT,
-                Q(total(series("vllm:num_requests_waiting")), ""),
-                steps=limits.SOME_ARE_WORTH_A_LOOK,
-                span=3,
-            ),
-            numbers(
-                104,
-                "First token p95",
-                "95 of 100 requests have their first token within this time. Red: compare with the "
-                "queue below.",
-                SECONDS,
-                Q(quantile(0.95, "vllm:time_to_first_token_seconds"), ""),
-                steps=limits.FIRST_TOKEN_SECONDS,
-                span=3,
-                when_absent="idle",
+                span=4,
+                height=4,
             ),
             numbers(
                 105,
@@ -84,7 +128,8 @@ def row() -> Row:
                 COUNT,
                 Q(or_zero(total(over_range("vllm:num_preemptions_total"))), ""),
                 steps=limits.SOME_ARE_WORTH_A_LOOK,
-                span=3,
+                span=4,
+                height=4,
                 decimals=0,
             ),
             numbers(
@@ -94,8 +139,26 @@ def row() -> Row:
                 "against its own past is what to look for.",
                 RATIO,
                 Q(share(total(HITS), total(QUERIES)), ""),
-                span=3,
+                span=4,
+                height=4,
                 when_absent="idle",
+            ),
+            numbers(
+                112,
+                "Prompt tokens cached",
+                "Share of prompt tokens that came from any cache, a connector's included: those "
+                "need no prefill. 'unknown': a vLLM before 0.16.",
+                RATIO,
+                Q(
+                    share(
+                        total(rate("vllm:prompt_tokens_cached_total")),
+                        total(rate("vllm:prompt_tokens_total")),
+                    ),
+                    "",
+                ),
+                span=4,
+                height=4,
+                when_absent="unknown",
             ),
             numbers(
                 108,
@@ -105,8 +168,21 @@ def row() -> Row:
                 COUNT,
                 Q(total(over_range(REFUSALS, MODEL_OF_SERVER)), ""),
                 steps=limits.SOME_ARE_WORTH_A_LOOK,
-                span=3,
+                span=4,
+                height=4,
                 decimals=0,
+                when_absent="unknown",
+            ),
+            numbers(
+                110,
+                "Asleep",
+                "Engines that sleep now and serve nothing. Not 0 behind a load balancer: POST "
+                "/wake_up, or take them out. 'unknown': a vLLM before 0.11.2.",
+                COUNT,
+                Q(f"sum(1 - {of_state('awake')})", ""),
+                steps=limits.SOME_ARE_WORTH_A_LOOK,
+                span=4,
+                height=4,
                 when_absent="unknown",
             ),
         ],

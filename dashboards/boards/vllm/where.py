@@ -1,6 +1,15 @@
 """vLLM: which engine is it, and how is its cache set up?"""
 
-from dashboards.boards.vllm.series import HITS, QUERIES, STALLED, STEPS, UP_SECONDS, USAGE
+from dashboards.boards.vllm.series import (
+    HITS,
+    QUERIES,
+    STALLED,
+    STEPS,
+    UP_SECONDS,
+    USAGE,
+    error_share,
+    gap,
+)
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import COUNT, PER_SECOND, RATIO, SECONDS, Q
@@ -26,6 +35,8 @@ def row() -> Row:
                 Q(worst(series("vllm:num_requests_running"), by), "running"),
                 Q(worst(series("vllm:num_requests_waiting"), by), "waiting"),
                 Q(quantile(0.95, "vllm:time_to_first_token_seconds", by), "ttft"),
+                Q(gap(0.95, by), "gap"),
+                Q(error_share(by), "errors"),
                 Q(share(total(HITS, by), total(QUERIES, by)), "hits"),
                 Q(total(rate("vllm:num_preemptions_total"), by), "preemptions"),
                 Q(f"{worst(f'({STALLED}) + 1', by)} or 0 * {worst(STEPS, by)}", "stalled"),
@@ -39,6 +50,8 @@ def row() -> Row:
                     "running": Column("Running", COUNT),
                     "waiting": Column("Waiting", COUNT, limits.SOME_ARE_WORTH_A_LOOK),
                     "ttft": Column("First token p95", SECONDS, limits.FIRST_TOKEN_SECONDS),
+                    "gap": Column("Token gap p95", SECONDS, limits.TOKEN_GAP_SECONDS),
+                    "errors": Column("Errors", RATIO, limits.ERROR_SHARE),
                     "hits": Column("Hit ratio", RATIO),
                     "preemptions": Column("Preemptions", PER_SECOND),
                     "up": Column("Up for", SECONDS),

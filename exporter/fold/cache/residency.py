@@ -5,11 +5,13 @@ Of every block, not of a sample.
 
 from collections import Counter
 
-from exporter.buckets import RESIDENCY_SECONDS
+from exporter import buckets
 from exporter.fold.cache.ages import observe_ages, times_of
 from exporter.fold.cache.blocks import NEVER, Blocks
 from exporter.fold.histogram import Histogram
 from kvscope_events.vocabulary import SharingCause
+
+_BOUNDS = buckets.merged(buckets.RESIDENCY_SECONDS, buckets.VLLM_RESIDENCY_SECONDS)
 
 
 class Residency:
@@ -21,11 +23,11 @@ class Residency:
 
     def __init__(self, blocks: Blocks) -> None:
         self._blocks = blocks
-        self.lifetime_seconds = Histogram(RESIDENCY_SECONDS)
+        self.lifetime_seconds = Histogram(_BOUNDS)
         """From findable to evicted for want of room."""
-        self.idle_seconds = Histogram(RESIDENCY_SECONDS)
+        self.idle_seconds = Histogram(_BOUNDS)
         """From the last reference to the eviction for want of room."""
-        self.reuse_seconds = Histogram(RESIDENCY_SECONDS)
+        self.reuse_seconds = Histogram(_BOUNDS)
         """From the last reference to the next one, by a prefix hit."""
         self.unknown = {"lifetime": 0, "idle": 0, "reuse": 0}
         """Blocks that each histogram lacks because it began before we watched."""

@@ -1,0 +1,50 @@
+"""The rule files for servers without kvscope."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from alerts.bare.cache import cache_groups
+from alerts.bare.engines import engine_groups
+from alerts.bare.levels import level_groups
+from alerts.bare.limits import Settings
+from alerts.bare.pack import Pack
+from alerts.bare.server import SERVERS, Server
+from alerts.bare.targets import target_groups
+from alerts.rule import Group, Places
+from alerts.timing import Timing
+from alerts.yaml_text import to_yaml
+
+HEADER = (
+    "Written by `python -m alerts` from alerts/bare/*.py: change those. "
+    "docs/bare-servers.md explains."
+)
+
+
+def groups(server: Server, settings: Settings | None = None) -> list[Group]:
+    """All groups of a pack, in the order of its file."""
+    pack = Pack(server, settings or Settings(job=server.word))
+    return [
+        *target_groups(pack),
+        *engine_groups(pack),
+        *cache_groups(pack),
+        *level_groups(pack),
+    ]
+
+
+def pack_file(
+    server: Server,
+    settings: Settings | None = None,
+    places: Places | None = None,
+) -> str:
+    """The text of a pack's file."""
+    found = groups(server, settings)
+    mapping = {"groups": [group.mapping(Timing(), places or Places()) for group in found]}
+    return to_yaml(mapping, HEADER)
+
+
+def write(folder: Path, places: Places | None = None) -> Iterator[Path]:
+    """Write the packs as shipped into a folder."""
+    for server in SERVERS:
+        path = folder / f"{server.word}.rules.yml"
+        path.write_text(pack_file(server, places=places))
+        yield path

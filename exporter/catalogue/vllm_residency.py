@@ -1,0 +1,31 @@
+"""Compatibility: what vLLM shows of its blocks with `--kv-cache-metrics`, of every block here."""
+
+from exporter.buckets import VLLM_RESIDENCY_SECONDS
+from exporter.catalogue.metric import Metric
+from exporter.catalogue.pool import STATE_EVENTS
+
+
+def _seconds(name: str, help: str) -> Metric:
+    return Metric(
+        name=f"vllm:kv_block_{name}_seconds",
+        kind="histogram",
+        help=f"{help}, of every block; vLLM takes samples.",
+        unit="seconds",
+        group="vllm-residency",
+        buckets=VLLM_RESIDENCY_SECONDS,
+        events=STATE_EVENTS,
+    )
+
+
+VLLM_RESIDENCY = (
+    _seconds(
+        "lifetime",
+        "Time from findable to evicted for want of room (in vLLM from allocation to reuse)",
+    ),
+    _seconds("idle_before_evict", "Time from the last reference to the eviction for want of room"),
+    _seconds(
+        "reuse_gap",
+        "Time from the last reference to the next one by a prefix hit (in vLLM between the last "
+        "accesses)",
+    ),
+)

@@ -1,0 +1,142 @@
+"""Every alert of the packs: quiet, pending, firing with its texts, resolved, through promtool."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from alerts.bare.packs import groups
+from alerts.bare.server import SERVERS, Server
+from alerts.rule import Alert, Places, Record
+from alerts.timing import Timing
+from tests.alerts.bare.budgets import budgets
+from tests.alerts.bare.situations import Situation, situations
+from tests.alerts.tools import promtools, run
+
+QUIET = {"30s": "29m", "1m": "115m"}
+EVALUATED = {"30s": "30s", "1m": "5m"}
+"""By the interval of the samples."""
+
+
+def rules(server: Server) -> list[Alert]:
+    return [rule for group in groups(server) for rule in group.rules if isinstance(rule, Alert)]
+
+
+def rule_of(server: Server, name: str, labels: dict[str, str]) -> dict[str, Any]:
+    (found,) = (
+        rule
+        for rule in rules(server)
+        if rule.name == name and labels.items() <= rule.labels.items()
+    )
+    mapping: dict[str, Any] = found.mapping(Timing(), Places())
+    return mapping
+
+
+def filled(text: str, labels: dict[str, str]) -> str:
+    """A template of a link, with its labels."""
+    return re.sub(
+        r"\{\{\$labels\.(\w+)\|urlquery\}\}", lambda m: quoted(labels.get(m[1], "")), text
+    )
+
+
+def quoted(value: str) -> str:
+    return value.replace(":", "%3A")
+
+
+def case(server: Server, situation: Situation, interval: str) -> dict[str, Any]:
+    name = server.prefix + situation.alert
+    rule = rule_of(server, name, situation.only)
+    annotations = {key: filled(text, situation.about) for key, text in rule["annotations"].items()}
+    fired = {
+        "exp_labels": {**situation.about, **rule["labels"]},
+        "exp_annotations": {**annotations, "description": situation.said},
+    }
+    waiting = {"alertname": name, **rule["labels"]}
+    matchers = ",".join(f'{label}="{value}"' for label, value in waiting.items())
+    of = {**waiting, **situation.about, "alertstate": "pending"}
+    pending = ",".join(f'{label}="{value}"' for label, value in of.items())
+    ask = f"ALERTS{{{matchers}}}"
+    quiet = QUIET[interval]
+    return {
+        "name": f"{name} {rule['labels'].get('sign', '')}",
+        "interval": interval,
+        "input_series": [{"series": k, "values": v} for k, v in situation.series.items()],
+        "promql_expr_test": [
+            {"expr": ask, "eval_time": quiet, "exp_samples": []},
+            {
+                "expr": ask,
+                "eval_time": situation.pending,
+                "exp_samples": [{"labels": f"ALERTS{{{pending}}}", "value": 1}],
+            },
+            {"expr": ask, "eval_time": situation.resolved, "exp_samples": []},
+        ],
+        "alert_rule_test": [
+            {"alertname": name, "eval_time": at, "exp_alerts": alerts}
+            for at, alerts in (
+                (quiet, []),
+                (situation.firing, [fired]),
+                (situation.resolved, []),
+            )
+        ],
+    }
+
+
+def relevant(server: Server, alert: str) -> list[dict[str, Any]]:
+    """The groups of an alert, with its rules and what they read: all rules take too long."""
+    own = [rule for rule in rules(server) if rule.name == alert]
+    asked = " ".join(rule.expr for rule in own)
+    found = []
+    for group in groups(server):
+        wanted = [
+            r for r in group.rules if r in own or (isinstance(r, Record) and r.record in asked)
+        ]
+        if wanted:
+            found.append(replace(group, rules=wanted).mapping(Timing(), Places()))
+    return found
+
+
+def check(server: Server, cases: list[dict[str, Any]], interval: str, folder: Path) -> None:
+    paths = []
+    for number, each in enumerate(cases):
+        read = relevant(server, each["alert_rule_test"][0]["alertname"])
+        (folder / f"{number}.rules.yml").write_text(yaml.safe_dump({"groups": read}))
+        document = {
+            "rule_files": [f"{number}.rules.yml"],
+            "evaluation_interval": EVALUATED[interval],
+            "group_eval_order": [group["name"] for group in read],
+            "tests": [each],
+        }
+        paths.append(folder / f"{number}.test.yml")
+        paths[-1].write_text(yaml.safe_dump(document, sort_keys=False))
+    for tool in promtools():
+        run(tool, "test", "rules", *map(str, paths))
+
+
+@pytest.mark.promtool
+@pytest.mark.parametrize("server", SERVERS, ids=lambda server: server.word)
+def test_an_alert_is_quiet_pending_firing_and_resolved(server: Server, tmp_path: Path) -> None:
+    cases = [case(server, each, "30s") for each in situations(server)]
+    check(server, cases, "30s", tmp_path)
+
+
+@pytest.mark.promtool
+@pytest.mark.parametrize("server", SERVERS, ids=lambda server: server.word)
+def test_a_budget_that_burns_is_quiet_pending_firing_and_resolved(
+    server: Server, tmp_path: Path
+) -> None:
+    cases = [case(server, each, "1m") for each in budgets(server)]
+    check(server, cases, "1m", tmp_path)
+
+
+@pytest.mark.parametrize("server", SERVERS, ids=lambda server: server.word)
+def test_every_rule_has_a_case(server: Server) -> None:
+    seen = [
+        (server.prefix + each.alert, each.only.get("sign", ""))
+        for each in (*situations(server), *budgets(server))
+    ]
+    assert sorted(seen) == sorted(
+        (rule.name, rule.labels.get("sign", "")) for rule in rules(server)
+    )
