@@ -27,19 +27,20 @@ class Picture:
 
     dashboard: str
     situation: str
-    height: int | None = None
-    """Pixels from the top; None: all of it."""
+    until: int | None = None
+    """The row, by its id, above which the picture ends; None: all of it."""
     panels: tuple[int, ...] = ()
     """Only these, one above the other."""
 
 
 PICTURES = {
-    "overview-healthy": Picture(dashboard="overview", situation="healthy", height=1634),
-    "overview-pressure": Picture(dashboard="overview", situation="pressure", height=1634),
-    "overview-incident": Picture(dashboard="overview", situation="incident", height=1634),
-    "kv-pool-pressure": Picture(dashboard="kv-pool", situation="pressure", height=1810),
-    "prefix-cache-pressure": Picture(dashboard="prefix-cache", situation="pressure", height=1860),
-    "memory-incident": Picture(dashboard="memory", situation="incident", height=1012),
+    "overview-healthy": Picture(dashboard="overview", situation="healthy", until=500),
+    "overview-pressure": Picture(dashboard="overview", situation="pressure", until=500),
+    "overview-incident": Picture(dashboard="overview", situation="incident", until=500),
+    "kv-pool-pressure": Picture(dashboard="kv-pool", situation="pressure", until=400),
+    "prefix-cache-pressure": Picture(dashboard="prefix-cache", situation="pressure", until=700),
+    "wall-pressure": Picture(dashboard="wall", situation="pressure"),
+    "memory-incident": Picture(dashboard="memory", situation="incident", until=300),
 }
 
 
@@ -58,8 +59,8 @@ def draw(
         *("--to", str(round(window.ended * 1000)), "--width", str(WIDTH)),
         *(f"--panel={panel}" for panel in picture.panels),
     ]
-    if picture.height is not None:
-        command += ["--height", str(picture.height)]
+    if picture.until is not None:
+        command += ["--until", str(picture.until)]
     done = subprocess.run(command, cwd=RENDERER, capture_output=True, text=True, check=False)
     print(f"{out.relative_to(ROOT)}", flush=True)
     for line in (done.stdout + done.stderr).splitlines():

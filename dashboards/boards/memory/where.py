@@ -3,10 +3,9 @@
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import BYTES, RATIO, Q, graph
-from dashboards.kit.queries import gpu, gpu_room, total, worst
+from dashboards.kit.queries import BY_GPU, gpu, gpu_room, total, worst
 from dashboards.kit.tables import Column, note, rows
 
-BY_GPU = "instance, gpu, uuid"
 _FROM_BELOW = (
     ("weights",),
     ("kv_pool",),
@@ -21,7 +20,6 @@ _HEADROOM = gpu("kvscope_gpu_memory_headroom_bytes")
 _PEAK = gpu("kvscope_gpu_activation_peak_bytes")
 _TOTAL = gpu("kvscope_gpu_memory_total_bytes")
 _OTHERS = gpu("kvscope_gpu_memory_component_bytes", component="other_processes")
-_NO_GPU = "No GPU is read here: `kvscope doctor` says why."
 _COMPONENTS = """
 | part | is |
 |---|---|

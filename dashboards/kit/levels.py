@@ -1,0 +1,21 @@
+"""Service levels as the variables have them: the line of a promise, and what kept it."""
+
+from dashboards.kit.panels import OBJECTIVE, Q
+from dashboards.kit.queries import ENGINE, series, total
+from monitoring.formulas import share
+
+FIRST_TOKEN_OBJECTIVE = Q("vector($ttft)", OBJECTIVE)
+TOKEN_GAP_OBJECTIVE = Q("vector($itl)", OBJECTIVE)
+BUDGET = "(1 - $objective / 100)"
+"""Share of the requests that may break a promise."""
+
+
+def late(name: str, limit: str, window: str, by: str = "", selector: str = ENGINE) -> str:
+    """Share of a histogram's observations above a limit. limit: a variable, as `$ttft`.
+
+    Prometheus 2 writes a whole bound as `5`, Prometheus 3 as `5.0`; the selector matches both.
+    """
+    bound = f'le=~"{limit}([.]0)?",{selector}'
+    timely = total(f"rate({name}_bucket{{{bound}}}[{window}])", by)
+    every = total(f"rate({series(f'{name}_count', selector)}[{window}])", by)
+    return f"1 - {share(timely, every)}"
