@@ -112,6 +112,14 @@ def known_servers(engines: str) -> str:
     return f"group by ({TARGET}) (last_over_time({engines}[{WHOLE_RANGE}]))"
 
 
+def silent_servers(engines: str) -> str:
+    """How many servers with an engine in the time range do not answer Prometheus now.
+
+    One that was removed has no `up` and does not count.
+    """
+    return or_zero(f"sum((1 - up) * on ({TARGET}) {known_servers(engines)})")
+
+
 def of_chosen(expr: str, window: str = "") -> str:
     """Device-level series of the servers with a selected engine, since a card has no model.
 

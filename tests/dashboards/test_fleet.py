@@ -186,6 +186,42 @@ def test_defaults_of_the_levels_are_those_of_the_alerts() -> None:
     assert float(OBJECTIVES[0]) == pytest.approx(100 * alerts.TTFT_OBJECTIVE)
 
 
+@pytest.mark.parametrize(
+    ("up", "ready", "shown"),
+    [("1x200", "1x200", 0), ("1x200", "1x90 0x110", 1), ("1x50 0x150", "1x50 _x150", 1)],
+    ids=["well", "loads its model again", "does not answer"],
+)
+def test_the_wall_counts_every_server_that_is_not_up(
+    up: str, ready: str, shown: int, tmp_path: Path
+) -> None:
+    series = {}
+    for number, (target, engine_ready) in enumerate([(up, ready), ("1x200", "1x200")]):
+        labels = engine(number)
+        heard = engine_ready.replace("0x", "1x")
+        series[f'up{{instance="s{number:02}",job="kvscope"}}'] = target
+        series[f"kvscope_engine_ready{{{labels}}}"] = engine_ready
+        series[f"kvscope_source_up{{{labels}}}"] = heard
+    answers = {query("wall", 101, "A"): 2.0 - shown, query("wall", 101, "B"): float(shown)}
+    check(tmp_path, series, {expr: {"{}": value} for expr, value in answers.items()})
+
+
+def test_the_wall_speaks_of_what_people_feel(tmp_path: Path) -> None:
+    """Twenty tokens a second, a failure in fifty, two who waited for three seconds each."""
+    gap, queue = "kvscope_inter_token_latency_seconds", "kvscope_request_queue_seconds"
+    series = levels(late=0, failed=2) | {
+        f"{gap}_sum{{{engine(1)}}}": "0+5x200",
+        f"{queue}_sum{{{engine(1)}}}": "0+6x200",
+        f"{queue}_count{{{engine(1)}}}": "0+2x200",
+        f'kvscope_requests{{state="waiting",{engine(1)}}}': "4x200",
+    }
+    answers = {(103, "A"): 20.0, (104, "A"): 0.98, (105, "A"): 4.0, (105, "B"): 3.0}
+    check(
+        tmp_path,
+        series,
+        {query("wall", panel, ref): {"{}": value} for (panel, ref), value in answers.items()},
+    )
+
+
 def test_every_board_can_be_filtered_by_any_label() -> None:
     for uid in BOARDS:
         text = json.dumps(board(uid.removeprefix("kvscope-"))["templating"])

@@ -10,21 +10,19 @@ from dashboards.kit.queries import (
     EACH_ENGINE,
     ENGINE,
     RATE_WINDOW,
-    TARGET,
     every_engine,
     gpu,
     gpu_room,
-    known_servers,
     or_zero,
     quantile,
     rate,
     series,
+    silent_servers,
     total,
     worst,
 )
 from monitoring import formulas
 
-_KNOWN_SERVERS = known_servers(every_engine())
 _STALLED = formulas.stalled(selector=ENGINE)
 _ERRORS = formulas.error_share(RATE_WINDOW, EACH_ENGINE, ENGINE)
 _RECOMPUTED = formulas.recomputed_share(RATE_WINDOW, EACH_ENGINE, ENGINE)
@@ -69,7 +67,7 @@ def row() -> Row:
                 "Servers that had an engine in this time range and do not answer Prometheus now. "
                 "Not 0: is the process alive? See the runbook KvscopeTargetDown.",
                 COUNT,
-                Q(or_zero(f"sum((1 - up) * on ({TARGET}) {_KNOWN_SERVERS})"), ""),
+                Q(silent_servers(every_engine()), ""),
                 steps=limits.NONE_IS_GOOD,
                 span=3,
             ),

@@ -1,6 +1,16 @@
 """Wall display: its figures, for everybody together or by model."""
 
-from dashboards.kit.queries import ENGINE, RATE_WINDOW, mean, quantile, series, total
+from dashboards.kit.queries import (
+    ENGINE,
+    RATE_WINDOW,
+    every_engine,
+    mean,
+    or_zero,
+    quantile,
+    series,
+    silent_servers,
+    total,
+)
 from monitoring import formulas
 
 _READY = series("kvscope_engine_ready")
@@ -10,8 +20,9 @@ def ready(by: str = "") -> str:
     return total(_READY, by)
 
 
-def not_ready(by: str = "") -> str:
-    return total(f"1 - {_READY}", by)
+def not_up() -> str:
+    """Engines that take no requests now, and servers that do not answer at all."""
+    return f"({or_zero(total(f'1 - {_READY}'))}) + ({silent_servers(every_engine())})"
 
 
 def first_token(q: float, by: str = "") -> str:

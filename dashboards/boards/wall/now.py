@@ -19,14 +19,13 @@ def row() -> Row:
             numbers(
                 101,
                 "Servers up",
-                "Engines that take requests, and those that load their model or are told to take "
-                "none. Fewer up than yesterday: tell who runs them. Servers that do not answer at "
-                "all are on the overview.",
+                "Engines that take requests, and those that do not: they load their model, are "
+                "told to take none, or do not answer. The overview says which.",
                 COUNT,
                 Q(or_zero(figures.ready()), "up"),
-                Q(or_zero(figures.not_ready()), "not yet"),
+                Q(figures.not_up(), "not up"),
                 steps=limits.AT_LEAST_ONE,
-                judged={"not yet": limits.SOME_ARE_WORTH_A_LOOK},
+                judged={"not up": limits.SOME_ARE_WORTH_A_LOOK},
                 span=5,
                 height=7,
                 link=overview,
