@@ -6,8 +6,14 @@ from monitoring.formulas import share
 
 FIRST_TOKEN_OBJECTIVE = Q("vector($ttft)", OBJECTIVE)
 TOKEN_GAP_OBJECTIVE = Q("vector($itl)", OBJECTIVE)
-BUDGET = "(1 - $objective / 100)"
-"""Share of the requests that may break a promise."""
+
+
+def budget_used(broken: str, objective: str) -> str:
+    """Share of the error budget that is gone; above 1 the promise is broken.
+
+    broken: share of what broke it. objective: a variable, percent of what has to keep it.
+    """
+    return f"({broken}) / (1 - {objective} / 100)"
 
 
 def late(name: str, limit: str, window: str, by: str = "", selector: str = ENGINE) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 from dashboards.generate import BOARDS
 from dashboards.kit.fleet import SHOWN
-from dashboards.kit.variables import FIRST_TOKEN, OBJECTIVES
+from dashboards.kit.variables import FIRST_TOKEN, IN_TIME
 from tests.dashboards.evaluate import Series, board, check, query
 
 pytestmark = pytest.mark.promtool
@@ -140,7 +140,7 @@ def levels(late: int, failed: int) -> Series:
     return {
         f'{first}_bucket{{le="2.5",{engine(1)}}}': f"0+{100 - late}x200",
         f"{first}_count{{{engine(1)}}}": "0+100x200",
-        f'{gap}_bucket{{le="0.1",{engine(1)}}}': "0+100x200",
+        f'{gap}_bucket{{le="0.5",{engine(1)}}}': "0+100x200",
         f"{gap}_count{{{engine(1)}}}": "0+100x200",
         **{
             f'kvscope_requests_finished_total{{reason="{reason}",{engine(1)}}}': f"0+{count}x200"
@@ -149,19 +149,20 @@ def levels(late: int, failed: int) -> Series:
     }
 
 
-@pytest.mark.parametrize(("objective", "used"), [("99", 2.0), ("99.9", 20.0)])
-def test_the_budget_is_what_was_promised(objective: str, used: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("objective", "answered", "used"),
+    [("99", "99.9", (20.0, 4.0)), ("99.5", "99", (2.0, 8.0))],
+)
+def test_the_budget_is_what_was_promised(
+    objective: str, answered: str, used: tuple[float, float], tmp_path: Path
+) -> None:
+    chosen = {"objective": objective, "answered": answered}
     answers = {
-        query("service-levels", 101, objective=objective): used,
-        query("service-levels", 102, objective=objective): used * 2,
-        query("service-levels", 103, objective=objective): 0,
-        query("service-levels", 203, objective=objective): {'{model_name="m"}': 0},
+        query("service-levels", panel, **chosen): {"{}": value}
+        for panel, value in ((101, used[0]), (102, used[1]), (103, 0.0))
     }
-    check(
-        tmp_path,
-        levels(late=4, failed=2),
-        {expr: a if isinstance(a, dict) else {"{}": a} for expr, a in answers.items()},
-    )
+    answers[query("service-levels", 203, **chosen)] = {'{model_name="m"}': 0.0}
+    check(tmp_path, levels(late=4, failed=2), answers)
 
 
 def test_growth_becomes_days_until_the_pools_are_full(tmp_path: Path) -> None:
@@ -183,7 +184,7 @@ def test_growth_becomes_days_until_the_pools_are_full(tmp_path: Path) -> None:
 def test_defaults_of_the_levels_are_those_of_the_alerts() -> None:
     alerts = pytest.importorskip("alerts.thresholds")
     assert float(FIRST_TOKEN) == alerts.TTFT_SECONDS
-    assert float(OBJECTIVES[0]) == pytest.approx(100 * alerts.TTFT_OBJECTIVE)
+    assert float(IN_TIME) == pytest.approx(100 * alerts.TTFT_OBJECTIVE)
 
 
 @pytest.mark.parametrize(

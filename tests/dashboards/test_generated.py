@@ -59,7 +59,7 @@ def test_the_same_variables_everywhere_so_that_links_carry_them() -> None:
     theirs = names.pop("kvscope-vllm")
     first = ("datasource", "cluster", "namespace", "pod", "model", "instance", "engine")
     (ours,) = {tuple(found) for found in names.values()}
-    assert ours == (*first, "gpu", "ttft", "itl", "objective", "filters")
+    assert ours == (*first, "gpu", "ttft", "itl", "objective", "answered", "filters")
     assert set(theirs) <= set(ours)
 
 

@@ -79,13 +79,14 @@ def shrink(path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=120, help="of each situation")
+    parser.add_argument("--images", action="store_true", help="draw only those of docs/images")
     arguments = parser.parse_args()
     EVERYTHING.mkdir(parents=True, exist_ok=True)
     IMAGES.mkdir(parents=True, exist_ok=True)
     boards = sorted(p.stem.removeprefix("kvscope-") for p in (ROOT / "dashboards").glob("*.json"))
     with tempfile.TemporaryDirectory() as folder, stage(Path(folder)) as on:
         windows = {window.name: window for window in play(on, arguments.seconds)}
-        good = draw_all(on.prometheus.url, windows, boards)
+        good = draw_all(on.prometheus.url, windows, [] if arguments.images else boards)
     sys.exit(0 if good else 1)
 
 

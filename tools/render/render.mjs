@@ -95,19 +95,16 @@ async function shoot(page, { width, to }, url) {
   return { ...result, said };
 }
 
-/** In the page, before anything else: its clock begins at that moment, and "5 minutes ago" counts to it. */
+/** In the page: its clock begins at that moment, so that "5 minutes ago" counts to the range's end. */
 function beginAt(moment) {
   const Real = Date;
   const ahead = Real.now() - moment;
-  class Shifted extends Real {
-    constructor(...given) {
-      super(...(given.length ? given : [Shifted.now()]));
-    }
-    static now() {
-      return Real.now() - ahead;
-    }
-  }
-  globalThis.Date = Shifted;
+  const now = () => Real.now() - ahead;
+  globalThis.Date = new Proxy(Real, {
+    construct: (target, given, maker) => Reflect.construct(target, given.length ? given : [now()], maker),
+    apply: () => new Real(now()).toString(),
+    get: (target, key) => (key === 'now' ? now : Reflect.get(target, key)),
+  });
 }
 
 /** "name=value" pairs; a name given twice has both values. */

@@ -81,7 +81,7 @@ def row() -> Row:
                     "instance": Column("Server", width=140),
                     "engine": Column("Engine", width=65),
                     "ready": Column("State", meanings=limits.READY, width=75),
-                    "pool": Column("Pool", RATIO, limits.POOL_USAGE, width=75),
+                    "pool": Column("Pool", RATIO, width=75),
                     "running": Column("Running", COUNT, width=80),
                     "waiting": Column("Waiting", COUNT, limits.SOME_ARE_WORTH_A_LOOK, width=90),
                     "oldest": Column("Oldest wait", SECONDS, limits.QUEUE_SECONDS, width=100),

@@ -2,7 +2,7 @@
 
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
-from dashboards.kit.levels import BUDGET, late
+from dashboards.kit.levels import budget_used, late
 from dashboards.kit.panels import COUNT, RATIO, Q, numbers
 from dashboards.kit.queries import ENGINE, WHOLE_RANGE, over_range, total, worst
 from dashboards.kit.tables import Column, rows
@@ -22,13 +22,16 @@ def broken(window: str) -> dict[str, str]:
     }
 
 
-def used(share: str) -> str:
-    """Share of the error budget; 1 when all of it is gone."""
-    return f"({share}) / {BUDGET}"
+def used(window: str) -> dict[str, str]:
+    """Share of each error budget, by model; 1 when all of it is gone."""
+    return {
+        name: budget_used(share, "$answered" if name == "answered" else "$objective")
+        for name, share in broken(window).items()
+    }
 
 
 def row() -> Row:
-    shares = broken(WHOLE_RANGE)
+    shares, budgets = broken(WHOLE_RANGE), used(WHOLE_RANGE)
     why = {
         "answered": "Requests that the server failed, or refused because its queue was full or "
         "its engine was dead.",
@@ -47,12 +50,12 @@ def row() -> Row:
                     f"{why[name]} {then} Red: see below since when, then the overview for the "
                     "cause.",
                     RATIO,
-                    Q(worst(used(shares[name])), ""),
+                    Q(worst(budgets[name]), ""),
                     steps=limits.BUDGET_USED,
                     span=8,
                     when_absent="idle",
                 )
-                for index, name in enumerate(shares)
+                for index, name in enumerate(budgets)
             ),
             rows(
                 104,
@@ -61,11 +64,11 @@ def row() -> Row:
                 "chosen above; alerts have objectives of their own, which their generator sets.",
                 Q(total(over_range(f"{FIRST}_count"), _BY), "requests"),
                 Q(shares["answered"], "failed"),
-                Q(used(shares["answered"]), "failed_budget"),
+                Q(budgets["answered"], "failed_budget"),
                 Q(shares["first token"], "late"),
-                Q(used(shares["first token"]), "late_budget"),
+                Q(budgets["first token"], "late_budget"),
                 Q(shares["next token"], "halting"),
-                Q(used(shares["next token"]), "halting_budget"),
+                Q(budgets["next token"], "halting_budget"),
                 columns={
                     "model_name": Column("Model"),
                     "requests": Column("Requests", COUNT),

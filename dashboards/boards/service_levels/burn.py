@@ -1,10 +1,10 @@
 """Service levels: how fast is the budget used, and since when?"""
 
-from dashboards.boards.service_levels.budget import broken, used
+from dashboards.boards.service_levels.budget import used
 from dashboards.kit import thresholds as limits
 from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row
-from dashboards.kit.panels import Q, graph
+from dashboards.kit.panels import graph
 
 BURN_WINDOW = "1h"
 """The long window of the alert that pages first: what it shows is what pages."""
@@ -27,14 +27,10 @@ def row() -> Row:
                 f"How many times as fast as allowed the budget is used, by model. "
                 f"{remedies[name]} The red line is where a budget of a month is gone in two days.",
                 TIMES,
-                *_lines(share),
+                *outstanding(budget, "{{model_name}}", by="model_name"),
                 steps=limits.BURN_RATE,
                 span=8,
             )
-            for index, (name, share) in enumerate(broken(BURN_WINDOW).items())
+            for index, (name, budget) in enumerate(used(BURN_WINDOW).items())
         ],
     )
-
-
-def _lines(share: str) -> tuple[Q, Q]:
-    return outstanding(used(share), "{{model_name}}", by="model_name")
