@@ -133,6 +133,8 @@ def row() -> Row:
                 colours={"used": "purple", "free": "green"},
                 axis="blocks",
                 span=12,
+                height=6,
+                when_absent="No engine here swaps.",
             ),
             graph(
                 307,
@@ -143,6 +145,8 @@ def row() -> Row:
                 Q(total(rate("kvscope_kv_swapped_blocks_total"), "direction"), "{{direction}}"),
                 colours={"out": "orange", "in": "light-blue"},
                 span=12,
+                height=6,
+                when_absent="No engine here swaps.",
             ),
         ],
     )

@@ -29,15 +29,15 @@ def row() -> Row:
                 columns={
                     "model_name": Column("Model"),
                     "up": Column("Servers up", COUNT, limits.AT_LEAST_ONE),
-                    "first": Column("Answer begins, half", SECONDS, limits.FIRST_TOKEN_SECONDS),
-                    "late": Column("Answer begins, 19 of 20", SECONDS, limits.FIRST_TOKEN_SECONDS),
+                    "first": Column("Begins, half", SECONDS, limits.FIRST_TOKEN_SECONDS),
+                    "late": Column("Begins, 19 of 20", SECONDS, limits.FIRST_TOKEN_SECONDS),
                     "speed": Column("Speed", WORDS_PER_SECOND, limits.TOKENS_A_SECOND),
                     "success": Column("Success", RATIO, limits.SUCCESS_SHARE),
                     "waiting": Column("Waiting", COUNT),
                     "queue": Column("In the queue", SECONDS, limits.QUEUE_SECONDS),
                 },
                 height=7,
-                worst_first="Answer begins, 19 of 20",
+                worst_first="Begins, 19 of 20",
             ),
         ],
     )
