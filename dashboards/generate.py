@@ -11,7 +11,9 @@ from dashboards.boards.kv_pool import board as kv_pool
 from dashboards.boards.memory import board as memory
 from dashboards.boards.overview import board as overview
 from dashboards.boards.prefix_cache import board as prefix_cache
+from dashboards.boards.service_levels import board as service_levels
 from dashboards.boards.vllm import board as vllm
+from dashboards.boards.wall import board as wall
 from dashboards.kit import links
 
 FOLDER = Path(__file__).parent
@@ -21,6 +23,8 @@ BOARDS: dict[str, Callable[[], db.Dashboard]] = {
     links.KV_POOL: kv_pool.build,
     links.PREFIX_CACHE: prefix_cache.build,
     links.MEMORY: memory.build,
+    links.LEVELS: service_levels.build,
+    links.WALL: wall.build,
     links.EXPORTER: exporter.build,
     links.VLLM: vllm.build,
 }

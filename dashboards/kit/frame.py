@@ -4,22 +4,44 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from grafana_foundation_sdk.builders import dashboard as db
+from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models import dashboard as dm
 
-from dashboards.kit.links import SOURCE
+from dashboards.kit.links import SOURCE, VLLM
 from dashboards.kit.panels import Panel
-from dashboards.kit.queries import ALERT
+from dashboards.kit.queries import ALERT, ENGINE, SERVER, TARGET
+from dashboards.kit.variables import (
+    EVERY_ENGINE,
+    engine_variables,
+    filters,
+    gpu_variable,
+    level_variables,
+    place_variables,
+)
 from monitoring.addresses import RUNBOOKS
 
+__all__ = ["Row", "assemble", "engine_variables", "every_variable"]
+
 TAG = "kvscope"
-EVERY_ENGINE = "kvscope_source_up"
-"""A family that every engine has on its page from the start, even while it loads its model."""
 RANGE = "now-30m"
 """Long enough to see what came before a bad quarter of an hour."""
 REFRESH = "10s"
-_CHOSEN = 'model_name=~"$model|",instance=~"$instance|"'
+_CHOSEN = ",".join(
+    f'{label}=~"${variable}|"'
+    for label, variable in {
+        **{place: place for place in ("cluster", "namespace", "pod")},
+        **{"model_name": "model", "instance": "instance"},
+    }.items()
+)
 """Each has an empty alternative, so that alerts without that label match as well."""
+_PLACES_FROM = {VLLM: "vllm:num_requests_running"}
+"""Families of boards whose servers do not have EVERY_ENGINE, by uid."""
+START_SECONDS = 60
+"""How long a start is marked: longer than most scrape intervals, short against a range."""
 _SHOWN: Any = None  # placement: the SDK's default hides links and annotations in a menu
+
+
+Variable = Builder[dm.VariableModel]
 
 
 class Row(NamedTuple):
@@ -30,73 +52,35 @@ class Row(NamedTuple):
     panels: Sequence[Panel]
 
 
-def variable(name: str, label: str, query: str, help: str) -> db.QueryVariable:
-    """A variable with several values or all; its values are those in the time range."""
-    return (
-        db.QueryVariable(name)
-        .label(label)
-        .description(help)
-        .datasource(SOURCE)
-        .query(query)
-        .refresh(dm.VariableRefresh.ON_TIME_RANGE_CHANGED)
-        .sort(dm.VariableSort.ALPHABETICAL_ASC)
-        .multi(True)
-        .include_all(True)
-        .all_value(".+")
-        .current(dm.VariableOption(text="All", value="$__all", selected=True))
-    )
-
-
-def engine_variables(family: str) -> list[db.QueryVariable]:
-    """Model, server and engine, each limited by those before. family: one that every engine has."""
-    model, server = 'model_name=~"$model"', 'instance=~"$instance"'
+def every_variable(*, levels: bool = False) -> list[Variable]:
+    """Those of our boards. levels: whether a panel compares with the service levels."""
     return [
-        variable(
-            "model",
-            "Model",
-            f"label_values({family}, model_name)",
-            "Name that requests ask for.",
-        ),
-        variable(
-            "instance",
-            "Server",
-            f"label_values({family}{{{model}}}, instance)",
-            "Address that Prometheus scrapes.",
-        ),
-        variable(
-            "engine",
-            "Engine",
-            f"label_values({family}{{{model},{server}}}, engine)",
-            "Number of the engine in its server; 0 where there is only one.",
-        ),
+        *engine_variables(EVERY_ENGINE),
+        gpu_variable("kvscope_gpu_up"),
+        *level_variables(shown=levels),
     ]
-
-
-def gpu_variable(family: str) -> db.QueryVariable:
-    """Devices by UUID, since two servers both have a GPU 0. family: one that every device has."""
-    return variable(
-        "gpu",
-        "GPU",
-        f'label_values({family}{{instance=~"$instance"}}, uuid)',
-        "By UUID.",
-    )
 
 
 def assemble(
     title: str,
     uid: str,
     description: str,
-    variables: Iterable[db.QueryVariable],
+    variables: Iterable[Variable],
     rows: Iterable[Row],
     alerts: str = ALERT,
+    *,
+    since: str = RANGE,
 ) -> db.Dashboard:
-    """A complete dashboard. alerts: the selector for alerts that it draws over its graphs."""
+    """A complete dashboard, with variables for the place before its own.
+
+    alerts: the selector for alerts that it draws over its graphs. since: the time range.
+    """
     board = (
         db.Dashboard(f"kvscope / {title}")
         .uid(uid)
         .description(description)
         .tags([TAG])
-        .time(RANGE, "now")
+        .time(since, "now")
         .refresh(REFRESH)
         .timezone("browser")
         .readonly()
@@ -127,8 +111,10 @@ def assemble(
         )
         .annotation(_alerts("Critical alerts", alerts, "critical", "red"))
         .annotation(_alerts("Other alerts", alerts, "warning|info", "orange").enable(False))
+        .annotation(_starts(_PLACES_FROM.get(uid, EVERY_ENGINE)))
     )
-    for each in variables:
+    places = place_variables(_PLACES_FROM.get(uid, EVERY_ENGINE))
+    for each in (*places, *variables, filters()):
         board.with_variable(each)
     for row in rows:
         board.with_row(db.Row(row.title).id(row.id))
@@ -154,6 +140,28 @@ def _alerts(name: str, which: str, severities: str, colour: str) -> db.Annotatio
         .title_format("{{alertname}}")
         .text_format("{{model_name}} {{instance}} {{engine}} {{gpu}}")
         .tag_keys("severity")
+        .step("10s")
+        .placement(_SHOWN)
+    )
+
+
+def _starts(family: str) -> db.AnnotationQuery:
+    """A bar where a server's process began: a restart, a crash, or a step of a roll-out.
+
+    family: one that every engine has, since other processes of the same job start as well.
+    """
+    young = f"time() - process_start_time_seconds{{{SERVER}}} < {START_SECONDS}"
+    engines = f"group by ({TARGET}, model_name) ({family}{{{ENGINE}}})"
+    return (
+        db.AnnotationQuery()
+        .name("Starts")
+        .datasource(SOURCE)
+        .enable(True)
+        .icon_color("purple")
+        .expr(f"({young}) * on ({TARGET}) group_right () {engines}")
+        .title_format("started")
+        .text_format("{{model_name}} {{instance}}")
+        .tag_keys("model_name")
         .step("10s")
         .placement(_SHOWN)
     )

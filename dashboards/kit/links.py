@@ -10,11 +10,13 @@ from monitoring.addresses import RUNBOOKS
 
 SOURCE = common.DataSourceRef(type_val="prometheus", uid="${datasource}")
 
-OVERVIEW, KV_POOL, PREFIX_CACHE, MEMORY, EXPORTER, VLLM = (
+OVERVIEW, KV_POOL, PREFIX_CACHE, MEMORY, LEVELS, WALL, EXPORTER, VLLM = (
     "kvscope-overview",
     "kvscope-kv-pool",
     "kvscope-prefix-cache",
     "kvscope-memory",
+    "kvscope-service-levels",
+    "kvscope-wall",
     "kvscope-exporter",
     "kvscope-vllm",
 )

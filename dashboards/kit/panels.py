@@ -12,27 +12,32 @@ from grafana_foundation_sdk.builders import dashboard as db
 from grafana_foundation_sdk.builders import heatmap as heatmaps
 from grafana_foundation_sdk.builders import prometheus, stat, statetimeline, timeseries
 from grafana_foundation_sdk.cog.builder import Builder
-from grafana_foundation_sdk.models import common, heatmap, units
+from grafana_foundation_sdk.models import common, heatmap
 from grafana_foundation_sdk.models import dashboard as dm
+from grafana_foundation_sdk.models import units as of
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from dashboards.kit.links import SOURCE, Link
 from dashboards.kit.thresholds import PLAIN, Steps
 
-BLOCKS = units.Short
-BYTES = units.BytesIEC
-COUNT = units.Short
-RATIO = units.PercentUnit
-SECONDS = units.Seconds
-TOKENS = units.Short
+BLOCKS = of.Short
+BYTES = of.BytesIEC
+COUNT = of.Short
+RATIO = of.PercentUnit
+SECONDS = of.Seconds
+TOKENS = of.Short
 TOKENS_PER_SECOND = "si:tok/s"
 BLOCKS_PER_SECOND = "suffix: blocks/s"
-REQUESTS_PER_SECOND = units.RequestsPerSecond
+REQUESTS_PER_SECOND = of.RequestsPerSecond
 PER_SECOND = "suffix:/s"
 
 Panel = Builder[dm.Panel]
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 """Names of a panel's queries, in order."""
+
+
+MEDIAN = "median of all"
+"""Legend of a line that stands for the many that are not drawn."""
 
 
 class Q(NamedTuple):
@@ -50,6 +55,7 @@ def numbers(
     *queries: Q,
     steps: Steps = PLAIN,
     judged: Mapping[str, Steps] | None = None,
+    units: Mapping[str, str] | None = None,
     span: int = 4,
     height: int = 5,
     decimals: int | None = None,
@@ -58,7 +64,7 @@ def numbers(
 ) -> Panel:
     """One large number per query, with the verdict as its background.
 
-    judged: thresholds that differ from the panel's, by the query's name.
+    judged, units: thresholds and units that differ from the panel's, by the query's name.
 
     The queries are evaluated once, at the end of the time range: otherwise the last value of a
     curve that has ended would be shown as the present one.
@@ -92,6 +98,8 @@ def numbers(
     for name, others in (judged or {}).items():
         limits = dm.DynamicConfigValue("thresholds", _thresholds(others).build())
         panel.override_by_name(name, [limits])
+    for name, other in (units or {}).items():
+        panel.override_by_name(name, [dm.DynamicConfigValue("unit", other)])
     if decimals is not None:
         panel.decimals(decimals)
     if link is not None:
@@ -163,6 +171,9 @@ def graph(
         )
     for name in lines:
         panel.override_by_name(name, _OVER_THE_STACK)
+    for name, looks in _DRAWN_APART.items():
+        if name in (query.legend for query in queries):
+            panel.override_by_name(name, looks)
     if steps is not None:
         panel.thresholds(_thresholds(steps))
         panel.thresholds_style(
@@ -256,6 +267,20 @@ def timeline(
     )
 
 
+OBJECTIVE = "objective"
+"""Legend of a line that is the promise, not a measurement."""
+
+
+def _apart(colour: str) -> list[dm.DynamicConfigValue]:
+    return [
+        dm.DynamicConfigValue("color", {"mode": "fixed", "fixedColor": colour}),
+        dm.DynamicConfigValue("custom.lineStyle", {"fill": "dash", "dash": [8, 6]}),
+        dm.DynamicConfigValue("custom.lineWidth", 2),
+        dm.DynamicConfigValue("custom.fillOpacity", 0),
+    ]
+
+
+_DRAWN_APART = {MEDIAN: _apart("text"), OBJECTIVE: _apart("red")}
 _OVER_THE_STACK = [
     dm.DynamicConfigValue("custom.stacking", {"mode": "none"}),
     dm.DynamicConfigValue("custom.fillOpacity", 0),

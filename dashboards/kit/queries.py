@@ -4,17 +4,23 @@ from dashboards.kit.thresholds import SEVERITIES
 from monitoring import selectors
 from monitoring.formulas import share
 
-ENGINE = 'model_name=~"$model",instance=~"$instance",engine=~"$engine"'
+PLACE = 'cluster=~"$cluster",namespace=~"$namespace",pod=~"$pod"'
+"""Where a server runs. All places are also those of servers without the label."""
+ENGINE = f'{PLACE},model_name=~"$model",instance=~"$instance",engine=~"$engine"'
 """The selector for engine-level families."""
-GPU = 'instance=~"$instance",uuid=~"$gpu"'
-"""The selector for device-level families, which belong to a server, not to a model; see `gpu`."""
-SERVER = 'instance=~"$instance"'
+SERVER = f'{PLACE},instance=~"$instance"'
 """The selector for families about a server as a whole."""
+GPU = f'{SERVER},uuid=~"$gpu"'
+"""The selector for device-level families, which belong to a server, not to a model; see `gpu`."""
 
-BY_ENGINE = "model_name, instance, engine"
+TARGET = "cluster, namespace, pod, job, instance"
+"""Labels that tell scraped servers apart, in several clusters as well; absent ones do no harm."""
+BY_ENGINE = "cluster, namespace, pod, model_name, instance, engine"
 """Labels that tell engines apart; `engine` is 0 in every server that has only one."""
 EACH_ENGINE = f"by ({BY_ENGINE})"
 """The same labels as the grouping of a formula."""
+BY_GPU = "cluster, namespace, pod, instance, gpu, uuid"
+"""Labels that tell a card and the server that sees it from all others."""
 ENGINE_LEGEND = "{{model_name}} on {{instance}} ({{engine}})"
 GPU_LEGEND = "GPU {{gpu}} of {{instance}}"
 
@@ -96,14 +102,22 @@ def up_for(engines: str) -> str:
     """Seconds since the process started, by engine. engines: one series per engine."""
     began = series("process_start_time_seconds", SERVER)
     return (
-        f"(time() - max by (job, instance) ({began}))"
-        f" * on (job, instance) group_right () group by (job, {BY_ENGINE}) ({engines})"
+        f"(time() - max by ({TARGET}) ({began}))"
+        f" * on ({TARGET}) group_right () group by (job, {BY_ENGINE}) ({engines})"
     )
 
 
 def known_servers(engines: str) -> str:
     """Servers that had an engine in the time range, including those that have gone."""
-    return f"group by (job, instance) (last_over_time({engines}[{WHOLE_RANGE}]))"
+    return f"group by ({TARGET}) (last_over_time({engines}[{WHOLE_RANGE}]))"
+
+
+def silent_servers(engines: str) -> str:
+    """How many servers with an engine in the time range do not answer Prometheus now.
+
+    One that was removed has no `up` and does not count.
+    """
+    return or_zero(f"sum((1 - up) * on ({TARGET}) {known_servers(engines)})")
 
 
 def of_chosen(expr: str, window: str = "") -> str:
@@ -112,7 +126,7 @@ def of_chosen(expr: str, window: str = "") -> str:
     window: the range within which the server must have been there.
     """
     there = f"last_over_time({every_engine()}[{window}])" if window else every_engine()
-    return f"({expr} and on (job, instance) {there})"
+    return f"({expr} and on ({TARGET}) {there})"
 
 
 def gpu(name: str, **labels: str | tuple[str, ...]) -> str:

@@ -4,7 +4,7 @@ A panel turns orange where someone should look and red where users are hurt. Pan
 value depends on the workload (hit ratio, throughput) have no thresholds: a colour would be a guess.
 """
 
-GREEN, ORANGE, RED, NEUTRAL = "green", "orange", "red", "blue"
+GREEN, ORANGE, RED, NEUTRAL = "green", "orange", "red", "text"
 
 Steps = tuple[tuple[float | None, str], ...]
 """Bounds and colours from the lowest; the first has no lower bound."""
@@ -21,7 +21,7 @@ def falling(red: float, orange: float) -> Steps:
 
 
 PLAIN: Steps = ((None, NEUTRAL),)
-"""No judgement."""
+"""No judgement, and the colour of text: blue would look like one."""
 
 NONE_IS_GOOD: Steps = ((None, GREEN), (0.5, RED))
 """For counts of which one is too many; below one, because increase() extrapolates."""
@@ -34,8 +34,13 @@ POOL_USAGE = rising(0.90, 0.98)
 the pool; at 98 % the next decode step of a full batch does (one block for each sixteenth sequence,
 at blocks of 16)."""
 
-FULLEST_POOL: Steps = ((None, GREEN), (0.98, ORANGE))
-"""Never red: under load one of many engines is always full, which by itself hurts nobody."""
+FULL = 0.95
+"""Share of the usable blocks above which a pool counts as full: one that preempts moves between 0.9
+and 1, since each preemption returns all blocks of a request."""
+NEVER_A_FAULT: Steps = ((None, GREEN),)
+ALWAYS_WORTH_A_LOOK: Steps = ((None, ORANGE),)
+"""For figures that are only there, or only named so, in one of two states. A full pool is the first
+while nobody waits for it: under load one of many engines is always full."""
 
 TIME_TO_EXHAUSTION = falling(60, 300)
 """Seconds. An autoscaler can add a replica within five minutes, but not within one."""
@@ -77,6 +82,30 @@ TOKEN_GAP_SECONDS = rising(0.1, 0.5)
 ERROR_SHARE = rising(0.01, 0.05)
 """Share of the requests that ended in an error or were refused: a 99 % objective, and five times
 its budget."""
+
+SUCCESS_SHARE = falling(0.95, 0.99)
+"""The same limits for those who count what went well."""
+
+TOKENS_A_SECOND = falling(2, 10)
+"""That one reader gets: the limits of TOKEN_GAP_SECONDS, the other way round."""
+
+AT_LEAST_ONE: Steps = ((None, RED), (0.5, GREEN))
+"""For counts of which none is too few."""
+
+BUDGET_USED = rising(0.75, 1.0)
+"""Share of an error budget. At 1 the promise is broken; with a quarter left, leave risky changes
+for later."""
+
+BURN_RATE = rising(1.0, 14.4)
+"""Times the rate that uses exactly the budget: at 14.4 that of a month is gone in two days, which
+is where alerts page."""
+
+FULL_FLEET = 0.70
+"""Mean active share of all pools of a model. Requests do not spread evenly: at that mean single
+pools are full for a part of the time."""
+FLEET_USAGE: Steps = ((None, GREEN), (FULL_FLEET, ORANGE))
+DAYS_LEFT = falling(14, 45)
+"""Days. A replica on hardware that is there takes hours; hardware takes weeks."""
 
 STEP_AGE_SECONDS = rising(10, 60)
 """Seconds with work but without a step: the longest real step of a large prefill takes a few

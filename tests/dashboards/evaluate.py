@@ -10,7 +10,7 @@ from dashboards.generate import FOLDER
 from tests.alerts.tools import promtools, run
 from tests.dashboards.promql import VARIABLE
 
-MACROS = {"__rate_interval": "1m", "__range": "10m"}
+MACROS = {"__rate_interval": "1m", "__range": "10m", "__interval": "15s"}
 
 Series = dict[str, str]
 """Selector to values, in promtool's notation."""
@@ -24,10 +24,11 @@ def board(name: str) -> Board:
 
 
 def query(name: str, panel: int, ref: str = "A", **chosen: str) -> str:
-    """As Grafana sends it; a variable that is not chosen is at All."""
+    """As Grafana sends it; a variable that is not chosen is at All, or at its default."""
     shown = board(name)
-    variables = (v for v in shown["templating"]["list"] if v["type"] == "query")
-    values = {v["name"]: v["allValue"] for v in variables} | MACROS | chosen
+    variables = [v for v in shown["templating"]["list"] if v["type"] in ("query", "custom")]
+    values = {v["name"]: v.get("allValue") or v["current"]["value"] for v in variables}
+    values |= MACROS | chosen
     (found,) = (p for p in shown["panels"] if p["id"] == panel)
     (expr,) = (t["expr"] for t in found["targets"] if t["refId"] == ref)
     return VARIABLE.sub(lambda match: values[match[1] or match[2]], expr)

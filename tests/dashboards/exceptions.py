@@ -74,7 +74,7 @@ ONLY_AFTER_A_FAULT: dict[Query, str] = {
 NOT_ON_THIS_MACHINE: dict[Query, str] = {
     ("kvscope-overview", 604, "D"): "an engine in another process",
     ("kvscope-exporter", 303, "A"): "an engine in another process",
-    ("kvscope-prefix-cache", 301, "B"): "an hour of history",
+    ("kvscope-prefix-cache", 301, "B"): "twice as much history as is on screen",
     ("kvscope-memory", 503, "B"): "a card in MIG mode, where the first query is empty in turn",
     ("kvscope-kv-pool", 302, "D"): "an engine that swaps",
     ("kvscope-kv-pool", 306, "A"): "an engine that swaps",

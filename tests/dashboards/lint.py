@@ -7,7 +7,7 @@ from typing import Any
 
 from grafana_foundation_sdk.models import units
 
-from tests.dashboards.promql import VARIABLE, Exposed, Finding, check_query
+from tests.dashboards.promql import NUMBERS, VARIABLE, Exposed, Finding, check_query
 
 UNITS = {v for k, v in vars(units).items() if isinstance(v, str) and not k.startswith("_")}
 NEEDS_UNIT = {"stat", "timeseries", "heatmap", "xychart"}
@@ -37,10 +37,12 @@ def lint(board: Json, exposed: Exposed) -> Iterator[Finding]:
         yield "D-template-unused", name, "no query uses it"
 
 
+PLACES = {"cluster", "namespace", "pod"}
+OPTIONAL = {"engine", *PLACES}
 ALL = {False: (".+",), True: (".+", ".*")}
-"""Every value; of `engine` also none at all, because not every vLLM has the label."""
+"""Every value; of labels that not every server has, also none at all."""
 
-SHARED = {"datasource", "gpu", "engine", "model"}
+SHARED = {"datasource", "gpu", "engine", "model", "filters", *NUMBERS}
 """On every dashboard, used or not, so that links carry the choice on."""
 
 
@@ -79,7 +81,7 @@ def _lint_variables(variables: list[Json], exposed: Exposed) -> Iterator[Finding
             yield "D-template-refresh", name, "refresh must be 2 (on time range change)"
         if variable["datasource"]["uid"] != SOURCE:
             yield "D-template-ds", name, f"must use {SOURCE}"
-        if variable["multi"] and variable.get("allValue") not in ALL[name == "engine"]:
+        if variable["multi"] and variable.get("allValue") not in ALL[name in OPTIONAL]:
             yield "D-template-all", name, "several values want allValue .+"
         match = QUERY_OF_LABELS.fullmatch(variable["query"])
         if match is None:
@@ -88,7 +90,7 @@ def _lint_variables(variables: list[Json], exposed: Exposed) -> Iterator[Finding
         where = f"variable {name}"
         yield from check_query(where, match[1], names, exposed, instant=True)
         family = match[1].split("{")[0]
-        if match[2] not in exposed.labels.get(family, set()) | {"instance"}:
+        if match[2] not in exposed.labels.get(family, set()) | {"instance"} | PLACES:
             yield "D-unknown-label", where, f"{family} has no label {match[2]}"
 
 

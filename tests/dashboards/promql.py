@@ -21,11 +21,15 @@ WINDOWS = {
     timedelta(minutes=4, seconds=13): "rate",
     timedelta(hours=1, minutes=1, seconds=1): "all",
     timedelta(minutes=2): "stall",
+    timedelta(hours=1): "burn",
 }
-"""The last is STALL_WINDOW of the board for vLLM, which says why it is the same everywhere."""
+"""The last but one is STALL_WINDOW of the board for vLLM, which says why it is the same everywhere;
+the last is the window of the alert whose burn rate is drawn."""
 VARIABLE = re.compile(r"\$(\w+)|\$\{(\w+)(?::\w+)?\}")
 OF_PROMETHEUS = {"up", "scrape_samples_scraped", "ALERTS", "ALERTS_FOR_STATE"}
-OF_THE_TARGET = {"job", "instance"}
+OF_THE_TARGET = {"job", "instance", "cluster", "namespace", "pod"}
+NUMBERS = {"ttft": "2.5", "itl": "0.5", "objective": "99", "answered": "99.9"}
+"""Variables that stand for a number, by their defaults; the others are regular expressions."""
 RATES = {"rate", "increase"}
 LEVEL_COUNTERS = {"kvscope_gpu_remapped_rows_total", "kvscope_gpu_xid_events_total"}
 """Rows replaced in the life of a card; and events of which a rate would miss the first, with which
@@ -59,7 +63,7 @@ def substitute(expr: str, variables: set[str]) -> str:
             return SENTINELS[name]
         if name not in variables:
             raise ValueError(f"unknown variable ${name}")
-        return ".+"
+        return NUMBERS.get(name, ".+")
 
     return VARIABLE.sub(one, expr)
 

@@ -56,9 +56,11 @@ def test_the_same_variables_everywhere_so_that_links_carry_them() -> None:
         path.stem: [v["name"] for v in json.loads(path.read_text())["templating"]["list"]]
         for path in FILES
     }
-    ours = {tuple(found) for uid, found in names.items() if uid != "kvscope-vllm"}
-    assert ours == {("datasource", "model", "instance", "engine", "gpu")}
-    assert names["kvscope-vllm"] == ["datasource", "model", "instance", "engine"]
+    theirs = names.pop("kvscope-vllm")
+    first = ("datasource", "cluster", "namespace", "pod", "model", "instance", "engine")
+    (ours,) = {tuple(found) for found in names.values()}
+    assert ours == (*first, "gpu", "ttft", "itl", "objective", "answered", "filters")
+    assert set(theirs) <= set(ours)
 
 
 def test_the_dashboard_for_vllm_asks_for_nothing_of_ours() -> None:

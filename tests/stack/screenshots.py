@@ -27,19 +27,20 @@ class Picture:
 
     dashboard: str
     situation: str
-    height: int | None = None
-    """Pixels from the top; None: all of it."""
+    until: int | None = None
+    """The row, by its id, above which the picture ends; None: all of it."""
     panels: tuple[int, ...] = ()
     """Only these, one above the other."""
 
 
 PICTURES = {
-    "overview-healthy": Picture(dashboard="overview", situation="healthy", height=1634),
-    "overview-pressure": Picture(dashboard="overview", situation="pressure", height=1634),
-    "overview-incident": Picture(dashboard="overview", situation="incident", height=1634),
-    "kv-pool-pressure": Picture(dashboard="kv-pool", situation="pressure", height=1810),
-    "prefix-cache-pressure": Picture(dashboard="prefix-cache", situation="pressure", height=1860),
-    "memory-incident": Picture(dashboard="memory", situation="incident", height=1012),
+    "overview-healthy": Picture(dashboard="overview", situation="healthy", until=500),
+    "overview-pressure": Picture(dashboard="overview", situation="pressure", until=500),
+    "overview-incident": Picture(dashboard="overview", situation="incident", until=500),
+    "kv-pool-pressure": Picture(dashboard="kv-pool", situation="pressure", until=400),
+    "prefix-cache-pressure": Picture(dashboard="prefix-cache", situation="pressure", until=700),
+    "wall-pressure": Picture(dashboard="wall", situation="pressure"),
+    "memory-incident": Picture(dashboard="memory", situation="incident", until=300),
 }
 
 
@@ -58,8 +59,8 @@ def draw(
         *("--to", str(round(window.ended * 1000)), "--width", str(WIDTH)),
         *(f"--panel={panel}" for panel in picture.panels),
     ]
-    if picture.height is not None:
-        command += ["--height", str(picture.height)]
+    if picture.until is not None:
+        command += ["--until", str(picture.until)]
     done = subprocess.run(command, cwd=RENDERER, capture_output=True, text=True, check=False)
     print(f"{out.relative_to(ROOT)}", flush=True)
     for line in (done.stdout + done.stderr).splitlines():
@@ -78,13 +79,14 @@ def shrink(path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=120, help="of each situation")
+    parser.add_argument("--images", action="store_true", help="draw only those of docs/images")
     arguments = parser.parse_args()
     EVERYTHING.mkdir(parents=True, exist_ok=True)
     IMAGES.mkdir(parents=True, exist_ok=True)
     boards = sorted(p.stem.removeprefix("kvscope-") for p in (ROOT / "dashboards").glob("*.json"))
     with tempfile.TemporaryDirectory() as folder, stage(Path(folder)) as on:
         windows = {window.name: window for window in play(on, arguments.seconds)}
-        good = draw_all(on.prometheus.url, windows, boards)
+        good = draw_all(on.prometheus.url, windows, [] if arguments.images else boards)
     sys.exit(0 if good else 1)
 
 

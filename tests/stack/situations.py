@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +39,14 @@ BEFORE_SECONDS = 20.0
 POOL_BLOCKS = 512
 
 _ENGINE = (
-    *("serve", "--model", "demo", "--served-model-name", "llama-8b", "--max-model-len", "1024"),
+    *("serve", "--model", "demo", "--max-model-len", "1024"),
     *("--num-gpu-blocks-override", str(POOL_BLOCKS), "--max-num-seqs", "32"),
     *("--max-num-batched-tokens", "768", "--max-num-queued-reqs", "56", "--drain-seconds", "1"),
 )
+MODEL = "llama-8b"
+NEIGHBOURS = ("llama-8b", "qwen-3b")
+"""Models of two further engines, which nothing befalls: a picture of one engine is that of a table
+with one row. They have no card, and chats of a few users each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +61,14 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A running engine on the card, with what happens to it."""
+    """A running engine on the card, with what happens to it, and its neighbours."""
 
     url: str
     prometheus: Prometheus
     orders: Path
     folder: Path
+    neighbours: tuple[str, ...] = ()
+    """Their addresses."""
 
     def order(self, **orders: Any) -> None:
         """What befalls the card from now on; whole, or the card reads half of it."""
@@ -70,9 +77,10 @@ class Stage:
         draft.replace(self.orders)
 
     @contextmanager
-    def load(self, scenario: str, *options: str) -> Iterator[None]:
-        """`kvscope load` until the block ends."""
-        command = [sys.executable, "-m", "exporter.cli", "load", scenario, "--url", self.url]
+    def load(self, scenario: str, *options: str, url: str = "") -> Iterator[None]:
+        """`kvscope load` until the block ends. url: of another engine than that on the card."""
+        to = url or self.url
+        command = [sys.executable, "-m", "exporter.cli", "load", scenario, "--url", to]
         with (self.folder / "load.log").open("a") as log:
             arguments = [*command, "--duration", "86400", "--ignore-eos", *options]
             child = subprocess.Popen(arguments, cwd=ROOT, stdout=log, stderr=log)
@@ -86,13 +94,16 @@ def stage(folder: Path) -> Iterator[Stage]:
     library = build_library(folder / "driver")
     orders, state = folder / "orders.json", folder / "nvml.state"
     engine_port, prometheus_port = free_port(), free_port()
+    neighbours = {free_port(): model for model in NEIGHBOURS}
     environment = {
         **{k: v for k, v in os.environ.items() if not k.startswith("KVSCOPE_")},
         "LD_LIBRARY_PATH": str(library.parent),
         "FAKE_NVML_STATE": str(state),
         "CARD_ORDERS": str(orders),
     }
-    configuration = write_configuration(folder, f"127.0.0.1:{engine_port}")
+    targets = ",".join(f"127.0.0.1:{port}" for port in (engine_port, *neighbours))
+    configuration = write_configuration(folder, targets)
+    alone = [*(sys.executable, "-m", "exporter.cli"), *_ENGINE, "--no-gpu"]
     engine = [sys.executable, "-m", "tests.stack.engine_on_card", *_ENGINE]
     server = [
         *("prometheus", f"--config.file={configuration}"),
@@ -104,14 +115,32 @@ def stage(folder: Path) -> Iterator[Stage]:
     url = f"http://127.0.0.1:{engine_port}"
     running = Prometheus(f"http://127.0.0.1:{prometheus_port}")
     steps = (  # the engine first, or its absence is the first alert of the picture
-        ("engine", [*engine, "--port", str(engine_port)], lambda: answers(f"{url}/health")),
+        (
+            "engine",
+            [*engine, "--served-model-name", MODEL, "--port", str(engine_port)],
+            lambda: answers(f"{url}/health"),
+        ),
+        *(
+            (
+                f"neighbour-{port}",
+                [*alone, "--served-model-name", model, "--port", str(port)],
+                partial(answers, f"http://127.0.0.1:{port}/health"),
+            )
+            for port, model in neighbours.items()
+        ),
         ("prometheus", server, running.ready),
     )
     with ExitStack() as stack:
         for name, command, up in steps:
             stack.enter_context(program(name, command, folder, environment, up))
-        running.wait_for('up{job="kvscope"}')
-        yield Stage(url=url, prometheus=running, orders=orders, folder=folder)
+        running.wait_for(f'sum(up{{job="kvscope"}}) == {1 + len(neighbours)}')
+        yield Stage(
+            url=url,
+            prometheus=running,
+            orders=orders,
+            folder=folder,
+            neighbours=tuple(f"http://127.0.0.1:{port}" for port in neighbours),
+        )
 
 
 @contextmanager
@@ -131,9 +160,9 @@ def program(
 
 
 def write_configuration(folder: Path, target: str, **others: str) -> Path:
-    """The shipped configuration and rules, for this engine, this interval and shorter `for`s.
+    """The shipped configuration and rules, for these engines, this interval and shorter `for`s.
 
-    others: further targets, by the name of their job.
+    target: addresses with commas between them. others: further ones, by the name of their job.
     """
     config = yaml.safe_load((ROOT / "deploy/prometheus/prometheus.yml").read_text())
     interval = f"{SCRAPE_SECONDS}s"
@@ -144,8 +173,8 @@ def write_configuration(folder: Path, target: str, **others: str) -> Path:
     config["rule_files"] = ["rules/*.yml"]
     config.pop("alerting", None)
     config["scrape_configs"] = [
-        {"job_name": job, "static_configs": [{"targets": [address]}]}
-        for job, address in {"kvscope": target, **others}.items()
+        {"job_name": job, "static_configs": [{"targets": addresses.split(",")}]}
+        for job, addresses in {"kvscope": target, **others}.items()
     ]
     (folder / "rules").mkdir()
     for source in (ROOT / "alerts" / "kvscope.rules.yml",):  # the others want servers of theirs
@@ -160,6 +189,9 @@ def write_configuration(folder: Path, target: str, **others: str) -> Path:
     path = folder / "prometheus.yml"
     path.write_text(yaml.safe_dump(config))
     return path
+
+
+_FEW = ("--concurrency", "2", "--sessions", "4", "--max-tokens", "64")
 
 
 def healthy(on: Stage, seconds: float) -> None:
@@ -201,7 +233,10 @@ def play(on: Stage, seconds: float) -> list[Window]:
     for name, happen in SITUATIONS.items():
         print(f"situation: {name}, {seconds:.0f} s", flush=True)
         now = time.time()
-        happen(on, seconds)
+        with ExitStack() as beside:
+            for url in on.neighbours:
+                beside.enter_context(on.load("chat", *_FEW, url=url))
+            happen(on, seconds)
         began = now + (-BEFORE_SECONDS if windows else SETTLE_SECONDS)
         windows.append(Window(name=name, began=began, ended=now + seconds))
     return windows

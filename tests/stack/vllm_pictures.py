@@ -20,9 +20,9 @@ LOAD = (
     *("--model", "llama-8b"),
 )
 PICTURES = {
-    "vllm-overview": Picture(dashboard="overview", situation="vllm", height=1634),
-    "vllm-kv-pool": Picture(dashboard="kv-pool", situation="vllm", height=1810),
-    "vllm-prefix-cache": Picture(dashboard="prefix-cache", situation="vllm", height=1860),
+    "vllm-overview": Picture(dashboard="overview", situation="vllm", until=500),
+    "vllm-kv-pool": Picture(dashboard="kv-pool", situation="vllm", until=400),
+    "vllm-prefix-cache": Picture(dashboard="prefix-cache", situation="vllm", until=700),
     "vllm-memory": Picture(dashboard="memory", situation="vllm"),
 }
 

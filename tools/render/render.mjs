@@ -25,6 +25,7 @@ const { values: options, positionals } = parseArgs({
     to: { type: 'string' },
     var: { type: 'string', multiple: true, default: [] },
     panel: { type: 'string', multiple: true, default: [] },
+    until: { type: 'string' },
     height: { type: 'string' },
     width: { type: 'string', default: '1400' },
     theme: { type: 'string', default: 'dark' },
@@ -41,6 +42,7 @@ if (positionals.length !== 1) {
   process.exit(2);
 }
 const dashboard = JSON.parse(await fs.readFile(positionals[0], 'utf8'));
+if (options.until) dashboard.panels = above(dashboard, options.until);
 const report = await draw({
   dashboard,
   panels: options.panel.length ? stacked(dashboard, options.panel) : undefined,
@@ -72,7 +74,7 @@ async function draw(job) {
   }
 }
 
-async function shoot(page, { width }, url) {
+async function shoot(page, { width, to }, url) {
   const said = [];
   page.on('pageerror', (error) => said.push(`page: ${error.stack ?? error}`));
   page.on('console', (line) => {
@@ -80,6 +82,7 @@ async function shoot(page, { width }, url) {
     const fixedWidth = url.includes('/fonts/roboto'); // the system's is good enough
     if (line.type() === 'error' && !fixedWidth) said.push(`console: ${line.text()} ${url}`);
   });
+  if (/^\d+$/.test(to ?? '')) await page.evaluateOnNewDocument(beginAt, Number(to));
   await page.setViewport({ width, height: 1000 });
   await page.goto(url);
   const timeout = Number(options.timeout) * 1000;
@@ -92,6 +95,18 @@ async function shoot(page, { width }, url) {
   return { ...result, said };
 }
 
+/** In the page: its clock begins at that moment, so that "5 minutes ago" counts to the range's end. */
+function beginAt(moment) {
+  const Real = Date;
+  const ahead = Real.now() - moment;
+  const now = () => Real.now() - ahead;
+  globalThis.Date = new Proxy(Real, {
+    construct: (target, given, maker) => Reflect.construct(target, given.length ? given : [now()], maker),
+    apply: () => new Real(now()).toString(),
+    get: (target, key) => (key === 'now' ? now : Reflect.get(target, key)),
+  });
+}
+
 /** "name=value" pairs; a name given twice has both values. */
 function chosen(pairs) {
   const result = {};
@@ -100,6 +115,13 @@ function chosen(pairs) {
     result[name] = name in result ? [result[name], value].flat() : value;
   }
   return result;
+}
+
+/** Everything above the row of that id. */
+function above({ panels }, id) {
+  const end = panels.findIndex((panel) => panel.type === 'row' && String(panel.id) === id);
+  if (end < 0) throw new Error(`no row ${id} in ${positionals[0]}`);
+  return panels.slice(0, end);
 }
 
 /** The named panels alone, one above the other, as wide as the picture. */

@@ -3,7 +3,7 @@
 from grafana_foundation_sdk.builders import dashboard as db
 
 from dashboards.boards.exporter import cost, losses, streams, verdict
-from dashboards.kit.frame import EVERY_ENGINE, assemble, engine_variables, gpu_variable
+from dashboards.kit.frame import assemble, every_variable
 from dashboards.kit.links import EXPORTER
 
 
@@ -13,6 +13,6 @@ def build() -> db.Dashboard:
         "Exporter",
         EXPORTER,
         "Whether every engine is watched, what was lost on the way, and what watching costs.",
-        [*engine_variables(EVERY_ENGINE), gpu_variable("kvscope_gpu_up")],
+        every_variable(),
         [verdict.row(), streams.row(), losses.row(), cost.row()],
     )

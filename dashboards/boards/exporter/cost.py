@@ -1,10 +1,16 @@
 """Exporter: what watching costs, and which of its parts failed."""
 
+from dashboards.kit.fleet import among
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import COUNT, PER_SECOND, RATIO, SECONDS, Q, graph
-from dashboards.kit.queries import SERVER, every_engine, rate, series, total, worst
+from dashboards.kit.queries import SERVER, TARGET, every_engine, rate, series, total, worst
 
-_SERIES = f"scrape_samples_scraped and on (job, instance) {every_engine()}"
+_SERIES = f"scrape_samples_scraped and on ({TARGET}) {every_engine()}"
+
+_BY_FOLD = total(rate("kvscope_fold_seconds_total", SERVER), "instance, fold")
+_COSTLIEST = (
+    f"topk(3, avg_over_time((sum by (instance) ({_BY_FOLD}))[$__range:$__interval] @ end()))"
+)
 
 
 def row() -> Row:
@@ -15,13 +21,11 @@ def row() -> Row:
             graph(
                 401,
                 "CPU by fold",
-                "Time spent on events, as a share of one core, by exporter and fold. Above a tenth "
-                "an exporter competes with an engine in the same process: run the sidecar instead.",
+                "Time spent on events, as a share of one core, by fold, of the three exporters "
+                "where that is most. Above a tenth an exporter competes with an engine in the "
+                "same process: run the sidecar instead.",
                 RATIO,
-                Q(
-                    total(rate("kvscope_fold_seconds_total", SERVER), "instance, fold"),
-                    "{{fold}} of {{instance}}",
-                ),
+                Q(f"{_BY_FOLD} and on (instance) ({_COSTLIEST})", "{{fold}} of {{instance}}"),
                 stacked=True,
                 span=6,
                 listed=True,
@@ -32,9 +36,10 @@ def row() -> Row:
                 "What the page before the last one took, by exporter. Near the scrape's time-out: "
                 "let Prometheus scrape less often, or watch fewer engines with each sidecar.",
                 SECONDS,
-                Q(
+                among(
                     worst(series("kvscope_scrape_duration_seconds", SERVER), "instance"),
                     "{{instance}}",
+                    by="instance",
                 ),
                 span=6,
                 listed=True,
@@ -45,7 +50,7 @@ def row() -> Row:
                 "Samples that Prometheus took from each page. About 600 for each engine: more is a "
                 "fault, please report it. They grow without end: something has an open label.",
                 COUNT,
-                Q(worst(_SERIES, "instance"), "{{instance}}"),
+                among(worst(_SERIES, "instance"), "{{instance}}", by="instance"),
                 span=6,
                 listed=True,
             ),

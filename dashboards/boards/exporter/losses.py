@@ -1,11 +1,11 @@
 """Exporter: what came, what was lost on the way, and what could not be read."""
 
 from dashboards.kit import thresholds as limits
+from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import COUNT, PER_SECOND, SECONDS, Q, graph
 from dashboards.kit.queries import (
     BY_ENGINE,
-    ENGINE_LEGEND,
     SERVER,
     added,
     rate,
@@ -36,7 +36,7 @@ def row() -> Row:
                 "Age of the oldest batch that was queued when the page was made, by engine. It "
                 "grows without end: the exporter cannot keep up; give it a core of its own.",
                 SECONDS,
-                Q(worst(series("kvscope_fold_lag_seconds", SERVER), BY_ENGINE), ENGINE_LEGEND),
+                *outstanding(worst(series("kvscope_fold_lag_seconds", SERVER), BY_ENGINE)),
                 steps=limits.LAG_SECONDS,
                 span=6,
                 listed=True,

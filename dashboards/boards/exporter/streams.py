@@ -1,11 +1,11 @@
 """Exporter: which engine is watched how, and since when one is not."""
 
 from dashboards.kit import thresholds as limits
+from dashboards.kit.fleet import among
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import COUNT, PER_SECOND, SECONDS, Q, timeline
 from dashboards.kit.queries import (
     BY_ENGINE,
-    ENGINE_LEGEND,
     SERVER,
     over_range,
     rate,
@@ -63,7 +63,11 @@ def row() -> Row:
                 "Heard of",
                 "From when to when the exporter heard of each engine. Not heard: the process has "
                 "ended, or what lies between the two; compare with the server's own log.",
-                Q(worst(series("kvscope_source_up", SERVER), BY_ENGINE), ENGINE_LEGEND),
+                among(
+                    worst(series("kvscope_source_up", SERVER), BY_ENGINE),
+                    lowest=True,
+                    rank="avg",
+                ),
                 meanings=limits.HEARD,
                 height=6,
                 when_absent="No engine in this time range.",
@@ -73,7 +77,11 @@ def row() -> Row:
                 "State known",
                 "From when to when the state of each engine was known. In between its gauges are "
                 "absent, and curves of other boards have holes there; counters go on.",
-                Q(worst(series("kvscope_source_state_known", SERVER), BY_ENGINE), ENGINE_LEGEND),
+                among(
+                    worst(series("kvscope_source_state_known", SERVER), BY_ENGINE),
+                    lowest=True,
+                    rank="avg",
+                ),
                 meanings=limits.KNOWN,
                 height=6,
                 when_absent="No engine in this time range.",

@@ -13,7 +13,7 @@ from dashboards.boards.kv_pool import (
     turnover,
     verdict,
 )
-from dashboards.kit.frame import EVERY_ENGINE, assemble, engine_variables, gpu_variable
+from dashboards.kit.frame import assemble, every_variable
 from dashboards.kit.links import KV_POOL
 
 
@@ -23,7 +23,7 @@ def build() -> db.Dashboard:
         "KV pool",
         KV_POOL,
         "One engine's KV pool: will it fill, who holds its blocks, what did pressure cost?",
-        [*engine_variables(EVERY_ENGINE), gpu_variable("kvscope_gpu_up")],
+        every_variable(levels=True),
         [
             verdict.row(),
             forecast.row(),

@@ -1,6 +1,7 @@
 """KV pool: what did pressure cost, in tokens and in seconds?"""
 
 from dashboards.kit import thresholds as limits
+from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import (
     BLOCKS_PER_SECOND,
@@ -16,7 +17,6 @@ from dashboards.kit.panels import (
 from dashboards.kit.queries import (
     EACH_ENGINE,
     ENGINE,
-    ENGINE_LEGEND,
     RATE_WINDOW,
     over_range,
     rate,
@@ -81,10 +81,7 @@ def row() -> Row:
                 "noticeable, red a storm: running requests preempt each other. Lower "
                 "--max-num-seqs until it is gone.",
                 RATIO,
-                Q(
-                    formulas.recomputed_share(RATE_WINDOW, EACH_ENGINE, ENGINE),
-                    ENGINE_LEGEND,
-                ),
+                *outstanding(formulas.recomputed_share(RATE_WINDOW, EACH_ENGINE, ENGINE)),
                 steps=limits.RECOMPUTED_SHARE,
                 span=6,
             ),
@@ -136,6 +133,8 @@ def row() -> Row:
                 colours={"used": "purple", "free": "green"},
                 axis="blocks",
                 span=12,
+                height=6,
+                when_absent="No engine here swaps.",
             ),
             graph(
                 307,
@@ -146,6 +145,8 @@ def row() -> Row:
                 Q(total(rate("kvscope_kv_swapped_blocks_total"), "direction"), "{{direction}}"),
                 colours={"out": "orange", "in": "light-blue"},
                 span=12,
+                height=6,
+                when_absent="No engine here swaps.",
             ),
         ],
     )

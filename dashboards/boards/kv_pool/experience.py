@@ -2,6 +2,7 @@
 
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
+from dashboards.kit.levels import TOKEN_GAP_OBJECTIVE
 from dashboards.kit.panels import Q, heat, quantiles
 from dashboards.kit.queries import buckets, mean, quantile
 
@@ -29,8 +30,18 @@ def row() -> Row:
                     Q(quantile(q, "kvscope_inter_token_latency_seconds"), f"p{q * 100:g}")
                     for q in (0.5, 0.95, 0.99)
                 ),
-                steps=limits.TOKEN_GAP_SECONDS,
+                TOKEN_GAP_OBJECTIVE,
                 height=9,
+            ),
+            heat(
+                505,
+                "Between two tokens, every gap",
+                "What lies behind the quantiles. A band far above the rest: preemptions, or steps "
+                "with large prefills. Everything moved up a cell: the whole engine got slower; "
+                "look at the clocks of its GPU.",
+                buckets("kvscope_inter_token_latency_seconds"),
+                height=9,
+                span=8,
             ),
             quantiles(
                 503,
@@ -43,6 +54,7 @@ def row() -> Row:
                 ),
                 steps=limits.QUEUE_SECONDS,
                 height=9,
+                span=8,
             ),
             quantiles(
                 504,
@@ -55,6 +67,7 @@ def row() -> Row:
                 ),
                 Q(mean("kvscope_request_duration_seconds"), "mean"),
                 height=9,
+                span=8,
             ),
         ],
     )

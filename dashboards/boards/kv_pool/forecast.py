@@ -1,13 +1,20 @@
 """KV pool: will it run out of blocks?"""
 
 from dashboards.kit import thresholds as limits
+from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import RATIO, SECONDS, Q, graph
-from dashboards.kit.queries import BY_ENGINE, EACH_ENGINE, ENGINE, ENGINE_LEGEND, series, worst
+from dashboards.kit.queries import BY_ENGINE, EACH_ENGINE, ENGINE, series, worst
 from exporter.catalogue import metric
 from monitoring import formulas
 
 _PROBABILITY = "kvscope_kv_exhaustion_probability"
+_TIME_LEFT = (
+    f"0 * ({worst(series('kvscope_kv_active_ratio'), BY_ENGINE)} > {limits.FULL})\n"
+    f"or min by ({BY_ENGINE}) ({series('kvscope_kv_time_to_exhaustion_seconds')})"
+)
+"""0 where the pool is full: the trend of one that cannot fill any further would say that all is
+well."""
 
 
 def row() -> Row:
@@ -42,14 +49,11 @@ def row() -> Row:
             graph(
                 802,
                 "Time to exhaustion",
-                "Time until active blocks fill the pool if the last minute's trend goes on. Gaps: "
-                "not filling. It says how soon, where the probability says how likely: act before "
-                "it gets to 0.",
+                "Time until active blocks fill the pool if the last minute's trend goes on. 0: "
+                "full. Gaps: not filling. It says how soon, where the probability says how "
+                "likely: act before it gets to 0.",
                 SECONDS,
-                Q(
-                    f"min by ({BY_ENGINE}) ({series('kvscope_kv_time_to_exhaustion_seconds')})",
-                    ENGINE_LEGEND,
-                ),
+                *outstanding(_TIME_LEFT, lowest=True),
                 steps=limits.TIME_TO_EXHAUSTION,
                 calcs=("lastNotNull", "min"),
                 span=8,
@@ -62,7 +66,7 @@ def row() -> Row:
                 "usable ones. Clients that name no max_tokens keep it high. Probable exhaustion "
                 "and more than 100 % here: lower max_tokens.",
                 RATIO,
-                Q(formulas.committed_share(EACH_ENGINE, ENGINE), ENGINE_LEGEND),
+                *outstanding(formulas.committed_share(EACH_ENGINE, ENGINE), rank="avg"),
                 steps=limits.COMMITTED_SHARE,
                 span=8,
             ),

@@ -1,6 +1,7 @@
 """KV pool: what holds the blocks?"""
 
 from dashboards.kit import thresholds as limits
+from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row
 from dashboards.kit.links import PREFIX_CACHE, to_dashboard
 from dashboards.kit.panels import BLOCKS, BLOCKS_PER_SECOND, RATIO, Q, graph
@@ -39,16 +40,15 @@ def row() -> Row:
                 202,
                 "Active and resident share",
                 "Shares of the usable blocks. active: referenced by sequences. resident: "
-                "referenced, or findable in the cache; the gap between both is the cache's. "
-                "Active near 100 %: preemptions follow.",
+                "referenced, or findable in the cache, of the engine where that is least; near "
+                "100 % once a cache has warmed up. Active near 100 %: preemptions follow.",
                 RATIO,
-                *(
-                    Q(
-                        worst(series(f"kvscope_kv_{which}_ratio"), BY_ENGINE),
-                        f"{which}, {ENGINE_LEGEND}",
-                    )
-                    for which in ("active", "resident")
+                *outstanding(
+                    worst(series("kvscope_kv_active_ratio"), BY_ENGINE),
+                    f"active, {ENGINE_LEGEND}",
+                    rank="avg",
                 ),
+                Q(f"min({series('kvscope_kv_resident_ratio')})", "resident, least"),
                 high=1,
                 steps=limits.POOL_USAGE,
                 height=9,
@@ -87,12 +87,12 @@ def row() -> Row:
                 "blocks. Half a block a sequence is normal; more than a fifth of the pool: "
                 "smaller --block-size.",
                 RATIO,
-                Q(
+                *outstanding(
                     share(
                         total(series("kvscope_kv_unfilled_slots"), BY_ENGINE),
                         total(tokens, BY_ENGINE),
                     ),
-                    ENGINE_LEGEND,
+                    rank="avg",
                 ),
                 height=6,
                 span=8,

@@ -16,6 +16,27 @@ more KV memory, lower `--max-num-seqs`, replicas |
 | the host | exit code 137, `dmesg` says *Out of memory* | raise the container's limit |
 """
 
+_COMPONENTS = """
+| part | is |
+|---|---|
+| weights, kv_pool | what the server took at its start |
+| torch_live_other | activations and buffers in use |
+| torch_pending, torch_cached | freed, not yet given back |
+| non_torch | CUDA context, kernels, NCCL, graphs |
+| other_processes | other processes on this card |
+| unattributed | owned by no visible process: displays, hidden processes |
+| server_process, unsplit | sums, where the parts cannot be told apart |
+| driver_reserved | firmware, page tables, ECC |
+| free | available to every process |
+"""
+
 
 def row() -> Row:
-    return Row(700, "What to do?", [note(701, "Which one was it?", _ADVICE, height=8)])
+    return Row(
+        700,
+        "What to do?",
+        [
+            note(701, "Which one was it?", _ADVICE, span=15, height=11),
+            note(702, "What is which component?", _COMPONENTS, span=9, height=11),
+        ],
+    )

@@ -1,11 +1,11 @@
 """Memory: what does torch's allocator do?"""
 
+from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import BYTES, RATIO, Q, graph
-from dashboards.kit.queries import GPU_LEGEND, gpu, total, worst
+from dashboards.kit.queries import BY_GPU, GPU_LEGEND, gpu, total, worst
 from monitoring.formulas import share
 
-_BY_GPU = "instance, gpu, uuid"
 _NO_TORCH = "No server publishes the figures of a torch allocator on a GPU."
 
 
@@ -46,12 +46,13 @@ def row() -> Row:
                 "what torch reserved. Above a tenth: set expandable_segments:True in "
                 "PYTORCH_CUDA_ALLOC_CONF.",
                 RATIO,
-                Q(
+                *outstanding(
                     share(
-                        total(_gpu("torch_inactive_split_bytes"), _BY_GPU),
-                        total(_gpu("torch_reserved_bytes"), _BY_GPU),
+                        total(_gpu("torch_inactive_split_bytes"), BY_GPU),
+                        total(_gpu("torch_reserved_bytes"), BY_GPU),
                     ),
                     GPU_LEGEND,
+                    by=BY_GPU,
                 ),
                 span=8,
                 when_absent=_NO_TORCH,

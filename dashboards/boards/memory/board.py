@@ -3,7 +3,7 @@
 from grafana_foundation_sdk.builders import dashboard as db
 
 from dashboards.boards.memory import advice, allocator, hardware, modes, sizing, verdict, where
-from dashboards.kit.frame import EVERY_ENGINE, assemble, engine_variables, gpu_variable
+from dashboards.kit.frame import assemble, every_variable
 from dashboards.kit.links import MEMORY
 
 
@@ -13,7 +13,7 @@ def build() -> db.Dashboard:
         "Memory and OOM risk",
         MEMORY,
         "Where every byte of the card went, and how far each of three kinds of running out is.",
-        [*engine_variables(EVERY_ENGINE), gpu_variable("kvscope_gpu_up")],
+        every_variable(),
         [
             verdict.row(),
             where.row(),

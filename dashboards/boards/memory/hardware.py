@@ -3,10 +3,12 @@
 from grafana_foundation_sdk.models import units
 
 from dashboards.kit import thresholds as limits
+from dashboards.kit.fleet import among, outstanding
 from dashboards.kit.frame import Row
 from dashboards.kit.links import RUNBOOK_OF_XIDS
 from dashboards.kit.panels import COUNT, PER_SECOND, RATIO, SECONDS, Q, graph, numbers, timeline
 from dashboards.kit.queries import (
+    BY_GPU,
     GPU,
     GPU_LEGEND,
     SERVER,
@@ -20,8 +22,6 @@ from dashboards.kit.queries import (
 )
 from dashboards.kit.tables import Column, rows
 
-_NO_GPU = "No GPU is read here: `kvscope doctor` says why."
-_BY_GPU = "instance, gpu, uuid"
 _SAMPLED = series("kvscope_gpu_sample_timestamp_seconds", SERVER)
 _NO_GPU = "No GPU is read here: `kvscope doctor` says why."
 
@@ -45,6 +45,17 @@ def _traffic(link: str) -> str:
 def _each_card(expr: str) -> str:
     """Counts a card once, however many servers of the machine see it."""
     return worst(expr, "uuid")
+
+
+_POWER = worst(f"{_gpu('power_watts')} / {_gpu('power_limit_watts')}", BY_GPU)
+
+
+def _cards(name: str, *, lowest: bool = False) -> tuple[Q, Q]:
+    return outstanding(worst(_gpu(name), BY_GPU), GPU_LEGEND, by=BY_GPU, lowest=lowest)
+
+
+def _memories(name: str, *, lowest: bool = False) -> Q:
+    return among(worst(_gpu(name), BY_GPU), f"memory, {GPU_LEGEND}", by=BY_GPU, lowest=lowest)
 
 
 def row() -> Row:
@@ -80,7 +91,7 @@ def row() -> Row:
                 "The device asks for",
                 "What the driver says the device needs. Anything but nothing: drain the server "
                 "first, then do it.",
-                Q(worst(_gpu("recovery_action"), _BY_GPU), GPU_LEGEND),
+                among(worst(_gpu("recovery_action"), BY_GPU), GPU_LEGEND, by=BY_GPU),
                 meanings=recovery,
                 span=6,
                 height=7,
@@ -91,9 +102,11 @@ def row() -> Row:
                 "Clocks are held back by",
                 "hw_* and sw_thermal: too hot, or the power supply brakes; tell who runs the "
                 "machine. sw_power_cap: at its power limit, normal under full load.",
-                Q(
+                among(
                     worst(_gpu("clocks_event_active"), "gpu, instance, reason"),
                     f"{{{{reason}}}}, {GPU_LEGEND}",
+                    by="gpu, instance, reason",
+                    rank="avg",
                 ),
                 meanings={0: ("no", "green"), 1: ("yes", "orange")},
                 span=10,
@@ -123,8 +136,8 @@ def row() -> Row:
                 "Temperatures of the GPU and of its memory. Above the line clocks go down and "
                 "every step gets slower: check cooling and neighbours.",
                 "celsius",
-                Q(worst(_gpu("temperature_celsius"), _BY_GPU), GPU_LEGEND),
-                Q(worst(_gpu("memory_temperature_celsius"), _BY_GPU), f"memory, {GPU_LEGEND}"),
+                *_cards("temperature_celsius"),
+                _memories("memory_temperature_celsius"),
                 steps=limits.GPU_CELSIUS,
                 span=6,
                 when_absent=_NO_GPU,
@@ -135,7 +148,7 @@ def row() -> Row:
                 "Near 100 % under load is normal. Low under load: the GPU waits for something "
                 "else, or somebody lowered its clocks.",
                 RATIO,
-                Q(f"{_gpu('power_watts')} / {_gpu('power_limit_watts')}", GPU_LEGEND),
+                *outstanding(_POWER, GPU_LEGEND, by=BY_GPU),
                 steps=limits.POWER_SHARE,
                 span=6,
                 when_absent=_NO_GPU,
@@ -146,8 +159,8 @@ def row() -> Row:
                 "Share of the time with a kernel running, and with memory read or written. 100 % "
                 "busy with little memory activity: many small kernels; raise the batch.",
                 RATIO,
-                Q(worst(_gpu("utilization_ratio"), _BY_GPU), GPU_LEGEND),
-                Q(worst(_gpu("memory_activity_ratio"), _BY_GPU), f"memory, {GPU_LEGEND}"),
+                *_cards("utilization_ratio"),
+                _memories("memory_activity_ratio"),
                 high=1,
                 span=6,
                 when_absent=_NO_GPU,
@@ -170,8 +183,8 @@ def row() -> Row:
                 "Clocks of the multiprocessors and of the memory. If they fall under load, see "
                 "above what holds them back.",
                 "hertz",
-                Q(worst(_gpu("sm_clock_hertz"), _BY_GPU), GPU_LEGEND),
-                Q(worst(_gpu("memory_clock_hertz"), _BY_GPU), f"memory, {GPU_LEGEND}"),
+                *_cards("sm_clock_hertz", lowest=True),
+                _memories("memory_clock_hertz", lowest=True),
                 span=8,
                 when_absent=_NO_GPU,
             ),
@@ -181,13 +194,15 @@ def row() -> Row:
                 "Age of the last sample of the GPUs, and how long it took. Several seconds: the "
                 "driver hangs, and `nvidia-smi` will hang as well.",
                 SECONDS,
-                Q(
+                among(
                     worst(of_chosen(f"timestamp({_SAMPLED}) - {_SAMPLED}"), "instance"),
                     "age, {{instance}}",
+                    by="instance",
                 ),
-                Q(
+                among(
                     worst(_of_server("sample_duration_seconds"), "instance"),
                     "duration, {{instance}}",
+                    by="instance",
                 ),
                 steps=limits.LAG_SECONDS,
                 span=8,
@@ -203,16 +218,16 @@ def row() -> Row:
                 Q(
                     worst(
                         _gpu("info"),
-                        f"{_BY_GPU}, name, driver_version, cuda_version, pci_bus_id",
+                        f"{BY_GPU}, name, driver_version, cuda_version, pci_bus_id",
                     ),
                     "present",
                 ),
                 Q(
-                    worst(_gpu("remapped_rows_total", cause="correctable"), _BY_GPU),
+                    worst(_gpu("remapped_rows_total", cause="correctable"), BY_GPU),
                     "correctable",
                 ),
                 Q(
-                    worst(_gpu("remapped_rows_total", cause="uncorrectable"), _BY_GPU),
+                    worst(_gpu("remapped_rows_total", cause="uncorrectable"), BY_GPU),
                     "uncorrectable",
                 ),
                 columns={
@@ -237,8 +252,8 @@ def row() -> Row:
                 "Events by number, since the exporter began. 13, 31, 43, 45: the program's fault, "
                 "look at its log. 48, 63, 64, 94, 95: memory. 74: NVLink. 79: the card fell off "
                 "the bus, drain and reboot. Click a number for the runbook.",
-                Q(worst(_gpu("xid_events_total"), f"{_BY_GPU}, xid"), "events"),
-                Q(f"1000 * max by ({_BY_GPU}, xid) ({_gpu('xid_last_timestamp_seconds')})", "last"),
+                Q(worst(_gpu("xid_events_total"), f"{BY_GPU}, xid"), "events"),
+                Q(f"1000 * max by ({BY_GPU}, xid) ({_gpu('xid_last_timestamp_seconds')})", "last"),
                 columns={
                     "xid": Column("XID", width=60, link=RUNBOOK_OF_XIDS),
                     "gpu": Column("GPU", width=60),

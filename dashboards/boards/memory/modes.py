@@ -1,17 +1,19 @@
 """Memory: three ways to run out, side by side."""
 
 from dashboards.kit import thresholds as limits
+from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row
 from dashboards.kit.links import KV_POOL, to_dashboard
 from dashboards.kit.panels import BYTES, COUNT, RATIO, Q, graph
 from dashboards.kit.queries import (
     BY_ENGINE,
+    BY_GPU,
     ENGINE,
-    ENGINE_LEGEND,
     GPU,
     GPU_LEGEND,
     added,
     gpu,
+    gpu_room,
     of_chosen,
     series,
     total,
@@ -19,15 +21,26 @@ from dashboards.kit.queries import (
 )
 from monitoring import formulas
 
-BY_GPU = "instance, gpu, uuid"
 _HEADROOM = gpu("kvscope_gpu_memory_headroom_bytes")
 _PEAK = gpu("kvscope_gpu_activation_peak_bytes")
 _RETRIES = "kvscope_gpu_torch_alloc_retries_total"
 _OOMS = "kvscope_engine_oom_events_total"
 
 
+_FULLEST_HOST = (
+    f"topk(3, max_over_time(({worst(series('kvscope_host_memory_unreclaimable_bytes'), BY_ENGINE)})"
+    "[$__range:$__interval] @ end()))"
+)
+
+
 def _host(figure: str) -> str:
     return worst(series(f"kvscope_host_memory_{figure}_bytes"), BY_ENGINE)
+
+
+def _tightest(expr: str, name: str) -> Q:
+    """Of the three cards with the least room: two lines for each can still be told apart."""
+    room = f"min_over_time((min by ({BY_GPU}) ({gpu_room()}))[$__range:$__interval] @ end())"
+    return Q(f"{expr} and on ({BY_GPU}) bottomk(3, {room})", f"{name}, {GPU_LEGEND}")
 
 
 def row() -> Row:
@@ -41,10 +54,7 @@ def row() -> Row:
                 "Nothing crashes: requests wait, or are preempted and recomputed. Remedy: more "
                 "KV memory, fewer sequences at once, more replicas.",
                 RATIO,
-                Q(
-                    worst(series("kvscope_kv_active_ratio"), BY_ENGINE),
-                    ENGINE_LEGEND,
-                ),
+                *outstanding(worst(series("kvscope_kv_active_ratio"), BY_ENGINE), rank="avg"),
                 high=1,
                 steps=limits.POOL_USAGE,
                 span=8,
@@ -58,8 +68,8 @@ def row() -> Row:
                 "error in the log. Remedy: lower --gpu-memory-utilization; move other processes "
                 "away.",
                 BYTES,
-                Q(f"min by ({BY_GPU}) ({_HEADROOM})", f"headroom, {GPU_LEGEND}"),
-                Q(worst(_PEAK, BY_GPU), f"peak, {GPU_LEGEND}"),
+                _tightest(f"min by ({BY_GPU}) ({_HEADROOM})", "headroom"),
+                _tightest(worst(_PEAK, BY_GPU), "peak"),
                 span=8,
                 calcs=("lastNotNull", "min"),
                 when_absent="Not known: no GPU, or a server without allocator figures.",
@@ -67,15 +77,20 @@ def row() -> Row:
             graph(
                 303,
                 "3  The host is full",
-                "Memory of the control group with the least room. At the limit the kernel kills "
-                "the process: no error, no log line, exit code 137. Remedy: a higher limit; less "
-                "pinned memory; look for what grows.",
+                "Memory of the control group, of the three servers that use most. At the limit "
+                "the kernel kills the process: no error, no log line, exit code 137. Remedy: a "
+                "higher limit; less pinned memory; look for what grows.",
                 BYTES,
-                Q(_host("unreclaimable"), "in use, {{instance}}"),
-                Q(_host("usage"), "with file cache, {{instance}}"),
-                Q(_host("limit"), "limit, {{instance}}"),
-                Q(_host("resident"), "this process, {{instance}}"),
-                Q(_host("pinned"), "pinned, {{instance}}"),
+                *(
+                    Q(f"{_host(figure)} and on ({BY_ENGINE}) ({_FULLEST_HOST})", name)
+                    for figure, name in {
+                        "unreclaimable": "in use, {{instance}}",
+                        "usage": "with file cache, {{instance}}",
+                        "limit": "limit, {{instance}}",
+                        "resident": "this process, {{instance}}",
+                        "pinned": "pinned, {{instance}}",
+                    }.items()
+                ),
                 span=8,
                 listed=True,
             ),
@@ -86,12 +101,11 @@ def row() -> Row:
                 "Orange: send new work elsewhere now. The KV pool dashboard has the longer "
                 "horizons, which are for adding a replica in time.",
                 RATIO,
-                Q(
+                *outstanding(
                     worst(
                         series("kvscope_kv_exhaustion_probability", horizon_seconds="60"),
                         BY_ENGINE,
                     ),
-                    ENGINE_LEGEND,
                 ),
                 high=1,
                 steps=limits.EXHAUSTION_PROBABILITY,
@@ -126,7 +140,7 @@ def row() -> Row:
                 "Memory in use, without file cache, over the limit. Steady growth under steady "
                 "load is a leak: restart in a quiet hour, and report it.",
                 RATIO,
-                Q(worst(formulas.host_used_share(ENGINE), BY_ENGINE), ENGINE_LEGEND),
+                *outstanding(worst(formulas.host_used_share(ENGINE), BY_ENGINE)),
                 high=1,
                 steps=limits.HOST_USED_SHARE,
                 span=8,

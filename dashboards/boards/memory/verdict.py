@@ -7,6 +7,7 @@ from dashboards.kit.panels import BYTES, COUNT, RATIO, Q, numbers
 from dashboards.kit.queries import (
     ENGINE,
     GPU,
+    TARGET,
     WHOLE_RANGE,
     gpu,
     gpu_room,
@@ -74,7 +75,7 @@ def row() -> Row:
                 "Memory of other processes on a GPU that a server uses, where that is largest. It "
                 "should be 0: `nvidia-smi` names them; move them away.",
                 BYTES,
-                Q(worst(f"{_OTHERS} and on (job, instance, uuid) {_OWN}"), ""),
+                Q(worst(f"{_OTHERS} and on ({TARGET}, uuid) {_OWN}"), ""),
                 steps=((None, limits.GREEN), (2**28, limits.ORANGE)),
                 when_absent="not known",
             ),

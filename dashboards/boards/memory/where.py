@@ -3,10 +3,9 @@
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import BYTES, RATIO, Q, graph
-from dashboards.kit.queries import gpu, gpu_room, total, worst
-from dashboards.kit.tables import Column, note, rows
+from dashboards.kit.queries import BY_GPU, gpu, gpu_room, total, worst
+from dashboards.kit.tables import Column, rows
 
-BY_GPU = "instance, gpu, uuid"
 _FROM_BELOW = (
     ("weights",),
     ("kv_pool",),
@@ -22,20 +21,6 @@ _PEAK = gpu("kvscope_gpu_activation_peak_bytes")
 _TOTAL = gpu("kvscope_gpu_memory_total_bytes")
 _OTHERS = gpu("kvscope_gpu_memory_component_bytes", component="other_processes")
 _NO_GPU = "No GPU is read here: `kvscope doctor` says why."
-_COMPONENTS = """
-| part | is |
-|---|---|
-| weights, kv_pool | what the server took at its start |
-| torch_live_other | activations and buffers in use |
-| torch_pending, torch_cached | freed, not yet given back |
-| non_torch | CUDA context, kernels, NCCL, graphs |
-| other_processes | other processes on this card |
-| unattributed | owned by no visible process: displays, hidden processes |
-| server_process, unsplit | sums, where the parts cannot be told apart |
-| driver_reserved | firmware, page tables, ECC |
-| free | available to every process |
-"""
-_NO_GPU = "No GPU is read here: `kvscope doctor` says why."
 
 
 def _parts(components: tuple[str, ...]) -> str:
@@ -45,7 +30,7 @@ def _parts(components: tuple[str, ...]) -> str:
 def row() -> Row:
     return Row(
         200,
-        "Where did the memory go?",
+        "Every byte of the cards",
         [
             graph(
                 201,
@@ -62,12 +47,11 @@ def row() -> Row:
                 colours=limits.MEMORY_COLOURS,
                 low=None,
                 height=12,
-                span=16,
+                span=24,
                 right=True,
                 calcs=("lastNotNull",),
                 when_absent=_NO_GPU,
             ),
-            note(202, "What is what?", _COMPONENTS, span=8, height=12),
             rows(
                 203,
                 "Cards",

@@ -3,7 +3,7 @@
 from grafana_foundation_sdk.builders import dashboard as db
 
 from dashboards.boards.overview import advice, since_when, trust, verdict, what, why
-from dashboards.kit.frame import EVERY_ENGINE, assemble, engine_variables, gpu_variable
+from dashboards.kit.frame import assemble, every_variable
 from dashboards.kit.links import OVERVIEW
 
 
@@ -13,6 +13,6 @@ def build() -> db.Dashboard:
         "Overview",
         OVERVIEW,
         "All engines at a glance: is anything wrong, what, since when, why, and what to do.",
-        [*engine_variables(EVERY_ENGINE), gpu_variable("kvscope_gpu_up")],
+        every_variable(levels=True),
         [verdict.row(), what.row(), since_when.row(), why.row(), advice.row(), trust.row()],
     )

@@ -1,12 +1,14 @@
 """Overview: the curves that say since when."""
 
 from dashboards.kit import thresholds as limits
+from dashboards.kit.fleet import among, outstanding
 from dashboards.kit.frame import Row
+from dashboards.kit.levels import FIRST_TOKEN_OBJECTIVE
 from dashboards.kit.links import KV_POOL, to_dashboard
-from dashboards.kit.panels import COUNT, RATIO, SECONDS, Q, graph, quantiles, timeline
+from dashboards.kit.panels import COUNT, RATIO, SECONDS, Q, graph, heat, quantiles, timeline
 from dashboards.kit.queries import (
     BY_ENGINE,
-    ENGINE_LEGEND,
+    buckets,
     firing_by_rank,
     quantile,
     series,
@@ -28,8 +30,8 @@ def row() -> Row:
                 "When which alert fired. What began first is closest to the cause; compare with "
                 "the curves at the same moment.",
                 Q(
-                    firing_by_rank("max by (alertname, instance)"),
-                    "{{alertname}} {{instance}}",
+                    firing_by_rank("max by (alertname)"),
+                    "{{alertname}}",
                 ),
                 meanings=limits.SEVERITIES,
                 when_absent="No alert fired in this time range.",
@@ -41,10 +43,7 @@ def row() -> Row:
                 "replicas, give the pool more memory, or lower --max-num-seqs. Short peaks are "
                 "healthy.",
                 RATIO,
-                Q(
-                    worst(series("kvscope_kv_active_ratio"), BY_ENGINE),
-                    ENGINE_LEGEND,
-                ),
+                *outstanding(worst(series("kvscope_kv_active_ratio"), BY_ENGINE), rank="avg"),
                 high=1,
                 steps=limits.POOL_USAGE,
                 link=to_dashboard("KV pool", KV_POOL),
@@ -58,8 +57,16 @@ def row() -> Row:
                 "engines by first token.",
                 *(Q(quantile(q, _FIRST_TOKEN), f"p{q * 100:g}") for q in (0.5, 0.95, 0.99)),
                 Q(worst(quantile(0.95, _FIRST_TOKEN, BY_ENGINE)), "p95, worst engine"),
-                steps=limits.FIRST_TOKEN_SECONDS,
+                FIRST_TOKEN_OBJECTIVE,
                 right=True,
+            ),
+            heat(
+                307,
+                "Time to first token, every request",
+                "What lies behind the quantiles: a cell for each bucket of the histogram, the "
+                "more it stands out, the more requests. Two bands: two kinds of requests, or of "
+                "engines; choose a model above. A quantile between two bands is nobody's.",
+                buckets(_FIRST_TOKEN),
             ),
             graph(
                 304,
@@ -71,6 +78,7 @@ def row() -> Row:
                 Q(total(series("kvscope_requests", state=("waiting", "swapped"))), "waiting"),
                 colours={"running": "blue", "waiting": "orange"},
                 axis="requests",
+                span=8,
             ),
             graph(
                 305,
@@ -79,19 +87,19 @@ def row() -> Row:
                 "climbs by a second each second is a queue that does not move, although steps may "
                 "go on: look at that engine's log, then restart it.",
                 SECONDS,
-                Q(
-                    worst(series("kvscope_requests_oldest_wait_seconds"), BY_ENGINE),
-                    ENGINE_LEGEND,
-                ),
+                *outstanding(worst(series("kvscope_requests_oldest_wait_seconds"), BY_ENGINE)),
                 steps=limits.QUEUE_SECONDS,
+                span=8,
             ),
             timeline(
                 306,
                 "Ready, or still loading",
-                "Whether each engine has loaded its model and takes requests. Loading for longer "
-                "than usual: its log says what it waits for. Loading again by itself: it crashed.",
-                Q(worst(series("kvscope_engine_ready"), BY_ENGINE), ENGINE_LEGEND),
+                "Whether an engine has loaded its model and takes requests; of many, the ten that "
+                "were least ready. Loading for longer than usual: its log says what it waits for. "
+                "Loading again by itself: it crashed.",
+                among(worst(series("kvscope_engine_ready"), BY_ENGINE), lowest=True, rank="avg"),
                 meanings=limits.READY,
+                span=8,
                 when_absent="No engine in this time range.",
             ),
         ],

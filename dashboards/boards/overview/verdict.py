@@ -13,18 +13,32 @@ from dashboards.kit.queries import (
     every_engine,
     gpu,
     gpu_room,
-    known_servers,
     or_zero,
     quantile,
+    rate,
     series,
+    silent_servers,
+    total,
     worst,
 )
 from monitoring import formulas
 
-_KNOWN_SERVERS = known_servers(every_engine())
 _STALLED = formulas.stalled(selector=ENGINE)
 _ERRORS = formulas.error_share(RATE_WINDOW, EACH_ENGINE, ENGINE)
 _RECOMPUTED = formulas.recomputed_share(RATE_WINDOW, EACH_ENGINE, ENGINE)
+
+_ACTIVE = series("kvscope_kv_active_ratio")
+_WAITING = total(series("kvscope_requests", state=("waiting", "swapped")), BY_ENGINE)
+_PREEMPTED = total(rate("kvscope_preemptions_total"), BY_ENGINE)
+_CROWDED = (
+    f"{worst(_ACTIVE, BY_ENGINE)} > {limits.FULL}"
+    f" and on ({BY_ENGINE}) ({_WAITING} > 0 or {_PREEMPTED} > 0)"
+)
+"""Pools that are full while somebody waits for them: that, not a full pool, is pressure."""
+
+
+def _firing(severity: str) -> str:
+    return f'count(ALERTS{{alertstate="firing",{ALERT},severity="{severity}"}})'
 
 
 def row() -> Row:
@@ -35,12 +49,16 @@ def row() -> Row:
         [
             numbers(
                 101,
-                "Critical alerts",
-                "Critical kvscope alerts that fire now, in the whole fleet whatever is selected. "
-                "Not 0: open its runbook from the table below.",
+                "Alerts firing",
+                "kvscope alerts that fire now, by severity, in the whole fleet whatever is "
+                "selected. Not 0: open its runbook from the table below, critical ones first.",
                 COUNT,
-                Q(or_zero(f'count(ALERTS{{alertstate="firing",{ALERT},severity="critical"}})'), ""),
+                *(Q(or_zero(_firing(name)), name) for name, _ in limits.SEVERITIES.values()),
                 steps=limits.NONE_IS_GOOD,
+                judged={
+                    "warning": limits.SOME_ARE_WORTH_A_LOOK,
+                    "info": limits.NEVER_A_FAULT,
+                },
                 span=3,
             ),
             numbers(
@@ -49,7 +67,7 @@ def row() -> Row:
                 "Servers that had an engine in this time range and do not answer Prometheus now. "
                 "Not 0: is the process alive? See the runbook KvscopeTargetDown.",
                 COUNT,
-                Q(or_zero(f"sum((1 - up) * on (job, instance) {_KNOWN_SERVERS})"), ""),
+                Q(silent_servers(every_engine()), ""),
                 steps=limits.NONE_IS_GOOD,
                 span=3,
             ),
@@ -95,11 +113,14 @@ def row() -> Row:
                 106,
                 "Fullest pool",
                 "Share of the usable blocks that sequences reference, in the engine where that is "
-                "highest. A full pool is no fault by itself: Recomputed and First token say "
-                "whether it hurts.",
+                "highest. A full pool is no fault by itself. Orange: requests wait for one that "
+                "is full, or were preempted there; Recomputed and First token say how much it "
+                "hurts.",
                 RATIO,
-                Q(worst(series("kvscope_kv_active_ratio")), ""),
-                steps=limits.FULLEST_POOL,
+                Q(f"{worst(_ACTIVE)} unless on () ({_CROWDED})", "nobody waits"),
+                Q(worst(_CROWDED), "requests wait"),
+                steps=limits.NEVER_A_FAULT,
+                judged={"requests wait": limits.ALWAYS_WORTH_A_LOOK},
                 span=3,
                 link=pool,
             ),

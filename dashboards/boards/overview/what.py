@@ -43,6 +43,7 @@ def row() -> Row:
                 columns={
                     "rank": Column("Severity", meanings=limits.SEVERITIES, width=90),
                     "alertname": Column("Alert", link=RUNBOOK_OF_ROW),
+                    "pod": Column("Pod"),
                     "instance": Column("Server"),
                     "model_name": Column("Model"),
                     "gpu": Column("GPU", width=60),
@@ -76,10 +77,11 @@ def row() -> Row:
                 Q(worst(series("kvscope_requests_oldest_wait_seconds"), by), "oldest"),
                 columns={
                     "model_name": Column("Model", link=to_engine_of_row("KV pool", KV_POOL)),
+                    "pod": Column("Pod"),
                     "instance": Column("Server", width=140),
                     "engine": Column("Engine", width=65),
                     "ready": Column("State", meanings=limits.READY, width=75),
-                    "pool": Column("Pool", RATIO, limits.POOL_USAGE, width=75),
+                    "pool": Column("Pool", RATIO, width=75),
                     "running": Column("Running", COUNT, width=80),
                     "waiting": Column("Waiting", COUNT, limits.SOME_ARE_WORTH_A_LOOK, width=90),
                     "oldest": Column("Oldest wait", SECONDS, limits.QUEUE_SECONDS, width=100),

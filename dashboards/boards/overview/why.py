@@ -1,6 +1,7 @@
 """Overview: the usual causes side by side."""
 
 from dashboards.kit import thresholds as limits
+from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row
 from dashboards.kit.links import KV_POOL, MEMORY, PREFIX_CACHE, to_dashboard
 from dashboards.kit.panels import (
@@ -13,9 +14,9 @@ from dashboards.kit.panels import (
     graph,
 )
 from dashboards.kit.queries import (
+    BY_GPU,
     EACH_ENGINE,
     ENGINE,
-    ENGINE_LEGEND,
     GPU_LEGEND,
     RATE_WINDOW,
     gpu_room,
@@ -72,9 +73,8 @@ def row() -> Row:
                 "Share of the prompt tokens that were in the cache. If it fell at the moment when "
                 "first tokens became slow, open the prefix cache for the cause of the misses.",
                 RATIO,
-                Q(
-                    formulas.hit_ratio(RATE_WINDOW, EACH_ENGINE, ENGINE),
-                    ENGINE_LEGEND,
+                *outstanding(
+                    formulas.hit_ratio(RATE_WINDOW, EACH_ENGINE, ENGINE), lowest=True, rank="avg"
                 ),
                 high=1,
                 span=8,
@@ -113,7 +113,9 @@ def row() -> Row:
                 "Headroom less the largest step so far, by GPU. Towards 0: another process grew, "
                 "or torch's cache is fragmented; open Memory.",
                 BYTES,
-                Q(f"min by (instance, gpu, uuid) ({gpu_room()})", GPU_LEGEND),
+                *outstanding(
+                    f"min by ({BY_GPU}) ({gpu_room()})", GPU_LEGEND, by=BY_GPU, lowest=True
+                ),
                 steps=limits.ROOM_AFTER_PEAK_BYTES,
                 low=None,
                 span=8,

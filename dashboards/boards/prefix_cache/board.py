@@ -11,7 +11,7 @@ from dashboards.boards.prefix_cache import (
     verdict,
     whatif,
 )
-from dashboards.kit.frame import EVERY_ENGINE, assemble, engine_variables, gpu_variable
+from dashboards.kit.frame import assemble, every_variable
 from dashboards.kit.links import PREFIX_CACHE
 
 
@@ -21,7 +21,7 @@ def build() -> db.Dashboard:
         "Prefix cache",
         PREFIX_CACHE,
         "What the prefix cache saved, what it missed, and whether more memory would help.",
-        [*engine_variables(EVERY_ENGINE), gpu_variable("kvscope_gpu_up")],
+        every_variable(levels=True),
         [
             verdict.row(),
             misses.row(),

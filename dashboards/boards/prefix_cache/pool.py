@@ -1,9 +1,10 @@
 """Prefix cache: is there room for it?"""
 
+from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row
 from dashboards.kit.links import KV_POOL, to_dashboard
-from dashboards.kit.panels import BLOCKS, SECONDS, TOKENS_PER_SECOND, Q, graph, heat
-from dashboards.kit.queries import BY_ENGINE, ENGINE_LEGEND, buckets, rate, series, total, worst
+from dashboards.kit.panels import BLOCKS, SECONDS, TOKENS_PER_SECOND, graph, heat
+from dashboards.kit.queries import BY_ENGINE, buckets, rate, series, total, worst
 
 
 def row() -> Row:
@@ -18,10 +19,7 @@ def row() -> Row:
                 "evicted. Evictions without regret are harmless. What preempted requests lost is "
                 "not in it: the KV pool dashboard has their bill.",
                 TOKENS_PER_SECOND,
-                Q(
-                    total(rate("kvscope_prefix_cache_regret_tokens_total"), BY_ENGINE),
-                    ENGINE_LEGEND,
-                ),
+                *outstanding(total(rate("kvscope_prefix_cache_regret_tokens_total"), BY_ENGINE)),
                 span=6,
                 height=9,
                 calcs=("lastNotNull", "mean"),
@@ -44,10 +42,7 @@ def row() -> Row:
                 "for again in the last five minutes. Gaps: nothing was, or even four times the "
                 "pool would not have. Steady and small against the pool: give it that much.",
                 BLOCKS,
-                Q(
-                    worst(series("kvscope_kv_pool_shortfall_blocks"), BY_ENGINE),
-                    ENGINE_LEGEND,
-                ),
+                *outstanding(worst(series("kvscope_kv_pool_shortfall_blocks"), BY_ENGINE)),
                 axis="blocks",
                 span=6,
                 height=9,
@@ -60,7 +55,7 @@ def row() -> Row:
                 "that pauses longer is forgotten. It grows while there are free blocks; it falls "
                 "when load comes, because active requests take the cache's room.",
                 SECONDS,
-                Q(worst(series("kvscope_kv_retention_seconds"), BY_ENGINE), ENGINE_LEGEND),
+                *outstanding(worst(series("kvscope_kv_retention_seconds"), BY_ENGINE), lowest=True),
                 span=6,
                 height=9,
                 calcs=("lastNotNull", "min"),

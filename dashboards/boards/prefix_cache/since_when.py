@@ -1,35 +1,36 @@
 """Prefix cache: since when did it change?"""
 
-from dashboards.kit import thresholds as limits
+from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row
+from dashboards.kit.levels import FIRST_TOKEN_OBJECTIVE
 from dashboards.kit.panels import RATIO, Q, graph, quantiles
-from dashboards.kit.queries import EACH_ENGINE, ENGINE, ENGINE_LEGEND, RATE_WINDOW, quantile
+from dashboards.kit.queries import EACH_ENGINE, ENGINE, RATE_WINDOW, WHOLE_RANGE, quantile
 from monitoring import formulas
 
 
 def row() -> Row:
     ratio = formulas.hit_ratio(RATE_WINDOW, selector=ENGINE)
-    before = ratio.replace(f"[{RATE_WINDOW}]", f"[{RATE_WINDOW}] offset 1h")
+    before = ratio.replace(f"[{RATE_WINDOW}]", f"[{RATE_WINDOW}] offset {WHOLE_RANGE}")
     return Row(
         300,
         "Since when?",
         [
             graph(
                 301,
-                "Hit ratio against an hour ago",
-                "first: new requests, now and an hour before. resumed: after a preemption, shown "
-                "apart because it flatters the cache. A step down at a deployment: the prompts "
-                "changed.",
+                "Hit ratio against the time before",
+                "first: new requests, on screen and in the range before that, as long; choose an "
+                "hour to compare with an hour ago. resumed: after a preemption, shown apart "
+                "because it flatters the cache. A step down at a deployment: the prompts changed.",
                 RATIO,
                 Q(ratio, "first"),
-                Q(before, "first, an hour before"),
+                Q(before, "first, the range before"),
                 Q(
                     formulas.hit_ratio(RATE_WINDOW, selector=ENGINE, phase="resumed"),
                     "resumed",
                 ),
                 colours={
                     "first": "green",
-                    "first, an hour before": "#55606e",
+                    "first, the range before": "#55606e",
                     "resumed": "purple",
                 },
                 high=1,
@@ -42,9 +43,8 @@ def row() -> Row:
                 "Engines of one model should be alike. One much lower: it restarted, or the router "
                 "sends equal prefixes to different engines; use prefix-aware routing.",
                 RATIO,
-                Q(
-                    formulas.hit_ratio(RATE_WINDOW, EACH_ENGINE, ENGINE),
-                    ENGINE_LEGEND,
+                *outstanding(
+                    formulas.hit_ratio(RATE_WINDOW, EACH_ENGINE, ENGINE), lowest=True, rank="avg"
                 ),
                 high=1,
                 span=8,
@@ -59,7 +59,7 @@ def row() -> Row:
                     Q(quantile(q, "kvscope_time_to_first_token_seconds"), f"p{q * 100:g}")
                     for q in (0.5, 0.95)
                 ),
-                steps=limits.FIRST_TOKEN_SECONDS,
+                FIRST_TOKEN_OBJECTIVE,
                 span=8,
             ),
         ],

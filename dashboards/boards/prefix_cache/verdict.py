@@ -17,7 +17,7 @@ def row() -> Row:
         [
             numbers(
                 101,
-                "Hit ratio",
+                "Hit ratio, of tokens",
                 "Share of prompt tokens found in the cache, first admissions only. Good depends on "
                 "the workload: chats and agents reach 50 to 90 %, unrelated prompts 0. Compare it "
                 "with its own past below.",

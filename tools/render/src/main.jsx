@@ -121,7 +121,7 @@ function Head({ dashboard, range, variables }) {
           {range.from.format('HH:mm:ss')} – {range.to.format('HH:mm:ss')}
         </span>
       </div>
-      <div style={{ display: 'flex', marginBottom: 12 }}>
+      <div style={{ display: 'flex', flexWrap: 'wrap', gap: '6px 0', marginBottom: 12 }}>
         {Object.values(variables)
           .filter(({ definition }) => definition.hide !== 2)
           .map((variable) => (

@@ -25,7 +25,8 @@ export async function loadVariables(definitions, range, chosen) {
   return variables;
 }
 
-export function shown({ all, value }) {
+export function shown({ definition, all, value }) {
+  if (definition.type === 'adhoc') return '+';
   return all ? 'All' : [value ?? 'None'].flat().join(' + ');
 }
 
@@ -48,6 +49,8 @@ async function optionsOf(definition, variables, range) {
       return definition.query.split(',').map((item) => item.split(' : ').pop().trim());
     case 'interval':
       return definition.query.split(',');
+    case 'adhoc':
+      return [];
     case 'query':
       return (await queried(definition, variables, range)).sort();
     default: // constant, textbox

@@ -1,0 +1,36 @@
+"""Service levels: how fast is the budget used, and since when?"""
+
+from dashboards.boards.service_levels.budget import used
+from dashboards.kit import thresholds as limits
+from dashboards.kit.fleet import outstanding
+from dashboards.kit.frame import Row
+from dashboards.kit.panels import graph
+
+BURN_WINDOW = "1h"
+"""The long window of the alert that pages first: what it shows is what pages."""
+TIMES = "suffix:x"
+
+
+def row() -> Row:
+    remedies = {
+        "answered": "Refusals: the queue is full, add replicas. Errors: see the log.",
+        "first token": "Compare with the queue and the pool on the overview.",
+        "next token": "Large prefills, preemptions, or a GPU with low clocks.",
+    }
+    return Row(
+        200,
+        "How fast is it used?  (rate over an hour; 1x uses exactly the budget)",
+        [
+            graph(
+                201 + index,
+                f"Burn rate: {name}",
+                f"How many times as fast as allowed the budget is used, by model. "
+                f"{remedies[name]} The red line is where a budget of a month is gone in two days.",
+                TIMES,
+                *outstanding(budget, "{{model_name}}", by="model_name"),
+                steps=limits.BURN_RATE,
+                span=8,
+            )
+            for index, (name, budget) in enumerate(used(BURN_WINDOW).items())
+        ],
+    )

@@ -1,0 +1,46 @@
+"""One line for each engine, however many there are: those that stand out, and the median of all."""
+
+from dashboards.kit.panels import MEDIAN, Q
+from dashboards.kit.queries import BY_ENGINE, ENGINE_LEGEND
+
+SHOWN = 10
+"""Lines that can still be told apart."""
+
+
+def outstanding(
+    expr: str,
+    legend: str = ENGINE_LEGEND,
+    *,
+    by: str = BY_ENGINE,
+    lowest: bool = False,
+    rank: str = "",
+) -> tuple[Q, Q]:
+    """The ten highest of the time range, and the median of all where there are more than ten.
+
+    expr: one series for each combination of the labels `by`. lowest: the ten lowest instead.
+    rank: `avg`, for values that many engines reach for a moment, such as a full pool; by default
+    the extreme counts.
+
+    The ten are those of the whole range, chosen at its end: topk alone would choose others at
+    every step, and draw many more lines.
+    """
+    return among(expr, legend, by=by, lowest=lowest, rank=rank), median(expr)
+
+
+def among(
+    expr: str,
+    legend: str = ENGINE_LEGEND,
+    *,
+    by: str = BY_ENGINE,
+    lowest: bool = False,
+    rank: str = "",
+) -> Q:
+    """The ten alone, for panels in which a median has no place."""
+    extreme, choose = ("min", "bottomk") if lowest else ("max", "topk")
+    whole = f"{rank or extreme}_over_time(({expr})[$__range:$__interval] @ end())"
+    return Q(f"({expr})\nand on ({by}) {choose}({SHOWN}, {whole})", legend)
+
+
+def median(expr: str) -> Q:
+    """The median of all lines, absent where all are drawn."""
+    return Q(f"quantile(0.5, {expr}) and on () (count({expr}) > {SHOWN})", MEDIAN)
