@@ -21,7 +21,7 @@ SHELL := /bin/bash
 
 PIP_INSTALL := $(VENV)/bin/pip install $(if $(CI),--quiet) -c $(VENV)/constraints.txt
 STAMP := $(VENV)/.installed
-export PATH := $(PATH):$(abspath $(VENV))/debian/usr/bin
+export PATH := $(PATH):$(abspath $(VENV))/debian/usr/bin:$(abspath $(VENV))/kubernetes/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
@@ -53,6 +53,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 tools: | $(STAMP)
 	@scripts/debian-tools $(VENV)/debian
+	@PYTHON=$(VENV)/bin/python scripts/kubernetes-tools $(VENV)/kubernetes
 
 vllm: ## Install a vLLM for the tests into .venv/vllm, 3.4 GB (VLLM=0.32.0; make test VLLM= has none)
 	@PYTHON=$(PYTHON) scripts/vllm-env $(VENV)/vllm $(VLLM)

@@ -1,77 +1,80 @@
-"""Manifests for the Prometheus operator and Grafana's sidecar, from our rules and dashboards."""
+"""The files of deploy/kubernetes/: a kustomize base that watches, and workloads over it."""
 
-import json
+from collections.abc import Mapping
 from pathlib import Path
 
 from alerts.objectives import Objectives
 from alerts.rule import Places
-from alerts.rules import mapping
-from alerts.thresholds import JOB
 from alerts.yaml_text import to_yaml
+from deploy.monitoring import RELEASE, monitoring
+from deploy.workloads import engine, vllm
 
 FOLDER = Path(__file__).parent / "kubernetes"
-HEADER = """\
-Written by `python -m deploy`: change alerts/ or dashboards/. For `kubectl apply
---server-side` (dashboards are too long for the annotation of a client-side apply)."""
-SCRAPE_INTERVAL, SCRAPE_TIMEOUT = "5s", "4s"
-"""The interval of deploy/prometheus/prometheus.yml; a test compares the two."""
-_LABELS = {"app.kubernetes.io/name": "kvscope"}
+MARK = "Written by `python -m deploy`"
+"""Begins every file: what has it is ours to replace."""
+_MONITORING = f"{MARK}: change alerts/, dashboards/ or deploy/monitoring.py."
+_WORKLOAD = f"{MARK}: change deploy/workloads.py. docs/kubernetes.md explains it."
+_KUSTOMIZATION = f"""\
+{MARK}: change deploy/manifests.py. For `kubectl apply --server-side -k`
+(dashboards are too long for the annotation of a client-side apply)."""
+_NO_GRAFANA = Places(grafana="")
+"""Nobody knows the cluster's address of Grafana: links begin with /d/ unless --grafana gives it."""
 
 
 def manifests(
-    dashboards: Path, places: Places | None = None, objectives: Objectives | None = None
+    dashboards: Path,
+    places: Places = _NO_GRAFANA,
+    objectives: Objectives | None = None,
+    release: str = RELEASE,
 ) -> dict[str, str]:
-    """Text by file name. dashboards: the folder with their JSON."""
-    files = {
-        "servicemonitor.yaml": to_yaml(_service_monitor(), HEADER),
-        "prometheusrule.yaml": to_yaml(_prometheus_rule(places, objectives), HEADER),
+    """Text by path below the folder. dashboards: the folder with their JSON."""
+    base = monitoring(dashboards, places, objectives, release)
+    return {
+        **_folder("base", base, _MONITORING),
+        **_folder("overlays/engine", engine(), _WORKLOAD, above="../../base"),
+        **_folder("overlays/vllm", vllm(), _WORKLOAD, above="../../base"),
+        "components/nvml/kustomization.yaml": to_yaml(_nvml(), _KUSTOMIZATION),
     }
-    for path in sorted(dashboards.glob("*.json")):
-        files[f"dashboard-{path.stem}.yaml"] = to_yaml(_config_map(path), HEADER)
+
+
+def _folder(
+    name: str, objects: Mapping[str, object], header: str, above: str = ""
+) -> dict[str, str]:
+    files = {f"{name}/{file}": to_yaml(content, header) for file, content in objects.items()}
+    kustomization = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [*([above] if above else []), *sorted(objects)],
+    }
+    files[f"{name}/kustomization.yaml"] = to_yaml(kustomization, _KUSTOMIZATION)
     return files
 
 
-def _service_monitor() -> dict[str, object]:
-    """Names the job as the rules expect, whatever the name of the Service."""
-    return {
-        "apiVersion": "monitoring.coreos.com/v1",
-        "kind": "ServiceMonitor",
-        "metadata": {"name": "kvscope", "labels": _LABELS},
+def _nvml() -> dict[str, object]:
+    """Lets the sidecar ask the driver, where the node's NVIDIA runtime heeds the variables."""
+    patch = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "vllm"},
         "spec": {
-            "selector": {"matchLabels": _LABELS},
-            "endpoints": [
-                {
-                    "port": "http",
-                    "path": "/metrics",
-                    "interval": SCRAPE_INTERVAL,
-                    "scrapeTimeout": SCRAPE_TIMEOUT,
-                    "relabelings": [{"targetLabel": "job", "replacement": JOB}],
+            "template": {
+                "spec": {
+                    "runtimeClassName": "nvidia",
+                    "containers": [
+                        {
+                            "name": "kvscope",
+                            "env": [
+                                {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
+                                {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "utility"},
+                            ],
+                        }
+                    ],
                 }
-            ],
+            }
         },
     }
-
-
-def _prometheus_rule(places: Places | None, objectives: Objectives | None) -> dict[str, object]:
     return {
-        "apiVersion": "monitoring.coreos.com/v1",
-        "kind": "PrometheusRule",
-        "metadata": {"name": "kvscope", "labels": _LABELS},
-        "spec": mapping(places=places, objectives=objectives),
-    }
-
-
-def _config_map(path: Path) -> dict[str, object]:
-    """The label makes Grafana's sidecar load the dashboard."""
-    text = path.read_text()
-    uid = json.loads(text)["uid"]
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {
-            "name": f"{uid}-dashboard",
-            "labels": {**_LABELS, "grafana_dashboard": "1"},
-            "annotations": {"grafana_folder": "kvscope"},
-        },
-        "data": {path.name: text},
+        "apiVersion": "kustomize.config.k8s.io/v1alpha1",
+        "kind": "Component",
+        "patches": [{"patch": to_yaml(patch)}],
     }

@@ -10,6 +10,8 @@ PROGRAMS = {
     "prometheus": "prometheus",
     "alertmanager": "prometheus-alertmanager",
     "amtool": "amtool",
+    "kubectl": "kubectl",
+    "helm": "helm",
 }
 """Marker to program on PATH."""
 

@@ -17,17 +17,20 @@ from tests.repo.checkout import ROOT
 DEPLOY = ROOT / "deploy"
 COMPOSE_TEXT = (ROOT / "docker-compose.yml").read_text()
 GPU_TEXT = (ROOT / "compose.gpu.yaml").read_text()
+VLLM_GPU_TEXT = (ROOT / "compose.vllm-gpu.yaml").read_text()
 COMPOSE: dict[str, Any] = yaml.safe_load(COMPOSE_TEXT)
 SERVICES: dict[str, Any] = COMPOSE["services"]
 _SETTING = re.compile(r"\$\{(\w+):-([^}]*)\}")
-DEFAULTS = dict(_SETTING.findall(GPU_TEXT)) | dict(_SETTING.findall(COMPOSE_TEXT))
+DEFAULTS = dict(_SETTING.findall(GPU_TEXT + VLLM_GPU_TEXT + COMPOSE_TEXT))
 PROFILES = {profile for service in SERVICES.values() for profile in service.get("profiles", [])}
 DIFFERS = "ENGINE_MEMORY"
 """A setting whose default the GPU overlay changes."""
 WITHOUT_CLIENT = {"otel-collector", "tempo"}
 """Their images have no program that could run a health check."""
-WRITES_ITS_ROOT = {"grafana", "tempo"}
+WRITES_ITS_ROOT = {"grafana", "tempo", "vllm"}
 """They cannot be started where this was written, so nobody has seen them do with less."""
+OVERLAYS = {"compose.gpu.yaml": {"engine"}, "compose.vllm-gpu.yaml": {"vllm", "vllm-sidecar"}}
+"""The services that each of them changes."""
 
 
 def resolved(text: str) -> str:
@@ -100,7 +103,7 @@ def test_the_example_environment_names_every_setting_with_its_default() -> None:
 
 def test_the_profiles_are_those_of_the_documents() -> None:
     page = (ROOT / "docs" / "stack.md").read_text()
-    assert {"demo", "tracing"} == PROFILES
+    assert {"demo", "tracing", "vllm"} == PROFILES
     for profile in PROFILES:
         assert f"--profile {profile}" in page
         assert f"`{profile}`" in COMPOSE_TEXT.partition("services:")[0]
@@ -111,12 +114,26 @@ def test_the_start_of_an_engine_is_watched() -> None:
         assert "engine" not in SERVICES[service].get("depends_on", {})
 
 
-def test_the_gpu_overlay_changes_the_engine_and_nothing_else() -> None:
-    overlay = yaml.safe_load(GPU_TEXT)
-    assert overlay["services"].keys() == {"engine"}
-    (device,) = overlay["services"]["engine"]["deploy"]["resources"]["reservations"]["devices"]
-    assert device["driver"] == "nvidia"
-    assert "ports" not in overlay["services"]["engine"]
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_an_overlay_gives_its_services_a_gpu_and_nothing_else(name: str) -> None:
+    overlay = yaml.safe_load((ROOT / name).read_text())
+    assert overlay["services"].keys() == OVERLAYS[name]
+    for settings in overlay["services"].values():
+        (device,) = settings["deploy"]["resources"]["reservations"]["devices"]
+        assert device["driver"] == "nvidia"
+        assert "ports" not in settings
+
+
+def test_the_sidecar_of_vllm_reads_the_sockets_that_the_observer_makes() -> None:
+    server, sidecar = SERVICES["vllm"], SERVICES["vllm-sidecar"]
+    (command,) = sidecar["command"]
+    plugin, sockets = (server["environment"][n] for n in ("PYTHONPATH", "KVSCOPE_OBSERVER_DIR"))
+    assert f"kvscope observer {plugin} " in command
+    assert f"'vllm=ipc://{sockets}/*'" in command
+    assert server["user"] == sidecar["user"], "sockets are private to the user of the server"
+    (shared,) = {*server["volumes"]} & {*sidecar["volumes"]}
+    assert plugin.startswith(f"{shared.partition(':')[2]}/")
+    assert server["depends_on"] == {"vllm-sidecar": {"condition": "service_healthy"}}
 
 
 def test_images_agree_with_the_dockerfile_and_the_constraints() -> None:
@@ -124,7 +141,7 @@ def test_images_agree_with_the_dockerfile_and_the_constraints() -> None:
     arguments = dict(re.findall(r"^ARG (\w+)=(.*)$", dockerfile, re.MULTILINE))
     assert arguments == {name: DEFAULTS[name] for name in arguments}
     assert arguments["TORCH"] in (ROOT / "constraints.txt").read_text().splitlines()
-    for service in ("engine", "load"):
+    for service in ("engine", "load", "vllm-sidecar"):
         assert f"AS {SERVICES[service]['build']['target']}\n" in dockerfile
 
 
@@ -140,6 +157,9 @@ def test_prometheus_scrapes_services_of_the_stack() -> None:
     config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
     jobs = config["scrape_configs"] + config["alerting"]["alertmanagers"]
     targets = {t for job in jobs for group in job["static_configs"] for t in group["targets"]}
+    discovered = [sd["url"] for job in jobs for sd in job.get("http_sd_configs", ())]
+    assert discovered == ["http://vllm-sidecar:8010/targets"]
+    targets |= {url.split("/")[2] for url in discovered}
     assert {target.split(":")[0] for target in targets} <= {*SERVICES, "localhost"}
     for target in targets:
         host, port = target.split(":")
@@ -210,8 +230,8 @@ def test_amtool_accepts_the_configuration_and_routes_alerts() -> None:
     run("amtool", "config", "routes", "test", f"--config.file={config}", receiver, "severity=info")
 
 
-@pytest.mark.parametrize("overlays", [(), ("compose.gpu.yaml",)], ids=["cpu", "gpu"])
-@pytest.mark.parametrize("profiles", [(), ("demo",), ("tracing",), ("demo", "tracing")])
+@pytest.mark.parametrize("overlays", [(), *((name,) for name in OVERLAYS)], ids="-".join)
+@pytest.mark.parametrize("profiles", [(), *((name,) for name in sorted(PROFILES)), tuple(PROFILES)])
 def test_compose_accepts_its_files(overlays: tuple[str, ...], profiles: tuple[str, ...]) -> None:
     environment = {key: value for key, value in os.environ.items() if key not in DEFAULTS}
     probe = ["docker", "compose", "version", "--format", "json"]
@@ -225,7 +245,6 @@ def test_compose_accepts_its_files(overlays: tuple[str, ...], profiles: tuple[st
     run("docker", "compose", *files, *chosen, "config", "--quiet", cwd=ROOT, env=environment)
 
 
-@pytest.mark.parametrize("name", ["docker-compose.yml", "compose.gpu.yaml"])
-def test_the_compose_specification_accepts_the_file(name: str) -> None:
-    schema = ("--builtin-schema", "vendor.compose-spec")
-    run(sys.executable, "-m", "check_jsonschema", *schema, str(ROOT / name))
+def test_the_compose_specification_accepts_the_files() -> None:
+    command = (sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec")
+    run(*command, *(str(ROOT / name) for name in ("docker-compose.yml", *OVERLAYS)))

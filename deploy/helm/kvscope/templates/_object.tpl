@@ -1,0 +1,58 @@
+{{- /* An object of the base with the values in it, or nothing. Takes the root and the object. */ -}}
+{{- define "kvscope.object" }}
+  {{- $root := index . 0 }}
+  {{- $object := index . 1 }}
+  {{- $values := $root.Values }}
+  {{- $labels := merge (dict "app.kubernetes.io/managed-by" $root.Release.Service) $values.labels (omit $object.metadata.labels "release" "grafana_dashboard") }}
+  {{- $wanted := false }}
+  {{- if eq $object.kind "ConfigMap" }}
+    {{- $wanted = $values.dashboards.enabled }}
+    {{- $_ := set $labels $values.dashboards.label $values.dashboards.labelValue }}
+    {{- $_ := set $object.metadata.annotations "grafana_folder" $values.dashboards.folder }}
+  {{- else }}
+    {{- if $values.release }}
+      {{- $_ := set $labels "release" $values.release }}
+    {{- end }}
+    {{- if eq $object.kind "PrometheusRule" }}
+      {{- $wanted = $values.rules.enabled }}
+      {{- include "kvscope.links" (list $values.grafanaUrl $object) }}
+    {{- else }}
+      {{- $wanted = ternary $values.podMonitor.enabled $values.serviceMonitor.enabled (eq $object.kind "PodMonitor") }}
+      {{- include "kvscope.scrape" (list $root $object) }}
+    {{- end }}
+  {{- end }}
+  {{- $_ := set $object.metadata "labels" $labels }}
+  {{- $_ := set $object.metadata "namespace" $root.Release.Namespace }}
+  {{- if $wanted }}
+---
+{{ toYaml $object }}
+  {{- end }}
+{{- end }}
+
+{{- /* Puts Grafana's address before links that have none. */ -}}
+{{- define "kvscope.links" }}
+  {{- $grafana := index . 0 }}
+  {{- range $group := (index . 1).spec.groups }}
+    {{- range $rule := $group.rules }}
+      {{- if and $rule.annotations (hasPrefix "/" $rule.annotations.dashboard_url) }}
+        {{- $_ := set $rule.annotations "dashboard_url" (print $grafana $rule.annotations.dashboard_url) }}
+      {{- end }}
+    {{- end }}
+  {{- end }}
+{{- end }}
+
+{{- /* Sets a monitor's interval and the namespaces that it looks in. */ -}}
+{{- define "kvscope.scrape" }}
+  {{- $root := index . 0 }}
+  {{- $spec := (index . 1).spec }}
+  {{- $values := $root.Values }}
+  {{- range $endpoint := concat (default list $spec.podMetricsEndpoints) (default list $spec.endpoints) }}
+    {{- $_ := set $endpoint "interval" $values.scrapeInterval }}
+    {{- $_ := set $endpoint "scrapeTimeout" $values.scrapeTimeout }}
+  {{- end }}
+  {{- if has "*" $values.namespaces }}
+    {{- $_ := set $spec "namespaceSelector" (dict "any" true) }}
+  {{- else if $values.namespaces }}
+    {{- $_ := set $spec "namespaceSelector" (dict "matchNames" (append $values.namespaces $root.Release.Namespace | uniq)) }}
+  {{- end }}
+{{- end }}

@@ -1,0 +1,97 @@
+"""Objects for the Prometheus operator and Grafana's sidecar, from our rules and dashboards."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from alerts.objectives import Objectives
+from alerts.rule import Places
+from alerts.rules import mapping
+from alerts.thresholds import JOB
+
+RELEASE = "kube-prometheus-stack"
+"""kube-prometheus-stack's Prometheus reads only objects labelled with the name of its release."""
+SCRAPE_INTERVAL, SCRAPE_TIMEOUT = "5s", "4s"
+"""The interval of deploy/prometheus/prometheus.yml; a test compares the two."""
+NAME_LABEL = "app.kubernetes.io/name"
+LABELS = {NAME_LABEL: "kvscope"}
+POD_LABELS = {"kvscope": "observed"}
+"""Of pods with a sidecar, which the PodMonitor selects."""
+POD_PORT, SERVICE_PORT = "kvscope", "http"
+"""Names of the ports that the two monitors scrape."""
+
+
+def monitoring(
+    dashboards: Path, places: Places, objectives: Objectives | None, release: str
+) -> dict[str, dict[str, object]]:
+    """Objects by file name. dashboards: the folder with their JSON."""
+    files = {
+        "podmonitor.yaml": _pod_monitor(release),
+        "servicemonitor.yaml": _service_monitor(release),
+        "prometheusrule.yaml": _object(
+            "PrometheusRule", release, mapping(places=places, objectives=objectives)
+        ),
+    }
+    for path in sorted(dashboards.glob("*.json")):
+        files[f"dashboard-{path.stem}.yaml"] = _config_map(path)
+    return files
+
+
+def _pod_monitor(release: str) -> dict[str, object]:
+    """For sidecars: `instance` is namespace and pod, which says more than an address."""
+    spec = {
+        "selector": {"matchLabels": POD_LABELS},
+        "podMetricsEndpoints": [_endpoint(POD_PORT)],
+    }
+    return _object("PodMonitor", release, spec)
+
+
+def _service_monitor(release: str) -> dict[str, object]:
+    """For engines that serve their page themselves, behind a Service."""
+    spec = {"selector": {"matchLabels": LABELS}, "endpoints": [_endpoint(SERVICE_PORT)]}
+    return _object("ServiceMonitor", release, spec)
+
+
+def _endpoint(port: str) -> dict[str, object]:
+    """What both monitors scrape. The operator's own label `endpoint` would hide our page's."""
+    return {
+        "port": port,
+        "path": "/metrics",
+        "interval": SCRAPE_INTERVAL,
+        "scrapeTimeout": SCRAPE_TIMEOUT,
+        "relabelings": [
+            {"targetLabel": "job", "replacement": JOB},
+            {
+                "sourceLabels": ["__meta_kubernetes_namespace", "__meta_kubernetes_pod_name"],
+                "separator": "/",
+                "targetLabel": "instance",
+            },
+            {"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"},
+            {"action": "labeldrop", "regex": "endpoint"},
+        ],
+    }
+
+
+def _object(kind: str, release: str, spec: Mapping[str, object]) -> dict[str, object]:
+    return {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": kind,
+        "metadata": {"name": "kvscope", "labels": {**LABELS, "release": release}},
+        "spec": dict(spec),
+    }
+
+
+def _config_map(path: Path) -> dict[str, object]:
+    """The label makes Grafana's sidecar load the dashboard."""
+    text = path.read_text()
+    uid = json.loads(text)["uid"]
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": f"{uid}-dashboard",
+            "labels": {**LABELS, "grafana_dashboard": "1"},
+            "annotations": {"grafana_folder": "kvscope"},
+        },
+        "data": {path.name: text},
+    }

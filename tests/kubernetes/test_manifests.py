@@ -1,0 +1,181 @@
+"""Manifests: current, accepted by the published schemas, selected by whom they are meant for."""
+
+import copy
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from alerts.rule import Places
+from alerts.rules import mapping
+from alerts.thresholds import JOB
+from deploy.__main__ import main
+from deploy.manifests import FOLDER, manifests
+from deploy.monitoring import RELEASE, SCRAPE_INTERVAL, SCRAPE_TIMEOUT
+from exporter.catalogue import CATALOGUE
+from tests.kubernetes.objects import Object, container, one, pod_of
+from tests.kubernetes.schemas import API_KINDS, API_VERSIONS, OPERATOR_KINDS, problems
+from tests.repo.checkout import ROOT
+
+DASHBOARDS = ROOT / "dashboards"
+FILES = manifests(DASHBOARDS)
+OBJECTS: dict[str, Object] = {name: one(text) for name, text in FILES.items()}
+KUSTOMIZE_KINDS = ("Kustomization", "Component")
+TO_APPLY = {k: v for k, v in OBJECTS.items() if v["kind"] not in KUSTOMIZE_KINDS}
+CONFIG_MAP_BYTES = 1_000_000
+"""Kubernetes takes a little more than a megabyte."""
+OPERATOR_LABELS = {"namespace", "pod", "container", "service", "job", "instance", "endpoint"}
+"""Labels that the operator gives to every target."""
+
+
+def of_kind(kind: str) -> dict[str, Object]:
+    return {name: content for name, content in OBJECTS.items() if content["kind"] == kind}
+
+
+def test_the_committed_files_are_what_the_generator_writes() -> None:
+    committed = {str(p.relative_to(FOLDER)): p.read_text() for p in FOLDER.rglob("*.yaml")}
+    assert committed == FILES, "run `python -m deploy`"
+
+
+@pytest.mark.parametrize("version", API_VERSIONS)
+@pytest.mark.parametrize("name", TO_APPLY)
+def test_the_published_schema_accepts_it(name: str, version: str) -> None:
+    assert problems(OBJECTS[name], version) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "value"),
+    [
+        ("overlays/vllm/deployment.yaml", ("spec", "replica"), 1),
+        ("overlays/vllm/deployment.yaml", ("spec", "template", "spec", "hostPid"), True),
+        ("overlays/vllm/deployment.yaml", ("spec", "replicas"), "one"),
+        ("overlays/vllm/service.yaml", ("spec", "port"), 8000),
+        ("base/dashboard-kvscope-memory.yaml", ("data", "number"), 1),
+        ("base/podmonitor.yaml", ("spec", "endpoints"), []),
+        ("base/podmonitor.yaml", ("spec", "podMetricsEndpoints", 0, "interval"), "5 s"),
+        ("base/servicemonitor.yaml", ("spec", "endpoints", 0, "relabelings", 0, "action"), "drop!"),
+        ("base/prometheusrule.yaml", ("spec", "groups", 0, "rules", 0, "for"), "soon"),
+        ("base/prometheusrule.yaml", ("spec", "groups", 0, "rule"), []),
+    ],
+)
+def test_the_schema_refuses_what_the_api_would(
+    name: str, path: tuple[str | int, ...], value: object
+) -> None:
+    broken: Any = copy.deepcopy(OBJECTS[name])
+    place = broken
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    for version in API_VERSIONS:
+        assert len(problems(broken, version)) == 1
+
+
+def test_every_kind_that_is_written_has_a_schema() -> None:
+    kinds = {content["kind"] for content in TO_APPLY.values()}
+    assert kinds == {*API_KINDS, *OPERATOR_KINDS}
+
+
+def test_the_rules_are_those_of_the_rule_file() -> None:
+    spec = OBJECTS["base/prometheusrule.yaml"]["spec"]
+    assert spec == mapping(places=Places(grafana=""))
+
+
+def test_nothing_leads_to_this_machine() -> None:
+    for name, text in FILES.items():
+        assert "localhost" not in text, name
+        assert "127.0.0.1" not in text, name
+
+
+@pytest.mark.parametrize("kind", ["PodMonitor", "ServiceMonitor"])
+def test_a_monitor_scrapes_as_the_stack_does(kind: str) -> None:
+    config: Any = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text())
+    assert config["global"]["scrape_interval"] == SCRAPE_INTERVAL
+    assert config["global"]["scrape_timeout"] == SCRAPE_TIMEOUT
+    ((_, monitor),) = of_kind(kind).items()
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints" if kind == "PodMonitor" else "endpoints"]
+    assert (endpoint["interval"], endpoint["scrapeTimeout"]) == (SCRAPE_INTERVAL, SCRAPE_TIMEOUT)
+    assert {"targetLabel": "job", "replacement": JOB} in endpoint["relabelings"]
+
+
+@pytest.mark.parametrize("kind", ["PodMonitor", "ServiceMonitor"])
+def test_no_label_of_a_target_hides_one_of_our_pages(kind: str) -> None:
+    ((_, monitor),) = of_kind(kind).items()
+    (endpoint,) = monitor["spec"]["podMetricsEndpoints" if kind == "PodMonitor" else "endpoints"]
+    dropped = {r["regex"] for r in endpoint["relabelings"] if r.get("action") == "labeldrop"}
+    set_here = {r["targetLabel"] for r in endpoint["relabelings"] if "targetLabel" in r}
+    ours = {label for metric in CATALOGUE for label in metric.labels}
+    assert "endpoint" in ours, "then nothing need be dropped"
+    assert not ours & ((OPERATOR_LABELS | set_here) - dropped)
+
+
+def test_the_operator_and_grafana_select_what_is_meant_for_them() -> None:
+    for kind in OPERATOR_KINDS:
+        for content in of_kind(kind).values():
+            assert content["metadata"]["labels"]["release"] == RELEASE
+    maps = of_kind("ConfigMap").values()
+    assert all(content["metadata"]["labels"]["grafana_dashboard"] == "1" for content in maps)
+
+
+def test_each_workload_is_scraped_by_one_monitor() -> None:
+    (pods,) = (m["spec"] for m in of_kind("PodMonitor").values())
+    (services,) = (m["spec"] for m in of_kind("ServiceMonitor").values())
+    scraped = {}
+    for name, deployment in of_kind("Deployment").items():
+        pod = pod_of(deployment)
+        labels = pod["metadata"]["labels"].items()
+        ports = {p["name"] for c in pod["spec"]["containers"] for p in c["ports"]}
+        by = []
+        if pods["selector"]["matchLabels"].items() <= labels:
+            by += [e["port"] for e in pods["podMetricsEndpoints"] if e["port"] in ports]
+        service = OBJECTS[name.replace("deployment", "service")]
+        assert service["spec"]["selector"].items() <= labels
+        assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
+        if services["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items():
+            offered = {port["name"] for port in service["spec"]["ports"]}
+            by += [e["port"] for e in services["endpoints"] if e["port"] in offered]
+        scraped[name] = by
+    assert scraped == {
+        "overlays/engine/deployment.yaml": ["http"],
+        "overlays/vllm/deployment.yaml": ["kvscope"],
+    }
+
+
+def test_every_dashboard_is_in_a_config_map_unchanged() -> None:
+    maps = of_kind("ConfigMap").values()
+    data = {name: text for content in maps for name, text in content["data"].items()}
+    assert data == {path.name: path.read_text() for path in DASHBOARDS.glob("*.json")}
+    for text in data.values():
+        assert len(text) < CONFIG_MAP_BYTES
+        assert json.loads(text)["uid"]
+
+
+def test_the_generator_takes_addresses_and_the_release_and_clears_what_it_wrote(
+    tmp_path: Any,
+) -> None:
+    base = tmp_path / "base"
+    base.mkdir()
+    (base / "dashboard-old.yaml").write_text("# Written by `python -m deploy`: gone since\n")
+    (base / "mine.yaml").write_text("kind: ConfigMap\n")
+    main(["--out", str(tmp_path), "--release", "watch", "--grafana", "https://g.example"])
+    assert not (base / "dashboard-old.yaml").exists()
+    assert (base / "mine.yaml").exists()
+    rule = one((base / "prometheusrule.yaml").read_text())
+    assert rule["metadata"]["labels"]["release"] == "watch"
+    urls = [
+        r["annotations"]["dashboard_url"]
+        for group in rule["spec"]["groups"]
+        for r in group["rules"]
+        if "alert" in r
+    ]
+    assert urls
+    assert all(url.startswith("https://g.example/d/") for url in urls)
+
+
+def test_the_patch_for_nvml_is_for_the_sidecar_of_the_vllm() -> None:
+    component = OBJECTS["components/nvml/kustomization.yaml"]
+    (patch,) = (yaml.safe_load(each["patch"]) for each in component["patches"])
+    deployment = OBJECTS["overlays/vllm/deployment.yaml"]
+    assert patch["metadata"]["name"] == deployment["metadata"]["name"]
+    (patched,) = pod_of(patch)["spec"]["containers"]
+    assert container(deployment, patched["name"])["args"][0] == "sidecar"

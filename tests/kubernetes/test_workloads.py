@@ -1,0 +1,88 @@
+"""The example pods: unprivileged, two containers that meet, commands that exist."""
+
+import re
+
+import pytest
+import typer
+
+from deploy.workloads import ENGINE_IMAGE, SIDECAR_IMAGE, VLLM_IMAGE, engine, vllm
+from exporter.cli.app import app
+from tests.kubernetes.objects import Object, container, pod_of
+from tests.repo.checkout import ROOT
+
+VLLM: Object = vllm()["deployment.yaml"]
+ENGINE: Object = engine()["deployment.yaml"]
+OURS = [(VLLM, "observer"), (VLLM, "kvscope"), (ENGINE, "engine")]
+ALL = [*OURS, (VLLM, "vllm")]
+COMMAND = typer.main.get_command(app)
+
+
+def environment(settings: Object) -> dict[str, str]:
+    return {entry["name"]: entry.get("value", "") for entry in settings["env"]}
+
+
+@pytest.mark.parametrize(("deployment", "name"), OURS, ids=lambda value: str(value)[:9])
+def test_our_containers_start_a_command_that_exists(deployment: Object, name: str) -> None:
+    assert isinstance(COMMAND, typer.core.TyperGroup)
+    settings = container(deployment, name)
+    assert "command" not in settings, "the image's entry point is kvscope"
+    subcommand, *arguments = settings["args"]
+    context = COMMAND.commands[subcommand].make_context(subcommand, arguments)
+    assert context.params.get("port", 8000) in {
+        port["containerPort"] for port in settings.get("ports", [{"containerPort": 8000}])
+    }
+
+
+@pytest.mark.parametrize(("deployment", "name"), ALL, ids=lambda value: str(value)[:9])
+def test_a_container_has_no_rights_that_it_does_not_need(deployment: Object, name: str) -> None:
+    security = container(deployment, name)["securityContext"]
+    assert security["allowPrivilegeEscalation"] is False
+    assert security["capabilities"] == {"drop": ["ALL"]}
+    assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+    if name != "vllm":
+        assert security["readOnlyRootFilesystem"] is True
+    spec = pod_of(deployment)["spec"]
+    assert not spec.keys() & {"hostPID", "hostNetwork", "hostIPC"}
+    assert spec["automountServiceAccountToken"] is False
+
+
+def test_the_sidecar_reads_the_sockets_that_the_observer_in_vllm_makes() -> None:
+    observer, server, sidecar = (container(VLLM, name) for name in ("observer", "vllm", "kvscope"))
+    told = environment(server)
+    assert observer["args"] == ["observer", told["PYTHONPATH"]]
+    assert f"--events=vllm=ipc://{told['KVSCOPE_OBSERVER_DIR']}/*" in sidecar["args"]
+    (volume,) = pod_of(VLLM)["spec"]["volumes"][:1]
+    for settings in (observer, server, sidecar):
+        (mount,) = (m for m in settings["volumeMounts"] if m["name"] == volume["name"])
+        for path in (told["PYTHONPATH"], told["KVSCOPE_OBSERVER_DIR"]):
+            assert path.startswith(f"{mount['mountPath']}/"), "a folder of its own, with mode 0700"
+    users = {s["securityContext"]["runAsUser"] for s in (observer, server, sidecar)}
+    assert len(users) == 1, "sockets are private to the user of the server"
+
+
+def test_a_sidecar_that_fails_a_probe_cannot_take_its_vllm_out_of_service() -> None:
+    assert not {key for key in container(VLLM, "kvscope") if key.endswith("Probe")}
+
+
+@pytest.mark.parametrize(("deployment", "name"), [(VLLM, "vllm"), (ENGINE, "engine")])
+def test_a_model_that_loads_is_not_restarted(deployment: Object, name: str) -> None:
+    settings = container(deployment, name)
+    start = settings["startupProbe"]
+    assert start["periodSeconds"] * start["failureThreshold"] >= 300
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert settings[probe]["httpGet"]["port"] in {p["name"] for p in settings["ports"]}
+
+
+def test_images_are_those_of_the_compose_files() -> None:
+    texts = [(ROOT / name).read_text() for name in ("docker-compose.yml", "compose.vllm-gpu.yaml")]
+    for image in (ENGINE_IMAGE, SIDECAR_IMAGE, VLLM_IMAGE):
+        assert any(f":-{image}}}" in text for text in texts), image
+
+
+def test_the_page_names_folders_that_exist() -> None:
+    page = (ROOT / "docs" / "kubernetes.md").read_text()
+    named = set(re.findall(r"deploy/(?:kubernetes|helm)[\w/]*", page))
+    named |= {f"deploy/kubernetes/{name}" for name in re.findall(r"^\| `([\w/]+)` \|", page, re.M)}
+    assert len(named) >= 5
+    for folder in named:
+        assert (ROOT / folder).is_dir(), folder
