@@ -92,11 +92,14 @@ def _draw(logits: Tensor, sequences: list[Sequence], uniforms: list[float]) -> l
 
 
 def _draw_filtered(logits: Tensor, sequences: list[Sequence], uniforms: list[float]) -> list[int]:
-    """Token ids of each row's top_k and min_p, and of those from the likeliest of mass top_p."""
+    """Token ids of each row's top_k and min_p, and of those from the likeliest of mass top_p.
+
+    Drawn in the order of the vocabulary, as without a filter: which of two tokens that are all but
+    equally likely comes first would depend on the rounding of a batch.
+    """
     vocab_size = logits.shape[1]
-    ordered, token_ids = _probabilities(logits, sequences).sort(
-        dim=-1, descending=True, stable=True
-    )
+    probabilities = _probabilities(logits, sequences)
+    ordered, token_ids = probabilities.sort(dim=-1, descending=True, stable=True)
     cumulative = ordered.cumsum(dim=-1)
     # Ranks [0, last] stay: the first top_k, those of min_p, then up to the rank that completes
     # top_p of their mass.
@@ -109,9 +112,14 @@ def _draw_filtered(logits: Tensor, sequences: list[Sequence], uniforms: list[flo
     mass = cumulative.gather(1, narrowest)
     top_p = _column([sequence.sampling.top_p for sequence in sequences], logits)
     last = torch.searchsorted(cumulative, top_p * mass).minimum(narrowest)
-    targets = _column(uniforms, logits) * cumulative.gather(1, last)
-    ranks = torch.searchsorted(cumulative, targets, right=True).minimum(last)
-    drawn: list[int] = token_ids.gather(1, ranks)[:, 0].tolist()
+    stays = torch.arange(vocab_size, device=logits.device) <= last
+    kept = torch.zeros_like(stays).scatter_(1, token_ids, stays)
+    cumulative = (probabilities * kept).cumsum(dim=-1)
+    targets = _column(uniforms, logits) * cumulative[:, -1:]
+    indices = torch.searchsorted(cumulative, targets, right=True)
+    # Rounded up to the whole mass, a target would lie beyond the last token that is kept.
+    final = vocab_size - 1 - kept.flip(-1).to(torch.int8).argmax(dim=-1, keepdim=True)
+    drawn: list[int] = indices.minimum(final)[:, 0].tolist()
     return drawn
 
 
