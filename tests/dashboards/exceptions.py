@@ -75,6 +75,10 @@ NOT_ON_THIS_MACHINE: dict[Query, str] = {
     ("kvscope-overview", 604, "D"): "an engine in another process",
     ("kvscope-exporter", 303, "A"): "an engine in another process",
     ("kvscope-prefix-cache", 301, "B"): "twice as much history as is on screen",
+    **dict.fromkeys(
+        [("kvscope-service-levels", 301, ref) for ref in "BCDE"],
+        "more than five minutes of history; test_fleet evaluates them",
+    ),
     ("kvscope-memory", 503, "B"): "a card in MIG mode, where the first query is empty in turn",
     ("kvscope-kv-pool", 302, "D"): "an engine that swaps",
     ("kvscope-kv-pool", 306, "A"): "an engine that swaps",
@@ -111,6 +115,9 @@ COMES_AND_GOES: dict[Query, str] = {
         [("kvscope-prefix-cache", 104, "A"), ("kvscope-prefix-cache", 403, "A")],
         "something evicted was asked for again",
     ),
+    ("kvscope-overview", 106, "A"): "nobody waits for a full pool",
+    ("kvscope-overview", 106, "B"): "somebody waits for a full pool",
+    ("kvscope-prefix-cache", 105, "A"): "there is a block that could be evicted",
     ("kvscope-overview", 502, "A"): "the adviser has something to propose",
     ("kvscope-overview", 502, "B"): "the adviser has something to propose",
 }
