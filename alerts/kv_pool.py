@@ -30,7 +30,7 @@ def _saturated(timing: Timing) -> Alert:
         topic="kv-pool",
         expr=f"{RECOMPUTED_RATIO_10M} > {RECOMPUTED_NOTICEABLE:.2f}\n"
         f"and {fullest} > {POOL_SATURATED:.2f}",
-        wait="10m",
+        wait="20m",  # no hurry: if users are hurt, late first tokens call before that
         keep="5m",
         summary="A KV pool is too small for its load: preempted requests are computed again.",
         description="The KV pool "
@@ -85,11 +85,13 @@ def _likely(seconds: int) -> str:
 def _storm() -> Alert:
     return Alert(
         name="KvscopePreemptionStorm",
-        severity="critical",
+        severity="warning",
         topic="kv-pool",
         expr=f"{RECOMPUTED_RATIO_2M} > {RECOMPUTED_SHARE:.2f}",
-        wait="3m",  # longer than the window: one long request that resumes is no storm
-        keep="2m",
+        # longer than the window: one long request that resumes is no storm; and users who are hurt
+        # show in first tokens before that
+        wait="15m",
+        keep="5m",
         summary="An engine spends its time on recomputing preempted requests.",
         description=f"{{{{ $value | humanizePercentage }}}} of the tokens that {ENGINE} computes "
         "were computed before and lost to preemption.",
