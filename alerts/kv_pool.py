@@ -1,6 +1,6 @@
 """Alerts about the KV pool and preemption."""
 
-from alerts.recordings import RECOMPUTED_RATIO_2M, RECOMPUTED_RATIO_10M
+from alerts.recordings import RECOMPUTED_RATIO_10M
 from alerts.rule import ENGINE, Alert, Group
 from alerts.thresholds import (
     EXHAUSTION_LEVEL,
@@ -87,13 +87,11 @@ def _storm() -> Alert:
         name="KvscopePreemptionStorm",
         severity="warning",
         topic="kv-pool",
-        expr=f"{RECOMPUTED_RATIO_2M} > {RECOMPUTED_SHARE:.2f}",
-        # longer than the window: one long request that resumes is no storm; and users who are hurt
-        # show in first tokens before that
-        wait="15m",
+        expr=f"{RECOMPUTED_RATIO_10M} > {RECOMPUTED_SHARE:.2f}",
+        wait="10m",  # no hurry here, either
         keep="5m",
         summary="An engine spends its time on recomputing preempted requests.",
-        description=f"{{{{ $value | humanizePercentage }}}} of the tokens that {ENGINE} computes "
-        "were computed before and lost to preemption.",
+        description=f"{{{{ $value | humanizePercentage }}}} of the tokens that {ENGINE} computed "
+        "in the last ten minutes had been computed before and were lost to preemption.",
         board="kvscope-kv-pool",
     )

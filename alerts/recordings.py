@@ -17,7 +17,6 @@ HIT_RATIO = "engine:kvscope_prefix_cache_hit:ratio_rate5m"
 HIT_RATIO_10M = "engine:kvscope_prefix_cache_hit:ratio_rate10m"
 HIT_RATIO_6H = "engine:kvscope_prefix_cache_hit:ratio_rate6h"
 RECOMPUTED_RATIO = "engine:kvscope_recomputed_tokens:ratio_rate5m"
-RECOMPUTED_RATIO_2M = "engine:kvscope_recomputed_tokens:ratio_rate2m"
 RECOMPUTED_RATIO_10M = "engine:kvscope_recomputed_tokens:ratio_rate10m"
 PREEMPTION_RATE = "engine:kvscope_preemptions:rate5m"
 ERROR_SHARE_10M = "engine:kvscope_request_errors:ratio_rate10m"
@@ -51,7 +50,6 @@ def _preemption(timing: Timing) -> list[Rule]:
             Record(record=record, expr=formulas.recomputed_share(timing.range(window)))
             for record, window in (
                 (RECOMPUTED_RATIO, "5m"),
-                (RECOMPUTED_RATIO_2M, "2m"),
                 (RECOMPUTED_RATIO_10M, "10m"),
             )
         ),
