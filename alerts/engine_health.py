@@ -1,16 +1,19 @@
-"""Alerts about the engine, the target and the exporter itself."""
+"""Alerts about the engine and the exporter itself."""
 
 from alerts.rule import COUNT, ENGINE, Alert, Group
-from alerts.thresholds import JOB, SILENCE_SECONDS, STEP_AGE_SECONDS
+from alerts.scope import Scope
+from alerts.thresholds import SILENCE_SECONDS, STEP_AGE_SECONDS
 from alerts.timing import Timing
 from monitoring import formulas
 from monitoring.selectors import series
 
 
-def engine_groups(timing: Timing) -> list[Group]:
+def engine_groups(timing: Timing, scope: Scope) -> list[Group]:
     return [
-        Group(name="kvscope-targets", rules=[_down(), _absent()]),
-        Group(name="kvscope-engine", rules=[_stalled(timing), *_dead(timing)]),
+        Group(
+            name="kvscope-engine",
+            rules=[_stalled(timing, scope), *_dead(timing, scope), _queue_stuck(timing, scope)],
+        ),
         Group(
             name="kvscope-exporter",
             rules=[
@@ -25,39 +28,8 @@ def engine_groups(timing: Timing) -> list[Group]:
     ]
 
 
-def _down() -> Alert:
-    return Alert(
-        name="KvscopeTargetDown",
-        severity="critical",
-        topic="target",
-        expr=f'up{{job="{JOB}"}} == 0',
-        wait="5m",
-        summary="An inference server does not answer scrapes.",
-        description="Prometheus has had no answer from {{ $labels.instance }} (job "
-        "{{ $labels.job }}) for five minutes, although a server answers even while it loads a "
-        "model. Requests to its engines probably fail as well.",
-        board="kvscope-overview",
-        by=("instance",),
-    )
-
-
-def _absent() -> Alert:
-    return Alert(
-        name="KvscopeTargetAbsent",
-        severity="warning",
-        topic="target",
-        expr=f'absent(up{{job="{JOB}"}})',
-        wait="5m",
-        summary="Prometheus has no kvscope target to scrape.",
-        description="There has been no target of job {{ $labels.job }} for five minutes: nothing "
-        "watches the inference servers, and no other alert about them can fire.",
-        board="kvscope-overview",
-        by=(),
-    )
-
-
-def _stalled(timing: Timing) -> Alert:
-    stalled = formulas.stalled(timing.range("1m"), timing.range("5s"))
+def _stalled(timing: Timing, scope: Scope) -> Alert:
+    stalled = formulas.stalled(timing.range("1m"), timing.range("5s"), same=scope.engine)
     return Alert(
         name="KvscopeEngineStalled",
         severity="critical",
@@ -71,13 +43,13 @@ def _stalled(timing: Timing) -> Alert:
     )
 
 
-def _dead(timing: Timing) -> tuple[Alert, ...]:
+def _dead(timing: Timing, scope: Scope) -> tuple[Alert, ...]:
     """A dead engine has three signs: it refuses requests; it is silent, since a load balancer that
     checks /health sends it none; its process has ended, while that of the exporter goes on."""
     refused = series("kvscope_requests_rejected_total", reason="engine_dead")
     silence = formulas.age("kvscope_source_last_message_timestamp_seconds")
     heard = series("kvscope_source_up", 'model_name!=""')
-    same = f"on ({formulas.PER_ENGINE})"
+    same = f"on ({scope.engine})"
     summary = "An engine has failed and serves no request any more."
     return (
         Alert(
@@ -123,6 +95,29 @@ def _dead(timing: Timing) -> tuple[Alert, ...]:
             board="kvscope-overview",
             labels={"sign": "unheard"},
         ),
+    )
+
+
+def _queue_stuck(timing: Timing, scope: Scope) -> Alert:
+    """Latencies count delivered tokens, and steps may go on: none of the two shows it.
+
+    The age of the oldest does not either, where clients give up and ask again. What waited ten
+    minutes ago is asked for as well, so that an engine that has just begun is not judged.
+    """
+    window = timing.range("10m")
+    waiting = series("kvscope_requests", state="waiting")
+    queued = f"min_over_time({waiting}[{window}]) > 0 and {waiting} offset {window} > 0"
+    delivered = f"increase({series('kvscope_time_to_first_token_seconds_count')}[{window}])"
+    return Alert(
+        name="KvscopeQueueStuck",
+        severity="critical",
+        topic="engine",
+        expr=f"sum without (state) ({queued})\nand on ({scope.engine}) ({delivered} == 0)",
+        wait="1m",
+        summary="Requests wait, and an engine has delivered no first token for ten minutes.",
+        description=f"{COUNT} or more requests have waited at {ENGINE} for ten minutes, and none "
+        "has had its first token in that time: the queue does not move, whatever the steps do.",
+        board="kvscope-overview",
     )
 
 

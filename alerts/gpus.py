@@ -1,6 +1,8 @@
 """Alerts about GPUs: XIDs, ECC, lost devices, slowed clocks, NVML."""
 
+from alerts.recordings import GPUS
 from alerts.rule import COUNT, GPU, Alert, Group, Severity
+from alerts.scope import Scope
 from alerts.thresholds import SLOWED_SHARE, XIDS
 from alerts.timing import Timing
 from monitoring.selectors import series
@@ -8,17 +10,25 @@ from monitoring.selectors import series
 _DEVICE = ("instance", "uuid")
 
 
-def gpu_groups(timing: Timing) -> list[Group]:
+def gpu_groups(timing: Timing, scope: Scope) -> list[Group]:
     return [
         Group(
             name="kvscope-gpu",
-            rules=[*_xids(timing), *_ecc(), _slowdown(timing), _lost(), _recovery(), _nvml(timing)],
+            rules=[
+                *(*_xids(timing), *_ecc(), _slowdown(timing), _lost(), _recovery()),
+                _fewer(timing),
+                _nvml(timing, scope),
+            ],
         )
     ]
 
 
 def _xids(timing: Timing) -> list[Alert]:
-    """Uses the time of the last XID, since increase() misses the first event of a series."""
+    """Uses the time of the last XID, since increase() misses the first event of a series.
+
+    A critical one is not over after ten minutes: it stands until the process is another one, as it
+    is after the reset.
+    """
     texts: dict[Severity, tuple[str, str, str]] = {
         "critical": (
             "KvscopeXidCritical",
@@ -42,7 +52,8 @@ def _xids(timing: Timing) -> list[Alert]:
             name=alert,
             severity=severity,
             topic="gpu-errors",
-            expr=f"time() - {series(family, xid=XIDS[severity])} < {timing.seconds('10m'):g}",
+            expr=f"time() - {series(family, xid=XIDS[severity])}"
+            + ("" if severity == "critical" else f" < {timing.seconds('10m'):g}"),
             wait="10s",
             summary=summary,
             description=f"XID {{{{ $labels.xid }}}} on {GPU}, {{{{ $value | humanizeDuration }}}} "
@@ -146,7 +157,23 @@ def _recovery() -> Alert:
     )
 
 
-def _nvml(timing: Timing) -> Alert:
+def _fewer(timing: Timing) -> Alert:
+    """A card that is gone after a restart of the machine has no series that could say so."""
+    return Alert(
+        name="KvscopeGpusFewer",
+        severity="critical",
+        topic="gpu",
+        expr=f"max_over_time({GPUS}[{timing.range('6h')}]) - {GPUS} > 0",
+        wait="5m",
+        summary="A server has fewer GPUs than before.",
+        description=f"NVML lists {COUNT} GPUs fewer on {{{{ $labels.instance }}}} than within the "
+        "last six hours.",
+        board="kvscope-memory",
+        by=("instance",),
+    )
+
+
+def _nvml(timing: Timing, scope: Scope) -> Alert:
     """Fires only where NVML worked before, or an engine reports a GPU: a machine without GPUs has
     no NVML, which is not a fault."""
     up = series("kvscope_gpu_nvml_up")
@@ -155,7 +182,7 @@ def _nvml(timing: Timing) -> Alert:
         name="KvscopeNvmlDown",
         severity="warning",
         topic="gpu",
-        expr=f"{up} == 0\nand on (job, instance) (\n"
+        expr=f"{up} == 0\nand on ({scope.server}) (\n"
         f"  max_over_time({up}[{timing.range('6h')}]) == 1 or {torch} > 0\n)",
         wait="1m",
         summary="NVML does not answer: nothing is known of a server's GPUs.",

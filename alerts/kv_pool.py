@@ -1,6 +1,6 @@
 """Alerts about the KV pool and preemption."""
 
-from alerts.recordings import RECOMPUTED_RATIO_2M, RECOMPUTED_RATIO_10M
+from alerts.recordings import RECOMPUTED_RATIO_10M
 from alerts.rule import ENGINE, Alert, Group
 from alerts.thresholds import (
     EXHAUSTION_LEVEL,
@@ -30,7 +30,7 @@ def _saturated(timing: Timing) -> Alert:
         topic="kv-pool",
         expr=f"{RECOMPUTED_RATIO_10M} > {RECOMPUTED_NOTICEABLE:.2f}\n"
         f"and {fullest} > {POOL_SATURATED:.2f}",
-        wait="10m",
+        wait="20m",  # no hurry: if users are hurt, late first tokens call before that
         keep="5m",
         summary="A KV pool is too small for its load: preempted requests are computed again.",
         description="The KV pool "
@@ -85,13 +85,13 @@ def _likely(seconds: int) -> str:
 def _storm() -> Alert:
     return Alert(
         name="KvscopePreemptionStorm",
-        severity="critical",
+        severity="warning",
         topic="kv-pool",
-        expr=f"{RECOMPUTED_RATIO_2M} > {RECOMPUTED_SHARE:.2f}",
-        wait="3m",  # longer than the window: one long request that resumes is no storm
-        keep="2m",
+        expr=f"{RECOMPUTED_RATIO_10M} > {RECOMPUTED_SHARE:.2f}",
+        wait="10m",  # no hurry here, either
+        keep="5m",
         summary="An engine spends its time on recomputing preempted requests.",
-        description=f"{{{{ $value | humanizePercentage }}}} of the tokens that {ENGINE} computes "
-        "were computed before and lost to preemption.",
+        description=f"{{{{ $value | humanizePercentage }}}} of the tokens that {ENGINE} computed "
+        "in the last ten minutes had been computed before and were lost to preemption.",
         board="kvscope-kv-pool",
     )

@@ -1,6 +1,7 @@
 """Alerts about device memory and host memory."""
 
 from alerts.rule import COUNT, ENGINE, GPU, Alert, Group
+from alerts.scope import Scope
 from alerts.thresholds import HOST_USED_SHARE, NEIGHBOUR_GREW_BYTES
 from alerts.timing import Timing
 from monitoring import formulas
@@ -9,11 +10,11 @@ from monitoring.selectors import series
 _DEVICE = ("instance", "uuid")
 
 
-def memory_groups(timing: Timing) -> list[Group]:
+def memory_groups(timing: Timing, scope: Scope) -> list[Group]:
     return [
         Group(
             name="kvscope-device-memory",
-            rules=[_headroom(), _retries(timing), *_happened(timing), _neighbour(timing)],
+            rules=[_headroom(), _retries(timing), *_happened(timing), _neighbour(timing, scope)],
         ),
         Group(name="kvscope-host-memory", rules=[_host()]),
     ]
@@ -87,7 +88,7 @@ def _happened(timing: Timing) -> tuple[Alert, Alert]:
     )
 
 
-def _neighbour(timing: Timing) -> Alert:
+def _neighbour(timing: Timing, scope: Scope) -> Alert:
     others = series("kvscope_gpu_process_memory_bytes", owner="other")
     own = series("kvscope_gpu_torch_reserved_bytes")
     grown = f"{others} - min_over_time({others}[{timing.range('30m')}])"
@@ -96,7 +97,7 @@ def _neighbour(timing: Timing) -> Alert:
         severity="warning",
         topic="device-memory",
         expr=f"max without (owner) ({grown}) > {NEIGHBOUR_GREW_BYTES}\n"
-        f"and on (job, instance, uuid) {own}",  # on a card that it does not use, all are others
+        f"and on ({scope.server}, uuid) {own}",  # on a card that it does not use, all are others
         wait="1m",
         summary="Another process takes memory of a GPU that serves a model.",
         description=f"Processes on {GPU} that are not the server's have grown by "

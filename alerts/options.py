@@ -1,10 +1,11 @@
-"""Options of the generators: addresses of links, and service-level objectives."""
+"""Options of the generators: addresses of links, service-level objectives, and whose they are."""
 
 import argparse
 from typing import NamedTuple
 
 from alerts.objectives import Objectives
 from alerts.rule import Places
+from alerts.scope import Scope
 from monitoring.addresses import GRAFANA, RUNBOOKS
 
 
@@ -19,19 +20,32 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the flags that `python -m alerts` and `python -m deploy` share."""
     parser.add_argument("--grafana", default=GRAFANA, help="address that dashboard links lead to")
     parser.add_argument("--runbooks", default=RUNBOOKS, help="address that runbook links lead to")
+    for flag, unit, what in (
+        ("--ttft", "SECONDS", "for the first token of one model, a bound of the histogram"),
+        ("--itl", "SECONDS", "for the time from token to token of one model, a bound as well"),
+        ("--errors", "SHARE", "for the requests to one model that end without an error"),
+    ):
+        parser.add_argument(
+            flag,
+            action="append",
+            default=[],
+            metavar=f"MODEL={unit}",
+            help=f"objective {what}; repeatable",
+        )
     parser.add_argument(
-        "--ttft",
-        action="append",
-        default=[],
-        metavar="MODEL=SECONDS",
-        help="objective for the first token of one model, a bound of the histogram; repeatable",
+        "--by",
+        default=",".join(Scope().labels),
+        metavar="LABELS",
+        help="labels that make a service, to sum and to compare by (default: %(default)s)",
     )
 
 
 def chosen(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> Options:
     """The options given; a bad value ends the program with a message that names it."""
     try:
-        objectives = Objectives.parse(arguments.ttft)
+        objectives = Objectives.parse(
+            arguments.ttft, arguments.itl, arguments.errors, Scope.parse(arguments.by)
+        )
     except ValueError as error:
         parser.error(str(error))
     return Options(Places(runbooks=arguments.runbooks, grafana=arguments.grafana), objectives)

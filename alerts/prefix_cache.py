@@ -2,6 +2,7 @@
 
 from alerts.recordings import HIT_RATIO_6H, HIT_RATIO_10M
 from alerts.rule import COUNT, ENGINE, Alert, Group
+from alerts.scope import Scope
 from alerts.thresholds import (
     HIT_RATIO_LEFT,
     HIT_RATIO_WORTH,
@@ -14,22 +15,19 @@ from alerts.timing import Timing
 from monitoring import formulas
 from monitoring.selectors import rate, series
 
-_EACH = f"by ({formulas.PER_ENGINE})"
-_SAME = f"on ({formulas.PER_ENGINE})"
 
-
-def prefix_cache_groups(timing: Timing) -> list[Group]:
+def prefix_cache_groups(timing: Timing, scope: Scope) -> list[Group]:
     return [
         Group(
             name="kvscope-prefix-cache",
-            rules=[_collapsed(timing), _too_small(timing), _curve_wrong(timing)],
+            rules=[_collapsed(timing), _too_small(timing, scope), _curve_wrong(timing, scope)],
         )
     ]
 
 
 def _collapsed(timing: Timing) -> Alert:
-    """Silent for half an hour after a restart, which shows as a reset of counters: an empty cache
-    fills by itself."""
+    """Silent for half an hour after a start, since an empty cache fills by itself. One at the same
+    address shows as a reset of counters, or as no counter half an hour ago."""
     queried = series(formulas.QUERIED_TOKENS, phase="first")
     before = f"({HIT_RATIO_6H} offset {timing.range('30m')})"
     return Alert(
@@ -39,7 +37,8 @@ def _collapsed(timing: Timing) -> Alert:
         expr=f"{HIT_RATIO_10M} < {HIT_RATIO_LEFT} * {before}\n"
         f"and {before} > {HIT_RATIO_WORTH}\nand sum without (phase) "
         f"(rate({queried}[{timing.range('10m')}])) > {PREFIX_TOKENS_PER_SECOND}\nunless sum "
-        f"without (phase) (resets({queried}[{timing.range('30m')}])) > 0",
+        f"without (phase) (resets({queried}[{timing.range('30m')}])) > 0\n"
+        f"and sum without (phase) ({queried} offset {timing.range('30m')}) >= 0",
         wait="5m",
         keep="5m",
         summary="The prefix cache hits less than half as often as it used to.",
@@ -50,12 +49,13 @@ def _collapsed(timing: Timing) -> Alert:
     )
 
 
-def _too_small(timing: Timing) -> Alert:
+def _too_small(timing: Timing, scope: Scope) -> Alert:
     """Its value is how many more blocks would do: the figure that somebody can act on.
 
     Silent where the pool had to be more than twice as large: that is seldom a remedy that somebody
     can apply, and the alert would stay for good.
     """
+    each, same = f"by ({scope.engine})", f"on ({scope.engine})"
     window = timing.range("10m")
     short = series("kvscope_kv_pool_shortfall_blocks")
     usable = series("kvscope_kv_usable_blocks")
@@ -65,9 +65,9 @@ def _too_small(timing: Timing) -> Alert:
         severity="warning",
         topic="prefix-cache",
         expr=f"max_over_time({short}[{window}]) <= {usable}\n"
-        f"and {_SAME} ({formulas.regretted_share(window, _EACH)}\n"
+        f"and {same} ({formulas.regretted_share(window, each)}\n"
         f"> {REGRETTED_SHARE:.2f})\n"
-        f"and {_SAME} sum {_EACH} ({queried}) > {PREFIX_TOKENS_PER_SECOND}",
+        f"and {same} sum {each} ({queried}) > {PREFIX_TOKENS_PER_SECOND}",
         wait="30m",
         keep="10m",
         summary="A tenth of the prompt tokens is computed again because the cache is too small.",
@@ -78,15 +78,16 @@ def _too_small(timing: Timing) -> Alert:
     )
 
 
-def _curve_wrong(timing: Timing) -> Alert:
+def _curve_wrong(timing: Timing, scope: Scope) -> Alert:
+    each = f"by ({scope.engine})"
     window = timing.range("10m")
     queried = series("kvscope_prefix_cache_whatif_queried_blocks_total")
     return Alert(
         name="KvscopeWhatifCurveWrong",
         severity="warning",
         topic="exporter",
-        expr=f"{formulas.whatif_error(window, _EACH)} > {WHATIF_ERROR}\n"
-        f"and sum {_EACH} (increase({queried}[{window}])) > {WHATIF_BLOCKS}",
+        expr=f"{formulas.whatif_error(window, each)} > {WHATIF_ERROR}\n"
+        f"and sum {each} (increase({queried}[{window}])) > {WHATIF_BLOCKS}",
         wait="10m",
         keep="5m",
         summary="The what-if curve of a prefix cache is not to be trusted.",

@@ -1,31 +1,37 @@
 """Recording rules, `level:metric:operations`.
 
 Levels: `engine` keeps the labels that tell engines apart (job, instance, model_name, engine),
-`model` keeps model_name alone: the fleet.
+`server` keeps job and instance, `model` keeps those of the scope: the replicas of one model in one
+place.
 """
 
 from alerts.rule import Group, Record, Rule
+from alerts.scope import Scope
 from alerts.timing import Timing
 from monitoring import formulas
 from monitoring.selectors import series
 
-STEP_TOKENS = "kvscope_step_tokens_total"
 PREEMPTIONS = "kvscope_preemptions_total"
 
 HIT_RATIO = "engine:kvscope_prefix_cache_hit:ratio_rate5m"
 HIT_RATIO_10M = "engine:kvscope_prefix_cache_hit:ratio_rate10m"
 HIT_RATIO_6H = "engine:kvscope_prefix_cache_hit:ratio_rate6h"
 RECOMPUTED_RATIO = "engine:kvscope_recomputed_tokens:ratio_rate5m"
-RECOMPUTED_RATIO_2M = "engine:kvscope_recomputed_tokens:ratio_rate2m"
 RECOMPUTED_RATIO_10M = "engine:kvscope_recomputed_tokens:ratio_rate10m"
 PREEMPTION_RATE = "engine:kvscope_preemptions:rate5m"
+ERROR_SHARE_10M = "engine:kvscope_request_errors:ratio_rate10m"
+TTFT_MEAN_10M = "engine:kvscope_time_to_first_token_seconds:mean_rate10m"
+ITL_MEAN_10M = "engine:kvscope_inter_token_latency_seconds:mean_rate10m"
+ENGINES = "model:kvscope_engines:count"
+GPUS = "server:kvscope_gpus:count"
 
 
-def recordings(timing: Timing) -> list[Group]:
+def recordings(timing: Timing, scope: Scope) -> list[Group]:
     return [
         Group(name="kvscope-prefix-cache.rules", rules=_prefix(timing)),
         Group(name="kvscope-preemption.rules", rules=_preemption(timing)),
-        Group(name="kvscope-fleet.rules", rules=_fleet(timing)),
+        Group(name="kvscope-replicas.rules", rules=_replicas(timing, scope)),
+        Group(name="kvscope-fleet.rules", rules=_fleet(timing, scope)),
     ]
 
 
@@ -44,54 +50,48 @@ def _preemption(timing: Timing) -> list[Rule]:
             Record(record=record, expr=formulas.recomputed_share(timing.range(window)))
             for record, window in (
                 (RECOMPUTED_RATIO, "5m"),
-                (RECOMPUTED_RATIO_2M, "2m"),
                 (RECOMPUTED_RATIO_10M, "10m"),
             )
         ),
     ]
 
 
-def _fleet(timing: Timing) -> list[Rule]:
-    five, by_model = timing.range("5m"), "by (model_name)"
+def _replicas(timing: Timing, scope: Scope) -> list[Rule]:
+    """What replicas are compared by. Means, since a bucket's bounds are coarser than the difference
+    that is looked for."""
+    window, each = timing.range("10m"), f"by ({scope.engine})"
+    return [
+        Record(record=ERROR_SHARE_10M, expr=formulas.error_share(window, each)),
+        Record(
+            record=TTFT_MEAN_10M,
+            expr=formulas.mean("kvscope_time_to_first_token_seconds", window, each),
+        ),
+        Record(
+            record=ITL_MEAN_10M,
+            expr=formulas.mean("kvscope_inter_token_latency_seconds", window, each),
+        ),
+    ]
+
+
+def _fleet(timing: Timing, scope: Scope) -> list[Rule]:
+    five, by_model = timing.range("5m"), f"by ({scope.model})"
     sums = (
         ("kvscope_kv_blocks", "state"),
         ("kvscope_requests", "state"),
     )
-    rates = (
-        ("kvscope_step_tokens", STEP_TOKENS, "phase"),
-        ("kvscope_requests_finished", "kvscope_requests_finished_total", "reason"),
-        ("kvscope_requests_rejected", "kvscope_requests_rejected_total", "reason"),
-        ("kvscope_preemptions", PREEMPTIONS, "cause"),
-        (
-            "kvscope_time_to_first_token_seconds_bucket",
-            "kvscope_time_to_first_token_seconds_bucket",
-            "le",
-        ),
-        (
-            "kvscope_inter_token_latency_seconds_bucket",
-            "kvscope_inter_token_latency_seconds_bucket",
-            "le",
-        ),
-    )
     return [
         Record(
-            record="model:kvscope_engines:count",
-            expr=formulas.engines_heard("by (model_name)"),
+            record=ENGINES,
+            expr=formulas.engines_heard(by_model, same=scope.engine),
         ),
+        Record(record=GPUS, expr=f"count by ({scope.server}) ({series('kvscope_gpu_up')})"),
         Record(record="model:kvscope_kv_active:ratio", expr=formulas.pool_usage(by_model)),
         *(
             Record(
                 record=f"model:{family}:sum",
-                expr=f"sum by (model_name, {label}) ({series(family)})",
+                expr=f"sum by ({scope.model}, {label}) ({series(family)})",
             )
             for family, label in sums
-        ),
-        *(
-            Record(
-                record=f"model:{record}:rate5m",
-                expr=f"sum by (model_name, {label}) (rate({series(family)}[{five}]))",
-            )
-            for record, family, label in rates
         ),
         Record(
             record="model:kvscope_prefix_cache_hit:ratio_rate5m",

@@ -6,7 +6,8 @@ from typing import Literal
 from alerts.timing import Timing
 from monitoring.addresses import GRAFANA, RUNBOOKS
 
-Severity = Literal["critical", "warning", "info"]
+Severity = Literal["critical", "warning", "info", "none"]
+"""`none` is for an alert that always fires."""
 Topic = Literal[
     "kv-pool",
     "prefix-cache",
@@ -22,9 +23,11 @@ Topic = Literal[
     "gpu-errors",
     "exporter",
     "target",
+    "fleet",
     "slo-ttft",
     "slo-itl",
     "slo-errors",
+    "watchdog",
 ]
 """Alerts of the same topic are about the same problem: the most severe silences the others."""
 Board = Literal[
@@ -35,12 +38,20 @@ Board = Literal[
     "kvscope-vllm",
 ]
 
-ENGINE = "{{ $labels.model_name }} on {{ $labels.instance }} (engine {{ $labels.engine }})"
+ENGINE = (
+    "{{ $labels.model_name }} on {{ with $labels.pod }}{{ . }}, {{ end }}{{ $labels.instance }}"
+    " (engine {{ $labels.engine }})"
+)
+MODEL = (
+    "{{ $labels.model_name }}{{ with $labels.namespace }} in {{ . }}{{ end }}"
+    "{{ with $labels.cluster }} ({{ . }}){{ end }}"
+)
 GPU = (
     "{{ if $labels.gpu }}GPU {{ $labels.gpu }}{{ else }}{{ $labels.uuid }}{{ end }}"
-    " of {{ $labels.instance }}"
+    " of {{ with $labels.node }}{{ . }}, {{ end }}{{ $labels.instance }}"
 )
-"""The subject of an alert, in descriptions. A GPU has no index where NVML does not answer."""
+"""The subject of an alert, in descriptions. A GPU has no index where NVML does not answer; pod,
+node, namespace and cluster are named where the targets have them."""
 COUNT = '{{ $value | printf "%.0f" }}'
 """A whole number: increase() extrapolates."""
 

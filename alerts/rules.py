@@ -1,6 +1,7 @@
 """All groups, and the rule file that consists of them."""
 
 from alerts.engine_health import engine_groups
+from alerts.fleet import fleet_groups
 from alerts.gpus import gpu_groups
 from alerts.kv_pool import kv_pool_groups
 from alerts.memory import memory_groups
@@ -9,6 +10,7 @@ from alerts.prefix_cache import prefix_cache_groups
 from alerts.recordings import recordings
 from alerts.rule import Alert, Group, Places
 from alerts.slo import slo_groups
+from alerts.targets import target_groups
 from alerts.timing import Timing
 from alerts.yaml_text import to_yaml
 
@@ -17,15 +19,18 @@ HEADER = "Written by `python -m alerts` from alerts/*.py: change those. docs/ale
 
 def groups(timing: Timing | None = None, objectives: Objectives | None = None) -> list[Group]:
     """All groups, in the order of the file."""
-    timing = timing or Timing()
+    timing, objectives = timing or Timing(), objectives or Objectives()
+    scope = objectives.scope
     return [
-        *recordings(timing),
-        *engine_groups(timing),
+        *recordings(timing, scope),
+        *target_groups(timing, scope),
+        *engine_groups(timing, scope),
         *kv_pool_groups(timing),
-        *prefix_cache_groups(timing),
-        *memory_groups(timing),
-        *gpu_groups(timing),
-        *slo_groups(timing, objectives or Objectives()),
+        *prefix_cache_groups(timing, scope),
+        *memory_groups(timing, scope),
+        *gpu_groups(timing, scope),
+        *fleet_groups(timing, scope),
+        *slo_groups(timing, objectives),
     ]
 
 

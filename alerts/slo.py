@@ -1,14 +1,27 @@
 """Service levels: burn rates over pairs of windows, by model. An objective holds for the service,
-not for one replica."""
+not for one replica.
+
+What is bad and what counts is recorded once, over five minutes. The long windows are sums of that:
+a day of the raw buckets of a fleet would be millions of samples in each evaluation.
+"""
 
 import json
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from alerts.objectives import Objectives
-from alerts.rule import Alert, Group, Record, Rule, Severity, Topic
-from alerts.thresholds import BURN_MIN_BAD, ERROR_OBJECTIVE, TTFT_OBJECTIVE
+from alerts.rule import MODEL, Alert, Group, Record, Rule, Severity, Topic
+from alerts.thresholds import (
+    BURN_MIN_BAD,
+    BURN_MIN_BAD_TOKENS,
+    ITL_OBJECTIVE,
+    TTFT_OBJECTIVE,
+)
 from alerts.timing import Timing
 from monitoring import formulas
+
+INTERVAL = "1m"
+"""Of evaluation: the sums count the samples of the recorded rates."""
 
 
 class Pair(NamedTuple):
@@ -17,129 +30,200 @@ class Pair(NamedTuple):
     factor: float
     long: str
     short: str
-    wait: str
+
+
+class Pace(NamedTuple):
+    """Pairs of one severity are one alert, so that the second is no second message."""
+
+    name: str
     severity: Severity
+    wait: str
+    pairs: tuple[Pair, ...]
+    windows: str
+    summary: str
 
 
-PAIRS = (
-    Pair(14.4, "1h", "5m", "2m", "critical"),
-    Pair(6, "6h", "30m", "15m", "critical"),
-    Pair(3, "1d", "2h", "1h", "warning"),
-    Pair(1, "3d", "6h", "3h", "warning"),
+PACES = (
+    Pace(
+        *("Fast", "critical", "2m", (Pair(14.4, "1h", "5m"), Pair(6, "6h", "30m"))),
+        windows="in the last hour, or in the last six",
+        summary="within days.",
+    ),
+    Pace(
+        *("Slowly", "warning", "1h", (Pair(3, "1d", "2h"), Pair(1, "3d", "6h"))),
+        windows="in the last day, or in the last three",
+        summary="faster than it comes back.",
+    ),
 )
 """The pairs of Google's SRE workbook: a 30-day budget is used up in 2, 5, 10 and 30 days."""
-_BY_MODEL = "by (model_name)"
-_WINDOWS = sorted({w for pair in PAIRS for w in (pair.long, pair.short)})
+_LONG = sorted({pair.long for pace in PACES for pair in pace.pairs})
+_WINDOWS = sorted({pair.short for pace in PACES for pair in pace.pairs} | {*_LONG})
 
 
 class Slo(NamedTuple):
-    """An objective for the share of good requests among those that count."""
+    """An objective for the share of good ones among those that count."""
 
     alert: str
     topic: Topic
     metric: str
-    objective: float
     what: str
+    missed: Callable[[Objectives], str]
+    budgets: Callable[[Objectives], tuple[float, Mapping[str, float]]]
+    """That of every other model, and those of single models."""
+    min_bad: int
 
 
-TTFT = Slo("KvscopeTtftBudgetBurns", "slo-ttft", "kvscope_ttft", TTFT_OBJECTIVE, "first tokens")
-ERRORS = Slo(
-    "KvscopeErrorBudgetBurns", "slo-errors", "kvscope_request_errors", ERROR_OBJECTIVE, "requests"
+def _by_model(default: float, own: Mapping[str, float]) -> str:
+    """A number as text for a description, each model's own."""
+    text = f"{default:.4g}"
+    for model, number in own.items():
+        text = (
+            f"{{{{ if eq $labels.model_name {json.dumps(model)} }}}}{number:.4g}"
+            f"{{{{ else }}}}{text}{{{{ end }}}}"
+        )
+    return text
+
+
+def _error_budgets(objectives: Objectives) -> tuple[float, Mapping[str, float]]:
+    own = {model: 1 - share for model, share in objectives.errors.items()}
+    return 1 - objectives.errors_default, own
+
+
+TTFT = Slo(
+    alert="KvscopeTtftBudgetBurns",
+    topic="slo-ttft",
+    metric="kvscope_ttft",
+    what="first tokens",
+    missed=lambda o: (
+        f"of the requests to {MODEL} had no first token within "
+        f"{_by_model(o.ttft_default, o.ttft)} s"
+    ),
+    budgets=lambda _: (1 - TTFT_OBJECTIVE, {}),
+    min_bad=BURN_MIN_BAD,
 )
+ITL = Slo(
+    alert="KvscopeItlBudgetBurns",
+    topic="slo-itl",
+    metric="kvscope_itl",
+    what="the time from token to token",
+    missed=lambda o: (
+        f"of the tokens of {MODEL} came later than "
+        f"{_by_model(o.itl_default, o.itl)} s after the one before"
+    ),
+    budgets=lambda _: (1 - ITL_OBJECTIVE, {}),
+    min_bad=BURN_MIN_BAD_TOKENS,
+)
+ERRORS = Slo(
+    alert="KvscopeErrorBudgetBurns",
+    topic="slo-errors",
+    metric="kvscope_request_errors",
+    what="requests",
+    missed=lambda _: f"of the requests to {MODEL} failed or were refused for lack of room",
+    budgets=_error_budgets,
+    min_bad=BURN_MIN_BAD,
+)
+SLOS = (TTFT, ITL, ERRORS)
 
 
 def slo_groups(timing: Timing, objectives: Objectives) -> list[Group]:
     return [
-        Group(name="kvscope-slo.rules", rules=_recorded(timing, objectives), interval="1m"),
+        Group(name="kvscope-slo.rules", rules=_recorded(timing, objectives), interval=INTERVAL),
         Group(
             name="kvscope-slo",
-            rules=[alert for slo in (TTFT, ERRORS) for alert in _alerts(slo, objectives)],
-            interval="1m",
+            rules=[_alert(slo, pace, objectives) for slo in SLOS for pace in PACES],
+            interval=INTERVAL,
         ),
     ]
 
 
 def _recorded(timing: Timing, objectives: Objectives) -> list[Rule]:
     rules: list[Rule] = []
-    for slo in (TTFT, ERRORS):
-        for window in _WINDOWS:
-            bad, judged = _judge(slo, timing.range(window), objectives)
-            rules.append(
-                Record(
-                    record=f"model:{slo.metric}_bad:ratio_rate{window}",
-                    expr=formulas.share(f"({bad})", f"({judged})"),
+    # shortened rules are evaluated every second
+    interval = timing.seconds(INTERVAL) if timing.divisor == 1 else 1
+    for slo in SLOS:
+        bad, judged = f"model:{slo.metric}_bad:rate5m", f"model:{slo.metric}_judged:rate5m"
+        bad_expr, judged_expr = _judge(slo, timing.range("5m"), objectives)
+        rules += [Record(record=bad, expr=bad_expr), Record(record=judged, expr=judged_expr)]
+        rules += [
+            Record(
+                record=f"model:{slo.metric}_bad:ratio_rate{window}",
+                expr=formulas.share(
+                    f"sum_over_time({bad}[{timing.range(window)}])",
+                    f"sum_over_time({judged}[{timing.range(window)}])",
                 )
+                if window != "5m"
+                else formulas.share(bad, judged),
             )
-        for pair in PAIRS:
-            bad, _ = _judge(slo, timing.range(pair.long), objectives)
-            rules.append(
-                Record(
-                    record=f"model:{slo.metric}_bad:increase{pair.long}",
-                    expr=f"({bad}) * {timing.seconds(pair.long):g}",
-                )
+            for window in _WINDOWS
+        ]
+        rules += [
+            Record(
+                record=f"model:{slo.metric}_bad:increase{window}",
+                expr=f"sum_over_time({bad}[{timing.range(window)}]) * {interval:g}",
             )
+            for window in _LONG
+        ]
     return rules
 
 
 def _judge(slo: Slo, window: str, objectives: Objectives) -> tuple[str, str]:
-    """Records bad requests, and all that count, per second and model."""
+    """What is bad, and all that counts, per second and model."""
+    by = f"by ({objectives.scope.model})"
     if slo is ERRORS:
-        return (
-            formulas.failed_requests(window, _BY_MODEL),
-            formulas.judged_requests(window, _BY_MODEL),
+        return formulas.failed_requests(window, by), formulas.judged_requests(window, by)
+    if slo is TTFT:
+        judged = formulas.first_tokens(window, by)
+        timely, default, own = (
+            formulas.timely_first_tokens,
+            objectives.ttft_default,
+            objectives.ttft,
         )
-    judged = formulas.first_tokens(window, _BY_MODEL)
-    return f"{judged} - {_timely(window, objectives)}", judged
+    else:
+        judged = formulas.token_gaps(window, by)
+        timely, default, own = formulas.timely_token_gaps, objectives.itl_default, objectives.itl
+    others = ",".join(f"model_name!={json.dumps(model)}" for model in own)
+    in_time = [timely(window, by, default, others)]
+    in_time += [
+        timely(window, by, limit, f"model_name={json.dumps(model)}") for model, limit in own.items()
+    ]
+    together = in_time[0] if len(in_time) == 1 else f"({' or '.join(in_time)})"
+    return f"{judged} - {together}", judged
 
 
-def _timely(window: str, objectives: Objectives) -> str:
-    """First tokens within the limit, each model by its own."""
-    own = objectives.ttft.items()
-    others = ",".join(f"model_name!={json.dumps(model)}" for model, _ in own)
-    default = formulas.timely_first_tokens(window, _BY_MODEL, objectives.ttft_default, others)
+def _burns(slo: Slo, record: str, factor: float, objectives: Objectives) -> str:
+    """Models whose ratio is so many times their budget."""
+    default, own = slo.budgets(objectives)
     if not own:
-        return default
-    each = [
-        formulas.timely_first_tokens(window, _BY_MODEL, limit, f"model_name={json.dumps(model)}")
-        for model, limit in own
+        return f"{record} > {factor * default:.4g}"
+    others = ",".join(f"model_name!={json.dumps(model)}" for model in own)
+    each = [f"{record}{{{others}}} > {factor * default:.4g}"]
+    each += [
+        f"{record}{{model_name={json.dumps(model)}}} > {factor * budget:.4g}"
+        for model, budget in own.items()
     ]
-    return f"({' or '.join([default, *each])})"
+    return f"({' or '.join(each)})"
 
 
-def _limit(objectives: Objectives) -> str:
-    """The limit in seconds, as text for a description."""
-    text = f"{objectives.ttft_default:g}"
-    for model, seconds in objectives.ttft.items():
-        text = (
-            f"{{{{ if eq $labels.model_name {json.dumps(model)} }}}}{seconds:g}"
-            f"{{{{ else }}}}{text}{{{{ end }}}}"
-        )
-    return text
-
-
-def _alerts(slo: Slo, objectives: Objectives) -> list[Rule]:
-    budget = 1 - slo.objective
-    missed = {
-        "slo-ttft": f"had no first token within {_limit(objectives)} s",
-        "slo-errors": "failed or were refused for lack of room",
-    }[slo.topic]
-    return [
-        Alert(
-            name=slo.alert + ("Fast" if pair.severity == "critical" else "Slowly"),
-            severity=pair.severity,
-            topic=slo.topic,
-            expr=f"model:{slo.metric}_bad:ratio_rate{pair.long} > {pair.factor * budget:.4g}\n"
-            f"and model:{slo.metric}_bad:ratio_rate{pair.short} > {pair.factor * budget:.4g}\n"
-            f"and model:{slo.metric}_bad:increase{pair.long} >= {BURN_MIN_BAD}",
-            wait=pair.wait,
-            summary=f"The error budget of {slo.what} is being used up "
-            + ("within days." if pair.severity == "critical" else "faster than it comes back."),
-            description=f"{{{{ $value | humanizePercentage }}}} of the requests to "
-            f"{{{{ $labels.model_name }}}} {missed} in the last {pair.long}; {budget:.0%} is the "
-            f"budget, and this rate is {pair.factor:g} times that or more.",
-            board="kvscope-overview",
-            by=("model_name",),
-            labels={"window": pair.long},
-        )
-        for pair in PAIRS
-    ]
+def _alert(slo: Slo, pace: Pace, objectives: Objectives) -> Alert:
+    default, own = slo.budgets(objectives)
+    percent = _by_model(100 * default, {model: 100 * budget for model, budget in own.items()})
+    ratio = f"model:{slo.metric}_bad:ratio_rate"
+    least = min(pair.factor for pair in pace.pairs)
+    return Alert(
+        name=slo.alert + pace.name,
+        severity=pace.severity,
+        topic=slo.topic,
+        expr="\nor\n".join(
+            f"{_burns(slo, ratio + pair.long, pair.factor, objectives)}\n"
+            f"and {_burns(slo, ratio + pair.short, pair.factor, objectives)}\n"
+            f"and model:{slo.metric}_bad:increase{pair.long} >= {slo.min_bad}"
+            for pair in pace.pairs
+        ),
+        wait=pace.wait,
+        summary=f"The error budget of {slo.what} is being used up {pace.summary}",
+        description=f"{{{{ $value | humanizePercentage }}}} {slo.missed(objectives)} "
+        f"{pace.windows}; {percent}% is the budget, and this rate is {least:g} times that or "
+        "more.",
+        board="kvscope-overview",
+        by=("model_name",),
+    )

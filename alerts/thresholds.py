@@ -6,6 +6,15 @@ Those that a panel shows as well are the panel's (`dashboards/kit/thresholds.py`
 JOB = "kvscope"
 """Name of the scrape job; also in deploy/prometheus/prometheus.yml and in the ServiceMonitor."""
 
+# Targets
+
+MANY_TARGETS_SHARE = 0.1
+"""Share of a job's targets that are down at the same time: what fails together has one cause."""
+MANY_TARGETS = 3
+"""Least number of them: one of five is a tenth and more, and says nothing about the others."""
+OUTAGES = 3
+"""Ends of an engine within an hour: a roll-out is one, and a second one that puts it right."""
+
 # KV pool
 
 POOL_SATURATED = 0.90
@@ -21,7 +30,7 @@ EXHAUSTION_LEVEL = 0.50
 """Active share below which nobody is told: where load has just ended, the forecast still expects it
 to come back."""
 RECOMPUTED_NOTICEABLE = 0.01
-"""Share of the tokens that steps compute, over ten minutes and for ten more. A pool that is well
+"""Share of the tokens that steps compute, over ten minutes and for twenty more. A pool that is well
 sized recomputes less; one preemption does not last that long."""
 RECOMPUTED_SHARE = 0.10
 """Share of the tokens that steps compute. A tenth of the device's work is wasted; in our experience
@@ -73,10 +82,39 @@ TTFT_SECONDS = 2.5
 reloads after five. It must be a bound of the histogram's."""
 TTFT_OBJECTIVE = 0.99
 """Share of the requests with a first token within that time."""
-ERROR_OBJECTIVE = 0.99
-"""Share of the requests that the server neither failed nor refused for lack of room."""
+ITL_SECONDS = 0.5
+"""Default of every model for the time from token to token; `--itl` sets another for one model. Two
+tokens a second are slower than anybody reads. It must be a bound of the histogram's, too."""
+ITL_OBJECTIVE = 0.99
+"""Share of the tokens that come within that time after the one before."""
+ERROR_OBJECTIVE = 0.999
+"""Share of the requests that the server neither failed nor refused for lack of room; `--errors`
+sets another for one model. With 0.99, an hour in which an eighth of them fails pages nobody."""
 BURN_MIN_BAD = 5
 """Least number of bad requests in the long window: fewer concern one user, whatever the ratio."""
+BURN_MIN_BAD_TOKENS = 100
+"""The same of tokens: an answer of ordinary length."""
+
+# Replicas among replicas, over ten minutes
+
+OUTLIER_REPLICAS = 3
+"""Least number of replicas with traffic: of two, nobody can say which one is odd."""
+ERROR_OUTLIER_SHARE = 0.1
+"""Share of failed requests above the median's."""
+TTFT_OUTLIER_FACTOR = 3
+"""Mean time to the first token against the median's. Routing by prefix and prompts of different
+lengths make replicas differ by up to twice."""
+TTFT_OUTLIER_SECONDS = 1
+"""Below it nobody notices."""
+OUTLIER_MIN_FIRST_TOKENS = 20
+"""Below it, a few long prompts determine the mean."""
+ITL_OUTLIER_FACTOR = 1.6
+"""Mean time from token to token against the median's. Half speed is 2; replicas differ by a third
+with the sizes of their batches."""
+ITL_OUTLIER_SECONDS = 0.02
+"""Below it, nobody notices: fifty tokens a second."""
+OUTLIER_MIN_TOKENS = 1000
+"""Below it, a few preemptions determine the mean."""
 
 XIDS = {
     "critical": ("48", "62", "64", "74", "79", "95", "119", "120", "140"),

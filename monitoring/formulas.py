@@ -126,6 +126,25 @@ def timely_first_tokens(window: str, grouping: str, seconds: float, selector: st
     return _sum(f"rate({timely}[{window}])", grouping)
 
 
+def token_gaps(window: str, grouping: str, selector: str = "") -> str:
+    """Tokens per second that followed another one."""
+    return _sum(rate("kvscope_inter_token_latency_seconds_count", window, selector), grouping)
+
+
+def timely_token_gaps(window: str, grouping: str, seconds: float, selector: str = "") -> str:
+    """Tokens per second that followed within the given seconds, a bound of the histogram."""
+    timely = bucket("kvscope_inter_token_latency_seconds", seconds, selector)
+    return _sum(f"rate({timely}[{window}])", grouping)
+
+
+def mean(family: str, window: str, grouping: str, selector: str = "") -> str:
+    """Mean of a histogram's observations."""
+    return share(
+        _sum(rate(f"{family}_sum", window, selector), grouping),
+        _sum(rate(f"{family}_count", window, selector), grouping),
+    )
+
+
 def _with_refused(ended: str, window: str, grouping: str, selector: str) -> str:
     """Requests that ended, and those refused where the server tells them, which a vLLM does not."""
     refused = rate("kvscope_requests_rejected_total", window, selector, reason=_REFUSED_BY_US)
@@ -145,10 +164,10 @@ def age(name: str, selector: str = "") -> str:
     return f"timestamp({when}) - {when}"
 
 
-def engines_heard(grouping: str = "", selector: str = "") -> str:
+def engines_heard(grouping: str = "", selector: str = "", same: str = PER_ENGINE) -> str:
     """Engines that an exporter hears. An engine may have several streams: one for each worker."""
     streams = f"{series('kvscope_source_up', selector)} == 1"
-    engines = f"count by ({PER_ENGINE}) ({streams})"
+    engines = f"count by ({same}) ({streams})"
     return f"count {grouping} ({engines})" if grouping else f"count({engines})"
 
 
@@ -157,14 +176,16 @@ def in_engine(selector: str = "") -> str:
     return f"sum without (state) ({series('kvscope_requests', selector)})"
 
 
-def stalled(window: str = "1m", resolution: str = "5s", selector: str = "") -> str:
+def stalled(
+    window: str = "1m", resolution: str = "5s", selector: str = "", same: str = PER_ENGINE
+) -> str:
     """Seconds since the last step, of engines that have had requests for the whole window.
 
     Idle engines make no steps, and the first step after an idle hour must not count as an hour.
     """
     last_step = age("kvscope_last_step_timestamp_seconds", selector)
     work = f"min_over_time(({in_engine(selector)})[{window}:{resolution}])"
-    return f"({last_step})\nand on ({PER_ENGINE}) ({work} > 0)"
+    return f"({last_step})\nand on ({same}) ({work} > 0)"
 
 
 # Host

@@ -27,7 +27,7 @@ GPU_LEGEND = "GPU {{gpu}} of {{instance}}"
 RATE_WINDOW = "$__rate_interval"
 WHOLE_RANGE = "$__range"
 """The dashboard's time range; for instant queries only."""
-ALERT = 'alertname=~"Kvscope.+"'
+ALERT = 'alertname=~"Kvscope.+",severity!="none"'
 """The selector for our alerts."""
 
 

@@ -16,7 +16,7 @@ import httpx
 import yaml
 
 from alerts.rules import rule_file
-from alerts.timing import Timing
+from alerts.timing import Timing, seconds_of
 from tests.alerts.tools import ALERTMANAGER
 from tests.support.waiting import wait_for
 
@@ -40,6 +40,8 @@ class Webhook:
 
     url: str
     notices: list[Notice] = field(default_factory=list)
+    messages: list[list[Notice]] = field(default_factory=list)
+    """The same by message."""
 
     def seen(self, status: str) -> set[str]:
         return {notice.labels["alertname"] for notice in self.notices if notice.status == status}
@@ -63,15 +65,17 @@ def webhook() -> Iterator[Webhook]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            for alert in body["alerts"]:
-                received.notices.append(
-                    Notice(
-                        self.path.strip("/"),
-                        alert["status"],
-                        alert["labels"],
-                        alert["annotations"],
-                    )
+            message = [
+                Notice(
+                    self.path.strip("/"),
+                    alert["status"],
+                    alert["labels"],
+                    alert["annotations"],
                 )
+                for alert in body["alerts"]
+            ]
+            received.notices.extend(message)
+            received.messages.append(message)
             self.send_response(200)
             self.send_header("Content-Length", "0")
             self.end_headers()
@@ -91,13 +95,18 @@ def webhook() -> Iterator[Webhook]:
         server.server_close()
 
 
-def alertmanager_config(url: str, *, inhibit: bool) -> str:
-    """The shipped example, with our receiver's address and waits of a second."""
+def alertmanager_config(url: str, *, inhibit: bool, faster: float | None) -> str:
+    """The shipped example, with our receiver's address, and waits of a second or divided by
+    `faster`."""
     config: Any = yaml.safe_load((ALERTMANAGER / "alertmanager.webhook.yml").read_text())
     for receiver in config["receivers"]:
         receiver["webhook_configs"] = [{"url": f"{url}/{receiver['name']}", "send_resolved": True}]
     for route in (config["route"], *config["route"]["routes"]):
-        route |= {"group_wait": "0s", "group_interval": "1s"}
+        if faster is None:
+            route |= {"group_wait": "0s", "group_interval": "1s"}
+            continue
+        for wait in {"group_wait", "group_interval", "repeat_interval"} & route.keys():
+            route[wait] = f"{1000 * seconds_of(route[wait]) / faster:.0f}ms"
     if not inhibit:
         del config["inhibit_rules"]
     return yaml.safe_dump(config)
@@ -131,12 +140,14 @@ def running(folder: Path, name: str, *command: str, url: str) -> Iterator[None]:
 
 
 @contextmanager
-def alertmanager(folder: Path, hook: str, *, inhibit: bool) -> Iterator[str]:
+def alertmanager(
+    folder: Path, hook: str, *, inhibit: bool, faster: float | None = None
+) -> Iterator[str]:
     """Its address."""
     program = shutil.which("prometheus-alertmanager") or "alertmanager"
     url = f"http://127.0.0.1:{free_port()}"
     config = folder / "alertmanager.yml"
-    config.write_text(alertmanager_config(hook, inhibit=inhibit))
+    config.write_text(alertmanager_config(hook, inhibit=inhibit, faster=faster))
     with running(
         folder,
         "alertmanager",

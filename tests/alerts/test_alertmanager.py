@@ -1,5 +1,6 @@
 """Alertmanager's configuration: accepted, and every alert goes where its severity says."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,12 @@ from alerts.timing import seconds_of
 from tests.alerts.tools import ALERTMANAGER, run
 
 FILES = sorted(ALERTMANAGER.glob("*.yml"))
-RECEIVERS = {"critical": "on-call", "warning": "team", "info": "page-only"}
+RECEIVERS = {
+    "critical": "on-call",
+    "warning": "team",
+    "info": "page-only",
+    "none": "watchdog",
+}
 
 
 def name(path: Path) -> str:
@@ -23,6 +29,20 @@ def name(path: Path) -> str:
 @pytest.mark.parametrize("path", FILES, ids=name)
 def test_amtool_accepts_the_configuration(path: Path) -> None:
     run("amtool", "check-config", str(path))
+
+
+def test_inhibition_names_alerts_that_exist() -> None:
+    config: Any = yaml.safe_load((ALERTMANAGER / "alertmanager.yml").read_text())
+    rules = config["inhibit_rules"]
+    matchers = [m for r in rules for m in (*r["source_matchers"], *r["target_matchers"])]
+    names = {alert.name for alert in alerts()}
+    for matcher in matchers:
+        exact = re.fullmatch(r'alertname!?="(\w+)"', matcher)
+        either = re.fullmatch(r'alertname=~"(\w+)\((.+)\)"', matcher)
+        found = [exact[1]] if exact else []
+        if either:
+            found = [either[1] + end for end in either[2].split("|")]
+        assert set(found) <= names
 
 
 @pytest.mark.amtool
@@ -40,7 +60,9 @@ def test_the_example_is_the_configuration_with_addresses() -> None:
     example: Any = yaml.safe_load((ALERTMANAGER / "alertmanager.webhook.yml").read_text())
     addresses = [receiver.pop("webhook_configs", None) for receiver in example["receivers"]]
     assert example == plain
-    assert [bool(address) for address in addresses] == [True, True, False]
+    named = [receiver["name"] for receiver in example["receivers"]]
+    silent = [name for name, address in zip(named, addresses, strict=True) if not address]
+    assert silent == ["page-only"]
 
 
 def test_replicas_behind_one_cause_make_one_message() -> None:
@@ -51,10 +73,13 @@ def test_replicas_behind_one_cause_make_one_message() -> None:
     assert all(10 <= seconds_of(wait) <= 30 for wait in waits)
     for route in root["routes"]:
         assert "group_by" not in route
+        for card in route.get("routes", ()):
+            assert card["group_by"] == ["uuid"]
 
 
 def test_inhibition_asks_for_labels_that_alerts_have() -> None:
     config: Any = yaml.safe_load((ALERTMANAGER / "alertmanager.yml").read_text())
-    known = {"instance", "model_name", "engine", "uuid", "topic"}
+    known = {"instance", "model_name", "engine", "uuid", "topic", "job", "cluster", "namespace"}
     for rule in config["inhibit_rules"]:
         assert set(rule["equal"]) <= known
+        assert "cluster" in rule["equal"] or rule["equal"] == ["uuid"], "addresses are a cluster's"

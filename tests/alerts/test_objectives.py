@@ -9,6 +9,7 @@ import yaml
 from alerts.__main__ import main
 from alerts.objectives import Objectives
 from alerts.rules import rule_file
+from alerts.scope import Scope
 from tests.alerts.tools import promtools, run
 
 CASE: dict[str, Any] = {
@@ -64,6 +65,75 @@ def test_the_description_names_the_limit_of_its_model() -> None:
     assert limit in " ".join(text.split())
 
 
+ERRORS: dict[str, Any] = {
+    "evaluation_interval": "1m",
+    "rule_files": ["rules.yml"],
+    "tests": [
+        {
+            "interval": "1m",
+            "input_series": [
+                {"series": series.replace("M", model), "values": values}
+                for model in ("quick", "batch")
+                for series, values in (
+                    ('kvscope_requests_finished_total{model_name="M",reason="stop"}', "0+950x90"),
+                    ('kvscope_requests_finished_total{model_name="M",reason="error"}', "0+50x90"),
+                    ('kvscope_inter_token_latency_seconds_count{model_name="M"}', "0+1000x90"),
+                    (
+                        'kvscope_inter_token_latency_seconds_bucket{model_name="M",le="0.5"}',
+                        "0+1000x90",
+                    ),
+                    (
+                        'kvscope_inter_token_latency_seconds_bucket{model_name="M",le="0.1"}',
+                        "0+500x90",
+                    ),
+                )
+            ],
+            "promql_expr_test": [
+                {
+                    "expr": 'count by (alertname, model_name) (ALERTS{alertstate="firing",'
+                    'alertname=~".*Fast"})',
+                    "eval_time": "85m",
+                    "exp_samples": [
+                        {"labels": f'{{alertname="{alert}",model_name="quick"}}', "value": 1}
+                        for alert in ("KvscopeErrorBudgetBurnsFast", "KvscopeItlBudgetBurnsFast")
+                    ],
+                }
+            ],
+        }
+    ],
+}
+"""5 % of the requests to both models fail, and half of the tokens take longer than 0.1 s."""
+
+
+@pytest.mark.promtool
+def test_errors_and_tokens_are_judged_by_the_objective_of_their_model(tmp_path: Path) -> None:
+    objectives = Objectives.parse(itl=["quick=0.1"], errors=["batch=0.99"])
+    (tmp_path / "rules.yml").write_text(rule_file(objectives=objectives))
+    (tmp_path / "case.yml").write_text(yaml.safe_dump(ERRORS))
+    for tool in promtools():
+        run(tool, "check", "rules", "--lint=all", "--lint-fatal", str(tmp_path / "rules.yml"))
+        run(tool, "test", "rules", str(tmp_path / "case.yml"))
+
+
+def test_services_are_told_apart_by_the_labels_that_are_asked_for() -> None:
+    text = rule_file(objectives=Objectives(scope=Scope.parse("region, model_name")))
+    assert "sum by (region, model_name) (" in text
+    assert "on (region, job, instance, model_name, engine)" in text
+    assert "namespace, " not in text
+
+
+@pytest.mark.parametrize(
+    ("labels", "complaint"),
+    [("namespace", "model_name has to be among"), ("model_name,", "'' is not the name of a label")],
+)
+def test_labels_that_make_no_service_are_refused(
+    labels: str, complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["--by", labels])
+    assert complaint in capsys.readouterr().err
+
+
 def test_an_objective_between_two_bounds_is_refused_with_the_list(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -72,6 +142,17 @@ def test_an_objective_between_two_bounds_is_refused_with_the_list(
     message = capsys.readouterr().err
     assert "the objective of llama is 2.4 s" in message
     assert "2, 2.5, 3" in message
+
+
+def test_a_token_limit_between_two_bounds_is_refused_with_the_list() -> None:
+    with pytest.raises(ValueError, match=r"0\.3 s for the next token.*0\.25, 0\.5, 1"):
+        Objectives.parse(itl=["llama=0.3"])
+
+
+@pytest.mark.parametrize("share", ["1", "0", "99.9"])
+def test_a_share_that_is_none_is_refused(share: str) -> None:
+    with pytest.raises(ValueError, match="give a share between 0 and 1"):
+        Objectives.parse(errors=[f"llama={share}"])
 
 
 @pytest.mark.parametrize("pair", ["llama", "llama=", "=5", "llama=soon"])

@@ -29,6 +29,7 @@ from tests.alerts.rig import (
     prompt,
 )
 from tests.alerts.stack import Notice, Stack, alertmanager, free_port, stack, webhook
+from tests.alerts.tools import WATCHDOG
 from tests.fakes.nvml import GIB, MIB, Simulated, compiler
 from tests.support.process import kvscope
 from tests.support.server import greedy
@@ -65,13 +66,24 @@ AFTERWARDS = {
     *("KvscopeObserverStopped", "KvscopePageIncomplete", "KvscopeWhatifCurveWrong"),
 }
 AT_LAST = {"KvscopeTargetAbsent"}
+FLEET = {
+    *("KvscopeManyTargetsDown", "KvscopeTargetNeverUp", "KvscopeRestartLoop", WATCHDOG),
+    *("KvscopeEnginesFewer", "KvscopeGpusFewer", "KvscopeQueueStuck"),
+    *("KvscopeErrorOutlier", "KvscopeTtftOutlier", "KvscopeItlOutlier"),
+    *("KvscopeItlBudgetBurnsFast", "KvscopeItlBudgetBurnsSlowly"),
+}
+"""Of many servers, or of hours: test_messages.py plays them, alerts/tests/ has their cases. Some of
+them fire here as well, since durations are divided by 60."""
+STANDING = {"KvscopeXidCritical"}
+"""Until the process is another one; here, until nobody scrapes it."""
 EARLY = {
     *("KvscopeErrorBudgetBurnsFast", "KvscopeErrorBudgetBurnsSlowly", "KvscopeEngineDead"),
     *AT_LAST,
+    *FLEET,
 }
 """Steps that give up for lack of memory end requests with an error; a killed server is dead to the
 sidecar that watches it; and Prometheus's first scrape comes seconds after its start."""
-NAMES = sorted({alert.name for alert in alerts()})
+NAMES = sorted({alert.name for alert in alerts()} - FLEET)
 
 SICK = {
     "gpu.0.memory.used": 143_000 * MIB,
@@ -164,7 +176,7 @@ def notices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Notice]]:
 
         many_at_once(run, scene, killed)
         parts.enter_context(kvscope(*serve, "--max-model-len", "512"))  # it comes back
-        resolved(run, SIDE_BY_SIDE)
+        resolved(run, SIDE_BY_SIDE - STANDING)
         early = run.hook.seen("firing") - SIDE_BY_SIDE
         assert early <= EARLY, "nobody provoked them yet"
 
@@ -174,6 +186,7 @@ def notices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Notice]]:
         run.scrape()
         absent = "KvscopeTargetAbsent"
         wait_for(lambda: run.hook.now().get(absent) == "firing", absent, PATIENCE)
+        resolved(run, STANDING)
         run.scrape(*addresses)
         resolved(run, AT_LAST)
         yield run.hook.notices
@@ -254,25 +267,28 @@ def test_the_worst_of_a_topic_speaks_alone(tmp_path: Path) -> None:
         return {"labels": {"alertname": name, "severity": severity, "topic": topic, **labels}}
 
     loud = [
-        alert("KvscopePreemptionStorm", "critical", "kv-pool", here),
+        alert("KvscopePreemptionStorm", "warning", "kv-pool", here),
         alert("KvscopeGpuSlowedDown", "warning", "gpu-clocks", gpu),
         alert("KvscopeXidWarning", "warning", "gpu-errors", gpu),
-        alert("KvscopeRowRemapFailed", "critical", "gpu-memory", gpu),
+        alert("KvscopeRowRemapPending", "warning", "gpu-memory", gpu),
         alert("KvscopeXidCritical", "critical", "gpu-errors", gpu | {"uuid": "GPU-2", "gpu": "1"}),
         {"labels": {"alertname": "Theirs", "severity": "critical", "job": "node"}},
         {"labels": {"alertname": "TheirsToo", "severity": "warning", "job": "node"}},
-        alert("KvscopeKvPoolSaturated", "warning", "kv-pool", here | {"instance": "b:8000"}),
+        alert("KvscopeKvPoolSaturated", "warning", "kv-pool", here | {"model_name": "other"}),
         alert("KvscopeTargetDown", "critical", "target", {"job": "kvscope", "instance": "c:8000"}),
         alert("KvscopeEngineStalled", "critical", "engine", here | {"instance": "d:8000"}),
         alert("KvscopeDeviceOom", "critical", "device-memory", here | {"instance": "e:8000"}),
         alert("KvscopeDeviceOomRisk", "warning", "device-memory", gpu | {"instance": "f:8000"}),
     ]
     silenced = [
-        alert("KvscopeKvPoolSaturated", "warning", "kv-pool", here),
+        alert("KvscopeKvPoolSaturated", "warning", "kv-pool", here | {"instance": "b:8000"}),
+        alert("KvscopeKvExhaustionPredicted", "info", "kv-pool", here),
         alert("KvscopeXidWarning", "warning", "gpu-errors", gpu | {"uuid": "GPU-2", "gpu": "1"}),
         alert("KvscopeXidInfo", "info", "gpu-errors", gpu),
         alert("KvscopeGpuLost", "critical", "gpu", gpu | {"instance": "c:8000"}),
-        alert("KvscopePreemptionStorm", "critical", "kv-pool", here | {"instance": "d:8000"}),
+        alert("KvscopePreemptionStorm", "warning", "kv-pool", here | {"instance": "d:8000"}),
+        alert("KvscopeQueueStuck", "critical", "engine", here | {"instance": "d:8000"}),
+        alert("KvscopeGpuSlowedDown", "warning", "gpu-clocks", gpu | {"uuid": "GPU-2"}),
         alert("KvscopeSourceDown", "warning", "exporter", here | {"instance": "d:8000"}),
         alert("KvscopeDeviceOomRetried", "warning", "device-memory", here | {"instance": "e:8000"}),
         *(

@@ -8,8 +8,9 @@ import pytest
 import yaml
 
 from alerts.rules import alerts
+from exporter.cli.app import app
 from tests.alerts.tools import ALERTS, RULE_FILE, known_names, names_in, promtools, run
-from tests.repo.checkout import ROOT
+from tests.repo.checkout import ROOT, python_files
 
 RUNBOOKS = sorted((ALERTS / "runbooks").glob("*.md"))
 SECTIONS = ["Meaning", "Impact", "Diagnosis", "Mitigation"]
@@ -97,3 +98,35 @@ def test_a_device_that_is_full_gets_a_smaller_pool_or_smaller_steps(name: str) -
     advice = section(ALERTS / "runbooks" / f"Kvscope{name}.md", "Mitigation")
     assert LOWER.search(advice)
     assert not RAISE.search(advice)
+
+
+PROGRAMS = {
+    *("amtool", "curl", "dmesg", "docker", "journalctl", "kill", "kubectl", "kvscope", "lspci"),
+    *("nvidia-smi", "python", "systemctl"),
+}
+"""What a runbook may ask for: ours, what is where the server runs, what is on one's own machine."""
+SOURCES = [path for package in ("exporter", "engine", "alerts") for path in python_files(package)]
+CODE = "\n".join(path.read_text() for path in SOURCES)
+
+
+def spans(path: Path) -> list[str]:
+    """Inline code, and lines of blocks that are no queries."""
+    text = re.sub(r"^ *```promql\n.*?^ *```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^ *```\w*\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL)
+    text = re.sub(r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL)
+    inline = [re.sub(r"\s+", " ", span) for span in re.findall(r"`([^`]+)`", text)]
+    return inline + [line.strip() for block in blocks for line in block.splitlines()]
+
+
+@pytest.mark.parametrize("path", RUNBOOKS, ids=stem)
+def test_a_runbook_names_commands_that_exist(path: Path) -> None:
+    commands = {c.name or c.callback.__name__ for c in app.registered_commands if c.callback}
+    for span in spans(path):
+        program, *rest = span.split(" ")
+        if rest and re.fullmatch(r"[a-z][a-z-]+", program) and "==" not in span:
+            assert program in PROGRAMS, span
+            assert program != "kvscope" or rest[0] in commands, span
+        for flag in re.findall(r"--[a-z-]+", span) if program.startswith("--") else ():
+            assert f'"{flag}"' in CODE or flag.removeprefix("--").replace("-", "_") in CODE, span
+        for answer in re.findall(r"/api/([a-z]+)$", span):
+            assert f'"{answer}"' in CODE or f"/api/{answer}" in CODE, span

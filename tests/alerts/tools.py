@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 from exporter.catalogue import CATALOGUE
 from tests.repo.checkout import ROOT
@@ -11,6 +12,8 @@ from tests.repo.checkout import ROOT
 ALERTS = ROOT / "alerts"
 RULE_FILE = ALERTS / "kvscope.rules.yml"
 CASE_FILES = sorted((ALERTS / "tests").glob("*.test.yml"))
+WATCHDOG = "KvscopeWatchdog"
+"""It fires always: it has no other state."""
 ALERTMANAGER = ROOT / "deploy" / "alertmanager"
 
 OWN_NAMES = frozenset(
@@ -27,6 +30,12 @@ def promtools() -> list[str]:
     further = [path for path in os.environ.get("PROMTOOLS", "").split(":") if path]
     found = shutil.which("promtool")
     return [*([found] if found else []), *further]
+
+
+def output(*command: str | Path) -> str:
+    """What it prints, whether it succeeds or not."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
 
 
 def run(*command: str) -> str:

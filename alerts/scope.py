@@ -1,0 +1,51 @@
+"""What makes a service: the labels that its figures are summed by, and its replicas compared by."""
+
+import re
+from dataclasses import dataclass
+from typing import Self
+
+_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A model in a place. A label that no series has costs nothing, so the defaults fit a fleet of
+    one cluster without namespaces as well; where clusters share a ruler, they stay apart."""
+
+    labels: tuple[str, ...] = ("cluster", "namespace", "model_name")
+
+    def __post_init__(self) -> None:
+        for label in self.labels:
+            if not _NAME.fullmatch(label):
+                raise ValueError(f"--by: {label!r} is not the name of a label")
+        if "model_name" not in self.labels:
+            raise ValueError(
+                "--by: model_name has to be among the labels; objectives are a model's"
+            )
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Of names separated by commas."""
+        return cls(tuple(name.strip() for name in text.split(",")))
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """The labels that say where, without the model."""
+        return tuple(label for label in self.labels if label != "model_name")
+
+    @property
+    def model(self) -> str:
+        """Of one model's replicas, for `by` and `on`; so are the next three."""
+        return ", ".join(self.labels)
+
+    @property
+    def job(self) -> str:
+        return ", ".join((*self.place, "job"))
+
+    @property
+    def server(self) -> str:
+        return ", ".join((*self.place, "job", "instance"))
+
+    @property
+    def engine(self) -> str:
+        return ", ".join((*self.place, "job", "instance", "model_name", "engine"))

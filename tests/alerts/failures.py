@@ -1,0 +1,188 @@
+"""Failures of a fleet, as the series that Prometheus would have of it."""
+
+from tests.alerts.timeline import Situation
+
+CALM = 62.0
+"""Minutes before the failure: what is compared with an hour ago has one."""
+END = 112
+LATE_SHARE = 0.5
+
+
+class Replica:
+    """One server with one engine of one model and one GPU, in a situation."""
+
+    def __init__(self, situation: Situation, name: str, model: str = "llama") -> None:
+        self.situation = situation
+        self.server = {"instance": f"{name}:8000"}
+        self.engine = {**self.server, "model_name": model, "engine": "0"}
+        self.card = {**self.server, "gpu": "0", "uuid": f"GPU-{situation.name}-{name}"}
+
+    def serves(self, since: float = 0, until: float = END + 1, tokens: bool = True) -> None:
+        """Is heard, and answers 60 requests a minute in that time, as it should. tokens: whether
+        their latencies matter, which are most of the series."""
+        here = (since, None), (until, 1), (END + 1, None)
+        self.situation.add("kvscope_source_up", {**self.engine, "source": "inprocess"}, *here)
+        self.situation.add("kvscope_gpu_up", self.card, *here)
+        self.requests(60, since=since, until=until)
+        if tokens:
+            self.tokens(60, since=since, until=until)
+
+    def answers(self, *phases: tuple[float, float | None]) -> None:
+        """Scrapes."""
+        self.situation.add("up", self.server, *phases)
+
+    def requests(
+        self,
+        each_minute: float,
+        failed_after: float = END + 1,
+        since: float = 0,
+        until: float = END + 1,
+    ) -> None:
+        """Ended requests, which fail from a minute on."""
+        ended = "kvscope_requests_finished_total"
+        for reason, before, after in (("stop", each_minute, 0), ("error", 0, each_minute)):
+            self.situation.count(
+                ended,
+                {**self.engine, "reason": reason},
+                *((since, None), (min(failed_after, until), before), (until, after)),
+                (END + 1, None),
+            )
+
+    def tokens(
+        self,
+        each_minute: float,
+        late_after: float = END + 1,
+        since: float = 0,
+        until: float = END + 1,
+    ) -> None:
+        """First tokens and others; from a minute on, half of them late."""
+        for family, many, bound, seconds in (
+            ("kvscope_time_to_first_token_seconds", each_minute, "2.5", 0.5),
+            ("kvscope_inter_token_latency_seconds", 50 * each_minute, "0.5", 0.03),
+        ):
+            late = min(late_after, until)
+            for suffix, labels, before, after in (
+                ("_count", {}, many, many),
+                ("_sum", {}, many * seconds, many * seconds * 10),
+                ("_bucket", {"le": bound}, many, many * LATE_SHARE),
+            ):
+                phases = (since, None), (late, before), (until, after), (END + 1, None)
+                self.situation.count(family + suffix, {**self.engine, **labels}, *phases)
+
+
+def switch() -> Situation:
+    """Fifty servers with two models behind one switch, which fails."""
+    situation = Situation("switch", END)
+    for number in range(50):
+        replica = Replica(situation, f"s{number}", ("llama", "qwen")[number % 2])
+        replica.answers((CALM, 1), (END + 1, 0))
+        replica.serves(until=CALM, tokens=False)
+    return situation
+
+
+def stuck_rollout() -> Situation:
+    """Half of ten pods is replaced by ones that do not start; the others serve on."""
+    situation = Situation("rollout", END)
+    for number in range(10):
+        old = Replica(situation, f"old{number}")
+        until = CALM if number < 5 else END + 1
+        old.answers((until, 1), (END + 1, None))
+        old.serves(until=until)
+        if number < 5:
+            Replica(situation, f"new{number}").answers((CALM, None), (END + 1, 0))
+    return situation
+
+
+def crashing_rollout() -> Situation:
+    """A version that crashes after some minutes of work, on five of ten servers."""
+    situation = Situation("crash", END)
+    for number in range(10):
+        replica = Replica(situation, f"s{number}")
+        replica.serves()
+        if number < 5:
+            phases = [
+                (CALM + 6 * turn + part, up) for turn in range(9) for part, up in ((0, 1), (2, 0))
+            ]
+            replica.answers(*phases, (END + 1, 1))
+        else:
+            replica.answers((END + 1, 1))
+    return situation
+
+
+def sick_card() -> Situation:
+    """A card of one of ten falls off the bus: XID, lost, recovery asked for, its engine hangs."""
+    situation = Situation("card", END)
+    for number in range(10):
+        replica = Replica(situation, f"s{number}")
+        replica.answers((END + 1, 1))
+        hangs = CALM if number == 0 else END + 1
+        replica.serves(until=hangs)
+        for state, before, after in (("running", 8, 8), ("waiting", 0, 30)):
+            labels = {**replica.engine, "state": state}
+            situation.add("kvscope_requests", labels, (hangs, before), (END + 1, after))
+        last = "kvscope_last_step_timestamp_seconds"
+        situation.count(last, replica.engine, (hangs, 60), (END + 1, 0))
+    sick = Replica(situation, "s0")
+    sick.situation.add("kvscope_gpu_up", sick.card, (CALM, 1), (END + 1, 0))
+    source = {**sick.engine, "source": "inprocess"}
+    situation.add("kvscope_source_up", source, (END + 1, 1))
+    xid = {**sick.card, "xid": "79"}
+    family = "kvscope_gpu_xid_last_timestamp_seconds"
+    situation.add(family, xid, (CALM, None), (END + 1, CALM * 60))
+    situation.add("kvscope_gpu_recovery_action", sick.card, (CALM + 1, 0), (END + 1, 2))
+    hot = {**sick.card, "reason": "hw_thermal"}
+    situation.add("kvscope_gpu_clocks_event_active", hot, (CALM - 1, 0), (END + 1, 1))
+    ecc = {**sick.card, "type": "uncorrected"}
+    situation.add("kvscope_gpu_ecc_errors_total", ecc, (CALM, 0), (END + 1, 3))
+    return situation
+
+
+def full_pools() -> Situation:
+    """Twice the usual load: the pools of all ten replicas are full, and requests preempt."""
+    situation = Situation("pool", END)
+    for number in range(10):
+        replica = Replica(situation, f"s{number}")
+        replica.answers((END + 1, 1))
+        replica.serves()
+        replica.tokens(60, late_after=CALM)
+        full = (CALM, 0.6), (END + 1, 0.99)
+        situation.add("kvscope_kv_active_ratio", replica.engine, *full)
+        for horizon in ("60", "300"):
+            labels = {**replica.engine, "horizon_seconds": horizon}
+            situation.add("kvscope_kv_exhaustion_probability", labels, (CALM, 0), (END + 1, 0.95))
+        work = {**replica.engine, "phase": "prefill"}
+        situation.count("kvscope_step_tokens_total", work, (END + 1, 30000))
+        lost = {**replica.engine, "mode": "recompute", "cause": "out_of_blocks"}
+        again = "kvscope_preemption_recomputed_tokens_total"
+        situation.count(again, lost, (CALM, 0), (END + 1, 6000 if number % 2 else 1500))
+    return situation
+
+
+def bad_replica() -> Situation:
+    """One of fifty fails every request at once."""
+    situation = Situation("replica", END)
+    for number in range(50):
+        replica = Replica(situation, f"s{number}")
+        replica.answers((END + 1, 1))
+        replica.serves(tokens=False)
+        if number == 0:
+            replica.requests(60, failed_after=CALM)
+    return situation
+
+
+def healthy() -> Situation:
+    """Ten replicas, a plain roll-out of one of them, a scrape that fails now and then."""
+    situation = Situation("healthy", END)
+    for number in range(10):
+        replica = Replica(situation, f"s{number}")
+        if number == 0:
+            replica.answers((CALM, 1), (END + 1, None))
+            replica.serves(until=CALM)
+            heir = Replica(situation, "heir")
+            heir.answers((CALM, None), (CALM + 20, 0), (END + 1, 1))
+            heir.serves(since=CALM + 20)
+        else:
+            gap = CALM + number
+            replica.answers((gap, 1), (gap + 1, 0), (END + 1, 1))
+            replica.serves()
+    return situation
