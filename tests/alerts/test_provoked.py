@@ -262,6 +262,7 @@ def test_the_worst_of_a_topic_speaks_alone(tmp_path: Path) -> None:
     """Inhibition, in a real Alertmanager."""
     here = {"job": "kvscope", "instance": "a:8000", "model_name": "m", "engine": "0"}
     gpu = {"job": "kvscope", "instance": "a:8000", "uuid": "GPU-1", "gpu": "0"}
+    broken = gpu | {"instance": "g:8000", "uuid": "GPU-2"}
 
     def alert(name: str, severity: str, topic: str, labels: dict[str, str]) -> dict[str, Any]:
         return {"labels": {"alertname": name, "severity": severity, "topic": topic, **labels}}
@@ -271,7 +272,7 @@ def test_the_worst_of_a_topic_speaks_alone(tmp_path: Path) -> None:
         alert("KvscopeGpuSlowedDown", "warning", "gpu-clocks", gpu),
         alert("KvscopeXidWarning", "warning", "gpu-errors", gpu),
         alert("KvscopeRowRemapPending", "warning", "gpu-memory", gpu),
-        alert("KvscopeXidCritical", "critical", "gpu-errors", gpu | {"uuid": "GPU-2", "gpu": "1"}),
+        alert("KvscopeXidCritical", "critical", "gpu-errors", broken),
         {"labels": {"alertname": "Theirs", "severity": "critical", "job": "node"}},
         {"labels": {"alertname": "TheirsToo", "severity": "warning", "job": "node"}},
         alert("KvscopeKvPoolSaturated", "warning", "kv-pool", here | {"model_name": "other"}),
@@ -283,12 +284,13 @@ def test_the_worst_of_a_topic_speaks_alone(tmp_path: Path) -> None:
     silenced = [
         alert("KvscopeKvPoolSaturated", "warning", "kv-pool", here | {"instance": "b:8000"}),
         alert("KvscopeKvExhaustionPredicted", "info", "kv-pool", here),
-        alert("KvscopeXidWarning", "warning", "gpu-errors", gpu | {"uuid": "GPU-2", "gpu": "1"}),
+        alert("KvscopeXidWarning", "warning", "gpu-errors", broken),
+        alert("KvscopeEngineStalled", "critical", "engine", here | {"instance": "g:8000"}),
         alert("KvscopeXidInfo", "info", "gpu-errors", gpu),
-        alert("KvscopeGpuLost", "critical", "gpu", gpu | {"instance": "c:8000"}),
+        alert("KvscopeGpuLost", "critical", "gpu", gpu | {"instance": "c:8000", "uuid": "GPU-3"}),
         alert("KvscopePreemptionStorm", "warning", "kv-pool", here | {"instance": "d:8000"}),
         alert("KvscopeQueueStuck", "critical", "engine", here | {"instance": "d:8000"}),
-        alert("KvscopeGpuSlowedDown", "warning", "gpu-clocks", gpu | {"uuid": "GPU-2"}),
+        alert("KvscopeGpuSlowedDown", "warning", "gpu-clocks", broken),
         alert("KvscopeSourceDown", "warning", "exporter", here | {"instance": "d:8000"}),
         alert("KvscopeDeviceOomRetried", "warning", "device-memory", here | {"instance": "e:8000"}),
         *(
