@@ -56,12 +56,11 @@ def test_what_clients_caused_is_not_an_error(tmp_path: Path) -> None:
 def test_the_error_ratio_counts_what_the_service_level_counts() -> None:
     pattern = re.compile(r'kvscope_requests_(\w+)_total\{reason=~?"([\w|]+)"')
     group, _ = slo_groups(Timing(), Objectives())
-    (rule,) = (
-        rule
-        for rule in group.rules
-        if getattr(rule, "record", "") == f"model:{ERRORS.metric}_bad:ratio_rate5m"
-    )
-    assert set(pattern.findall(query("overview", 104))) == set(pattern.findall(rule.expr))
+    recorded = [f"model:{ERRORS.metric}_{kind}:rate5m" for kind in ("bad", "judged")]
+    rules = [rule for rule in group.rules if getattr(rule, "record", "") in recorded]
+    assert len(rules) == 2
+    judged = {found for rule in rules for found in pattern.findall(rule.expr)}
+    assert set(pattern.findall(query("overview", 104))) == judged
 
 
 @pytest.mark.promtool
