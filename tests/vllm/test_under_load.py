@@ -65,9 +65,12 @@ def test_resets_while_idle_and_while_it_runs(vllm: Observed) -> None:
     assert vllm.value("kvscope_kv_blocks", state="cached") == 0
     assert vllm.replay.kinds["PrefixCacheReset"] == resets + 1
     before = total(vllm.server.page(), "vllm:num_preemptions_total")
-    reset_while_it_runs(vllm)
-    vllm.assert_equal()
-    assert vllm.replay.kinds["PrefixCacheReset"] == resets + 2
+    for tries in range(1, 4):  # on a busy machine all may have ended when the reset comes
+        reset_while_it_runs(vllm)
+        vllm.assert_equal()
+        assert vllm.replay.kinds["PrefixCacheReset"] == resets + 1 + tries
+        if total(vllm.server.page(), "vllm:num_preemptions_total") > before:
+            break
     assert total(vllm.server.page(), "vllm:num_preemptions_total") > before
     of_calls = frozenset({"vllm:request_max_num_generation_tokens"})
     assert disagreements(vllm.page(), vllm.server.page(), without=of_calls) == []
