@@ -31,7 +31,7 @@ def _down(timing: Timing) -> Alert:
         name="KvscopeTargetDown",
         severity="critical",
         topic="target",
-        expr=f"{_UP} == 0\nand max_over_time({_UP}[{timing.range('6h')}]) == 1",
+        expr=_silent(timing, before=1),
         wait="5m",
         summary="An inference server does not answer scrapes any more.",
         description="Prometheus has had no answer from {{ $labels.instance }} (job "
@@ -42,9 +42,14 @@ def _down(timing: Timing) -> Alert:
     )
 
 
+def _silent(timing: Timing, before: int, joint: str = "\n") -> str:
+    """Targets that do not answer. before: 1 if they did within six hours, 0 if not."""
+    return f"{_UP} == 0{joint}and max_over_time({_UP}[{timing.range('6h')}]) == {before}"
+
+
 def _many_down(timing: Timing, scope: Scope) -> Alert:
     """One alert for a switch, a power feed, a network policy: the single ones are silenced."""
-    each = f"{_UP} == 0 and max_over_time({_UP}[{timing.range('6h')}]) == 1"
+    each = _silent(timing, before=1, joint=" ")
     down, known = f"count by ({scope.job}) ({each})", f"count by ({scope.job}) ({_UP})"
     return Alert(
         name="KvscopeManyTargetsDown",
@@ -67,7 +72,7 @@ def _never_up(timing: Timing) -> Alert:
         name="KvscopeTargetNeverUp",
         severity="warning",
         topic="target",
-        expr=f"{_UP} == 0\nand max_over_time({_UP}[{timing.range('6h')}]) == 0",
+        expr=_silent(timing, before=0),
         wait="30m",
         summary="An inference server has not come up.",
         description="Prometheus has had no answer from {{ $labels.instance }} (job "

@@ -5,10 +5,10 @@ from typing import Protocol
 
 
 class BlockCopier(Protocol):
-    """Copies whole blocks in every layer."""
+    """Copies whole blocks in every layer; on CUDA in the stream of the steps, so they wait."""
 
-    def copy(self, sources: Sequence[int], targets: Sequence[int]) -> None:
-        """Copy blocks of the pool to other blocks of the pool; no target is a source."""
+    def copy(self, source: int, target: int) -> None:
+        """Copy a block of the pool to another one."""
         ...
 
 

@@ -17,7 +17,6 @@ from engine.model.execution import Execution, execution_of, stored_dtype
 from engine.model.kv_cache import kv_layout
 from engine.model.limits import max_model_len
 from engine.model.loader import LoadedModel, device_of, load_model
-from engine.model.mover import CacheMover
 from engine.model.profile import activation_peak, graph_bytes
 from engine.model.runner import ModelRunner
 from engine.model.threads import leave_a_core
@@ -119,7 +118,7 @@ def build_engine(
         pool,
         bus,
         enable_prefix_caching=config.cache.enable_prefix_caching,
-        copier=CacheMover(runner.cache),
+        copier=runner.cache,
     )
     scheduler = Scheduler(scheduler_config, kv, bus, loaded.tokenizer.eos_token_ids, swap)
     step = Step(scheduler, pool, runner, bus)

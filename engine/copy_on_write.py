@@ -29,7 +29,7 @@ class SharedTails:
         number, table = sequence.sequence_id, sequence.block_table
         source = table[-1]
         (target,) = self._pool.allocate(number, 1, "cow")
-        self._copier.copy([source], [target])
+        self._copier.copy(source, target)
         self._emit(BlockCopied(number, source, target))
         self._pool.release(number, [source], "cow")
         table[-1] = target

@@ -126,8 +126,10 @@ def filled_in(expression: str) -> str:
 
 
 def test_the_target_is_up(scraped: Prometheus) -> None:
-    assert scraped.ask("up") == [1]
-    assert scraped.ask("min_over_time(up[1m])") == [1]
+    wait_for(lambda: scraped.ask("up") == [1], "the target is up")
+    # A busy machine loses a scrape of a second here and there.
+    (share,) = scraped.ask("avg_over_time(up[1m])")
+    assert share > 0.5
     (series,) = scraped.ask("scrape_samples_scraped")
     # With all sets of names; tests/exporter counts the page as it is by default.
     assert series < 600 + sum(_MORE_SERIES.values())

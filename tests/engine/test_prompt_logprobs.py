@@ -14,7 +14,6 @@ from engine.hashing import PrefixHasher, chain_seed
 from engine.kv_manager import KVManager
 from engine.model.demo import demo_model
 from engine.model.loader import LoadedModel, load_model
-from engine.model.mover import CacheMover
 from engine.model.runner import ModelRunner
 from engine.model.swap_space import SwapSpace
 from engine.request import Request
@@ -72,7 +71,7 @@ class Run:
             block_size=BLOCK_SIZE,
             execution=served_execution(model.device),
         )
-        kv = KVManager(self.pool, bus, copier=CacheMover(self.runner.cache))
+        kv = KVManager(self.pool, bus, copier=self.runner.cache)
         self.swap: SwapManager | None = None
         if swap_blocks:
             space = SwapSpace(self.runner.cache, swap_blocks)

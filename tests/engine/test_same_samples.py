@@ -20,7 +20,6 @@ from engine.config import AttentionName, ModelConfig, SchedulerConfig
 from engine.hashing import PrefixHasher, chain_seed
 from engine.kv_manager import KVManager
 from engine.model.loader import LoadedModel, device_of, load_model
-from engine.model.mover import CacheMover
 from engine.model.runner import ModelRunner
 from engine.model.sampler import Sampler
 from engine.model.swap_space import SwapSpace
@@ -159,7 +158,7 @@ def serve(
         block_size=BLOCK_SIZE,
         execution=served_execution(model.device, backend),
     )
-    kv = KVManager(pool, bus, enable_prefix_caching=case.caching, copier=CacheMover(runner.cache))
+    kv = KVManager(pool, bus, enable_prefix_caching=case.caching, copier=runner.cache)
     config = SchedulerConfig(
         max_model_len=128, max_num_seqs=case.max_num_seqs, max_num_batched_tokens=case.budget
     )

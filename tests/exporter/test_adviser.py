@@ -153,56 +153,6 @@ def test_preemptions_are_an_argument_as_well() -> None:
     assert found.confidence == "medium", "they are estimated"
 
 
-def thrashing(**changes: Any) -> Facts:
-    """200 tokens a second are computed again, on a card that is full; the host has 8 GiB."""
-    fields: dict[str, Any] = {
-        "load": slot(
-            preemptions={"out_of_blocks": 90},
-            recomputed_tokens={"out_of_blocks": 60_000},
-            need_ns=needed({1.9: 150 * SECOND}),
-        ),
-        "rooms": [room(free_bytes=GIB)],
-        "can_swap": True,
-        "host": room(name="host", total_bytes=64 * GIB, free_bytes=8 * GIB, largest_step_bytes=0),
-        "lost_blocks": 300,
-    }
-    return facts(**{**fields, **changes})
-
-
-def swapping(given: Facts) -> list[Proposal]:
-    return [p for p in advise(given).proposals if p.option == "swap_space"]
-
-
-def test_where_much_is_recomputed_swap_space_is_proposed() -> None:
-    (found,) = swapping(thrashing())
-    # 300 blocks of 2 MiB, twice: 1.17 GiB.
-    assert (found.current, found.proposed) == (None, 1.2)
-    assert found.text == (
-        "--preemption-mode auto --swap-space 1.2: 200 prompt tokens a second saved, "
-        "recomputed tokens -100 %, headroom left 6.8 GiB"
-    )
-    assert found.confidence == "low"
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"can_swap": False}, "this server cannot"),
-        ({"swap_blocks": 64}, "64 blocks already"),
-        ({"host": None}, "not known here"),
-        ({"lost_blocks": 0}, "not known"),
-        ({"lost_blocks": 1800}, "would be needed"),
-        ({"engines": 6}, "7.2 GiB would be needed"),
-        ({"load": slot()}, "0 of 2,000 prompt tokens"),
-    ],
-)
-def test_swap_space_is_not_proposed(change: dict[str, Any], reason: str) -> None:
-    given = thrashing(**change)
-    assert not swapping(given)
-    (said,) = [d.reason for d in advise(given).declined if d.reason.startswith("swapping")]
-    assert reason in said
-
-
 def test_an_overloaded_engine_is_not_promised_fewer_preemptions() -> None:
     load = slot(
         preemptions={"out_of_blocks": 90},

@@ -12,7 +12,6 @@ from engine.config import ModelConfig, SchedulerConfig
 from engine.hashing import PrefixHasher, chain_seed
 from engine.kv_manager import KVManager
 from engine.model.loader import LoadedModel, load_model
-from engine.model.mover import CacheMover
 from engine.model.runner import ModelRunner
 from engine.request import Request
 from engine.scheduler import Scheduler
@@ -54,7 +53,7 @@ class Served:
         runner = ModelRunner(loaded.model, num_blocks=NUM_BLOCKS, block_size=BLOCK_SIZE)
         self.bytes_per_block = runner.layout.bytes_per_block
         pool = BlockPool(NUM_BLOCKS, BLOCK_SIZE, bus, bytes_per_block=self.bytes_per_block)
-        kv = KVManager(pool, bus, enable_prefix_caching=as_one, copier=CacheMover(runner.cache))
+        kv = KVManager(pool, bus, enable_prefix_caching=as_one, copier=runner.cache)
         config = SchedulerConfig(max_model_len=128, max_num_seqs=8, max_num_batched_tokens=256)
         scheduler = Scheduler(config, kv, bus, frozenset())
         step = Step(scheduler, pool, runner, bus)

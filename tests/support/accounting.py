@@ -79,9 +79,9 @@ class ContentRunner:
     def self_test(self) -> None:
         """There is nothing to test."""
 
-    def copy(self, sources: abc.Sequence[int], targets: abc.Sequence[int]) -> None:
-        assert not {*sources} & {*targets}
-        self._copy(self._slots, sources, self._slots, targets)
+    def copy(self, source: int, target: int) -> None:
+        assert source != target
+        self._copy(self._slots, [source], self._slots, [target])
 
     def swap_out(self, blocks: abc.Sequence[int], host_blocks: abc.Sequence[int]) -> None:
         self.num_swaps += 1

@@ -10,7 +10,6 @@ from engine.content_listener import ContentListener
 from engine.hashing import PrefixHasher, chain_seed
 from engine.kv_manager import KVManager
 from engine.model.loader import LoadedModel, load_model
-from engine.model.mover import CacheMover
 from engine.model.runner import ModelRunner
 from engine.request import Request
 from engine.scheduler import Scheduler
@@ -45,7 +44,7 @@ class OwnEngine:
             max_model_len=max_model_len, max_num_seqs=max_num_seqs, max_num_batched_tokens=256
         )
         runner = ModelRunner(_demo().model, num_blocks=num_blocks, block_size=BLOCK_SIZE)
-        kv = KVManager(pool, self._bus, copier=CacheMover(runner.cache))
+        kv = KVManager(pool, self._bus, copier=runner.cache)
         scheduler = Scheduler(config, kv, self._bus, frozenset())
         self._step = Step(scheduler, pool, runner, self._bus)
         self._running: dict[int, Continuation] = {}

@@ -6,7 +6,6 @@ from transformers import Gemma4TextConfig, GPTBigCodeConfig, LlamaConfig, PreTra
 
 from engine.model.errors import UnsupportedArchitectureError
 from engine.model.kv_cache import FP8, KVCache, KVLayout, LayerShape, kv_layout
-from engine.model.mover import CacheMover
 
 CPU = torch.device("cpu")
 
@@ -89,6 +88,7 @@ def test_a_copy_of_a_block_is_one_in_every_layer_and_leaves_the_others_alone(
     for layer in cache.layers:
         layer.copy_(torch.randn(layer.shape))
     before = [layer.clone() for layer in cache.layers]
-    CacheMover(cache).copy([3, 1], [0, 4])
+    cache.copy(3, 0)
+    cache.copy(1, 4)
     for layer, was in zip(cache.layers, before, strict=True):
         assert torch.equal(layer.float(), was.float()[:, [3, 1, 2, 3, 1]])
