@@ -10,7 +10,7 @@ from alerts.bare.limits import Settings
 from alerts.bare.pack import Pack
 from alerts.bare.server import SERVERS, Server
 from alerts.bare.targets import target_groups
-from alerts.rule import Group, Places
+from alerts.rule import Alert, Group, Places
 from alerts.timing import Timing
 from alerts.yaml_text import to_yaml
 
@@ -29,6 +29,11 @@ def groups(server: Server, settings: Settings | None = None) -> list[Group]:
         *cache_groups(pack),
         *level_groups(pack),
     ]
+
+
+def alerts(server: Server) -> list[Alert]:
+    """All alerts of a pack as shipped, including each of several rules that share a name."""
+    return [rule for group in groups(server) for rule in group.rules if isinstance(rule, Alert)]
 
 
 def pack_file(
