@@ -40,10 +40,11 @@ def pack_file(
     server: Server,
     settings: Settings | None = None,
     places: Places | None = None,
+    timing: Timing | None = None,
 ) -> str:
-    """The text of a pack's file."""
-    found = groups(server, settings)
-    mapping = {"groups": [group.mapping(Timing(), places or Places()) for group in found]}
+    """The text of a pack's file. timing: of what alerts wait for; ranges stay as they are."""
+    timing, places = timing or Timing(), places or Places()
+    mapping = {"groups": [group.mapping(timing, places) for group in groups(server, settings)]}
     return to_yaml(mapping, HEADER)
 
 
