@@ -193,6 +193,16 @@ def test_the_dockerfile_stays_buildable_by_older_builders() -> None:
     assert "HEALTHCHECK" in dockerfile
 
 
+def test_the_image_installs_no_triton_of_its_own(tmp_path: Path) -> None:
+    """Torch brings the one that it was built with; with torch for CPUs it is a gigabyte unused."""
+    text = (ROOT / "Dockerfile").read_text()
+    (program,) = re.findall(r"python -c '(.+)'$", text, re.MULTILINE)
+    run(sys.executable, "-c", program.replace("/tmp/", f"{tmp_path}/"), cwd=ROOT)
+    names = (tmp_path / "engine.txt").read_text().splitlines()
+    assert any(name.startswith("transformers") for name in names)
+    assert not any(name.startswith("triton") for name in names)
+
+
 def test_prometheus_scrapes_services_of_the_stack() -> None:
     config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
     jobs = config["scrape_configs"] + config["alerting"]["alertmanagers"]
