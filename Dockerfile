@@ -60,6 +60,14 @@ COPY --from=build-exporter /opt/kvscope /opt/kvscope
 CMD ["--help"]
 
 FROM base AS engine
+# What computes attention is compiled here: Triton's launchers on a GPU, a C kernel on a CPU. What
+# Triton makes goes to /tmp, which is writable where the root file system is not.
+USER root
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends gcc libc6-dev \
+    && rm -rf /var/lib/apt/lists/*
+USER 10001
+ENV TRITON_CACHE_DIR=/tmp/triton
 COPY --from=build-engine /opt/kvscope /opt/kvscope
 EXPOSE 8000
 # Loading a large model takes minutes: failures do not count before the start period is over.

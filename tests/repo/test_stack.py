@@ -193,6 +193,17 @@ def test_the_dockerfile_stays_buildable_by_older_builders() -> None:
     assert "HEALTHCHECK" in dockerfile
 
 
+def test_the_engine_can_compile_what_computes_attention_and_load_it() -> None:
+    """Otherwise it is plain torch on a CPU, and with Triton the first step on a GPU fails."""
+    engine = (ROOT / "Dockerfile").read_text().partition("FROM base AS engine")[2]
+    assert re.search(r"apt-get install .*\bgcc libc6-dev\b", engine)
+    (cache,) = re.findall(r"^ENV TRITON_CACHE_DIR=(\S+)$", engine, re.MULTILINE)
+    (writable,) = SERVICES["engine"]["tmpfs"]
+    folder, _, options = writable.partition(":")
+    assert cache.startswith(f"{folder}/")
+    assert "exec" in options.split(","), "Docker mounts a tmpfs with noexec"
+
+
 def test_the_image_installs_no_triton_of_its_own(tmp_path: Path) -> None:
     """Torch brings the one that it was built with; with torch for CPUs it is a gigabyte unused."""
     text = (ROOT / "Dockerfile").read_text()
