@@ -65,6 +65,7 @@ def test_a_failed_engine_stays_for_a_look_if_it_is_not() -> None:
         assert process.wait() == 0
 
 
+@pytest.mark.timed
 def test_a_hung_step_is_no_reason_to_leave_and_two_signals_end_it() -> None:
     with (
         faulty("--exit-on-failure", "--stall-seconds", "0.5") as (process, url),
@@ -93,6 +94,7 @@ def test_a_hung_step_is_no_reason_to_leave_and_two_signals_end_it() -> None:
         (signal.SIGINT, signal.SIGTERM),
     ],
 )
+@pytest.mark.timed
 def test_a_second_signal_ends_a_drain_at_once(
     first: signal.Signals, second: signal.Signals
 ) -> None:

@@ -52,6 +52,7 @@ def test_metrics_and_health_answer_before_the_model_is_loaded() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.timed
 def test_a_signal_while_loading_ends_it_at_once(number: signal.Signals) -> None:
     with kvscope("serve", "--port", "0", "--metrics-port", "0", *SMALL) as process:
         url_while_loading(process)

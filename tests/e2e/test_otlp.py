@@ -46,6 +46,7 @@ def test_an_engine_sends_what_its_page_says_and_the_last_values_at_the_end() -> 
     assert attributes_in(durations[0].attributes)["gen_ai.request.model"] == "red"
 
 
+@pytest.mark.timed
 def test_a_sidecar_ends_promptly_while_the_endpoint_says_nothing() -> None:
     with Receiver() as receiver:
         receiver.answer = lambda _handler: receiver.released.wait(60) and None

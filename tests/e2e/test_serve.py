@@ -83,6 +83,7 @@ def test_a_short_drain_ends_streams_with_abort_and_no_stats_is_404() -> None:
     assert "Traceback" not in process.text
 
 
+@pytest.mark.timed
 def test_a_second_ctrl_c_does_not_wait() -> None:
     with kvscope("serve", "--port", "0", *SMALL) as process:
         stream = Stream(url_of(process), max_tokens=1000)

@@ -80,6 +80,7 @@ def step_seconds(producer: Producer, padding: int) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.timed
 def test_a_reader_that_never_reads_costs_the_engine_nothing(
     endpoint: str, dead_reader: "subprocess.Popen[str]"
 ) -> None:
@@ -101,6 +102,7 @@ def test_a_reader_that_never_reads_costs_the_engine_nothing(
     assert time.monotonic() - began < 1.5, "it waits 0.2 s for a reader, and no longer"
 
 
+@pytest.mark.timed
 def test_a_process_that_ends_without_a_stop_waits_for_nobody(
     endpoint: str, dead_reader: "subprocess.Popen[str]"
 ) -> None:

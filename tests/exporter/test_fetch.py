@@ -30,6 +30,7 @@ def refusal(answer: Answer, seconds: float = 5.0, **changes: int) -> FetchError:
     [drip(b"", b"H"), drip(b"HTTP/1.1 200 OK\r\nX: ", b"x"), drip(head(), b"x")],
     ids=["status line", "header", "body"],
 )
+@pytest.mark.timed
 def test_the_time_is_that_of_the_whole_answer(answer: Answer) -> None:
     started = time.monotonic()
     error = refusal(answer, 0.3)
@@ -78,6 +79,7 @@ def test_content_is_posted() -> None:
     assert (seen[0].method, seen[0].content, seen[0].headers["X"]) == ("POST", b"[1]", "y")
 
 
+@pytest.mark.timed
 def test_an_event_loop_goes_on_and_can_stop_waiting() -> None:
     async def ask(url: str, client: httpx.Client) -> str:
         fetcher = Fetcher(client, url, headers={})

@@ -211,6 +211,7 @@ async def test_a_gate_refuses_until_it_is_opened() -> None:
         assert (await client.get("/v1/models")).status_code == 404
 
 
+@pytest.mark.timed
 def test_an_answer_on_a_kept_connection_does_not_wait_for_an_acknowledgement() -> None:
     """Header and body are two packets; with Nagle's algorithm the second one takes 40 ms."""
     with HttpServer(metrics_app(Page()), "127.0.0.1", 0) as server:

@@ -92,6 +92,7 @@ def run_child(code: str, library: Path, state: Path) -> dict[str, object]:
     return answer
 
 
+@pytest.mark.timed
 def test_a_call_that_hangs_for_a_minute_holds_neither_scrapes_nor_the_exit(
     nvml_library: Path, tmp_path: Path
 ) -> None:
@@ -120,6 +121,7 @@ def test_a_call_that_hangs_for_a_minute_holds_neither_scrapes_nor_the_exit(
     assert exit_seconds < MAX_EXIT_SECONDS
 
 
+@pytest.mark.timed
 def test_the_exit_waits_for_no_poller(nvml_library: Path, tmp_path: Path) -> None:
     hardware = Simulated(tmp_path / "nvml.state")
     hardware.become(machine(h200()))

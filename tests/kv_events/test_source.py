@@ -311,6 +311,7 @@ def test_a_long_history_is_replayed_whole(tmp_path: Path, publish: Publish) -> N
         assert there.source.batches_dropped == 0
 
 
+@pytest.mark.timed
 def test_closing_takes_no_time_and_may_be_repeated(tmp_path: Path) -> None:
     sources = [
         KvEventsSource(f"ipc://{tmp_path}/{n}", server="vllm", engine="0", clock=Clock())

@@ -138,6 +138,7 @@ def test_it_recovers_and_counts_nothing_twice() -> None:
         wait_for(lambda: exports(exporter, "ok") >= 2, "two exports")
 
 
+@pytest.mark.timed
 def test_a_silent_endpoint_costs_exports_only_and_no_memory(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -164,6 +165,7 @@ def test_a_silent_endpoint_is_given_up_after_the_time_out() -> None:
         assert exports(exporter, "ok") == 0
 
 
+@pytest.mark.timed
 def test_an_endpoint_that_is_down_is_said_and_ends_promptly(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -87,6 +87,7 @@ def counted(reader: PageReader) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("name", BAD)
+@pytest.mark.timed
 def test_what_is_no_page_is_counted_by_kind(name: str) -> None:
     kind, answer = BAD[name]
     with answering(answer) as url:

@@ -80,6 +80,7 @@ def test_a_failing_template_is_its_own_fault(template: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ENDLESS)
+@pytest.mark.timed
 def test_an_endless_template_is_ended(template: Any, name: str) -> None:
     began = time.monotonic()
     with pytest.raises(TemplateFailure, match="it took over"):

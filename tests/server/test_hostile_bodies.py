@@ -98,6 +98,7 @@ def another_client(server: Server) -> Iterator[list[float]]:
 
 
 @pytest.mark.slow
+@pytest.mark.timed
 def test_another_client_is_answered_while_large_bodies_are_refused(server: Server) -> None:
     headers = {"Content-Type": "application/json"}
     with another_client(server) as seconds:
@@ -126,6 +127,7 @@ def test_fields_besides_the_prompt_have_a_bound(server: Server) -> None:
         assert response.status_code == status
 
 
+@pytest.mark.timed
 def test_many_short_messages_are_rendered_and_encoded_aside(server: Server) -> None:
     messages = [{"role": "r" * 64, "content": ""}] * MAX_MESSAGES
     with another_client(server) as seconds:
@@ -148,6 +150,7 @@ def test_every_list_has_a_bound(server: Server) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ids", "text", "messages"])
+@pytest.mark.timed
 def test_health_answers_while_thirty_megabytes_are_read(kind: str) -> None:
     size = 30 * MEGABYTE
     path, body = {

@@ -2,6 +2,7 @@
 
 import time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -63,6 +64,7 @@ def test_the_same_however_the_text_is_cut(pieces: list[str], stops: list[str]) -
     assert (shown, stopped) == cut("".join(pieces), stops)
 
 
+@pytest.mark.timed
 def test_work_grows_with_the_text_not_with_the_stop_strings_length() -> None:
     """Each stop string but for its last letter is what the text repeats: the worst there is."""
 

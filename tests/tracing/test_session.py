@@ -112,6 +112,7 @@ def test_a_trace_without_a_parent_begins_with_the_span() -> None:
     assert (span.trace_id.hex(), span.parent_span_id) == (TRACE, b"")
 
 
+@pytest.mark.timed
 def test_a_silent_endpoint_costs_spans_only_and_no_memory() -> None:
     with Receiver() as receiver:
         receiver.answer = lambda handler: receiver.released.wait(30) and None

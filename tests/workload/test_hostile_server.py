@@ -64,6 +64,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("first", [head(), b"HTTP/1.1 200 OK\r\nX: ", b""])
+@pytest.mark.timed
 def test_a_dripping_list_of_models_ends_in_time(first: bytes) -> None:
     with at_most(5), pytest.raises(ServerError, match="did not end in time"):
         load({"/v1/models": drip(first, b"x")})

@@ -97,6 +97,7 @@ def test_truncate_sends_the_head_of_long_prompts(peer: Peer, tmp_path: Path) -> 
     assert prompt[:16] == BlockTokens(length_scale=1 / 32).block(0)
 
 
+@pytest.mark.timed
 def test_a_trace_keeps_its_times_at_its_speed(peer: Peer, tmp_path: Path) -> None:
     trace = write_trace(tmp_path, (9000, 100, 1, [0]), (12_000, 100, 1, [1]))
     replay = make_spec(peer, Scenario.TRACE, trace_file=trace, time_scale=10.0)
@@ -173,12 +174,14 @@ def test_an_overloaded_open_loop_sheds(peer: Peer) -> None:
     assert peer.max_in_flight <= 2
 
 
+@pytest.mark.timed
 def test_poisson_arrivals_keep_their_rate(peer: Peer) -> None:
     report = run_load(make_spec(peer, Scenario.RAG, rate=100.0, concurrency=50, num_requests=100))
     assert (report.ok, report.shed) == (100, 0)
     assert 0.6 < report.elapsed_seconds < 2.5
 
 
+@pytest.mark.timed
 def test_duration_ends_the_start_of_requests_and_lets_them_finish(peer: Peer) -> None:
     peer.token_seconds = 0.05
     seen: list[Progress] = []

@@ -165,6 +165,7 @@ def test_min_p_narrows_what_top_p_counts() -> None:
     assert drawn == {0}, "0.5 of the 0.75 that min_p leaves is two thirds"
 
 
+@pytest.mark.timed
 def test_a_step_costs_the_same_after_a_long_output() -> None:
     """Only what is new is counted; the rest is a copy of the distinct tokens."""
     vocabulary = 32_000
