@@ -13,9 +13,10 @@ FROM ${PYTHON_IMAGE} AS build
 ENV PIP_CACHE_DIR=/pip-cache PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /src
 RUN python -m venv /opt/kvscope
+# Not Triton: torch for CUDA brings the one that it was built with, and torch for CPUs runs none.
 COPY constraints.txt pyproject.toml ./
 RUN grep -Ev '^(torch|triton)==' constraints.txt > /tmp/constraints.txt \
-    && python -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; print("\n".join(project["dependencies"]), file=open("/tmp/exporter.txt", "w")); print("\n".join(project["optional-dependencies"]["engine"]), file=open("/tmp/engine.txt", "w"))'
+    && python -c 'import tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; print("\n".join(project["dependencies"]), file=open("/tmp/exporter.txt", "w")); print("\n".join(d for d in project["optional-dependencies"]["engine"] if not d.startswith("triton")), file=open("/tmp/engine.txt", "w"))'
 
 # What changes least comes first: torch, then the other dependencies, then ourselves.
 FROM build AS build-engine
@@ -59,6 +60,14 @@ COPY --from=build-exporter /opt/kvscope /opt/kvscope
 CMD ["--help"]
 
 FROM base AS engine
+# What computes attention is compiled here: Triton's launchers on a GPU, a C kernel on a CPU. What
+# Triton makes goes to /tmp, which is writable where the root file system is not.
+USER root
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends gcc libc6-dev \
+    && rm -rf /var/lib/apt/lists/*
+USER 10001
+ENV TRITON_CACHE_DIR=/tmp/triton
 COPY --from=build-engine /opt/kvscope /opt/kvscope
 EXPOSE 8000
 # Loading a large model takes minutes: failures do not count before the start period is over.

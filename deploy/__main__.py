@@ -1,10 +1,13 @@
-"""Generate deploy/kubernetes/ from the alert rules and the dashboards' JSON."""
+"""Generate deploy/kubernetes/ and deploy/prometheus/remote-write.yml from the alert rules and the
+dashboards' JSON."""
 
 import argparse
 from pathlib import Path
 
+from alerts.bare.server import SERVERS
 from alerts.options import add_options, chosen
 from dashboards.generate import FOLDER as DASHBOARDS
+from deploy import remote_write
 from deploy.manifests import FOLDER, MARK, manifests
 from deploy.monitoring import RELEASE
 
@@ -17,12 +20,23 @@ def main(arguments: list[str] | None = None) -> None:
         default=RELEASE,
         help="name of the release of kube-prometheus-stack, whose Prometheus selects by it",
     )
+    parser.add_argument(
+        "--job",
+        action="append",
+        default=[],
+        metavar="SERVER=REGEX",
+        help="scrape jobs of vLLM's or SGLang's own pages, as in vllm='llm-.*' "
+        "(default: the server's name); repeatable",
+    )
     add_options(parser)
     parser.set_defaults(grafana="")
     given = parser.parse_args(arguments)
     places, objectives = chosen(parser, given)
+    jobs = {server: job for server, _, job in (text.partition("=") for text in given.job)}
+    if jobs.keys() - {server.word for server in SERVERS} or not all(jobs.values()):
+        parser.error(f"--job: expected vllm=REGEX or sglang=REGEX, got {given.job}")
     folder: Path = given.out
-    files = manifests(DASHBOARDS, places, objectives, given.release)
+    files = manifests(DASHBOARDS, places, objectives, given.release, jobs)
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -31,6 +45,8 @@ def main(arguments: list[str] | None = None) -> None:
         ours = path.read_text().startswith(f"# {MARK}")
         if ours and str(path.relative_to(folder)) not in files:
             path.unlink()
+    if folder == FOLDER:
+        remote_write.FILE.write_text(remote_write.remote_write(DASHBOARDS))
 
 
 if __name__ == "__main__":

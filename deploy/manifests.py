@@ -1,12 +1,14 @@
-"""The files of deploy/kubernetes/: a kustomize base that watches, and workloads over it."""
+"""The files of deploy/kubernetes/: a kustomize base that watches, workloads, and components."""
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from alerts.objectives import Objectives
 from alerts.rule import Places
 from alerts.yaml_text import to_yaml
 from deploy.monitoring import RELEASE, monitoring
+from deploy.packs import packs
 from deploy.workloads import engine, vllm
 
 FOLDER = Path(__file__).parent / "kubernetes"
@@ -17,6 +19,9 @@ _WORKLOAD = f"{MARK}: change deploy/workloads.py. docs/kubernetes.md explains it
 _KUSTOMIZATION = f"""\
 {MARK}: change deploy/manifests.py. For `kubectl apply --server-side -k`
 (dashboards are too long for the annotation of a client-side apply)."""
+_PACK = f"{MARK}: change alerts/bare/. docs/bare-servers.md explains it."
+_COMPONENT = {"version": "v1alpha1", "kind": "Component"}
+_NO_JOBS: Mapping[str, str] = MappingProxyType({})
 _NO_GRAFANA = Places(grafana="")
 """Nobody knows the cluster's address of Grafana: links begin with /d/ unless --grafana gives it."""
 
@@ -26,24 +31,37 @@ def manifests(
     places: Places = _NO_GRAFANA,
     objectives: Objectives | None = None,
     release: str = RELEASE,
+    jobs: Mapping[str, str] = _NO_JOBS,
 ) -> dict[str, str]:
-    """Text by path below the folder. dashboards: the folder with their JSON."""
+    """Text by path below the folder. dashboards: the folder with their JSON; jobs: of servers
+    without kvscope, as in deploy/packs.py."""
     base = monitoring(dashboards, places, objectives, release)
+    components = packs(places, release, jobs)
     return {
         **_folder("base", base, _MONITORING),
         **_folder("overlays/engine", engine(), _WORKLOAD, above="../../base"),
         **_folder("overlays/vllm", vllm(), _WORKLOAD, above="../../base"),
         "components/nvml/kustomization.yaml": to_yaml(_nvml(), _KUSTOMIZATION),
+        **{
+            path: text
+            for name, objects in components.items()
+            for path, text in _folder(f"components/{name}", objects, _PACK, **_COMPONENT).items()
+        },
     }
 
 
 def _folder(
-    name: str, objects: Mapping[str, object], header: str, above: str = ""
+    name: str,
+    objects: Mapping[str, object],
+    header: str,
+    above: str = "",
+    version: str = "v1beta1",
+    kind: str = "Kustomization",
 ) -> dict[str, str]:
     files = {f"{name}/{file}": to_yaml(content, header) for file, content in objects.items()}
     kustomization = {
-        "apiVersion": "kustomize.config.k8s.io/v1beta1",
-        "kind": "Kustomization",
+        "apiVersion": f"kustomize.config.k8s.io/{version}",
+        "kind": kind,
         "resources": [*([above] if above else []), *sorted(objects)],
     }
     files[f"{name}/kustomization.yaml"] = to_yaml(kustomization, _KUSTOMIZATION)
@@ -74,7 +92,7 @@ def _nvml() -> dict[str, object]:
         },
     }
     return {
-        "apiVersion": "kustomize.config.k8s.io/v1alpha1",
-        "kind": "Component",
+        "apiVersion": f"kustomize.config.k8s.io/{_COMPONENT['version']}",
+        "kind": _COMPONENT["kind"],
         "patches": [{"patch": to_yaml(patch)}],
     }

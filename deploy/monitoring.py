@@ -1,20 +1,21 @@
 """Objects for the Prometheus operator and Grafana's sidecar, from our rules and dashboards."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from alerts.objectives import Objectives
 from alerts.rule import Places
-from alerts.rules import mapping
+from alerts.rules import groups as rule_groups
 from alerts.thresholds import JOB
+from alerts.timing import Timing
 
 RELEASE = "kube-prometheus-stack"
 """kube-prometheus-stack's Prometheus reads only objects labelled with the name of its release."""
 SCRAPE_INTERVAL, SCRAPE_TIMEOUT = "5s", "4s"
 """The interval of deploy/prometheus/prometheus.yml; a test compares the two."""
-NAME_LABEL = "app.kubernetes.io/name"
-LABELS = {NAME_LABEL: "kvscope"}
+NAME_LABEL, NAME = "app.kubernetes.io/name", "kvscope"
+LABELS = {NAME_LABEL: NAME}
 POD_LABELS = {"kvscope": "observed"}
 """Of pods with a sidecar, which the PodMonitor selects."""
 POD_PORT, SERVICE_PORT = "kvscope", "http"
@@ -25,16 +26,22 @@ def monitoring(
     dashboards: Path, places: Places, objectives: Objectives | None, release: str
 ) -> dict[str, dict[str, object]]:
     """Objects by file name. dashboards: the folder with their JSON."""
+    groups = [group.mapping(Timing(), places) for group in rule_groups(objectives=objectives)]
     files = {
         "podmonitor.yaml": _pod_monitor(release),
         "servicemonitor.yaml": _service_monitor(release),
-        "prometheusrule.yaml": _object(
-            "PrometheusRule", release, mapping(places=places, objectives=objectives)
-        ),
+        "prometheusrule.yaml": prometheus_rule(release, groups),
     }
     for path in sorted(dashboards.glob("*.json")):
         files[f"dashboard-{path.stem}.yaml"] = _config_map(path)
     return files
+
+
+def prometheus_rule(
+    release: str, groups: Sequence[Mapping[str, object]], name: str = NAME
+) -> dict[str, object]:
+    """The rules as an object of the operator."""
+    return _object("PrometheusRule", release, {"groups": [*groups]}, name)
 
 
 def _pod_monitor(release: str) -> dict[str, object]:
@@ -72,11 +79,13 @@ def _endpoint(port: str) -> dict[str, object]:
     }
 
 
-def _object(kind: str, release: str, spec: Mapping[str, object]) -> dict[str, object]:
+def _object(
+    kind: str, release: str, spec: Mapping[str, object], name: str = NAME
+) -> dict[str, object]:
     return {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": kind,
-        "metadata": {"name": "kvscope", "labels": {**LABELS, "release": release}},
+        "metadata": {"name": name, "labels": {**LABELS, "release": release}},
         "spec": dict(spec),
     }
 

@@ -11,6 +11,8 @@ WIRE = "/kvscope"
 """Where vLLM and the sidecar mount the volume that they share."""
 _SIDECAR_PORT = 8010
 _VLLM_PORT = _ENGINE_PORT = 8000
+_VLLM_START, _ENGINE_START = 30, 5
+"""Minutes until an engine has its model."""
 _UNPRIVILEGED = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
@@ -36,7 +38,9 @@ def vllm() -> dict[str, dict[str, object]]:
         ],
     }
     return {
-        "deployment.yaml": _deployment("vllm", labels, pod, {**labels, **POD_LABELS}),
+        "deployment.yaml": _deployment(
+            "vllm", labels, pod, {**labels, **POD_LABELS}, start_minutes=_VLLM_START
+        ),
         "service.yaml": _service("vllm", labels, labels, _VLLM_PORT),
     }
 
@@ -49,7 +53,7 @@ def engine() -> dict[str, dict[str, object]]:
         "image": ENGINE_IMAGE,
         "args": ["demo", "--host=0.0.0.0"],
         "ports": [{"name": SERVICE_PORT, "containerPort": _ENGINE_PORT}],
-        **_probes(start_minutes=5),
+        **_probes(start_minutes=_ENGINE_START),
         "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}},
         "securityContext": {
             **_UNPRIVILEGED,
@@ -61,7 +65,9 @@ def engine() -> dict[str, dict[str, object]]:
     }
     pod = {"containers": [container], "volumes": [{"name": "tmp", "emptyDir": {}}]}
     return {
-        "deployment.yaml": _deployment("kvscope-engine", labels, pod, labels),
+        "deployment.yaml": _deployment(
+            "kvscope-engine", labels, pod, labels, start_minutes=_ENGINE_START
+        ),
         "service.yaml": _service("kvscope-engine", LABELS, labels, _ENGINE_PORT),
     }
 
@@ -91,7 +97,7 @@ def _vllm_server() -> dict[str, object]:
             {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": token}},
         ],
         "ports": [{"name": SERVICE_PORT, "containerPort": _VLLM_PORT}],
-        **_probes(start_minutes=30),
+        **_probes(start_minutes=_VLLM_START),
         "resources": {
             "requests": {"cpu": "4", "memory": "16Gi"},
             "limits": {"memory": "32Gi", "nvidia.com/gpu": "1"},
@@ -146,15 +152,18 @@ def _deployment(
     labels: Mapping[str, str],
     pod: Mapping[str, object],
     pod_labels: Mapping[str, str],
+    start_minutes: int,
 ) -> dict[str, object]:
-    """A roll-out needs no second GPU. Service links are off, since those of a Service named vllm
-    would set VLLM_PORT, which vLLM reads."""
+    """A roll-out needs no second GPU, and has failed only when a start has; by default Kubernetes
+    says so after ten minutes, and a model may still be loading then. Service links are off, since
+    those of a Service named vllm would set VLLM_PORT, which vLLM reads."""
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": {"name": name, "labels": dict(labels)},
         "spec": {
             "replicas": 1,
+            "progressDeadlineSeconds": (start_minutes + 10) * 60,
             "selector": {"matchLabels": dict(labels)},
             "strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
             "template": {

@@ -6,6 +6,7 @@ from alerts.bare.limits import Settings, pairs
 from alerts.bare.packs import pack_file
 from alerts.bare.server import SERVERS
 from alerts.rule import Places
+from alerts.scope import Scope
 from monitoring.addresses import GRAFANA, RUNBOOKS
 
 
@@ -16,9 +17,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--job", metavar="REGEX", help="scrape jobs (default: the server's name)")
     parser.add_argument(
         "--by",
-        default="model_name",
+        default=",".join(Scope().labels),
         metavar="LABELS",
-        help="labels by which service levels are kept, as in cluster,namespace,model_name",
+        help="labels that make a service, to sum and to compare by (default: %(default)s)",
     )
     for flag, what in (("--ttft", "the first token"), ("--itl", "the gap between two tokens")):
         parser.add_argument(
@@ -39,7 +40,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         settings = Settings(
             job=given.job or given.server,
-            by=tuple(label.strip() for label in given.by.split(",")),
+            by=Scope.parse(given.by).labels,
             first_token=pairs("--ttft", given.ttft),
             gap=pairs("--itl", given.itl),
             any_bound=given.any_bound,

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from alerts.bare.server import SGLANG, VLLM
+from alerts.scope import Scope
 
 FAILING_SHARE = 0.10
 """Share of a server's answers: a replica that fails one request of ten is broken, whatever the
@@ -63,8 +64,8 @@ class Settings:
 
     job: str
     """Regular expression of the scrape jobs."""
-    by: tuple[str, ...] = ("model_name",)
-    """Labels by which service levels are kept."""
+    by: tuple[str, ...] = Scope().labels
+    """Labels by which service levels are kept and servers compared."""
     first_token: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     """Seconds by model, where they differ from SECONDS."""
     gap: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))

@@ -10,7 +10,7 @@ from alerts.bare.limits import Settings
 from alerts.bare.pack import Pack
 from alerts.bare.server import SERVERS, Server
 from alerts.bare.targets import target_groups
-from alerts.rule import Group, Places
+from alerts.rule import Alert, Group, Places
 from alerts.timing import Timing
 from alerts.yaml_text import to_yaml
 
@@ -31,14 +31,20 @@ def groups(server: Server, settings: Settings | None = None) -> list[Group]:
     ]
 
 
+def alerts(server: Server) -> list[Alert]:
+    """All alerts of a pack as shipped, including each of several rules that share a name."""
+    return [rule for group in groups(server) for rule in group.rules if isinstance(rule, Alert)]
+
+
 def pack_file(
     server: Server,
     settings: Settings | None = None,
     places: Places | None = None,
+    timing: Timing | None = None,
 ) -> str:
-    """The text of a pack's file."""
-    found = groups(server, settings)
-    mapping = {"groups": [group.mapping(Timing(), places or Places()) for group in found]}
+    """The text of a pack's file. timing: of what alerts wait for; ranges stay as they are."""
+    timing, places = timing or Timing(), places or Places()
+    mapping = {"groups": [group.mapping(timing, places) for group in groups(server, settings)]}
     return to_yaml(mapping, HEADER)
 
 

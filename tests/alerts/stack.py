@@ -166,6 +166,8 @@ class Stack:
     """Prometheus and what it sends."""
 
     url: str
+    manager: str
+    """Alertmanager's address."""
     hook: Webhook
     folder: Path
 
@@ -189,7 +191,7 @@ def stack(folder: Path, *targets: str) -> Iterator[Stack]:
         manager = parts.enter_context(alertmanager(folder, hook.url, inhibit=False))
         url = f"http://127.0.0.1:{free_port()}"
         (folder / "kvscope.rules.yml").write_text(rule_file(Timing(divisor=DIVISOR)))
-        everything = Stack(url, hook, folder)
+        everything = Stack(url, manager, hook, folder)
         everything.scrape(*targets)
         config = {
             "global": {

@@ -3,7 +3,12 @@
 import subprocess
 
 import pytest
+import yaml
 
+from alerts.bare.limits import Settings
+from alerts.bare.packs import pack_file
+from alerts.bare.server import SERVERS, Server
+from alerts.rule import Places
 from deploy.manifests import FOLDER
 from tests.kubernetes.objects import Object, output, parsed
 from tests.kubernetes.schemas import API_VERSIONS, problems
@@ -58,6 +63,20 @@ def test_values_reach_the_objects() -> None:
     assert all(url.startswith("https://g.example/sub/d/") for url in urls)
 
 
+@pytest.mark.parametrize("server", SERVERS, ids=lambda server: server.word)
+def test_the_rules_for_another_server_are_a_value(server: Server) -> None:
+    values = f"otherServers.{server.word}"
+    objects = rendered(
+        f"{values}.rules=true", f"{values}.job=llm-.*", "grafanaUrl=https://g.example"
+    )
+    added = objects.keys() - rendered().keys()
+    assert added == {("PrometheusRule", f"kvscope-{server.word}")}
+    (content,) = (objects[key] for key in added)
+    settings = Settings(job="llm-.*")
+    expected = yaml.safe_load(pack_file(server, settings, Places(grafana="https://g.example")))
+    assert content["spec"] == expected
+
+
 def test_all_namespaces_are_one_word() -> None:
     for kind in ("PodMonitor", "ServiceMonitor"):
         selector = rendered("namespaces={*}")[kind, "kvscope"]["spec"]["namespaceSelector"]
@@ -79,10 +98,11 @@ def test_a_part_can_be_left_out(part: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "setting", ["grafanaURL=x", "scrapeInterval=soon", "grafanaUrl=g.example/"]
+    "setting",
+    ["grafanaURL=x", "scrapeInterval=soon", "grafanaUrl=g.example/", "otherServers.tgi=x"],
 )
 def test_a_value_that_cannot_be_meant_is_refused(setting: str) -> None:
     command = ["helm", "template", "kv", CHART, f"--set={setting}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode != 0
-    assert setting.partition("=")[0] in done.stderr
+    assert setting.partition("=")[0].rpartition(".")[2] in done.stderr

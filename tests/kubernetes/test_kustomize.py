@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from alerts.bare.server import SERVERS
 from deploy.manifests import FOLDER
 from tests.kubernetes.objects import container, one, output, parsed, pod_of
 from tests.kubernetes.schemas import API_VERSIONS, problems
@@ -44,3 +45,17 @@ def test_the_overlay_in_the_document_builds_also_with_the_component(tmp_path: Pa
     names = {entry["name"] for entry in container(deployment, "kvscope")["env"]}
     assert names == {"NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"}
     assert pod_of(deployment)["spec"]["runtimeClassName"] == "nvidia"
+
+
+def test_the_rules_for_other_servers_are_components(tmp_path: Path) -> None:
+    shutil.copytree(FOLDER, tmp_path / "kvscope" / "deploy" / "kubernetes")
+    names = [f"{server.word}-rules" for server in SERVERS]
+    components = "".join(f"- kvscope/deploy/kubernetes/components/{name}\n" for name in names)
+    (tmp_path / "kustomization.yaml").write_text(
+        f"resources: [kvscope/deploy/kubernetes/base]\ncomponents:\n{components}"
+    )
+    built = parsed(output("kubectl", "kustomize", str(tmp_path)))
+    rules = {name for kind, name in built if kind == "PrometheusRule"}
+    assert rules == {"kvscope", "kvscope-vllm", "kvscope-sglang"}
+    without = parsed(output("kubectl", "kustomize", str(FOLDER / "base")))
+    assert {name for kind, name in without if kind == "PrometheusRule"} == {"kvscope"}

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
+from alerts.bare.packs import pack_file
+from alerts.bare.server import SERVERS, Server
 from alerts.rule import Places
 from alerts.rules import mapping
 from alerts.thresholds import JOB
@@ -79,6 +81,13 @@ def test_every_kind_that_is_written_has_a_schema() -> None:
 def test_the_rules_are_those_of_the_rule_file() -> None:
     spec = OBJECTS["base/prometheusrule.yaml"]["spec"]
     assert spec == mapping(places=Places(grafana=""))
+
+
+@pytest.mark.parametrize("server", SERVERS, ids=lambda server: server.word)
+def test_the_rules_of_a_pack_are_those_of_its_file(server: Server) -> None:
+    content = OBJECTS[f"components/{server.word}-rules/prometheusrule.yaml"]
+    assert content["spec"] == yaml.safe_load(pack_file(server, places=Places(grafana="")))
+    assert content["metadata"]["name"] != OBJECTS["base/prometheusrule.yaml"]["metadata"]["name"]
 
 
 def test_nothing_leads_to_this_machine() -> None:
@@ -170,6 +179,20 @@ def test_the_generator_takes_addresses_and_the_release_and_clears_what_it_wrote(
     ]
     assert urls
     assert all(url.startswith("https://g.example/d/") for url in urls)
+
+
+def test_the_generator_takes_the_jobs_of_other_servers(tmp_path: Any) -> None:
+    main(["--out", str(tmp_path), "--job", "vllm=llm-.*"])
+    rules = (tmp_path / "components/vllm-rules/prometheusrule.yaml").read_text()
+    assert 'job=~"llm-.*"' in rules
+    assert 'job=~"vllm"' not in rules
+    assert 'job=~"sglang"' in (tmp_path / "components/sglang-rules/prometheusrule.yaml").read_text()
+
+
+@pytest.mark.parametrize("given", ["vllm", "vllm=", "triton=x"])
+def test_a_job_of_no_server_is_refused(given: str, tmp_path: Any) -> None:
+    with pytest.raises(SystemExit):
+        main(["--out", str(tmp_path), "--job", given])
 
 
 def test_the_patch_for_nvml_is_for_the_sidecar_of_the_vllm() -> None:

@@ -68,7 +68,10 @@ def test_a_sidecar_that_fails_a_probe_cannot_take_its_vllm_out_of_service() -> N
 def test_a_model_that_loads_is_not_restarted(deployment: Object, name: str) -> None:
     settings = container(deployment, name)
     start = settings["startupProbe"]
-    assert start["periodSeconds"] * start["failureThreshold"] >= 300
+    allowed = start["periodSeconds"] * start["failureThreshold"]
+    assert allowed >= 300
+    deadline = deployment["spec"]["progressDeadlineSeconds"]
+    assert deadline > allowed, "a roll-out that only loads would be called failed"
     for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
         assert settings[probe]["httpGet"]["port"] in {p["name"] for p in settings["ports"]}
 
@@ -81,8 +84,8 @@ def test_images_are_those_of_the_compose_files() -> None:
 
 def test_the_page_names_folders_that_exist() -> None:
     page = (ROOT / "docs" / "kubernetes.md").read_text()
-    named = set(re.findall(r"deploy/(?:kubernetes|helm)[\w/]*", page))
-    named |= {f"deploy/kubernetes/{name}" for name in re.findall(r"^\| `([\w/]+)` \|", page, re.M)}
+    named = set(re.findall(r"deploy/(?:kubernetes|helm)[\w/-]*", page))
+    named |= {f"deploy/kubernetes/{name}" for name in re.findall(r"^\| `([\w/-]+)`", page, re.M)}
     assert len(named) >= 5
     for folder in named:
         assert (ROOT / folder).is_dir(), folder

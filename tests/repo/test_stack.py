@@ -6,22 +6,24 @@ import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
 import yaml
 
+from alerts.bare.server import SERVERS
 from tests.repo.checkout import ROOT
 
 DEPLOY = ROOT / "deploy"
 COMPOSE_TEXT = (ROOT / "docker-compose.yml").read_text()
 GPU_TEXT = (ROOT / "compose.gpu.yaml").read_text()
 VLLM_GPU_TEXT = (ROOT / "compose.vllm-gpu.yaml").read_text()
+BARE_TEXT = (ROOT / "compose.bare.yaml").read_text()
 COMPOSE: dict[str, Any] = yaml.safe_load(COMPOSE_TEXT)
 SERVICES: dict[str, Any] = COMPOSE["services"]
 _SETTING = re.compile(r"\$\{(\w+):-([^}]*)\}")
-DEFAULTS = dict(_SETTING.findall(GPU_TEXT + VLLM_GPU_TEXT + COMPOSE_TEXT))
+DEFAULTS = dict(_SETTING.findall(GPU_TEXT + VLLM_GPU_TEXT + BARE_TEXT + COMPOSE_TEXT))
 PROFILES = {profile for service in SERVICES.values() for profile in service.get("profiles", [])}
 DIFFERS = "ENGINE_MEMORY"
 """A setting whose default the GPU overlay changes."""
@@ -29,8 +31,12 @@ WITHOUT_CLIENT = {"otel-collector", "tempo"}
 """Their images have no program that could run a health check."""
 WRITES_ITS_ROOT = {"grafana", "tempo", "vllm"}
 """They cannot be started where this was written, so nobody has seen them do with less."""
-OVERLAYS = {"compose.gpu.yaml": {"engine"}, "compose.vllm-gpu.yaml": {"vllm", "vllm-sidecar"}}
+GPU_OVERLAYS = {
+    "compose.gpu.yaml": {"engine"},
+    "compose.vllm-gpu.yaml": {"vllm", "vllm-sidecar"},
+}
 """The services that each of them changes."""
+OVERLAYS = (*GPU_OVERLAYS, "compose.bare.yaml")
 
 
 def resolved(text: str) -> str:
@@ -114,14 +120,48 @@ def test_the_start_of_an_engine_is_watched() -> None:
         assert "engine" not in SERVICES[service].get("depends_on", {})
 
 
-@pytest.mark.parametrize("name", OVERLAYS)
-def test_an_overlay_gives_its_services_a_gpu_and_nothing_else(name: str) -> None:
+@pytest.mark.parametrize("name", GPU_OVERLAYS)
+def test_an_overlay_for_gpus_gives_its_services_one(name: str) -> None:
     overlay = yaml.safe_load((ROOT / name).read_text())
-    assert overlay["services"].keys() == OVERLAYS[name]
+    assert overlay["services"].keys() == GPU_OVERLAYS[name]
     for settings in overlay["services"].values():
         (device,) = settings["deploy"]["resources"]["reservations"]["devices"]
         assert device["driver"] == "nvidia"
-        assert "ports" not in settings
+
+
+def test_who_may_only_send_requests_cannot_release_the_gpu() -> None:
+    """What changes something is answered on the metrics port, which is for this machine alone."""
+    engine = yaml.safe_load(GPU_TEXT)["services"]["engine"]
+    (port,) = engine["ports"]
+    listens = resolved(port).rpartition(":")[2]
+    assert f"--metrics-port={listens}" in engine["command"]
+    assert resolved(port).startswith("127.0.0.1:")
+    assert not any(entry.endswith(f":{listens}") for entry in SERVICES["engine"]["ports"])
+
+
+@pytest.mark.parametrize("server", [server.word for server in SERVERS])
+def test_rules_for_servers_without_kvscope_are_mounted_where_prometheus_looks(server: str) -> None:
+    (service,) = yaml.safe_load(BARE_TEXT)["services"].items()
+    assert service[0] == "prometheus"
+    mounts = [
+        resolved(volume.replace("${BARE_SERVER:-vllm}", server)) for volume in service[1]["volumes"]
+    ]
+    rules, targets = (mount.split(":") for mount in mounts)
+    assert (ROOT / rules[0]).exists()
+    assert (ROOT / targets[0]).exists()
+    config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
+    folder = PurePosixPath("/etc/prometheus")
+    assert any(PurePosixPath(rules[1]).match(str(folder / glob)) for glob in config["rule_files"])
+    (job,) = (job for job in config["scrape_configs"] if job["job_name"] == server)
+    ((glob,),) = (each["files"] for each in job["file_sd_configs"])
+    assert PurePosixPath(targets[1]).match(str(folder / glob))
+
+
+def test_the_example_of_targets_is_a_service_of_the_stack() -> None:
+    (group,) = yaml.safe_load((DEPLOY / "prometheus" / "vllm.targets.yml").read_text())
+    (target,) = group["targets"]
+    service, _, port = target.partition(":")
+    assert any(entry.endswith(f":{port}") for entry in SERVICES[service]["ports"])
 
 
 def test_the_sidecar_of_vllm_reads_the_sockets_that_the_observer_makes() -> None:
@@ -153,10 +193,33 @@ def test_the_dockerfile_stays_buildable_by_older_builders() -> None:
     assert "HEALTHCHECK" in dockerfile
 
 
+def test_the_engine_can_compile_what_computes_attention_and_load_it() -> None:
+    """Otherwise it is plain torch on a CPU, and with Triton the first step on a GPU fails."""
+    engine = (ROOT / "Dockerfile").read_text().partition("FROM base AS engine")[2]
+    assert re.search(r"apt-get install .*\bgcc libc6-dev\b", engine)
+    (cache,) = re.findall(r"^ENV TRITON_CACHE_DIR=(\S+)$", engine, re.MULTILINE)
+    (writable,) = SERVICES["engine"]["tmpfs"]
+    folder, _, options = writable.partition(":")
+    assert cache.startswith(f"{folder}/")
+    assert "exec" in options.split(","), "Docker mounts a tmpfs with noexec"
+
+
+def test_the_image_installs_no_triton_of_its_own(tmp_path: Path) -> None:
+    """Torch brings the one that it was built with; with torch for CPUs it is a gigabyte unused."""
+    text = (ROOT / "Dockerfile").read_text()
+    (program,) = re.findall(r"python -c '(.+)'$", text, re.MULTILINE)
+    run(sys.executable, "-c", program.replace("/tmp/", f"{tmp_path}/"), cwd=ROOT)
+    names = (tmp_path / "engine.txt").read_text().splitlines()
+    assert any(name.startswith("transformers") for name in names)
+    assert not any(name.startswith("triton") for name in names)
+
+
 def test_prometheus_scrapes_services_of_the_stack() -> None:
     config = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
     jobs = config["scrape_configs"] + config["alerting"]["alertmanagers"]
-    targets = {t for job in jobs for group in job["static_configs"] for t in group["targets"]}
+    targets = {
+        t for job in jobs for group in job.get("static_configs", ()) for t in group["targets"]
+    }
     discovered = [sd["url"] for job in jobs for sd in job.get("http_sd_configs", ())]
     assert discovered == ["http://vllm-sidecar:8010/targets"]
     targets |= {url.split("/")[2] for url in discovered}
@@ -218,7 +281,8 @@ def test_promtool_accepts_the_configuration_with_our_rules(tmp_path: Path) -> No
     shutil.copy(DEPLOY / "prometheus" / "prometheus.yml", tmp_path)
     rules = tmp_path / "rules"  # where the stack mounts them
     rules.mkdir()
-    shutil.copy(ROOT / "alerts" / "kvscope.rules.yml", rules)
+    for path in (ROOT / "alerts").glob("*.rules.yml"):  # with compose.bare.yaml one of the others
+        shutil.copy(path, rules)
     run("promtool", "check", "config", "--lint=all", str(tmp_path / "prometheus.yml"))
 
 

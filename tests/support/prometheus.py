@@ -65,7 +65,7 @@ def prometheus(target: str, folder: Path) -> Iterator[Prometheus]:
 
 
 @contextmanager
-def prometheus_with(configuration: str, folder: Path) -> Iterator[Prometheus]:
+def prometheus_with(configuration: str, folder: Path, *options: str) -> Iterator[Prometheus]:
     """Ready, on a free port; `/-/reload` reads the rules anew. Its files go to `folder`."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -77,6 +77,7 @@ def prometheus_with(configuration: str, folder: Path) -> Iterator[Prometheus]:
         f"--storage.tsdb.path={folder}/data",
         f"--web.listen-address=127.0.0.1:{port}",
         "--web.enable-lifecycle",
+        *options,
     ]
     with (
         (folder / "log").open("w") as log,

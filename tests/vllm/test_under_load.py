@@ -10,10 +10,15 @@ from pathlib import Path
 import httpx
 import pytest
 
+from alerts.bare.packs import groups, pack_file
 from alerts.bare.server import VLLM
+from alerts.rule import Record
+from alerts.timing import Timing
 from tests.alerts.bare.pages import missing
 from tests.dashboards.promql import names_in, read
 from tests.repo.checkout import ROOT
+from tests.support.prometheus import Prometheus, prometheus_with
+from tests.support.waiting import wait_for
 from tests.vllm.conftest import Unobserved
 from tests.vllm.counters import disagreements, total
 from tests.vllm.observed import PROMPTS, SMALL, Observed, ended, load, observed, reset_while_it_runs
@@ -100,6 +105,13 @@ def test_who_has_left_is_no_longer_running(vllm: Observed) -> None:
         assert total(page, name) == 0
 
 
+PROMETHEUS = """
+global: {{scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}}
+rule_files: [vllm.rules.yml]
+scrape_configs:
+  - job_name: vllm
+    static_configs: [{{targets: ["{target}"]}}]
+"""
 NOT_HERE = re.compile(r"vllm:(gpu_|time_per_output_token|spec_decode_|kv_block_)")
 """Old names, and what is switched off here."""
 
@@ -119,8 +131,43 @@ def test_rules_and_board_for_a_bare_vllm_ask_for_what_it_has(vllm: Observed) -> 
     assert {name for name in lacking if not NOT_HERE.match(name)} == set()
 
 
+@pytest.fixture(scope="module")
+def watched(vllm: Observed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """A Prometheus with the rules for a bare vLLM, which scrapes vLLM's own page."""
+    folder = tmp_path_factory.mktemp("prometheus")
+    (folder / "vllm.rules.yml").write_text(pack_file(VLLM, timing=Timing(divisor=200)))
+    target = vllm.server.url.removeprefix("http://")
+    with prometheus_with(PROMETHEUS.format(target=target), folder) as running:
+        running.wait_for('up{job="vllm"}')
+        yield running
+
+
+@pytest.mark.prometheus
+def test_rules_for_a_bare_vllm_find_what_they_ask_for(vllm: Observed, watched: Prometheus) -> None:
+    """Every recorded rate has a value, and nothing fires."""
+    records = [
+        rule.record for group in groups(VLLM) for rule in group.rules if isinstance(rule, Record)
+    ]
+
+    def all_recorded() -> bool:
+        vllm.server.complete(PROMPTS[0])
+        return all(watched.answers(name) for name in records)
+
+    wait_for(all_recorded, f"{records} have values", 60)
+    told = httpx.get(f"{watched.url}/api/v1/rules", timeout=10).json()["data"]["groups"]
+    rules = [rule for group in told for rule in group["rules"]]
+    assert len(rules) == sum(len(group.rules) for group in groups(VLLM))
+    assert {rule["health"] for rule in rules} == {"ok"}
+    assert watched.ask('ALERTS{alertstate="firing"}') == []
+
+
 def test_ctrl_c_ends_it_as_it_ends_vllm(vllm: Observed) -> None:
     assert ended(vllm.server, vllm.server.press_ctrl_c) == 0
+
+
+@pytest.mark.prometheus
+def test_the_end_of_a_bare_vllm_is_told(watched: Prometheus) -> None:
+    watched.wait_for('ALERTS{alertname="VllmTargetDown",alertstate="firing"}')
 
 
 def _leave(vllm: Observed, number: int) -> None:

@@ -1,7 +1,9 @@
 """Which attention backend a model gets, and why one that was asked for cannot run."""
 
 import logging
+import os
 from importlib.util import find_spec
+from shutil import which
 from typing import Literal, NamedTuple
 
 import torch
@@ -87,6 +89,8 @@ def _triton_obstacle(device: torch.device, fp8: bool) -> str | None:
         if triton.knobs.runtime.interpret:  # TRITON_INTERPRET=1: slow, for tests
             return None
         return "its kernels need a CUDA device, and the model is on the CPU"
+    if "CC" not in os.environ and not which("gcc") and not which("clang"):
+        return "Triton needs a C compiler (gcc or clang) to launch its kernels"
     capability = torch.cuda.get_device_capability(device)
     have = ".".join(map(str, capability))
     if capability < _CAPABILITY:

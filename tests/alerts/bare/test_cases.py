@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from alerts.bare.packs import groups
+from alerts.bare.packs import alerts, groups
 from alerts.bare.server import SERVERS, Server
-from alerts.rule import Alert, Places, Record
+from alerts.rule import Places, Record
 from alerts.timing import Timing
 from tests.alerts.bare.budgets import budgets
 from tests.alerts.bare.situations import Situation, situations
@@ -21,14 +21,10 @@ EVALUATED = {"30s": "30s", "1m": "5m"}
 """By the interval of the samples."""
 
 
-def rules(server: Server) -> list[Alert]:
-    return [rule for group in groups(server) for rule in group.rules if isinstance(rule, Alert)]
-
-
 def rule_of(server: Server, name: str, labels: dict[str, str]) -> dict[str, Any]:
     (found,) = (
         rule
-        for rule in rules(server)
+        for rule in alerts(server)
         if rule.name == name and labels.items() <= rule.labels.items()
     )
     mapping: dict[str, Any] = found.mapping(Timing(), Places())
@@ -74,8 +70,8 @@ def case(server: Server, situation: Situation, interval: str) -> dict[str, Any]:
             {"expr": ask, "eval_time": situation.resolved, "exp_samples": []},
         ],
         "alert_rule_test": [
-            {"alertname": name, "eval_time": at, "exp_alerts": alerts}
-            for at, alerts in (
+            {"alertname": name, "eval_time": at, "exp_alerts": expected}
+            for at, expected in (
                 (quiet, []),
                 (situation.firing, [fired]),
                 (situation.resolved, []),
@@ -86,7 +82,7 @@ def case(server: Server, situation: Situation, interval: str) -> dict[str, Any]:
 
 def relevant(server: Server, alert: str) -> list[dict[str, Any]]:
     """The groups of an alert, with its rules and what they read: all rules take too long."""
-    own = [rule for rule in rules(server) if rule.name == alert]
+    own = [rule for rule in alerts(server) if rule.name == alert]
     asked = " ".join(rule.expr for rule in own)
     found = []
     for group in groups(server):
@@ -138,5 +134,5 @@ def test_every_rule_has_a_case(server: Server) -> None:
         for each in (*situations(server), *budgets(server))
     ]
     assert sorted(seen) == sorted(
-        (rule.name, rule.labels.get("sign", "")) for rule in rules(server)
+        (rule.name, rule.labels.get("sign", "")) for rule in alerts(server)
     )

@@ -12,9 +12,8 @@ import yaml
 
 from alerts.bare.__main__ import main
 from alerts.bare.limits import BOUNDS, SECONDS, Settings
-from alerts.bare.packs import groups, pack_file
+from alerts.bare.packs import alerts, pack_file
 from alerts.bare.server import SERVERS, VLLM, Server
-from alerts.rule import Alert
 from alerts.timing import seconds_of
 from tests.alerts.bare.pages import missing
 from tests.alerts.tools import ALERTS, promtools, run
@@ -26,10 +25,6 @@ SECTIONS = ["Meaning", "Impact", "Diagnosis", "Mitigation"]
 CAPTURES = os.environ.get("KVSCOPE_CAPTURES", "")
 CAPTURED = {"vllm": "vllm-0.32/metrics-loaded.txt", "sglang": "sglang-0.5/metrics-end.txt"}
 both = pytest.mark.parametrize("server", SERVERS, ids=lambda server: server.word)
-
-
-def alerts(server: Server) -> list[Alert]:
-    return [rule for group in groups(server) for rule in group.rules if isinstance(rule, Alert)]
 
 
 def shipped(server: Server) -> list[Any]:

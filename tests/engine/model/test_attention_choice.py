@@ -35,6 +35,7 @@ def triton(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     monkeypatch.setitem(sys.modules, "triton", installed)
     monkeypatch.setitem(sys.modules, "engine.model.attention.triton.backend", kernels)
     monkeypatch.setattr(choice, "find_spec", lambda name: object())
+    monkeypatch.setattr(choice, "which", lambda name: f"/usr/bin/{name}")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     return kernels
 
@@ -96,6 +97,18 @@ def test_a_missing_triton_is_named(
         "attention is computed in plain torch: Triton is not installed (pip install triton; there "
         "is none but for Linux)"
     ]
+
+
+@pytest.mark.usefixtures("triton")
+def test_triton_without_a_compiler_for_what_launches_kernels_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would fail in the first step."""
+    monkeypatch.setattr(choice, "which", lambda name: None)
+    monkeypatch.delenv("CC", raising=False)
+    assert choose_attention("auto", CUDA) is TORCH
+    with pytest.raises(ValueError, match="triton: Triton needs a C compiler"):
+        choose_attention("triton", CUDA)
 
 
 def test_a_broken_triton_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,15 @@
       {{- $_ := set $labels "release" $values.release }}
     {{- end }}
     {{- if eq $object.kind "PrometheusRule" }}
-      {{- $wanted = $values.rules.enabled }}
       {{- include "kvscope.links" (list $values.grafanaUrl $object) }}
+      {{- $server := trimPrefix "kvscope-" $object.metadata.name }}
+      {{- if hasKey $values.otherServers $server }}
+        {{- $settings := index $values.otherServers $server }}
+        {{- $wanted = $settings.rules }}
+        {{- include "kvscope.job" (list $server $settings.job $object) }}
+      {{- else }}
+        {{- $wanted = $values.rules.enabled }}
+      {{- end }}
     {{- else }}
       {{- $wanted = ternary $values.podMonitor.enabled $values.serviceMonitor.enabled (eq $object.kind "PodMonitor") }}
       {{- include "kvscope.scrape" (list $root $object) }}
@@ -34,8 +41,22 @@
   {{- $grafana := index . 0 }}
   {{- range $group := (index . 1).spec.groups }}
     {{- range $rule := $group.rules }}
-      {{- if and $rule.annotations (hasPrefix "/" $rule.annotations.dashboard_url) }}
+      {{- if and $rule.annotations (hasPrefix "/" (default "" $rule.annotations.dashboard_url)) }}
         {{- $_ := set $rule.annotations "dashboard_url" (print $grafana $rule.annotations.dashboard_url) }}
+      {{- end }}
+    {{- end }}
+  {{- end }}
+{{- end }}
+
+{{- /* Has the rules for a kind of server ask for another job than the one of its name. */ -}}
+{{- define "kvscope.job" }}
+  {{- $server := index . 0 }}
+  {{- $job := index . 1 }}
+  {{- range $group := (index . 2).spec.groups }}
+    {{- range $rule := $group.rules }}
+      {{- $_ := set $rule "expr" ($rule.expr | replace (printf "job=~%q" $server) (printf "job=~%q" $job)) }}
+      {{- if $rule.annotations }}
+        {{- $_ := set $rule.annotations "description" ($rule.annotations.description | replace (printf "a job like %s " $server) (printf "a job like %s " $job)) }}
       {{- end }}
     {{- end }}
   {{- end }}

@@ -1,0 +1,30 @@
+"""The rules for servers without kvscope as components of kustomize, one for each kind of server."""
+
+from collections.abc import Mapping
+
+from alerts.bare.limits import Settings
+from alerts.bare.packs import groups
+from alerts.bare.server import SERVERS
+from alerts.rule import Places
+from alerts.timing import Timing
+from deploy.monitoring import prometheus_rule
+
+
+def packs(
+    places: Places, release: str, jobs: Mapping[str, str]
+) -> dict[str, dict[str, dict[str, object]]]:
+    """Objects by component and file name. jobs: regular expression of the scrape jobs by the word
+    of a server, where it is not the word itself."""
+    return {
+        f"{server.word}-rules": {
+            "prometheusrule.yaml": prometheus_rule(
+                release,
+                [
+                    group.mapping(Timing(), places)
+                    for group in groups(server, Settings(job=jobs.get(server.word, server.word)))
+                ],
+                name=f"kvscope-{server.word}",
+            )
+        }
+        for server in SERVERS
+    }

@@ -1,0 +1,69 @@
+"""An example of `remote_write` that sends on only the series that our rules and dashboards read."""
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from alerts.bare import packs
+from alerts.bare.server import SERVERS
+from alerts.rule import Group, Record
+from alerts.rules import groups
+from monitoring.names import names_in
+
+FILE = Path(__file__).parent / "prometheus" / "remote-write.yml"
+URL = "https://prometheus.example.com/api/v1/write"
+_ALWAYS = ("up", "ALERTS")
+"""Whether a target answers, and what fires where the rules are evaluated."""
+_HEAD = """\
+# Written by `python -m deploy` from the rules and the dashboards. docs/stack.md explains it.
+# Add `remote_write` to your prometheus.yml: of the series it has, these are sent on, and no others.
+
+remote_write:
+  - url: {url}
+    write_relabel_configs:
+      - source_labels: [__name__]
+        action: keep
+        regex: "\\
+"""
+
+
+def kept(dashboards: Path) -> list[str]:
+    """Names of all series that a rule of ours or a panel reads, and of those that rules record.
+
+    dashboards: the folder with their JSON.
+    """
+    found = {*_ALWAYS}
+    for group in (*groups(), *_of_other_servers()):
+        for rule in group.rules:
+            found |= names_in(rule.expr)
+            if isinstance(rule, Record):
+                found.add(rule.record)
+    for path in dashboards.glob("*.json"):
+        for query in _queries(json.loads(path.read_text())):
+            found |= names_in(query)
+    return sorted(found)
+
+
+def remote_write(dashboards: Path) -> str:
+    """The text of deploy/prometheus/remote-write.yml. A line that ends with a backslash goes on in
+    the next one: the expression has no white space in it."""
+    names = "|\\\n".join(f"          {name}" for name in kept(dashboards))
+    return f'{_HEAD.format(url=URL)}{names}"\n'
+
+
+def _of_other_servers() -> Iterable[Group]:
+    return [group for server in SERVERS for group in packs.groups(server)]
+
+
+def _queries(part: Any) -> Iterator[str]:
+    """Of panels, annotations and variables."""
+    if isinstance(part, list):
+        for each in part:
+            yield from _queries(each)
+    elif isinstance(part, dict):
+        for key, value in part.items():
+            if key in ("expr", "query") and isinstance(value, str):
+                yield value
+            else:
+                yield from _queries(value)
