@@ -3,7 +3,7 @@
 from alerts.recordings import GPUS
 from alerts.rule import COUNT, GPU, Alert, Group, Severity
 from alerts.scope import Scope
-from alerts.thresholds import SLOWED_SHARE, XIDS
+from alerts.thresholds import NVLINK_XIDS, SLOWED_SHARE, XIDS
 from alerts.timing import Timing
 from monitoring.selectors import series
 
@@ -37,8 +37,12 @@ def _xids(timing: Timing) -> list[Alert]:
         ),
         "warning": (
             "KvscopeXidWarning",
-            "The driver reported an error after which the server needs a restart.",
-            "The process that caused it has ended or computes nonsense: look at it, restart it.",
+            "The driver reported an error of a GPU that somebody has to look at.",
+            '{{ if eq $labels.xid "other" }}Its number is in the kernel\'s log, and what it asks for '
+            f'in NVIDIA\'s catalogue of XIDs.{{{{ else if match "{"|".join(NVLINK_XIDS)}" '
+            "$labels.xid }}It is an error of NVLink: whether it asks for a reset depends on its line "
+            "in the kernel's log.{{ else }}The process that caused it has ended or computes nonsense: "
+            "look at it, restart it.{{ end }}",
         ),
         "info": (
             "KvscopeXidInfo",

@@ -116,10 +116,16 @@ ITL_OUTLIER_SECONDS = 0.02
 OUTLIER_MIN_TOKENS = 1000
 """Below it, a few preemptions determine the mean."""
 
+NVLINK_XIDS = ("144", "145", "146", "147", "148", "149", "150")
 XIDS = {
-    "critical": ("48", "62", "64", "74", "79", "95", "119", "120", "140"),
-    "warning": ("31", "94", "other"),
+    "critical": (
+        *("46", "48", "62", "64", "74", "79", "95", "109", "110", "119", "120", "136", "140"),
+        *("143", "158"),
+    ),
+    "warning": ("31", "94", *NVLINK_XIDS, "other"),
     "info": ("13", "43", "45", "63", "92"),
 }
-"""Severity of each XID by what NVIDIA asks for: reset or restart of the machine, restart of the
-application, nothing. 154 announces a recovery action, which has its own metric."""
+"""Severity of each XID by the immediate action in NVIDIA's catalogue (docs.nvidia.com, "Analyzing
+Xid Errors with the Xid Catalog"): reset or restart of the machine, restart of the application,
+nothing. Whether NVLink 5 wants a reset depends on details that NVML does not tell. 154 announces a
+recovery action, which has its own metric."""
