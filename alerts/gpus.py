@@ -8,6 +8,14 @@ from alerts.timing import Timing
 from monitoring.selectors import series
 
 _DEVICE = ("instance", "uuid")
+_LOOK_AT_IT = (
+    '{{ if eq $labels.xid "other" }}Its number is in the kernel\'s log, and what it asks for in '
+    f'NVIDIA\'s catalogue of XIDs.{{{{ else if match "{"|".join(NVLINK_XIDS)}" $labels.xid }}}}'
+    "It is an error of NVLink: whether it asks for a reset depends on its line in the kernel's log."
+    "{{ else }}The process that caused it has ended or computes nonsense: look at it, restart it."
+    "{{ end }}"
+)
+"""What to do about an XID that is a warning."""
 
 
 def gpu_groups(timing: Timing, scope: Scope) -> list[Group]:
@@ -38,11 +46,7 @@ def _xids(timing: Timing) -> list[Alert]:
         "warning": (
             "KvscopeXidWarning",
             "The driver reported an error of a GPU that somebody has to look at.",
-            '{{ if eq $labels.xid "other" }}Its number is in the kernel\'s log, and what it asks for '
-            f'in NVIDIA\'s catalogue of XIDs.{{{{ else if match "{"|".join(NVLINK_XIDS)}" '
-            "$labels.xid }}It is an error of NVLink: whether it asks for a reset depends on its line "
-            "in the kernel's log.{{ else }}The process that caused it has ended or computes nonsense: "
-            "look at it, restart it.{{ end }}",
+            _LOOK_AT_IT,
         ),
         "info": (
             "KvscopeXidInfo",
