@@ -105,7 +105,7 @@ ITL = Slo(
     alert="KvscopeItlBudgetBurns",
     topic="slo-itl",
     metric="kvscope_itl",
-    what="the time from token to token",
+    what="the time between two tokens",
     missed=lambda o: (
         f"of the tokens of {MODEL} came later than "
         f"{_by_model(o.itl_default, o.itl)} s after the one before"

@@ -83,7 +83,7 @@ reloads after five. It must be a bound of the histogram's."""
 TTFT_OBJECTIVE = 0.99
 """Share of the requests with a first token within that time."""
 ITL_SECONDS = 0.5
-"""Default of every model for the time from token to token; `--itl` sets another for one model. Two
+"""Default of every model for the time between two tokens; `--itl` sets another for one model. Two
 tokens a second are slower than anybody reads. It must be a bound of the histogram's, too."""
 ITL_OBJECTIVE = 0.99
 """Share of the tokens that come within that time after the one before."""
@@ -109,7 +109,7 @@ TTFT_OUTLIER_SECONDS = 1
 OUTLIER_MIN_FIRST_TOKENS = 20
 """Below it, a few long prompts determine the mean."""
 ITL_OUTLIER_FACTOR = 1.6
-"""Mean time from token to token against the median's. Half speed is 2; replicas differ by a third
+"""Mean time between two tokens against the median's. Half speed is 2; replicas differ by a third
 with the sizes of their batches."""
 ITL_OUTLIER_SECONDS = 0.02
 """Below it, nobody notices: fifty tokens a second."""
