@@ -127,7 +127,7 @@ def _token_gaps(timing: Timing, scope: Scope) -> Alert:
         wait="10m",
         keep="10m",
         summary="The tokens of one replica come much more slowly than those of the others.",
-        description=f'From token to token {ENGINE} takes {{{{ $value | printf "%.1f" }}}} times as '
+        description=f'Between two tokens {ENGINE} takes {{{{ $value | printf "%.1f" }}}} times as '
         "long as the median replica of the model.",
         board="kvscope-overview",
     )

@@ -3,11 +3,19 @@
 from alerts.recordings import GPUS
 from alerts.rule import COUNT, GPU, Alert, Group, Severity
 from alerts.scope import Scope
-from alerts.thresholds import SLOWED_SHARE, XIDS
+from alerts.thresholds import NVLINK_XIDS, SLOWED_SHARE, XIDS
 from alerts.timing import Timing
 from monitoring.selectors import series
 
 _DEVICE = ("instance", "uuid")
+_LOOK_AT_IT = (
+    '{{ if eq $labels.xid "other" }}Its number is in the kernel\'s log, and what it asks for in '
+    f'NVIDIA\'s catalogue of XIDs.{{{{ else if match "{"|".join(NVLINK_XIDS)}" $labels.xid }}}}'
+    "It is an error of NVLink: whether it asks for a reset depends on its line in the kernel's log."
+    "{{ else }}The process that caused it has ended or computes nonsense: look at it, restart it."
+    "{{ end }}"
+)
+"""What to do about an XID that is a warning."""
 
 
 def gpu_groups(timing: Timing, scope: Scope) -> list[Group]:
@@ -37,8 +45,8 @@ def _xids(timing: Timing) -> list[Alert]:
         ),
         "warning": (
             "KvscopeXidWarning",
-            "The driver reported an error after which the server needs a restart.",
-            "The process that caused it has ended or computes nonsense: look at it, restart it.",
+            "The driver reported an error of a GPU that somebody has to look at.",
+            _LOOK_AT_IT,
         ),
         "info": (
             "KvscopeXidInfo",

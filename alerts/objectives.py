@@ -20,7 +20,7 @@ class Objectives:
     ttft_default: float = TTFT_SECONDS
     """Seconds for every other model."""
     itl: Mapping[str, float] = field(default_factory=lambda: _NOBODY)
-    """Seconds from token to token by model, for models that differ from `itl_default`."""
+    """Seconds between two tokens by model, for models that differ from `itl_default`."""
     itl_default: float = ITL_SECONDS
     """Seconds for every other model."""
     errors: Mapping[str, float] = field(default_factory=lambda: _NOBODY)

@@ -22,7 +22,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runbooks", default=RUNBOOKS, help="address that runbook links lead to")
     for flag, unit, what in (
         ("--ttft", "SECONDS", "for the first token of one model, a bound of the histogram"),
-        ("--itl", "SECONDS", "for the time from token to token of one model, a bound as well"),
+        ("--itl", "SECONDS", "for the time between two tokens of one model, a bound as well"),
         ("--errors", "SHARE", "for the requests to one model that end without an error"),
     ):
         parser.add_argument(

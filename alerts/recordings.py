@@ -31,7 +31,7 @@ def recordings(timing: Timing, scope: Scope) -> list[Group]:
         Group(name="kvscope-prefix-cache.rules", rules=_prefix(timing)),
         Group(name="kvscope-preemption.rules", rules=_preemption(timing)),
         Group(name="kvscope-replicas.rules", rules=_replicas(timing, scope)),
-        Group(name="kvscope-fleet.rules", rules=_fleet(timing, scope)),
+        Group(name="kvscope-fleet.rules", rules=_fleet(scope)),
     ]
 
 
@@ -73,32 +73,11 @@ def _replicas(timing: Timing, scope: Scope) -> list[Rule]:
     ]
 
 
-def _fleet(timing: Timing, scope: Scope) -> list[Rule]:
-    five, by_model = timing.range("5m"), f"by ({scope.model})"
-    sums = (
-        ("kvscope_kv_blocks", "state"),
-        ("kvscope_requests", "state"),
-    )
+def _fleet(scope: Scope) -> list[Rule]:
     return [
         Record(
             record=ENGINES,
-            expr=formulas.engines_heard(by_model, same=scope.engine),
+            expr=formulas.engines_heard(f"by ({scope.model})", same=scope.engine),
         ),
         Record(record=GPUS, expr=f"count by ({scope.server}) ({series('kvscope_gpu_up')})"),
-        Record(record="model:kvscope_kv_active:ratio", expr=formulas.pool_usage(by_model)),
-        *(
-            Record(
-                record=f"model:{family}:sum",
-                expr=f"sum by ({scope.model}, {label}) ({series(family)})",
-            )
-            for family, label in sums
-        ),
-        Record(
-            record="model:kvscope_prefix_cache_hit:ratio_rate5m",
-            expr=formulas.hit_ratio(five, by_model),
-        ),
-        Record(
-            record="model:kvscope_recomputed_tokens:ratio_rate5m",
-            expr=formulas.recomputed_share(five, by_model),
-        ),
     ]

@@ -105,7 +105,7 @@ ITL = Slo(
     alert="KvscopeItlBudgetBurns",
     topic="slo-itl",
     metric="kvscope_itl",
-    what="the time from token to token",
+    what="the time between two tokens",
     missed=lambda o: (
         f"of the tokens of {MODEL} came later than "
         f"{_by_model(o.itl_default, o.itl)} s after the one before"
@@ -142,8 +142,8 @@ def _recorded(timing: Timing, objectives: Objectives) -> list[Rule]:
     interval = timing.seconds(INTERVAL) if timing.divisor == 1 else 1
     for slo in SLOS:
         bad, judged = f"model:{slo.metric}_bad:rate5m", f"model:{slo.metric}_judged:rate5m"
-        bad_expr, judged_expr = _judge(slo, timing.range("5m"), objectives)
-        rules += [Record(record=bad, expr=bad_expr), Record(record=judged, expr=judged_expr)]
+        judged_expr, bad_expr = _judge(slo, judged, timing.range("5m"), objectives)
+        rules += [Record(record=judged, expr=judged_expr), Record(record=bad, expr=bad_expr)]
         rules += [
             Record(
                 record=f"model:{slo.metric}_bad:ratio_rate{window}",
@@ -166,28 +166,40 @@ def _recorded(timing: Timing, objectives: Objectives) -> list[Rule]:
     return rules
 
 
-def _judge(slo: Slo, window: str, objectives: Objectives) -> tuple[str, str]:
-    """What is bad, and all that counts, per second and model."""
+def _judge(slo: Slo, record: str, window: str, objectives: Objectives) -> tuple[str, str]:
+    """All that counts, per second and model, and what is bad; `record` has the former by then."""
     by = f"by ({objectives.scope.model})"
     if slo is ERRORS:
-        return formulas.failed_requests(window, by), formulas.judged_requests(window, by)
-    if slo is TTFT:
-        judged = formulas.first_tokens(window, by)
-        timely, default, own = (
-            formulas.timely_first_tokens,
-            objectives.ttft_default,
-            objectives.ttft,
+        return formulas.judged_requests(window, by), formulas.failed_requests(window, by)
+    if slo is ITL:
+        timely = _by_limit(
+            formulas.timely_token_gaps, window, by, objectives.itl_default, objectives.itl
         )
-    else:
-        judged = formulas.token_gaps(window, by)
-        timely, default, own = formulas.timely_token_gaps, objectives.itl_default, objectives.itl
+        return formulas.token_gaps(window, by), f"{record} - {timely}"
+    default, own = objectives.ttft_default, objectives.ttft
+    timely = _by_limit(formulas.timely_first_tokens, window, by, default, own)
+    given_up = _by_limit(formulas.abandoned_late, window, by, default, own)
+    judged = formulas.first_tokens(window, by)
+    if given_up:  # a server that is read from its own page does not tell it
+        judged = f"{judged}\n+ {given_up}\nor {judged}"
+    return judged, f"{record} - {timely}"
+
+
+def _by_limit(
+    count: Callable[[str, str, float, str], str],
+    window: str,
+    by: str,
+    default: float,
+    own: Mapping[str, float],
+) -> str:
+    """A count for each model at its own limit; empty where there is none at any limit."""
     others = ",".join(f"model_name!={json.dumps(model)}" for model in own)
-    in_time = [timely(window, by, default, others)]
-    in_time += [
-        timely(window, by, limit, f"model_name={json.dumps(model)}") for model, limit in own.items()
+    each = [count(window, by, default, others)]
+    each += [
+        count(window, by, limit, f"model_name={json.dumps(model)}") for model, limit in own.items()
     ]
-    together = in_time[0] if len(in_time) == 1 else f"({' or '.join(in_time)})"
-    return f"{judged} - {together}", judged
+    each = [expr for expr in each if expr]
+    return f"({' or '.join(each)})" if len(each) > 1 else "".join(each)
 
 
 def _burns(slo: Slo, record: str, factor: float, objectives: Objectives) -> str:

@@ -83,7 +83,7 @@ reloads after five. It must be a bound of the histogram's."""
 TTFT_OBJECTIVE = 0.99
 """Share of the requests with a first token within that time."""
 ITL_SECONDS = 0.5
-"""Default of every model for the time from token to token; `--itl` sets another for one model. Two
+"""Default of every model for the time between two tokens; `--itl` sets another for one model. Two
 tokens a second are slower than anybody reads. It must be a bound of the histogram's, too."""
 ITL_OBJECTIVE = 0.99
 """Share of the tokens that come within that time after the one before."""
@@ -109,17 +109,23 @@ TTFT_OUTLIER_SECONDS = 1
 OUTLIER_MIN_FIRST_TOKENS = 20
 """Below it, a few long prompts determine the mean."""
 ITL_OUTLIER_FACTOR = 1.6
-"""Mean time from token to token against the median's. Half speed is 2; replicas differ by a third
+"""Mean time between two tokens against the median's. Half speed is 2; replicas differ by a third
 with the sizes of their batches."""
 ITL_OUTLIER_SECONDS = 0.02
 """Below it, nobody notices: fifty tokens a second."""
 OUTLIER_MIN_TOKENS = 1000
 """Below it, a few preemptions determine the mean."""
 
+NVLINK_XIDS = ("144", "145", "146", "147", "148", "149", "150")
 XIDS = {
-    "critical": ("48", "62", "64", "74", "79", "95", "119", "120", "140"),
-    "warning": ("31", "94", "other"),
+    "critical": (
+        *("46", "48", "62", "64", "74", "79", "95", "109", "110", "119", "120", "136", "140"),
+        *("143", "158"),
+    ),
+    "warning": ("31", "94", *NVLINK_XIDS, "other"),
     "info": ("13", "43", "45", "63", "92"),
 }
-"""Severity of each XID by what NVIDIA asks for: reset or restart of the machine, restart of the
-application, nothing. 154 announces a recovery action, which has its own metric."""
+"""Severity of each XID by the immediate action in NVIDIA's catalogue (docs.nvidia.com, "Analyzing
+Xid Errors with the Xid Catalog"): reset or restart of the machine, restart of the application,
+nothing. Whether NVLink 5 wants a reset depends on details that NVML does not tell. 154 announces a
+recovery action, which has its own metric."""

@@ -20,6 +20,8 @@ INTER_TOKEN_SECONDS = (
 """Dense where users notice; long enough for a preemption, which is one long sample."""
 REQUEST_SECONDS = (1, 2.5, 5, 10, 30, 60, 120, 300, 600, 7200)
 QUEUE_SECONDS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 600)
+ABANDONED_SECONDS = (1, 2.5, 5, 10, 60)
+"""A rule judges by the first bound that is not below its limit."""
 REGRET_AGE_SECONDS = (1, 10, 60, 600)
 RESIDENCY_SECONDS = (1, 10, 60, 600, 3600)
 """Of blocks: a pause in a conversation takes seconds to minutes, a cache remembers up to hours."""

@@ -5,6 +5,7 @@ aggregation clause such as `by (model_name)` or `without (phase)`, empty for a s
 `selector`, matchers that go into every selector. Ratios without a denominator are absent, not NaN.
 """
 
+from exporter.buckets import ABANDONED_SECONDS
 from monitoring.selectors import bucket, rate, series
 
 PER_ENGINE = "job, instance, model_name, engine"
@@ -124,6 +125,21 @@ def timely_first_tokens(window: str, grouping: str, seconds: float, selector: st
     """First tokens per second that came within the given seconds, a bound of the histogram."""
     timely = bucket("kvscope_time_to_first_token_seconds", seconds, selector)
     return _sum(f"rate({timely}[{window}])", grouping)
+
+
+def abandoned_late(window: str, grouping: str, seconds: float, selector: str = "") -> str:
+    """Requests per second that were aborted before their first token, after at least the given
+    seconds, or the next bound of the histogram above them; empty above the last one.
+
+    What is aborted sooner says nothing: a completion that the next keystroke makes useless.
+    """
+    family = "kvscope_request_abandoned_seconds"
+    bounds = [bound for bound in ABANDONED_SECONDS if bound >= seconds]
+    if not bounds:
+        return ""
+    all_of_them = _sum(rate(f"{family}_count", window, selector), grouping)
+    sooner = _sum(f"rate({bucket(family, bounds[0], selector)}[{window}])", grouping)
+    return f"({all_of_them} - {sooner})"
 
 
 def token_gaps(window: str, grouping: str, selector: str = "") -> str:

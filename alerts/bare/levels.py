@@ -161,7 +161,7 @@ def _gaps(pack: Pack) -> Level:
         every=every,
         of="of the tokens of {{ $labels.model_name }}",
         missed=f"came more than {_limit(pack, family)} s after the one before",
-        budget="gaps between tokens",
+        budget="the time between two tokens",
         by=("model_name",),
     )
 

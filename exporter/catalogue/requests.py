@@ -159,6 +159,17 @@ REQUESTS = (
         events=("RequestScheduled",),
     ),
     Metric(
+        name="kvscope_request_abandoned_seconds",
+        kind="histogram",
+        help="Time from a request's arrival to its abort, of requests that were aborted before "
+        "their first token: a client that gave up waiting.",
+        unit="seconds",
+        group="requests",
+        buckets=buckets.ABANDONED_SECONDS,
+        otel_name="kvscope.request.abandoned",
+        events=("RequestFinished",),
+    ),
+    Metric(
         name="kvscope_step_duration_seconds",
         kind="histogram",
         help="Duration of an engine step.",

@@ -49,6 +49,7 @@ def collect_latency(families: Families, latency: Latency, _engine: Hello) -> Ite
     yield families.histogram("kvscope_inter_token_latency_seconds", latency.inter_token)
     yield families.histogram("kvscope_request_duration_seconds", latency.duration)
     yield families.histogram("kvscope_request_queue_seconds", latency.queue)
+    yield families.histogram("kvscope_request_abandoned_seconds", latency.abandoned)
 
 
 def collect_steps(families: Families, steps: Steps, _engine: Hello) -> Iterator[Family]:

@@ -45,6 +45,8 @@ class Latency(Fold):
             buckets.merged(buckets.INTER_TOKEN_SECONDS, buckets.VLLM_INTER_TOKEN_SECONDS)
         )
         self.duration = Histogram(buckets.REQUEST_SECONDS)
+        self.abandoned = Histogram(buckets.ABANDONED_SECONDS)
+        """Until the abort, of requests that were aborted before their first token."""
         self.duration_by_error = {
             error: Histogram(buckets.GEN_AI_REQUEST_SECONDS) for error in ("", "abort", "error")
         }
@@ -102,6 +104,8 @@ class Latency(Fold):
 
     def _finished(self, event: RequestFinished) -> None:
         self._observe(self.duration, event.elapsed_ns, event.request)
+        if event.reason == "abort" and not event.output_tokens:
+            self._observe(self.abandoned, event.elapsed_ns, event.request)
         error = event.reason if event.reason in self.duration_by_error else ""
         self._observe(self.duration_by_error[error], event.elapsed_ns, event.request)
         self._traces.pop(event.request, None)

@@ -90,8 +90,7 @@ class Target:
 
     def restart(self) -> None:
         """A new exporter, as after a restart of the process."""
-        if self._page is not None:
-            self.stop()
+        self.stop()
         self._subscription = self.bus.subscribe(self._queue)
         self._exporter = in_process(self._subscription, compat=(), machine=self._machine)
         self._exporter.start()
@@ -103,8 +102,11 @@ class Target:
         self._subscription.request_snapshot()
 
     def stop(self) -> None:
-        assert self._page is not None
+        """Nobody answers, until a restart."""
+        if self._page is None:
+            return
         self._page.stop()
+        self._page = None
         self._exporter.stop()
 
 

@@ -1,5 +1,7 @@
 """Service levels by model: each judged by its own, and refused where no bucket can judge it."""
 
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -7,10 +9,12 @@ import pytest
 import yaml
 
 from alerts.__main__ import main
+from alerts.bare.__main__ import main as bare_main
 from alerts.objectives import Objectives
 from alerts.rules import rule_file
 from alerts.scope import Scope
 from tests.alerts.tools import promtools, run
+from tests.repo.checkout import ROOT
 
 CASE: dict[str, Any] = {
     "evaluation_interval": "1m",
@@ -63,6 +67,79 @@ def test_the_description_names_the_limit_of_its_model() -> None:
     text = rule_file(objectives=Objectives.parse(["org/long=10"]))
     limit = '{{ if eq $labels.model_name "org/long" }}10{{ else }}2.5{{ end }} s'
     assert limit in " ".join(text.split())
+
+
+GIVEN_UP: dict[str, Any] = {
+    "evaluation_interval": "1m",
+    "rule_files": ["rules.yml"],
+    "tests": [
+        {
+            "interval": "1m",
+            "input_series": [
+                {"series": f'{family}{{model_name="{model}"{labels}}}', "values": values}
+                for model, abandoned in (("stuck", True), ("org/long", True), ("page", False))
+                for family, labels, values in (
+                    ("kvscope_time_to_first_token_seconds_count", "", "0+30x120"),
+                    ("kvscope_time_to_first_token_seconds_bucket", ',le="2.5"', "0+30x120"),
+                    ("kvscope_time_to_first_token_seconds_bucket", ',le="7.5"', "0+30x120"),
+                    ("kvscope_request_abandoned_seconds_count", "", "0+70x120"),
+                    ("kvscope_request_abandoned_seconds_bucket", ',le="2.5"', "0+40x120"),
+                    ("kvscope_request_abandoned_seconds_bucket", ',le="10"', "0+60x120"),
+                )
+                if abandoned or "abandoned" not in family
+            ],
+            "promql_expr_test": [
+                {
+                    "expr": "round(model:kvscope_ttft_bad:ratio_rate1h, 0.001)",
+                    "eval_time": "2h",
+                    "exp_samples": [
+                        {"labels": f'{{model_name="{model}"}}', "value": ratio}
+                        for model, ratio in (("stuck", 0.5), ("org/long", 0.25), ("page", 0))
+                    ],
+                }
+            ],
+        }
+    ],
+}
+"""In a minute 30 first tokens in time, and 70 requests given up: 40 within 2.5 s, 60 within 10 s.
+One model's limit is 7.5 s, and one is on a server that does not tell what was given up."""
+
+
+@pytest.mark.promtool
+def test_whoever_gives_up_after_the_limit_had_no_first_token_in_time(tmp_path: Path) -> None:
+    objectives = Objectives.parse(["org/long=7.5"])
+    (tmp_path / "rules.yml").write_text(rule_file(objectives=objectives))
+    (tmp_path / "case.yml").write_text(yaml.safe_dump(GIVEN_UP))
+    for tool in promtools():
+        run(tool, "test", "rules", str(tmp_path / "case.yml"))
+
+
+def test_a_limit_beyond_the_last_bound_counts_delivered_first_tokens_alone() -> None:
+    text = rule_file(objectives=Objectives(ttft_default=300))
+    assert "kvscope_request_abandoned_seconds" not in text
+    assert 'kvscope_time_to_first_token_seconds_bucket{le=~"300([.]0)?"}' in text
+
+
+DOCUMENTS = "\n".join(path.read_text() for path in sorted((ROOT / "docs").glob("*.md")))
+COMMANDS = re.findall(r"python -m alerts (--[^`>\n]*)", DOCUMENTS)
+BARE_COMMANDS = re.findall(
+    r"python -m alerts[.]bare ((?:vllm|sglang) [^`>\n]*)", DOCUMENTS.replace("\\\n", "")
+)
+
+
+@pytest.mark.parametrize("arguments", COMMANDS)
+def test_the_documents_ask_for_limits_that_histograms_have(arguments: str, tmp_path: Path) -> None:
+    main([*shlex.split(arguments), "--out", str(tmp_path / "rules.yml")])
+
+
+@pytest.mark.parametrize("arguments", BARE_COMMANDS)
+def test_the_documents_ask_for_limits_that_other_servers_have(arguments: str) -> None:
+    bare_main(shlex.split(arguments))
+
+
+def test_the_documents_show_how_limits_are_set() -> None:
+    assert COMMANDS
+    assert BARE_COMMANDS
 
 
 ERRORS: dict[str, Any] = {

@@ -13,6 +13,7 @@ from alerts.timing import Timing, seconds_of
 from exporter.buckets import FIRST_TOKEN_SECONDS, INTER_TOKEN_SECONDS
 from exporter.catalogue import metric
 from tests.alerts.tools import (
+    ALERTS,
     CASE_FILES,
     RULE_FILE,
     WATCHDOG,
@@ -165,6 +166,15 @@ def test_the_document_has_a_row_for_every_alert_with_its_severity() -> None:
     assert rows == list(
         dict.fromkeys((rule["alert"], rule["labels"]["severity"]) for rule in ALERT_RULES)
     )
+
+
+def test_every_recorded_series_is_read() -> None:
+    """By a rule, a board or a runbook: each is evaluated again and again."""
+    texts = [rule["expr"] for rule in RULES]
+    texts += [path.read_text() for path in (ROOT / "dashboards").glob("*.json")]
+    texts += [path.read_text() for path in (ALERTS / "runbooks").glob("*.md")]
+    read = set(re.findall(r"\w+(?::\w+)+", " ".join(texts)))
+    assert [rule["record"] for rule in RECORDS if rule["record"] not in read] == []
 
 
 def test_panels_and_alerts_draw_the_same_lines() -> None:

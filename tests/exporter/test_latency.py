@@ -132,3 +132,19 @@ def test_an_untraced_request_leaves_none() -> None:
     latency = Latency()
     latency.on_batch(batch_of(RequestArrived(1, 1, 1), FirstToken(1, MS), step(emitted=[1])))
     assert not any(latency.first_token.exemplars)
+
+
+def test_a_client_that_gives_up_before_the_first_token_is_told_by_how_long_it_waited() -> None:
+    latency = Latency()
+    waited = {"reason": "abort", "elapsed_ns": 4_000 * MS}
+    latency.on_batch(
+        batch_of(
+            finished(1, **waited, output_tokens=0, queue_ns=None),
+            finished(2, **waited, output_tokens=0),
+            finished(3, **waited, output_tokens=1),
+            finished(4, reason="error", elapsed_ns=4_000 * MS, output_tokens=0),
+            finished(5, reason="stop", elapsed_ns=4_000 * MS),
+        )
+    )
+    assert latency.abandoned.counts_at((2.5, 5)) == [0, 2, 0]
+    assert latency.abandoned.total == 8

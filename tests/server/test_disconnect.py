@@ -94,6 +94,8 @@ def test_leaving_the_waiting_queue(stream: bool) -> None:
         third.join(20)
         assert results == [quiet]
         server.wait_until_free()
+        gone = server.metric("kvscope_request_abandoned_seconds_count")
+        assert gone == 1, "the first one left with tokens"
 
 
 def test_a_client_that_stops_reading_stops_nobody(server: Server) -> None:
