@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from alerts import thresholds as alerts
+from alerts.bare.limits import SECONDS
+from alerts.bare.server import VLLM
 from dashboards.generate import BOARDS
 from dashboards.kit.fleet import SHOWN
-from dashboards.kit.variables import FIRST_TOKEN, IN_TIME
+from dashboards.kit.variables import ANSWERED, FIRST_TOKEN, IN_TIME, TOKEN_GAP
 from tests.dashboards.evaluate import Series, board, check, query
 
 pytestmark = pytest.mark.promtool
@@ -89,7 +92,8 @@ def test_a_full_pool_is_orange_only_where_somebody_waits(
         f"kvscope_preemptions_total{{{cause},{engine(1)}}}": preempted,
     }
     answers = {
-        query("overview", 106, ref): {} if value is None else {"{}": value}
+        query(*panel, ref): {} if value is None else {"{}": value}
+        for panel in (("overview", 106), ("kv-pool", 101))
         for ref, value in (("A", calm), ("B", crowded))
     }
     check(tmp_path, series, answers)
@@ -182,9 +186,18 @@ def test_growth_becomes_days_until_the_pools_are_full(tmp_path: Path) -> None:
 
 
 def test_defaults_of_the_levels_are_those_of_the_alerts() -> None:
-    alerts = pytest.importorskip("alerts.thresholds")
     assert float(FIRST_TOKEN) == alerts.TTFT_SECONDS
+    assert float(TOKEN_GAP) == alerts.ITL_SECONDS
     assert float(IN_TIME) == pytest.approx(100 * alerts.TTFT_OBJECTIVE)
+    assert float(IN_TIME) == pytest.approx(100 * alerts.ITL_OBJECTIVE)
+    assert float(ANSWERED) == pytest.approx(100 * alerts.ERROR_OBJECTIVE)
+
+
+def test_defaults_on_the_board_of_a_bare_vllm_are_those_of_its_alerts() -> None:
+    listed = board("vllm")["templating"]["list"]
+    variables = {v["name"]: v["current"]["value"] for v in listed if v["type"] == "custom"}
+    assert float(variables["first_token"]) == SECONDS[VLLM.first_token]
+    assert float(variables["next_token"]) == SECONDS[VLLM.gap]
 
 
 @pytest.mark.parametrize(

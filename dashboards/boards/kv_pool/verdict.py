@@ -1,9 +1,19 @@
 """KV pool, first row: is this pool in trouble?"""
 
+from dashboards.kit import pressure
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import COUNT, RATIO, SECONDS, TOKENS, Q, numbers
-from dashboards.kit.queries import ENGINE, or_zero, over_range, series, total, worst
+from dashboards.kit.queries import (
+    BY_ENGINE,
+    ENGINE,
+    or_zero,
+    over_range,
+    rate,
+    series,
+    total,
+    worst,
+)
 from monitoring import formulas
 
 _CAPACITY = series("kvscope_kv_capacity_blocks")
@@ -18,11 +28,17 @@ def row() -> Row:
             numbers(
                 101,
                 "Active share",
-                "Share of the usable blocks that sequences reference. Red: the next burst "
-                "preempts. If it stays red, add replicas or KV memory, or lower --max-num-seqs.",
+                "Share of the usable blocks that sequences reference. A full pool is no fault by "
+                "itself. Orange: it is full, and requests wait for it or were preempted; if it "
+                "stays orange, add replicas or KV memory, or lower --max-num-seqs.",
                 RATIO,
-                Q(worst(series("kvscope_kv_active_ratio")), ""),
-                steps=limits.POOL_USAGE,
+                *pressure.fullest(
+                    series("kvscope_kv_active_ratio"),
+                    total(series("kvscope_requests", state=("waiting", "swapped")), BY_ENGINE),
+                    total(rate("kvscope_preemptions_total"), BY_ENGINE),
+                ),
+                steps=limits.NEVER_A_FAULT,
+                judged=pressure.JUDGED,
                 span=4,
             ),
             numbers(

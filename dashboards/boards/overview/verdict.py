@@ -1,5 +1,6 @@
 """Overview, first row: is anything wrong in the fleet?"""
 
+from dashboards.kit import pressure
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.links import KV_POOL, MEMORY, to_dashboard
@@ -30,11 +31,6 @@ _RECOMPUTED = formulas.recomputed_share(RATE_WINDOW, EACH_ENGINE, ENGINE)
 _ACTIVE = series("kvscope_kv_active_ratio")
 _WAITING = total(series("kvscope_requests", state=("waiting", "swapped")), BY_ENGINE)
 _PREEMPTED = total(rate("kvscope_preemptions_total"), BY_ENGINE)
-_CROWDED = (
-    f"{worst(_ACTIVE, BY_ENGINE)} > {limits.FULL}"
-    f" and on ({BY_ENGINE}) ({_WAITING} > 0 or {_PREEMPTED} > 0)"
-)
-"""Pools that are full while somebody waits for them: that, not a full pool, is pressure."""
 
 
 def _firing(severity: str) -> str:
@@ -117,10 +113,9 @@ def row() -> Row:
                 "is full, or were preempted there; Recomputed and First token say how much it "
                 "hurts.",
                 RATIO,
-                Q(f"{worst(_ACTIVE)} unless on () ({_CROWDED})", "nobody waits"),
-                Q(worst(_CROWDED), "requests wait"),
+                *pressure.fullest(_ACTIVE, _WAITING, _PREEMPTED),
                 steps=limits.NEVER_A_FAULT,
-                judged={"requests wait": limits.ALWAYS_WORTH_A_LOOK},
+                judged=pressure.JUDGED,
                 span=3,
                 link=pool,
             ),

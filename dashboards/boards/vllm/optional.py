@@ -2,9 +2,10 @@
 
 from dashboards.boards.vllm.series import EXTERNAL_HITS, EXTERNAL_QUERIES, of_state
 from dashboards.kit import thresholds as limits
+from dashboards.kit.fleet import among, outstanding
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import RATIO, SECONDS, TOKENS, Q, graph, timeline
-from dashboards.kit.queries import BY_ENGINE, ENGINE_LEGEND, quantile, rate, total, worst
+from dashboards.kit.queries import BY_ENGINE, quantile, rate, total, worst
 from monitoring.formulas import share
 
 _RESIDENCY = {
@@ -40,9 +41,10 @@ def row() -> Row:
                 "Tokens found through a KV connector over those looked up there, after the local "
                 "cache. Empty without a connector. A fall: the tier is too small, or not reached.",
                 RATIO,
-                Q(
+                *outstanding(
                     share(total(EXTERNAL_HITS, BY_ENGINE), total(EXTERNAL_QUERIES, BY_ENGINE)),
-                    ENGINE_LEGEND,
+                    lowest=True,
+                    rank="avg",
                 ),
                 high=1,
                 span=8,
@@ -84,9 +86,9 @@ def row() -> Row:
             timeline(
                 705,
                 "Sleep",
-                "Whether engines sleep, and how deep. Asleep behind a load balancer: POST "
-                "/wake_up, or take the server out.",
-                Q(_asleep(), ENGINE_LEGEND),
+                "Whether engines sleep, and how deep; of many, the ten that slept most. Asleep "
+                "behind a load balancer: POST /wake_up, or take the server out.",
+                among(_asleep(), rank="avg"),
                 meanings=_SLEEP,
                 when_absent="unknown",
             ),

@@ -14,6 +14,7 @@ from dashboards.boards.vllm.series import (
     http_error_share,
     of_state,
 )
+from dashboards.kit import pressure
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import COUNT, RATIO, SECONDS, Q, numbers
@@ -111,12 +112,18 @@ def row() -> Row:
             numbers(
                 102,
                 "Fullest KV cache",
-                "Share of the blocks that requests reference, in the engine where it is highest. "
-                "Red: the next burst preempts. Add replicas, raise --gpu-memory-utilization, or "
-                "lower --max-num-seqs.",
+                "Share of the blocks that requests reference, in the engine where it is highest. A "
+                "full cache is no fault by itself. Orange: it is full, and requests wait for it or "
+                "are preempted; add replicas, raise --gpu-memory-utilization, or lower "
+                "--max-num-seqs.",
                 RATIO,
-                Q(worst(USAGE), ""),
-                steps=limits.POOL_USAGE,
+                *pressure.fullest(
+                    USAGE,
+                    total(series("vllm:num_requests_waiting"), BY_ENGINE),
+                    total(rate("vllm:num_preemptions_total"), BY_ENGINE),
+                ),
+                steps=limits.NEVER_A_FAULT,
+                judged=pressure.JUDGED,
                 span=4,
                 height=4,
             ),

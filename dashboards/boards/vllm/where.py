@@ -46,7 +46,7 @@ def row() -> Row:
                     "instance": Column("Server"),
                     "engine": Column("Engine", width=70),
                     "stalled": Column("Stalled", meanings=_MEANINGS, width=90),
-                    "pool": Column("KV cache", RATIO, limits.POOL_USAGE),
+                    "pool": Column("KV cache", RATIO),
                     "running": Column("Running", COUNT),
                     "waiting": Column("Waiting", COUNT, limits.SOME_ARE_WORTH_A_LOOK),
                     "ttft": Column("First token p95", SECONDS, limits.FIRST_TOKEN_SECONDS),

@@ -1,0 +1,27 @@
+"""Whether a full pool is a fault: only where somebody waits for it.
+
+Under load one of many engines is always full, and a pool that is full of work is as it should be.
+"""
+
+from dashboards.kit import thresholds as limits
+from dashboards.kit.panels import Q
+from dashboards.kit.queries import BY_ENGINE, worst
+
+CALM, CROWDED = "nobody waits", "requests wait"
+"""Legends of the two states, of which one has a value."""
+
+JUDGED = {CROWDED: limits.ALWAYS_WORTH_A_LOOK}
+"""Their colours, beside NEVER_A_FAULT for the panel."""
+
+
+def fullest(active: str, waiting: str, preempted: str) -> tuple[Q, Q]:
+    """The fullest pool, as one of two queries.
+
+    active: shares of the usable blocks that sequences reference. waiting, preempted: requests that
+    wait, and preemptions a second; each by engine.
+    """
+    crowded = (
+        f"{worst(active, BY_ENGINE)} > {limits.FULL}"
+        f" and on ({BY_ENGINE}) ({waiting} > 0 or {preempted} > 0)"
+    )
+    return Q(f"{worst(active)} unless on () ({crowded})", CALM), Q(worst(crowded), CROWDED)
