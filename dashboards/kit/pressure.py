@@ -5,13 +5,22 @@ Under load one of many engines is always full, and a pool that is full of work i
 
 from dashboards.kit import thresholds as limits
 from dashboards.kit.panels import Q
-from dashboards.kit.queries import BY_ENGINE, worst
+from dashboards.kit.queries import BY_ENGINE, rate, series, total, worst
 
 CALM, CROWDED = "nobody waits", "requests wait"
 """Legends of the two states, of which one has a value."""
 
 JUDGED = {CROWDED: limits.ALWAYS_WORTH_A_LOOK}
 """Their colours, beside NEVER_A_FAULT for the panel."""
+
+
+def fullest_pool() -> tuple[Q, Q]:
+    """The fullest pool of our engines."""
+    return fullest(
+        series("kvscope_kv_active_ratio"),
+        total(series("kvscope_requests", state=("waiting", "swapped")), BY_ENGINE),
+        total(rate("kvscope_preemptions_total"), BY_ENGINE),
+    )
 
 
 def fullest(active: str, waiting: str, preempted: str) -> tuple[Q, Q]:

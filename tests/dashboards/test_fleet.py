@@ -18,6 +18,12 @@ pytestmark = pytest.mark.promtool
 ACTIVE = "kvscope_kv_active_ratio"
 
 
+def targets(name: str, panel: int) -> set[str]:
+    """Letters of a panel's queries."""
+    (found,) = (p for p in board(name)["panels"] if p["id"] == panel)
+    return {target["refId"] for target in found["targets"]}
+
+
 def engine(number: int, **more: str) -> str:
     labels = {"model_name": "m", "instance": f"s{number:02}", "engine": "0", "job": "kvscope"}
     return ",".join(f'{name}="{value}"' for name, value in (labels | more).items())
@@ -109,11 +115,29 @@ def test_a_full_pool_has_no_time_left_though_it_no_longer_fills(tmp_path: Path) 
     check(tmp_path, series, {query("kv-pool", 802): {line(1): 0.0, line(2): 90.0}})
 
 
+NO_ENGINE = [
+    *(("overview", panel) for panel in (101, 102, 103, 106)),
+    *(("kv-pool", panel) for panel in (101, 104, 105, 106)),
+    *(("prefix-cache", 102), ("memory", 103), ("memory", 601), ("wall", 104)),
+    *(("vllm", panel) for panel in (101, 102, 105, 107)),
+]
+
+
+@pytest.mark.parametrize(("name", "panel"), NO_ENGINE)
+def test_a_fleet_that_is_not_there_is_not_green(name: str, panel: int, tmp_path: Path) -> None:
+    series = {'up{instance="other",job="node"}': "1x200"}
+    refs = [ref for ref in "ABC" if ref in targets(name, panel)]
+    check(tmp_path, series, {query(name, panel, ref): {} for ref in refs})
+
+
 def test_alerts_are_counted_by_severity(tmp_path: Path) -> None:
     series = {
         f'ALERTS{{alertstate="firing",alertname="Kvscope{n}",severity="{severity}"}}': "1x200"
         for n, severity in enumerate(["warning", "warning", "info"])
     }
+    answers = {query("overview", 101, ref): {} for ref in "A"}
+    check(tmp_path, series, answers)
+    series['ALERTS{alertstate="firing",alertname="KvscopeWatchdog",severity="none"}'] = "1x200"
     answers = {query("overview", 101, ref): {"{}": n} for ref, n in (("A", 0), ("B", 2), ("C", 1))}
     check(tmp_path, series, answers)
 

@@ -5,11 +5,8 @@ from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import COUNT, RATIO, SECONDS, TOKENS, Q, numbers
 from dashboards.kit.queries import (
-    BY_ENGINE,
     ENGINE,
-    or_zero,
     over_range,
-    rate,
     series,
     total,
     worst,
@@ -32,11 +29,7 @@ def row() -> Row:
                 "itself. Orange: it is full, and requests wait for it or were preempted; if it "
                 "stays orange, add replicas or KV memory, or lower --max-num-seqs.",
                 RATIO,
-                *pressure.fullest(
-                    series("kvscope_kv_active_ratio"),
-                    total(series("kvscope_requests", state=("waiting", "swapped")), BY_ENGINE),
-                    total(rate("kvscope_preemptions_total"), BY_ENGINE),
-                ),
+                *pressure.fullest_pool(),
                 steps=limits.NEVER_A_FAULT,
                 judged=pressure.JUDGED,
                 span=4,
@@ -71,7 +64,8 @@ def row() -> Row:
                 "Running requests that lost their blocks in the time range on screen. A few in a "
                 "peak are cheap: see below what they cost before you act.",
                 COUNT,
-                Q(or_zero(total(over_range("kvscope_preemptions_total"))), ""),
+                Q(total(over_range("kvscope_preemptions_total")), ""),
+                when_absent="no engine",
                 steps=limits.SOME_ARE_WORTH_A_LOOK,
                 decimals=0,
                 span=4,
@@ -82,7 +76,8 @@ def row() -> Row:
                 "Tokens that preemptions discarded and that had to be computed again, in the time "
                 "range on screen. Divide by tokens per second for the GPU time they took.",
                 TOKENS,
-                Q(or_zero(total(over_range("kvscope_preemption_recomputed_tokens_total"))), ""),
+                Q(total(over_range("kvscope_preemption_recomputed_tokens_total")), ""),
+                when_absent="no engine",
                 span=4,
             ),
             numbers(
@@ -92,7 +87,8 @@ def row() -> Row:
                 "screen, counted when they resume or end. Users see it as a reply that stops "
                 "midway.",
                 SECONDS,
-                Q(or_zero(total(over_range("kvscope_preemption_stalled_seconds_total"))), ""),
+                Q(total(over_range("kvscope_preemption_stalled_seconds_total")), ""),
+                when_absent="no engine",
                 span=4,
             ),
         ],

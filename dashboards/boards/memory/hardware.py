@@ -78,8 +78,11 @@ def row() -> Row:
                 "follow what 'The device asks for' says.",
                 COUNT,
                 Q(total(_each_card(f"1 - {_gpu('up')}")), "lost"),
-                Q(or_zero(total(_each_card(_gpu("row_remap_pending")))), "remap pending"),
-                Q(or_zero(total(_each_card(_gpu("row_remap_failed")))), "remap failed"),
+                Q(
+                    or_zero(total(_each_card(_gpu("row_remap_pending"))), _gpu("up")),
+                    "remap pending",
+                ),
+                Q(or_zero(total(_each_card(_gpu("row_remap_failed"))), _gpu("up")), "remap failed"),
                 Q(f"sum(1 - {_of_server('nvml_up')})", "driver silent"),
                 steps=limits.NONE_IS_GOOD,
                 span=8,

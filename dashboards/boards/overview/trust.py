@@ -6,7 +6,7 @@ Streams are selected only by server: an engine that has not sent a Hello yet has
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import COUNT, PER_SECOND, RATIO, SECONDS, Q, graph, numbers
-from dashboards.kit.queries import BY_ENGINE, SERVER, rate, series, total, worst
+from dashboards.kit.queries import BY_ENGINE, SERVER, or_zero, rate, series, total, worst
 from monitoring import formulas
 
 
@@ -40,7 +40,10 @@ def row() -> Row:
                 Q(f"sum(1 - {series('kvscope_source_up', SERVER)})", "sources down"),
                 Q(f"sum(1 - {series('kvscope_source_state_known', SERVER)})", "state unknown"),
                 Q(
-                    f"sum({series('kvscope_observer_stopped', SERVER)}) or vector(0)",
+                    or_zero(
+                        f"sum({series('kvscope_observer_stopped', SERVER)})",
+                        series("kvscope_source_up", SERVER),
+                    ),
                     "observers stopped",
                 ),
                 steps=limits.NONE_IS_GOOD,

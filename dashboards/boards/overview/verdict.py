@@ -16,10 +16,7 @@ from dashboards.kit.queries import (
     gpu_room,
     or_zero,
     quantile,
-    rate,
-    series,
     silent_servers,
-    total,
     worst,
 )
 from monitoring import formulas
@@ -28,9 +25,8 @@ _STALLED = formulas.stalled(selector=ENGINE)
 _ERRORS = formulas.error_share(RATE_WINDOW, EACH_ENGINE, ENGINE)
 _RECOMPUTED = formulas.recomputed_share(RATE_WINDOW, EACH_ENGINE, ENGINE)
 
-_ACTIVE = series("kvscope_kv_active_ratio")
-_WAITING = total(series("kvscope_requests", state=("waiting", "swapped")), BY_ENGINE)
-_PREEMPTED = total(rate("kvscope_preemptions_total"), BY_ENGINE)
+_WATCHDOG = 'ALERTS{alertname="KvscopeWatchdog",alertstate="firing"}'
+"""Fires always, where our rules are evaluated."""
 
 
 def _firing(severity: str) -> str:
@@ -47,15 +43,20 @@ def row() -> Row:
                 101,
                 "Alerts firing",
                 "kvscope alerts that fire now, by severity, in the whole fleet whatever is "
-                "selected. Not 0: open its runbook from the table below, critical ones first.",
+                "selected. Not 0: open its runbook from the table below, critical ones first. 'no "
+                "rules': our alerts are not loaded, or nothing evaluates them.",
                 COUNT,
-                *(Q(or_zero(_firing(name)), name) for name, _ in limits.SEVERITIES.values()),
+                *(
+                    Q(or_zero(_firing(name), _WATCHDOG), name)
+                    for name, _ in limits.SEVERITIES.values()
+                ),
                 steps=limits.NONE_IS_GOOD,
                 judged={
                     "warning": limits.SOME_ARE_WORTH_A_LOOK,
                     "info": limits.NEVER_A_FAULT,
                 },
                 span=3,
+                when_absent="no rules",
             ),
             numbers(
                 102,
@@ -66,6 +67,7 @@ def row() -> Row:
                 Q(silent_servers(every_engine()), ""),
                 steps=limits.NONE_IS_GOOD,
                 span=3,
+                when_absent="no engine",
             ),
             numbers(
                 103,
@@ -74,9 +76,10 @@ def row() -> Row:
                 "have had requests for a minute. Red: it hangs; look at /health and the log, then "
                 "restart it.",
                 SECONDS,
-                Q(or_zero(f"floor(clamp_min({worst(_STALLED)}, 0))"), ""),
+                Q(or_zero(f"floor(clamp_min({worst(_STALLED)}, 0))", every_engine()), ""),
                 steps=limits.STEP_AGE_SECONDS,
                 span=3,
+                when_absent="no engine",
                 link=pool,
             ),
             numbers(
@@ -113,7 +116,7 @@ def row() -> Row:
                 "is full, or were preempted there; Recomputed and First token say how much it "
                 "hurts.",
                 RATIO,
-                *pressure.fullest(_ACTIVE, _WAITING, _PREEMPTED),
+                *pressure.fullest_pool(),
                 steps=limits.NEVER_A_FAULT,
                 judged=pressure.JUDGED,
                 span=3,

@@ -44,7 +44,11 @@ def row() -> Row:
                 "Servers seen in this time range that do not answer Prometheus now. Not 0: is the "
                 "process alive?",
                 COUNT,
-                Q(or_zero(f"sum((1 - up) * on (job, instance) {KNOWN_SERVERS})"), ""),
+                Q(
+                    or_zero(f"sum((1 - up) * on (job, instance) {KNOWN_SERVERS})", KNOWN_SERVERS),
+                    "",
+                ),
+                when_absent="no engine",
                 steps=limits.NONE_IS_GOOD,
                 span=4,
                 height=4,
@@ -133,7 +137,8 @@ def row() -> Row:
                 "In the time range on screen. vLLM counts them when a victim goes on, not how many "
                 "tokens it lost. Many: lower --max-num-seqs.",
                 COUNT,
-                Q(or_zero(total(over_range("vllm:num_preemptions_total"))), ""),
+                Q(total(over_range("vllm:num_preemptions_total")), ""),
+                when_absent="no engine",
                 steps=limits.SOME_ARE_WORTH_A_LOOK,
                 span=4,
                 height=4,
