@@ -7,7 +7,7 @@ from dashboards.kit import thresholds as limits
 from dashboards.kit.panels import Q
 from dashboards.kit.queries import BY_ENGINE, rate, series, total, worst
 
-CALM, CROWDED = "nobody waits", "requests wait"
+CALM, CROWDED = "no pressure", "pressure"
 """Legends of the two states, of which one has a value."""
 
 JUDGED = {CROWDED: limits.ALWAYS_WORTH_A_LOOK}

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -111,7 +111,8 @@ def serving(many: Many) -> Iterator[str]:
             self.send_response(503 if page is None else 200)
             self.send_header("Content-Type", "text/plain; version=0.0.4")
             self.end_headers()
-            self.wfile.write(page or b"")
+            with suppress(BrokenPipeError):  # on a busy machine Prometheus gives up sooner
+                self.wfile.write(page or b"")
 
         def log_message(self, format: str, *args: Any) -> None:
             """Not on the terminal."""

@@ -31,7 +31,7 @@ from tests.support.prometheus import Prometheus
 from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRAPE_SECONDS = 2
+SCRAPE_SECONDS = 3
 FASTER = 10
 """Alerts wait a tenth of their time."""
 START_SECONDS = 120.0

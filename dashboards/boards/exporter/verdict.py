@@ -26,7 +26,7 @@ def row() -> Row:
             ),
             numbers(
                 102,
-                "Engines of unknown state",
+                "State unknown",
                 "Engines that have lost batches, or have not said yet what their pool holds; what "
                 "depends on it is absent until the next snapshot. If one stays, restart the "
                 "server.",

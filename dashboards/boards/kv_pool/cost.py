@@ -4,6 +4,7 @@ from dashboards.kit import thresholds as limits
 from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import (
+    A_SECOND,
     BLOCKS_PER_SECOND,
     COUNT,
     PER_SECOND,
@@ -120,7 +121,7 @@ def row() -> Row:
                 },
                 height=5,
                 when_absent="No preemption in this time range.",
-                worst_first="Preemptions",
+                worst_first=("Preemptions",),
             ),
             graph(
                 306,
@@ -144,6 +145,7 @@ def row() -> Row:
                 BLOCKS_PER_SECOND,
                 Q(total(rate("kvscope_kv_swapped_blocks_total"), "direction"), "{{direction}}"),
                 colours={"out": "orange", "in": "light-blue"},
+                axis=A_SECOND,
                 span=12,
                 height=6,
                 when_absent="No engine here swaps.",

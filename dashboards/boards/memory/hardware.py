@@ -55,7 +55,9 @@ def _cards(name: str, *, lowest: bool = False) -> tuple[Q, Q]:
 
 
 def _memories(name: str, *, lowest: bool = False) -> Q:
-    return among(worst(_gpu(name), BY_GPU), f"memory, {GPU_LEGEND}", by=BY_GPU, lowest=lowest)
+    return among(
+        *(worst(_gpu(name), BY_GPU), f"memory, {GPU_LEGEND}"), by=BY_GPU, lowest=lowest, most=3
+    )
 
 
 def row() -> Row:
@@ -107,7 +109,7 @@ def row() -> Row:
                 "machine. sw_power_cap: at its power limit, normal under full load.",
                 among(
                     worst(_gpu("clocks_event_active"), "gpu, instance, reason"),
-                    f"{{{{reason}}}}, {GPU_LEGEND}",
+                    "{{reason}}, {{instance}} {{gpu}}",
                     by="gpu, instance, reason",
                     rank="avg",
                 ),

@@ -136,7 +136,7 @@ def row() -> Row:
             ),
             graph(
                 306,
-                "Host: share of the limit",
+                "Host: used share",
                 "Memory in use, without file cache, over the limit. Steady growth under steady "
                 "load is a leak: restart in a quiet hour, and report it.",
                 RATIO,

@@ -71,7 +71,7 @@ def row() -> Row:
             ),
             numbers(
                 104,
-                "GPU: other processes",
+                "Other processes",
                 "Memory of other processes on a GPU that a server uses, where that is largest. It "
                 "should be 0: `nvidia-smi` names them; move them away.",
                 BYTES,
@@ -93,7 +93,7 @@ def row() -> Row:
             ),
             numbers(
                 106,
-                "Host: share of the limit",
+                "Host: used share",
                 "Host memory of the control group over its limit, without file cache that can be "
                 "dropped. At 100 % the kernel kills the server without a word in its log. Raise "
                 "the limit, or look below for what grows.",

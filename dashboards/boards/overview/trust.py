@@ -24,7 +24,7 @@ def row() -> Row:
         [
             numbers(
                 601,
-                "Is anything missing or wrong?  All must be 0",
+                "Missing or wrong?  Must be 0",
                 "Out of balance: blocks by which the replayed events differ from the engine's own "
                 "counts; a bug, keep the log and report it. Sources down: engines that the "
                 "exporter does not hear, so their numbers are old; see the runbook "

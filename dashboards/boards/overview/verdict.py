@@ -60,7 +60,7 @@ def row() -> Row:
             ),
             numbers(
                 102,
-                "Servers silent",
+                "Down",
                 "Servers that had an engine in this time range and do not answer Prometheus now. "
                 "Not 0: is the process alive? See the runbook KvscopeTargetDown.",
                 COUNT,

@@ -27,7 +27,7 @@ def row() -> Row:
             ),
             numbers(
                 102,
-                "Prompt tokens saved",
+                "Tokens saved",
                 "Tokens that were not computed because the cache had them: what its memory buys. "
                 "At 0, prefix caching buys nothing here.",
                 TOKENS,

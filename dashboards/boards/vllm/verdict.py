@@ -40,7 +40,7 @@ def row() -> Row:
         [
             numbers(
                 101,
-                "Servers silent",
+                "Down",
                 "Servers seen in this time range that do not answer Prometheus now. Not 0: is the "
                 "process alive?",
                 COUNT,
@@ -157,7 +157,7 @@ def row() -> Row:
             ),
             numbers(
                 112,
-                "Prompt tokens cached",
+                "Tokens cached",
                 "Share of prompt tokens that came from any cache, a connector's included: those "
                 "need no prefill. 'unknown': a vLLM before 0.16.",
                 RATIO,

@@ -79,7 +79,7 @@ def row() -> Row:
                 COUNT,
                 Q(figures.waiting(), "waiting"),
                 Q(figures.queue_seconds(), "waited"),
-                steps=limits.NEVER_A_FAULT,
+                steps=limits.UNJUDGED,
                 judged={"waited": limits.QUEUE_SECONDS},
                 units={"waited": SECONDS},
                 when_absent="idle",
