@@ -10,6 +10,7 @@ from alerts.bare.limits import SECONDS
 from alerts.bare.server import VLLM
 from dashboards.generate import BOARDS
 from dashboards.kit.fleet import SHOWN
+from dashboards.kit.panels import MEDIAN
 from dashboards.kit.variables import ANSWERED, FIRST_TOKEN, IN_TIME, TOKEN_GAP
 from tests.dashboards.evaluate import Series, board, check, query
 
@@ -264,3 +265,19 @@ def test_every_board_can_be_filtered_by_any_label() -> None:
     for uid in BOARDS:
         text = json.dumps(board(uid.removeprefix("kvscope-"))["templating"])
         assert '"type": "adhoc"' in text, uid
+
+
+def test_the_legend_of_lines_chosen_from_many_begins_with_the_worst() -> None:
+    """Three of ten can be seen without scrolling."""
+    checked = 0
+    for uid in BOARDS:
+        for panel in board(uid.removeprefix("kvscope-"))["panels"]:
+            legends = [target["legendFormat"] for target in panel.get("targets", [])]
+            if MEDIAN not in legends or panel["options"]["legend"]["displayMode"] != "table":
+                continue
+            legend = panel["options"]["legend"]
+            lowest = any("bottomk(" in target["expr"] for target in panel["targets"])
+            assert legend["sortBy"] in ("Max", "Min", "Mean"), panel["title"]
+            assert legend["sortDesc"] is not lowest, panel["title"]
+            checked += 1
+    assert checked > 20

@@ -72,6 +72,7 @@ PICTURES = {
     "overview-healthy": Picture(dashboard="overview", situation="healthy", until=500),
     "overview-pressure": Picture(dashboard="overview", situation="pressure", until=500),
     "overview-incident": Picture(dashboard="overview", situation="incident", until=500),
+    "overview-fifty": Picture(dashboard="overview", situation="incident", until=400, fleet="fifty"),
     "kv-pool-pressure": Picture(dashboard="kv-pool", situation="pressure", until=400),
     "prefix-cache-pressure": Picture(dashboard="prefix-cache", situation="pressure", until=700),
     "wall-pressure": Picture(dashboard="wall", situation="pressure"),

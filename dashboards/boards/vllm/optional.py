@@ -48,6 +48,7 @@ def row() -> Row:
                 ),
                 high=1,
                 span=8,
+                height=5,
                 when_absent="no connector",
             ),
             graph(
@@ -59,6 +60,7 @@ def row() -> Row:
                 Q(share(accepted, drafted), "{{model_name}}"),
                 high=1,
                 span=8,
+                height=5,
                 when_absent="no speculative decoding",
             ),
             graph(
@@ -69,6 +71,7 @@ def row() -> Row:
                 TOKENS,
                 Q(f"1 + {share(accepted, drafts)}", "{{model_name}}"),
                 span=8,
+                height=5,
                 when_absent="no speculative decoding",
             ),
             graph(
@@ -81,6 +84,7 @@ def row() -> Row:
                     Q(quantile(0.5, f"vllm:kv_block_{name}_seconds"), legend)
                     for name, legend in _RESIDENCY.items()
                 ),
+                height=5,
                 when_absent="without --kv-cache-metrics",
             ),
             timeline(
@@ -90,6 +94,7 @@ def row() -> Row:
                 "behind a load balancer: POST /wake_up, or take the server out.",
                 among(_asleep(), rank="avg"),
                 meanings=_SLEEP,
+                height=5,
                 when_absent="unknown",
             ),
         ],
