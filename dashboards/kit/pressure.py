@@ -10,6 +10,9 @@ from dashboards.kit.queries import BY_ENGINE, rate, series, total, worst
 CALM, CROWDED = "no pressure", "pressure"
 """Legends of the two states, of which one has a value."""
 
+_CROWDED_FROM = limits.POOL_USAGE[1][0]
+"""Where the alert of a saturated pool begins, too: one that preempts moves between it and 1."""
+
 JUDGED = {CROWDED: limits.ALWAYS_WORTH_A_LOOK}
 """Their colours, beside NEVER_A_FAULT for the panel."""
 
@@ -30,7 +33,7 @@ def fullest(active: str, waiting: str, preempted: str) -> tuple[Q, Q]:
     wait, and preemptions a second; each by engine.
     """
     crowded = (
-        f"{worst(active, BY_ENGINE)} > {limits.FULL}"
+        f"{worst(active, BY_ENGINE)} > {_CROWDED_FROM}"
         f" and on ({BY_ENGINE}) ({waiting} > 0 or {preempted} > 0)"
     )
     return Q(f"{worst(active)} unless on () ({crowded})", CALM), Q(worst(crowded), CROWDED)

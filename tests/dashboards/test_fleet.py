@@ -81,9 +81,9 @@ def test_places_choose_among_servers_and_need_no_labels(
 @pytest.mark.parametrize(
     ("waiting", "preempted", "calm", "crowded"),
     [
-        ("0x200", "0x200", 0.99, None),
-        ("3x200", "0x200", None, 0.99),
-        ("0x200", "0+1x200", None, 0.99),
+        ("0x200", "0x200", 0.91, None),
+        ("3x200", "0x200", None, 0.91),
+        ("0x200", "0+1x200", None, 0.91),
     ],
     ids=["full of work", "requests wait", "requests are preempted"],
 )
@@ -92,7 +92,7 @@ def test_a_full_pool_is_orange_only_where_somebody_waits(
 ) -> None:
     cause = 'mode="recompute",cause="out_of_blocks"'
     series = {
-        f"{ACTIVE}{{{engine(1)}}}": "0.99x200",
+        f"{ACTIVE}{{{engine(1)}}}": "0.91x200",
         f"{ACTIVE}{{{engine(2)}}}": "0.50x200",
         f'kvscope_requests{{state="waiting",{engine(1)}}}': waiting,
         f'kvscope_requests{{state="waiting",{engine(2)}}}': "5x200",

@@ -94,11 +94,11 @@ def row() -> Row:
                         link=to_engine_of_row("Prefix cache", PREFIX_CACHE),
                         width=70,
                     ),
-                    "recomputed": Column("Recomputed", TOKENS_PER_SECOND, width=95),
+                    "recomputed": Column("Recomputed", TOKENS_PER_SECOND, width=100),
                     "exhaustion": Column(
-                        "Exhausted", RATIO, limits.EXHAUSTION_PROBABILITY, width=80
+                        "Exhausted", RATIO, limits.EXHAUSTION_PROBABILITY, width=85
                     ),
-                    "up": Column("Up for", SECONDS, width=75),
+                    "up": Column("Up for", SECONDS, width=85),
                 },
                 span=24,
                 height=8,
