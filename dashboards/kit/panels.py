@@ -270,8 +270,8 @@ def timeline(
 def _legend(
     queries: Iterable[Q], *, calcs: tuple[str, ...], right: bool, listed: bool
 ) -> cb.VizLegendOptions:
-    """Where lines are chosen from many, the one that stands out most is the first: no more than
-    three can be seen without scrolling.
+    """The line that stands out most is the first, where there are as many as labels have values: no
+    more than three can be seen without scrolling.
     """
     legend = (
         cb.VizLegendOptions()
@@ -280,7 +280,7 @@ def _legend(
         .placement(common.LegendPlacement.RIGHT if right else common.LegendPlacement.BOTTOM)
         .calcs([] if listed else list(calcs))
     )
-    if MEDIAN in (query.legend for query in queries) and not listed:
+    if any("{{" in query.legend for query in queries) and not (listed or right):
         lowest = any("bottomk(" in query.expr for query in queries)
         legend.sort_by(_CALC_NAMES[calcs[-1]]).sort_desc(not lowest)
     return legend

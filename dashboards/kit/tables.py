@@ -21,6 +21,8 @@ class Column(NamedTuple):
     steps: Steps | None = None
     link: Link | None = None
     width: int | None = None
+    least: int | None = None
+    """Pixels below which it does not get, where the width is what is left; Grafana's are 150."""
     meanings: Mapping[int, tuple[str, str]] | None = None
     """The text and background of each value."""
 
@@ -106,6 +108,8 @@ def _column_properties(column: Column) -> Iterable[dm.DynamicConfigValue]:
         yield _value("unit", column.unit)
     if column.width is not None:
         yield _value("custom.width", column.width)
+    if column.least is not None:
+        yield _value("custom.minWidth", column.least)
     if column.link is not None:
         yield _value("links", [column.link.model()])
     if column.steps is not None:

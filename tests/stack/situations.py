@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRAPE_SECONDS = 3
 FASTER = 10
 """Alerts wait a tenth of their time."""
-START_SECONDS = 120.0
+START_SECONDS = 300.0
 SETTLE_SECONDS = 15.0
 BEFORE_SECONDS = 20.0
 POOL_BLOCKS = 512

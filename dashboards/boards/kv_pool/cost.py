@@ -105,7 +105,7 @@ def row() -> Row:
                 "most of the tokens makes preemption cheap; the time stood still is paid all the "
                 "same. `/api/preemptions` has the last hundred one by one, with who took the "
                 "blocks.",
-                Q(f"{_BILLED} > 0", "preemptions"),
+                Q(f"round({_BILLED}) > 0", "preemptions"),
                 Q(_each("discarded_tokens"), "discarded"),
                 Q(share(_in_range("found_tokens"), _in_range("discarded_tokens")), "found"),
                 Q(_each("recomputed_tokens"), "recomputed"),

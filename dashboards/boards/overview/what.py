@@ -78,8 +78,10 @@ def row() -> Row:
                 Q(worst(series("kvscope_engine_ready"), by), "ready"),
                 Q(worst(series("kvscope_requests_oldest_wait_seconds"), by), "oldest"),
                 columns={
-                    "model_name": Column("Model", link=to_engine_of_row("KV pool", KV_POOL)),
-                    "pod": Column("Pod"),
+                    "model_name": Column(
+                        "Model", link=to_engine_of_row("KV pool", KV_POOL), least=100
+                    ),
+                    "pod": Column("Pod", least=90),
                     "instance": Column("Server", width=130),
                     "engine": Column("Engine", width=60),
                     "ready": Column("State", meanings=limits.READY, width=65),

@@ -46,8 +46,8 @@ def row() -> Row:
                 Q(f"{worst(f'({STALLED}) + 1', by)} or 0 * {worst(STEPS, by)}", "stalled"),
                 Q(UP_SECONDS, "up"),
                 columns={
-                    "model_name": Column("Model"),
-                    "instance": Column("Server"),
+                    "model_name": Column("Model", least=100),
+                    "instance": Column("Server", least=100),
                     "engine": Column("Engine", width=60),
                     "stalled": Column("Stalled", meanings=_MEANINGS, width=75),
                     "pool": Column("KV cache", RATIO, width=80),
