@@ -123,6 +123,8 @@ COMES_AND_GOES: dict[Query, str] = {
     ("kvscope-overview", 106, "B"): "somebody waits for a full pool",
     ("kvscope-kv-pool", 101, "A"): "nobody waits for a full pool",
     ("kvscope-kv-pool", 101, "B"): "somebody waits for a full pool",
+    ("kvscope-memory", 105, "A"): "nobody waits for a full pool",
+    ("kvscope-memory", 105, "B"): "somebody waits for a full pool",
     ("kvscope-vllm", 102, "A"): "nobody waits for a full pool",
     ("kvscope-vllm", 102, "B"): "somebody waits for a full pool",
     ("kvscope-prefix-cache", 105, "A"): "there is a block that could be evicted",
