@@ -106,6 +106,20 @@ def test_a_full_pool_is_orange_only_where_somebody_waits(
     check(tmp_path, series, answers)
 
 
+def test_a_pool_that_preempts_is_under_pressure_also_when_it_has_just_made_room(
+    tmp_path: Path,
+) -> None:
+    """Full in one scrape of two."""
+    cause = 'mode="recompute",cause="out_of_blocks"'
+    series = {
+        f"{ACTIVE}{{{engine(1)}}}": " ".join(["0.99 0.70"] * 100),
+        f"kvscope_preemptions_total{{{cause},{engine(1)}}}": "0+1x200",
+    }
+    answers: dict[str, dict[str, float]] = {query("kv-pool", 101, "B"): {"{}": 0.99}}
+    check(tmp_path, series, answers, at="10m")
+    check(tmp_path, series, answers, at="10m5s")
+
+
 def test_a_full_pool_has_no_time_left_though_it_no_longer_fills(tmp_path: Path) -> None:
     left = "kvscope_kv_time_to_exhaustion_seconds"
     series = {

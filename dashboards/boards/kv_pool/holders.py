@@ -78,6 +78,7 @@ def row() -> Row:
                 BLOCKS_PER_SECOND,
                 Q(total(rate("kvscope_kv_block_copies_total")), "copies"),
                 axis=A_SECOND,
+                when_absent="Not told by these servers.",
                 height=6,
                 span=8,
             ),

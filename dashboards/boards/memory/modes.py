@@ -130,6 +130,7 @@ def row() -> Row:
                     "step retried": "purple",
                     "step gave_up": "dark-red",
                 },
+                when_absent="Not told by these servers.",
                 span=8,
                 height=6,
                 listed=True,

@@ -7,6 +7,7 @@ some servers have the former one. Aggregate outside of the `or`.
 from dashboards.kit.queries import (
     BY_ENGINE,
     ENGINE,
+    RATE_WINDOW,
     SERVER,
     known_servers,
     quantile_of,
@@ -17,7 +18,9 @@ from dashboards.kit.queries import (
 )
 from monitoring.formulas import share
 
-USAGE = f"({series('vllm:kv_cache_usage_perc')} or {series('vllm:gpu_cache_usage_perc')})"
+_USAGES = [series(f"vllm:{name}_cache_usage_perc") for name in ("kv", "gpu")]
+USAGE = f"({' or '.join(_USAGES)})"
+PEAK_USAGE = f"({' or '.join(f'max_over_time({usage}[{RATE_WINDOW}])' for usage in _USAGES)})"
 HITS = f"({rate('vllm:prefix_cache_hits_total')} or {rate('vllm:gpu_prefix_cache_hits_total')})"
 QUERIES = (
     f"({rate('vllm:prefix_cache_queries_total')} or {rate('vllm:gpu_prefix_cache_queries_total')})"

@@ -4,6 +4,7 @@ from dashboards.boards.vllm.series import (
     HITS,
     KNOWN_SERVERS,
     MODEL_OF_SERVER,
+    PEAK_USAGE,
     QUERIES,
     REFUSALS,
     STALLED,
@@ -123,6 +124,7 @@ def row() -> Row:
                 RATIO,
                 *pressure.fullest(
                     USAGE,
+                    PEAK_USAGE,
                     total(series("vllm:num_requests_waiting"), BY_ENGINE),
                     total(rate("vllm:num_preemptions_total"), BY_ENGINE),
                 ),
