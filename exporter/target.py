@@ -30,6 +30,7 @@ from exporter.fold import (
     Ledger,
     Recent,
     Requests,
+    Tenants,
     TimedSample,
 )
 from exporter.listener import Listener
@@ -293,7 +294,7 @@ class Target:
         kinds += [part.fold for part in self._parts]
         kinds += [DeviceMemory, Census]
         if not self.is_content:
-            kinds.append(Recent)
+            kinds += [Recent, Tenants]
         self.folds = Folds(kinds)
         self._signals = Signals(("", ""))
         return (*self.folds, *self._further)

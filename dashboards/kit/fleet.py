@@ -34,11 +34,12 @@ def among(
     by: str = BY_ENGINE,
     lowest: bool = False,
     rank: str = "",
+    most: int = SHOWN,
 ) -> Q:
-    """The ten alone, for panels in which a median has no place."""
+    """The ten alone, for panels in which a median has no place. most: fewer than ten."""
     extreme, choose = ("min", "bottomk") if lowest else ("max", "topk")
     whole = f"{rank or extreme}_over_time(({expr})[$__range:$__interval] @ end())"
-    return Q(f"({expr})\nand on ({by}) {choose}({SHOWN}, {whole})", legend)
+    return Q(f"({expr})\nand on ({by}) {choose}({most}, {whole})", legend)
 
 
 def median(expr: str) -> Q:

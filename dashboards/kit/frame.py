@@ -36,6 +36,7 @@ _CHOSEN = ",".join(
 """Each has an empty alternative, so that alerts without that label match as well."""
 _PLACES_FROM = {VLLM: "vllm:num_requests_running"}
 """Families of boards whose servers do not have EVERY_ENGINE, by uid."""
+_ROLLED_OUT = "cluster, namespace, model_name"
 START_SECONDS = 60
 """How long a start is marked: longer than most scrape intervals, short against a range."""
 _SHOWN: Any = None  # placement: the SDK's default hides links and annotations in a menu
@@ -146,9 +147,10 @@ def _alerts(name: str, which: str, severities: str, colour: str) -> db.Annotatio
 
 
 def _starts(family: str) -> db.AnnotationQuery:
-    """A bar where a server's process began: a restart, a crash, or a step of a roll-out.
+    """A bar where servers' processes began: a restart, a crash, or a roll-out.
 
-    family: one that every engine has, since other processes of the same job start as well.
+    One bar for each model and place: those of fifty servers on top of each other would hide the
+    graph. family: one that every engine has, since other processes of the job start as well.
     """
     young = f"time() - process_start_time_seconds{{{SERVER}}} < {START_SECONDS}"
     engines = f"group by ({TARGET}, model_name) ({family}{{{ENGINE}}})"
@@ -158,9 +160,9 @@ def _starts(family: str) -> db.AnnotationQuery:
         .datasource(SOURCE)
         .enable(True)
         .icon_color("purple")
-        .expr(f"({young}) * on ({TARGET}) group_right () {engines}")
+        .expr(f"count by ({_ROLLED_OUT}) (({young}) * on ({TARGET}) group_right () {engines})")
         .title_format("started")
-        .text_format("{{model_name}} {{instance}}")
+        .text_format("{{model_name}} {{namespace}} {{cluster}}")
         .tag_keys("model_name")
         .step("10s")
         .placement(_SHOWN)

@@ -25,9 +25,12 @@ BYTES = of.BytesIEC
 COUNT = of.Short
 RATIO = of.PercentUnit
 SECONDS = of.Seconds
+MINUTES = of.Minutes
 TOKENS = of.Short
 TOKENS_PER_SECOND = "si:tok/s"
-BLOCKS_PER_SECOND = "suffix: blocks/s"
+BLOCKS_PER_SECOND = of.Short
+"""With an axis that says so: as a unit it would take a third of a narrow graph."""
+A_SECOND = "blocks a second"
 REQUESTS_PER_SECOND = of.RequestsPerSecond
 PER_SECOND = "suffix:/s"
 
@@ -35,6 +38,9 @@ Panel = Builder[dm.Panel]
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 """Names of a panel's queries, in order."""
 
+
+_NARROW = 8
+"""Columns of 24 in which three numbers beside each other are too small to read."""
 
 MEDIAN = "median of all"
 """Legend of a line that stands for the many that are not drawn."""
@@ -95,6 +101,8 @@ def numbers(
         .height(height)
         .targets(targets(queries, instant=True))
     )
+    if len(queries) > 2 and span <= _NARROW:
+        panel.orientation(common.VizOrientation.HORIZONTAL)  # a line for each, or names are tiny
     for name, others in (judged or {}).items():
         limits = dm.DynamicConfigValue("thresholds", _thresholds(others).build())
         panel.override_by_name(name, [limits])
@@ -141,18 +149,10 @@ def graph(
         .datasource(SOURCE)
         .unit(unit)
         .line_width(0 if stacked else 1)  # the line of a part that is 0 would hide the stack
-        .fill_opacity(85 if stacked else 8)
+        .fill_opacity(85 if stacked else 0)  # ten lines with a little make mud
         .show_points(common.VisibilityMode.NEVER)
         .axis_label(axis)
-        .legend(
-            cb.VizLegendOptions()
-            .show_legend(True)
-            .display_mode(
-                common.LegendDisplayMode.LIST if listed else common.LegendDisplayMode.TABLE
-            )
-            .placement(common.LegendPlacement.RIGHT if right else common.LegendPlacement.BOTTOM)
-            .calcs([] if listed else list(calcs))
-        )
+        .legend(_legend(queries, calcs=calcs, right=right, listed=listed))
         .tooltip(
             cb.VizTooltipOptions()
             .mode(common.TooltipDisplayMode.MULTI)
@@ -265,6 +265,29 @@ def timeline(
         .height(height)
         .targets(targets(queries))
     )
+
+
+def _legend(
+    queries: Iterable[Q], *, calcs: tuple[str, ...], right: bool, listed: bool
+) -> cb.VizLegendOptions:
+    """The line that stands out most is the first, where there are as many as labels have values: no
+    more than three can be seen without scrolling.
+    """
+    legend = (
+        cb.VizLegendOptions()
+        .show_legend(True)
+        .display_mode(common.LegendDisplayMode.LIST if listed else common.LegendDisplayMode.TABLE)
+        .placement(common.LegendPlacement.RIGHT if right else common.LegendPlacement.BOTTOM)
+        .calcs([] if listed else list(calcs))
+    )
+    if any("{{" in query.legend for query in queries) and not (listed or right):
+        lowest = any("bottomk(" in query.expr for query in queries)
+        legend.sort_by(_CALC_NAMES[calcs[-1]]).sort_desc(not lowest)
+    return legend
+
+
+_CALC_NAMES = {"lastNotNull": "Last *", "max": "Max", "min": "Min", "mean": "Mean"}
+"""As Grafana heads their columns."""
 
 
 OBJECTIVE = "objective"

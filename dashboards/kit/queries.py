@@ -21,7 +21,8 @@ EACH_ENGINE = f"by ({BY_ENGINE})"
 """The same labels as the grouping of a formula."""
 BY_GPU = "cluster, namespace, pod, instance, gpu, uuid"
 """Labels that tell a card and the server that sees it from all others."""
-ENGINE_LEGEND = "{{model_name}} on {{instance}} ({{engine}})"
+ENGINE_LEGEND = "{{instance}} {{model_name}} ({{engine}})"
+"""The server first: where there is little room, the end is cut off."""
 GPU_LEGEND = "GPU {{gpu}} of {{instance}}"
 
 RATE_WINDOW = "$__rate_interval"
@@ -59,9 +60,12 @@ def worst(expr: str, by: str = "") -> str:
     return f"max by ({by}) ({expr})" if by else f"max({expr})"
 
 
-def or_zero(expr: str) -> str:
-    """0 where the query returns nothing; for counts."""
-    return f"{expr} or vector(0)"
+def or_zero(expr: str, there: str) -> str:
+    """0 where the query returns nothing although `there` does; for counts.
+
+    Without the latter a fleet that has vanished would have no preemption, and be green.
+    """
+    return f"{expr} or 0 * count({there})"
 
 
 def quantile(q: float, name: str, by: str = "", selector: str = ENGINE) -> str:
@@ -117,7 +121,8 @@ def silent_servers(engines: str) -> str:
 
     One that was removed has no `up` and does not count.
     """
-    return or_zero(f"sum((1 - up) * on ({TARGET}) {known_servers(engines)})")
+    known = known_servers(engines)
+    return or_zero(f"sum((1 - up) * on ({TARGET}) {known})", known)
 
 
 def of_chosen(expr: str, window: str = "") -> str:

@@ -21,6 +21,8 @@ class Column(NamedTuple):
     steps: Steps | None = None
     link: Link | None = None
     width: int | None = None
+    least: int | None = None
+    """Pixels below which it does not get, where the width is what is left; Grafana's are 150."""
     meanings: Mapping[int, tuple[str, str]] | None = None
     """The text and background of each value."""
 
@@ -34,12 +36,14 @@ def rows(
     span: int = 24,
     height: int = 8,
     when_absent: str = "",
-    worst_first: str = "",
+    worst_first: tuple[str, ...] = (),
+    least_first: tuple[str, ...] = (),
 ) -> Panel:
     """A table of the present state: one query per value column, joined by labels.
 
     columns: by label or by the legend of a query, in the order shown. Other labels are hidden.
-    worst_first: the title of the column by which the table is sorted, largest value first.
+    worst_first: titles of the columns by which the table is sorted, largest value first.
+    least_first: the same, smallest value first.
     """
     letters = [f"Value #{letter}" for letter in LETTERS] if len(queries) > 1 else ["Value"]
     values = {letters[index]: query.legend for index, query in enumerate(queries)}
@@ -71,8 +75,11 @@ def rows(
             )
         )
     )
-    if worst_first:
-        panel.sort_by([cb.TableSortByFieldState().display_name(worst_first).desc(True)])
+    order = [(title, True) for title in worst_first] + [(title, False) for title in least_first]
+    if order:
+        panel.sort_by(
+            [cb.TableSortByFieldState().display_name(title).desc(desc) for title, desc in order]
+        )
     for column in columns.values():
         panel.override_by_name(column.title, list(_column_properties(column)))
     return panel
@@ -101,6 +108,8 @@ def _column_properties(column: Column) -> Iterable[dm.DynamicConfigValue]:
         yield _value("unit", column.unit)
     if column.width is not None:
         yield _value("custom.width", column.width)
+    if column.least is not None:
+        yield _value("custom.minWidth", column.least)
     if column.link is not None:
         yield _value("links", [column.link.model()])
     if column.steps is not None:

@@ -38,12 +38,14 @@ FULL = 0.95
 """Share of the usable blocks above which a pool counts as full: one that preempts moves between 0.9
 and 1, since each preemption returns all blocks of a request."""
 NEVER_A_FAULT: Steps = ((None, GREEN),)
+UNJUDGED: Steps = ((None, "transparent"),)
+"""For one figure among others that are judged."""
 ALWAYS_WORTH_A_LOOK: Steps = ((None, ORANGE),)
 """For figures that are only there, or only named so, in one of two states. A full pool is the first
 while nobody waits for it: under load one of many engines is always full."""
 
-TIME_TO_EXHAUSTION = falling(60, 300)
-"""Seconds. An autoscaler can add a replica within five minutes, but not within one."""
+MINUTES_TO_EXHAUSTION = falling(1, 5)
+""" An autoscaler can add a replica within five minutes, but not within one."""
 
 EXHAUSTION_PROBABILITY: Steps = ((None, GREEN), (0.80, ORANGE))
 """The alerts' limit, for any horizon. Never red: a full pool makes requests wait; whether that

@@ -102,7 +102,7 @@ def level_variables(*, shown: bool) -> list[db.CustomVariable]:
     They change lines and shares on boards; alerts have their own, which the generator sets.
     """
     return [
-        _choice(
+        choice(
             "ttft",
             "First token within",
             [f"{bound:g}" for bound in FIRST_TOKEN_SECONDS],
@@ -110,7 +110,7 @@ def level_variables(*, shown: bool) -> list[db.CustomVariable]:
             "Seconds; the bounds that the histogram has.",
             shown,
         ),
-        _choice(
+        choice(
             "itl",
             "Next token within",
             [f"{bound:g}" for bound in INTER_TOKEN_SECONDS],
@@ -118,7 +118,7 @@ def level_variables(*, shown: bool) -> list[db.CustomVariable]:
             "Seconds; the bounds that the histogram has.",
             shown,
         ),
-        _choice(
+        choice(
             "objective",
             "Of 100 in time",
             OBJECTIVES,
@@ -126,7 +126,7 @@ def level_variables(*, shown: bool) -> list[db.CustomVariable]:
             "How many have to come within these times; the rest is the error budget.",
             shown,
         ),
-        _choice(
+        choice(
             "answered",
             "Of 100 answered",
             OBJECTIVES,
@@ -147,9 +147,10 @@ def filters() -> db.AdHocVariable:
     )
 
 
-def _choice(
-    name: str, label: str, values: Iterable[str], default: str, help: str, shown: bool
+def choice(
+    name: str, label: str, values: Iterable[str], default: str, help: str, shown: bool = True
 ) -> db.CustomVariable:
+    """A variable with one of these values."""
     options = [dm.VariableOption(text=v, value=v, selected=v == default) for v in values]
     return (
         db.CustomVariable(name)

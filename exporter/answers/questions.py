@@ -7,8 +7,9 @@ from exporter.answers.preemptions import PREEMPTIONS
 from exporter.answers.prefixes import PREFIXES
 from exporter.answers.question import Question
 from exporter.answers.residency import RESIDENCY
+from exporter.answers.tenants import TENANTS
 from exporter.answers.whatif import WHATIF
 
-_ALL: tuple[Question[Any], ...] = (ADVICE, PREEMPTIONS, PREFIXES, RESIDENCY, WHATIF)
+_ALL: tuple[Question[Any], ...] = (ADVICE, PREEMPTIONS, PREFIXES, RESIDENCY, TENANTS, WHATIF)
 
 QUESTIONS = {question.name: question for question in _ALL}

@@ -12,7 +12,8 @@ from exporter.cli.output import fail, printable
 
 if TYPE_CHECKING:
     from exporter.adviser.proposal import Proposal
-    from exporter.cli.advice_document import EngineAdvice
+    from exporter.answers.advice import AdviceAnswer
+    from exporter.cli.answer_document import EngineAnswer
 
 _STYLES = {"high": "green", "medium": "yellow", "low": "red"}
 
@@ -54,12 +55,15 @@ def advise(
 
     Example: kvscope advise http://127.0.0.1:8000
     """
-    from exporter.cli.advice_document import AdviceError, decode, fetch
+    from exporter.answers.advice import ADVICE, AdviceAnswer
+    from exporter.cli.answer_document import AnswerError, decode, fetch
 
     try:
-        body = fetch(url, target=target, key_file=metrics_key_file, ca=ca, seconds=timeout)
-        engines = decode(body, url)
-    except AdviceError as error:
+        body = fetch(
+            url, ADVICE.name, target=target, key_file=metrics_key_file, ca=ca, seconds=timeout
+        )
+        engines = decode(body, url, ADVICE.name, AdviceAnswer)
+    except AnswerError as error:
         raise fail(error) from None
     if as_json:
         typer.echo(body)
@@ -71,7 +75,9 @@ def advise(
         _print_engine(console, engine, is_one_of_many=len(engines) > 1)
 
 
-def _print_engine(console: Console, engine: "EngineAdvice", *, is_one_of_many: bool) -> None:
+def _print_engine(
+    console: Console, engine: "EngineAnswer[AdviceAnswer]", *, is_one_of_many: bool
+) -> None:
     if is_one_of_many:
         name = f"{engine.model_name or 'a model without a name'}, engine {engine.engine}"
         console.print(Text(printable(name), "bold"))

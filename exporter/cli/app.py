@@ -18,6 +18,7 @@ from exporter.cli.record import record
 from exporter.cli.run_command import run
 from exporter.cli.serve import serve
 from exporter.cli.sidecar import sidecar
+from exporter.cli.tenants import tenants
 from exporter.cli.whatif import whatif
 
 ENVIRONMENT_PREFIX = "KVSCOPE_"
@@ -46,7 +47,7 @@ app = typer.Typer(
 app.command(cls=Command, context_settings={"allow_interspersed_args": False})(run)
 _COMMANDS = (
     *(observer, serve, sidecar, demo, load, plan),
-    *(whatif, record, advise, doctor, metrics),
+    *(whatif, record, advise, tenants, doctor, metrics),
 )
 for command in _COMMANDS:
     app.command(cls=Command)(command)

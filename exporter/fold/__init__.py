@@ -15,6 +15,7 @@ from exporter.fold.preemption import Preemption
 from exporter.fold.recent import Recent
 from exporter.fold.requests import Requests
 from exporter.fold.steps import Steps
+from exporter.fold.tenants import Tenants
 from exporter.fold.vllm import Vllm
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "Recent",
     "Requests",
     "Steps",
+    "Tenants",
     "TimedSample",
     "Vllm",
 ]

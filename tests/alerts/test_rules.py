@@ -189,4 +189,4 @@ def test_panels_and_alerts_draw_the_same_lines() -> None:
     assert panels.REGRETTED_SHARE[1][0] == thresholds.REGRETTED_SHARE
     assert panels.WHATIF_ERROR[1][0] == thresholds.WHATIF_ERROR
     long, short = thresholds.EXHAUSTION_SECONDS
-    assert [bound for bound, _ in panels.TIME_TO_EXHAUSTION[1:]] == [short, long]
+    assert [60 * (m or 0) for m, _ in panels.MINUTES_TO_EXHAUSTION[1:]] == [short, long]

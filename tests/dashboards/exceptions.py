@@ -72,6 +72,10 @@ ONLY_AFTER_A_FAULT: dict[Query, str] = {
 """Empty in a healthy fleet; test_live provokes each fault and sees them filled."""
 
 NOT_ON_THIS_MACHINE: dict[Query, str] = {
+    **dict.fromkeys(
+        [("kvscope-overview", 101, ref) for ref in "ABC"],
+        "our rules, whose watchdog says that they are evaluated",
+    ),
     ("kvscope-overview", 604, "D"): "an engine in another process",
     ("kvscope-exporter", 303, "A"): "an engine in another process",
     ("kvscope-prefix-cache", 301, "B"): "twice as much history as is on screen",
@@ -117,6 +121,12 @@ COMES_AND_GOES: dict[Query, str] = {
     ),
     ("kvscope-overview", 106, "A"): "nobody waits for a full pool",
     ("kvscope-overview", 106, "B"): "somebody waits for a full pool",
+    ("kvscope-kv-pool", 101, "A"): "nobody waits for a full pool",
+    ("kvscope-kv-pool", 101, "B"): "somebody waits for a full pool",
+    ("kvscope-memory", 105, "A"): "nobody waits for a full pool",
+    ("kvscope-memory", 105, "B"): "somebody waits for a full pool",
+    ("kvscope-vllm", 102, "A"): "nobody waits for a full pool",
+    ("kvscope-vllm", 102, "B"): "somebody waits for a full pool",
     ("kvscope-prefix-cache", 105, "A"): "there is a block that could be evicted",
     ("kvscope-overview", 502, "A"): "the adviser has something to propose",
     ("kvscope-overview", 502, "B"): "the adviser has something to propose",

@@ -28,7 +28,10 @@ the last is the window of the alert whose burn rate is drawn."""
 VARIABLE = re.compile(r"\$(\w+)|\$\{(\w+)(?::\w+)?\}")
 OF_PROMETHEUS = {"up", "scrape_samples_scraped", "ALERTS", "ALERTS_FOR_STATE"}
 OF_THE_TARGET = {"job", "instance", "cluster", "namespace", "pod"}
-NUMBERS = {"ttft": "2.5", "itl": "0.5", "objective": "99", "answered": "99.9"}
+NUMBERS = {"ttft": "2.5", "itl": "0.5", "objective": "99", "answered": "99.9"} | {
+    "first_token": "2.5",  # of a bare vLLM
+    "next_token": "0.2",
+}
 """Variables that stand for a number, by their defaults; the others are regular expressions."""
 RATES = {"rate", "increase"}
 LEVEL_COUNTERS = {"kvscope_gpu_remapped_rows_total", "kvscope_gpu_xid_events_total"}

@@ -5,14 +5,24 @@ from pathlib import Path
 
 import pytest
 
+from alerts import thresholds as alerts
+from alerts.bare.limits import SECONDS
+from alerts.bare.server import VLLM
 from dashboards.generate import BOARDS
 from dashboards.kit.fleet import SHOWN
-from dashboards.kit.variables import FIRST_TOKEN, IN_TIME
+from dashboards.kit.panels import MEDIAN
+from dashboards.kit.variables import ANSWERED, FIRST_TOKEN, IN_TIME, TOKEN_GAP
 from tests.dashboards.evaluate import Series, board, check, query
 
 pytestmark = pytest.mark.promtool
 
 ACTIVE = "kvscope_kv_active_ratio"
+
+
+def targets(name: str, panel: int) -> set[str]:
+    """Letters of a panel's queries."""
+    (found,) = (p for p in board(name)["panels"] if p["id"] == panel)
+    return {target["refId"] for target in found["targets"]}
 
 
 def engine(number: int, **more: str) -> str:
@@ -71,9 +81,9 @@ def test_places_choose_among_servers_and_need_no_labels(
 @pytest.mark.parametrize(
     ("waiting", "preempted", "calm", "crowded"),
     [
-        ("0x200", "0x200", 0.99, None),
-        ("3x200", "0x200", None, 0.99),
-        ("0x200", "0+1x200", None, 0.99),
+        ("0x200", "0x200", 0.91, None),
+        ("3x200", "0x200", None, 0.91),
+        ("0x200", "0+1x200", None, 0.91),
     ],
     ids=["full of work", "requests wait", "requests are preempted"],
 )
@@ -82,17 +92,32 @@ def test_a_full_pool_is_orange_only_where_somebody_waits(
 ) -> None:
     cause = 'mode="recompute",cause="out_of_blocks"'
     series = {
-        f"{ACTIVE}{{{engine(1)}}}": "0.99x200",
+        f"{ACTIVE}{{{engine(1)}}}": "0.91x200",
         f"{ACTIVE}{{{engine(2)}}}": "0.50x200",
         f'kvscope_requests{{state="waiting",{engine(1)}}}': waiting,
         f'kvscope_requests{{state="waiting",{engine(2)}}}': "5x200",
         f"kvscope_preemptions_total{{{cause},{engine(1)}}}": preempted,
     }
     answers = {
-        query("overview", 106, ref): {} if value is None else {"{}": value}
+        query(*panel, ref): {} if value is None else {"{}": value}
+        for panel in (("overview", 106), ("kv-pool", 101))
         for ref, value in (("A", calm), ("B", crowded))
     }
     check(tmp_path, series, answers)
+
+
+def test_a_pool_that_preempts_is_under_pressure_also_when_it_has_just_made_room(
+    tmp_path: Path,
+) -> None:
+    """Full in one scrape of two."""
+    cause = 'mode="recompute",cause="out_of_blocks"'
+    series = {
+        f"{ACTIVE}{{{engine(1)}}}": " ".join(["0.99 0.70"] * 100),
+        f"kvscope_preemptions_total{{{cause},{engine(1)}}}": "0+1x200",
+    }
+    answers: dict[str, dict[str, float]] = {query("kv-pool", 101, "B"): {"{}": 0.99}}
+    check(tmp_path, series, answers, at="10m")
+    check(tmp_path, series, answers, at="10m5s")
 
 
 def test_a_full_pool_has_no_time_left_though_it_no_longer_fills(tmp_path: Path) -> None:
@@ -102,7 +127,22 @@ def test_a_full_pool_has_no_time_left_though_it_no_longer_fills(tmp_path: Path) 
         f"{ACTIVE}{{{engine(2)}}}": "0.50x200",
         f"{left}{{{engine(2)}}}": "90x200",
     }
-    check(tmp_path, series, {query("kv-pool", 802): {line(1): 0.0, line(2): 90.0}})
+    check(tmp_path, series, {query("kv-pool", 802): {line(1): 0.0, line(2): 1.5}})
+
+
+NO_ENGINE = [
+    *(("overview", panel) for panel in (101, 102, 103, 106)),
+    *(("kv-pool", panel) for panel in (101, 104, 105, 106)),
+    *(("prefix-cache", 102), ("memory", 103), ("memory", 601), ("wall", 104)),
+    *(("vllm", panel) for panel in (101, 102, 105, 107)),
+]
+
+
+@pytest.mark.parametrize(("name", "panel"), NO_ENGINE)
+def test_a_fleet_that_is_not_there_is_not_green(name: str, panel: int, tmp_path: Path) -> None:
+    series = {'up{instance="other",job="node"}': "1x200"}
+    refs = [ref for ref in "ABC" if ref in targets(name, panel)]
+    check(tmp_path, series, {query(name, panel, ref): {} for ref in refs})
 
 
 def test_alerts_are_counted_by_severity(tmp_path: Path) -> None:
@@ -110,6 +150,9 @@ def test_alerts_are_counted_by_severity(tmp_path: Path) -> None:
         f'ALERTS{{alertstate="firing",alertname="Kvscope{n}",severity="{severity}"}}': "1x200"
         for n, severity in enumerate(["warning", "warning", "info"])
     }
+    answers = {query("overview", 101, ref): {} for ref in "A"}
+    check(tmp_path, series, answers)
+    series['ALERTS{alertstate="firing",alertname="KvscopeWatchdog",severity="none"}'] = "1x200"
     answers = {query("overview", 101, ref): {"{}": n} for ref, n in (("A", 0), ("B", 2), ("C", 1))}
     check(tmp_path, series, answers)
 
@@ -130,7 +173,7 @@ def test_a_restart_is_marked_for_a_minute(at: str, marked: bool, tmp_path: Path)
         f"process_start_time_seconds{{{server}}}": "0x119 600x181",
         'process_start_time_seconds{instance="other",job="node"}': "600x300",
     }
-    answer = {f'{{model_name="m",{server}}}': 30.0} if marked else {}
+    answer = {'{model_name="m"}': 1.0} if marked else {}
     check(tmp_path, series, {starts(): answer}, at=at)
 
 
@@ -182,9 +225,18 @@ def test_growth_becomes_days_until_the_pools_are_full(tmp_path: Path) -> None:
 
 
 def test_defaults_of_the_levels_are_those_of_the_alerts() -> None:
-    alerts = pytest.importorskip("alerts.thresholds")
     assert float(FIRST_TOKEN) == alerts.TTFT_SECONDS
+    assert float(TOKEN_GAP) == alerts.ITL_SECONDS
     assert float(IN_TIME) == pytest.approx(100 * alerts.TTFT_OBJECTIVE)
+    assert float(IN_TIME) == pytest.approx(100 * alerts.ITL_OBJECTIVE)
+    assert float(ANSWERED) == pytest.approx(100 * alerts.ERROR_OBJECTIVE)
+
+
+def test_defaults_on_the_board_of_a_bare_vllm_are_those_of_its_alerts() -> None:
+    listed = board("vllm")["templating"]["list"]
+    variables = {v["name"]: v["current"]["value"] for v in listed if v["type"] == "custom"}
+    assert float(variables["first_token"]) == SECONDS[VLLM.first_token]
+    assert float(variables["next_token"]) == SECONDS[VLLM.gap]
 
 
 @pytest.mark.parametrize(
@@ -227,3 +279,19 @@ def test_every_board_can_be_filtered_by_any_label() -> None:
     for uid in BOARDS:
         text = json.dumps(board(uid.removeprefix("kvscope-"))["templating"])
         assert '"type": "adhoc"' in text, uid
+
+
+def test_the_legend_of_lines_chosen_from_many_begins_with_the_worst() -> None:
+    """Three of ten can be seen without scrolling."""
+    checked = 0
+    for uid in BOARDS:
+        for panel in board(uid.removeprefix("kvscope-"))["panels"]:
+            legends = [target["legendFormat"] for target in panel.get("targets", [])]
+            if MEDIAN not in legends or panel["options"]["legend"]["displayMode"] != "table":
+                continue
+            legend = panel["options"]["legend"]
+            lowest = any("bottomk(" in target["expr"] for target in panel["targets"])
+            assert legend["sortBy"] in ("Max", "Min", "Mean"), panel["title"]
+            assert legend["sortDesc"] is not lowest, panel["title"]
+            checked += 1
+    assert checked > 20

@@ -177,3 +177,58 @@ def test_the_blocks_asked_for_add_up(lost: int, tmp_path: Path) -> None:
     known = {f'{{cause="{cause}"}}': blocks / 100 for cause, blocks in missed.items()}
     answers = {hit: {"{}": 0.6}, causes: known, unknown: {"{}": lost / 100}}
     check(tmp_path, prefix_cache(missed), answers)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "preempted", "calm", "crowded"),
+    [("0", "0", 0.99, None), ("3", "0", None, 0.99), ("0", "0+1", None, 0.99)],
+    ids=["full of work", "requests wait", "requests are preempted"],
+)
+def test_the_full_cache_of_a_bare_vllm_is_orange_only_where_somebody_waits(
+    waiting: str, preempted: str, calm: float | None, crowded: float | None, tmp_path: Path
+) -> None:
+    labels = f'{{{_MODEL},job="vllm",instance="a"}}'
+    series = {
+        f"vllm:kv_cache_usage_perc{labels}": f"0.99x{SCRAPES}",
+        f"vllm:num_requests_waiting{labels}": f"{waiting}x{SCRAPES}",
+        f"vllm:num_preemptions_total{labels}": f"{preempted}x{SCRAPES}",
+    }
+    answers = {
+        query("vllm", 102, ref): {} if value is None else {"{}": value}
+        for ref, value in (("A", calm), ("B", crowded))
+    }
+    check(tmp_path, series, answers)
+
+
+def test_the_share_in_time_of_a_fleet_that_is_half_upgraded_counts_all_its_gaps(
+    tmp_path: Path,
+) -> None:
+    """Nine of ten in time on a new server, all on an old one, within the time chosen."""
+    series = {}
+    for server, name, timely in (
+        ("new", "inter_token_latency", 9),
+        ("old", "time_per_output_token", 10),
+    ):
+        labels = f'{_MODEL},job="vllm",instance="{server}"'
+        family = f"vllm:{name}_seconds"
+        series[f'{family}_bucket{{le="1.0",{labels}}}'] = f"0+{timely}x{SCRAPES}"
+        series[f'{family}_bucket{{le="0.2",{labels}}}'] = f"0+5x{SCRAPES}"
+        series[f"{family}_count{{{labels}}}"] = f"0+10x{SCRAPES}"
+    answers = {
+        query("vllm", 407, "A", next_token=seconds): {'{model_name="m"}': share}
+        for seconds, share in (("1", 0.95), ("0.2", 0.5))
+    }
+    check(tmp_path, series, answers)
+
+
+def test_first_tokens_in_time_are_those_within_the_time_chosen(tmp_path: Path) -> None:
+    labels = f'{_MODEL},job="vllm",instance="a"'
+    family = "vllm:time_to_first_token_seconds"
+    series = {
+        f'{family}_bucket{{le="2.5",{labels}}}': f"0+8x{SCRAPES}",
+        f'{family}_bucket{{le="5.0",{labels}}}': f"0+10x{SCRAPES}",
+        f"{family}_count{{{labels}}}": f"0+10x{SCRAPES}",
+    }
+    answers = {query("vllm", 406, "A"): {'{model_name="m"}': 0.8}}
+    answers[query("vllm", 406, "A", first_token="5")] = {'{model_name="m"}': 1.0}
+    check(tmp_path, series, answers)

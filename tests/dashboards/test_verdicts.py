@@ -77,6 +77,7 @@ def test_the_first_step_after_an_idle_hour_does_not_look_like_a_hang(
         f"kvscope_last_step_timestamp_seconds{{{SICK}}}": "0x800",
         f'kvscope_requests{{state="running",{SICK}}}': "0x720 1x80",
         f'kvscope_requests{{state="waiting",{SICK}}}': "0x800",
+        f"kvscope_source_up{{{SICK}}}": "1x800",
     }
     check(tmp_path, series, {query("overview", 103): {"{}": shown}}, at=at)
 

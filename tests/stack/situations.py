@@ -26,14 +26,15 @@ import httpx
 import yaml
 
 from tests.fakes.nvml import GIB, MIB, build_library
+from tests.stack.many import Many, scrape_instead, serving
 from tests.support.prometheus import Prometheus
 from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRAPE_SECONDS = 2
+SCRAPE_SECONDS = 3
 FASTER = 10
 """Alerts wait a tenth of their time."""
-START_SECONDS = 120.0
+START_SECONDS = 300.0
 SETTLE_SECONDS = 15.0
 BEFORE_SECONDS = 20.0
 POOL_BLOCKS = 512
@@ -69,6 +70,9 @@ class Stage:
     folder: Path
     neighbours: tuple[str, ...] = ()
     """Their addresses."""
+    many: Many | None = None
+    """Fifty servers made of these three, if they are wanted."""
+    prometheus_of_many: Prometheus | None = None
 
     def order(self, **orders: Any) -> None:
         """What befalls the card from now on; whole, or the card reads half of it."""
@@ -89,8 +93,11 @@ class Stage:
 
 
 @contextmanager
-def stage(folder: Path) -> Iterator[Stage]:
-    """The engine on the card and Prometheus on the engine, both up."""
+def stage(folder: Path, *, with_many: bool = False) -> Iterator[Stage]:
+    """The engine on the card, its neighbours, and Prometheus on them, all up.
+
+    with_many: also fifty servers, and a Prometheus on those.
+    """
     library = build_library(folder / "driver")
     orders, state = folder / "orders.json", folder / "nvml.state"
     engine_port, prometheus_port = free_port(), free_port()
@@ -105,13 +112,7 @@ def stage(folder: Path) -> Iterator[Stage]:
     configuration = write_configuration(folder, targets)
     alone = [*(sys.executable, "-m", "exporter.cli"), *_ENGINE, "--no-gpu"]
     engine = [sys.executable, "-m", "tests.stack.engine_on_card", *_ENGINE]
-    server = [
-        *("prometheus", f"--config.file={configuration}"),
-        *(
-            f"--storage.tsdb.path={folder}/data",
-            f"--web.listen-address=127.0.0.1:{prometheus_port}",
-        ),
-    ]
+    server = prometheus_command(folder, configuration, prometheus_port)
     url = f"http://127.0.0.1:{engine_port}"
     running = Prometheus(f"http://127.0.0.1:{prometheus_port}")
     steps = (  # the engine first, or its absence is the first alert of the picture
@@ -134,13 +135,39 @@ def stage(folder: Path) -> Iterator[Stage]:
         for name, command, up in steps:
             stack.enter_context(program(name, command, folder, environment, up))
         running.wait_for(f'sum(up{{job="kvscope"}}) == {1 + len(neighbours)}')
+        others = tuple(f"http://127.0.0.1:{port}" for port in neighbours)
+        many = Many((url, *others)) if with_many else None
         yield Stage(
             url=url,
             prometheus=running,
             orders=orders,
             folder=folder,
-            neighbours=tuple(f"http://127.0.0.1:{port}" for port in neighbours),
+            neighbours=others,
+            many=many,
+            prometheus_of_many=many and stack.enter_context(_prometheus_of(many, folder)),
         )
+
+
+@contextmanager
+def _prometheus_of(many: Many, folder: Path) -> Iterator[Prometheus]:
+    own, port = folder / "many", free_port()
+    own.mkdir()
+    running = Prometheus(f"http://127.0.0.1:{port}")
+    with serving(many) as address:
+        configuration = write_configuration(own, address)
+        scrape_instead(configuration, address)
+        command = prometheus_command(own, configuration, port)
+        with program("prometheus", command, own, os.environ, running.ready):
+            yield running
+
+
+def prometheus_command(folder: Path, configuration: Path, port: int) -> list[str]:
+    """Its data is, or comes, in the folder."""
+    return [
+        *("prometheus", f"--config.file={configuration}"),
+        f"--storage.tsdb.path={folder}/data",
+        f"--web.listen-address=127.0.0.1:{port}",
+    ]
 
 
 @contextmanager
@@ -216,6 +243,8 @@ def incident(on: Stage, seconds: float) -> None:
     with on.load("mix", *options, *_ending_high(seconds)):
         while (share := (time.monotonic() - began) / seconds) < 1:
             on.order(**_misfortunes(share))
+            if on.many is not None:
+                on.many.misfortunes(share)
             time.sleep(1)
     on.order()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from dashboards.generate import as_json
 from tests.stack import comparison
 from tests.stack.observed_vllm import stage
-from tests.stack.screenshots import EVERYTHING, IMAGES, Picture, draw, shrink
+from tests.stack.screenshots import EVERYTHING, IMAGES, Measured, Picture, draw, shrink
 from tests.stack.situations import ROOT, SETTLE_SECONDS, Window
 
 LOAD = (
@@ -43,13 +43,14 @@ def main() -> None:
         with on.load(*LOAD, "--period", f"{arguments.seconds / 2.5:.0f}"):
             time.sleep(arguments.seconds)
             window = Window(name="vllm", began=began + SETTLE_SECONDS, ended=time.time())
+        measured = Measured(url=on.prometheus.url, url_of_many="", instance="", windows=[window])
         good = [
-            draw(on.prometheus.url, window, picture, IMAGES / f"{name}.png")
+            draw(measured, window, picture, IMAGES / f"{name}.png")
             for name, picture in PICTURES.items()
         ]
         side_by_side = Picture(dashboard="comparison", situation="vllm")
         out = IMAGES / "vllm-side-by-side.png"
-        good.append(draw(on.prometheus.url, window, side_by_side, out, board=board))
+        good.append(draw(measured, window, side_by_side, out, board=board))
     for name in (*PICTURES, "vllm-side-by-side"):
         shrink(IMAGES / f"{name}.png")
     sys.exit(0 if all(good) else 1)

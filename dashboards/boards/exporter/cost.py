@@ -1,6 +1,6 @@
 """Exporter: what watching costs, and which of its parts failed."""
 
-from dashboards.kit.fleet import among
+from dashboards.kit.fleet import among, outstanding
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import COUNT, PER_SECOND, RATIO, SECONDS, Q, graph
 from dashboards.kit.queries import SERVER, TARGET, every_engine, rate, series, total, worst
@@ -8,9 +8,8 @@ from dashboards.kit.queries import SERVER, TARGET, every_engine, rate, series, t
 _SERIES = f"scrape_samples_scraped and on ({TARGET}) {every_engine()}"
 
 _BY_FOLD = total(rate("kvscope_fold_seconds_total", SERVER), "instance, fold")
-_COSTLIEST = (
-    f"topk(3, avg_over_time((sum by (instance) ({_BY_FOLD}))[$__range:$__interval] @ end()))"
-)
+_BY_EXPORTER = total(rate("kvscope_fold_seconds_total", SERVER), "instance")
+_COSTLIEST = among(_BY_EXPORTER, "", by="instance", rank="avg", most=1).expr
 
 
 def row() -> Row:
@@ -19,15 +18,23 @@ def row() -> Row:
         "What does watching cost?",
         [
             graph(
-                401,
-                "CPU by fold",
-                "Time spent on events, as a share of one core, by fold, of the three exporters "
-                "where that is most. Above a tenth an exporter competes with an engine in the "
-                "same process: run the sidecar instead.",
+                405,
+                "CPU by exporter",
+                "Time spent on events, as a share of one core. Above a tenth an exporter competes "
+                "with an engine in the same process: run the sidecar instead.",
                 RATIO,
-                Q(f"{_BY_FOLD} and on (instance) ({_COSTLIEST})", "{{fold}} of {{instance}}"),
+                *outstanding(_BY_EXPORTER, "{{instance}}", by="instance", rank="avg"),
+                span=8,
+            ),
+            graph(
+                401,
+                "CPU by fold, costliest exporter",
+                "The same of the exporter where it is most, by what the time was spent on. One "
+                "fold that takes most of it: please report it, with what the engine did.",
+                RATIO,
+                Q(f"{_BY_FOLD} and on (instance) ({_COSTLIEST})", "{{fold}}"),
                 stacked=True,
-                span=6,
+                span=8,
                 listed=True,
             ),
             graph(
@@ -41,8 +48,8 @@ def row() -> Row:
                     "{{instance}}",
                     by="instance",
                 ),
-                span=6,
-                listed=True,
+                span=8,
+                calcs=("max",),
             ),
             graph(
                 403,
@@ -51,7 +58,8 @@ def row() -> Row:
                 "fault, please report it. They grow without end: something has an open label.",
                 COUNT,
                 among(worst(_SERIES, "instance"), "{{instance}}", by="instance"),
-                span=6,
+                span=12,
+                height=6,
                 listed=True,
             ),
             graph(
@@ -63,7 +71,8 @@ def row() -> Row:
                 PER_SECOND,
                 Q(total(rate("kvscope_fold_errors_total", SERVER)), "folds"),
                 Q(total(rate("kvscope_collect_errors_total", SERVER), "part"), "part {{part}}"),
-                span=6,
+                span=12,
+                height=6,
                 listed=True,
             ),
         ],

@@ -6,7 +6,7 @@ All rows choose by server alone: an engine that has not spoken yet has no model 
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import COUNT, SECONDS, Q, numbers
-from dashboards.kit.queries import SERVER, over_range, series, total, worst
+from dashboards.kit.queries import SERVER, or_zero, over_range, series, total, worst
 from monitoring import formulas
 
 
@@ -26,7 +26,7 @@ def row() -> Row:
             ),
             numbers(
                 102,
-                "Engines of unknown state",
+                "State unknown",
                 "Engines that have lost batches, or have not said yet what their pool holds; what "
                 "depends on it is absent until the next snapshot. If one stays, restart the "
                 "server.",
@@ -71,7 +71,10 @@ def row() -> Row:
                 Q(total(over_range("kvscope_fold_errors_total", SERVER)), "folds"),
                 Q(total(over_range("kvscope_collect_errors_total", SERVER)), "parts of pages"),
                 Q(
-                    f"sum({series('kvscope_observer_stopped', SERVER)}) or vector(0)",
+                    or_zero(
+                        f"sum({series('kvscope_observer_stopped', SERVER)})",
+                        series("kvscope_source_up", SERVER),
+                    ),
                     "observers stopped",
                 ),
                 steps=limits.NONE_IS_GOOD,

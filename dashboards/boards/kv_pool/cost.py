@@ -4,6 +4,7 @@ from dashboards.kit import thresholds as limits
 from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import (
+    A_SECOND,
     BLOCKS_PER_SECOND,
     COUNT,
     PER_SECOND,
@@ -104,7 +105,7 @@ def row() -> Row:
                 "most of the tokens makes preemption cheap; the time stood still is paid all the "
                 "same. `/api/preemptions` has the last hundred one by one, with who took the "
                 "blocks.",
-                Q(f"{_BILLED} > 0", "preemptions"),
+                Q(f"round({_BILLED}) > 0", "preemptions"),
                 Q(_each("discarded_tokens"), "discarded"),
                 Q(share(_in_range("found_tokens"), _in_range("discarded_tokens")), "found"),
                 Q(_each("recomputed_tokens"), "recomputed"),
@@ -120,7 +121,7 @@ def row() -> Row:
                 },
                 height=5,
                 when_absent="No preemption in this time range.",
-                worst_first="Preemptions",
+                worst_first=("Preemptions",),
             ),
             graph(
                 306,
@@ -144,6 +145,7 @@ def row() -> Row:
                 BLOCKS_PER_SECOND,
                 Q(total(rate("kvscope_kv_swapped_blocks_total"), "direction"), "{{direction}}"),
                 colours={"out": "orange", "in": "light-blue"},
+                axis=A_SECOND,
                 span=12,
                 height=6,
                 when_absent="No engine here swaps.",

@@ -3,7 +3,7 @@
 from dashboards.kit import thresholds as limits
 from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row
-from dashboards.kit.panels import RATIO, SECONDS, Q, graph
+from dashboards.kit.panels import MINUTES, RATIO, Q, graph
 from dashboards.kit.queries import BY_ENGINE, EACH_ENGINE, ENGINE, series, worst
 from exporter.catalogue import metric
 from monitoring import formulas
@@ -11,10 +11,10 @@ from monitoring import formulas
 _PROBABILITY = "kvscope_kv_exhaustion_probability"
 _TIME_LEFT = (
     f"0 * ({worst(series('kvscope_kv_active_ratio'), BY_ENGINE)} > {limits.FULL})\n"
-    f"or min by ({BY_ENGINE}) ({series('kvscope_kv_time_to_exhaustion_seconds')})"
+    f"or min by ({BY_ENGINE}) ({series('kvscope_kv_time_to_exhaustion_seconds')}) / 60"
 )
-"""0 where the pool is full: the trend of one that cannot fill any further would say that all is
-well."""
+"""In minutes; 0 where the pool is full: the trend of one that cannot fill any further would say
+that all is well."""
 
 
 def row() -> Row:
@@ -52,9 +52,9 @@ def row() -> Row:
                 "Time until active blocks fill the pool if the last minute's trend goes on. 0: "
                 "full. Gaps: not filling. It says how soon, where the probability says how "
                 "likely: act before it gets to 0.",
-                SECONDS,
+                MINUTES,
                 *outstanding(_TIME_LEFT, lowest=True),
-                steps=limits.TIME_TO_EXHAUSTION,
+                steps=limits.MINUTES_TO_EXHAUSTION,
                 calcs=("lastNotNull", "min"),
                 span=8,
                 when_absent="Not filling in this time range.",

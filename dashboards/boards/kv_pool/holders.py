@@ -4,7 +4,7 @@ from dashboards.kit import thresholds as limits
 from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row
 from dashboards.kit.links import PREFIX_CACHE, to_dashboard
-from dashboards.kit.panels import BLOCKS, BLOCKS_PER_SECOND, RATIO, Q, graph
+from dashboards.kit.panels import A_SECOND, BLOCKS, BLOCKS_PER_SECOND, RATIO, Q, graph
 from dashboards.kit.queries import BY_ENGINE, ENGINE_LEGEND, rate, series, total, worst
 from monitoring.formulas import share
 
@@ -77,6 +77,8 @@ def row() -> Row:
                 "n samples; 0 without samples.",
                 BLOCKS_PER_SECOND,
                 Q(total(rate("kvscope_kv_block_copies_total")), "copies"),
+                axis=A_SECOND,
+                when_absent="Not told by these servers.",
                 height=6,
                 span=8,
             ),

@@ -4,6 +4,18 @@ from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import COUNT, REQUESTS_PER_SECOND, TOKENS_PER_SECOND, Q, graph, quantiles
 from dashboards.kit.queries import quantile, rate, series, total
+from dashboards.kit.tables import note
+
+_TENANTS = """
+One tenant can fill a pool for all others. Metrics have no tenants, because labels never come from \
+what users send; the servers answer by the hash of `user`:
+
+`kvscope tenants http://SERVER:PORT...`
+
+prints, for any number of servers, each tenant's share of the tokens, requests that run and wait, \
+failures, preemptions, how much of its prompts was not in the cache, and how long it waits. JSON: \
+`GET /api/tenants`. The prefixes that tenants share are on **Prefix cache**.
+"""
 
 
 def row() -> Row:
@@ -56,6 +68,7 @@ def row() -> Row:
                 Q(total(rate("kvscope_requests_finished_total"), "reason"), "{{reason}}"),
                 stacked=True,
                 colours=limits.END_COLOURS,
+                span=8,
                 listed=True,
             ),
             graph(
@@ -68,7 +81,9 @@ def row() -> Row:
                 Q(total(rate("kvscope_requests_rejected_total"), "reason"), "{{reason}}"),
                 stacked=True,
                 colours={"queue_full": "orange", "engine_dead": "red"},
+                span=8,
                 listed=True,
             ),
+            note(606, "Who asks?", _TENANTS, span=8),
         ],
     )

@@ -2,7 +2,7 @@
 
 from dashboards.kit.frame import Row
 from dashboards.kit.links import PREFIX_CACHE, to_dashboard
-from dashboards.kit.panels import BLOCKS_PER_SECOND, PER_SECOND, Q, graph
+from dashboards.kit.panels import A_SECOND, BLOCKS_PER_SECOND, PER_SECOND, Q, graph
 from dashboards.kit.queries import rate, total
 
 
@@ -24,6 +24,7 @@ def row() -> Row:
                 Q(total(rate("kvscope_prefix_cache_hit_blocks_total")), "found"),
                 stacked=True,
                 colours={"prefill": "light-blue", "decode": "blue", "found": "green"},
+                axis=A_SECOND,
                 span=6,
                 height=9,
             ),
@@ -44,6 +45,7 @@ def row() -> Row:
                     "preempted": "orange",
                     "swapped_out": "light-purple",
                 },
+                axis=A_SECOND,
                 span=6,
                 height=9,
             ),
@@ -57,6 +59,7 @@ def row() -> Row:
                 Q(total(rate("kvscope_kv_block_evictions_total"), "cause"), "{{cause}}"),
                 stacked=True,
                 colours={"capacity": "orange", "reset": "purple"},
+                axis=A_SECOND,
                 span=6,
                 height=9,
                 link=to_dashboard("Prefix cache", PREFIX_CACHE),

@@ -1,9 +1,16 @@
 """KV pool, first row: is this pool in trouble?"""
 
+from dashboards.kit import pressure
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import COUNT, RATIO, SECONDS, TOKENS, Q, numbers
-from dashboards.kit.queries import ENGINE, or_zero, over_range, series, total, worst
+from dashboards.kit.queries import (
+    ENGINE,
+    over_range,
+    series,
+    total,
+    worst,
+)
 from monitoring import formulas
 
 _CAPACITY = series("kvscope_kv_capacity_blocks")
@@ -18,11 +25,13 @@ def row() -> Row:
             numbers(
                 101,
                 "Active share",
-                "Share of the usable blocks that sequences reference. Red: the next burst "
-                "preempts. If it stays red, add replicas or KV memory, or lower --max-num-seqs.",
+                "Share of the usable blocks that sequences reference. A full pool is no fault by "
+                "itself. Orange: it is full, and requests wait for it or were preempted; if it "
+                "stays orange, add replicas or KV memory, or lower --max-num-seqs.",
                 RATIO,
-                Q(worst(series("kvscope_kv_active_ratio")), ""),
-                steps=limits.POOL_USAGE,
+                *pressure.fullest_pool(),
+                steps=limits.NEVER_A_FAULT,
+                judged=pressure.JUDGED,
                 span=4,
             ),
             numbers(
@@ -55,7 +64,8 @@ def row() -> Row:
                 "Running requests that lost their blocks in the time range on screen. A few in a "
                 "peak are cheap: see below what they cost before you act.",
                 COUNT,
-                Q(or_zero(total(over_range("kvscope_preemptions_total"))), ""),
+                Q(total(over_range("kvscope_preemptions_total")), ""),
+                when_absent="no engine",
                 steps=limits.SOME_ARE_WORTH_A_LOOK,
                 decimals=0,
                 span=4,
@@ -66,7 +76,8 @@ def row() -> Row:
                 "Tokens that preemptions discarded and that had to be computed again, in the time "
                 "range on screen. Divide by tokens per second for the GPU time they took.",
                 TOKENS,
-                Q(or_zero(total(over_range("kvscope_preemption_recomputed_tokens_total"))), ""),
+                Q(total(over_range("kvscope_preemption_recomputed_tokens_total")), ""),
+                when_absent="no engine",
                 span=4,
             ),
             numbers(
@@ -76,7 +87,8 @@ def row() -> Row:
                 "screen, counted when they resume or end. Users see it as a reply that stops "
                 "midway.",
                 SECONDS,
-                Q(or_zero(total(over_range("kvscope_preemption_stalled_seconds_total"))), ""),
+                Q(total(over_range("kvscope_preemption_stalled_seconds_total")), ""),
+                when_absent="no engine",
                 span=4,
             ),
         ],

@@ -55,7 +55,9 @@ def _cards(name: str, *, lowest: bool = False) -> tuple[Q, Q]:
 
 
 def _memories(name: str, *, lowest: bool = False) -> Q:
-    return among(worst(_gpu(name), BY_GPU), f"memory, {GPU_LEGEND}", by=BY_GPU, lowest=lowest)
+    return among(
+        *(worst(_gpu(name), BY_GPU), f"memory, {GPU_LEGEND}"), by=BY_GPU, lowest=lowest, most=3
+    )
 
 
 def row() -> Row:
@@ -78,8 +80,11 @@ def row() -> Row:
                 "follow what 'The device asks for' says.",
                 COUNT,
                 Q(total(_each_card(f"1 - {_gpu('up')}")), "lost"),
-                Q(or_zero(total(_each_card(_gpu("row_remap_pending")))), "remap pending"),
-                Q(or_zero(total(_each_card(_gpu("row_remap_failed")))), "remap failed"),
+                Q(
+                    or_zero(total(_each_card(_gpu("row_remap_pending"))), _gpu("up")),
+                    "remap pending",
+                ),
+                Q(or_zero(total(_each_card(_gpu("row_remap_failed"))), _gpu("up")), "remap failed"),
                 Q(f"sum(1 - {_of_server('nvml_up')})", "driver silent"),
                 steps=limits.NONE_IS_GOOD,
                 span=8,
@@ -104,7 +109,7 @@ def row() -> Row:
                 "machine. sw_power_cap: at its power limit, normal under full load.",
                 among(
                     worst(_gpu("clocks_event_active"), "gpu, instance, reason"),
-                    f"{{{{reason}}}}, {GPU_LEGEND}",
+                    "{{reason}}, {{instance}} {{gpu}}",
                     by="gpu, instance, reason",
                     rank="avg",
                 ),

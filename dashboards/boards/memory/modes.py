@@ -130,13 +130,14 @@ def row() -> Row:
                     "step retried": "purple",
                     "step gave_up": "dark-red",
                 },
+                when_absent="Not told by these servers.",
                 span=8,
                 height=6,
                 listed=True,
             ),
             graph(
                 306,
-                "Host: share of the limit",
+                "Host: used share",
                 "Memory in use, without file cache, over the limit. Steady growth under steady "
                 "load is a leak: restart in a quiet hour, and report it.",
                 RATIO,

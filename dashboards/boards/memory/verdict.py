@@ -1,5 +1,6 @@
 """Memory, first row: will it run out?"""
 
+from dashboards.kit import pressure
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.links import KV_POOL, to_dashboard
@@ -12,9 +13,7 @@ from dashboards.kit.queries import (
     gpu,
     gpu_room,
     of_chosen,
-    or_zero,
     over_range,
-    series,
     total,
     worst,
 )
@@ -63,15 +62,16 @@ def row() -> Row:
                 "smaller step, and no request was lost. gave up: its requests ended with an error. "
                 "Not 0: see the alert's runbook, and 'Where did the memory go?' at that moment.",
                 COUNT,
-                Q(or_zero(total(over_range(_OOMS, action="retried"))), "retried"),
-                Q(or_zero(total(over_range(_OOMS, action="gave_up"))), "gave up"),
+                Q(total(over_range(_OOMS, action="retried")), "retried"),
+                Q(total(over_range(_OOMS, action="gave_up")), "gave up"),
                 steps=limits.NONE_IS_GOOD,
                 judged={"retried": limits.SOME_ARE_WORTH_A_LOOK},
                 decimals=0,
+                when_absent="not told",
             ),
             numbers(
                 104,
-                "GPU: other processes",
+                "Other processes",
                 "Memory of other processes on a GPU that a server uses, where that is largest. It "
                 "should be 0: `nvidia-smi` names them; move them away.",
                 BYTES,
@@ -82,16 +82,18 @@ def row() -> Row:
             numbers(
                 105,
                 "Pool: active share",
-                "Share of the usable blocks that sequences reference. A full pool is no error: "
-                "requests wait or are preempted. The KV pool dashboard says what that costs.",
+                "Share of the usable blocks that sequences reference, in the engine where that is "
+                "highest. A full pool is no error. Orange: requests wait for it, or were "
+                "preempted; the KV pool dashboard says what that costs.",
                 RATIO,
-                Q(worst(series("kvscope_kv_active_ratio")), ""),
-                steps=limits.POOL_USAGE,
+                *pressure.fullest_pool(),
+                steps=limits.NEVER_A_FAULT,
+                judged=pressure.JUDGED,
                 link=to_dashboard("KV pool", KV_POOL),
             ),
             numbers(
                 106,
-                "Host: share of the limit",
+                "Host: used share",
                 "Host memory of the control group over its limit, without file cache that can be "
                 "dropped. At 100 % the kernel kills the server without a word in its log. Raise "
                 "the limit, or look below for what grows.",

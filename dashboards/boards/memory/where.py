@@ -55,7 +55,7 @@ def row() -> Row:
             rows(
                 203,
                 "Cards",
-                "One line for each card and server, the fullest first. Room is what a step can "
+                "One line for each card and server, the least room first. Room is what a step can "
                 "still take beyond the largest so far: begin where a cell is red.",
                 Q(worst(_TOTAL, BY_GPU), "total"),
                 Q(worst(gpu("kvscope_gpu_memory_used_ratio"), BY_GPU), "used"),
@@ -64,19 +64,19 @@ def row() -> Row:
                 Q(worst(gpu_room(), BY_GPU), "room"),
                 Q(worst(_OTHERS, BY_GPU), "others"),
                 columns={
-                    "gpu": Column("GPU", width=60),
+                    "instance": Column("Server", width=150),
+                    "gpu": Column("GPU", width=55),
                     "uuid": Column("UUID"),
-                    "instance": Column("Server", width=160),
-                    "total": Column("Memory", BYTES, width=115),
-                    "used": Column("In use", RATIO, width=115),
-                    "headroom": Column("Headroom", BYTES, limits.HEADROOM_BYTES, width=115),
-                    "peak": Column("Largest step", BYTES, width=115),
-                    "room": Column("Room", BYTES, limits.ROOM_AFTER_PEAK_BYTES, width=115),
-                    "others": Column("Other proc.", BYTES, width=115),
+                    "total": Column("Memory", BYTES, width=95),
+                    "used": Column("In use", RATIO, width=80),
+                    "headroom": Column("Headroom", BYTES, limits.HEADROOM_BYTES, width=95),
+                    "peak": Column("Largest step", BYTES, width=105),
+                    "room": Column("Room", BYTES, limits.ROOM_AFTER_PEAK_BYTES, width=95),
+                    "others": Column("Other processes", BYTES, width=130),
                 },
-                height=5,
+                height=7,
                 when_absent=_NO_GPU,
-                worst_first="In use",
+                least_first=("Room",),
             ),
         ],
     )

@@ -50,7 +50,7 @@ def row() -> Row:
                 },
                 height=6,
                 when_absent="Nothing to propose: sizes fit the load, or it has not been seen long.",
-                worst_first="Saves",
+                worst_first=("Saves",),
             ),
             note(501, "From symptom to remedy", _ADVICE, height=8),
         ],

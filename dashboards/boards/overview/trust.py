@@ -6,7 +6,7 @@ Streams are selected only by server: an engine that has not sent a Hello yet has
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import COUNT, PER_SECOND, RATIO, SECONDS, Q, graph, numbers
-from dashboards.kit.queries import BY_ENGINE, SERVER, rate, series, total, worst
+from dashboards.kit.queries import BY_ENGINE, SERVER, or_zero, rate, series, total, worst
 from monitoring import formulas
 
 
@@ -24,7 +24,7 @@ def row() -> Row:
         [
             numbers(
                 601,
-                "Is anything missing or wrong?  All must be 0",
+                "Missing or wrong?  Must be 0",
                 "Out of balance: blocks by which the replayed events differ from the engine's own "
                 "counts; a bug, keep the log and report it. Sources down: engines that the "
                 "exporter does not hear, so their numbers are old; see the runbook "
@@ -40,7 +40,10 @@ def row() -> Row:
                 Q(f"sum(1 - {series('kvscope_source_up', SERVER)})", "sources down"),
                 Q(f"sum(1 - {series('kvscope_source_state_known', SERVER)})", "state unknown"),
                 Q(
-                    f"sum({series('kvscope_observer_stopped', SERVER)}) or vector(0)",
+                    or_zero(
+                        f"sum({series('kvscope_observer_stopped', SERVER)})",
+                        series("kvscope_source_up", SERVER),
+                    ),
                     "observers stopped",
                 ),
                 steps=limits.NONE_IS_GOOD,

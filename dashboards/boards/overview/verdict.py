@@ -1,5 +1,6 @@
 """Overview, first row: is anything wrong in the fleet?"""
 
+from dashboards.kit import pressure
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.links import KV_POOL, MEMORY, to_dashboard
@@ -15,10 +16,7 @@ from dashboards.kit.queries import (
     gpu_room,
     or_zero,
     quantile,
-    rate,
-    series,
     silent_servers,
-    total,
     worst,
 )
 from monitoring import formulas
@@ -27,14 +25,8 @@ _STALLED = formulas.stalled(selector=ENGINE)
 _ERRORS = formulas.error_share(RATE_WINDOW, EACH_ENGINE, ENGINE)
 _RECOMPUTED = formulas.recomputed_share(RATE_WINDOW, EACH_ENGINE, ENGINE)
 
-_ACTIVE = series("kvscope_kv_active_ratio")
-_WAITING = total(series("kvscope_requests", state=("waiting", "swapped")), BY_ENGINE)
-_PREEMPTED = total(rate("kvscope_preemptions_total"), BY_ENGINE)
-_CROWDED = (
-    f"{worst(_ACTIVE, BY_ENGINE)} > {limits.FULL}"
-    f" and on ({BY_ENGINE}) ({_WAITING} > 0 or {_PREEMPTED} > 0)"
-)
-"""Pools that are full while somebody waits for them: that, not a full pool, is pressure."""
+_WATCHDOG = 'ALERTS{alertname="KvscopeWatchdog",alertstate="firing"}'
+"""Fires always, where our rules are evaluated."""
 
 
 def _firing(severity: str) -> str:
@@ -51,25 +43,31 @@ def row() -> Row:
                 101,
                 "Alerts firing",
                 "kvscope alerts that fire now, by severity, in the whole fleet whatever is "
-                "selected. Not 0: open its runbook from the table below, critical ones first.",
+                "selected. Not 0: open its runbook from the table below, critical ones first. 'no "
+                "rules': our alerts are not loaded, or nothing evaluates them.",
                 COUNT,
-                *(Q(or_zero(_firing(name)), name) for name, _ in limits.SEVERITIES.values()),
+                *(
+                    Q(or_zero(_firing(name), _WATCHDOG), name)
+                    for name, _ in limits.SEVERITIES.values()
+                ),
                 steps=limits.NONE_IS_GOOD,
                 judged={
                     "warning": limits.SOME_ARE_WORTH_A_LOOK,
                     "info": limits.NEVER_A_FAULT,
                 },
                 span=3,
+                when_absent="no rules",
             ),
             numbers(
                 102,
-                "Servers silent",
+                "Down",
                 "Servers that had an engine in this time range and do not answer Prometheus now. "
                 "Not 0: is the process alive? See the runbook KvscopeTargetDown.",
                 COUNT,
                 Q(silent_servers(every_engine()), ""),
                 steps=limits.NONE_IS_GOOD,
                 span=3,
+                when_absent="no engine",
             ),
             numbers(
                 103,
@@ -78,9 +76,10 @@ def row() -> Row:
                 "have had requests for a minute. Red: it hangs; look at /health and the log, then "
                 "restart it.",
                 SECONDS,
-                Q(or_zero(f"floor(clamp_min({worst(_STALLED)}, 0))"), ""),
+                Q(or_zero(f"floor(clamp_min({worst(_STALLED)}, 0))", every_engine()), ""),
                 steps=limits.STEP_AGE_SECONDS,
                 span=3,
+                when_absent="no engine",
                 link=pool,
             ),
             numbers(
@@ -117,10 +116,9 @@ def row() -> Row:
                 "is full, or were preempted there; Recomputed and First token say how much it "
                 "hurts.",
                 RATIO,
-                Q(f"{worst(_ACTIVE)} unless on () ({_CROWDED})", "nobody waits"),
-                Q(worst(_CROWDED), "requests wait"),
+                *pressure.fullest_pool(),
                 steps=limits.NEVER_A_FAULT,
-                judged={"requests wait": limits.ALWAYS_WORTH_A_LOOK},
+                judged=pressure.JUDGED,
                 span=3,
                 link=pool,
             ),

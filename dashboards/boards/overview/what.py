@@ -28,6 +28,7 @@ _FIRING = f'ALERTS{{alertstate="firing",{ALERT}}}'
 
 def row() -> Row:
     by = f"job, {BY_ENGINE}"
+    recomputed = total(rate("kvscope_preemption_recomputed_tokens_total"), by)
     hits = formulas.hit_ratio(RATE_WINDOW, f"by ({by})", ENGINE)
     return Row(
         200,
@@ -52,14 +53,15 @@ def row() -> Row:
                 span=24,
                 height=7,
                 when_absent="No alert fires.",
-                worst_first="Severity",
+                worst_first=("Severity",),
             ),
             rows(
                 202,
                 "Engines",
                 "One line for each engine, the longest queue first; click a model for its KV "
-                "pool, a hit ratio for its prefix cache. Begin where a cell is coloured. Exhausted "
-                "in 1 min: the probability that its pool runs out of blocks within a minute. An "
+                "pool, a hit ratio for its prefix cache. Begin where a cell is coloured. First "
+                "token: 95 of 100 come within this time. Exhausted: the probability that its pool "
+                "runs out of blocks within a minute. An "
                 "engine that has been up for less time than its neighbours, without anybody "
                 "having restarted it, has crashed: look at the end of its log.",
                 Q(worst(series("kvscope_kv_active_ratio"), by), "pool"),
@@ -67,7 +69,7 @@ def row() -> Row:
                 Q(worst(series("kvscope_requests", state="waiting"), by), "waiting"),
                 Q(quantile(0.95, "kvscope_time_to_first_token_seconds", by), "ttft"),
                 Q(hits, "hits"),
-                Q(total(rate("kvscope_preemption_recomputed_tokens_total"), by), "recomputed"),
+                Q(f"round({recomputed})", "recomputed"),
                 Q(
                     worst(series("kvscope_kv_exhaustion_probability", horizon_seconds="60"), by),
                     "exhaustion",
@@ -76,33 +78,33 @@ def row() -> Row:
                 Q(worst(series("kvscope_engine_ready"), by), "ready"),
                 Q(worst(series("kvscope_requests_oldest_wait_seconds"), by), "oldest"),
                 columns={
-                    "model_name": Column("Model", link=to_engine_of_row("KV pool", KV_POOL)),
-                    "pod": Column("Pod"),
-                    "instance": Column("Server", width=140),
-                    "engine": Column("Engine", width=65),
-                    "ready": Column("State", meanings=limits.READY, width=75),
-                    "pool": Column("Pool", RATIO, width=75),
-                    "running": Column("Running", COUNT, width=80),
-                    "waiting": Column("Waiting", COUNT, limits.SOME_ARE_WORTH_A_LOOK, width=90),
-                    "oldest": Column("Oldest wait", SECONDS, limits.QUEUE_SECONDS, width=100),
-                    "ttft": Column(
-                        "First token p95", SECONDS, limits.FIRST_TOKEN_SECONDS, width=120
+                    "model_name": Column(
+                        "Model", link=to_engine_of_row("KV pool", KV_POOL), least=100
                     ),
+                    "pod": Column("Pod", least=90),
+                    "instance": Column("Server", width=130),
+                    "engine": Column("Engine", width=60),
+                    "ready": Column("State", meanings=limits.READY, width=65),
+                    "pool": Column("Pool", RATIO, width=65),
+                    "running": Column("Running", COUNT, width=75),
+                    "waiting": Column("Waiting", COUNT, limits.SOME_ARE_WORTH_A_LOOK, width=85),
+                    "oldest": Column("Oldest wait", SECONDS, limits.QUEUE_SECONDS, width=90),
+                    "ttft": Column("First token", SECONDS, limits.FIRST_TOKEN_SECONDS, width=85),
                     "hits": Column(
                         "Hit ratio",
                         RATIO,
                         link=to_engine_of_row("Prefix cache", PREFIX_CACHE),
-                        width=85,
+                        width=70,
                     ),
                     "recomputed": Column("Recomputed", TOKENS_PER_SECOND, width=100),
                     "exhaustion": Column(
-                        "Exhausted in 1 min", RATIO, limits.EXHAUSTION_PROBABILITY, width=135
+                        "Exhausted", RATIO, limits.EXHAUSTION_PROBABILITY, width=85
                     ),
                     "up": Column("Up for", SECONDS, width=85),
                 },
                 span=24,
                 height=8,
-                worst_first="Waiting",
+                worst_first=("Waiting",),
             ),
         ],
     )

@@ -19,6 +19,7 @@ from dashboards.kit.queries import (
     ENGINE,
     GPU_LEGEND,
     RATE_WINDOW,
+    every_engine,
     gpu_room,
     or_zero,
     rate,
@@ -29,7 +30,7 @@ from monitoring import formulas
 
 def row() -> Row:
     recomputed = total(rate("kvscope_preemption_recomputed_tokens_total"))
-    regretted = or_zero(total(rate("kvscope_prefix_cache_regret_tokens_total")))
+    regretted = or_zero(total(rate("kvscope_prefix_cache_regret_tokens_total")), every_engine())
     return Row(
         400,
         "Why?",

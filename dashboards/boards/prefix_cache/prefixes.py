@@ -1,13 +1,16 @@
 """Prefix cache: which prefixes does it pay for?"""
 
+from dashboards.kit.fleet import among
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import TOKENS_PER_SECOND, Q, graph
-from dashboards.kit.queries import rate, total
+from dashboards.kit.queries import ENGINE, rate, total
 
 _SAVED = "kvscope_prefix_cache_top_saved_tokens_total"
 
 
 def row() -> Row:
+    named = total(rate(_SAVED, f'{ENGINE},prefix!="other"'), "prefix")
+    top = among(named, "{{prefix}}", by="prefix", rank="avg")
     return Row(
         700,
         "Which prefixes does it pay for?",
@@ -15,13 +18,17 @@ def row() -> Row:
             graph(
                 701,
                 "Prompt tokens saved, by prefix",
-                "The five prefixes that have saved most, named by the hash of their last block, "
-                "and all others. Never text: what it says knows only your application. One that "
-                "carries all: a system prompt; keep it first and unchanged. All in other: users "
-                "share nothing. `/api/prefixes` has twenty, with their lengths, and those lost "
-                "most expensively.",
+                "The prefixes that save most, named by the hash of their last block, five of each "
+                "engine and of many engines ten in all; and all others. Never text: what it says "
+                "knows only your application. One that carries all: a system prompt; keep it first "
+                "and unchanged. All in other: users share nothing. `/api/prefixes` has twenty of "
+                "an engine, with their lengths, and those lost most expensively.",
                 TOKENS_PER_SECOND,
-                Q(total(rate(_SAVED), "prefix"), "{{prefix}}"),
+                top,
+                Q(
+                    f"{total(rate(_SAVED))} - (sum({top.expr}) or 0 * {total(rate(_SAVED))})",
+                    "other",
+                ),
                 stacked=True,
                 colours={"other": "#55606e"},
                 span=24,

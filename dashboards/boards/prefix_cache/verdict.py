@@ -4,7 +4,7 @@ from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.links import KV_POOL, to_dashboard
 from dashboards.kit.panels import BLOCKS, RATIO, SECONDS, TOKENS, Q, numbers
-from dashboards.kit.queries import ENGINE, WHOLE_RANGE, or_zero, over_range, series, total, worst
+from dashboards.kit.queries import ENGINE, WHOLE_RANGE, over_range, series, total, worst
 from monitoring import formulas
 
 _HIT = "kvscope_prefix_cache_hit_tokens_total"
@@ -27,11 +27,12 @@ def row() -> Row:
             ),
             numbers(
                 102,
-                "Prompt tokens saved",
+                "Tokens saved",
                 "Tokens that were not computed because the cache had them: what its memory buys. "
                 "At 0, prefix caching buys nothing here.",
                 TOKENS,
-                Q(or_zero(total(over_range(_HIT, phase="first"))), ""),
+                Q(total(over_range(_HIT, phase="first")), ""),
+                when_absent="no engine",
             ),
             numbers(
                 103,

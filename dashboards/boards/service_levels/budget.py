@@ -80,7 +80,7 @@ def row() -> Row:
                     "halting_budget": Column("Budget, next token", RATIO, limits.BUDGET_USED),
                 },
                 height=6,
-                worst_first="Budget, answered",
+                worst_first=("Budget, answered",),
             ),
         ],
     )

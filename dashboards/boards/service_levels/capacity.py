@@ -45,7 +45,7 @@ def row() -> Row:
                     "left": Column("Days left", "suffix: d", limits.DAYS_LEFT),
                 },
                 height=6,
-                worst_first="Mean",
+                worst_first=("Mean",),
             ),
             graph(
                 302,

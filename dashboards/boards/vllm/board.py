@@ -14,8 +14,14 @@ from dashboards.boards.vllm import (
     where,
     work,
 )
-from dashboards.kit.frame import assemble, engine_variables
+from dashboards.boards.vllm.series import FIRST_TOKEN, NEXT_TOKEN
+from dashboards.kit.frame import Variable, assemble, engine_variables
 from dashboards.kit.links import VLLM
+from dashboards.kit.variables import choice
+from exporter.buckets import VLLM_FIRST_TOKEN_SECONDS, VLLM_INTER_TOKEN_SECONDS
+
+FIRST_TOKEN_SECONDS, NEXT_TOKEN_SECONDS = 2.5, 0.2
+"""What is promised by default: limits of the alerts for such a server."""
 
 
 def build() -> db.Dashboard:
@@ -38,7 +44,23 @@ def build() -> db.Dashboard:
     )
 
 
-def _variables() -> list[db.QueryVariable]:
+def _variables() -> list[Variable]:
     """All engines are also those without the label, which vLLM did not always have."""
     model, server, engine = engine_variables("vllm:num_requests_running")
-    return [model, server, engine.all_value(".*")]
+    return [
+        *(model, server, engine.all_value(".*")),
+        choice(
+            FIRST_TOKEN,
+            "First token within",
+            [f"{bound:g}" for bound in VLLM_FIRST_TOKEN_SECONDS],
+            f"{FIRST_TOKEN_SECONDS:g}",
+            "Seconds; the bounds that vLLM's histogram has.",
+        ),
+        choice(
+            NEXT_TOKEN,
+            "Next token within",
+            [f"{bound:g}" for bound in VLLM_INTER_TOKEN_SECONDS],
+            f"{NEXT_TOKEN_SECONDS:g}",
+            "Seconds; the bounds that vLLM's histogram has.",
+        ),
+    ]

@@ -1,10 +1,19 @@
 """vLLM: what do users feel?"""
 
-from dashboards.boards.vllm.series import gap
+from dashboards.boards.vllm.series import (
+    NEXT_TOKEN,
+    first_tokens_in_time,
+    gap,
+    gaps_by_bucket,
+    gaps_in_time,
+)
 from dashboards.kit import thresholds as limits
+from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row
-from dashboards.kit.panels import Q, heat, quantiles
+from dashboards.kit.panels import OBJECTIVE, RATIO, Q, graph, heat, quantiles
 from dashboards.kit.queries import buckets, mean, quantile
+
+_BY, _NAME = "model_name", "{{model_name}}"
 
 
 def row() -> Row:
@@ -26,7 +35,7 @@ def row() -> Row:
                 "p99 up with p50 flat: preemptions. Both up: large prefills; lower "
                 "--max-num-batched-tokens.",
                 *(Q(gap(q), f"p{q * 100:g}") for q in (0.5, 0.95, 0.99)),
-                steps=limits.TOKEN_GAP_SECONDS,
+                Q(f"vector(${NEXT_TOKEN})", OBJECTIVE),
                 height=9,
             ),
             quantiles(
@@ -58,6 +67,42 @@ def row() -> Row:
                     for q in (0.5, 0.95)
                 ),
                 Q(mean("vllm:e2e_request_latency_seconds"), "mean"),
+                height=9,
+            ),
+            heat(
+                405,
+                "Between two tokens, every gap",
+                "What lies behind the quantiles. A band far above the rest: preemptions, or steps "
+                "with large prefills. Everything moved up a cell: the whole engine got slower.",
+                gaps_by_bucket(),
+                span=8,
+                height=9,
+            ),
+            graph(
+                406,
+                "First tokens in time",
+                "Share of the requests whose first token came within 'First token within' above, "
+                "by model. What is below your objective is paid from its error budget.",
+                RATIO,
+                *outstanding(first_tokens_in_time(_BY), _NAME, by=_BY, lowest=True),
+                low=None,
+                high=1,
+                calcs=("lastNotNull", "min"),
+                span=8,
+                height=9,
+            ),
+            graph(
+                407,
+                "Next tokens in time",
+                "Share of the tokens that came within 'Next token within' above after the one "
+                "before, by model. It falls while first tokens are in time: decode suffers; look "
+                "at preemptions and prefills.",
+                RATIO,
+                *outstanding(gaps_in_time(_BY), _NAME, by=_BY, lowest=True),
+                low=None,
+                high=1,
+                calcs=("lastNotNull", "min"),
+                span=8,
                 height=9,
             ),
         ],

@@ -2,9 +2,10 @@
 
 from dashboards.boards.vllm.series import EXTERNAL_HITS, EXTERNAL_QUERIES, of_state
 from dashboards.kit import thresholds as limits
+from dashboards.kit.fleet import among, outstanding
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import RATIO, SECONDS, TOKENS, Q, graph, timeline
-from dashboards.kit.queries import BY_ENGINE, ENGINE_LEGEND, quantile, rate, total, worst
+from dashboards.kit.queries import BY_ENGINE, quantile, rate, total, worst
 from monitoring.formulas import share
 
 _RESIDENCY = {
@@ -40,12 +41,14 @@ def row() -> Row:
                 "Tokens found through a KV connector over those looked up there, after the local "
                 "cache. Empty without a connector. A fall: the tier is too small, or not reached.",
                 RATIO,
-                Q(
+                *outstanding(
                     share(total(EXTERNAL_HITS, BY_ENGINE), total(EXTERNAL_QUERIES, BY_ENGINE)),
-                    ENGINE_LEGEND,
+                    lowest=True,
+                    rank="avg",
                 ),
                 high=1,
                 span=8,
+                height=5,
                 when_absent="no connector",
             ),
             graph(
@@ -57,6 +60,7 @@ def row() -> Row:
                 Q(share(accepted, drafted), "{{model_name}}"),
                 high=1,
                 span=8,
+                height=5,
                 when_absent="no speculative decoding",
             ),
             graph(
@@ -67,6 +71,7 @@ def row() -> Row:
                 TOKENS,
                 Q(f"1 + {share(accepted, drafts)}", "{{model_name}}"),
                 span=8,
+                height=5,
                 when_absent="no speculative decoding",
             ),
             graph(
@@ -79,15 +84,17 @@ def row() -> Row:
                     Q(quantile(0.5, f"vllm:kv_block_{name}_seconds"), legend)
                     for name, legend in _RESIDENCY.items()
                 ),
+                height=5,
                 when_absent="without --kv-cache-metrics",
             ),
             timeline(
                 705,
                 "Sleep",
-                "Whether engines sleep, and how deep. Asleep behind a load balancer: POST "
-                "/wake_up, or take the server out.",
-                Q(_asleep(), ENGINE_LEGEND),
+                "Whether engines sleep, and how deep; of many, the ten that slept most. Asleep "
+                "behind a load balancer: POST /wake_up, or take the server out.",
+                among(_asleep(), rank="avg"),
                 meanings=_SLEEP,
+                height=5,
                 when_absent="unknown",
             ),
         ],

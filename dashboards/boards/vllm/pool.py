@@ -2,9 +2,10 @@
 
 from dashboards.boards.vllm.series import HITS, QUERIES, USAGE
 from dashboards.kit import thresholds as limits
+from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import COUNT, PER_SECOND, RATIO, TOKENS_PER_SECOND, Q, graph
-from dashboards.kit.queries import BY_ENGINE, ENGINE_LEGEND, mean, rate, series, total, worst
+from dashboards.kit.queries import BY_ENGINE, mean, rate, series, total, worst
 from monitoring.formulas import share
 
 
@@ -19,7 +20,7 @@ def row() -> Row:
                 "Referenced blocks. Long at the top: preemptions follow. vLLM does not say "
                 "what is cached beside them.",
                 RATIO,
-                Q(worst(USAGE, BY_ENGINE), ENGINE_LEGEND),
+                *outstanding(worst(USAGE, BY_ENGINE), rank="avg"),
                 high=1,
                 steps=limits.POOL_USAGE,
                 span=8,
@@ -30,7 +31,7 @@ def row() -> Row:
                 "Requests that lost their blocks. Compare with first tokens and gaps: vLLM does "
                 "not count what preemptions cost.",
                 PER_SECOND,
-                Q(total(rate("vllm:num_preemptions_total"), BY_ENGINE), ENGINE_LEGEND),
+                *outstanding(total(rate("vllm:num_preemptions_total"), BY_ENGINE)),
                 span=8,
             ),
             graph(
@@ -39,7 +40,11 @@ def row() -> Row:
                 "Prompt tokens found over prompt tokens asked for. A fall: prompts changed, or the "
                 "cache became too small; vLLM does not say which of the two.",
                 RATIO,
-                Q(share(total(HITS, BY_ENGINE), total(QUERIES, BY_ENGINE)), ENGINE_LEGEND),
+                *outstanding(
+                    share(total(HITS, BY_ENGINE), total(QUERIES, BY_ENGINE)),
+                    lowest=True,
+                    rank="avg",
+                ),
                 high=1,
                 span=8,
             ),
@@ -62,7 +67,7 @@ def row() -> Row:
                 "How often a request that ended had been preempted, on average: 1 means that each "
                 "was computed twice. Lower --max-num-seqs. Since vLLM 0.30.",
                 COUNT,
-                Q(mean("vllm:request_num_preemptions", BY_ENGINE), ENGINE_LEGEND),
+                *outstanding(mean("vllm:request_num_preemptions", BY_ENGINE)),
                 span=8,
                 when_absent="unknown",
             ),

@@ -7,6 +7,7 @@ some servers have the former one. Aggregate outside of the `or`.
 from dashboards.kit.queries import (
     BY_ENGINE,
     ENGINE,
+    RATE_WINDOW,
     SERVER,
     known_servers,
     quantile_of,
@@ -17,18 +18,22 @@ from dashboards.kit.queries import (
 )
 from monitoring.formulas import share
 
-USAGE = f"({series('vllm:kv_cache_usage_perc')} or {series('vllm:gpu_cache_usage_perc')})"
+_USAGES = [series(f"vllm:{name}_cache_usage_perc") for name in ("kv", "gpu")]
+USAGE = f"({' or '.join(_USAGES)})"
+PEAK_USAGE = f"({' or '.join(f'max_over_time({usage}[{RATE_WINDOW}])' for usage in _USAGES)})"
 HITS = f"({rate('vllm:prefix_cache_hits_total')} or {rate('vllm:gpu_prefix_cache_hits_total')})"
 QUERIES = (
     f"({rate('vllm:prefix_cache_queries_total')} or {rate('vllm:gpu_prefix_cache_queries_total')})"
 )
-_GAPS = (
-    f"({rate('vllm:inter_token_latency_seconds_bucket')}"
-    f" or {rate('vllm:time_per_output_token_seconds_bucket')})"
-)
+_GAP_NAMES = ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds")
+_GAPS = f"({' or '.join(rate(f'{name}_bucket') for name in _GAP_NAMES)})"
 
 EXTERNAL_HITS = rate("vllm:external_prefix_cache_hits_total")
 EXTERNAL_QUERIES = rate("vllm:external_prefix_cache_queries_total")
+
+FIRST_TOKEN, NEXT_TOKEN = "first_token", "next_token"
+"""Variables: seconds that count as in time. Not those of the other boards, whose histograms have
+other bounds."""
 
 REFUSALS = "vllm:admission_rejections_total"
 """Since 0.32; without an engine."""
@@ -65,6 +70,33 @@ STALLED = (
 def gap(q: float, by: str = "") -> str:
     """Quantile of the time between two tokens."""
     return quantile_of(q, _GAPS, by)
+
+
+def gaps_by_bucket() -> str:
+    """Gaps between tokens by bucket, for a heatmap."""
+    return f"sum by (le) ({_GAPS.replace('rate(', 'increase(')})"
+
+
+def first_tokens_in_time(by: str) -> str:
+    """Share of the first tokens that came within the first of the variables."""
+    return _in_time(("vllm:time_to_first_token_seconds",), f"${FIRST_TOKEN}", by)
+
+
+def gaps_in_time(by: str) -> str:
+    """Share of the tokens that came within the second of them after the one before."""
+    return _in_time(_GAP_NAMES, f"${NEXT_TOKEN}", by)
+
+
+def _in_time(names: tuple[str, ...], limit: str, by: str) -> str:
+    within = f'le=~"{limit}([.]0)?",{ENGINE}'
+    timely, every = (
+        total(" or ".join(rates), by)
+        for rates in (
+            [rate(f"{name}_bucket", within) for name in names],
+            [rate(f"{name}_count") for name in names],
+        )
+    )
+    return share(timely, every)
 
 
 def of_state(state: str) -> str:

@@ -4,6 +4,7 @@ from dashboards.boards.vllm.series import (
     HITS,
     KNOWN_SERVERS,
     MODEL_OF_SERVER,
+    PEAK_USAGE,
     QUERIES,
     REFUSALS,
     STALLED,
@@ -14,6 +15,7 @@ from dashboards.boards.vllm.series import (
     http_error_share,
     of_state,
 )
+from dashboards.kit import pressure
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import COUNT, RATIO, SECONDS, Q, numbers
@@ -39,11 +41,15 @@ def row() -> Row:
         [
             numbers(
                 101,
-                "Servers silent",
+                "Down",
                 "Servers seen in this time range that do not answer Prometheus now. Not 0: is the "
                 "process alive?",
                 COUNT,
-                Q(or_zero(f"sum((1 - up) * on (job, instance) {KNOWN_SERVERS})"), ""),
+                Q(
+                    or_zero(f"sum((1 - up) * on (job, instance) {KNOWN_SERVERS})", KNOWN_SERVERS),
+                    "",
+                ),
+                when_absent="no engine",
                 steps=limits.NONE_IS_GOOD,
                 span=4,
                 height=4,
@@ -111,12 +117,19 @@ def row() -> Row:
             numbers(
                 102,
                 "Fullest KV cache",
-                "Share of the blocks that requests reference, in the engine where it is highest. "
-                "Red: the next burst preempts. Add replicas, raise --gpu-memory-utilization, or "
-                "lower --max-num-seqs.",
+                "Share of the blocks that requests reference, in the engine where it is highest. A "
+                "full cache is no fault by itself. Orange: it is full, and requests wait for it or "
+                "are preempted; add replicas, raise --gpu-memory-utilization, or lower "
+                "--max-num-seqs.",
                 RATIO,
-                Q(worst(USAGE), ""),
-                steps=limits.POOL_USAGE,
+                *pressure.fullest(
+                    USAGE,
+                    PEAK_USAGE,
+                    total(series("vllm:num_requests_waiting"), BY_ENGINE),
+                    total(rate("vllm:num_preemptions_total"), BY_ENGINE),
+                ),
+                steps=limits.NEVER_A_FAULT,
+                judged=pressure.JUDGED,
                 span=4,
                 height=4,
             ),
@@ -126,7 +139,8 @@ def row() -> Row:
                 "In the time range on screen. vLLM counts them when a victim goes on, not how many "
                 "tokens it lost. Many: lower --max-num-seqs.",
                 COUNT,
-                Q(or_zero(total(over_range("vllm:num_preemptions_total"))), ""),
+                Q(total(over_range("vllm:num_preemptions_total")), ""),
+                when_absent="no engine",
                 steps=limits.SOME_ARE_WORTH_A_LOOK,
                 span=4,
                 height=4,
@@ -145,7 +159,7 @@ def row() -> Row:
             ),
             numbers(
                 112,
-                "Prompt tokens cached",
+                "Tokens cached",
                 "Share of prompt tokens that came from any cache, a connector's included: those "
                 "need no prefill. 'unknown': a vLLM before 0.16.",
                 RATIO,

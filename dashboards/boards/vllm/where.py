@@ -13,10 +13,12 @@ from dashboards.boards.vllm.series import (
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import COUNT, PER_SECOND, RATIO, SECONDS, Q
-from dashboards.kit.queries import BY_ENGINE, quantile, rate, series, total, worst
+from dashboards.kit.queries import BY_ENGINE, PLACE, quantile, rate, series, total, worst
 from dashboards.kit.tables import Column, rows
 from monitoring.formulas import share
 
+_SETTINGS = "num_gpu_blocks, block_size, enable_prefix_caching, cache_dtype"
+_CONFIGURATION = series("vllm:cache_config_info", f'{PLACE},instance=~"$instance"')
 _MEANINGS = {0: ("no", "transparent"), 1: ("yes", limits.RED)}
 
 
@@ -29,8 +31,10 @@ def row() -> Row:
             rows(
                 201,
                 "Engines",
-                "One line for each engine; begin where a cell is coloured. Choose an engine above "
-                "to see it alone. Up for less time than its neighbours: it restarted.",
+                "One line for each engine, those that stall first, then the longest queue; begin "
+                "where a cell is coloured. First token, token gap: 95 of 100 come within it. "
+                "Choose an engine above to see it alone. Up for less time than its neighbours: it "
+                "restarted.",
                 Q(worst(USAGE, by), "pool"),
                 Q(worst(series("vllm:num_requests_running"), by), "running"),
                 Q(worst(series("vllm:num_requests_waiting"), by), "waiting"),
@@ -42,36 +46,38 @@ def row() -> Row:
                 Q(f"{worst(f'({STALLED}) + 1', by)} or 0 * {worst(STEPS, by)}", "stalled"),
                 Q(UP_SECONDS, "up"),
                 columns={
-                    "model_name": Column("Model"),
-                    "instance": Column("Server"),
-                    "engine": Column("Engine", width=70),
-                    "stalled": Column("Stalled", meanings=_MEANINGS, width=90),
-                    "pool": Column("KV cache", RATIO, limits.POOL_USAGE),
-                    "running": Column("Running", COUNT),
-                    "waiting": Column("Waiting", COUNT, limits.SOME_ARE_WORTH_A_LOOK),
-                    "ttft": Column("First token p95", SECONDS, limits.FIRST_TOKEN_SECONDS),
-                    "gap": Column("Token gap p95", SECONDS, limits.TOKEN_GAP_SECONDS),
-                    "errors": Column("Errors", RATIO, limits.ERROR_SHARE),
-                    "hits": Column("Hit ratio", RATIO),
-                    "preemptions": Column("Preemptions", PER_SECOND),
-                    "up": Column("Up for", SECONDS),
+                    "model_name": Column("Model", least=100),
+                    "instance": Column("Server", least=100),
+                    "engine": Column("Engine", width=60),
+                    "stalled": Column("Stalled", meanings=_MEANINGS, width=75),
+                    "pool": Column("KV cache", RATIO, width=80),
+                    "running": Column("Running", COUNT, width=75),
+                    "waiting": Column("Waiting", COUNT, limits.SOME_ARE_WORTH_A_LOOK, width=85),
+                    "ttft": Column("First token", SECONDS, limits.FIRST_TOKEN_SECONDS, width=90),
+                    "gap": Column("Token gap", SECONDS, limits.TOKEN_GAP_SECONDS, width=90),
+                    "errors": Column("Errors", RATIO, limits.ERROR_SHARE, width=70),
+                    "hits": Column("Hit ratio", RATIO, width=75),
+                    "preemptions": Column("Preemptions", PER_SECOND, width=100),
+                    "up": Column("Up for", SECONDS, width=80),
                 },
-                worst_first="Stalled",
+                worst_first=("Stalled", "Waiting"),
                 height=7,
             ),
             rows(
                 202,
                 "Cache settings",
-                "Settings as vLLM publishes them. Fewer blocks than expected: its log says which "
-                "memory it counted.",
-                Q(series("vllm:cache_config_info", 'instance=~"$instance"'), "present"),
+                "Settings as vLLM publishes them, and how many engines have them. A line of a few "
+                "engines: those are set up otherwise than the rest. Fewer blocks than expected: "
+                "the log says which memory was counted.",
+                Q(f"count by ({_SETTINGS}) ({_CONFIGURATION})", "engines"),
                 columns={
-                    "instance": Column("Server"),
+                    "engines": Column("Engines", COUNT, width=90),
                     "num_gpu_blocks": Column("Blocks"),
                     "block_size": Column("Tokens a block"),
                     "enable_prefix_caching": Column("Prefix caching"),
                     "cache_dtype": Column("KV type"),
                 },
+                worst_first=("Engines",),
                 height=5,
             ),
         ],

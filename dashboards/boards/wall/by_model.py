@@ -37,7 +37,7 @@ def row() -> Row:
                     "queue": Column("In the queue", SECONDS, limits.QUEUE_SECONDS),
                 },
                 height=7,
-                worst_first="Begins, 19 of 20",
+                worst_first=("Begins, 19 of 20",),
             ),
         ],
     )

@@ -5,7 +5,6 @@ from dashboards.kit.queries import (
     RATE_WINDOW,
     every_engine,
     mean,
-    or_zero,
     quantile,
     series,
     silent_servers,
@@ -22,7 +21,8 @@ def ready(by: str = "") -> str:
 
 def not_up() -> str:
     """Engines that take no requests now, and servers that do not answer at all."""
-    return f"({or_zero(total(f'1 - {_READY}'))}) + ({silent_servers(every_engine())})"
+    silent = silent_servers(every_engine())
+    return f"({total(f'1 - {_READY}')} or vector(0)) + ({silent} or vector(0))"
 
 
 def first_token(q: float, by: str = "") -> str:

@@ -5,7 +5,6 @@ from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.links import LEVELS, OVERVIEW, to_dashboard
 from dashboards.kit.panels import COUNT, RATIO, SECONDS, Q, numbers
-from dashboards.kit.queries import or_zero
 
 WORDS_PER_SECOND = "suffix: tokens/s"
 
@@ -22,7 +21,7 @@ def row() -> Row:
                 "Engines that take requests, and those that do not: they load their model, are "
                 "told to take none, or do not answer. The overview says which.",
                 COUNT,
-                Q(or_zero(figures.ready()), "up"),
+                Q(f"{figures.ready()} or vector(0)", "up"),
                 Q(figures.not_up(), "not up"),
                 steps=limits.AT_LEAST_ONE,
                 judged={"not up": limits.SOME_ARE_WORTH_A_LOOK},
@@ -78,11 +77,12 @@ def row() -> Row:
                 "Requests that wait for their turn, and how long those whose turn has come had "
                 "waited. It grows and does not shrink: more is asked for than can be served.",
                 COUNT,
-                Q(or_zero(figures.waiting()), "waiting"),
+                Q(figures.waiting(), "waiting"),
                 Q(figures.queue_seconds(), "waited"),
-                steps=limits.NEVER_A_FAULT,
+                steps=limits.UNJUDGED,
                 judged={"waited": limits.QUEUE_SECONDS},
                 units={"waited": SECONDS},
+                when_absent="idle",
                 span=5,
                 height=7,
                 link=overview,

@@ -1,5 +1,5 @@
 // Grafana's time series, with its plugin's drawing defaults and spans of annotations.
-import { FieldType } from '@grafana/data';
+import { FieldType, applyNullInsertThreshold } from '@grafana/data';
 import { TimeSeries } from '@grafana/ui';
 import { useLayoutEffect } from 'react';
 
@@ -24,7 +24,7 @@ export function Graph({ frames, panel, range, width, height, spans }) {
   const options = panel.options ?? {};
   return (
     <TimeSeries
-      frames={frames.map(drawable)}
+      frames={frames.map((frame) => withHoles(drawable(frame), range))}
       timeRange={range}
       timeZone={timeZone}
       width={width}
@@ -36,6 +36,12 @@ export function Graph({ frames, panel, range, width, height, spans }) {
       {(config) => <Spans config={config} spans={spans} />}
     </TimeSeries>
   );
+}
+
+// As Grafana's panel does: where steps are missing, no line joins what lies on both sides.
+function withHoles(frame, { from, to }) {
+  const [refFieldPseudoMin, refFieldPseudoMax] = [from.valueOf(), to.valueOf()];
+  return applyNullInsertThreshold({ frame, refFieldPseudoMin, refFieldPseudoMax });
 }
 
 function drawable(frame) {

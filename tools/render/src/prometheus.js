@@ -3,11 +3,22 @@ import { rangeUtil } from '@grafana/data';
 
 const MAX_POINTS = 11000; // of a series, in one answer of Prometheus
 
+const TRIES = 3; // Chromium drops requests when any network of the machine changes
+
 export async function ask(path, parameters) {
-  const response = await fetch(`/prometheus/api/v1/${path}?${new URLSearchParams(parameters)}`);
+  const response = await fetched(`/prometheus/api/v1/${path}?${new URLSearchParams(parameters)}`);
   const body = await response.json().catch(() => ({ error: `HTTP ${response.status}` }));
   if (body.status !== 'success') throw new Error(body.error ?? 'query failed');
   return body.data;
+}
+
+async function fetched(address, left = TRIES - 1) {
+  try {
+    return await fetch(address);
+  } catch (error) {
+    if (!left) throw error;
+    return fetched(address, left - 1);
+  }
 }
 
 export const secondsOf = (text) => rangeUtil.intervalToMs(text) / 1000;

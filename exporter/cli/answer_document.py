@@ -1,12 +1,12 @@
-"""Fetches the answer at `/api/advice` of a kvscope, and reads it; every failure is one line."""
+"""Fetches an answer at `/api/NAME` of a kvscope, and reads it; every failure is one line."""
 
 from pathlib import Path
+from typing import Generic, TypeVar
 from urllib.parse import quote
 
 import httpx
 import msgspec
 
-from exporter.answers.advice import ADVICE, AdviceAnswer
 from exporter.fetch import Fetcher
 from exporter.fetch_error import FetchError
 from exporter.json_errors import JSON_ERRORS
@@ -19,27 +19,30 @@ _MAX_REASON = 300
 """Characters of what a server says."""
 
 
-class AdviceError(Exception):
+T = TypeVar("T")
+
+
+class AnswerError(Exception):
     """There is no answer; `str()` says what, where, and what to do."""
 
 
-class EngineAdvice(msgspec.Struct, frozen=True, kw_only=True):
+class EngineAnswer(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     model_name: str = ""
     engine: str = ""
-    answer: AdviceAnswer | None = None
+    answer: T | None = None
     unknown: str | None = None
 
 
-class _Document(msgspec.Struct, frozen=True, kw_only=True):
+class _Document(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     question: str
-    engines: list[EngineAdvice]
+    engines: list[EngineAnswer[T]]
 
 
 def fetch(
-    url: str, *, target: str, key_file: Path | None, ca: Path | None, seconds: float
+    url: str, name: str, *, target: str, key_file: Path | None, ca: Path | None, seconds: float
 ) -> bytes:
-    """The answer as it came. Raises AdviceError."""
-    place = f"{url.rstrip('/')}/api/{ADVICE.name}"
+    """The answer to the question of that name, as it came. Raises AnswerError."""
+    place = f"{url.rstrip('/')}/api/{name}"
     asked = f"{place}?target={quote(target, safe='')}" if target else place
     headers = {"Accept": "application/json", "User-Agent": "kvscope"}
     if key_file is not None:
@@ -47,9 +50,9 @@ def fetch(
     try:
         client = Tls(ca=None if ca is None else str(ca)).client(url, seconds)
     except OSError as error:
-        raise AdviceError(f"--ca {ca}: {error.strerror or error}") from None
+        raise AnswerError(f"--ca {ca}: {error.strerror or error}") from None
     except (ValueError, httpx.InvalidURL) as error:
-        raise AdviceError(f"{url}: {error}; expected http://HOST:PORT") from None
+        raise AnswerError(f"{url}: {error}; expected http://HOST:PORT") from None
     with client:
         fetcher = Fetcher(
             client, asked, headers=headers, max_bytes=MAX_BYTES, refusal_bytes=_REFUSAL_BYTES
@@ -57,27 +60,27 @@ def fetch(
         try:
             return fetcher.fetch(seconds).body
         except FetchError as error:
-            raise AdviceError(f"{place}: {error}{_remedy(error)}") from None
+            raise AnswerError(f"{place}: {error}{_remedy(error)}") from None
 
 
-def decode(body: bytes, url: str) -> list[EngineAdvice]:
-    """Raises AdviceError."""
+def decode(body: bytes, url: str, name: str, kind: type[T]) -> list[EngineAnswer[T]]:
+    """One for each engine. kind: what the question is answered with. Raises AnswerError."""
     try:
-        document = msgspec.json.decode(body, type=_Document)
+        document = msgspec.json.decode(body, type=_Document[kind])  # type: ignore[valid-type]
     except JSON_ERRORS as error:
         reason = f"{error}"[:_MAX_REASON]
-        raise AdviceError(
-            f"{url}/api/{ADVICE.name}: is no answer of this version of kvscope: {reason}"
+        raise AnswerError(
+            f"{url}/api/{name}: is no answer of this version of kvscope: {reason}"
         ) from None
     return document.engines
 
 
 def _key(file: Path) -> str:
-    """The first of its keys. Raises AdviceError."""
+    """The first of its keys. Raises AnswerError."""
     try:
         return read_keys(file)[0]
     except ValueError as error:
-        raise AdviceError(f"--metrics-key-file: {error}") from None
+        raise AnswerError(f"--metrics-key-file: {error}") from None
 
 
 def _remedy(error: FetchError) -> str:

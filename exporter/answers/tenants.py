@@ -1,0 +1,108 @@
+"""`GET /api/tenants`: who asks for how much, and how it goes for them."""
+
+import msgspec
+
+from exporter.answers.question import Asked, Question
+from exporter.fold.tenants import NOBODY, Tenant, Tenants
+
+LISTED = 50
+
+_NAMES = (
+    "tenant is the first eight hex digits of the SHA-256 of what a request names as its `user`, "
+    "which may be a person: `printf %s USER | sha256sum | cut -c1-8` says which one is yours. "
+    "null: requests that name nobody."
+)
+
+
+class OneTenant(msgspec.Struct, frozen=True, kw_only=True):
+    """One tenant, since it has a counter; None stands for what has not happened yet."""
+
+    tenant: str | None
+    requests: int
+    running: int
+    """Calls that have run and not ended, preempted ones included."""
+    waiting: int
+    """Calls that have not run yet."""
+    finished: int
+    failed: int
+    prompt_tokens: int
+    ended_prompt_tokens: int
+    """Of those, the ones of sequences that have ended."""
+    computed_ratio: float | None
+    """Share of the ended prompt tokens that were computed, not found in the cache."""
+    output_tokens: int
+    token_ratio: float | None
+    """Share of the prompt and output tokens of all tenants."""
+    preemptions: int
+    scheduled: int
+    """Requests that have run, over which the queue's mean is taken."""
+    mean_queue_seconds: float | None
+    answered: int
+    """Requests that have a first token, over which its mean is taken."""
+    mean_first_token_seconds: float | None
+    max_error_tokens: int
+    """At most so many tokens more were counted for it before."""
+
+
+class TenantsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Since the exporter began to watch. Refused requests are nobody's: they never arrived."""
+
+    names: str
+    counted_tenants: int
+    tokens: int
+    """Prompt and output tokens of those that are counted now."""
+    uncounted_at_most_tokens: int
+    """No tenant without a counter has more."""
+    unattributed_requests: int
+    """Ended, but their arrival was in a lost part of the stream."""
+    tenants: list[OneTenant]
+    """At most 50, those with most tokens first."""
+
+
+def _answer(asked: Asked) -> TenantsAnswer:
+    fold = asked.folds[Tenants]
+    tenants = sorted(fold.tenants.values(), key=lambda each: (-each.weight, each.name))
+    tokens = sum(each.prompt_tokens + each.output_tokens for each in tenants)
+    return TenantsAnswer(
+        names=_NAMES,
+        counted_tenants=len(tenants),
+        tokens=tokens,
+        uncounted_at_most_tokens=fold.least_weight,
+        unattributed_requests=fold.unattributed,
+        tenants=[_one(tenant, tokens) for tenant in tenants[:LISTED]],
+    )
+
+
+def _one(tenant: Tenant, tokens: int) -> OneTenant:
+    return OneTenant(
+        tenant=None if tenant.name == NOBODY else tenant.name,
+        requests=tenant.requests,
+        running=tenant.running,
+        waiting=tenant.waiting,
+        finished=tenant.finished,
+        failed=tenant.failed,
+        prompt_tokens=tenant.prompt_tokens,
+        ended_prompt_tokens=tenant.ended_tokens,
+        computed_ratio=_ratio(tenant.computed_tokens, tenant.ended_tokens),
+        output_tokens=tenant.output_tokens,
+        token_ratio=_ratio(tenant.prompt_tokens + tenant.output_tokens, tokens),
+        preemptions=tenant.preemptions,
+        scheduled=tenant.scheduled,
+        mean_queue_seconds=_ratio(tenant.queued_ns / 1e9, tenant.scheduled),
+        answered=tenant.answered,
+        mean_first_token_seconds=_ratio(tenant.first_token_ns / 1e9, tenant.answered),
+        max_error_tokens=tenant.error_tokens,
+    )
+
+
+def _ratio(part: float, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+TENANTS: Question[TenantsAnswer] = Question(
+    name="tenants",
+    summary="Who asks for how much, by the hash of `user`, and how long they wait.",
+    events=("RequestArrived", "RequestScheduled", "FirstToken", "RequestFinished"),
+    folds=(Tenants,),
+    read=_answer,
+)

@@ -1,0 +1,156 @@
+"""`kvscope tenants URL...`: who asks a fleet for how much, and how long they wait."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from exporter.cli.output import USAGE_ERROR, fail, printable
+
+if TYPE_CHECKING:
+    from exporter.answers.tenants import OneTenant, TenantsAnswer
+
+_NOBODY = "(no user)"
+
+
+@dataclass(slots=True)
+class _Sum:
+    """One tenant on all servers."""
+
+    tenant: str
+    requests: int = 0
+    running: int = 0
+    waiting: int = 0
+    failed: int = 0
+    prompt_tokens: int = 0
+    ended_tokens: int = 0
+    computed_tokens: float = 0
+    output_tokens: int = 0
+    preemptions: int = 0
+    scheduled: int = 0
+    queued_seconds: float = 0
+    answered: int = 0
+    first_token_seconds: float = 0
+
+    @property
+    def tokens(self) -> int:
+        return self.prompt_tokens + self.output_tokens
+
+    def add(self, one: "OneTenant") -> None:
+        self.requests += one.requests
+        self.running += one.running
+        self.waiting += one.waiting
+        self.failed += one.failed
+        self.prompt_tokens += one.prompt_tokens
+        self.ended_tokens += one.ended_prompt_tokens
+        self.computed_tokens += (one.computed_ratio or 0) * one.ended_prompt_tokens
+        self.output_tokens += one.output_tokens
+        self.preemptions += one.preemptions
+        self.scheduled += one.scheduled
+        self.queued_seconds += (one.mean_queue_seconds or 0) * one.scheduled
+        self.answered += one.answered
+        self.first_token_seconds += (one.mean_first_token_seconds or 0) * one.answered
+
+
+def tenants(
+    urls: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="URL...",
+            help="Base URLs of kvscopes: of `serve` or `demo`, of `run`, or of a sidecar.",
+        ),
+    ],
+    target: Annotated[
+        str, typer.Option(metavar="NAME", help="Which of a sidecar's servers, if it has several.")
+    ] = "",
+    top: Annotated[int, typer.Option(min=1, help="Tenants to print, the largest ones.")] = 20,
+    metrics_key_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="File with bearer tokens, the first of which is sent; kvscope's option of the "
+            "same name takes it.",
+        ),
+    ] = None,
+    ca: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Certificate authorities to trust for an https URL, in PEM."
+        ),
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, help="Seconds to wait for each answer.")
+    ] = 10.0,
+) -> None:
+    """Say who asks for how much, summed over servers, since their exporters began to watch.
+
+    A tenant is what requests name as their `user`, shown as the first eight digits of its SHA-256.
+    Servers list their fifty largest ones.
+
+    Exit status: 0; 2 if a server cannot be asked, after the table of the others.
+
+    Example: kvscope tenants http://10.0.0.7:8000 http://10.0.0.8:8000
+    """
+    from exporter.answers.tenants import TENANTS, TenantsAnswer
+    from exporter.cli.answer_document import AnswerError, decode, fetch
+
+    answers: list[TenantsAnswer] = []
+    failed = False
+    for url in urls:
+        try:
+            body = fetch(
+                url, TENANTS.name, target=target, key_file=metrics_key_file, ca=ca, seconds=timeout
+            )
+            engines = decode(body, url, TENANTS.name, TenantsAnswer)
+        except AnswerError as error:
+            fail(error)
+            failed = True
+            continue
+        for engine in engines:
+            if engine.answer is None:
+                fail(f"{url}: {engine.unknown or 'no reason is given'}")
+                failed = True
+            else:
+                answers.append(engine.answer)
+    if answers:
+        Console(highlight=False).print(_table(answers, top))
+    if failed:
+        raise typer.Exit(USAGE_ERROR)
+
+
+def _table(answers: Iterable["TenantsAnswer"], top: int) -> Table:
+    sums: dict[str, _Sum] = {}
+    tokens = 0
+    for answer in answers:
+        tokens += answer.tokens
+        for one in answer.tenants:
+            name = one.tenant or _NOBODY
+            sums.setdefault(name, _Sum(name)).add(one)
+    table = Table("tenant")
+    for heading in ("tokens", "requests", "running", "waiting", "failed", "preempted"):
+        table.add_column(heading, justify="right")
+    for heading in ("computed", "queue", "first token"):
+        table.add_column(heading, justify="right")
+    for each in sorted(sums.values(), key=lambda each: (-each.tokens, each.tenant))[:top]:
+        table.add_row(
+            printable(each.tenant),
+            _share(each.tokens, tokens),
+            *(f"{count:,}" for count in (each.requests, each.running, each.waiting)),
+            *(f"{count:,}" for count in (each.failed, each.preemptions)),
+            _share(each.computed_tokens, each.ended_tokens),
+            _seconds(each.queued_seconds, each.scheduled),
+            _seconds(each.first_token_seconds, each.answered),
+        )
+    return table
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{part / whole:.0%}" if whole else "-"
+
+
+def _seconds(total: float, count: int) -> str:
+    return f"{total / count:,.2f} s" if count else "-"

@@ -1,0 +1,175 @@
+"""Who asks: requests, tokens and waiting by tenant, in fixed memory.
+
+A tenant is what a request names as its `user`. That may be a person, so a name is hashed before it
+is kept. Counters are few and taken over by space-saving (Metwally, Agrawal, El Abbadi 2005): one
+without a counter gets the lightest, and its weight as an error.
+"""
+
+from dataclasses import dataclass
+from hashlib import sha256
+
+from exporter.fold.fold import Fold
+from kvscope_events.events import (
+    FirstToken,
+    RequestArrived,
+    RequestFinished,
+    RequestPreempted,
+    RequestScheduled,
+    SequenceFinished,
+)
+
+COUNTERS = 256
+"""Tenants with a counter: each error is at most a 256th of all tokens."""
+HASH_DIGITS = 8
+NOBODY = ""
+"""The tenant of requests that name none."""
+
+
+@dataclass(slots=True)
+class Tenant:
+    """What one of them asked for and got since it has this counter."""
+
+    name: str
+    """First digits of the hash of its name, or NOBODY."""
+    error_tokens: int = 0
+    """Tokens that were counted for it before, at most."""
+    requests: int = 0
+    """That have arrived."""
+    running: int = 0
+    waiting: int = 0
+    """Of them, those that have neither run yet nor ended."""
+    finished: int = 0
+    failed: int = 0
+    """Of the finished ones, those that ended in an error."""
+    prompt_tokens: int = 0
+    ended_tokens: int = 0
+    computed_tokens: int = 0
+    """Prompt tokens of sequences that ended, and those of them computed, not found."""
+    output_tokens: int = 0
+    preemptions: int = 0
+    scheduled: int = 0
+    queued_ns: int = 0
+    """Time in the queue of all that were scheduled."""
+    answered: int = 0
+    first_token_ns: int = 0
+    """Time to the first token of all that were answered."""
+
+    @property
+    def weight(self) -> int:
+        return self.error_tokens + self.prompt_tokens + self.output_tokens
+
+
+class Tenants(Fold):
+    """Prompts count when a request arrives, the rest as it happens.
+
+    What happens to requests that arrived before a gap is no tenant's: their number is
+    `unattributed` once they end.
+    """
+
+    name = "tenants"
+
+    def __init__(self, counters: int = COUNTERS) -> None:
+        super().__init__(
+            {
+                RequestArrived: self._arrived,
+                RequestScheduled: self._scheduled,
+                FirstToken: self._first_token,
+                RequestPreempted: self._preempted,
+                SequenceFinished: self._sequence_finished,
+                RequestFinished: self._finished,
+            }
+        )
+        self.tenants: dict[str, Tenant] = {}
+        self.unattributed = 0
+        self._counters = counters
+        self._of: dict[int, Tenant] = {}  # request -> whose it is
+        self._started: set[int] = set()  # requests that have run
+
+    @property
+    def num_pending(self) -> int:
+        return len(self._of)
+
+    @property
+    def least_weight(self) -> int:
+        """Tokens of a tenant without a counter, at most; O(counters)."""
+        if len(self.tenants) < self._counters:
+            return 0
+        return min(tenant.weight for tenant in self.tenants.values())
+
+    def on_gap(self) -> None:
+        self._of.clear()
+        self._started.clear()
+        for tenant in self.tenants.values():
+            tenant.running = tenant.waiting = 0
+
+    def check(self) -> None:
+        """Assert that what runs and waits is what has not ended; O(counters + pending)."""
+        assert len(self.tenants) <= self._counters
+        for tenant in self.tenants.values():
+            under_way = [request for request, whose in self._of.items() if whose is tenant]
+            running = sum(request in self._started for request in under_way)
+            assert (tenant.running, tenant.waiting) == (running, len(under_way) - running)
+
+    def _arrived(self, event: RequestArrived) -> None:
+        tenant = self._tenant(short_name(event.tenant))
+        tenant.requests += 1
+        tenant.waiting += 1
+        tenant.prompt_tokens += event.prompt_tokens
+        self._of[event.request] = tenant
+
+    def _scheduled(self, event: RequestScheduled) -> None:
+        tenant = self._of.get(event.request)
+        if tenant is None:
+            return
+        self._started.add(event.request)
+        tenant.waiting -= 1
+        tenant.running += 1
+        tenant.scheduled += 1
+        tenant.queued_ns += event.queue_ns
+
+    def _first_token(self, event: FirstToken) -> None:
+        tenant = self._of.get(event.request)
+        if tenant is not None:
+            tenant.answered += 1
+            tenant.first_token_ns += event.elapsed_ns
+
+    def _preempted(self, event: RequestPreempted) -> None:
+        tenant = self._of.get(event.request)
+        if tenant is not None:
+            tenant.preemptions += 1
+
+    def _sequence_finished(self, event: SequenceFinished) -> None:
+        tenant = self._of.get(event.request)
+        if tenant is not None and event.computed_tokens is not None:
+            tenant.ended_tokens += event.prompt_tokens
+            tenant.computed_tokens += event.computed_tokens
+
+    def _finished(self, event: RequestFinished) -> None:
+        tenant = self._of.pop(event.request, None)
+        if tenant is None:
+            self.unattributed += 1
+            return
+        tenant.finished += 1
+        tenant.failed += event.reason == "error"
+        tenant.output_tokens += event.output_tokens
+        if event.request in self._started:
+            self._started.discard(event.request)
+            tenant.running -= 1
+        else:
+            tenant.waiting -= 1
+
+    def _tenant(self, name: str) -> Tenant:
+        tenant = self.tenants.get(name)
+        if tenant is None:
+            tenant = Tenant(name)
+            if len(self.tenants) == self._counters:
+                lightest = min(self.tenants.values(), key=lambda each: each.weight)
+                del self.tenants[lightest.name]
+                tenant.error_tokens = lightest.weight
+            self.tenants[name] = tenant
+        return tenant
+
+
+def short_name(user: str) -> str:
+    """What stands for a user: `printf %s USER | sha256sum | cut -c1-8`."""
+    return sha256(user.encode()).hexdigest()[:HASH_DIGITS] if user else NOBODY

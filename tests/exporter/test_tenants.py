@@ -1,0 +1,131 @@
+"""`GET /api/tenants`: who asks for how much, in fixed memory, and never by name."""
+
+from collections import Counter
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.answers.questions import QUESTIONS
+from exporter.answers.tenants import TENANTS
+from exporter.fold.tenants import Tenants, short_name
+from kvscope_events.events import (
+    Batch,
+    EngineEvent,
+    FirstToken,
+    PoolCreated,
+    RequestArrived,
+    RequestPreempted,
+    RequestScheduled,
+)
+from tests.exporter.page import families, make_exporter
+from tests.exporter.scenario import play
+from tests.exporter.stream import ended, finished, put, step
+
+SECOND_NS = 1_000_000_000
+ALICE, BOB = (sha256(name).hexdigest()[:8] for name in (b"alice", b"bob"))
+
+
+def told(fold: Tenants, *events: EngineEvent) -> None:
+    fold.on_batch(Batch(0, 0, list(events)))
+    fold.check()
+
+
+def one(request: int, user: str, prompt: int, output: int) -> tuple[EngineEvent, ...]:
+    """A request from arrival to its end; half of its prompt was in the cache."""
+    return (
+        RequestArrived(request, prompt, 8, user),
+        RequestScheduled(request, 2 * SECOND_NS, 0),
+        FirstToken(request, 3 * SECOND_NS),
+        ended(request, prompt_tokens=prompt, computed_tokens=prompt // 2),
+        finished(request, prompt_tokens=prompt, output_tokens=output),
+    )
+
+
+def test_each_tenant_is_told_with_its_load_and_how_it_goes() -> None:
+    exporter, subscription = make_exporter()
+    play(subscription)
+    (engine,) = msgspec.json.decode(msgspec.json.encode(exporter.answer(TENANTS)))["engines"]
+    answer: dict[str, Any] = engine["answer"]
+    assert answer["tokens"] == sum(
+        each["prompt_tokens"] + each["output_tokens"] for each in answer["tenants"]
+    )
+    named = {each["tenant"]: each for each in answer["tenants"]}
+    tenant = named[sha256(b"tenant").hexdigest()[:8]]
+    assert tenant["mean_queue_seconds"] == 0.003
+    assert tenant["mean_first_token_seconds"] == 0.03
+    assert (tenant["requests"], tenant["finished"], tenant["running"]) == (1, 1, 0)
+    assert tenant["computed_ratio"] == 1.0
+    assert named[None]["preemptions"] == 1
+
+
+def test_the_name_of_a_tenant_is_neither_kept_nor_told() -> None:
+    exporter, subscription = make_exporter()
+    put(subscription, 0, 0, PoolCreated(9, 4, 0), RequestArrived(0, 9, 8, "alice"), step())
+    told_to_people = msgspec.json.encode(exporter.answer(TENANTS)).decode()
+    assert ALICE in told_to_people
+    assert "alice" not in told_to_people
+    assert exporter.targets[0].folds[Tenants].tenants.keys() == {ALICE}
+    assert "alice" not in str(families(exporter))
+
+
+def test_what_runs_and_waits_is_told_before_it_ends() -> None:
+    fold = Tenants()
+    told(fold, *(RequestArrived(n, 10, 8, "alice") for n in range(3)), RequestScheduled(1, 0, 0))
+    alice = fold.tenants[ALICE]
+    assert (alice.requests, alice.running, alice.waiting, alice.finished) == (3, 1, 2, 0)
+    told(fold, finished(0, reason="abort"), finished(1, reason="error"))
+    assert (alice.running, alice.waiting, alice.finished, alice.failed) == (0, 1, 2, 1)
+
+
+def test_after_a_gap_nothing_of_before_is_counted_for_anybody() -> None:
+    fold = Tenants()
+    told(fold, RequestArrived(0, 10, 8, "alice"), RequestArrived(1, 10, 8, "bob"))
+    fold.on_gap()
+    told(
+        fold,
+        RequestScheduled(0, SECOND_NS, 0),
+        FirstToken(0, SECOND_NS),
+        RequestPreempted(0, 0, "recompute", "out_of_blocks", 5, 2, 0),
+        ended(0, prompt_tokens=10, computed_tokens=10),
+        finished(0, output_tokens=7),
+    )
+    alice = fold.tenants[ALICE]
+    assert (alice.waiting, alice.running, alice.finished, alice.preemptions) == (0, 0, 0, 0)
+    assert (alice.output_tokens, alice.ended_tokens, fold.unattributed) == (0, 0, 1)
+    assert fold.num_pending == 0
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(1, 50)), max_size=60))
+def test_no_tenant_has_more_than_is_said_and_errors_are_bounded(
+    calls: list[tuple[str, int]],
+) -> None:
+    """Against plain counts; four counters for eight tenants."""
+    fold, exact = Tenants(counters=4), Counter[str]()
+    for number, (user, tokens) in enumerate(calls):
+        told(fold, *one(number, user, tokens, tokens))
+        exact[short_name(user)] += 2 * tokens
+    for name, tokens in exact.items():
+        tenant = fold.tenants.get(name)
+        if tenant is None:
+            assert tokens <= fold.least_weight
+        else:
+            counted = tenant.prompt_tokens + tenant.output_tokens
+            assert counted <= tokens <= counted + tenant.error_tokens
+            assert tenant.error_tokens <= sum(exact.values()) / 4 + 50
+    if len(exact) <= 4:
+        assert all(tenant.error_tokens == 0 for tenant in fold.tenants.values())
+
+
+def test_a_tenant_without_a_counter_does_not_disturb_requests_under_way() -> None:
+    fold = Tenants(counters=1)
+    told(fold, RequestArrived(0, 10, 8, "alice"), RequestArrived(1, 10, 8, "bob"))
+    told(fold, finished(0, output_tokens=5))
+    bob = fold.tenants[BOB]
+    assert (bob.waiting, bob.output_tokens, bob.error_tokens) == (1, 0, 10)
+
+
+def test_it_can_be_asked_by_name() -> None:
+    assert QUESTIONS["tenants"] is TENANTS
