@@ -7,6 +7,7 @@ from alerts.timing import Timing
 from monitoring.selectors import series
 
 _UP = f'up{{job="{JOB}"}}'
+_STARTED = f'process_start_time_seconds{{job="{JOB}"}}'
 
 
 def target_groups(timing: Timing, scope: Scope) -> list[Group]:
@@ -84,16 +85,20 @@ def _never_up(timing: Timing) -> Alert:
 
 
 def _restarts(timing: Timing, scope: Scope) -> Alert:
-    """Three ends of an engine within an hour; going and coming back are two changes.
+    """Three ends of an engine within an hour; an end and a return are two changes.
 
-    A server in one process answers again at once, so that only `kvscope_engine_ready` shows it; one
-    that ends before it is ready shows in `up`; one with a sidecar in `kvscope_source_up`.
+    A server that starts anew is another process; one in which only the engine does shows it in
+    `kvscope_engine_ready`, one with a sidecar in `kvscope_source_up`. Not in `up`: a machine that
+    is too busy to answer some scrapes would look like one whose server ends.
     """
     window = timing.range("1h")
-    seen = (_UP, series("kvscope_engine_ready"), series("kvscope_source_up"))
+    starts = f"changes({_STARTED}[{window}])"
+    ends = [
+        f"floor((changes({series(name)}[{window}]) + 1) / 2)"
+        for name in ("kvscope_engine_ready", "kvscope_source_up")
+    ]
     outages = "\nor ".join(
-        f"max by ({scope.server}) (changes({changing}[{window}])) >= {2 * OUTAGES - 1}"
-        for changing in seen
+        f"max by ({scope.server}) ({count}) >= {OUTAGES}" for count in (starts, *ends)
     )
     return Alert(
         name="KvscopeRestartLoop",
@@ -103,8 +108,8 @@ def _restarts(timing: Timing, scope: Scope) -> Alert:
         wait="1m",
         keep="15m",
         summary="An engine starts again and again.",
-        description="An engine of {{ $labels.instance }} has gone or come back "
-        f"{COUNT} times in the last hour: it starts, serves for a while at best, and ends.",
+        description=f"An engine of {{{{ $labels.instance }}}} has ended {COUNT} times in the last "
+        "hour: it starts, serves for a while at best, and ends.",
         board="kvscope-overview",
         by=("instance",),
     )

@@ -104,6 +104,13 @@ def crashing_rollout() -> Situation:
                 (CALM + 6 * turn + part, up) for turn in range(9) for part, up in ((0, 1), (2, 0))
             ]
             replica.answers(*phases, (END + 1, 1))
+            lives = [
+                (CALM + 6 * turn + part, start)
+                for turn in range(9)
+                for part, start in ((0, 100 * (turn + 1)), (2, None))
+            ]
+            began = "process_start_time_seconds"
+            situation.add(began, replica.server, *lives, (END + 1, 1000))
         else:
             replica.answers((END + 1, 1))
     return situation

@@ -133,11 +133,11 @@ class Scene:
         slow = parts.enter_context(engine(monkeypatch, "slow"))
         sick.reins.torch = {}  # type: ignore[attr-defined]
         self.pressed, self.doomed = Target(pressed), Target(doomed)
-        self.healthy, self.flaky = [Target(server) for server in healthy], Target(healthy[0])
+        self.healthy = [Target(server) for server in healthy]
         self.sick, self.slow_exporter = Target(sick, machine), Target(sick, queue=1)
         self.slow = Target(slow)
         self.targets = (
-            *(self.pressed, self.doomed, *self.healthy, self.flaky),
+            *(self.pressed, self.doomed, *self.healthy),
             *(self.sick, self.slow_exporter, self.slow),
         )
         for target in self.targets:
@@ -152,6 +152,23 @@ class Scene:
         """
         other = 1 + next(self.variety) % 30
         return prompt(0 if self.repeats else other, 96, max_tokens=8)
+
+
+class Flaky:
+    """A command on a port of its own, to be killed and started again."""
+
+    def __init__(self, parts: ExitStack, *command: str) -> None:
+        self._port = free_port()
+        self.address = f"127.0.0.1:{self._port}"
+        self._command = (*command, "--port", str(self._port))
+        self._life = parts.enter_context(ExitStack())
+        self.start()
+
+    def start(self) -> None:
+        self._life.enter_context(kvscope(*self._command))
+
+    def kill(self) -> None:
+        self._life.close()
 
 
 @pytest.fixture(scope="module")
@@ -170,10 +187,11 @@ def notices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Notice]]:
         killed = parts.enter_context(kvscope(*serve, "--max-model-len", "512"))
         scene = Scene(parts, folder, monkeypatch)
         killed.find(r"serving \S+ at (\S+)/v1")
-        watching = ("--events", f"watched={wire}", "--port", str(sidecar), "--no-gpu")
-        parts.enter_context(kvscope("sidecar", *watching))
+        watching = ("sidecar", "--events", f"watched={wire}", "--no-gpu")
+        parts.enter_context(kvscope(*watching, "--port", str(sidecar)))
+        flaky = Flaky(parts, *watching)
         addresses = [target.address for target in scene.targets]
-        addresses += [f"127.0.0.1:{port}", f"127.0.0.1:{sidecar}"]
+        addresses += [f"127.0.0.1:{port}", f"127.0.0.1:{sidecar}", flaky.address]
         run = parts.enter_context(stack(folder, *addresses, f"127.0.0.1:{free_port()}"))
         wait_for(lambda: len(run.ask("up == 1")) == len(addresses), "all are scraped", PATIENCE)
         wait_for(
@@ -184,7 +202,7 @@ def notices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Notice]]:
             parts.enter_context(
                 clients(target.server, 1, lambda n: greedy("well", max_tokens=8), pause=1.0)
             )
-        many_at_once(run, scene, killed)
+        many_at_once(run, scene, killed, flaky)
         run.scrape(*addresses)  # without the one that never was there
         parts.enter_context(kvscope(*serve, "--max-model-len", "512"))  # it comes back
         resolved(run, SIDE_BY_SIDE - STANDING)
@@ -209,9 +227,9 @@ def notices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Notice]]:
         yield run.hook.notices
 
 
-def many_at_once(run: Stack, scene: Scene, killed: Any) -> None:
+def many_at_once(run: Stack, scene: Scene, killed: Any, flaky: Flaky) -> None:
     """Pressure on a small pool; a stall; a kill; a sick GPU, a full host, a change of prompts; slow
-    steps; a server that comes and goes."""
+    steps; a process that ends and is started again."""
     pressed, sick, doomed, slow = scene.pressed, scene.sick, scene.doomed, scene.slow
     with clients(sick.server, 4, scene.question, pause=0.2):
         calm = f"count_over_time(up[1m]) >= {CALM_SECONDS}"
@@ -234,7 +252,7 @@ def many_at_once(run: Stack, scene: Scene, killed: Any) -> None:
             scene.host.use(0.98)
             sick.rig.torch = {"alloc_retries": 3}
             sick.rig.out_of_memory = 40
-            comes_and_goes(run, scene.flaky)
+            ends_and_starts(run, flaky)
             fired(run, SIDE_BY_SIDE)
             pressed.rig.step_seconds = doomed.rig.step_seconds = slow.rig.step_seconds = 0.0
             doomed.rig._go.set()
@@ -242,16 +260,16 @@ def many_at_once(run: Stack, scene: Scene, killed: Any) -> None:
     scene.host.use(0.5)
 
 
-def comes_and_goes(run: Stack, target: Target) -> None:
+def ends_and_starts(run: Stack, flaky: Flaky) -> None:
     """As often as it takes."""
-    up = f'up{{instance="{target.address}"}}'
+    up = f'up{{instance="{flaky.address}"}}'
     deadline = time.monotonic() + PATIENCE
     while "KvscopeRestartLoop" not in run.hook.seen("firing"):
         assert time.monotonic() < deadline, "no restart loop"
-        target.stop()
-        wait_for(lambda: run.ask(f"{up} == 0"), "it is gone")
-        target.restart()
-        wait_for(lambda: run.ask(f"{up} == 1"), "it is back")
+        flaky.kill()
+        wait_for(lambda: run.ask(f"{up} == 0"), "it is gone", PATIENCE)
+        flaky.start()
+        wait_for(lambda: run.ask(f"{up} == 1"), "it is back", PATIENCE)
 
 
 def some_later(run: Stack, scene: Scene) -> None:

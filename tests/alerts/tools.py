@@ -20,6 +20,7 @@ OWN_NAMES = frozenset(
     {
         *("up", "scrape_duration_seconds", "prometheus_config_last_reload_successful"),
         *("prometheus_sd_discovered_targets", "process_cpu_seconds_total"),
+        "process_start_time_seconds",
     }
 )
 """Names that Prometheus and the client library bring."""
