@@ -79,6 +79,9 @@ engine-chaos: venv ## Ten minutes of preemptions, faults and cancellations on th
 	$(VENV)/bin/python -m tests.programs.engine_chaos --seconds $(CHAOS_SECONDS) --mode swap
 	$(VENV)/bin/python -m tests.programs.engine_chaos --seconds $(CHAOS_SECONDS) --mode auto
 
+fleet: venv tools ## A day of fifty servers with eight GPUs each: false pages, faults, the cost of rules and panels
+	$(VENV)/bin/python -m tests.programs.fleet
+
 fuzz: venv ## Feed every parser with mutated inputs (FUZZ_INPUTS=100000 for each)
 	$(VENV)/bin/python -m tests.fuzz --inputs $(FUZZ_INPUTS)
 
