@@ -16,7 +16,7 @@ VERSIONS ?= 0.20.2 0.28.0
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv tools vllm vllm-beside demo test test-vllm-versions chaos engine-chaos fuzz lint types bench \
+.PHONY: help venv tools vllm vllm-beside demo test test-vllm-versions chaos engine-chaos fleet fuzz lint types bench \
   docs dashboards alerts screenshots clean
 
 PIP_INSTALL := $(VENV)/bin/pip install $(if $(CI),--quiet) -c $(VENV)/constraints.txt

@@ -38,25 +38,30 @@ def costs(prometheus: Storage, board: str, end: int) -> list[Cost]:
     document = _document(board)
     covers = seconds_of(document["time"]["from"].removeprefix("now-"))
     step = max(SCRAPE_SECONDS, covers // POINTS)
-    values = {
-        "__range": f"{covers}s",
-        "__interval": f"{step}s",
-        "__rate_interval": f"{max(step + SCRAPE_SECONDS, 4 * SCRAPE_SECONDS)}s",
-        **{
-            variable["name"]: variable.get("allValue") or variable["current"]["value"]
-            for variable in document["templating"]["list"]
-            if variable["type"] in ("query", "custom")
-        },
+    chosen = {
+        variable["name"]: variable.get("allValue") or variable["current"]["value"]
+        for variable in document["templating"]["list"]
+        if variable["type"] in ("query", "custom")
     }
     found = []
     for panel in _panels(board):
+        own = max(step, seconds_of(panel.get("interval", "0s")))
+        values = chosen | {
+            "__range": f"{covers}s",
+            "__interval": f"{own}s",
+            "__rate_interval": f"{max(own + SCRAPE_SECONDS, 4 * SCRAPE_SECONDS)}s",
+        }
         each = []
         for target in panel["targets"]:
-            query = VARIABLE.sub(lambda match: values[match[1] or match[2]], target["expr"])
-            rounds = [_ask(prometheus, query, target, end, covers, step) for _ in range(ROUNDS)]
+            query = _filled(target["expr"], values)
+            rounds = [_ask(prometheus, query, target, end, covers, own) for _ in range(ROUNDS)]
             each.append(statistics.median(rounds))
         found.append(Cost(board, panel["title"], sum(each), max(each)))
     return found
+
+
+def _filled(expression: str, values: dict[str, str]) -> str:
+    return VARIABLE.sub(lambda match: values[match[1] or match[2]], expression)
 
 
 def _ask(

@@ -19,11 +19,12 @@ Labels = tuple[tuple[str, str], ...]
 class Storage:
     """Its answers."""
 
-    url: str
+    client: httpx.Client
+    """One for all queries: to set one up takes longer than many of them."""
 
     def ask(self, path: str, **parameters: str | float) -> Any:
         """Of the API. Raises AssertionError with the query where it fails."""
-        answer = httpx.get(f"{self.url}/api/v1/{path}", params=parameters, timeout=PATIENCE)
+        answer = self.client.get(f"/api/v1/{path}", params=parameters)
         body = answer.json()
         assert body["status"] == "success", (parameters, body)
         return body["data"]
@@ -57,5 +58,8 @@ def storage(folder: Path, data: Path, *flags: str, config: str = "") -> Iterator
         f"--web.listen-address={url.removeprefix('http://')}",
         *flags,
     )
-    with running(folder, "prometheus", *command, url=url):
-        yield Storage(url)
+    with (
+        running(folder, "prometheus", *command, url=url),
+        httpx.Client(base_url=url, timeout=PATIENCE) as client,
+    ):
+        yield Storage(client)

@@ -1,5 +1,6 @@
 """A small fleet for some hours: healthy servers are silent, and each fault is told once."""
 
+import os
 import re
 import time
 from collections.abc import Iterable
@@ -29,6 +30,7 @@ pytestmark = [
     pytest.mark.promtool,
     pytest.mark.alertmanager,
     pytest.mark.slow,
+    pytest.mark.timeout(400),
 ]
 
 SERVERS, HOURS, STEP = 10, 4, 60
@@ -54,10 +56,10 @@ class Played(NamedTuple):
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
-    if compiler() is None:
+    if compiler() is None and os.environ.get("CI") != "true":
         pytest.skip("no C compiler on PATH")
     folder, tool = tmp_path_factory.mktemp("fleet"), promtools()[0]
-    recordings = record_all(folder, 2, say, (*LEVELS, HALF_SPEED))
+    recordings = record_all(folder, 1, say, (*LEVELS, HALF_SPEED))
     pages = library(recordings, read_by_rules())
     clock = Clock(end=int(time.time()) // STEP * STEP, step=STEP, count=HOURS * 3600 // STEP)
     days, when = struck(SERVERS, clock, pages, STRUCK)

@@ -41,7 +41,7 @@ def main() -> int:
     parser.add_argument("--servers", type=int, default=50)
     parser.add_argument("--hours", type=float, default=24)
     parser.add_argument("--step", type=int, default=60, help="seconds from scrape to scrape")
-    parser.add_argument("--minutes", type=float, default=10, help="of each recorded run")
+    parser.add_argument("--minutes", type=float, default=5, help="of each recorded run")
     chosen = parser.parse_args()
     tool, began = promtools()[0], time.monotonic()
 
