@@ -31,6 +31,7 @@ WELL = "healthy"
 """The cluster in which nothing happens."""
 FASTER = 200.0
 """Than time, in Alertmanager."""
+LEAST = 25
 SHOWN = 6
 """Rules and panels of each board: those that cost most."""
 
@@ -43,6 +44,8 @@ def main() -> int:
     parser.add_argument("--step", type=int, default=60, help="seconds from scrape to scrape")
     parser.add_argument("--minutes", type=float, default=5, help="of each recorded run")
     chosen = parser.parse_args()
+    if chosen.servers < LEAST:
+        parser.error(f"--servers: at least {LEAST}, or one fault takes the servers of another")
     tool, began = promtools()[0], time.monotonic()
 
     def say(text: str) -> None:
