@@ -16,7 +16,7 @@ VERSIONS ?= 0.20.2 0.28.0
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv tools vllm vllm-beside demo test test-vllm-versions chaos engine-chaos fuzz lint types bench \
+.PHONY: help venv tools vllm vllm-beside demo test test-vllm-versions chaos engine-chaos fleet fuzz lint types bench \
   docs dashboards alerts screenshots clean
 
 PIP_INSTALL := $(VENV)/bin/pip install $(if $(CI),--quiet) -c $(VENV)/constraints.txt
@@ -78,6 +78,9 @@ engine-chaos: venv ## Ten minutes of preemptions, faults and cancellations on th
 	$(VENV)/bin/python -m tests.programs.engine_chaos --seconds $(CHAOS_SECONDS) --mode recompute
 	$(VENV)/bin/python -m tests.programs.engine_chaos --seconds $(CHAOS_SECONDS) --mode swap
 	$(VENV)/bin/python -m tests.programs.engine_chaos --seconds $(CHAOS_SECONDS) --mode auto
+
+fleet: venv tools ## A day of fifty servers with eight GPUs each: false pages, faults, the cost of rules and panels
+	$(VENV)/bin/python -m tests.programs.fleet
 
 fuzz: venv ## Feed every parser with mutated inputs (FUZZ_INPUTS=100000 for each)
 	$(VENV)/bin/python -m tests.fuzz --inputs $(FUZZ_INPUTS)

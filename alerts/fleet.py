@@ -72,7 +72,7 @@ def _errors(timing: Timing, scope: Scope) -> Alert:
         f"{_enough(ERROR_SHARE_10M, scope)}\n"
         f"and {failed} * {timing.seconds('10m'):g} >= {BURN_MIN_BAD}",
         wait="3m",
-        keep="5m",
+        keep="10m",
         summary="One replica fails requests that the others serve.",
         description=f"{ENGINE} fails {{{{ $value | humanizePercentage }}}} more of its requests "
         "than the median of the model's replicas.",

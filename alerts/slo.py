@@ -25,11 +25,13 @@ INTERVAL = "1m"
 
 
 class Pair(NamedTuple):
-    """Both windows must burn: the long one shows that it matters, the short one that it goes on."""
+    """All windows must burn: the long one shows that it matters, the short one that it goes on."""
 
     factor: float
     long: str
     short: str
+    now: str = ""
+    """A third one, where the short one takes long to forget what is over."""
 
 
 class Pace(NamedTuple):
@@ -41,13 +43,16 @@ class Pace(NamedTuple):
     pairs: tuple[Pair, ...]
     windows: str
     summary: str
+    keep: str | None = None
 
 
 PACES = (
     Pace(
-        *("Fast", "critical", "2m", (Pair(14.4, "1h", "5m"), Pair(6, "6h", "30m"))),
+        *("Fast", "critical", "2m", (Pair(14.4, "1h", "5m"), Pair(6, "6h", "30m", "5m"))),
         windows="in the last hour, or in the last six",
         summary="within days.",
+        # Shorter than what KvscopeErrorOutlier, which silences it, takes to forget a failure.
+        keep="3m",
     ),
     Pace(
         *("Slowly", "warning", "1h", (Pair(3, "1d", "2h"), Pair(1, "3d", "6h"))),
@@ -55,7 +60,8 @@ PACES = (
         summary="faster than it comes back.",
     ),
 )
-"""The pairs of Google's SRE workbook: a 30-day budget is used up in 2, 5, 10 and 30 days."""
+"""The pairs of Google's SRE workbook: a 30-day budget is used up in 2, 5, 10 and 30 days. Nobody is
+called for the half hour after a failure that has ended."""
 _LONG = sorted({pair.long for pace in PACES for pair in pace.pairs})
 _WINDOWS = sorted({pair.short for pace in PACES for pair in pace.pairs} | {*_LONG})
 
@@ -227,11 +233,16 @@ def _alert(slo: Slo, pace: Pace, objectives: Objectives) -> Alert:
         topic=slo.topic,
         expr="\nor\n".join(
             f"{_burns(slo, ratio + pair.long, pair.factor, objectives)}\n"
-            f"and {_burns(slo, ratio + pair.short, pair.factor, objectives)}\n"
-            f"and model:{slo.metric}_bad:increase{pair.long} >= {slo.min_bad}"
+            + "".join(
+                f"and {_burns(slo, ratio + window, pair.factor, objectives)}\n"
+                for window in (pair.short, pair.now)
+                if window
+            )
+            + f"and model:{slo.metric}_bad:increase{pair.long} >= {slo.min_bad}"
             for pair in pace.pairs
         ),
         wait=pace.wait,
+        keep=pace.keep,
         summary=f"The error budget of {slo.what} is being used up {pace.summary}",
         description=f"{{{{ $value | humanizePercentage }}}} {slo.missed(objectives)} "
         f"{pace.windows}; {percent}% is the budget, and this rate is {least:g} times that or "

@@ -5,6 +5,7 @@ import shutil
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -42,6 +43,8 @@ class Webhook:
     notices: list[Notice] = field(default_factory=list)
     messages: list[list[Notice]] = field(default_factory=list)
     """The same by message."""
+    arrivals: list[float] = field(default_factory=list)
+    """When each message came; monotonic, in seconds."""
 
     def seen(self, status: str) -> set[str]:
         return {notice.labels["alertname"] for notice in self.notices if notice.status == status}
@@ -75,6 +78,7 @@ def webhook() -> Iterator[Webhook]:
                 for alert in body["alerts"]
             ]
             received.notices.extend(message)
+            received.arrivals.append(time.monotonic())
             received.messages.append(message)
             self.send_response(200)
             self.send_header("Content-Length", "0")

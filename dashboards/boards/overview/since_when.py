@@ -59,6 +59,7 @@ def row() -> Row:
                 Q(worst(quantile(0.95, _FIRST_TOKEN, BY_ENGINE)), "p95, worst engine"),
                 FIRST_TOKEN_OBJECTIVE,
                 right=True,
+                coarse=True,
             ),
             heat(
                 307,

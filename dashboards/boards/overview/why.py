@@ -123,6 +123,7 @@ def row() -> Row:
                 calcs=("lastNotNull", "min"),
                 when_absent="No GPU is read, or its server has no allocator figures.",
                 link=to_dashboard("Memory", MEMORY),
+                coarse=True,
             ),
         ],
     )
