@@ -255,8 +255,9 @@ def row() -> Row:
                 612,
                 "XIDs: the driver's critical events",
                 "Events by number, since the exporter began. 13, 31, 43, 45: the program's fault, "
-                "look at its log. 48, 63, 64, 94, 95: memory. 74: NVLink. 79: the card fell off "
-                "the bus, drain and reboot. Click a number for the runbook.",
+                "look at its log. 48, 63, 64, 94, 95: memory. 74, 136, 144 to 150: NVLink. 46, "
+                "109, 119, 120, 143, 158: reset the card. 79: it fell off the bus, drain and "
+                "reboot. Click a number for the runbook.",
                 Q(worst(_gpu("xid_events_total"), f"{BY_GPU}, xid"), "events"),
                 Q(f"1000 * max by ({BY_GPU}, xid) ({_gpu('xid_last_timestamp_seconds')})", "last"),
                 columns={
