@@ -45,6 +45,10 @@ def row() -> Row:
                 REQUESTS_PER_SECOND,
                 *outstanding(_GAVE_UP, "{{model_name}}", by="model_name"),
                 calcs=("mean", "max"),
+                span=24,
+                height=6,
+                when_absent="No server here tells who gives up: that takes our engine, or an "
+                "observer in it.",
             )
         ],
     )
