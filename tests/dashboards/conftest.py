@@ -46,9 +46,12 @@ def _demo(folder: Path) -> Iterator[Process]:
             process.wait()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """Both servers, with families of every kind on their pages."""
+    """Both servers, with families of every kind on their pages.
+
+    Of one module, and not of the session: they are under load, and later tests want the machine.
+    """
     if compiler() is None and os.environ.get("CI") != "true":
         pytest.skip("no C compiler on PATH")
     folder = tmp_path_factory.mktemp("stage")
@@ -77,7 +80,7 @@ scrape_configs:
 """
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def scraping(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     """Scrapes both every second, for half a minute so far."""
     folder = tmp_path_factory.mktemp("prometheus")

@@ -26,7 +26,7 @@ def load(path: Path) -> dict[str, Any]:
     return board
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def exposed(stage: Stage) -> Exposed:
     """What the two servers say, and what only other hardware would."""
     elsewhere = (
