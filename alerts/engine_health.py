@@ -194,8 +194,8 @@ def _page_incomplete(timing: Timing) -> Alert:
         expr=f"increase({failed}[{timing.range('5m')}]) > 0",
         wait="10s",
         summary="A part of the exporter's page fails and is left out of it.",
-        description="Part {{ $labels.part }} of the page of {{ $labels.instance }} raised an "
-        f"exception about {COUNT} times in the last five minutes: its families are absent, and "
+        description="Parts of the page of {{ $labels.instance }}, which the log names, raised an "
+        f"exception about {COUNT} times in the last five minutes: their families are absent, and "
         "alerts on them cannot fire. This is a bug.",
         board="kvscope-overview",
         by=("instance",),

@@ -145,7 +145,6 @@ class Exporter:
     def add(self, target: Target) -> None:
         """Show a further target from the next page on; it is started if the others are."""
         with self._lock:
-            self._page.expect(target)
             self._targets = (*self._targets, target)
             if self._running:
                 target.start()

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from prometheus_client.core import Metric as Family
 
 from exporter.advised import Advised
-from exporter.catalogue import COMPAT_SETS, GROUPS
 from exporter.clock import Clock
 from exporter.collect.device_memory import collect_ledger_of_devices, collect_torch
 from exporter.collect.engine_memory import EngineMemory
@@ -17,7 +16,6 @@ from exporter.collect.gpu import collect_gpus, collect_nvml
 from exporter.collect.guard import Guard
 from exporter.collect.observation import build_version, collect_build
 from exporter.collect.part import Outlet
-from exporter.collect.parts import OF_CONTENT
 from exporter.collect.readings import Readings
 from exporter.engine_processes import collect_processes
 from exporter.gpu import DeviceSample
@@ -49,16 +47,11 @@ class Page:
         self._clock = clock
         self._advised = Advised(clock)
         self._turns = Turns(beside_engine=beside_engine)
-        groups = _groups_of(targets(), with_page=bool(readers))
-        self._guard = Guard(groups, self._turns)
+        self._guard = Guard(self._turns)
         self._families = Families({}, clock)
         self._build = build_version()
         self.scrape_seconds: float | None = None
         """Duration of the last scrape, set by the caller that times it."""
-
-    def expect(self, target: Target) -> None:
-        """Count errors of a target's parts as well, all at 0 from now on."""
-        self._guard.know(_groups_of([target], with_page=False))
 
     def collect(self, outlet: Outlet = "page") -> Iterator[Family]:
         """Each engine's folds are held only while its own part is read."""
@@ -130,13 +123,4 @@ class Page:
         if self.scrape_seconds is not None:
             yield families.single("kvscope_scrape_duration_seconds", self.scrape_seconds)
         yield from self._guard.read("self", lambda: collect_build(families, self._build))
-        yield families.column("kvscope_collect_errors_total", self._guard.errors)
-
-
-def _groups_of(targets: Sequence[Target], *, with_page: bool) -> list[str]:
-    """Groups that the page can have: those of some servers only where it shows one of them."""
-    shown = {group for target in targets for group in target.groups}
-    absent = (COMPAT_SETS | OF_CONTENT | {"gen_ai", "http"}) - shown
-    if not with_page:
-        absent |= {"page"}
-    return [group for group in GROUPS if group not in absent]
+        yield families.single("kvscope_collect_errors_total", self._guard.errors.total())

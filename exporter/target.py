@@ -143,11 +143,6 @@ class Target:
             return Signals(signals.labels)
         return signals
 
-    @property
-    def groups(self) -> set[str]:
-        """Groups of the catalogue that its parts belong to."""
-        return {part.group for part in self._parts}
-
     def start(self) -> None:
         """Begin to read the source; may be called once."""
         self.pipeline.start()

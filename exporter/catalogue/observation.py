@@ -124,11 +124,11 @@ SELF = (
     Metric(
         name="kvscope_collect_errors_total",
         kind="counter",
-        help="Times that a part of the page raised and was left out of it, by group of families: a "
-        "bug.",
+        help="Times that a part of the page raised and was left out of it: a bug. The log names "
+        "the part.",
         unit="errors",
         group="self",
-        labels={"part": None},
+        labels={},
         otel_name="kvscope.collect.errors",
     ),
     Metric(

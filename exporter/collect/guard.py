@@ -1,27 +1,23 @@
 """Keeps a part that raises from failing the whole page."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from prometheus_client.core import Metric as Family
 
-from exporter.catalogue import GROUPS
 from exporter.turns import Turns
 
 logger = logging.getLogger(__name__)
 
 
 class Guard:
-    """Counts errors by group of families, all groups at 0 from the start."""
+    """Counts errors by group of families."""
 
-    def __init__(self, groups: Iterable[str] = GROUPS, turns: Turns | None = None) -> None:
-        """groups: those that the page can have. turns: offered before each part."""
+    def __init__(self, turns: Turns | None = None) -> None:
+        """turns: offered before each part."""
         self._turns = turns
-        self.errors: dict[str, int] = dict.fromkeys(groups, 0)
-
-    def know(self, groups: Iterable[str]) -> None:
-        """Count errors of these groups as well."""
-        self.errors = {**dict.fromkeys(groups, 0), **self.errors}
+        self.errors: Counter[str] = Counter()
 
     def read(self, group: str, collect: Callable[[], Iterable[Family]]) -> list[Family]:
         """All families of a part, or none if it raises."""

@@ -68,7 +68,7 @@ def test_sockets_that_appear_become_targets_and_are_read(watch: Watch, tmp_path:
         watch.folder.scan()
         watch.folder.scan()
         wait_for(lambda name=name: value(watch.exporter, "kvscope_source_up", model_name=name) == 1)
-        assert value(watch.exporter, "kvscope_collect_errors_total", part="vllm") == 0
+        assert value(watch.exporter, "kvscope_collect_errors_total") == 0
         publisher.stop()
     assert watch.endpoints == ["engine-1.sock", "engine-0.sock"]
 

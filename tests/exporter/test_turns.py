@@ -42,7 +42,7 @@ def test_nothing_waits_where_no_engine_is_in_the_process(waits: list[float]) -> 
 
 def test_parts_of_a_page_are_cut_apart(waits: list[float]) -> None:
     turns = Turns(beside_engine=True)
-    guard = Guard(["pool"], turns)
+    guard = Guard(turns)
 
     def slow() -> Iterator[Family]:
         work(2 * TURN_SECONDS)

@@ -59,8 +59,7 @@ def test_a_pool_without_a_block_to_hand_out_has_no_usage() -> None:
     assert value(exporter, "vllm:kv_cache_usage_perc") is None
     assert value(exporter, "vllm:kv_cache_block_count") == 1
     assert value(exporter, "vllm:kv_cache_block_size") == 4
-    for part in ("vllm", "vllm-legacy", "pool", "exhaustion"):
-        assert value(exporter, "kvscope_collect_errors_total", part=part) == 0
+    assert value(exporter, "kvscope_collect_errors_total") == 0
 
 
 def test_cache_config_info_says_what_is_known_as_text_and_names_no_model() -> None:

@@ -70,7 +70,7 @@ def row() -> Row:
                 "report the traceback in the log.",
                 PER_SECOND,
                 Q(total(rate("kvscope_fold_errors_total", SERVER)), "folds"),
-                Q(total(rate("kvscope_collect_errors_total", SERVER), "part"), "part {{part}}"),
+                Q(total(rate("kvscope_collect_errors_total", SERVER)), "parts of pages"),
                 span=12,
                 height=6,
                 listed=True,
