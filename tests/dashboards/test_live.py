@@ -4,80 +4,24 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any
 
 import httpx
 import pytest
 
 from dashboards.generate import BOARDS, FOLDER
-from dashboards.kit.panels import MEDIAN
-from tests.dashboards.exceptions import (
-    COMES_AND_GOES,
-    NOT_ON_THIS_MACHINE,
-    ONLY_AFTER_A_FAULT,
-    Query,
-)
+from tests.dashboards.asking import ask, fill, problem, targets
+from tests.dashboards.exceptions import COMES_AND_GOES, NOT_ON_THIS_MACHINE, ONLY_AFTER_A_FAULT
 from tests.dashboards.fleet import Stage
 from tests.dashboards.lint import PLACES
-from tests.dashboards.promql import NUMBERS, VARIABLE
+from tests.dashboards.of_vllm import NOT_OF_VLLM
 from tests.fakes.nvml import Simulated
 from tests.support.prometheus import Prometheus
 from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.prometheus, pytest.mark.slow, pytest.mark.waits]
 
-MACROS = {"__rate_interval": "5s", "__range": "30s", "__interval": "1s"}
-"""As Grafana fills them in for a data source with an interval of 1 s, five minutes on screen."""
-VALUES = {**MACROS, **NUMBERS, **dict.fromkeys(PLACES, ".*")}
-"""Neither server has a label for its place, as on a machine without Kubernetes."""
-WINDOW_SECONDS = 25
 MAY_BE_EMPTY = {**ONLY_AFTER_A_FAULT, **NOT_ON_THIS_MACHINE, **COMES_AND_GOES}
 SECONDS_TO_SHOW = 30.0
-
-
-def fill(text: str) -> str:
-    """With macros and variables as Grafana replaces them, every variable at 'All'."""
-    return VARIABLE.sub(lambda match: VALUES.get(match[1] or match[2], ".+"), text)
-
-
-def targets(uid: str) -> Iterator[tuple[Query, dict[str, Any]]]:
-    for panel in json.loads((FOLDER / f"{uid}.json").read_text())["panels"]:
-        for target in panel.get("targets", []):
-            if target["legendFormat"] != MEDIAN:  # of more than ten engines; test_fleet has them
-                yield (uid, panel["id"], target["refId"]), target
-
-
-def ask(
-    server: Prometheus, target: dict[str, Any], now: float | None = None
-) -> list[dict[str, Any]]:
-    """What the panel would get: series with labels and values."""
-    now = now or time.time()
-    if target.get("instant"):
-        path, times = "query", {"time": now}
-    else:
-        path, times = "query_range", {"start": now - WINDOW_SECONDS, "end": now, "step": 1}
-    parameters: dict[str, Any] = {"query": fill(target["expr"]), **times}
-    response = httpx.get(f"{server.url}/api/v1/{path}", params=parameters, timeout=20)
-    body = response.json()
-    assert body["status"] == "success", f"{target['expr']}: {body['error']}"
-    result: list[dict[str, Any]] = body["data"]["result"]
-    return result
-
-
-def problem(server: Prometheus, target: dict[str, Any]) -> str | None:
-    """Why the panel would be empty or nameless."""
-    found = ask(server, target)
-    if not found:
-        return "no series"
-    values = [v for s in found for _, v in s.get("values") or [s["value"]]]
-    if all(value == "NaN" for value in values):
-        return "only NaN"
-    wanted = set(re.findall(r"\{\{(\w+)\}\}", target.get("legendFormat", ""))) - {"le"}
-    for series in found:
-        if missing := wanted - series["metric"].keys():
-            return f"no label {sorted(missing)} for the legend"
-    return None
 
 
 @pytest.mark.parametrize("uid", BOARDS)
@@ -104,7 +48,8 @@ def test_every_variable_has_values(uid: str, scraping: Prometheus) -> None:
 
 def test_what_may_be_empty_is_there() -> None:
     every = {key for uid in BOARDS for key, _ in targets(uid)}
-    assert not MAY_BE_EMPTY.keys() - every, "listed, but there is no such query"
+    listed = MAY_BE_EMPTY.keys() | NOT_OF_VLLM.keys()
+    assert not listed - every, "listed, but there is no such query"
 
 
 def test_the_stack_adds_up_to_the_card(scraping: Prometheus) -> None:
