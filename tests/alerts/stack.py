@@ -22,7 +22,7 @@ from tests.alerts.tools import ALERTMANAGER
 from tests.support.waiting import wait_for
 
 DIVISOR = 60
-START_SECONDS = 60.0
+START_SECONDS = 120.0
 
 
 @dataclass

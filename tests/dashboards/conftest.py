@@ -17,7 +17,7 @@ from tests.support.process import Process, kvscope
 from tests.support.prometheus import Prometheus, prometheus_with
 from tests.support.waiting import wait_for
 
-START_SECONDS = 60.0
+START_SECONDS = 120.0
 _ADDRESS = r"metrics +http://([\d.:]+)/metrics"
 
 

@@ -156,6 +156,7 @@ def test_two_conversations_render_at_once_and_a_slow_one_holds_up_no_other(templ
 @pytest.mark.parametrize(
     "text", ["a" * (8 << 20), "a" * (8 << 20) + "\U0001f600", "\u4e00" * 2796202]
 )
+@pytest.mark.timed
 def test_the_longest_conversations_fit_into_the_memory_of_a_child(text: str) -> None:
     rendered = ChatTemplate(TYPICAL["ChatML"], {}).render([{"role": "user", "content": text}])
     assert len(rendered) > len(text)
