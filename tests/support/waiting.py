@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 60.0
 
 
 def wait_for(
