@@ -1,6 +1,5 @@
 """`kvscope advise URL`: what to change about a server, as its exporter sees it."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -8,6 +7,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
+from exporter.cli.asking import Authorities, KeyFile, TargetName
 from exporter.cli.output import fail, printable
 
 if TYPE_CHECKING:
@@ -26,23 +26,9 @@ def advise(
             help="Base URL of a kvscope: of `serve` or `demo`, of `run`, or of a sidecar.",
         ),
     ],
-    target: Annotated[
-        str, typer.Option(metavar="NAME", help="Which of a sidecar's servers, if it has several.")
-    ] = "",
-    metrics_key_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="File with bearer tokens, the first of which is sent; kvscope's option of the "
-            "same name takes it.",
-        ),
-    ] = None,
-    ca: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Certificate authorities to trust for an https URL, in PEM."
-        ),
-    ] = None,
+    target: TargetName = "",
+    metrics_key_file: KeyFile = None,
+    ca: Authorities = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the answer.")] = 10.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
 ) -> None:

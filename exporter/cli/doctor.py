@@ -1,7 +1,6 @@
 """`kvscope doctor`: one screen of what works here, what does not, and why."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -11,6 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from exporter.cli.asking import Authorities
 from exporter.cli.gpu_devices import GpuDevices, WatchedDevices
 from exporter.cli.output import fail, printable
 from exporter.diagnosis.finding import Finding, Status
@@ -39,12 +39,7 @@ def doctor(
             f"{DEFAULT_TARGET}, where no answer is no problem.",
         ),
     ] = None,
-    ca: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Certificate authorities to trust for an https URL, in PEM."
-        ),
-    ] = None,
+    ca: Authorities = None,
     timeout: Annotated[
         float, typer.Option(min=0.1, help="Seconds to wait for the GPU driver's first answer.")
     ] = 5.0,

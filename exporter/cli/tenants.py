@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from exporter.cli.asking import Authorities, KeyFile, TargetName
 from exporter.cli.output import USAGE_ERROR, fail, printable
 
 if TYPE_CHECKING:
@@ -64,24 +64,10 @@ def tenants(
             help="Base URLs of kvscopes: of `serve` or `demo`, of `run`, or of a sidecar.",
         ),
     ],
-    target: Annotated[
-        str, typer.Option(metavar="NAME", help="Which of a sidecar's servers, if it has several.")
-    ] = "",
+    target: TargetName = "",
     top: Annotated[int, typer.Option(min=1, help="Tenants to print, the largest ones.")] = 20,
-    metrics_key_file: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="File with bearer tokens, the first of which is sent; kvscope's option of the "
-            "same name takes it.",
-        ),
-    ] = None,
-    ca: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Certificate authorities to trust for an https URL, in PEM."
-        ),
-    ] = None,
+    metrics_key_file: KeyFile = None,
+    ca: Authorities = None,
     timeout: Annotated[
         float, typer.Option(min=0.1, help="Seconds to wait for each answer.")
     ] = 10.0,
