@@ -116,11 +116,12 @@ def _table(answers: Iterable["TenantsAnswer"], top: int) -> Table:
         for one in answer.tenants:
             name = one.tenant or _NOBODY
             sums.setdefault(name, _Sum(name)).add(one)
-    table = Table("tenant")
-    for heading in ("tokens", "requests", "running", "waiting", "failed", "preempted"):
-        table.add_column(heading, justify="right")
-    for heading in ("computed", "queue", "first token"):
-        table.add_column(heading, justify="right")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))  # fits into 80 columns
+    table.add_column("tenant", no_wrap=True)
+    for heading in ("tokens", "requests", "running", "waiting", "failed", "pre-\nempted"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for heading in ("computed", "queue", "first\ntoken"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for each in sorted(sums.values(), key=lambda each: (-each.tokens, each.tenant))[:top]:
         table.add_row(
             printable(each.tenant),
