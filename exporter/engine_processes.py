@@ -26,8 +26,17 @@ def collect_processes(
         if shown.hello is not None and not shown.is_alike:
             processes.setdefault(shown.labels, []).append(shown)
     for of_engine in processes.values():
+        yield from _ready(of_engine, guard)
         yield from _host(of_engine, guard, machine, now_ns)
         yield from _sizing(of_engine, guard)
+
+
+def _ready(processes: Sequence[Shown], guard: Guard) -> Iterable[Family]:
+    """An engine of which only workers speak still loads, or has died before them."""
+    live = [shown for shown in processes if shown.up]
+    if not live or any(shown.worker is None for shown in live):
+        return []
+    return guard.read("requests", lambda: [live[0].maker.single("kvscope_engine_ready", 0)])
 
 
 def _host(

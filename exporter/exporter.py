@@ -16,6 +16,7 @@ from exporter.compact import compact_page
 from exporter.listener import Listener
 from exporter.machine import Machine
 from exporter.page import Page
+from exporter.presence import Presence
 from exporter.readings import PageReader
 from exporter.sources import InProcessSource
 from exporter.target import Target
@@ -76,11 +77,17 @@ class Exporter:
         self._lock = threading.Lock()
         self._running = False
         self.readers = tuple(readers)
+        self.presence = Presence(
+            lambda: self._targets,
+            self.readers,
+            lambda: bool(self._targets or self._watchers or self.readers),
+        )
         self._page = Page(
             lambda: self._targets,
             machine or Machine(),
             self._clock,
             self.readers,
+            self.presence,
             beside_engine=beside_engine,
         )
         self.registry = CollectorRegistry()

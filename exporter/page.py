@@ -17,9 +17,11 @@ from exporter.collect.guard import Guard
 from exporter.collect.observation import build_version, collect_build
 from exporter.collect.part import Outlet
 from exporter.collect.readings import Readings
+from exporter.collect.server import collect_server
 from exporter.engine_processes import collect_processes
 from exporter.gpu import DeviceSample
 from exporter.machine import Machine
+from exporter.presence import Presence
 from exporter.readings import PageReader
 from exporter.target import Shown, Target
 from exporter.turns import Turns
@@ -33,7 +35,8 @@ class Page:
         targets: Callable[[], Sequence[Target]],
         machine: Machine,
         clock: Clock,
-        readers: Sequence[PageReader] = (),
+        readers: Sequence[PageReader],
+        presence: Presence,
         *,
         beside_engine: bool = False,
     ) -> None:
@@ -43,6 +46,7 @@ class Page:
         """
         self._targets = targets
         self._readings = Readings(readers, clock)
+        self._presence = presence
         self.machine = machine
         self._clock = clock
         self._advised = Advised(clock)
@@ -84,6 +88,8 @@ class Page:
             engines.append(shown)
         if self._readings.readers:
             yield from self._guard.read("page", lambda: self._readings.collect(told))
+        state = self._presence.state  # of the pages that were read just now
+        yield from self._guard.read("server", lambda: collect_server(self._families, state))
         yield from collect_processes(engines, self._guard, self.machine, now_ns)
         advised, machine = self._advised, self.machine
         yield from self._guard.read(

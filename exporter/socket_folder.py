@@ -1,20 +1,22 @@
 """A folder of sockets as an endpoint, `ipc:///DIRECTORY/*`: each socket in it is a target.
 
-A socket is taken up once it answers, so that what a dead server left behind is none. One whose file
-is gone is given up after a minute of silence; until then it counts as down.
+A socket is taken up once it answers, so that what a dead server left behind is none. A target that
+has introduced itself stays, whatever becomes of its file, until a new start of the server has
+replaced it.
 """
 
 import logging
 import os
 import stat
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from exporter.clock import Clock
 from exporter.configuration.places import FOLDER
 from exporter.exporter import Exporter
 from exporter.target import Target
+from kvscope_events.events import Hello
 from kvscope_events.wire.errors import EndpointError
 from kvscope_events.wire.run_directory import connectable
 from kvscope_events.wire.socket_file import answers
@@ -26,7 +28,7 @@ MAX_TARGETS = 256
 MAX_ENTRIES = 4096
 """Files that one look at the folder reads the names of."""
 FORGET_NS = 60_000_000_000
-"""Silence after which a target without a socket file is given up."""
+"""Silence after which a target that never introduced itself, and has no socket file, is dropped."""
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +37,35 @@ logger = logging.getLogger(__name__)
 class _Member:
     target: Target
     heard_ns: int
+    """When it was last there."""
+    session: str
+    began_ns: int
+    """When its session was first seen."""
+
+    def look(self, now_ns: int, *, has_file: bool) -> None:
+        source = self.target.source
+        if source.session != self.session:
+            self.session, self.began_ns = source.session, now_ns
+        if source.up or (has_file and self.target.hello is None):
+            self.heard_ns = now_ns
+
+    def is_replaced_by(self, others: Sequence["_Member"]) -> bool:
+        """Whether the server was started anew since this was last there, and without it.
+
+        others: those of the same model that are up.
+        """
+        hello = self.target.hello
+        assert hello is not None
+        if not all(other.began_ns > self.heard_ns for other in others):
+            return False
+        present = [found for other in others if (found := other.target.hello) is not None]
+        same = (hello.engine, hello.worker)
+        return any((new.engine, new.worker) == same or _is_complete(new) for new in present)
+
+
+def _is_complete(hello: Hello) -> bool:
+    """An engine that takes requests: all its workers have spoken before."""
+    return hello.worker is None and hello.ready
 
 
 class SocketFolder:
@@ -79,7 +110,7 @@ class SocketFolder:
             self._thread.join()
 
     def scan(self) -> None:
-        """Look once: add what has appeared, remove what is gone."""
+        """Look once: add what has appeared, remove what a new start of the server has replaced."""
         present = self._sockets()
         for name in present:
             if self._stopping.is_set():  # each that does not answer takes its time
@@ -87,12 +118,10 @@ class SocketFolder:
             if name not in self._members:
                 self._add(name)
         now_ns = self._clock.monotonic_ns()
-        for name, member in list(self._members.items()):
-            if name in present or member.target.source.up:
-                member.heard_ns = now_ns
-            elif now_ns - member.heard_ns > FORGET_NS:
-                del self._members[name]
-                self._exporter.remove(member.target)
+        for name, member in self._members.items():
+            member.look(now_ns, has_file=name in present)
+        for name in [name for name in self._members if self._is_over(name, now_ns)]:
+            self._exporter.remove(self._members.pop(name).target)
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -121,11 +150,26 @@ class SocketFolder:
             self._tell(f"cannot be read: {error.strerror}")
         return sorted(names)
 
+    def _is_over(self, name: str, now_ns: int) -> bool:
+        member = self._members[name]
+        target = member.target
+        if target.source.up:
+            return False
+        if target.hello is None:
+            return now_ns - member.heard_ns > FORGET_NS
+        model_name = target.labels[0]
+        live = [
+            other
+            for other in self._members.values()
+            if other.target.source.up and other.target.labels[0] == model_name
+        ]
+        return member.is_replaced_by(live)
+
     def _add(self, name: str) -> None:
         path = f"{self._directory}/{name}"
         if not answers(path, SCAN_SECONDS):
             return
-        if len(self._members) == MAX_TARGETS:
+        if len(self._members) == MAX_TARGETS and not self._drop_oldest_gone():
             self._tell(f"more than {MAX_TARGETS} sockets: the others are left out")
             return
         try:
@@ -133,9 +177,23 @@ class SocketFolder:
         except EndpointError as error:
             self._tell(str(error))
             return
-        self._members[name] = _Member(target, self._clock.monotonic_ns())
+        now_ns = self._clock.monotonic_ns()
+        self._members[name] = _Member(target, now_ns, target.source.session, now_ns)
         self._exporter.add(target)
         logger.info("found %s%s", SCHEME, path)
+
+    def _drop_oldest_gone(self) -> bool:
+        """Make room for a socket that answers; False where none is gone."""
+        gone = [
+            name
+            for name, member in self._members.items()
+            if member.target.hello is not None and not member.target.source.up
+        ]
+        if not gone:
+            return False
+        oldest = min(gone, key=lambda name: self._members[name].heard_ns)
+        self._exporter.remove(self._members.pop(oldest).target)
+        return True
 
     def _tell(self, problem: str) -> None:
         """Once for each problem."""

@@ -21,6 +21,7 @@ from exporter.catalogue.prefix import MISS_CAUSES, PREFIX
 from exporter.catalogue.regret import REGRET
 from exporter.catalogue.requests import REQUESTS
 from exporter.catalogue.residency import RESIDENCY
+from exporter.catalogue.server import SERVER
 from exporter.catalogue.sizing import SIZING
 from exporter.catalogue.tiers import TIERS
 from exporter.catalogue.vllm import VLLM
@@ -39,6 +40,7 @@ __all__ = [
 ]
 
 CATALOGUE = (
+    *SERVER,
     *POOL,
     *RESIDENCY,
     *CONTENT,
@@ -65,6 +67,7 @@ CATALOGUE = (
 )
 
 GROUPS: dict[str, str] = {
+    "server": "Server",
     "pool": "Pool",
     "prefix": "Prefix cache",
     "tiers": "Cache tiers",

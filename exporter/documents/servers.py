@@ -123,7 +123,7 @@ def _is_told(metric: Metric, attachments: list[Attachment]) -> bool:
 
 
 def _worth(metric: Metric, attachment: Attachment) -> str:
-    if metric.group == "self":
+    if metric.group in ("self", "server"):
         return "exact"
     if not metric.is_told(attachment.tells, attachment.kind):
         return "absent"

@@ -31,6 +31,8 @@ MAX_AGE_NS = 1_000_000_000
 _ACCEPT = "text/plain;version=0.0.4"
 """Not OpenMetrics, which costs more to read and has nothing that we need."""
 _FORMATS = ("text/plain", "application/openmetrics-text")
+_OF_GATEWAYS = (502, 503, 504)
+"""What a proxy answers for a server that is not there."""
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +42,8 @@ class Reading:
     """A page as last read."""
 
     is_up: bool
+    answers: bool
+    """Whether the server answered, though perhaps not with a page that can be read."""
     engines: Mapping[Engine, EngineReading] = field(default_factory=dict)
     """Empty while the page cannot be read: a dead engine's gauges are not served for ever."""
 
@@ -96,13 +100,23 @@ class PageReader:
         self._is_fixed = kind != "auto"
         self._mappers = self._mappers_of(self.kind)
         self._lock = threading.Lock()
-        self._reading = Reading(False)
+        self._reading = Reading(False, False)
         self._read_ns: int | None = None
 
     @property
     def errors(self) -> Mapping[str, int]:
         """Counts by kind; all of `PAGE_ERROR_KINDS` are there from the start."""
         return self._faults.counts
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the page could be read when it was last asked for."""
+        return self._reading.is_up
+
+    @property
+    def answers(self) -> bool:
+        """Whether the server answered when it was last asked."""
+        return self._reading.answers
 
     def read(self) -> Reading:
         """The page as it is now, at most `MAX_AGE_NS` old. Returns within the time-out."""
@@ -121,15 +135,18 @@ class PageReader:
         try:
             document = self._fetcher.fetch(self._timeout)
             engines = self._engines(_text_of(document))
-        except (FetchError, _Rejected) as error:
+        except FetchError as error:
+            self._faults.count(error.kind, str(error))
+            return Reading(False, error.answered and error.status not in _OF_GATEWAYS)
+        except _Rejected as error:
             self._faults.count(error.kind, str(error))
         except Exception as error:
             self._faults.count("bug", repr(error))
             logger.debug("while reading %s", self.endpoint, exc_info=True)
         else:
             self.last_success_ns = self._clock.monotonic_ns()
-            return Reading(True, engines)
-        return Reading(False)
+            return Reading(True, True, engines)
+        return Reading(False, True)
 
     def _engines(self, text: str) -> dict[Engine, EngineReading]:
         engines = self._mapped(text)

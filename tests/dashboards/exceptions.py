@@ -1,6 +1,7 @@
 """What is not shown, and what may be empty: data, each with its reason."""
 
 NOT_SHOWN = {
+    "kvscope_server_state": "alerts read it",
     "kvscope_build_info": "a version, not a state; `kvscope doctor` and the page show it",
     "kvscope_config_last_reload_successful": "of a sidecar with a configuration file; it says so "
     "when asked to reload",

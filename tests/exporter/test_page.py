@@ -135,7 +135,7 @@ def test_before_the_hello_of_an_engine_only_its_stream_is_shown() -> None:
     target = Target(InProcessSource(Subscription(8)), compat={"vllm"}, clock=FIXED_CLOCK)
     exporter = Exporter([target], clock=FIXED_CLOCK)
     groups = {row.group for row in CATALOGUE if row.family in set(families_of(exporter))}
-    assert groups == {"self"}
+    assert groups == {"self", "server"}
     for family in exporter.registry.collect():
         for sample in family.samples:
             assert "model_name" not in sample.labels

@@ -73,31 +73,54 @@ def test_sockets_that_appear_become_targets_and_are_read(watch: Watch, tmp_path:
     assert watch.endpoints == ["engine-1.sock", "engine-0.sock"]
 
 
-def test_a_target_without_a_file_is_given_up_after_a_minute_of_silence(
+def test_an_engine_without_a_file_stays_however_long_it_is_silent(
     watch: Watch, tmp_path: Path
 ) -> None:
     publisher, producer = publisher_at(tmp_path / "engine-0.sock")
     producer.begin()
     watch.folder.scan()
-    wait_for(lambda: watch.exporter.targets[0].source.up)
-    (tmp_path / "engine-0.sock").unlink()
-    watch.now_ns += 1
-    watch.folder.scan()
+    wait_for(lambda: value(watch.exporter, "kvscope_source_up", model_name="engine-0") == 1)
     publisher.stop()
-    wait_for(lambda: not watch.exporter.targets[0].source.up or _later(watch))
-    silent_since = watch.now_ns
-    watch.folder.scan()
-    watch.now_ns = silent_since + FORGET_NS - 10_000_000_000
-    watch.folder.scan()
-    assert watch.endpoints == ["engine-0.sock"], "it counts as down meanwhile"
+    assert not (tmp_path / "engine-0.sock").exists()
+    for _ in range(3):
+        watch.now_ns += 100 * FORGET_NS
+        watch.folder.scan()
+    assert value(watch.exporter, "kvscope_source_up", model_name="engine-0") == 0
+
+
+def test_what_never_introduced_itself_is_dropped_after_a_minute_without_a_file(
+    watch: Watch, tmp_path: Path
+) -> None:
+    path = tmp_path / "engine-0.sock"
+    with socket.socket(socket.AF_UNIX) as mute:
+        mute.bind(str(path))
+        mute.listen()
+        watch.folder.scan()
+        watch.now_ns += 2 * FORGET_NS
+        watch.folder.scan()
+        assert watch.endpoints == ["engine-0.sock"], "its file is there"
+    path.unlink()
     watch.now_ns += FORGET_NS
+    watch.folder.scan()
+    assert watch.endpoints == ["engine-0.sock"]
+    watch.now_ns += 1
     watch.folder.scan()
     assert watch.endpoints == []
 
 
-def _later(watch: Watch) -> bool:
-    watch.now_ns += 1_000_000_000
-    return False
+def test_a_full_folder_drops_the_engine_that_is_gone_longest(
+    watch: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_TARGETS", 2)
+    for name in ("first", "second", "third"):  # models of their own, so that none replaces another
+        publisher, producer = publisher_at(tmp_path / f"{name}.sock")
+        producer.begin()
+        watch.folder.scan()
+        wait_for(lambda name=name: value(watch.exporter, "kvscope_source_up", model_name=name) == 1)
+        watch.folder.scan()
+        publisher.stop()
+        watch.now_ns += FORGET_NS
+    assert watch.endpoints == ["second.sock", "third.sock"]
 
 
 def test_what_a_dead_server_left_behind_is_no_target(watch: Watch, tmp_path: Path) -> None:

@@ -1,0 +1,257 @@
+"""The state of a watched server, as its page shows it, from real streams and pages."""
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from exporter.assembly import exporter_of
+from exporter.catalogue.server import SERVER_STATES
+from exporter.clock import Clock
+from exporter.configuration import KvEventsConfig, ServerConfig
+from exporter.exporter import Exporter
+from exporter.sidecar import Sidecar
+from exporter.sources.attachments import VLLM_TELLS
+from kvscope_events.bus import EventBus
+from kvscope_events.events import Hello
+from kvscope_events.observers.vllm.worker import WORKER_TELLS
+from kvscope_events.wire.publisher import WirePublisher
+from tests.events.producers import SNAPSHOT
+from tests.exporter.page import make_exporter, put, value
+from tests.exporter.stream import hello
+from tests.kv_events.publisher import Publisher
+from tests.readings.cases.vllm import CURRENT_PAGE
+from tests.support.http_peer import serving, text
+from tests.support.waiting import wait_for
+
+SILENCE_NS = 6_000_000_000
+
+
+class Engine:
+    """A process that publishes; what it is may change."""
+
+    def __init__(self, endpoint: str, **changes: object) -> None:
+        self.endpoint = endpoint
+        self._changes = {"server": "vllm", "tells": sorted(VLLM_TELLS), **changes}
+        self.bus = EventBus()
+        self.bus.provide_snapshot(lambda: [self.hello(), SNAPSHOT])
+        self._publisher = WirePublisher(self.bus, endpoint)
+        self._publisher.start()
+        self.say()
+
+    def hello(self) -> Hello:
+        return hello(**self._changes)
+
+    def say(self, **changes: object) -> None:
+        self._changes.update(changes)
+        self.bus.emit(self.hello())
+        if self._changes.get("worker") is None:
+            self.bus.emit(SNAPSHOT)
+        self.bus.flush()
+
+    def end(self) -> None:
+        """In an orderly way: the socket file goes with it."""
+        self._publisher.stop()
+
+
+class Scene:
+    """A folder, engines in it, an exporter, and a clock that can be set forward."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.ahead_ns = 0
+        self.clock = Clock(monotonic_ns=lambda: time.monotonic_ns() + self.ahead_ns)
+        self._stack = ExitStack()
+
+    def engine(self, name: str = "engine-0", **changes: object) -> Engine:
+        made = Engine(f"ipc://{self.folder}/{name}.sock", **changes)
+        self._stack.callback(made.end)
+        return made
+
+    def worker(self, name: str = "engine-0-worker-0", rank: str = "0") -> Engine:
+        return self.engine(name, worker=rank, ready=False, tells=sorted(WORKER_TELLS))
+
+    def watch(self, **config: object) -> Exporter:
+        config = {"events": (f"ipc://{self.folder}/*",), **config}
+        exporter = exporter_of(ServerConfig(name="s", **config), (), self.clock)  # type: ignore[arg-type]
+        exporter.start()
+        self._stack.callback(exporter.stop)
+        return exporter
+
+    def fall_silent(self) -> None:
+        self.ahead_ns += SILENCE_NS
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    tmp_path.chmod(0o700)
+    made = Scene(tmp_path)
+    yield made
+    made.close()
+
+
+def state(exporter: Exporter) -> str | None:
+    """Exactly one is 1, and all are there; None: none is there."""
+    shown = {name: value(exporter, "kvscope_server_state", state=name) for name in SERVER_STATES}
+    if set(shown.values()) == {None}:
+        return None
+    assert sorted(v for v in shown.values() if v is not None) == [0, 0, 0, 1], shown
+    return next(name for name, number in shown.items() if number)
+
+
+def comes_to(exporter: Exporter, wanted: str) -> None:
+    wait_for(lambda: state(exporter) == wanted, f"the state is {wanted}")
+
+
+def test_a_server_behind_an_empty_folder_is_expected(scene: Scene) -> None:
+    assert state(scene.watch()) == "expected"
+
+
+def test_a_server_of_which_only_workers_speak_loads(scene: Scene) -> None:
+    exporter = scene.watch()
+    scene.worker()
+    comes_to(exporter, "loading")
+    wait_for(lambda: value(exporter, "kvscope_engine_ready", model_name="demo", engine="0") == 0)
+    engine = scene.engine(ready=False)
+    wait_for(lambda: len(exporter.targets) == 2, "the engine is found")
+    comes_to(exporter, "loading")
+    engine.say(ready=True)
+    comes_to(exporter, "ready")
+    wait_for(lambda: value(exporter, "kvscope_engine_ready") == 1, "the engine's own figure")
+
+
+def test_a_server_that_has_ended_stays_gone_on_the_page(scene: Scene) -> None:
+    exporter = scene.watch()
+    engine = scene.engine()
+    comes_to(exporter, "ready")
+    engine.end()
+    for _ in range(20):  # two minutes
+        scene.fall_silent()
+    comes_to(exporter, "gone")
+    time.sleep(1.5)  # several looks at the folder
+    assert state(exporter) == "gone"
+    assert value(exporter, "kvscope_source_up", model_name="demo", engine="0") == 0
+    assert value(exporter, "kvscope_engine_ready") is None
+    scene.engine()
+    comes_to(exporter, "ready")
+    assert len(exporter.targets) == 1
+
+
+def test_a_server_is_ready_once_all_its_ranks_are(scene: Scene) -> None:
+    exporter = scene.watch()
+    first, second = (scene.engine(f"engine-{n}", engine=str(n), ready=False) for n in range(2))
+    wait_for(lambda: value(exporter, "kvscope_engine_ready", engine="1") == 0, "both are known")
+    first.say(ready=True)
+    wait_for(lambda: value(exporter, "kvscope_engine_ready", engine="0") == 1)
+    assert state(exporter) == "loading"
+    second.say(ready=True)
+    comes_to(exporter, "ready")
+    second.end()
+    scene.fall_silent()
+    wait_for(lambda: value(exporter, "kvscope_source_up", engine="0") == 1, "one still speaks")
+    comes_to(exporter, "loading")
+
+
+def test_ranks_that_a_new_start_leaves_out_do_not_stay_gone(scene: Scene) -> None:
+    exporter = scene.watch()
+    ranks = [scene.engine(f"engine-{n}", engine=str(n)) for n in range(3)]
+    comes_to(exporter, "ready")
+    wait_for(lambda: len(exporter.targets) == 3)
+    for rank in ranks:
+        rank.end()
+    scene.fall_silent()
+    comes_to(exporter, "gone")
+    scene.engine("engine-0", engine="0")
+    wait_for(lambda: len(exporter.targets) == 1, "the others are not waited for")
+    comes_to(exporter, "ready")
+
+
+def test_sockets_of_other_names_do_not_pile_up_with_every_start(scene: Scene) -> None:
+    exporter = scene.watch()
+    for start in range(3):
+        engine = scene.engine(f"engine-{start}")
+        comes_to(exporter, "ready")
+        wait_for(lambda: len(exporter.targets) == 1, "the former one is dropped")
+        engine.end()
+        scene.fall_silent()
+        comes_to(exporter, "gone")
+
+
+def test_an_endpoint_that_is_configured_is_expected_then_ready_then_gone(scene: Scene) -> None:
+    endpoint = f"ipc://{scene.folder}/one.sock"
+    exporter = scene.watch(events=(endpoint,))
+    assert state(exporter) == "expected"
+    assert value(exporter, "kvscope_source_up") == 0
+    engine = scene.engine("one")
+    comes_to(exporter, "ready")
+    engine.end()
+    scene.fall_silent()
+    comes_to(exporter, "gone")
+
+
+def test_a_rank_that_is_configured_and_never_comes_keeps_its_server_loading(scene: Scene) -> None:
+    endpoints = tuple(f"ipc://{scene.folder}/{name}.sock" for name in ("one", "two"))
+    exporter = scene.watch(events=endpoints)
+    scene.engine("one")
+    comes_to(exporter, "loading")
+    scene.engine("two", engine="1")
+    comes_to(exporter, "ready")
+
+
+def test_a_page_alone_tells_the_state(scene: Scene) -> None:
+    with serving({}) as peer:
+        exporter = scene.watch(events=(), url=peer.url)
+        assert state(exporter) == "loading", "it answers without a page"
+        peer.answers["/metrics"] = text(CURRENT_PAGE)
+        scene.fall_silent()
+        assert state(exporter) == "ready"
+        peer.answers["/metrics"] = text("no upstream", status=502)
+        scene.fall_silent()
+        assert state(exporter) == "gone", "a proxy answers for it"
+    scene.fall_silent()
+    assert state(exporter) == "gone"
+
+
+def test_a_page_that_nothing_answers_is_expected(scene: Scene) -> None:
+    assert state(scene.watch(events=(), url="http://127.0.0.1:9")) == "expected"
+
+
+def test_an_engine_whose_front_end_refuses_is_not_ready(scene: Scene) -> None:
+    scene.engine()
+    with serving({"/metrics": text(CURRENT_PAGE)}) as peer:
+        exporter = scene.watch(url=peer.url)
+        comes_to(exporter, "ready")
+    scene.fall_silent()
+    comes_to(exporter, "loading")
+
+
+def test_a_stream_of_kv_events_alone_tells_whether_it_is_connected(scene: Scene) -> None:
+    endpoint = f"ipc://{scene.folder}/kv.sock"
+    streams = (KvEventsConfig(endpoint=endpoint),)
+    exporter = scene.watch(events=(), kind="vllm", kv_events=streams)
+    assert state(exporter) == "expected"
+    publisher = Publisher(endpoint)
+    comes_to(exporter, "ready")
+    publisher.close()
+    comes_to(exporter, "gone")
+
+
+def test_our_engine_on_its_own_page_loads_and_is_ready() -> None:
+    exporter, subscription = make_exporter()
+    assert state(exporter) == "ready"
+    put(subscription, 0, 0, hello(ready=False))
+    assert state(exporter) == "loading"
+
+
+def test_a_server_that_is_taken_out_of_the_configuration_has_no_state(scene: Scene) -> None:
+    config = ServerConfig(name="s", events=(f"ipc://{scene.folder}/*",))
+    sidecar = Sidecar([config])
+    assert state(sidecar.own) == "expected"  # type: ignore[arg-type]
+    sidecar.watch([], ())
+    assert state(sidecar.own) is None  # type: ignore[arg-type]
+    sidecar.stop()
