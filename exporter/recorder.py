@@ -22,12 +22,15 @@ class Recorder:
         self.num_bytes = 0
         self.sessions: list[str] = []
         """Of the producers, in order."""
+        self.recorded_ns = 0
+        """Time from the first batch to the last, by the producers' clocks."""
         self.missing = 0
         """Batches that the stream lost between those in the file."""
         self.full = False
         """Whether a batch did not fit any more; nothing is written after it."""
         self._max_bytes = max_bytes
         self._path = path
+        self._last_ns = 0
         # Unbuffered: what is in the file after an error is known.
         self._file = path.open("xb", buffering=0)
 
@@ -60,8 +63,11 @@ class Recorder:
         self._write(frame)
         self.num_batches += 1
         self.missing += taken.lost
-        if taken.session not in self.sessions[-1:]:
+        if taken.session in self.sessions[-1:]:
+            self.recorded_ns += taken.batch.time_ns - self._last_ns
+        else:
             self.sessions.append(taken.session)
+        self._last_ns = taken.batch.time_ns
         return True
 
     def _write(self, frame: bytes) -> None:

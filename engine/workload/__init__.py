@@ -5,7 +5,7 @@ from engine.workload.mooncake import TRACE_BLOCK_TOKENS, TraceError, TraceReques
 from engine.workload.report import Progress, Report
 from engine.workload.runner import StoppedError, run
 from engine.workload.server import ServerError
-from engine.workload.spec import LoadSpec, Scenario
+from engine.workload.spec import LoadSpec, Scenario, SpecError
 from engine.workload.tokens import BlockTokens
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Report",
     "Scenario",
     "ServerError",
+    "SpecError",
     "StoppedError",
     "TraceError",
     "TraceRequest",

@@ -37,6 +37,11 @@ class Lane:
         return self._tally.elapsed_seconds
 
     @property
+    def unreachable(self) -> bool:
+        """The newest attempts could not connect: no answer has come since the first of them."""
+        return self._silent_since is not None
+
+    @property
     def server_lost(self) -> bool:
         """No connection could be made for some time, and nothing was answered in it."""
         return (

@@ -8,6 +8,9 @@ from engine.workload.client import Exchange
 from engine.workload.counters import HitRate
 from engine.workload.distribution import Distribution, Summary
 
+_NO_GAP = 0.02
+"""Share of the mean gap below which a median gap only tells how chunks were read."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
@@ -66,11 +69,16 @@ class Report:
     """Prefix hits by the server's counters, which include other clients' requests."""
     preemptions: int | None
     server_lost: bool
-    """The run ended because nothing answered any more."""
+    """The server refused connections until the run ended, or was given up for that reason."""
     interrupted: bool
     """The run was stopped before its end."""
     notes: tuple[str, ...]
     """What was assumed or could not be read."""
+
+    @property
+    def chunks_arrived_together(self) -> bool:
+        """Half of the gaps between chunks are none: the client read several chunks at once."""
+        return self.itl is not None and self.itl.p50 < _NO_GAP * self.itl.mean
 
     @property
     def num_failed(self) -> int:

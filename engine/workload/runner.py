@@ -22,6 +22,9 @@ from engine.workload.spec import LoadSpec, Scenario
 from engine.workload.text import TextCost
 from engine.workload.tokens import BlockTokens
 
+_KEEPALIVE_SECONDS = 2.0
+"""Idle connections are reused up to this age. Servers close theirs after 5 s (vLLM, uvicorn): a
+client that keeps them as long sends requests into connections that are being closed."""
 _TICK_SECONDS = 0.1
 """Period of the checks for stop, deadline and progress."""
 
@@ -50,7 +53,11 @@ async def run(
     """
     stop = stop or threading.Event()
     num_expected = _check_trace(spec)
-    limits = httpx.Limits(max_connections=None, max_keepalive_connections=spec.max_in_flight)
+    limits = httpx.Limits(
+        max_connections=None,
+        max_keepalive_connections=spec.max_in_flight,
+        keepalive_expiry=_KEEPALIVE_SECONDS,
+    )
     async with httpx.AsyncClient(limits=limits, timeout=spec.timeout_seconds) as http:
         doubts = Doubts()
         server = await _unless_stopped(discover(documents, spec, doubts), stop)
@@ -73,6 +80,8 @@ async def run(
     notes += doubts.notes
     if watch.server_lost:
         notes.append(f"nothing answered for {LOST_AFTER_SECONDS:.0f} s: the run was given up")
+    elif watch.ended_unreachable:
+        notes.append("at the end of the run the server refused every connection")
     return _report(spec, server, tally, watch, (before, after), notes)
 
 
@@ -93,6 +102,8 @@ class _Watch:
         self._on_progress = on_progress
         self.interrupted = False
         self.server_lost = False
+        self.ended_unreachable = False
+        """After its last answer the server only refused connections."""
 
     async def until_done(self, arrivals: Coroutine[None, None, None]) -> None:
         starting = asyncio.create_task(arrivals)
@@ -108,6 +119,7 @@ class _Watch:
             while self._lane.in_flight and self._may_go_on():
                 await asyncio.sleep(_TICK_SECONDS)
                 self._tell()
+            self.ended_unreachable = self._lane.unreachable
         finally:
             starting.cancel()
             await self._lane.cancel()
@@ -232,7 +244,7 @@ def _report(
         hit_rate_usage=tally.hit_rate,
         hit_rate_metrics=after.hit_rate_since(before),
         preemptions=after.preemptions_since(before),
-        server_lost=watch.server_lost,
+        server_lost=watch.server_lost or watch.ended_unreachable,
         interrupted=watch.interrupted,
         notes=tuple(notes),
     )

@@ -28,6 +28,15 @@ class Scenario(StrEnum):
         return self not in (Scenario.RAG, Scenario.TRACE)
 
 
+class SpecError(ValueError):
+    """A field of the specification with a value that cannot be used."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(f"{name} {problem}")
+        self.name = name
+        self.problem = problem
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSpec:
     """A run of the generator. Without duration and number it goes on until it is stopped."""
@@ -82,12 +91,12 @@ class LoadSpec:
         for name in _POSITIVE:
             value = getattr(self, name)
             if value is not None and not value > 0:  # also refuses NaN
-                raise ValueError(f"{name} must be positive, got {value}")
+                raise SpecError(name, f"must be positive, got {value}")
         if not 2 <= self.vocab_size <= MAX_VOCAB_SIZE:
             bounds = f"at least 2 and at most {MAX_VOCAB_SIZE}"
-            raise ValueError(f"vocab_size must be {bounds}, got {self.vocab_size}")
+            raise SpecError("vocab_size", f"must be {bounds}, got {self.vocab_size}")
         if self.api_key is not None and not _HEADER_VALUE.fullmatch(self.api_key):
-            raise ValueError("api_key must be printable ASCII, which a header can carry")
+            raise SpecError("api_key", "must be printable ASCII, which a header can carry")
         if (self.trace_file is not None) != (self.scenario is Scenario.TRACE):
             raise ValueError("a trace file belongs to scenario `trace`, and only to it")
         if self.scenario is Scenario.TRACE and self.rate is not None:

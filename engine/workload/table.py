@@ -11,6 +11,10 @@ from engine.workload.report import Report
 
 _MILLISECONDS = 1000
 _NOT_EXPOSED = "not exposed"
+_TOGETHER = (
+    "note: chunks often arrived several at a time, so the ITL percentiles describe this client's "
+    "reading; TPOT is the server's pace"
+)
 _LEGEND = "TTFT: to first token, TPOT: per output token, ITL: between chunks, E2EL: end to end"
 
 
@@ -24,6 +28,8 @@ def report_table(report: Report) -> Group:
     parts: list[Table | Text] = [facts, _latencies(report), Text(_LEGEND)]
     for kind, detail in report.first_failures.items():
         parts.append(Text(f"first {kind}: {quoted(detail)}"))
+    if report.chunks_arrived_together:
+        parts.append(Text(_TOGETHER))
     parts += [Text(f"note: {quoted(note)}") for note in report.notes]
     return Group(*parts)
 

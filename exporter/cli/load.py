@@ -15,6 +15,7 @@ from engine.workload import (
     Report,
     Scenario,
     ServerError,
+    SpecError,
     StoppedError,
     run,
 )
@@ -27,6 +28,13 @@ from exporter.cli.output import fail
 EXIT_FAILED = 1
 
 _DEFAULT_DURATION_SECONDS = 60.0
+_FLAGS = {
+    "duration_seconds": "--duration",
+    "num_sessions": "--sessions",
+    "period_seconds": "--period",
+    "timeout_seconds": "--timeout",
+}
+"""Options by the fields that they set, where the names differ."""
 
 
 def load(
@@ -152,8 +160,8 @@ def load(
 
     A request refused with 429 is sent again after its Retry-After, up to five times.
 
-    Exit status: 0 after a complete run; 1 if no request succeeded or the server went away; 2 if
-    the run cannot start; 130 after Ctrl-C and 143 after SIGTERM, both with a report.
+    Exit status: 0 after a complete run; 1 if no request succeeded or the server was gone at the
+    end; 2 if the run cannot start; 130 after Ctrl-C and 143 after SIGTERM, both with a report.
     """
     if duration is None and num_requests is None and scenario is not Scenario.TRACE:
         duration = _DEFAULT_DURATION_SECONDS
@@ -184,6 +192,9 @@ def load(
         with Stop() as stop, showing_progress() as on_progress:
             documents = FetchedDocuments()
             report = asyncio.run(run(spec, documents, stop=stop.event, on_progress=on_progress))
+    except SpecError as error:
+        flag = _FLAGS.get(error.name, "--" + error.name.replace("_", "-"))
+        raise fail(f"{flag} {error.problem}") from None
     except StoppedError:
         raise typer.Exit(stop.exit_code) from None
     except (ValueError, OSError, ServerError, httpx.InvalidURL) as error:

@@ -139,7 +139,7 @@ def _total(name: str | None, amount: str | None) -> int | None:
 
 def _plot(result: Plan, file: Path) -> None:
     if find_spec("matplotlib") is None:
-        raise fail("--plot needs matplotlib: pip install 'kvscope[plot]'")
+        raise fail("--plot needs matplotlib: pip install '.[plot]' in a checkout of kvscope")
     from exporter.cli.plan_plot import save_plot
 
     try:

@@ -20,7 +20,7 @@ def find_config(model: str) -> Config:
     if find_spec("huggingface_hub") is None:
         raise ConfigError(
             f"{model} is no file or folder here, and asking the hub needs huggingface_hub: "
-            "pip install 'kvscope[engine]', or download its config.json"
+            "pip install '.[engine]' in a checkout of kvscope, or download its config.json"
         )
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HFValidationError

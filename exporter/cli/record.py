@@ -18,6 +18,10 @@ DEFAULT_MAX_BYTES = "1GiB"
 PATTERN = "/*"
 _SILENCE_SECONDS = 5.0
 """Time without a publisher after which a line says so."""
+_PROGRESS_SECONDS = 10.0
+"""Interval of lines on standard error that show the recording growing."""
+_BACKLOG_SECONDS = 1.0
+"""Time before the start of the command from which on the summary mentions the backlog."""
 _TICK_SECONDS = 0.2
 
 
@@ -38,6 +42,9 @@ def record(
     ] = DEFAULT_MAX_BYTES,
 ) -> None:
     """Record the events of an engine into a file, until Ctrl-C.
+
+    A recording begins with the publisher's backlog, often the last minutes before this command:
+    start it right after an incident and the incident is in the file.
 
     The recording holds names of blocks, never their text. kvscope whatif computes from it what
     another pool would have found; kvscope sidecar --events file:///PATH shows its last state.
@@ -81,7 +88,10 @@ def record(
     if recorder.missing:
         line += f"; {recorder.missing:,} batches are missing"
     if len(recorder.sessions) > 1:
-        line += f"; the engine was started {len(recorder.sessions) - 1} times anew"
+        line += f"; the engine restarted {len(recorder.sessions) - 1} times"
+    earlier = recorder.recorded_ns / 1e9 - lasted
+    if earlier > _BACKLOG_SECONDS:
+        line += f"; began {earlier:,.0f} s earlier, with the publisher's backlog"
     typer.echo(printable(line))
 
 
@@ -91,6 +101,7 @@ def _record(
     """Until a signal, the end of the time, or a full file. Raises OSError."""
     began = time.monotonic()
     silent = True
+    next_line = _PROGRESS_SECONDS
     while not stop.event.is_set():
         elapsed = time.monotonic() - began
         if seconds is not None and elapsed >= seconds:
@@ -102,6 +113,10 @@ def _record(
         if silent and elapsed > _SILENCE_SECONDS and not recorder.num_batches:
             silent = False
             typer.echo(f"kvscope: nothing comes from {subscriber.endpoint} yet", err=True)
+        if elapsed >= next_line and recorder.num_batches:
+            next_line += _PROGRESS_SECONDS
+            size = format_bytes(recorder.num_bytes)
+            typer.echo(f"{elapsed:.0f} s: {recorder.num_batches:,} batches, {size}", err=True)
     _take_all(subscriber, recorder)
 
 

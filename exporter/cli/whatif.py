@@ -57,7 +57,7 @@ def whatif(
         if blocks < 1:
             raise fail(f"--capacity {blocks}: a cache has at least one block")
     if plot is not None and find_spec("matplotlib") is None:
-        raise fail("--plot needs matplotlib: pip install 'kvscope[plot]'")
+        raise fail("--plot needs matplotlib: pip install '.[plot]' in a checkout of kvscope")
     try:
         found = _read(file, capacities)
     except (WhatIfError, EndpointError) as error:

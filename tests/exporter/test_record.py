@@ -1,7 +1,9 @@
 """`kvscope record` as a user runs it: what it writes is a recording, and says what it lacks."""
 
 import errno
+import re
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,6 +64,20 @@ def test_what_was_published_is_in_the_file(
     assert done.output.startswith(f"{file}: 8 batches, ")
     assert len(done.output.splitlines()) == 1
     assert steps_in(file) == list(range(7))
+
+
+@pytest.mark.slow
+def test_the_last_line_says_how_far_back_the_backlog_reaches(
+    publishing: Producer, endpoint: str, tmp_path: Path
+) -> None:
+    publishing.step(1)
+    time.sleep(2.5)
+    publishing.step(1)
+    done = record(endpoint, str(tmp_path / "run.kvsf"), "--seconds", "0.5")
+    assert done.exit_code == 0, done.output
+    found = re.search(r"began (\d) s earlier, with the publisher's backlog", done.output)
+    assert found is not None, done.output
+    assert int(found[1]) == 2
 
 
 @pytest.mark.slow

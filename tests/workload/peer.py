@@ -33,6 +33,8 @@ class Peer:
 
     bodies: list[dict[str, object]] = field(default_factory=list)
     authorizations: list[str | None] = field(default_factory=list)
+    ports: list[int] = field(default_factory=list)
+    """Of the client, a request each: equal ones came over the same connection."""
     queried: int = 0
     hit: int = 0
     max_in_flight: int = 0
@@ -145,6 +147,8 @@ def _answer(
     peer: Peer, request: Request, body: dict[str, object], chat: bool, tokens: list[int]
 ) -> Response:
     peer.bodies.append(body)
+    assert request.client is not None
+    peer.ports.append(request.client.port)
     peer.authorizations.append(request.headers.get("Authorization"))
     if peer.refusals:
         peer.refusals -= 1

@@ -84,7 +84,9 @@ def test_cannot_start_is_2_and_one_line(peer: Peer, free_url: str, tmp_path: Pat
         (["trace", str(empty), "--url", peer.url], "no request in it"),
         (["trace", "--url", peer.url], "a trace file belongs to scenario `trace`"),
         (["chat", "--url", peer.url, "--max-tokens", "500"], "max_model_len 512 leaves 12 tokens"),
-        (["chat", "--url", peer.url, "--concurrency", "0"], "concurrency must be positive"),
+        (["chat", "--url", peer.url, "--concurrency", "0"], "--concurrency must be positive"),
+        (["chat", "--url", peer.url, "--duration", "0"], "--duration must be positive"),
+        (["chat", "--url", peer.url, "--sessions", "-1"], "--sessions must be positive, got -1"),
         (["chat", "--url", "http://127.0.0.1:99999"], "port 99999 is not between"),
         (["chat", "--url", "http://a..b"], "label"),
         (["chat", "--url", peer.url, "--metrics-url", "http://[::1"], "metrics_url"),
@@ -191,6 +193,28 @@ def test_a_server_that_goes_away_ends_the_run(tmp_path: Path) -> None:
     assert report["server_lost"]
     assert report["ok"] > 0
     assert report["failed"]["connection"] > 16
+
+
+@pytest.mark.slow
+def test_a_server_that_is_gone_when_the_run_ends_is_1(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    with serving(Peer(token_seconds=0.01)) as peer:
+        process = subprocess.Popen(
+            command("rag", "--url", peer.url, "--duration", "6", "--output-json", str(path)),
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        deadline = time.monotonic() + 30
+        while len(peer.bodies) < 20 and time.monotonic() < deadline:
+            time.sleep(0.05)
+    stdout, _ = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert "at the end of the run the server refused every connection" in stdout
+    report = json.loads(path.read_text())
+    assert report["server_lost"]
+    assert report["ok"] > 0
+    assert report["elapsed_seconds"] < 10
 
 
 def test_workload_needs_no_torch() -> None:

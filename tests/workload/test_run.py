@@ -97,6 +97,17 @@ def test_truncate_sends_the_head_of_long_prompts(peer: Peer, tmp_path: Path) -> 
     assert prompt[:16] == BlockTokens(length_scale=1 / 32).block(0)
 
 
+@pytest.mark.slow
+def test_connections_that_the_server_may_be_closing_are_not_used_again(
+    peer: Peer, tmp_path: Path
+) -> None:
+    trace = write_trace(tmp_path, *((at, 100, 1, [0]) for at in (0, 100, 3600, 3700)))
+    spec = make_spec(peer, Scenario.TRACE, trace_file=trace, concurrency=1, num_requests=None)
+    assert run_load(spec).ok == 4
+    first, soon, late, later = peer.ports
+    assert (first == soon, soon == late, late == later) == (True, False, True)
+
+
 @pytest.mark.timed
 def test_a_trace_keeps_its_times_at_its_speed(peer: Peer, tmp_path: Path) -> None:
     trace = write_trace(tmp_path, (9000, 100, 1, [0]), (12_000, 100, 1, [1]))
