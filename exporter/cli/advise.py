@@ -32,7 +32,7 @@ def advise(
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the answer.")] = 10.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
 ) -> None:
-    """Say what to change about a server, by how much, at what price and for what gain.
+    """Recommend changes to a server, with their cost and gain.
 
     At most five proposals for each engine, the best first. Each is an option of the server with a
     value, and says how sure it is and what it assumes. Nothing is proposed that the memory forbids.

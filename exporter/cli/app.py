@@ -1,10 +1,11 @@
 """All commands. Every option can be set by a variable as well: --port by KVSCOPE_PORT."""
 
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperOption
 
 from exporter.cli.advise import advise
 from exporter.cli.demo import demo
@@ -25,13 +26,39 @@ ENVIRONMENT_PREFIX = "KVSCOPE_"
 
 
 class Command(TyperCommand):
-    """A command whose options show their variables in --help and in errors. A flag wins."""
+    """A command whose options can be set by variables, which errors name. A flag wins.
+
+    The help explains the rule once instead of naming a variable with each option.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        for option in self.params:
-            if option.param_type_name == "option" and option.name is not None:
-                option.envvar = ENVIRONMENT_PREFIX + option.name.upper()
+        self._settable = [option for option in self.params if isinstance(option, TyperOption)]
+        for option in self._settable:
+            if option.envvar is None:
+                option.envvar = variable_of(option.opts)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        for option in self._settable:
+            option.show_envvar = option.envvar != variable_of(option.opts)
+        super().format_options(ctx, formatter)
+        for option in self._settable:
+            option.show_envvar = True
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        for option in self._settable:
+            if option.envvar == variable_of(option.opts):
+                formatter.write_paragraph()
+                formatter.write_text(
+                    f"Each option can be set by a variable: {option.opts[0]} by {option.envvar}."
+                )
+                return
+
+
+def variable_of(flags: Sequence[str]) -> str:
+    """KVSCOPE_MAX_NUM_SEQS for --max-num-seqs: the first long one of an option's flags."""
+    flag = next(flag for flag in flags if flag.startswith("--"))
+    return ENVIRONMENT_PREFIX + flag.removeprefix("--").replace("-", "_").upper()
 
 
 app = typer.Typer(

@@ -46,7 +46,7 @@ def doctor(
     gpu_devices: WatchedDevices = GpuDevices.VISIBLE,
     as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,
 ) -> None:
-    """Report what can be read on this machine and of a server, what cannot, and why.
+    """Report what can be read here and from a server, and why.
 
     Exit status: 1 if there is a problem.
 

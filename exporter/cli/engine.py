@@ -48,7 +48,9 @@ def require_engine() -> None:
     """Raises typer.Exit(2) where only the exporter is installed."""
     missing = [name for name in ("torch", "transformers") if find_spec(name) is None]
     if missing:
-        raise fail(f"the engine needs {missing[0]}: pip install '.[engine]' in a checkout of kvscope")
+        raise fail(
+            f"the engine needs {missing[0]}: pip install '.[engine]' in a checkout of kvscope"
+        )
 
 
 def run_engine(

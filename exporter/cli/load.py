@@ -58,7 +58,10 @@ def load(
         ),
     ] = None,
     url: Annotated[
-        str, typer.Option(help="Base URL of the server, with or without /v1.")
+        str,
+        typer.Option(
+            help="Base URL of the server, with or without /v1.", envvar="KVSCOPE_LOAD_URL"
+        ),
     ] = "http://127.0.0.1:8000",
     model: Annotated[
         str | None, typer.Option(help="Model to request. Default: the first of /v1/models.")

@@ -17,9 +17,10 @@ def observer(
         ),
     ],
 ) -> None:
-    """Write the observer into a folder, and print the variables that let a vLLM load it.
+    """Write the observer into a folder that a vLLM can load.
 
-    For vLLM in a container or under systemd: mount the folder, and set the variables.
+    For vLLM in a container or under systemd: mount the folder, and set the variables that this
+    command prints.
 
     Example: eval "$(kvscope observer ./kvscope-observer)"
     """

@@ -84,7 +84,7 @@ def sidecar(
     ] = False,
     host: Annotated[
         str | None,
-        typer.Option(metavar="HOST", help="Address to listen on.", show_default=_LISTEN.host),
+        typer.Option(metavar="HOST", help=f"Address to listen on. Default: {_LISTEN.host}."),
     ] = None,
     port: Annotated[
         int | None,
@@ -92,8 +92,7 @@ def sidecar(
             metavar="PORT",
             min=0,
             max=65535,
-            help="Port to listen on; 0: any free one.",
-            show_default=str(DEFAULT_PORT),
+            help=f"Port to listen on; 0: any free one. Default: {DEFAULT_PORT}.",
         ),
     ] = None,
     address: Annotated[
@@ -104,7 +103,7 @@ def sidecar(
         ),
     ] = None,
     compat: Annotated[
-        str | None, typer.Option(metavar="SETS", help=COMPAT_HELP, show_default=DEFAULT_SETS)
+        str | None, typer.Option(metavar="SETS", help=f"{COMPAT_HELP} Default: {DEFAULT_SETS}.")
     ] = None,
     otlp_endpoint: OtlpEndpoint = None,
     otlp_traces_endpoint: OtlpTracesEndpoint = None,

@@ -72,7 +72,9 @@ def tenants(
         float, typer.Option(min=0.1, help="Seconds to wait for each answer.")
     ] = 10.0,
 ) -> None:
-    """Say who asks for how much, summed over servers, since their exporters began to watch.
+    """List the tenants of servers by their use of the cache.
+
+    Sums over all the servers named, since their exporters started.
 
     A tenant is what requests name as their `user`, shown as the first eight digits of its SHA-256.
     Servers list their fifty largest ones.

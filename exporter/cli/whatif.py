@@ -44,7 +44,9 @@ def whatif(
         typer.Option(metavar="FILE", help="Draw the curve to a .png, .svg or .pdf as well."),
     ] = None,
 ) -> None:
-    """Compute the hits of a prefix cache at any capacity, in one pass over a file.
+    """Compute the hit rate of a prefix cache of any capacity.
+
+    One pass over a trace or a recording gives every capacity at once.
 
     Example: kvscope whatif conversation_trace.jsonl --capacity 1000 --capacity 50000
 
