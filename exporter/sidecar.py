@@ -9,7 +9,6 @@ from prometheus_client import ProcessCollector
 from prometheus_client.registry import Collector
 
 from exporter.assembly import MakeListener, exporter_of
-from exporter.catalogue import DEFAULT_COMPAT
 from exporter.clock import Clock
 from exporter.configuration import ServerConfig
 from exporter.configuration.access import tls_digest
@@ -63,7 +62,7 @@ class Sidecar:
         self,
         servers: Sequence[ServerConfig],
         *,
-        compat: Collection[str] = DEFAULT_COMPAT,
+        compat: Collection[str] = (),
         gpu: GpuSource | None = None,
         clock: Clock | None = None,
         further: Collection[Collector] = (),

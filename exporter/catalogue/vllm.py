@@ -1,4 +1,5 @@
-"""Compatibility: vLLM's current names with vLLM's semantics and buckets.
+"""Compatibility: vLLM's current names with vLLM's semantics and buckets, and two former ones that
+nearly every article and many a dashboard still begin with.
 
 vLLM makes each sequence of a call a request of its own, so its "requests" are our sequences.
 """
@@ -97,6 +98,14 @@ VLLM = (
         events=STATE_EVENTS,
     ),
     Metric(
+        name="vllm:gpu_cache_usage_perc",
+        kind="gauge",
+        help="Former name of vllm:kv_cache_usage_perc, used until vLLM 0.11.",
+        unit="ratio",
+        group="vllm",
+        events=STATE_EVENTS,
+    ),
+    Metric(
         name="vllm:prefix_cache_queries_total",
         kind="counter",
         help="Tokens that the prefix cache was queried for, at first admissions only.",
@@ -111,6 +120,17 @@ VLLM = (
         unit="tokens",
         group="vllm",
         events=("PrefixLookup", "PoolCreated"),
+    ),
+    Metric(
+        name="vllm:gpu_prefix_cache_hit_rate",
+        kind="gauge",
+        help=(
+            "Share of the queried tokens that the prefix cache held since the start, exposed until "
+            "vLLM 0.8; -1 when the cache is off. Prefer the ratio of the two counters."
+        ),
+        unit="ratio",
+        group="vllm",
+        events=("Hello",),
     ),
     Metric(
         name="vllm:num_preemptions_total",

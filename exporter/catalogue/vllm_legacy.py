@@ -1,18 +1,12 @@
-"""Compatibility: names that vLLM once had, or that articles say it had."""
+"""Compatibility: names that vLLM once had, or that articles say it had.
+
+The two that nearly every article begins with are served with the current names: `vllm.py`.
+"""
 
 from exporter import buckets
 from exporter.catalogue.metric import Metric
-from exporter.catalogue.pool import STATE_EVENTS
 
 VLLM_LEGACY = (
-    Metric(
-        name="vllm:gpu_cache_usage_perc",
-        kind="gauge",
-        help="Former name of vllm:kv_cache_usage_perc, used until vLLM 0.11.",
-        unit="ratio",
-        group="vllm-legacy",
-        events=STATE_EVENTS,
-    ),
     Metric(
         name="vllm:cpu_cache_usage_perc",
         kind="gauge",
@@ -28,17 +22,6 @@ VLLM_LEGACY = (
         unit="requests",
         group="vllm-legacy",
         events=("StepCompleted",),
-    ),
-    Metric(
-        name="vllm:gpu_prefix_cache_hit_rate",
-        kind="gauge",
-        help=(
-            "Share of the queried tokens that the prefix cache held since the start, exposed until "
-            "vLLM 0.8; -1 when the cache is off. Prefer the ratio of the two counters."
-        ),
-        unit="ratio",
-        group="vllm-legacy",
-        events=("Hello",),
     ),
     Metric(
         name="vllm:gpu_prefix_cache_queries_total",

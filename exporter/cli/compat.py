@@ -8,6 +8,10 @@ from exporter.catalogue import COMPAT_SETS, DEFAULT_COMPAT
 from exporter.cli.output import fail
 
 DEFAULT_SETS = ",".join(sorted(DEFAULT_COMPAT))
+"""Of our own engine, whose page is the only one."""
+NO_SETS = "none"
+"""The default of a page beside a server's own, where a sum over both would count everything twice.
+"""
 _KNOWN = ", ".join(sorted(COMPAT_SETS))
 
 HELP = f"Other servers' metric names to serve as well, separated by commas: {_KNOWN}; or none."
@@ -19,7 +23,7 @@ Compat = Annotated[str, typer.Option(metavar="SETS", help=HELP)]
 def parse_compat(text: str) -> frozenset[str]:
     """`vllm,vllm-legacy` → a set; `none` is the empty one. Raises typer.Exit(2)."""
     names = frozenset(part.strip() for part in text.split(",")) - {""}
-    if names == {"none"}:
+    if names == {NO_SETS}:
         return frozenset()
     unknown = sorted(names - COMPAT_SETS)
     if unknown:

@@ -12,7 +12,7 @@ import typer
 
 from exporter.cli import protection_options as options
 from exporter.cli.child import Child, CommandError, signal_waiting, signals_held
-from exporter.cli.compat import DEFAULT_SETS, Compat, parse_compat
+from exporter.cli.compat import NO_SETS, Compat, parse_compat
 from exporter.cli.configuration import ListenConfig
 from exporter.cli.gpu_devices import Gpu, GpuDevices, WatchedDevices, polling
 from exporter.cli.output import configure_logging, fail
@@ -40,7 +40,7 @@ def run(
     ],
     host: Host = _LISTEN.host,
     port: Port = DEFAULT_PORT,
-    compat: Compat = DEFAULT_SETS,
+    compat: Compat = NO_SETS,
     gpu: Gpu = True,
     gpu_devices: WatchedDevices = GpuDevices.VISIBLE,
     hint_after: Annotated[

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from exporter.cli import protection_options as options
-from exporter.cli.compat import DEFAULT_SETS
 from exporter.cli.compat import HELP as COMPAT_HELP
+from exporter.cli.compat import NO_SETS
 from exporter.cli.configuration import ListenConfig
 from exporter.cli.gpu_devices import Gpu, GpuDevices, WatchedDevices, polling
 from exporter.cli.otlp import (
@@ -103,7 +103,7 @@ def sidecar(
         ),
     ] = None,
     compat: Annotated[
-        str | None, typer.Option(metavar="SETS", help=f"{COMPAT_HELP} Default: {DEFAULT_SETS}.")
+        str | None, typer.Option(metavar="SETS", help=f"{COMPAT_HELP} Default: {NO_SETS}.")
     ] = None,
     otlp_endpoint: OtlpEndpoint = None,
     otlp_traces_endpoint: OtlpTracesEndpoint = None,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporter.cli.compat import DEFAULT_SETS, parse_compat
+from exporter.cli.compat import NO_SETS, parse_compat
 from exporter.cli.output import fail
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class WatchList:
         """Compatibility sets. Raises typer.Exit(2)."""
         if self.compat is None and wanted.compat is not None:
             return frozenset(wanted.compat)
-        return parse_compat(DEFAULT_SETS if self.compat is None else self.compat)
+        return parse_compat(NO_SETS if self.compat is None else self.compat)
 
     def reload(self, sidecar: "Sidecar", reloads: "Reloads", at_start: "SidecarConfig") -> None:
         """Read the file again; an error in it is logged in one line, and changes nothing."""

@@ -1,4 +1,4 @@
-"""vLLM's current names, from whichever fold has the value."""
+"""vLLM's current names, and two former ones, from whichever fold has the value."""
 
 from collections.abc import Iterator
 
@@ -23,6 +23,7 @@ def collect_vllm_pool(families: Families, ledger: Ledger, engine: Hello) -> Iter
         return
     if ledger.num_usable:
         yield families.single("vllm:kv_cache_usage_perc", ledger.active_ratio)
+        yield families.single("vllm:gpu_cache_usage_perc", ledger.active_ratio)
     num_tokens = ledger.num_blocks * ledger.block_size
     facts = {
         "block_size": ledger.block_size,
@@ -42,9 +43,14 @@ def collect_vllm_pool(families: Families, ledger: Ledger, engine: Hello) -> Iter
     )
 
 
-def collect_vllm_prefix(families: Families, cache: Cache, _engine: Hello) -> Iterator[Family]:
-    yield families.single("vllm:prefix_cache_queries_total", cache.queried_tokens["first"])
-    yield families.single("vllm:prefix_cache_hits_total", cache.hit_tokens["first"])
+def collect_vllm_prefix(families: Families, cache: Cache, engine: Hello) -> Iterator[Family]:
+    queried, hit = cache.queried_tokens["first"], cache.hit_tokens["first"]
+    yield families.single("vllm:prefix_cache_queries_total", queried)
+    yield families.single("vllm:prefix_cache_hits_total", hit)
+    rate = hit / queried if queried else 0.0
+    if engine.enable_prefix_caching is False:
+        rate = -1.0
+    yield families.single("vllm:gpu_prefix_cache_hit_rate", rate)
 
 
 def collect_vllm_requests(

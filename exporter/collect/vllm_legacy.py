@@ -1,4 +1,4 @@
-"""vLLM's former names."""
+"""vLLM's former names, but for the two that are served with the current ones."""
 
 from collections.abc import Iterator
 
@@ -14,20 +14,13 @@ def collect_legacy_pool(families: Families, ledger: Ledger, _engine: Hello) -> I
     if ledger.known:
         swap = min(ledger.swap_used / ledger.swap_blocks, 1.0) if ledger.swap_blocks else 0.0
         yield families.single("vllm:cpu_cache_usage_perc", swap)
-        if ledger.num_usable:
-            yield families.single("vllm:gpu_cache_usage_perc", ledger.active_ratio)
         yield families.single("vllm:kv_cache_block_count", ledger.num_blocks)
         yield families.single("vllm:kv_cache_block_size", ledger.block_size)
 
 
-def collect_legacy_prefix(families: Families, cache: Cache, engine: Hello) -> Iterator[Family]:
-    queried, hit = cache.queried_tokens["first"], cache.hit_tokens["first"]
-    rate = hit / queried if queried else 0.0
-    if engine.enable_prefix_caching is False:
-        rate = -1.0
-    yield families.single("vllm:gpu_prefix_cache_hit_rate", rate)
-    yield families.single("vllm:gpu_prefix_cache_queries_total", queried)
-    yield families.single("vllm:gpu_prefix_cache_hits_total", hit)
+def collect_legacy_prefix(families: Families, cache: Cache, _engine: Hello) -> Iterator[Family]:
+    yield families.single("vllm:gpu_prefix_cache_queries_total", cache.queried_tokens["first"])
+    yield families.single("vllm:gpu_prefix_cache_hits_total", cache.hit_tokens["first"])
 
 
 def collect_legacy_requests(

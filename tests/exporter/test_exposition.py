@@ -254,6 +254,13 @@ def test_an_unknown_compatibility_set_is_refused_by_name() -> None:
         make_exporter(compat={"sglang"})
 
 
+def test_our_own_page_has_the_names_that_articles_on_vllm_begin_with() -> None:
+    page = played(compat=DEFAULT_COMPAT)
+    assert value(page, "vllm:gpu_cache_usage_perc") == value(page, "vllm:kv_cache_usage_perc")
+    hits, queries = (value(page, f"vllm:prefix_cache_{x}_total") or 0 for x in ("hits", "queries"))
+    assert value(page, "vllm:gpu_prefix_cache_hit_rate") == hits / queries
+
+
 VLLM_DASHBOARD = (
     *(
         f"vllm:{histogram}_{part}"

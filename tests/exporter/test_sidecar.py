@@ -4,12 +4,15 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from exporter.cli.run_command import run
+from exporter.cli.watch_list import WatchList
 from exporter.clock import Clock
 from exporter.configuration import KvEventsConfig, ServerConfig
 from exporter.reloads import Reloads
@@ -175,3 +178,17 @@ def test_a_port_of_ours_can_be_given_to_a_server_that_has_changed(
     assert accepts(port), "the one before listens again"
     assert sidecar.names() == ["red", "kv"]
     assert sidecar.server("kv") is not before
+
+
+def test_beside_a_servers_own_page_none_of_its_names_is_repeated(servers: Servers) -> None:
+    """Scraped together, both would be in every sum over vLLM's names."""
+    given = WatchList(None, (f"red={servers['red'].events[0]}",), (), None)
+    wanted = given.read()
+    watched = Sidecar(wanted.servers, compat=given.sets(wanted))
+    watched.start()
+    try:
+        wait_for(lambda: steps_seen(watched, "red") == 10, "all steps are folded")
+        assert "vllm:" not in own_page(watched)
+    finally:
+        watched.stop()
+    assert signature(run).parameters["compat"].default == "none"
