@@ -12,8 +12,8 @@ FIRST_TOKEN_SECONDS = (
     *(0.1, 0.25, 0.5, 0.75, 1, 2.5, 5),
     *(7.5, 10, 30, 60, 300, 600),
 )
-"""As long as the queue time, which is a part of it. Up to 10 s all are vLLM's as well: of an observed
-vLLM the family is read from its own page, and an objective is to hold for both."""
+"""As long as the queue time, which is a part of it. Up to 10 s all are vLLM's as well, since of an
+observed vLLM the family is read from its own page, and one objective is to hold for both."""
 INTER_TOKEN_SECONDS = (
     *(0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5),
     *(1, 2.5, 10, 120),

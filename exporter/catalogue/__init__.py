@@ -92,7 +92,7 @@ COMPAT_SETS: frozenset[str] = frozenset({"vllm", "vllm-legacy", "vllm-residency"
 """Groups of other servers' names, each of which can be switched on and off."""
 
 DEFAULT_COMPAT: frozenset[str] = frozenset({"vllm"})
-"""Served by our own engine unless others are asked for, so that vLLM's dashboards work unchanged."""
+"""Served by our own engine by default, so that vLLM's dashboards work unchanged."""
 
 _BY_NAME = {row.name: row for row in CATALOGUE}
 assert len(_BY_NAME) == len(CATALOGUE), "a metric is declared twice"
