@@ -218,7 +218,7 @@ def test_an_objective_between_two_bounds_is_refused_with_the_list(
         main(["--ttft", "llama=2.4"])
     message = capsys.readouterr().err
     assert "the objective of llama is 2.4 s" in message
-    assert "2, 2.5, 3" in message
+    assert "1, 2.5, 5" in message
 
 
 def test_a_token_limit_between_two_bounds_is_refused_with_the_list() -> None:
