@@ -10,16 +10,16 @@ from collections.abc import Iterable
 
 FIRST_TOKEN_SECONDS = (
     *(0.1, 0.25, 0.5, 0.75, 1, 2.5, 5),
-    *(7.5, 10, 30, 60, 300, 600),
+    *(7.5, 10, 30, 60, 600),
 )
 """As long as the queue time, which is a part of it. Up to 10 s all are vLLM's as well, since of an
 observed vLLM the family is read from its own page, and one objective is to hold for both."""
 INTER_TOKEN_SECONDS = (
-    *(0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5),
+    *(0.01, 0.02, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5),
     *(1, 2.5, 10, 120),
 )
 """Dense where users notice; long enough for a preemption, which is one long sample."""
-REQUEST_SECONDS = (1, 2.5, 5, 10, 30, 60, 120, 300, 600, 7200)
+REQUEST_SECONDS = (1, 5, 10, 30, 60, 120, 600, 7200)
 QUEUE_SECONDS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 600)
 ABANDONED_SECONDS = (1, 2.5, 5, 10, 60)
 """A rule judges by the first bound that is not below its limit."""
