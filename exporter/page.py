@@ -1,4 +1,5 @@
-"""One server's page: its engines, its GPUs, and the exporter; every family once.
+"""One server's page: its engines, its GPUs, and the exporter; every family once, in the order of
+the catalogue.
 
 A part that raises is left out and counted; the rest of the page is there.
 """
@@ -8,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from prometheus_client.core import Metric as Family
 
 from exporter.advised import Advised
+from exporter.catalogue import CATALOGUE
 from exporter.clock import Clock
 from exporter.collect.device_memory import collect_ledger_of_devices, collect_torch
 from exporter.collect.engine_memory import EngineMemory
@@ -25,6 +27,12 @@ from exporter.presence import Presence
 from exporter.readings import PageReader
 from exporter.target import Shown, Target
 from exporter.turns import Turns
+
+_PLACES = {row.family: place for place, row in enumerate(CATALOGUE)}
+
+
+def _place(family: Family) -> int:
+    return _PLACES[family.name]
 
 
 class Page:
@@ -65,7 +73,7 @@ class Page:
             known = page.setdefault(family.name, family)
             if known is not family:
                 known.samples += family.samples
-        for family in page.values():
+        for family in sorted(page.values(), key=_place):
             self._turns.offer()
             yield family
 

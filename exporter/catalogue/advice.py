@@ -10,8 +10,9 @@ ADVICE = (
     Metric(
         name="kvscope_advice_value",
         kind="gauge",
-        help="Value that the adviser proposes for an option of the server; only while it proposes "
-        "one, for at most five options. `kvscope advise` prints why, its price and its gain.",
+        help="Value that the adviser proposes for an option of the server; at most five options, "
+        "absent without a proposal.",
+        notes="`kvscope advise` prints why, its price and its gain.",
         unit="",
         group="advice",
         labels=_BY_OPTION,

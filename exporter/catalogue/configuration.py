@@ -22,7 +22,7 @@ def _configuration(
 CONFIGURATION = (
     _configuration(
         "last_reload_successful",
-        "Whether the configuration file could be used when it was last read; 0: the one before is "
+        "Whether the configuration file was usable when it was last read; 0: the previous one is "
         "in use.",
     ),
     _configuration(

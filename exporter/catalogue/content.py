@@ -9,10 +9,10 @@ CONTENT = (
     Metric(
         name="kvscope_kv_content_dropped_blocks_total",
         kind="counter",
-        help="Referenced blocks that the prefix cache no longer finds, by cause: other content was "
-        "written to the block (replaced), the content is now in another block (moved), or it could "
-        "not be loaded (invalid). Unless it was moved, the next request that needs this content "
-        "computes it again.",
+        help="Referenced blocks that the prefix cache no longer finds, by cause: replaced by other "
+        "content, moved to another block, or invalid.",
+        notes="invalid: the content could not be loaded. Unless it was moved, the next request "
+        "that needs this content computes it again.",
         unit="blocks",
         group="pool",
         labels={**ENGINE, "cause": get_args(ContentCause)},

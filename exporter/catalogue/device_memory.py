@@ -25,10 +25,11 @@ DEVICE_MEMORY = (
     Metric(
         name="kvscope_gpu_memory_component_bytes",
         kind="gauge",
-        help="Memory of the device by what holds it; the components on the page sum to the "
-        "device's memory exactly. For a server that reports no figures of its own, server_process "
-        "stands for weights, kv_pool, torch_* and non_torch. Where the driver does not report the "
-        "memory of each process, unsplit stands for non_torch, other_processes and unattributed.",
+        help="Memory of the device by what holds it; the components on the page sum exactly to the "
+        "device's memory.",
+        notes="For a server that reports no figures of its own, server_process stands for weights, "
+        "kv_pool, torch_* and non_torch. Where the driver does not report the memory of each "
+        "process, unsplit stands for non_torch, other_processes and unattributed.",
         unit="bytes",
         group="device_memory",
         labels={
@@ -56,8 +57,8 @@ DEVICE_MEMORY = (
         name="kvscope_gpu_activation_peak_bytes",
         kind="gauge",
         help="The most memory beyond weights and KV pool that a step has taken so far, the "
-        "profiling step at start-up included. With less headroom than this, the next step as "
-        "large fails.",
+        "profiling step at start-up included.",
+        notes="With less headroom than this, the next step as large fails.",
         unit="bytes",
         group="device_memory",
         labels=DEVICE,

@@ -7,8 +7,9 @@ EXHAUSTION = (
     Metric(
         name="kvscope_kv_committed_blocks",
         kind="gauge",
-        help="Blocks that are active once every running sequence has run to its max_tokens. Above "
-        "kvscope_kv_usable_blocks some sequences will be preempted, unless others end before.",
+        help="Blocks that are active once every running sequence has run to its max_tokens.",
+        notes="Above kvscope_kv_usable_blocks some sequences will be preempted, unless others end "
+        "before.",
         unit="blocks",
         group="exhaustion",
         otel_name="kvscope.kv.committed_blocks",
@@ -20,8 +21,8 @@ EXHAUSTION = (
     Metric(
         name="kvscope_kv_time_to_exhaustion_seconds",
         kind="gauge",
-        help="Time until active blocks fill the pool if the trend of the last minute goes on; 0 "
-        "when they fill it now, absent when they do not approach that within an hour.",
+        help="Time until active blocks fill the pool at the trend of the last minute; 0 when full, "
+        "absent when that is over an hour away.",
         unit="seconds",
         group="exhaustion",
         otel_name="kvscope.kv.time_to_exhaustion",
@@ -30,9 +31,10 @@ EXHAUSTION = (
     Metric(
         name="kvscope_kv_exhaustion_probability",
         kind="gauge",
-        help="Probability that within so many seconds the pool cannot serve a running sequence, so "
-        "that one is preempted: from how long such sequences go on, what comes, and how often it "
-        "came true. Absent until 20 sequences have ended and half a minute has passed.",
+        help="Probability that within the horizon the pool cannot serve a running sequence, so "
+        "that one is preempted.",
+        notes="Computed from how long such sequences go on, what arrives, and how often earlier "
+        "forecasts came true. Absent until 20 sequences have ended and half a minute has passed.",
         unit="ratio",
         group="exhaustion",
         labels={**ENGINE, "horizon_seconds": tuple(str(horizon) for horizon in HORIZONS)},

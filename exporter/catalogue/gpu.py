@@ -133,7 +133,7 @@ GPU = (
     ),
     _gpu(
         "memory_activity_ratio",
-        "Share of the time in which memory was read or written; however much of it is in use.",
+        "Share of the time in which memory was read or written, however much of it is in use.",
         unit="ratio",
         aliases=("MEM_COPY_UTIL",),
     ),

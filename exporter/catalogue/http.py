@@ -20,7 +20,8 @@ HTTP = (
         name="http_requests_total",
         kind="counter",
         help="Requests answered, by route, method and class of status; those of operators and of "
-        "probes are left out. A class that is rare for a route begins with its first request.",
+        "probes are left out.",
+        notes="A class that is rare for a route begins with its first request.",
         unit="requests",
         group="http",
         labels={

@@ -15,6 +15,8 @@ ENGINE: Labels = {"model_name": None, "engine": None}
 """The labels of every engine-level family."""
 DEVICE: Labels = {"gpu": None, "uuid": None}
 """The labels of every device-level family: NVML's index, and the UUID, which never changes."""
+MAX_HELP = 159
+"""Characters: a page repeats the help at every scrape, and tools show it in one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,11 +27,13 @@ class Metric:
     """The name in the text format: that of a counter ends in `_total`, of an info in `_info`."""
     kind: Kind
     help: str
-    """Sentences, or a noun phrase with a full stop."""
+    """Sentences, or a noun phrase with a full stop; at most `MAX_HELP` characters."""
     unit: str
     """Plural base unit; empty where the value has none."""
     group: str
     """A key of `catalogue.GROUPS`."""
+    notes: str = ""
+    """What the documentation says beyond the help."""
     labels: Labels = field(default_factory=lambda: dict(ENGINE))
     buckets: tuple[float, ...] = ()
     """Upper bounds of a histogram, without +Inf."""
@@ -47,6 +51,8 @@ class Metric:
     """Kinds of servers whose events say all that the family means; empty: all that tell them."""
 
     def __post_init__(self) -> None:
+        if len(self.help) > MAX_HELP:
+            raise ValueError(f"{self.name}: help is longer than {MAX_HELP}: move some to notes")
         if self.buckets and self.kind != "histogram":
             raise ValueError(f"{self.name}: only a histogram has buckets")
         if list(self.buckets) != sorted(set(self.buckets)):

@@ -29,12 +29,14 @@ def _stream(
     kind: Kind = "gauge",
     unit: str = "",
     labels: Labels | None = None,
+    notes: str = "",
 ) -> Metric:
     """A row about one engine's stream of events."""
     return Metric(
         name=f"kvscope_{name}",
         kind=kind,
         help=help,
+        notes=notes,
         unit=unit,
         group="self",
         labels={**_STREAM, **(labels or {})},
@@ -45,13 +47,13 @@ def _stream(
 SELF = (
     _stream(
         "source_up",
-        "Whether the exporter runs and receives messages from the engine; for a stream of KV "
-        "events whether it is connected, for a server's own page whether it could be read.",
+        "Whether messages arrive from the engine. For KV events: whether the stream is connected; "
+        "for a server's own page: whether it was read.",
     ),
     _stream(
         "source_state_known",
-        "Whether the engine's state is known; 0 before the first snapshot and from lost batches to "
-        "the next one.",
+        "Whether the engine's state is known: 0 before the first snapshot, and from lost batches "
+        "until the next one.",
     ),
     _stream(
         "source_last_message_timestamp_seconds",
@@ -61,8 +63,8 @@ SELF = (
     ),
     _stream(
         "observer_stopped",
-        "Whether the observer in the server has switched itself off; both processes log the "
-        "reason. The server goes on, and the families about the engine are absent until it is "
+        "Whether the observer in the server has disabled itself; both processes log the reason.",
+        notes="The server goes on, and the families about the engine are absent until it is "
         "restarted. Absent for kvscope's own engine, which needs no observer.",
     ),
     _stream(
@@ -80,39 +82,40 @@ SELF = (
     ),
     _stream(
         "event_gaps_total",
-        "Times that batches were missing; the state was unknown until they, or a snapshot, came.",
+        "Times that batches were missing; the state is unknown until they, or a snapshot, arrive.",
         kind="counter",
         unit="gaps",
     ),
     _stream(
         "event_decode_errors_total",
-        "Frames or events from another process that could not be used, by kind: an event that this "
-        "version does not know, a malformed or too large frame, another version of the contract, a "
-        "second publisher on the endpoint.",
+        "Frames or events from another process that could not be used, by kind.",
         kind="counter",
         unit="errors",
         labels={"kind": DECODE_ERROR_KINDS},
+        notes="Kinds: an event that this version does not know, a malformed or too large frame, "
+        "another version of the contract, a second publisher on the endpoint.",
     ),
     _stream(
         "page_errors_total",
-        "Failures to read a server's own page, or a part of it, by kind: the page could not be "
-        "fetched, is of no known server (not_metrics, unknown_server), has lines or series that "
-        "cannot be used (malformed, contradictory) or too many engines, or the exporter has a bug.",
+        "Failures to read a server's own page, or a part of it, by kind.",
         kind="counter",
         unit="errors",
         labels={"kind": PAGE_ERROR_KINDS},
+        notes="The page could not be fetched, is not of a known server (not_metrics, "
+        "unknown_server), has lines or series that cannot be used (malformed, contradictory) or "
+        "too many engines, or the exporter has a bug.",
     ),
     _stream(
         "fold_seconds_total",
-        "Time spent on the engine's events, by fold.",
+        "Time spent on the engine's events, by fold; those that cost little are `other`.",
         kind="counter",
         unit="seconds",
         labels={"fold": None},
     ),
     _stream(
         "fold_errors_total",
-        "Folds that raised and were given up, so that their families are absent: a bug; the log "
-        "names them.",
+        "Folds that raised and were given up, so that their families are absent: a bug, which the "
+        "log names.",
         kind="counter",
         unit="errors",
     ),
@@ -124,8 +127,7 @@ SELF = (
     Metric(
         name="kvscope_collect_errors_total",
         kind="counter",
-        help="Times that a part of the page raised and was left out of it: a bug. The log names "
-        "the part.",
+        help="Times that a part of the page raised and was left out: a bug, which the log names.",
         unit="errors",
         group="self",
         labels={},
@@ -134,7 +136,7 @@ SELF = (
     Metric(
         name="kvscope_scrape_duration_seconds",
         kind="gauge",
-        help="Time that it took to render the page before this one; absent on the first page.",
+        help="Time that it took to render the previous page; absent on the first page.",
         unit="seconds",
         group="self",
         labels={},

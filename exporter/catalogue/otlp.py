@@ -9,9 +9,9 @@ OTLP = (
     Metric(
         name="kvscope_otlp_exports_total",
         kind="counter",
-        help="Exports of all metrics by OTLP, by result; failed: the endpoint did not take them in "
-        "time, they were dropped because it had not taken earlier ones yet, or no server's metrics "
-        "could be collected.",
+        help="Exports of all metrics by OTLP, by result.",
+        notes="failed: the endpoint did not accept them in time, they were dropped because it had "
+        "not accepted earlier ones yet, or no server's metrics could be collected.",
         unit="exports",
         group="self",
         labels={"result": EXPORT_RESULTS},
@@ -30,10 +30,10 @@ OTLP = (
     Metric(
         name="kvscope_otlp_spans_total",
         kind="counter",
-        help="Spans of requests by OTLP, while traces are on, by result; failed: the endpoint did "
-        "not take them in time; dropped: too many spans waited or too many requests were under "
-        "way, or events were lost while the request was. What the sampler leaves out is not "
-        "counted.",
+        help="Spans of requests sent by OTLP, by result.",
+        notes="Shown while traces are on. failed: the endpoint did not accept them in time; "
+        "dropped: too many spans waited or too many requests were in flight, or events were lost "
+        "while the request was. What the sampler leaves out is not counted.",
         unit="spans",
         group="self",
         labels={"result": SPAN_RESULTS},

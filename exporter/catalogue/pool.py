@@ -101,11 +101,10 @@ POOL = (
     Metric(
         name="kvscope_kv_ledger_imbalance_blocks",
         kind="gauge",
-        help=(
-            "Blocks by which the replayed events differ from the engine's own counts, plus blocks "
-            "of events that contradicted the state since the pool last stated it as a whole. "
-            "Anything but 0 is a bug."
-        ),
+        help="Blocks by which the exporter's ledger differs from the engine's own counts; anything "
+        "but 0 is a bug.",
+        notes="Includes the blocks of events that contradicted the ledger since the last snapshot "
+        "of the pool.",
         unit="blocks",
         group="pool",
         otel_name="kvscope.kv.ledger.imbalance",
@@ -123,7 +122,8 @@ POOL = (
     Metric(
         name="kvscope_kv_deduplicated_blocks",
         kind="gauge",
-        help="References to blocks beyond the first of each: the blocks that sharing saves now.",
+        help="References to blocks beyond the first of each: the blocks that sharing saves at "
+        "present.",
         unit="blocks",
         group="pool",
         otel_name="kvscope.kv.deduplicated",
@@ -142,9 +142,8 @@ POOL = (
     Metric(
         name="kvscope_kv_block_allocations_total",
         kind="counter",
-        help="Blocks handed out, by cause: the prefill or the decode of a sequence, a copy of a "
-        "shared block before it is written (cow), or the return of a swapped-out sequence "
-        "(swap_in).",
+        help="Blocks handed out, by cause: prefill, decode, a copy of a shared block before a "
+        "write (cow), or a sequence that is swapped in.",
         unit="blocks",
         group="pool",
         labels={**ENGINE, "cause": get_args(AllocationCause)},
@@ -155,10 +154,11 @@ POOL = (
     Metric(
         name="kvscope_kv_block_releases_total",
         kind="counter",
-        help="References to blocks given back, by cause: the sequence finished, was aborted or "
-        "preempted (swapped_out: with a copy on the host), the block left its attention window "
-        "(out_of_window), was copied before a write (cow), was pinned only for a while (unpinned), "
-        "or its content could not be loaded (failed_load).",
+        help="References to blocks given back, by cause.",
+        notes="Causes: the sequence finished, was aborted or preempted (swapped_out: with a copy "
+        "on the host), the block left its attention window (out_of_window), was copied before a "
+        "write (cow), was pinned only for a while (unpinned), or its content could not be loaded "
+        "(failed_load).",
         unit="blocks",
         group="pool",
         labels={**ENGINE, "cause": get_args(ReleaseCause)},
@@ -168,8 +168,8 @@ POOL = (
     Metric(
         name="kvscope_kv_block_evictions_total",
         kind="counter",
-        help="Cached blocks that lost their content, by cause: their place was needed (capacity), "
-        "the cache was reset, or the engine was asked to evict them (ordered).",
+        help="Cached blocks that lost their content, by cause: to make room (capacity), a reset of "
+        "the cache, or on request (ordered).",
         unit="blocks",
         group="pool",
         labels={**ENGINE, "cause": get_args(EvictionCause)},
@@ -200,8 +200,8 @@ POOL = (
     Metric(
         name="kvscope_kv_swap_blocks",
         kind="gauge",
-        help="Blocks of the host's swap pool by state: they hold what a swapped-out sequence had "
-        "(used), or nothing (free). With too few free, victims are recomputed.",
+        help="Blocks of the host's swap pool by state: used by swapped-out sequences, or free.",
+        notes="With too few free blocks, victims are recomputed.",
         unit="blocks",
         group="pool",
         labels={**ENGINE, "state": ("used", "free")},

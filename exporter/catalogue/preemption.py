@@ -6,16 +6,15 @@ from exporter.catalogue.metric import ENGINE, Labels, Metric
 from kvscope_events.vocabulary import PreemptionCause, PreemptionMode
 
 _BY_KIND: Labels = {**ENGINE, "mode": get_args(PreemptionMode), "cause": get_args(PreemptionCause)}
-_UNATTRIBUTED = (
-    "Without mode and cause: resumptions whose preemption was in a lost part of the stream."
-)
+_UNATTRIBUTED = "Resumptions whose preemption was in lost events have neither mode nor cause."
 
 PREEMPTION = (
     Metric(
         name="kvscope_preemptions_total",
         kind="counter",
-        help="Running sequences that lost their blocks and wait again, counted when it happens. "
-        "With mode swap their KV was copied to the host before, where the engine can do that.",
+        help="Running sequences that lost their blocks and wait again, by mode and cause.",
+        notes="Counted when it happens. With mode swap their KV was copied to the host before, "
+        "where the engine can do that.",
         unit="preemptions",
         group="preemption",
         labels=_BY_KIND,
@@ -40,10 +39,9 @@ PREEMPTION = (
     Metric(
         name="kvscope_preemption_found_tokens_total",
         kind="counter",
-        help=(
-            "Discarded tokens that the cache still held when their sequence resumed, by the mode "
-            f"and cause of the preemption. {_UNATTRIBUTED}"
-        ),
+        help="Discarded tokens that the cache still held when their sequence resumed, by the mode "
+        "and cause of the preemption.",
+        notes=_UNATTRIBUTED,
         unit="tokens",
         group="preemption",
         labels=_BY_KIND,
@@ -53,10 +51,9 @@ PREEMPTION = (
     Metric(
         name="kvscope_preemption_recomputed_tokens_total",
         kind="counter",
-        help=(
-            "Discarded tokens that the cache no longer held when their sequence resumed, by the "
-            f"mode and cause of the preemption. {_UNATTRIBUTED}"
-        ),
+        help="Discarded tokens that the cache no longer held when their sequence resumed, by the "
+        "mode and cause of the preemption.",
+        notes=_UNATTRIBUTED,
         unit="tokens",
         group="preemption",
         labels=_BY_KIND,
@@ -66,10 +63,9 @@ PREEMPTION = (
     Metric(
         name="kvscope_preemption_swapped_tokens_total",
         kind="counter",
-        help=(
-            "Discarded tokens that were copied back from the host when their sequence resumed, by "
-            f"the mode and cause of the preemption. {_UNATTRIBUTED}"
-        ),
+        help="Discarded tokens that were copied back from the host when their sequence resumed, by "
+        "the mode and cause of the preemption.",
+        notes=_UNATTRIBUTED,
         unit="tokens",
         group="preemption",
         labels=_BY_KIND,
@@ -79,10 +75,9 @@ PREEMPTION = (
     Metric(
         name="kvscope_preemption_stalled_seconds_total",
         kind="counter",
-        help=(
-            "Time that preempted sequences waited, added when they resume or end, by the mode and "
-            f"cause of the preemption. {_UNATTRIBUTED}"
-        ),
+        help="Time that preempted sequences waited, added when they resume or end, by the mode and "
+        "cause of the preemption.",
+        notes=_UNATTRIBUTED,
         unit="seconds",
         group="preemption",
         labels=_BY_KIND,

@@ -65,15 +65,13 @@ PREFIX = (
     Metric(
         name="kvscope_prefix_cache_missed_blocks_total",
         kind="counter",
-        help=(
-            "Blocks that the prefix cache was queried for and did not hold, by cause: cold (not "
-            "seen since the exporter began to watch), evicted (among the last 524,288 blocks that "
-            "were evicted), forgotten (evicted before those; at least the last 4 million are "
-            "remembered, and less than 1 % of the cold are taken for forgotten), unreachable (it "
-            "is in the cache, but a block before it is not), partial (the end of the sequence, "
-            "which cannot hit). After lost events all causes but partial are absent until a "
-            "snapshot."
-        ),
+        help="Blocks that the prefix cache was queried for and did not hold, by cause: never seen "
+        "(cold), evicted, forgotten, unreachable or partial.",
+        notes="cold: not seen since the exporter began to watch. evicted: among the last 524,288 "
+        "blocks that were evicted. forgotten: evicted before those; at least the last 4 million "
+        "are remembered, and less than 1 % of the cold are taken for forgotten. unreachable: it is "
+        "in the cache, but a block before it is not. partial: the end of the sequence, which "
+        "cannot hit. After lost events all causes but partial are absent until a snapshot.",
         unit="blocks",
         group="prefix",
         labels={**ENGINE, "cause": MISS_CAUSES},
@@ -94,15 +92,14 @@ PREFIX = (
     Metric(
         name="kvscope_prefix_cache_whatif_hit_blocks_total",
         kind="counter",
-        help=(
-            "Blocks that the prefix cache would have held at first admissions, had the pool "
-            "another size, by its scale: 2 is a pool of twice as many blocks; inf is a cache that "
-            "never loses anything, not even by a reset, since the exporter began to watch. Exact "
-            "if the same requests come and run for the same time. A scale is absent while what "
-            "such a pool would hold is not known: after a snapshot, until the pool has handed out "
-            "as many blocks as the scale means; beyond 524,288 blocks more than the pool has; inf, "
-            "once names have been forgotten. For pools of one group of full attention."
-        ),
+        help="Blocks that the prefix cache would have hit at first admissions if the pool were "
+        "`scale` times its size; inf never evicts.",
+        notes="A scale of 2 is a pool of twice as many blocks; inf is a cache that never loses "
+        "anything, not even by a reset, since the exporter began to watch. Exact if the same "
+        "requests come and run for the same time. A scale is absent while what such a pool would "
+        "hold is not known: after a snapshot, until the pool has handed out as many blocks as the "
+        "scale means; beyond 524,288 blocks more than the pool has; inf, once names have been "
+        "forgotten. For pools of one group of full attention.",
         unit="blocks",
         group="prefix",
         labels={**ENGINE, "scale": WHATIF_SCALES},
@@ -112,10 +109,8 @@ PREFIX = (
     Metric(
         name="kvscope_prefix_cache_whatif_queried_blocks_total",
         kind="counter",
-        help=(
-            "Full blocks that might have been found at first admissions, of which "
-            "kvscope_prefix_cache_whatif_hit_blocks_total are those found, whatever the scale."
-        ),
+        help="Full blocks that could have hit at first admissions; the hits at each scale are "
+        "kvscope_prefix_cache_whatif_hit_blocks_total.",
         unit="blocks",
         group="prefix",
         otel_name="kvscope.prefix_cache.whatif.queried_blocks",
@@ -124,12 +119,10 @@ PREFIX = (
     Metric(
         name="kvscope_prefix_cache_whatif_error_blocks_total",
         kind="counter",
-        help=(
-            "Blocks by which the prediction for the present size of the pool missed what the "
-            "engine found, summed over lookups: the self-check of "
-            "kvscope_prefix_cache_whatif_hit_blocks_total. It stays near 0 if the engine evicts "
-            "the block that was released first, and releases the tail of a sequence first."
-        ),
+        help="Blocks by which the what-if prediction for the present pool size missed what the "
+        "engine found: its self-check, near 0.",
+        notes="Summed over lookups. It stays near 0 if the engine evicts the block that was "
+        "released first, and releases the tail of a sequence first.",
         unit="blocks",
         group="prefix",
         otel_name="kvscope.prefix_cache.whatif.error_blocks",

@@ -10,9 +10,10 @@ REGRET = (
     Metric(
         name="kvscope_prefix_cache_regret_tokens_total",
         kind="counter",
-        help="Prompt tokens computed again because their blocks, among the last 524,288 evicted, "
-        "were gone when their sequence was first admitted. A resumed sequence does not count: what "
-        "it lost is the cost of its preemption.",
+        help="Prompt tokens computed again at first admission because their blocks had been "
+        "evicted.",
+        notes="Evicted blocks are known if they are among the last 524,288. A resumed sequence "
+        "does not count: what it lost is the cost of its preemption.",
         unit="tokens",
         group="prefix",
         otel_name="kvscope.prefix_cache.regret_tokens",
@@ -21,8 +22,9 @@ REGRET = (
     Metric(
         name="kvscope_prefix_cache_regret_age_seconds",
         kind="histogram",
-        help="Time from the eviction of a block to the lookup that missed it, for every block of "
-        "kvscope_prefix_cache_regret_tokens_total but those evicted in lost events.",
+        help="Time from the eviction of a block to the lookup that missed it, of the blocks of "
+        "kvscope_prefix_cache_regret_tokens_total.",
+        notes="Blocks that were evicted in lost events are left out.",
         unit="seconds",
         group="prefix",
         buckets=REGRET_AGE_SECONDS,
@@ -32,9 +34,10 @@ REGRET = (
     Metric(
         name="kvscope_kv_pool_shortfall_blocks",
         kind="gauge",
-        help="How many more blocks would have kept nine tenths of the blocks that were evicted and "
-        "asked for again in the last 5 minutes; up to 3.2 % too high. Absent while there were none "
-        "and while more than a tenth of them would have needed more than is known: see "
+        help="Extra blocks that would have kept nine tenths of what was evicted and requested "
+        "again in the last 5 minutes.",
+        notes="Up to 3.2 % too high. Absent while nothing evicted was requested again, and while "
+        "more than a tenth of it would have needed more than is known: see "
         "kvscope_prefix_cache_whatif_hit_blocks_total.",
         unit="blocks",
         group="prefix",
@@ -44,10 +47,11 @@ REGRET = (
     Metric(
         name="kvscope_prefix_cache_top_saved_tokens_total",
         kind="counter",
-        help="Tokens that first lookups found, each counted once: by the prefix that it belongs "
-        "to, if that is one of the five that have saved most, otherwise in `other`. A prefix is "
-        "the first eight hex digits of its last block's name. A series ends when its prefix leaves "
-        "the five, and goes on from there if it comes back. /api/prefixes has the top 20.",
+        help="Tokens found by first lookups, by the prefix they belong to: one of the five that "
+        "have saved most, or `other`.",
+        notes="Each token is counted once. A prefix is the first eight hex digits of its last "
+        "block's name. A series ends when its prefix leaves the five, and goes on from there if it "
+        "comes back. /api/prefixes has the top 20.",
         unit="tokens",
         group="prefix",
         labels={**ENGINE, "prefix": None},

@@ -10,9 +10,10 @@ REQUESTS = (
     Metric(
         name="kvscope_requests",
         kind="gauge",
-        help="Requests in the engine by state. A request is one call, whatever the number of its "
-        "sequences; it waits while none of them runs, also after a preemption, and is swapped "
-        "instead while one of them has its KV on the host.",
+        help="Requests in the engine by state; one request is one call, whatever the number of its "
+        "sequences.",
+        notes="A request waits while none of its sequences runs, also after a preemption, and is "
+        "swapped instead while one of them has its KV on the host.",
         unit="requests",
         group="requests",
         labels={**ENGINE, "state": ("waiting", "running", "swapped")},
@@ -37,9 +38,9 @@ REQUESTS = (
     Metric(
         name="kvscope_sequences",
         kind="gauge",
-        help="Sequences in the engine by state: continuations of requests, of which one with n > 1 "
-        "has several. What the engine's limit of sequences counts. Those that wait with their KV "
-        "on the host are swapped instead.",
+        help="Sequences in the engine by state; a request with n > 1 has several.",
+        notes="These are what the engine's limit of sequences counts. Those that wait with their "
+        "KV on the host are swapped instead.",
         unit="sequences",
         group="requests",
         labels={**ENGINE, "state": ("waiting", "running", "swapped")},
@@ -52,9 +53,9 @@ REQUESTS = (
     Metric(
         name="kvscope_requests_oldest_wait_seconds",
         kind="gauge",
-        help="Time for which the request that has waited longest has been waiting, since it "
-        "arrived or was preempted; 0 when none waits. Absent after lost events until all that "
-        "wait are known.",
+        help="How long the longest-waiting request has waited since it arrived or was preempted; 0 "
+        "when none waits.",
+        notes="Absent after lost events until all waiting requests are known.",
         unit="seconds",
         group="requests",
         otel_name="kvscope.requests.oldest_wait",
@@ -103,7 +104,7 @@ REQUESTS = (
     Metric(
         name="kvscope_time_to_first_token_seconds",
         kind="histogram",
-        help="Time from a request's arrival to its first token, of whichever of its sequences.",
+        help="Time from a request's arrival to the first token of any of its sequences.",
         unit="seconds",
         group="requests",
         buckets=buckets.FIRST_TOKEN_SECONDS,
@@ -161,8 +162,8 @@ REQUESTS = (
     Metric(
         name="kvscope_request_abandoned_seconds",
         kind="histogram",
-        help="Time from a request's arrival to its abort, of requests that were aborted before "
-        "their first token: a client that gave up waiting.",
+        help="Time from a request's arrival to its abort, of requests aborted before their first "
+        "token: clients that gave up waiting.",
         unit="seconds",
         group="requests",
         buckets=buckets.ABANDONED_SECONDS,

@@ -4,16 +4,15 @@ from exporter.buckets import RESIDENCY_SECONDS
 from exporter.catalogue.metric import Metric
 from exporter.catalogue.pool import STATE_EVENTS
 
-_UNKNOWN = (
-    "Blocks whose beginning was before the exporter watched, or in lost events, are left out."
-)
+_UNKNOWN = "What began before the exporter started, or in lost events, is left out."
 
 RESIDENCY = (
     Metric(
         name="kvscope_kv_block_lifetime_seconds",
         kind="histogram",
-        help="Time from findable by prefix lookups to evicted for want of room, of every block "
-        "evicted. Blocks that are still resident are not in it: /api/residency has their ages. "
+        help="Time from when a block became findable in the prefix cache until it was evicted to "
+        "make room.",
+        notes="Blocks that are still resident are not counted: /api/residency has their ages. "
         + _UNKNOWN,
         unit="seconds",
         group="pool",
@@ -24,8 +23,9 @@ RESIDENCY = (
     Metric(
         name="kvscope_kv_block_idle_before_eviction_seconds",
         kind="histogram",
-        help="Time from a block's last reference to its eviction for want of room, of every block "
-        "evicted: a prompt that comes back later than this finds nothing. " + _UNKNOWN,
+        help="Time from a block's last reference until it was evicted to make room: a prompt that "
+        "returns later than this misses.",
+        notes=_UNKNOWN,
         unit="seconds",
         group="pool",
         buckets=RESIDENCY_SECONDS,
@@ -35,8 +35,9 @@ RESIDENCY = (
     Metric(
         name="kvscope_kv_block_reuse_gap_seconds",
         kind="histogram",
-        help="Time from a block's last reference to the next one by a prefix hit, of every block "
-        "that nobody referenced when it was hit; resumed sequences included. " + _UNKNOWN,
+        help="Time from a block's last reference to the prefix hit that used it again.",
+        notes="Only of blocks without a reference when they were hit; resumed sequences are "
+        "included. " + _UNKNOWN,
         unit="seconds",
         group="pool",
         buckets=RESIDENCY_SECONDS,
@@ -46,9 +47,10 @@ RESIDENCY = (
     Metric(
         name="kvscope_kv_retention_seconds",
         kind="gauge",
-        help="How long nobody has referenced the block that is evicted next: so long the cache "
-        "remembers. While there are free blocks nothing is evicted, and it grows with time. Absent "
-        "while no block can be evicted, and while that time is before the exporter watched.",
+        help="How far back the prefix cache remembers: the time since the next block to be evicted "
+        "was last referenced.",
+        notes="While there are free blocks nothing is evicted, and it grows with time. Absent "
+        "while no block can be evicted, and while that reference is older than the exporter.",
         unit="seconds",
         group="pool",
         otel_name="kvscope.kv.retention",

@@ -12,11 +12,10 @@ SIZING = (
     Metric(
         name="kvscope_kv_pool_sizing_bytes",
         kind="gauge",
-        help=(
-            "Memory at start-up, by term of the rule that sized the pool; the terms sum to "
-            "kvscope_kv_pool_sizing_total_bytes. A term that was not measured is absent, and so is "
-            "the family where the server reports no terms."
-        ),
+        help="Memory at start-up, by term of the rule that sized the pool; the terms sum to "
+        "kvscope_kv_pool_sizing_total_bytes.",
+        notes="A term that was not measured is absent, and so is the family where the server "
+        "reports no terms.",
         unit="bytes",
         group="pool",
         labels={**ENGINE, "term": SIZING_PARTS},

@@ -14,14 +14,23 @@ _BY_TIER: Labels = {**ENGINE, "tier": get_args(Tier)}
 _EVENTS = ("NamesStored", "NamesRemoved", "NamesCleared")
 
 
-def _row(name: str, kind: Kind, help: str, *, unit: str = "blocks", **labels: Labels) -> Metric:
+def _row(
+    name: str,
+    kind: Kind,
+    help: str,
+    *,
+    unit: str = "blocks",
+    notes: str = "",
+    labels: Labels | None = None,
+) -> Metric:
     return Metric(
         name=f"kvscope_kv_tier_{name}",
         kind=kind,
         help=help,
+        notes=notes,
         unit=unit,
         group="tiers",
-        labels={**_BY_TIER, **labels.get("labels", {})},
+        labels={**_BY_TIER, **(labels or {})},
         otel_name=f"kvscope.kv.tier.{name.removesuffix('_total')}",
         events=_EVENTS,
     )
@@ -31,11 +40,12 @@ TIERS = (
     _row(
         "blocks",
         "gauge",
-        "Blocks that can be found by their content, whether or not a sequence holds them, by tier: "
-        "the device's pool, this host's memory, its disks, elsewhere (remote), or a medium that "
-        "kvscope does not know (other). A tier is shown once the server has named it. Blocks of "
-        "different tiers may differ in size. For a tier that announces no removals (LMCache, "
-        "vLLM's storage tiers) this is all that it ever stored: an upper bound.",
+        "Blocks that can be found by their content, referenced or not, by tier: device, host, "
+        "disk, remote or other.",
+        notes="device is the device's pool, host this host's memory, disk its disks, remote "
+        "elsewhere, other a medium that kvscope does not know. A tier is shown once the server has "
+        "named it. Blocks of different tiers may differ in size. For a tier that announces no "
+        "removals (LMCache, vLLM's storage tiers) this is all that it ever stored: an upper bound.",
     ),
     _row(
         "duplicate_blocks",
@@ -51,21 +61,24 @@ TIERS = (
     _row(
         "removed_blocks_total",
         "counter",
-        "Blocks that could no longer be found, by tier: evicted, replaced, or removed on request; "
-        "these servers give no reason. Clears of a whole tier are not among them.",
+        "Blocks that could no longer be found, by tier: evicted, replaced or removed on request. "
+        "Clears of a whole tier are not included.",
+        notes="These servers give no reason.",
     ),
     _row(
         "returned_blocks_total",
         "counter",
-        "Stored blocks whose content the tier had held and removed before, among its last million "
-        "removals at least: computed again, or loaded from another tier. An upper bound of what "
-        "removals made the server compute again; under 1 % of new content is counted by mistake.",
+        "Stored blocks whose content the tier had held and removed before: computed again, or "
+        "loaded from another tier.",
+        notes="Among the tier's last million removals at least. An upper bound of what removals "
+        "made the server compute again; under 1 % of new content is counted by mistake.",
     ),
     _row(
         "unmatched_removed_blocks_total",
         "counter",
-        "Removed blocks that the tier was not known to hold. Where it grows, the server does not "
-        "announce all that it stores, and kvscope_kv_tier_blocks is wrong by as much.",
+        "Removed blocks that the tier was not known to hold; kvscope_kv_tier_blocks is wrong by "
+        "as many.",
+        notes="Where it grows, the server does not announce everything that it stores.",
     ),
     _row(
         "clears_total",
@@ -77,11 +90,12 @@ TIERS = (
     _row(
         "losses_total",
         "counter",
-        "Times that kvscope stopped tracking a tier's content, by cause: more names than it "
-        "remembers (names: 4 million on the device, 1 million elsewhere), or announced stores that "
-        "did not happen (announcements), as by vLLM for requests with kv_cache_report_mode: full. "
-        "The tier's blocks are absent from then on.",
+        "Times that kvscope stopped tracking a tier's content, by cause; the tier's blocks are "
+        "absent from then on.",
         unit="losses",
         labels={"cause": LOSSES},
+        notes="Causes: more names than kvscope remembers (names: 4 million on the device, 1 "
+        "million elsewhere), or announced stores that did not happen (announcements), as by vLLM "
+        "for requests with kv_cache_report_mode: full.",
     ),
 )

@@ -81,8 +81,9 @@ VLLM = (
     Metric(
         name="vllm:engine_sleep_state",
         kind="gauge",
-        help="State of sleep, 1 for the present one: our engine is always awake. Absent while it "
-        "takes no requests: before its model is loaded, and once it has failed.",
+        help="State of sleep, 1 for the present one; kvscope's own engine is always awake.",
+        notes="Absent while it takes no requests: before its model is loaded, and once it has "
+        "failed.",
         unit="",
         group="vllm",
         labels={**ENGINE, "sleep_state": ("awake", "weights_offloaded", "discard_all")},

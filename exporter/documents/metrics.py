@@ -36,7 +36,7 @@ def metrics_page() -> str:
                 metric.kind,
                 metric.unit,
                 ", ".join(f"`{text}`" for text in _label_texts(metric)),
-                metric.help,
+                f"{metric.help} {metric.notes}".rstrip(),
                 ", ".join(metric.events) or ("the server's page" if metric.group == "page" else ""),
                 _otel_text(metric),
                 ", ".join(f"`{alias}`" for alias in metric.aliases),

@@ -24,6 +24,7 @@ def test_a_name_is_returned_and_a_typo_gets_the_nearest_names() -> None:
 @pytest.mark.parametrize("row", CATALOGUE, ids=lambda row: row.name)
 def test_every_row_is_complete(row: Metric) -> None:
     assert re.fullmatch(r"[A-Z].*\.", row.help), "help ends with a full stop"
+    assert not row.notes or row.notes.endswith(".")
     assert row.group in GROUPS
     assert set(row.events) <= EVENTS
     assert (row.kind == "histogram") == bool(row.buckets), "without buckets it is a summary"
@@ -72,6 +73,8 @@ def test_opentelemetry_names_are_unique_and_every_group_has_rows() -> None:
 def test_a_row_refuses_nonsense() -> None:
     row = metric("kvscope_step_duration_seconds")
     fields = {"name": "kvscope_x", "help": "X.", "unit": "", "group": row.group}
+    with pytest.raises(ValueError, match="longer than 159: move some to notes"):
+        Metric(**{**fields, "help": 30 * "Blocks"}, kind="gauge")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="has buckets"):
         Metric(**fields, kind="gauge", buckets=(1,))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="increase"):

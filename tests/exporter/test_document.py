@@ -11,6 +11,7 @@ def test_every_metric_has_one_row_on_the_page() -> None:
     for row in CATALOGUE:
         (line,) = re.findall(rf"^\| `{re.escape(row.name)}` \| {row.kind} .*$", page, re.MULTILINE)
         assert row.help in line
+        assert row.notes in line
         for values in row.closed_labels.values():
             assert all(value in line for value in values)
         assert all(f"`{alias}`" in line for alias in row.aliases)

@@ -77,6 +77,13 @@ def test_the_page_is_the_golden_one() -> None:
     assert actual == GOLDEN.read_text()
 
 
+def test_the_page_begins_with_the_server_and_ends_with_the_exporter_itself() -> None:
+    group_of = {row.family: row.group for row in CATALOGUE}
+    groups = list(dict.fromkeys(group_of[name] for name in families(played())))
+    assert groups[:3] == ["server", "pool", "requests"]
+    assert groups[-1] == "self"
+
+
 def test_the_scenario_is_consistent_and_moves_every_family() -> None:
     exporter = played()
     assert value(exporter, "kvscope_kv_ledger_imbalance_blocks") == 0

@@ -130,7 +130,8 @@ def test_a_worker_shows_its_stream_with_the_folds_that_it_has_events_for() -> No
     assert value(page, "kvscope_fold_seconds_total", fold="device_memory", **labels) is not None
     assert value(page, "kvscope_fold_seconds_total", fold="ledger", **labels) is None
     assert value(page, "kvscope_fold_errors_total", **labels) == 0
-    assert value(page, "kvscope_engine_ready") is None
+    assert value(page, "kvscope_engine_ready", **labels) is None
+    assert value(page, "kvscope_engine_ready", model_name="demo", engine="0") == 0
 
 
 def test_the_bytes_of_a_card_are_those_of_all_workers_on_it() -> None:
