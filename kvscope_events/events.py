@@ -172,6 +172,7 @@ class PrefixLookup(Event, frozen=True):
     hashes: list[BlockHash]  # of the full blocks that may hit; one token is always computed
     hit_blocks: Count  # leading blocks found
     resumed: bool = False  # the sequence had been preempted
+    loaded_tokens: Count = 0  # behind the hits: supplied by a tier below the pool or a connector
 
 
 class BlocksAllocated(Event, frozen=True):
@@ -269,8 +270,8 @@ class RequestResumed(Event, frozen=True):
 
     sequence: int
     request: int
-    recompute_tokens: Count  # of the discarded ones, those the cache no longer held
-    cached_tokens: Count  # of the discarded ones, those found again
+    recompute_tokens: Count  # of the discarded ones, those that have to be computed again
+    cached_tokens: Count  # of the discarded ones, those that the cache held or a connector loads
     stalled_ns: Count  # since the preemption
     swapped_tokens: Count = 0  # of the discarded ones, those copied back from the swap pool
 

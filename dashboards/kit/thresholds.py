@@ -175,12 +175,13 @@ MISS_COLOURS = {
     "cold": "#55606e",
     "partial": "light-blue",
     "unreachable": "purple",
+    "vetoed": "dark-purple",
     "evicted": "orange",
     "forgotten": "super-light-yellow",
     "cause unknown": "dark-yellow",
 }
-"""Queried blocks: only `evicted` and `unreachable` ones could have been hits; for `forgotten` ones
-that is not known."""
+"""Queried blocks: only `evicted`, `unreachable` and `vetoed` ones could have been hits; for
+`forgotten` ones that is not known."""
 
 PHASE_COLOURS = {
     "queue": "orange",

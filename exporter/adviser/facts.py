@@ -1,6 +1,6 @@
 """What is known of one engine at one moment, for the adviser; whatever is not known is None."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from exporter.adviser.proposal import Option
@@ -57,6 +57,8 @@ class Point:
 
     capacity_blocks: int | None
     hit_blocks: int
+    loaded_blocks: int = 0
+    """Of these, those that a tier below the pool or a connector supplied: not computed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +77,13 @@ class HitCurve:
 
     def hits(self, capacity_blocks: float) -> float | None:
         """Interpolated between points; None below the smallest one, and without points."""
+        return self._at(capacity_blocks, lambda point: point.hit_blocks)
+
+    def saved(self, capacity_blocks: float) -> float | None:
+        """The same of the blocks that are found in place of being computed."""
+        return self._at(capacity_blocks, lambda point: point.hit_blocks - point.loaded_blocks)
+
+    def _at(self, capacity_blocks: float, value: Callable[[Point], int]) -> float | None:
         below: Point | None = None
         for point in self.points:
             if point.capacity_blocks is None:
@@ -82,12 +91,12 @@ class HitCurve:
             if point.capacity_blocks >= capacity_blocks:
                 if below is None or below.capacity_blocks is None:
                     is_it = point.capacity_blocks == capacity_blocks
-                    return float(point.hit_blocks) if is_it else None
+                    return float(value(point)) if is_it else None
                 run = point.capacity_blocks - below.capacity_blocks
                 share = (capacity_blocks - below.capacity_blocks) / run
-                return below.hit_blocks + share * (point.hit_blocks - below.hit_blocks)
+                return value(below) + share * (value(point) - value(below))
             below = point
-        return None if below is None else float(below.hit_blocks)
+        return None if below is None else float(value(below))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +104,10 @@ class Facts:
     usable_blocks: int
     reserved_blocks: int = 0
     block_size: int
+    is_plain: bool = True
+    """The pool has one group of layers, all of full attention: the only kind whose blocks tell
+    what a sequence needs, and what another size would hold."""
+    caches_prefixes: bool = True
     bytes_per_block: int | None = None
     """Of the whole engine; None: no tensors back the pool, or not told."""
     engines: int = 1
@@ -145,6 +158,12 @@ class Facts:
         if load is None or not self.seconds:
             return 0.0
         return sum(n for c, n in load.recomputed_tokens.items() if c == cause) / self.seconds
+
+    @property
+    def hits_are_unknown(self) -> bool:
+        """There is a prefix cache, and what it would find at another size is not known."""
+        curve = self.curve
+        return self.caches_prefixes and (curve is None or not curve.queried_blocks)
 
     @property
     def is_overloaded(self) -> bool:

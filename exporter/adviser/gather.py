@@ -9,6 +9,7 @@ from exporter.adviser.words import HOST, SERVERS
 from exporter.answers.question import Asked, ProcessMemory, UnknownError
 from exporter.collect.engine_memory import EngineMemory
 from exporter.fold import Cache, Ledger, Preemption, Recent
+from exporter.fold.ledger import is_plain
 from exporter.fold.preemption.victim import Victim
 from exporter.fold.recent import NUM_SLOTS, SLOT_NS
 from exporter.gpu import headroom
@@ -29,6 +30,8 @@ def gather(asked: Asked) -> Facts:
         usable_blocks=ledger.num_usable,
         reserved_blocks=ledger.reserved,
         block_size=ledger.block_size,
+        is_plain=is_plain(ledger.groups),
+        caches_prefixes=hello.enable_prefix_caching is not False,
         bytes_per_block=ledger.bytes_per_block or None,
         engines=_num_engines(asked),
         sizing=sizing,
@@ -76,7 +79,7 @@ def _curve(asked: Asked) -> HitCurve | None:
     return HitCurve(
         exact_up_to_blocks=None if first is None else first - 1,
         points=[
-            Point(point.capacity_blocks, point.hit_blocks)
+            Point(point.capacity_blocks, point.hit_blocks, point.loaded_blocks)
             for point in curve.points
             if point.capacity_blocks is not None
         ],

@@ -38,6 +38,8 @@ def larger_pool(facts: Facts) -> Verdict:
     least = max(1.0, MIN_GAIN * computed)
     most = gain_of(facts, 4 * facts.usable_blocks)
     if most.saved_tokens_per_second < least:
+        if facts.hits_are_unknown:
+            return Declined("a larger pool: not known, since no look-ups were observed")
         saved = max(0.0, most.saved_tokens_per_second)
         return Declined(
             f"a larger pool: four times this one would save {saved:,.0f} of {computed:,.0f} "

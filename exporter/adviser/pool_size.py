@@ -91,8 +91,10 @@ def gain_of(facts: Facts, usable_blocks: float, need: float = 1.0) -> Gain:
     curve = facts.curve
     if curve is not None and curve.queried_blocks and curve.seconds:
         hits_now, hits_then = curve.hits(facts.usable_blocks), curve.hits(usable_blocks)
+        saved_now, saved_then = curve.saved(facts.usable_blocks), curve.saved(usable_blocks)
+        if saved_now is not None and saved_then is not None:
+            hits = (saved_then - saved_now) * facts.block_size / curve.seconds
         if hits_now is not None and hits_then is not None:
-            hits = (hits_then - hits_now) * facts.block_size / curve.seconds
             ratio_now = hits_now / curve.queried_blocks
             ratio_then = hits_then / curve.queried_blocks
     return Gain(

@@ -28,6 +28,16 @@ KINDS: tuple[Callable[[Facts], Verdict], ...] = (
     smaller_pool,
 )
 """In the order of ties: what ends failures first, what only gives memory back last."""
+_OF_PLAIN_POOLS = {
+    larger_pool: "a larger pool",
+    smaller_pool: "a smaller pool",
+    another_replica: "another replica",
+    fewer_sequences: "fewer sequences",
+    more_sequences: "more sequences",
+    smaller_blocks: "smaller blocks",
+}
+"""Kinds that rest on the hits of other sizes, or on the blocks that a sequence needs."""
+_SEVERAL_GROUPS = "not known for pools of several groups (sliding windows, states)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +46,8 @@ class Advice:
     """The best first."""
     declined: Sequence[Declined]
     """The kinds that are not proposed, each with its reason."""
+    unknown: str | None = None
+    """What advice cannot be given about this engine, whatever its load; one sentence."""
 
 
 def advise(facts: Facts) -> Advice:
@@ -43,7 +55,10 @@ def advise(facts: Facts) -> Advice:
     made: list[Proposal] = []
     declined: list[Declined] = []
     for kind in KINDS:
-        verdict = kind(facts)
+        if kind in _OF_PLAIN_POOLS and not facts.is_plain:
+            verdict: Verdict = Declined(f"{_OF_PLAIN_POOLS[kind]}: {_SEVERAL_GROUPS}")
+        else:
+            verdict = kind(facts)
         if isinstance(verdict, Declined):
             declined.append(verdict)
         else:
@@ -52,7 +67,10 @@ def advise(facts: Facts) -> Advice:
     best: dict[Option, Proposal] = {}
     for proposal in made:
         best.setdefault(proposal.option, proposal)
-    return Advice(list(best.values())[:MAX_PROPOSALS], declined)
+    unknown = None
+    if not facts.is_plain:
+        unknown = f"{', '.join(_OF_PLAIN_POOLS.values())}: {_SEVERAL_GROUPS}"
+    return Advice(list(best.values())[:MAX_PROPOSALS], declined, unknown)
 
 
 def _rank(proposal: Proposal) -> tuple[int, float]:

@@ -20,6 +20,8 @@ def another_replica(facts: Facts) -> Verdict:
     gain = gain_of(facts, facts.usable_blocks * then / now, 1.0)
     least = max(1.0, _LEAST_FACTOR * MIN_GAIN * load.prefill_tokens / facts.seconds)
     if gain.saved_tokens_per_second < least:
+        if facts.hits_are_unknown:
+            return Declined("another replica: not known, since no look-ups were observed")
         return Declined("another replica: its pool would save little")
     if facts.room is None:
         return Declined("another replica: whether this pool can grow instead is not known here")

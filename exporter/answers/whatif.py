@@ -39,7 +39,8 @@ class WhatIfPoint(msgspec.Struct, frozen=True, kw_only=True):
     queried_blocks: int
     """Full blocks that might have been found; the same at every size."""
     saved_tokens_per_second: float | None
-    """Prompt tokens found in place of being computed."""
+    """Prompt tokens found in place of being computed: without those that a tier below the pool or a
+    connector supplied anyway."""
     is_lower_bound: bool
     """In a part of the time it was not known yet what such a pool would have held."""
     known_seconds: float | None
@@ -129,7 +130,9 @@ def _point(point: Point, curve: Curve, ledger: Ledger, device_bytes: int | None)
         hit_blocks=point.hit_blocks,
         queried_blocks=queried,
         saved_tokens_per_second=(
-            point.hit_blocks * ledger.block_size / seconds if seconds else None
+            (point.hit_blocks - point.loaded_blocks) * ledger.block_size / seconds
+            if seconds
+            else None
         ),
         is_lower_bound=point.is_lower_bound,
         known_seconds=point.known_seconds,

@@ -39,8 +39,8 @@ PREEMPTION = (
     Metric(
         name="kvscope_preemption_found_tokens_total",
         kind="counter",
-        help="Discarded tokens that the cache still held when their sequence resumed, by the mode "
-        "and cause of the preemption.",
+        help="Discarded tokens that a resumed sequence need not compute again: the cache still "
+        "held them, or a connector loaded them.",
         notes=_UNATTRIBUTED,
         unit="tokens",
         group="preemption",
@@ -51,8 +51,8 @@ PREEMPTION = (
     Metric(
         name="kvscope_preemption_recomputed_tokens_total",
         kind="counter",
-        help="Discarded tokens that the cache no longer held when their sequence resumed, by the "
-        "mode and cause of the preemption.",
+        help="Discarded tokens that a resumed sequence has to compute again, by the mode and cause "
+        "of the preemption.",
         notes=_UNATTRIBUTED,
         unit="tokens",
         group="preemption",

@@ -3,7 +3,7 @@
 from exporter.catalogue.metric import ENGINE, Labels, Metric
 
 PHASES = ("first", "resumed")
-MISS_CAUSES = ("cold", "evicted", "forgotten", "unreachable", "partial")
+MISS_CAUSES = ("cold", "evicted", "forgotten", "unreachable", "vetoed", "partial")
 WHATIF_SCALES = ("0.25", "0.5", "0.75", "1", "1.5", "2", "4", "inf")
 
 _BY_PHASE: Labels = {**ENGINE, "phase": PHASES}
@@ -65,13 +65,15 @@ PREFIX = (
     Metric(
         name="kvscope_prefix_cache_missed_blocks_total",
         kind="counter",
-        help="Blocks that the prefix cache was queried for and did not hold, by cause: never seen "
-        "(cold), evicted, forgotten, unreachable or partial.",
+        help="Blocks that the prefix cache was queried for and that were no hit, by cause: never "
+        "seen (cold), evicted, forgotten, unreachable, vetoed or partial.",
         notes="cold: not seen since the exporter began to watch. evicted: among the last 524,288 "
         "blocks that were evicted. forgotten: evicted before those; at least the last 4 million "
         "are remembered, and less than 1 % of the cold are taken for forgotten. unreachable: it is "
-        "in the cache, but a block before it is not. partial: the end of the sequence, which "
-        "cannot hit. After lost events all causes but partial are absent until a snapshot.",
+        "in the cache, but a block before it is not. vetoed: it is in the cache with all blocks "
+        "before it, but another group of layers (sliding windows, states) lacks its part, or a "
+        "draft model needs it computed. partial: the end of the sequence, which cannot hit. After "
+        "lost events all causes but partial are absent until a snapshot.",
         unit="blocks",
         group="prefix",
         labels={**ENGINE, "cause": MISS_CAUSES},

@@ -12,8 +12,10 @@ REGRET = (
         kind="counter",
         help="Prompt tokens computed again at first admission because their blocks had been "
         "evicted.",
-        notes="Evicted blocks are known if they are among the last 524,288. A resumed sequence "
-        "does not count: what it lost is the cost of its preemption.",
+        notes="Evicted blocks are known if they are among the last 524,288. What a tier below the "
+        "pool or a connector supplies is not computed again, and does not count. Neither does a "
+        "resumed sequence: what it lost is the cost of its preemption. In a pool of several groups "
+        "of layers only the blocks of the group that is looked up count.",
         unit="tokens",
         group="prefix",
         otel_name="kvscope.prefix_cache.regret_tokens",

@@ -29,7 +29,7 @@ CONCEPTS = (
         ("kvscope_preemption_recomputed_tokens_total",),
     ),
     Concept(
-        "why prefixes were missed: never seen, evicted, unreachable",
+        "why prefixes were missed: never seen, evicted, unreachable, vetoed",
         ("kvscope_prefix_cache_missed_blocks_total",),
     ),
     Concept("evictions by cause", ("kvscope_kv_block_evictions_total",)),

@@ -5,6 +5,7 @@ state is counted, applied as far as it makes sense, and stays visible until the 
 """
 
 from array import array
+from collections.abc import Sequence
 
 from exporter.fold.fold import Fold
 from kvscope_events.events import (
@@ -356,3 +357,8 @@ class Ledger(Fold):
         existing = [block for block in blocks if self.reserved <= block < self.num_blocks]
         self.violations += len(blocks) - len(existing)
         return existing
+
+
+def is_plain(groups: Sequence[CacheGroup]) -> bool:
+    """Whether a pool has one group of layers, which see all tokens: no windows, no states."""
+    return not groups or (len(groups) == 1 and groups[0].kind == "full_attention")

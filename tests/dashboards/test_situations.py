@@ -151,9 +151,9 @@ def test_engines_that_sleep_are_counted_and_told_apart(tmp_path: Path) -> None:
     check(tmp_path, series, {query("vllm", 110): {"{}": 2}, query("vllm", 705): depth})
 
 
-MISSED = {"cold": 10, "evicted": 23, "unreachable": 0, "partial": 7, "forgotten": 0}
+MISSED = {"cold": 10, "evicted": 23, "unreachable": 0, "vetoed": 0, "partial": 7, "forgotten": 0}
 """Blocks in the time between two scrapes, of 100 asked for; the rest hits."""
-FORGETFUL = {"cold": 2, "evicted": 3, "unreachable": 0, "partial": 7, "forgotten": 28}
+FORGETFUL = {"cold": 2, "evicted": 3, "unreachable": 0, "vetoed": 0, "partial": 7, "forgotten": 28}
 """The same misses, when most of them are too old for the exporter to remember."""
 
 

@@ -166,20 +166,26 @@ def evicted_names(before: Sequence[Heard], window: int) -> dict[bytes, int | Non
     return dict(left)
 
 
+def loaded_blocks(event: PrefixLookup) -> int:
+    """Blocks behind the hits of which at least a part came from elsewhere."""
+    return len(range(0, event.loaded_tokens, BLOCK_SIZE))
+
+
 def regretted(record: Record, window: int) -> Ages:
-    """One for each block that a first lookup missed, because it had been evicted."""
+    """One for each block that a first lookup missed, because it had been evicted, and computed."""
     ages = Ages([])
     for before, event, now_ns in _known_events(record):
         if isinstance(event, PrefixLookup) and not event.resumed:
             evicted = evicted_names(before, window)
-            for name in event.hashes[event.hit_blocks :]:
+            for name in event.hashes[event.hit_blocks + loaded_blocks(event) :]:
                 if name in evicted:
                     ages.add(now_ns, evicted[name])
     return ages
 
 
 def reaches(record: Record, window: int) -> Iterator[tuple[PrefixLookup, int, int]]:
-    """First lookups, with the blocks right behind the hits that had been evicted, and the time."""
+    """First lookups, with the blocks right behind what they had that had been evicted, and the
+    time."""
     heard = flat(record)
     for index, one in enumerate(heard):
         event, before = one.event, heard[:index]
@@ -187,7 +193,7 @@ def reaches(record: Record, window: int) -> Iterator[tuple[PrefixLookup, int, in
             continue
         evicted = evicted_names(before, window) if is_known(before) else {}
         lost = 0
-        for name in event.hashes[event.hit_blocks :]:
+        for name in event.hashes[event.hit_blocks + loaded_blocks(event) :]:
             if name not in evicted:
                 break
             lost += 1
@@ -222,12 +228,17 @@ def prefixes(
     rows: list[Counted] = []
     credits: list[tuple[bytes, int]] = []
     for event, evicted, time_ns in reaches:
-        reach = event.hit_blocks + evicted
+        loaded = event.hit_blocks + loaded_blocks(event)
+        reach = loaded + evicted
         known = {row.name for row in rows}
         ends = [end for end in range(1, reach) if event.hashes[end - 1] in known]
         for begin, end in pairwise([0, *ends, reach] if reach else []):
             name = event.hashes[end - 1]
+            found = len([block for block in range(begin, end) if block < event.hit_blocks])
+            lost = len([block for block in range(begin, end) if block >= loaded])
             row = next((row for row in rows if row.name == name), None)
+            if row is None and not found + lost:
+                continue
             if row is None:
                 error = 0
                 if len(rows) == counters:
@@ -236,10 +247,9 @@ def prefixes(
                     rows.remove(least)
                 row = Counted(name, end * BLOCK_SIZE, error)
                 rows.append(row)
-            credits.append((name, (end - begin) * BLOCK_SIZE))
-            found = len([block for block in range(begin, end) if block < event.hit_blocks])
+            credits.append((name, (found + lost) * BLOCK_SIZE))
             row.saved += found * BLOCK_SIZE
-            row.lost += (end - begin - found) * BLOCK_SIZE
+            row.lost += lost * BLOCK_SIZE
             row.hits += found > 0
             row.continues = event.hashes[begin - 1] if begin else None
             row.last_used_ns = time_ns

@@ -59,16 +59,19 @@ class Life:
             seq = len(self.record)
             self.record.append(Batch(seq, self.now_ns, events, 0, self.now_ns))
 
-    def admit(self, path: list[int], resumed: bool = False) -> None:
-        """A sequence with these full blocks asks, and runs if there is room."""
-        if self.ask(names_of(path), resumed):
+    def admit(self, path: list[int], resumed: bool = False, loaded_tokens: int = 0) -> None:
+        """A sequence with these full blocks asks, and runs if there is room.
+
+        loaded_tokens: behind what it finds it has at most so many from elsewhere.
+        """
+        if self.ask(names_of(path), resumed, loaded_tokens):
             self._paths.append(path)
 
     @property
     def num_running(self) -> int:
         return len(self._tables)
 
-    def ask(self, names: list[bytes], resumed: bool = False) -> bool:
+    def ask(self, names: list[bytes], resumed: bool = False, loaded_tokens: int = 0) -> bool:
         """The same by names; whether there was room."""
         prefix = self.pool.find(names)
         wanted = len(names) + 1 - len(prefix)
@@ -76,7 +79,8 @@ class Life:
             return False
         number = len(self._tables)
         tokens = len(names) * BLOCK_SIZE + 1
-        self._emit(PrefixLookup(number, tokens, names, len(prefix), resumed))
+        loaded = min(loaded_tokens, BLOCK_SIZE * (len(names) - len(prefix)))
+        self._emit(PrefixLookup(number, tokens, names, len(prefix), resumed, loaded))
         if prefix:
             self.pool.share(number, prefix)
         table = prefix + self.pool.allocate(number, wanted, "prefill")
@@ -150,13 +154,14 @@ class Life:
 
 _PATHS = st.lists(st.integers(0, 1), min_size=1, max_size=5)
 _ADMIT = st.tuples(st.just("admit"), _PATHS)
+_LOAD = st.tuples(st.just("admit"), _PATHS, st.just(False), st.integers(1, 4 * BLOCK_SIZE))
 _FINISH = st.tuples(st.just("finish"), st.integers(0, 5))
 _GROW = st.tuples(st.just("grow"), st.integers(0, 5))
 _FORK = st.tuples(st.just("fork"), st.integers(0, 5))
 _RESUME = st.tuples(st.just("admit"), _PATHS, st.just(True))
 _WAIT = st.tuples(st.just("wait"), st.sampled_from([1, 3, 4, 40, 240, 2400, 20_000]))
 _ACTIONS = st.one_of(
-    _ADMIT, _ADMIT, _ADMIT, _FINISH, _FINISH, _FINISH, _GROW, _FORK, _RESUME, _WAIT
+    *(_ADMIT, _ADMIT, _ADMIT, _LOAD, _FINISH, _FINISH, _FINISH, _GROW, _FORK, _RESUME, _WAIT)
 )
 _CALLS = st.lists(_ACTIONS, max_size=10)
 _GAPS = st.sampled_from([(), ("lose", "synchronise"), ("lose", "hear_again", "synchronise")])

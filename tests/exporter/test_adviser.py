@@ -92,6 +92,43 @@ def test_nothing_is_proposed_where_nothing_is_wrong() -> None:
     assert len(found.declined) == 9, "each kind says why"
 
 
+def test_nothing_is_said_of_pools_whose_groups_hide_what_another_size_holds() -> None:
+    """Sliding windows and states: no curve, and a sequence takes blocks of each group."""
+    wanted = needed({1.4: 150 * SECOND})
+    load = slot(
+        need_ns=wanted,
+        waiting_ns=150 * SECOND,
+        preemptions={"out_of_blocks": 50},
+        recomputed_tokens={"out_of_blocks": 60_000},
+        limited_ns=150 * SECOND,
+        unfilled_ns=150 * SECOND * 400 * 8,
+    )
+    found = advise(facts(curve=None, is_plain=False, load=load, max_num_seqs=8, block_size=32))
+    assert not found.proposals
+    said = [declined.reason for declined in found.declined]
+    of_groups = [reason for reason in said if "not known for pools of several groups" in reason]
+    assert len(of_groups) == 6
+    assert not any("would save" in reason for reason in said)
+    assert found.unknown is not None
+    assert found.unknown.startswith("a larger pool, a smaller pool, another replica, fewer")
+
+
+def test_hits_that_nobody_looked_up_are_no_hits_that_nothing_would_gain() -> None:
+    said = [declined.reason for declined in advise(facts(curve=None)).declined]
+    assert "a larger pool: not known, since no look-ups were observed" in said
+    assert "another replica: not known, since no look-ups were observed" in said
+    without = [d.reason for d in advise(facts(curve=None, caches_prefixes=False)).declined]
+    assert any("four times this one would save 0 of 2,000 prompt tokens" in s for s in without)
+
+
+def test_hits_that_a_connector_supplies_anyway_save_nothing() -> None:
+    points = [Point(62, 0), Point(1000, 8_000), Point(4000, 24_000, 16_000)]
+    loaded = HitCurve(points=points, queried_blocks=40_000, seconds=300, error_ratio=0.0)
+    gain = gain_of(facts(curve=loaded), 4000)
+    assert (gain.hit_ratio_from, gain.hit_ratio_to) == (0.2, 0.6)
+    assert gain.saved_tokens_per_second == 0
+
+
 def test_a_pool_that_evicts_too_early_gets_the_blocks_that_it_takes() -> None:
     found = only(facts(curve=curve(0.41, 0.6)))
     # 1,000 more blocks would cost 2 GiB; 4 GiB less the largest step and the margin leave 2.5.

@@ -65,7 +65,7 @@ def test_a_bare_vllm() -> None:
     assert "observer no no observer of this model has a socket" in said
     assert "KV events no it publishes no KV events; switch them on with --kv-events-" in said
     assert "page yes" in said
-    assert "- why prefixes were missed: never seen, evicted, unreachable" in said
+    assert "- why prefixes were missed: never seen, evicted, unreachable, vetoed" in said
     assert "- requests running and waiting" not in said, "its page says that"
     assert "start it with the observer, which adds all of these: kvscope run -- " in said
 

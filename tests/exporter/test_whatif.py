@@ -211,10 +211,12 @@ class Play:
         if what in ("start", "start at once", "resume"):
             if pool.has_room(path, unnamed):
                 self.sequences += 1
+                rest = BLOCK_SIZE * (len(path) - len(pool.leading(path)))
                 pool.start(
                     *(self.sequences, path, unnamed),
                     at_once=what != "start",
                     resumed=what == "resume",
+                    loaded_tokens=rng.choice([0, 0, rng.randint(0, rest)]),
                 )
         elif what == "reset":
             pool.reset()
@@ -226,7 +228,9 @@ class Play:
             assert not self.cache.whatif.hit_blocks
             self.tell(pool.snapshot())
             self.before_gap = Oracle(
-                lookups=self.oracle.lookups.copy(), seen_blocks=self.oracle.seen_blocks
+                lookups=self.oracle.lookups.copy(),
+                seen_blocks=self.oracle.seen_blocks,
+                seen_loaded=self.oracle.seen_loaded,
             )
         elif running:
             sequence = rng.choice(running)
@@ -242,8 +246,11 @@ class Play:
             size = point.capacity_blocks
             if size is None:
                 assert point.hit_blocks == oracle.seen_blocks - before.seen_blocks
+                assert point.loaded_blocks == oracle.seen_loaded - before.seen_loaded
             else:
                 assert point.hit_blocks == oracle.hits_at(size) - before.hits_at(size), point
+                loaded = oracle.loaded_at(size) - before.loaded_at(size)
+                assert point.loaded_blocks == loaded, point
         for scale, hits in whatif.hit_blocks.items():
             size = None if scale == "inf" else int(float(scale) * SMALL)
             assert hits == (oracle.seen_blocks if size is None else oracle.hits_at(size)), scale
@@ -285,6 +292,18 @@ def test_the_pool_is_told_by_how_many_blocks_it_is_too_small() -> None:
     assert cache.whatif.look_up(PrefixLookup(1, 13, [A, B, C], 1), 0) == [(1, 2)]
     assert cache.whatif.hit_blocks["1"] == 1
     assert cache.whatif.hit_blocks["1.5"] == 3
+
+
+def test_what_a_connector_loads_needs_no_larger_pool() -> None:
+    cache = Cache()
+    cache.apply(PoolCreated(4, BLOCK_SIZE, 0))
+    released(cache, [0, 1, 2], [A, B, C])
+    cache.apply(BlocksEvicted([2, 1], [C, B], "capacity"))
+    released(cache, [1, 2, 3], [D, E, block_hash(999)])
+    assert cache.whatif.look_up(PrefixLookup(1, 13, [A, B, C], 1), 0, loaded=1) == [(2, 1)]
+    found = {point.scale: point for point in since_start(cache).points}
+    assert (found[1.5].hit_blocks, found[1.5].loaded_blocks) == (3, 1)
+    assert (found[1].hit_blocks, found[1].loaded_blocks) == (1, 0)
 
 
 def test_after_a_snapshot_larger_sizes_wait_until_as_many_blocks_have_passed() -> None:

@@ -81,11 +81,12 @@ class TreePool:
         *,
         at_once: bool = True,
         resumed: bool = False,
+        loaded_tokens: int = 0,
     ) -> int:
         """Admit a request; returns its hits. at_once: what it computes can be found at once."""
         found = self.leading(path)
         tokens = BLOCK_SIZE * len(path) + 1
-        self.tell(PrefixLookup(sequence, tokens, path, len(found), resumed))
+        self.tell(PrefixLookup(sequence, tokens, path, len(found), resumed, loaded_tokens))
         for block in found:
             self.references[block] = self.references.get(block, 0) + 1
             if block in self.lru:

@@ -17,6 +17,8 @@ from kvscope_events.events import (
     PrefixLookup,
 )
 
+BLOCK_SIZE = 4
+
 Entry = bytes | None
 """A name in the stack, or None for a block in the way that cannot be found."""
 
@@ -37,6 +39,8 @@ class Oracle:
     """The distances of the leading blocks that are known; 0: referenced."""
     seen: set[bytes] = field(default_factory=set)
     seen_blocks: int = 0
+    seen_loaded: int = 0
+    """Of these, the blocks that came from elsewhere."""
 
     def apply(self, event: EngineEvent) -> None:
         if isinstance(event, PoolCreated):
@@ -102,7 +106,9 @@ class Oracle:
         self.lookups.append((event, distances))
         if not event.resumed:
             unknown = (i for i, name in enumerate(event.hashes) if name not in self.seen)
-            self.seen_blocks += next(unknown, len(event.hashes))
+            seen = next(unknown, len(event.hashes))
+            self.seen_blocks += seen
+            self.seen_loaded += sum(self.is_loaded(event, index) for index in range(seen))
 
     def release(self, event: BlocksReleased) -> None:
         for block in (*event.cached, *event.free):
@@ -130,6 +136,20 @@ class Oracle:
             for event, distances in self.lookups
             if not event.resumed
         )
+
+    def loaded_at(self, capacity: int) -> int:
+        """Of these, the blocks behind the hits that came from elsewhere."""
+        return sum(
+            1
+            for event, distances in self.lookups
+            if not event.resumed
+            for index, distance in enumerate(distances)
+            if distance <= capacity and self.is_loaded(event, index)
+        )
+
+    @staticmethod
+    def is_loaded(event: PrefixLookup, index: int) -> bool:
+        return 0 <= BLOCK_SIZE * (index - event.hit_blocks) < event.loaded_tokens
 
     def error_at(self, capacity: int) -> int:
         return sum(

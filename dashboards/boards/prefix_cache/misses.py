@@ -27,10 +27,11 @@ def row() -> Row:
                 201,
                 "Of every 100 blocks asked for",
                 "hit, or missed because: cold (never seen), partial (end of a prompt), evicted "
-                "(it was here), unreachable (it is here, an ancestor is gone), forgotten (cold or "
-                "evicted so long ago that the exporter no longer remembers); cause unknown: the "
-                "exporter lost events. Adds up to 100 %. Only orange and purple shrink with more "
-                "memory.",
+                "(it was here), unreachable (it is here, an ancestor is gone), vetoed (it is here "
+                "with its ancestors, but layers with a sliding window or a state lack their part), "
+                "forgotten (cold or evicted so long ago that the exporter no longer remembers); "
+                "cause unknown: the exporter lost events. Adds up to 100 %. Only orange and purple "
+                "shrink with more memory.",
                 RATIO,
                 Q(share(total(rate(_HIT_BLOCKS)), asked), "hit"),
                 Q(

@@ -87,7 +87,8 @@ def row() -> Row:
                 "By scale: the present pool is 1, one of twice as many blocks 2, one that never "
                 "loses anything inf. Each with the prompt tokens a second that it would save "
                 "beyond the present one; below 0, what would be computed in addition. Take the "
-                "smallest after which the savings hardly grow.",
+                "smallest after which the savings hardly grow. Where a connector loads evicted "
+                "blocks, what it loads counts as saved: see kvscope advise.",
                 Q(blocks, "blocks"),
                 Q(memory, "memory"),
                 Q(_saved(), "saved"),

@@ -66,14 +66,19 @@ class Totals(NamedTuple):
     seen_blocks: int
     hit_blocks: "array[int]"
     """By size."""
+    loaded_blocks: "array[int]"
+    """By size: of the hits there, those that came from elsewhere and so were not computed here."""
+    seen_loaded_blocks: int
+    """The same of the blocks seen before."""
 
     def minus(self, before: "Totals") -> "Totals":
         """What was counted since then."""
-        hits = zip(self.hit_blocks, before.hit_blocks, strict=True)
         return Totals(
             self.queried_blocks - before.queried_blocks,
             self.seen_blocks - before.seen_blocks,
-            array("q", [now - then for now, then in hits]),
+            array("q", map(int.__sub__, self.hit_blocks, before.hit_blocks)),
+            array("q", map(int.__sub__, self.loaded_blocks, before.loaded_blocks)),
+            self.seen_loaded_blocks - before.seen_loaded_blocks,
         )
 
 
@@ -88,6 +93,9 @@ class Point:
     queried_blocks: int
     """Full blocks that might have been found, at every size the same."""
     hit_blocks: int
+    loaded_blocks: int
+    """Of these, those that came from a tier below the pool or a connector: to find them here saves
+    no computing."""
     is_lower_bound: bool
     """In a part of the window it was not known yet what such a pool would have held."""
     known_seconds: float | None
@@ -117,14 +125,25 @@ class Grid:
         """Hit blocks that were referenced: found whatever the size."""
         self.seen_blocks = 0
         """Leading blocks that had been seen before, hit or not."""
+        self.seen_loaded_blocks = 0
+        """Of these, those that came from elsewhere."""
         self._steps = [0] * len(self.capacities)  # hits that the next smaller size has not
+        self._loaded_steps = [0] * len(self.capacities)
 
     def count(self, queried: int, held: int, seen: int, distances: Iterable[Segment]) -> None:
         """One lookup; distances: of the first of consecutive blocks, and their number."""
         self.queried_blocks += queried
         self.held_blocks += held
         self.seen_blocks += seen
-        capacities, steps = self.capacities, self._steps
+        self._count(self._steps, distances)
+
+    def count_loaded(self, seen: int, distances: Iterable[Segment]) -> None:
+        """Of the lookup just counted, the blocks that came from elsewhere."""
+        self.seen_loaded_blocks += seen
+        self._count(self._loaded_steps, distances)
+
+    def _count(self, steps: list[int], distances: Iterable[Segment]) -> None:
+        capacities = self.capacities
         size = len(capacities)
         for first, count in distances:
             index, counted = bisect_left(capacities, first), 0
@@ -142,4 +161,11 @@ class Grid:
     @property
     def totals(self) -> Totals:
         """All counts at this moment."""
-        return Totals(self.queried_blocks, self.seen_blocks, array("q", self.hit_blocks))
+        loaded = array("q", accumulate(self._loaded_steps))
+        return Totals(
+            self.queried_blocks,
+            self.seen_blocks,
+            array("q", self.hit_blocks),
+            loaded,
+            self.seen_loaded_blocks,
+        )

@@ -133,12 +133,15 @@ class Cache(Fold):
         self._lookups.ask(event, self._block_size)
         # A block goes when the pool is full, and vacant blocks are what is left of the last time.
         in_the_way = self.blocks.num_referenced + self.blocks.num_vacant
-        too_small = self.whatif.look_up(event, in_the_way)
+        loaded = -(-event.loaded_tokens // self._block_size)  # a part of a block is as good
+        too_small = self.whatif.look_up(event, in_the_way, loaded)
         evicted_ns: list[int | None] = []
         if self._known:
             missed = event.hashes[event.hit_blocks :]
             if self._lookups.miss(missed, self.resident, self.evicted):
                 evicted_ns = self.evicted.times_ns(missed)
+                # What is loaded from elsewhere is not computed again.
+                evicted_ns[:loaded] = [None] * min(loaded, len(evicted_ns))
         block_size, time_ns = self._block_size, self.batch.time_ns
         self.regret.look_up(
             evicted_ns, is_first=not event.resumed, block_size=block_size, time_ns=time_ns
@@ -147,7 +150,12 @@ class Cache(Fold):
             self.regret.too_far(blocks_too_small, count)
         if not event.resumed:
             self.prefixes.look_up(
-                event.hashes, event.hit_blocks, evicted_ns, block_size=block_size, time_ns=time_ns
+                event.hashes,
+                event.hit_blocks,
+                evicted_ns,
+                loaded_blocks=loaded,
+                block_size=block_size,
+                time_ns=time_ns,
             )
 
     def _allocated(self, event: BlocksAllocated) -> None:

@@ -1,6 +1,6 @@
 """Counts of what the prefix cache was asked for, what it held, and why it did not hold the rest."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from exporter.fold.cache.evicted import Evicted
 from exporter.fold.cache.resident import Resident
@@ -15,7 +15,9 @@ class Lookups:
         self.hit_tokens = {"first": 0, "resumed": 0}
         self.queried_blocks = {"first": 0, "resumed": 0}
         self.hit_blocks = {"first": 0, "resumed": 0}
-        self.missed = {"cold": 0, "evicted": 0, "forgotten": 0, "unreachable": 0, "partial": 0}
+        self.missed = dict.fromkeys(
+            ("cold", "evicted", "forgotten", "unreachable", "vetoed", "partial"), 0
+        )
 
     def ask(self, event: PrefixLookup, block_size: int) -> None:
         """Count a lookup, and the partial block at its end; needs no knowledge of names."""
@@ -28,11 +30,18 @@ class Lookups:
         self.hit_blocks[phase] += hits
         self.missed["partial"] += partial
 
-    def miss(self, names: Iterable[BlockHash], resident: Resident, evicted: Evicted) -> int:
-        """Count full blocks that were asked for and not found; returns how many were `evicted`."""
+    def miss(self, names: Sequence[BlockHash], resident: Resident, evicted: Evicted) -> int:
+        """Count full blocks that were asked for and not found; returns how many were `evicted`.
+
+        Vetoed are those that follow the hits without a break and are here: the server could have
+        used them, but for layers of another kind that lacked their part, or a drafter.
+        """
         held, forgotten = resident.names, evicted.forgotten
+        vetoed = 0
+        while vetoed < len(names) and names[vetoed] in held:
+            vetoed += 1
         unreachable = gone = old = cold = 0
-        for name in names:
+        for name in names[vetoed:]:
             if name in held:
                 unreachable += 1
             elif name in evicted:
@@ -42,6 +51,7 @@ class Lookups:
             else:
                 cold += 1
         missed = self.missed
+        missed["vetoed"] += vetoed
         missed["unreachable"] += unreachable
         missed["evicted"] += gone
         missed["forgotten"] += old

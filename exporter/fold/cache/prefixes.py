@@ -9,7 +9,8 @@ into parts, and each part belongs to the prefix at whose end it ends:
     ^ reached by every conversation            ^ never seen: belongs to no prefix
                   ^ reached by this one
 
-A part's found tokens were saved by its prefix, its evicted ones lost. So every token that a first
+A part's found tokens were saved by its prefix, its evicted ones lost; those that a tier below the
+pool or a connector supplied are neither. So every token that a first
 lookup found belongs to one prefix, and a system prompt is told apart from the conversations below.
 """
 
@@ -39,17 +40,20 @@ class Prefixes:
         hit_blocks: int,
         evicted_ns: Sequence[int | None],
         *,
+        loaded_blocks: int = 0,
         block_size: int,
         time_ns: int,
     ) -> None:
-        """A lookup found so many leading blocks.
+        """A lookup found so many leading blocks, and had those behind them from elsewhere.
 
-        evicted_ns: for each missed block the time of its eviction, None if it was not evicted.
+        evicted_ns: for each missed block the time of its eviction, None if it was not evicted, or
+        was loaded.
         """
         prefixes = self.table.prefixes
         hits = min(hit_blocks, len(path))
         self.shown.other += (hit_blocks - hits) * block_size  # found without a name
-        reach = hits + _leading(evicted_ns)
+        held = min(hits + loaded_blocks, len(path))
+        reach = held + _leading(evicted_ns[held - hits :])
         if not reach:
             return
         ends = list(compress(range(1, reach + 1), map(prefixes.__contains__, path)))
@@ -58,16 +62,19 @@ class Prefixes:
         begin, above = 0, None
         for end in ends:
             found = max(0, min(end, hits) - begin)
+            lost = max(0, end - max(begin, held))
             name = path[end - 1]
             prefix = prefixes.get(name)
             if prefix is None:  # the last one only
-                tokens = (end - begin) * block_size
+                tokens = (found + lost) * block_size
+                if not tokens:
+                    return
                 prefix, former = self.table.take(name, end * block_size, tokens)
                 if former is not None:
                     self.shown.remove(former)
             prefix.continues = above
             prefix.last_used_ns = time_ns
-            prefix.lost_tokens += (end - begin - found) * block_size
+            prefix.lost_tokens += lost * block_size
             if found:
                 prefix.hits += 1
                 prefix.saved_tokens += found * block_size

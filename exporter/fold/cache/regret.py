@@ -32,8 +32,9 @@ class Regret:
     def look_up(
         self, evicted_ns: Sequence[int | None], *, is_first: bool, block_size: int, time_ns: int
     ) -> None:
-        """A lookup: for each missed block the time of its eviction, None if it was not evicted.
+        """A lookup: for each missed block the time of its eviction.
 
+        None: it was not evicted, or a tier below the pool or a connector supplies it.
         Comes before the calls of `too_far` for the same lookup.
         """
         self._time_ns, self._is_first = time_ns, is_first

@@ -22,11 +22,11 @@ from exporter.fold.cache.recomputed import Recomputed
 from exporter.fold.cache.resident import Resident
 from exporter.fold.cache.run_stack import RunStack, Segment
 from exporter.fold.cache.slots import Slots
+from exporter.fold.ledger import is_plain
 from kvscope_events.events import (
     BlockHash,
     BlocksEvicted,
     BlocksReleased,
-    CacheGroup,
     ContentDropped,
     PoolCreated,
     PoolSnapshot,
@@ -124,11 +124,17 @@ class WhatIf:
                 capacity_blocks=capacity,
                 queried_blocks=change.queried_blocks,
                 hit_blocks=hits,
+                loaded_blocks=loaded,
                 is_lower_bound=doubt_ns > begin_ns,
                 known_seconds=None if doubt_ns == _FOR_EVER else _seconds(now_ns - doubt_ns),
             )
-            for scale, capacity, hits, doubt_ns in zip(
-                SCALES, self._grid.capacities, change.hit_blocks, self._doubt_ns, strict=False
+            for scale, capacity, hits, loaded, doubt_ns in zip(
+                SCALES,
+                self._grid.capacities,
+                change.hit_blocks,
+                change.loaded_blocks,
+                self._doubt_ns,
+                strict=False,
             )
         ]
         if self._evicted.forgotten.is_complete:
@@ -138,6 +144,7 @@ class WhatIf:
                     capacity_blocks=None,
                     queried_blocks=change.queried_blocks,
                     hit_blocks=change.seen_blocks,
+                    loaded_blocks=change.seen_loaded_blocks,
                     is_lower_bound=not self._saw_all,
                     known_seconds=_seconds(now_ns - self._began_ns) if self._saw_all else None,
                 )
@@ -157,7 +164,7 @@ class WhatIf:
         If the state was unknown before, windows begin anew: none has time without lookups counted.
         """
         goes_on = self.known
-        self.known = _is_plain(event.groups) and event.num_blocks > event.reserved
+        self.known = is_plain(event.groups) and event.num_blocks > event.reserved
         self._stack.clear()
         if not self.known:
             return
@@ -182,12 +189,13 @@ class WhatIf:
             self._doubles.clear()
             self._reached(horizon)
 
-    def look_up(self, event: PrefixLookup, referenced: int) -> list[Segment]:
+    def look_up(self, event: PrefixLookup, referenced: int, loaded: int = 0) -> list[Segment]:
         """Comes before the lookup changes anything; referenced: blocks of the pool that are.
 
         More than the pool has, from events that contradict each other, count as all of it.
-        Returns for the blocks that a larger pool would have held by how many blocks the pool is too
-        small: for the first of consecutive ones, and their number.
+        loaded: blocks behind the hits that came from elsewhere, and so were not computed.
+        Returns for the computed blocks that a larger pool would have held by how many blocks the
+        pool is too small: for the first of consecutive ones, and their number.
         """
         if not self.known:
             return []
@@ -210,14 +218,26 @@ class WhatIf:
             flat = [base + i for base, count in distances for i in range(count)]
             self._recomputed.begin(event.sequence, path[first:found], flat[first - held :])
         capacity, predicted, too_small = self.usable_blocks, held, []
+        elsewhere: list[Segment] = []
+        end, place = event.hit_blocks + loaded, held
         for base, count in distances:
             hits = min(count, max(0, capacity - base + 1))
             predicted += hits
-            if hits < count:
-                too_small.append((base + hits - capacity, count - hits))
+            # Of these [0, first) were found, [first, last) loaded, and the rest is computed.
+            first = max(0, min(count, event.hit_blocks - place))
+            last = max(0, min(count, end - place))
+            if first < last:
+                elsewhere.append((base + first, last - first))
+            beyond = max(hits, last)
+            if beyond < count:
+                too_small.append((base + beyond - capacity, count - beyond))
+            place += count
         if not event.resumed:
             self._slots.before_change(self._now_ns(), lambda: self._grid.totals)
-            self._grid.count(len(path), held, self._seen(path, found), distances)
+            seen = self._seen(path, found)
+            self._grid.count(len(path), held, seen, distances)
+            if loaded:
+                self._grid.count_loaded(max(0, min(seen, end) - event.hit_blocks), elsewhere)
             self.queried_blocks += len(path)
             self.error_blocks += abs(predicted - event.hit_blocks)
         return too_small
@@ -326,7 +346,3 @@ class WhatIf:
 
 def _seconds(interval_ns: int) -> float:
     return max(0, interval_ns) / 1e9
-
-
-def _is_plain(groups: Sequence[CacheGroup]) -> bool:
-    return not groups or (len(groups) == 1 and groups[0].kind == "full_attention")

@@ -166,9 +166,10 @@ def _admitted(observer: Observer, entry: Entry, request: Any, args: Call, kwargs
     found = request.num_computed_tokens  # by now what a connector has loaded
     if fresh:
         local = args[2] if len(args) > 2 else kwargs.get("num_new_computed_tokens", 0)
-        found = local + kwargs.get("num_external_computed_tokens", 0)
+        loaded = kwargs.get("num_external_computed_tokens", 0)
+        found = local + loaded
         if observer.caching and not getattr(request, "skip_reading_prefix_cache", False):
-            _looked_up(observer, begin, request, local, sequence.number)
+            _looked_up(observer, begin, request, (local, loaded), sequence.number)
     if kwargs.get("delay_cache_blocks"):
         return  # blocks to load into; it runs once that is done
     now = now_ns()
@@ -195,9 +196,15 @@ def _admitted(observer: Observer, entry: Entry, request: Any, args: Call, kwargs
         observer.flush()
 
 
-def _looked_up(observer: Observer, begin: int, request: Any, hit_tokens: int, number: int) -> None:
-    """Goes before the first event of the call: what it evicted was there when it was asked for."""
+def _looked_up(
+    observer: Observer, begin: int, request: Any, found: tuple[int, int], number: int
+) -> None:
+    """Goes before the first event of the call: what it evicted was there when it was asked for.
+
+    found: tokens that the pool held, and those that a connector loads.
+    """
     block_size = observer.block_size
+    hit_tokens, loaded_tokens = found
     full = (request.num_tokens - 1) // block_size
     names = observer.names.of_lookup(request.block_hashes[:full])
     observer.buffered_names += len(names)
@@ -209,6 +216,7 @@ def _looked_up(observer: Observer, begin: int, request: Any, hit_tokens: int, nu
             names,
             hit_tokens // block_size,
             request.num_preemptions > 0,
+            loaded_tokens,
         ),
     )
 
