@@ -3,6 +3,7 @@
 import logging
 import queue
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from engine.log_limit import LogLimit
@@ -78,6 +79,17 @@ class ChatTemplate:
         finally:
             self._children.put(child)
         return self._text_of(answer)
+
+    def close(self) -> None:
+        """End the idle child processes; a later conversation starts another."""
+        idle = []
+        with suppress(queue.Empty):
+            while True:
+                idle.append(self._children.get_nowait())
+        for child in idle:
+            if child is not None:
+                child.close()
+            self._children.put(None)
 
     def _start(self) -> TemplateProcess:
         """Raises BrokenTemplateError or, where it has compiled before, TemplateLimitError."""

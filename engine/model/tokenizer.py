@@ -60,6 +60,11 @@ class Tokenizer:
             raise NoChatTemplateError
         return self._chat_template
 
+    def close(self) -> None:
+        """End the processes that render conversations."""
+        if self._chat_template is not None:
+            self._chat_template.close()
+
     def check_chat_template(self) -> None:
         """Try the chat template, if there is one; the log has what is wrong with it."""
         if self._chat_template is not None:

@@ -65,9 +65,10 @@ class Calls:
         return await answer.respond(http_request, stream=body.stream, usage=usage)
 
     def close(self) -> None:
-        """End the workers' threads."""
+        """End the workers' threads, and the processes that render conversations."""
         self.workers.close()
         self.templates.close()
+        self.tokenizer.close()
 
 
 def make_calls(

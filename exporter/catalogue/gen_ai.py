@@ -3,9 +3,13 @@
 On a page they would repeat kvscope's and vLLM's families with other bounds.
 """
 
+from typing import get_args
+
 from exporter import buckets
 from exporter.catalogue.metric import ENGINE, Labels, Metric
+from kvscope_events.vocabulary import Operation
 
+OPERATIONS = tuple(operation for operation in get_args(Operation) if operation)
 ERROR_TYPES = ("abort", "error")
 """Values of `error.type`: the client went away, the engine failed."""
 
@@ -23,7 +27,7 @@ def _gen_ai(
         help=help,
         unit="seconds",
         group="gen_ai",
-        labels={**ENGINE, **(labels or {})},
+        labels={**ENGINE, "operation": OPERATIONS, **(labels or {})},
         buckets=bounds,
         otel_name=f"gen_ai.server.{name}",
         events=(event,),

@@ -114,7 +114,7 @@ class _Director:
 
     def _direct(self, url: str, server: "AppServer") -> None:
         command = [
-            *(sys.executable, "-m", "exporter.cli", "load", "mix", "--url", url),
+            *(sys.executable, "-P", "-m", "exporter.cli", "load", "mix", "--url", url),
             *("--seed", str(self._seed), "--duration", "86400", "--concurrency", "48"),
             *("--sessions", "24", "--max-tokens", "160", "--ignore-eos"),
         ]

@@ -99,13 +99,13 @@ class Families:
             family.samples.append(Sample(f"{row.name}_sum", labels, total))
         return family
 
-    def histograms(self, name: str, histograms: Mapping[str, Histogram]) -> Family:
-        """Histograms at the catalogue's bounds, by the value of their one further label."""
+    def histograms(self, name: str, histograms: Mapping[tuple[str, ...], Histogram]) -> Family:
+        """Histograms at the catalogue's bounds, by the values of their further labels."""
         row = metric(name)
         family = _empty(row)
         samples = family.samples
-        for value, histogram in histograms.items():
-            labels = self._labels_of(row, (value,))
+        for key, histogram in histograms.items():
+            labels = self._labels_of(row, key)
             buckets = histogram.at(row.buckets)
             for bucket in buckets:
                 bound = floatToGoString(bucket.bound)  # type: ignore[no-untyped-call]

@@ -22,7 +22,7 @@ class Part(Generic[F]):
     """A part that raises is absent, counted and logged once; it does not affect the others."""
 
     group: str
-    """The group of its families in the catalogue, and the label `part` of its errors."""
+    """The group of its families in the catalogue; the log names it when the part fails."""
     fold: type[F]
     """The fold that it is read from; when a fold is given up, its parts are absent as well."""
     collect: Callable[[Families, F, Hello], Iterable[Family]]

@@ -7,6 +7,7 @@ from exporter.fold.device_memory import DeviceMemory, TimedSample
 from exporter.fold.exhaustion import Exhaustion
 from exporter.fold.fold import Fold
 from exporter.fold.folds import Folds
+from exporter.fold.gen_ai import GenAi
 from exporter.fold.histogram import Exemplar, Histogram
 from exporter.fold.introduction import Introduction
 from exporter.fold.latency import Latency
@@ -27,6 +28,7 @@ __all__ = [
     "Exhaustion",
     "Fold",
     "Folds",
+    "GenAi",
     "Histogram",
     "Introduction",
     "Latency",

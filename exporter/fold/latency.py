@@ -38,21 +38,13 @@ class Latency(Fold):
             }
         )
         self.queue = Histogram(buckets.QUEUE_SECONDS)
-        self.first_token = Histogram(
-            buckets.merged(buckets.FIRST_TOKEN_SECONDS, buckets.GEN_AI_FIRST_TOKEN_SECONDS)
-        )
+        self.first_token = Histogram(buckets.FIRST_TOKEN_SECONDS)
         self.inter_token = Histogram(
             buckets.merged(buckets.INTER_TOKEN_SECONDS, buckets.VLLM_INTER_TOKEN_SECONDS)
         )
         self.duration = Histogram(buckets.REQUEST_SECONDS)
         self.abandoned = Histogram(buckets.ABANDONED_SECONDS)
         """Until the abort, of requests that were aborted before their first token."""
-        self.duration_by_error = {
-            error: Histogram(buckets.GEN_AI_REQUEST_SECONDS) for error in ("", "abort", "error")
-        }
-        """By the error that ended the request; empty: it succeeded."""
-        self.time_per_output_token = Histogram(buckets.GEN_AI_OUTPUT_TOKEN_SECONDS)
-        """Mean after the first token, of sequences that succeeded."""
         self._traces: dict[int, str] = {}  # by request
         self._sequence_traces: dict[int, str] = {}
         # Last emission: `_cohort_ns` for the sequences of `_cohort`, `_last_ns` for the others.
@@ -98,16 +90,11 @@ class Latency(Fold):
 
     def _ended(self, event: SequenceFinished) -> None:
         self._leaving.append(event.sequence)
-        gaps = event.output_tokens - 1
-        if gaps > 0 and event.decode_ns is not None and event.reason in ("stop", "length"):
-            self.time_per_output_token.observe(event.decode_ns / gaps / 1e9)
 
     def _finished(self, event: RequestFinished) -> None:
         self._observe(self.duration, event.elapsed_ns, event.request)
         if event.reason == "abort" and not event.output_tokens:
             self._observe(self.abandoned, event.elapsed_ns, event.request)
-        error = event.reason if event.reason in self.duration_by_error else ""
-        self._observe(self.duration_by_error[error], event.elapsed_ns, event.request)
         self._traces.pop(event.request, None)
 
     def _emitted(self, event: StepCompleted) -> None:

@@ -12,9 +12,6 @@ from kvscope_events.vocabulary import ServerKind
 Labels = Mapping[str, str]
 Attributes = dict[str, str]
 
-OPERATION = "text_completion"
-"""Events do not say by which route a request came; a chat is a completion of its template."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
@@ -50,7 +47,7 @@ def attributes_of(row: Metric, labels: Labels, facts: Facts) -> Attributes:
 def _gen_ai(labels: Labels, facts: Facts) -> Attributes:
     engine = labels.get("model_name", ""), labels.get("engine", "")
     attributes = {
-        "gen_ai.operation.name": OPERATION,
+        "gen_ai.operation.name": labels["operation"],
         "gen_ai.provider.name": facts.providers.get(engine, "other"),
         "gen_ai.request.model": engine[0],
         "engine": engine[1],

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from operator import attrgetter
 
 from exporter.fold.fold import Fold
+from exporter.fold.gen_ai import UNKNOWN_OPERATION
 from exporter.tracing.span import MAX_INTEGER, Attributes, Moment, RequestSpan, Value
 from kvscope_events.events import (
     FirstToken,
@@ -27,8 +28,6 @@ MAX_OPEN = 1 << 14
 """Requests that have begun and not ended; a request beyond that gets no span. About 20 MB."""
 MAX_MOMENTS = 128
 """Of one span, and reasons of its sequences: OpenTelemetry's default limit of events in a span."""
-UNKNOWN_OPERATION = "text_completion"
-"""Where the events do not say by which route a request came; a chat is one of its template."""
 
 
 class _Open:

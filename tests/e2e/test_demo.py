@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import httpx
 import pytest
@@ -69,6 +70,17 @@ def test_demo_ends_by_itself() -> None:
         assert process.wait(PATIENCE_SECONDS) == 0
     assert time.monotonic() - began < PATIENCE_SECONDS
     assert "Traceback" not in process.text
+
+
+@pytest.mark.slow
+def test_a_file_named_like_our_package_does_not_end_the_demos_load(tmp_path: Path) -> None:
+    (tmp_path / "engine.py").write_text("raise SystemExit(7)")
+    command = [sys.executable, "-P", "-m", "exporter.cli", "demo", "--port", "0", "--duration", "3"]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_SECONDS
+    )
+    assert done.returncode == 0, done.stderr
+    assert "the load ended early" not in done.stderr
 
 
 @pytest.mark.slow

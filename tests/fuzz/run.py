@@ -3,8 +3,10 @@
 import faulthandler
 import hashlib
 import itertools
+import os
 import resource
 import signal
+import tempfile
 import time
 import traceback
 from collections.abc import Iterator
@@ -24,6 +26,8 @@ HANG_SECONDS = 120.0
 """After these, what cannot be interrupted ends the process, with its stacks on stderr."""
 GROWTH_MIB = 256
 """Peak of the process's memory after the first hundred inputs, over what it had then."""
+FOLDER_VARIABLE = "KVSCOPE_FUZZ_DIR"
+"""Names the folder for inputs that are findings; otherwise a temporary one."""
 MAX_FINDINGS = 5
 """A target is left after so many."""
 _WARM_UP_INPUTS = 100
@@ -114,12 +118,15 @@ def _interrupting() -> Iterator[None]:
 
 
 def _saved(corpus: Path, content: bytes) -> str:
-    """Write the input into the corpus; returns its name there."""
-    file = corpus / f"found-{hashlib.sha256(content).hexdigest()[:12]}"
-    kept = {path.read_bytes(): path for path in corpus.iterdir()}
-    if content not in kept:
-        file.write_bytes(content)
-    return f"{corpus.name}/{kept.get(content, file).name}"
+    """Where the input is: in the corpus, or written outside the checkout, to be copied there."""
+    for path in corpus.iterdir():
+        if path.read_bytes() == content:
+            return f"{corpus.name}/{path.name}"
+    folder = Path(os.environ.get(FOLDER_VARIABLE) or Path(tempfile.gettempdir()) / "kvscope-fuzz")
+    file = folder / corpus.name / f"found-{hashlib.sha256(content).hexdigest()[:12]}"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+    return str(file)
 
 
 def _peak_mib_from_now() -> int:

@@ -51,11 +51,16 @@ def test_an_undeclared_error_is_a_finding_whose_input_is_kept(
     def parse(content: bytes) -> bool:
         return bool(json.loads(content)[0])  # refuses nothing as declared
 
-    outcome = fuzz(make_target(parse, tmp_path, monkeypatch), 300)
+    elsewhere = tmp_path / "elsewhere"
+    monkeypatch.setenv(run_module.FOLDER_VARIABLE, str(elsewhere))
+    target = make_target(parse, tmp_path, monkeypatch)
+    corpus = set((tmp_path / "numbers").iterdir())
+    outcome = fuzz(target, 300)
     assert outcome.findings
-    found = [path for path in (tmp_path / "numbers").iterdir() if path.name.startswith("found-")]
+    assert set((tmp_path / "numbers").iterdir()) == corpus
+    found = list((elsewhere / "numbers").iterdir())
     assert found
-    assert any(found[0].name in finding for finding in outcome.findings)
+    assert any(str(found[0]) in finding for finding in outcome.findings)
 
 
 def test_an_input_that_takes_for_ever_is_given_up(

@@ -1,5 +1,6 @@
 """What is sent says the same as the page, in OpenTelemetry's terms; decoded from the wire."""
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,7 @@ from exporter.otlp import resource as resources
 from exporter.otlp.feed import Feed, Served
 from exporter.otlp.resource import resource_of
 from exporter.otlp.units import unit_of
+from kvscope_events.events import EngineEvent, FirstToken, RequestArrived, SequenceAdded
 from tests.exporter.machine import GIB, NOW_NS, UUID
 from tests.exporter.page import HELLO, families, make_exporter, put, value
 from tests.exporter.scenario import STEPS, TRACE, play
@@ -136,7 +138,6 @@ def test_generative_ai_has_the_conventions_bounds_units_and_attributes() -> None
     put(subscription, len(STEPS), NOW_NS, ended(97, reason="abort"), finished(97, reason="abort"))
     metrics = metrics_in(sent(Feed(exporter, BEGAN_NS)))
     common = {
-        "gen_ai.operation.name": "text_completion",
         "gen_ai.provider.name": "kvscope",
         "gen_ai.request.model": "demo",
         "engine": "0",
@@ -152,12 +153,13 @@ def test_generative_ai_has_the_conventions_bounds_units_and_attributes() -> None
             assert tuple(point.explicit_bounds) == bounds
             attributes = attributes_in(point.attributes)
             error = attributes.pop("error.type", None)
+            operation = attributes.pop("gen_ai.operation.name")
+            assert operation in ("chat", "text_completion")
             assert attributes == common
             assert error is None or name == "request.duration"
-    ends = {
-        attributes_in(point.attributes).get("error.type"): point.count
-        for point in metrics["gen_ai.server.request.duration"].histogram.data_points
-    }
+    ends: Counter[str | None] = Counter()
+    for point in metrics["gen_ai.server.request.duration"].histogram.data_points:
+        ends[attributes_in(point.attributes).get("error.type")] += point.count
 
     def finished_by(*reasons: str) -> float:
         name = "kvscope_requests_finished_total"
@@ -170,10 +172,31 @@ def test_generative_ai_has_the_conventions_bounds_units_and_attributes() -> None
     }
     assert ends[None]
     assert ends["abort"]
-    (first,) = metrics["gen_ai.server.time_to_first_token"].histogram.data_points
+    firsts = metrics["gen_ai.server.time_to_first_token"].histogram.data_points
     (ours,) = metrics["kvscope.time_to_first_token"].histogram.data_points
-    assert (first.count, first.sum) == (ours.count, ours.sum)
-    assert first.bucket_counts[4] == 1  # 30 ms: above 20 and at most 40
+    assert sum(first.count for first in firsts) == ours.count
+    assert sum(first.sum for first in firsts) == pytest.approx(ours.sum)
+    assert sum(first.bucket_counts[4] for first in firsts) == 1  # 30 ms: above 20, at most 40
+
+
+def test_metrics_and_spans_name_the_same_operation() -> None:
+    exporter, subscription = make_exporter()
+    events: list[EngineEvent] = []
+    for request, operation in enumerate(("chat", "chat", "text_completion", "")):
+        events += [
+            RequestArrived(request, 40, 64, operation=operation),
+            SequenceAdded(request, request, 40, 64),
+            FirstToken(request, 20_000_000),
+            ended(request),
+            finished(request),
+        ]
+    put(subscription, 0, NOW_NS, HELLO, *events)
+    metrics = metrics_in(sent(Feed(exporter, BEGAN_NS)))
+    for name in ("request.duration", "time_to_first_token", "time_per_output_token"):
+        counts: Counter[str] = Counter()
+        for point in metrics[f"gen_ai.server.{name}"].histogram.data_points:
+            counts[attributes_in(point.attributes)["gen_ai.operation.name"]] += point.count
+        assert counts == {"chat": 2, "text_completion": 2}, name
 
 
 def test_hardware_has_the_conventions_attributes(metrics: dict[str, Metric]) -> None:

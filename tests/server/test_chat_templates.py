@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -176,6 +177,24 @@ def test_a_child_that_starts_too_late_ends_one_chat_and_not_all(
             template.render(HELLO)
     assert not isinstance(failed.value, BrokenTemplateError)
     assert template.render(HELLO) == "hello"
+
+
+def children() -> set[int]:
+    """Processes of this one's."""
+    lists = Path("/proc/self/task").glob("*/children")
+    return {int(pid) for found in lists for pid in found.read_text().split()}
+
+
+def test_closing_ends_the_child_processes_and_a_later_chat_starts_another() -> None:
+    template = ChatTemplate("hello", {})
+    before = children()
+    template.check()
+    (child,) = children() - before
+    template.close()
+    assert child not in children()
+    assert template.render(HELLO) == "hello"
+    template.close()
+    assert children() <= before
 
 
 def test_the_engine_tries_the_template_when_it_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
