@@ -311,7 +311,8 @@ class SequenceFinished(Event, frozen=True):
 class RequestFinished(Event, frozen=True):
     """The last sequence of a request ended, for whatever reason.
 
-    `reason` is the worst among its sequences, in the order error, abort, length, stop.
+    `reason` is the worst among its sequences, in the order error, abort,
+    stop_string_or_abort, length, stop.
     """
 
     request: int

@@ -32,7 +32,9 @@ PreemptionMode = Literal["recompute", "swap"]
 SwapDirection = Literal["out", "in"]
 PreemptionCause = Literal["out_of_blocks", "out_of_memory", "reset"]
 OutOfMemoryAction = Literal["retried", "gave_up"]
-FinishReason = Literal["stop", "length", "abort", "error"]
+FinishReason = Literal["stop", "length", "abort", "error", "stop_string_or_abort"]
+"""How a sequence ended. The last is of a scheduler whose front end looks for stop strings: it sees
+the same order to abort whether one was found or the client has left."""
 SizingTerm = Literal[
     "total",
     "requested",

@@ -15,7 +15,9 @@ HIT_TOKENS = "kvscope_prefix_cache_hit_tokens_total"
 QUERIED_TOKENS = "kvscope_prefix_cache_queried_tokens_total"
 
 _REFUSED_BY_US = ("queue_full", "engine_dead")
-_ENDED = ("stop", "length", "error")
+_ENDED = ("stop", "length", "error", "stop_string_or_abort")
+"""Not abort, which says nothing about the server. Of a vLLM that is observed without its own page
+some of the last are aborts: leaving all of them out would make it look unused."""
 
 
 def share(part: str, whole: str) -> str:

@@ -193,12 +193,13 @@ PHASE_COLOURS = {
 
 END_COLOURS = {
     "stop": "blue",
+    "stop_string_or_abort": "semi-dark-blue",
     "length": "light-blue",
     "abort": "orange",
     "error": "red",
     "refused": "dark-red",
 }
-"""How requests ended: blue is as intended, the others are not."""
+"""How requests ended: blue is as intended, as far as the engine can tell, the others are not."""
 
 SEVERITIES = {3: ("critical", "red"), 2: ("warning", "orange"), 1: ("info", "blue")}
 """Names and colours of severities by rank; by name, info would sort before warning."""

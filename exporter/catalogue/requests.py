@@ -76,8 +76,8 @@ REQUESTS = (
     Metric(
         name="kvscope_requests_finished_total",
         kind="counter",
-        help="Requests that ended, by the worst reason among their sequences: error, abort, length "
-        "or stop.",
+        help="Requests that ended, by the worst reason among their sequences: error, abort, "
+        "stop_string_or_abort (a vLLM's scheduler cannot tell which), length or stop.",
         unit="requests",
         group="requests",
         labels={**ENGINE, "reason": get_args(FinishReason)},

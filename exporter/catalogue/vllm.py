@@ -4,15 +4,14 @@ nearly every article and many a dashboard still begin with.
 vLLM makes each sequence of a call a request of its own, so its "requests" are our sequences.
 """
 
-from typing import get_args
-
 from exporter import buckets
 from exporter.catalogue.metric import ENGINE, Metric
 from exporter.catalogue.pool import STATE_EVENTS
-from kvscope_events.vocabulary import FinishReason, ServerKind
+from kvscope_events.vocabulary import ServerKind
 
 _OURS: tuple[ServerKind, ...] = ("kvscope",)
-"""Of a vLLM only its own page tells them: it may sleep, defer requests, and load KV by a connector.
+"""Of a vLLM only its own page tells them: it may sleep, defer requests, load KV by a connector, and
+its scheduler does not know which sequences are one call.
 """
 
 
@@ -29,13 +28,25 @@ def _request_seconds(name: str, help: str) -> Metric:
 
 
 def _summed(
-    name: str, help: str, unit: str, events: tuple[str, ...] = ("SequenceFinished",)
+    name: str,
+    help: str,
+    unit: str,
+    events: tuple[str, ...] = ("SequenceFinished",),
+    servers: tuple[ServerKind, ...] = (),
 ) -> Metric:
     """A histogram in vLLM, whose own boards read the sum and the count of it, if anything.
 
     Each bound is a series, and a page has less than 600.
     """
-    return Metric(name=name, kind="summary", help=help, unit=unit, group="vllm", events=events)
+    return Metric(
+        name=name,
+        kind="summary",
+        help=help,
+        unit=unit,
+        group="vllm",
+        events=events,
+        servers=servers,
+    )
 
 
 def _request_tokens(name: str, help: str) -> Metric:
@@ -189,10 +200,11 @@ VLLM = (
     Metric(
         name="vllm:request_success_total",
         kind="counter",
-        help="Sequences that ended, by reason; repetition stays 0, for no engine reports it.",
+        help="Sequences that finished, by reason. abort stays 0, as vLLM counts none whose client "
+        "has left, and so does repetition, which no engine reports.",
         unit="requests",
         group="vllm",
-        labels={**ENGINE, "finished_reason": (*get_args(FinishReason), "repetition")},
+        labels={**ENGINE, "finished_reason": ("stop", "length", "abort", "error", "repetition")},
         events=("SequenceFinished",),
     ),
     Metric(
@@ -203,27 +215,28 @@ VLLM = (
         unit="tokens",
         group="vllm",
         buckets=buckets.VLLM_ITERATION_TOKENS,
-        events=("SequenceAdded", "PoolCreated", "StepCompleted"),
+        events=("SequenceAdded", "RequestScheduled", "PoolCreated", "StepCompleted"),
     ),
-    _request_tokens("vllm:request_prompt_tokens", "Prompt tokens of each sequence that ended."),
+    _request_tokens("vllm:request_prompt_tokens", "Prompt tokens of each sequence that finished."),
     _request_tokens(
-        "vllm:request_generation_tokens", "Generated tokens of each sequence that ended."
+        "vllm:request_generation_tokens", "Generated tokens of each sequence that finished."
     ),
     _summed(
         "vllm:request_prefill_kv_computed_tokens",
-        "Prompt tokens of each sequence that ended which were computed at its first admission; one "
-        "that was never admitted is left out.",
+        "Prompt tokens computed at its first admission, of each sequence that finished; one that "
+        "was never admitted is left out.",
         "tokens",
     ),
     _summed(
         "vllm:request_max_num_generation_tokens",
-        "Generated tokens of the longest sequence of each request that ended.",
+        "Generated tokens of the longest sequence of each request that finished.",
         "tokens",
         ("SequenceFinished", "RequestFinished"),
+        _OURS,
     ),
     _summed(
         "vllm:request_params_max_tokens",
-        "Value of max_tokens of each sequence that ended.",
+        "Value of max_tokens of each sequence that finished.",
         "tokens",
     ),
     Metric(
@@ -247,7 +260,7 @@ VLLM = (
     Metric(
         name="vllm:request_time_per_output_token_seconds",
         kind="histogram",
-        help="Decode time of each sequence that ended, divided by its tokens after the first.",
+        help="Decode time of each sequence that finished, divided by its tokens after the first.",
         unit="seconds",
         group="vllm",
         buckets=buckets.VLLM_INTER_TOKEN_SECONDS,

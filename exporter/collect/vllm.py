@@ -89,7 +89,7 @@ def collect_vllm(families: Families, vllm: Vllm, engine: Hello) -> Iterator[Fami
     yield families.summary("vllm:request_prefill_kv_computed_tokens", vllm.request_computed_tokens)
     yield families.summary("vllm:request_max_num_generation_tokens", vllm.request_longest_tokens)
     yield families.summary("vllm:request_params_max_tokens", vllm.request_max_tokens)
-    yield families.column("vllm:request_success_total", {**vllm.finished, "repetition": 0})
+    yield families.column("vllm:request_success_total", vllm.finished)
     yield families.histogram("vllm:time_to_first_token_seconds", vllm.first_token)
     yield families.histogram("vllm:e2e_request_latency_seconds", vllm.duration)
     yield families.histogram(

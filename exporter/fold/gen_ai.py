@@ -85,7 +85,7 @@ class GenAi(Fold):
     def _ended(self, event: SequenceFinished) -> None:
         operation = self._sequences.pop(event.sequence, UNKNOWN_OPERATION)
         gaps = event.output_tokens - 1
-        if gaps > 0 and event.decode_ns is not None and event.reason in ("stop", "length"):
+        if gaps > 0 and event.decode_ns is not None and event.reason not in ERRORS:
             self.time_per_output_token[operation,].observe(event.decode_ns / gaps / 1e9)
 
     def _finished(self, event: RequestFinished) -> None:

@@ -1,25 +1,25 @@
 """What vLLM counts in its own way: at the first token, with the next token, or at the end.
 
-The semantics are those of vLLM 0.28 to 0.33, where each sequence is a request.
+The semantics are those of vLLM 0.28 to 0.33, where each sequence is a request, and where one that
+its client has left is forgotten: none of the figures of ended requests has it.
 """
-
-from typing import get_args
 
 from exporter import buckets
 from exporter.fold.fold import Fold
 from exporter.fold.histogram import Histogram
 from kvscope_events.events import (
     FirstToken,
+    Hello,
     PoolCreated,
     PoolSnapshot,
     PrefixLookup,
     RequestFinished,
     RequestPreempted,
+    RequestScheduled,
     SequenceAdded,
     SequenceFinished,
     StepCompleted,
 )
-from kvscope_events.vocabulary import FinishReason
 
 
 class Vllm(Fold):
@@ -33,10 +33,12 @@ class Vllm(Fold):
     def __init__(self) -> None:
         super().__init__(
             {
+                Hello: self._introduced,
                 PoolCreated: self._sized,
                 PoolSnapshot: self._sized,
                 SequenceAdded: self._arrived,
                 PrefixLookup: self._looked_up,
+                RequestScheduled: self._scheduled,
                 RequestPreempted: self._preempted,
                 FirstToken: self._first_token,
                 SequenceFinished: self._ended,
@@ -47,10 +49,10 @@ class Vllm(Fold):
         self.preemptions = 0
         self.prompt_tokens = 0
         self.cached_tokens = 0
-        """Those of the prompt tokens that the prefix cache held."""
+        """Those of the prompt tokens that the prefix cache held, or a connector has loaded."""
         self.generation_tokens = 0
-        self.finished: dict[str, int] = dict.fromkeys(get_args(FinishReason), 0)
-        """Sequences by reason."""
+        self.finished = dict.fromkeys(("stop", "length", "abort", "error", "repetition"), 0)
+        """Sequences by reason; those that were aborted are counted nowhere."""
         self.iteration_tokens = Histogram(buckets.VLLM_ITERATION_TOKENS)
         self.request_prompt_tokens = Histogram(buckets.VLLM_REQUEST_TOKENS)
         self.request_generation_tokens = Histogram(buckets.VLLM_REQUEST_TOKENS)
@@ -67,7 +69,8 @@ class Vllm(Fold):
         self.inference = Histogram(())
         self._block_size = 0
         self._added: dict[int, SequenceAdded] = {}  # by sequence, until its first token
-        self._hit_blocks: dict[int, int] = {}  # by sequence, until its first token; never 0
+        self._found: dict[int, int] = {}  # tokens by sequence, until its first token; never 0
+        self._are_sequences = False
         self._arrivals_ns: dict[int, int] = {}  # by request, once it has a token
         self._leaving: list[int] = []  # requests that ended; their last token comes in this step
         self._longest: dict[int, int] = {}  # by request, of its sequences that ended
@@ -75,7 +78,7 @@ class Vllm(Fold):
 
     def on_gap(self) -> None:
         self._added.clear()
-        self._hit_blocks.clear()
+        self._found.clear()
         self._arrivals_ns.clear()
         self._leaving.clear()
         self._longest.clear()
@@ -83,8 +86,11 @@ class Vllm(Fold):
 
     @property
     def num_pending(self) -> int:
-        of_sequences = len(self._added) + len(self._hit_blocks) + len(self._victims)
+        of_sequences = len(self._added) + len(self._found) + len(self._victims)
         return of_sequences + len(self._arrivals_ns) + len(self._longest) + len(self._leaving)
+
+    def _introduced(self, event: Hello) -> None:
+        self._are_sequences = event.requests_are == "sequence"
 
     def _sized(self, event: PoolCreated | PoolSnapshot) -> None:
         self._block_size = event.block_size
@@ -94,7 +100,12 @@ class Vllm(Fold):
 
     def _looked_up(self, event: PrefixLookup) -> None:
         if event.hit_blocks and not event.resumed and event.sequence in self._added:
-            self._hit_blocks[event.sequence] = event.hit_blocks
+            self._found[event.sequence] = event.hit_blocks * self._block_size
+
+    def _scheduled(self, event: RequestScheduled) -> None:
+        """What a connector has loaded is not computed either; known of a call's only sequence."""
+        if self._are_sequences and event.cached_tokens and event.request in self._added:
+            self._found[event.request] = event.cached_tokens
 
     def _preempted(self, event: RequestPreempted) -> None:
         self._victims[event.sequence] = self._victims.get(event.sequence, 0) + 1
@@ -124,7 +135,7 @@ class Vllm(Fold):
             added = self._added.pop(sequence, None)
             if added is None:  # before a gap
                 continue
-            found = self._hit_blocks.pop(sequence, 0) * self._block_size
+            found = self._found.pop(sequence, 0)
             self.prompt_tokens += added.prompt_tokens
             self.cached_tokens += found
             computed += added.prompt_tokens - found
@@ -136,9 +147,11 @@ class Vllm(Fold):
     def _ended(self, event: SequenceFinished) -> None:
         if event.reason in ("abort", "error"):  # the others end with a token
             self._added.pop(event.sequence, None)
-            self._hit_blocks.pop(event.sequence, None)
-        self.finished[event.reason] += 1
+            self._found.pop(event.sequence, None)
         victim = self._victims.pop(event.sequence, 0)
+        if event.reason == "abort":
+            return
+        self.finished["stop" if event.reason == "stop_string_or_abort" else event.reason] += 1
         if event.reason in ("stop", "length"):  # it ends with a token, whose step may come later
             self.preemptions += victim
         longest = self._longest.get(event.request, 0)
@@ -162,5 +175,7 @@ class Vllm(Fold):
                 self.inference.observe((event.prefill_ns + event.decode_ns) / 1e9)
 
     def _finished(self, event: RequestFinished) -> None:
-        self.request_longest_tokens.observe(self._longest.pop(event.request, 0))
+        longest = self._longest.pop(event.request, None)
+        if longest is not None:
+            self.request_longest_tokens.observe(longest)
         self._leaving.append(event.request)

@@ -56,7 +56,13 @@ def test_requests_move_between_heartbeats_and_the_heartbeat_decides() -> None:
     requests.apply(ended(4))
     requests.apply(finished(4))
     assert counts(requests) == (2, 1, 5, 3)
-    assert requests.finished == {"stop": 1, "length": 0, "abort": 2, "error": 0}
+    assert requests.finished == {
+        "stop": 1,
+        "length": 0,
+        "abort": 2,
+        "error": 0,
+        "stop_string_or_abort": 0,
+    }
 
 
 def test_requests_are_unknown_from_a_gap_to_the_next_heartbeat() -> None:

@@ -5,10 +5,12 @@ import pytest
 from exporter.fold import Vllm
 from kvscope_events.events import (
     FirstToken,
+    Hello,
     PoolCreated,
     PrefixLookup,
     RequestPreempted,
     RequestResumed,
+    RequestScheduled,
     SequenceAdded,
 )
 from tests.exporter.stream import batch_of, block_hash, ended, finished, step
@@ -83,7 +85,7 @@ def test_a_finished_request_is_observed_once_with_the_times_it_reached() -> None
     vllm = vllm_after(
         ended(1, computed_tokens=24),
         ended(2, output_tokens=1, decode_ns=0, computed_tokens=40),
-        ended(3, reason="abort", queue_ns=None, prefill_ns=None, decode_ns=None),
+        ended(3, reason="error", queue_ns=None, prefill_ns=None, decode_ns=None),
     )
     observations: dict[str, object] = {
         name: (sum(histogram.counts), pytest.approx(histogram.total))
@@ -109,6 +111,47 @@ def test_a_finished_request_is_observed_once_with_the_times_it_reached() -> None
         "per token": (2, 0.1),  # 0.4 s over the four tokens after the first; one token: 0
     }
     assert observations == expected
+
+
+def test_a_sequence_whose_client_has_left_is_in_no_figure_of_finished_ones() -> None:
+    vllm = vllm_after(ended(1, reason="abort"), finished(1, reason="abort"))
+    assert set(vllm.finished.values()) == {0}
+    observed = [
+        vllm.request_prompt_tokens,
+        vllm.request_generation_tokens,
+        vllm.request_computed_tokens,
+        vllm.request_longest_tokens,
+        vllm.request_max_tokens,
+        vllm.time_per_output_token,
+        vllm.duration,
+        vllm.queue,
+        vllm.prefill,
+        vllm.decode,
+        vllm.inference,
+    ]
+    assert [sum(histogram.counts) for histogram in observed] == [0] * len(observed)
+    assert vllm.num_pending == 1, "the time of its arrival, until its step ends"
+
+
+def test_what_may_have_been_a_stop_string_counts_as_one() -> None:
+    vllm = vllm_after(PREEMPTED, ended(1, reason="stop_string_or_abort"), step(emitted=[1]))
+    assert vllm.finished["stop"] == sum(vllm.duration.counts) == 1
+    assert vllm.preemptions == 0, "the token that it ended with came before the preemption"
+
+
+def test_what_a_connector_has_loaded_is_not_computed() -> None:
+    names = [block_hash(number) for number in range(6)]
+    hello = Hello(1, "s", "vllm", "0.32.0", "m", "0", 1, True, [], requests_are="sequence")
+    vllm = vllm_after(
+        hello,
+        PoolCreated(8, 16, 0),
+        SequenceAdded(1, 1, 100, 10),
+        PrefixLookup(1, 100, names, 2),
+        RequestScheduled(1, 5, 80),  # 32 tokens found, 48 loaded
+        FirstToken(1, 5),
+        step(emitted=[1], first_tokens=[1]),
+    )
+    assert (vllm.iteration_tokens.total, vllm.cached_tokens) == (20 + 1, 80)
 
 
 def test_requests_that_a_gap_hides_are_skipped_not_guessed() -> None:

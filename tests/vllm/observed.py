@@ -102,7 +102,7 @@ def observed(
     plugin = plugin_folder(folder / "plugin", "kvscope_witness", WITNESS)
     port, page_port = free_port(), free_port()
     command = [
-        *kvscope_command("run", "--port", str(page_port), "--no-gpu", "--"),
+        *kvscope_command("run", "--port", str(page_port), "--no-gpu", "--compat", "vllm", "--"),
         *server_command(python, model, port, *options),
     ]
     with ExitStack() as stack:

@@ -18,7 +18,7 @@ from kvscope_events.observers.vllm.manager import allocating
 from kvscope_events.observers.vllm.names import Names, check_hash
 from kvscope_events.observers.vllm.observer import MAX_DEFERRED, Observer
 from kvscope_events.observers.vllm.patching import Patches, UnknownMethodError, find
-from kvscope_events.observers.vllm.requests import trace_of
+from kvscope_events.observers.vllm.requests import finish_reason, release_cause, trace_of
 from kvscope_events.observers.vllm.sizing import bytes_per_block
 from kvscope_events.observers.vllm.wrappers import Site
 from kvscope_events.trace_context import NO_TRACE, TraceContext
@@ -42,6 +42,30 @@ def test_groups_have_names_of_their_own() -> None:
     assert {len(name) for name in found} == {16}
     assert found == [names.of_content(DIGEST, group) for group in range(3)]
     assert names.of_lookup([DIGEST]) == [found[2]]
+
+
+@pytest.mark.parametrize(
+    ("status", "stop", "output_tokens", "reason", "cause"),
+    [
+        ("FINISHED_STOPPED", ["</s>"], 4, "stop", "finished"),
+        ("FINISHED_LENGTH_CAPPED", None, 4, "length", "finished"),
+        ("FINISHED_ABORTED", None, 4, "abort", "aborted"),
+        ("FINISHED_ABORTED", [], 4, "abort", "aborted"),
+        ("FINISHED_ABORTED", ["</s>"], 0, "abort", "aborted"),
+        ("FINISHED_ABORTED", ["</s>"], 4, "stop_string_or_abort", "finished"),
+        ("FINISHED_ERROR", ["</s>"], 4, "error", "aborted"),
+    ],
+)
+def test_an_order_to_abort_is_no_abort_where_it_may_be_a_stop_string(
+    status: str, stop: list[str] | None, output_tokens: int, reason: str, cause: str
+) -> None:
+    request = types.SimpleNamespace(
+        status=types.SimpleNamespace(name=status),
+        sampling_params=types.SimpleNamespace(stop=stop),
+        num_output_tokens=output_tokens,
+        is_finished=lambda: True,
+    )
+    assert (finish_reason(request), release_cause(request)) == (reason, cause)
 
 
 @pytest.mark.parametrize("block_hash", [bytes(19), 7, "a" * 32, None])

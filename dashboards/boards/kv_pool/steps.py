@@ -63,7 +63,8 @@ def row() -> Row:
                 604,
                 "Ends",
                 "How requests ended. error: see the log. abort: clients gave up, often because "
-                "they waited. length: max_tokens was the limit.",
+                "they waited. stop_string_or_abort: one or the other; the scheduler of a vLLM "
+                "cannot tell which. length: max_tokens was the limit.",
                 REQUESTS_PER_SECOND,
                 Q(total(rate("kvscope_requests_finished_total"), "reason"), "{{reason}}"),
                 stacked=True,

@@ -25,6 +25,7 @@ from kvscope_events.events import (
 READ_SECONDS = 1.0
 """A forecast is not computed anew within this time, however often it is read."""
 
+_STOPS = ("stop", "stop_string_or_abort")
 _TERMINAL = frozenset({"finished", "aborted", "preempted", "swapped_out"})
 """Causes of a release after which the sequence holds no block."""
 
@@ -166,7 +167,7 @@ class Exhaustion(Fold):
         self._stop(event.sequence)
         self._sequences.known.pop(event.sequence, None)
         if event.output_tokens:
-            self._forecast.ended(event.output_tokens, stopped=event.reason == "stop")
+            self._forecast.ended(event.output_tokens, stopped=event.reason in _STOPS)
 
     def _allocated(self, event: BlocksAllocated) -> None:
         if event.sequence is not None:

@@ -38,7 +38,6 @@ _SOURCES = {
 _FINISHED = {
     "stop": ("stop", "repetition"),
     "length": ("length",),
-    "abort": ("abort",),
     "error": ("error",),
 }
 
@@ -117,7 +116,8 @@ VLLM_ROWS = (
             labels={"reason": reason},
             value=counter("vllm:request_success", finished_reason=theirs),
             worth="passed through",
-            reason="counts sequences, not calls; ends for repetition are in stop",
+            reason="counts sequences, not calls; repetition is in stop. abort is absent: vLLM "
+            "counts no request whose client has left",
         )
         for reason, theirs in _FINISHED.items()
     ),

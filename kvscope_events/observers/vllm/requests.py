@@ -24,6 +24,8 @@ _REASONS: dict[str, FinishReason] = {
     "FINISHED_IGNORED": "length",
     "FINISHED_ABORTED": "abort",
 }
+_WITH_TOKENS = ("stop", "length", "stop_string_or_abort")
+"""Reasons of a sequence that has been served, as far as its scheduler can tell."""
 
 
 class Sequence:
@@ -106,7 +108,7 @@ class Ending:
     def __init__(self, request: Any, sequence: Sequence, now_ns: int) -> None:
         self.sequence = sequence
         self.now_ns = now_ns
-        self.reason: FinishReason = _REASONS.get(request.status.name, "error")
+        self.reason: FinishReason = finish_reason(request)
         self.prompt_tokens = int(request.num_prompt_tokens)
         self.output_tokens = int(request.num_output_tokens)
         self.max_tokens = int(request.max_tokens or 0)
@@ -144,10 +146,19 @@ class Ending:
         )
 
 
+def finish_reason(request: Any) -> FinishReason:
+    """Why a request ended. vLLM's API server finds stop strings, and then orders an abort."""
+    reason = _REASONS.get(request.status.name, "error")
+    if reason != "abort" or not request.num_output_tokens:
+        return reason
+    sampling = getattr(request, "sampling_params", None)
+    return "stop_string_or_abort" if getattr(sampling, "stop", None) else "abort"
+
+
 def release_cause(request: Any) -> ReleaseCause:
     """Why all blocks of this request are given back."""
     if request.is_finished():
-        return "finished" if _REASONS.get(request.status.name) in ("stop", "length") else "aborted"
+        return "finished" if finish_reason(request) in _WITH_TOKENS else "aborted"
     return "preempted" if request.status.name == "RUNNING" else "failed_load"
 
 

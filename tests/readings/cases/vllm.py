@@ -69,7 +69,6 @@ CURRENT_READ: Series = {
     "kvscope_sequences:waiting": 2,
     "kvscope_requests_finished_total:stop": 9,
     "kvscope_requests_finished_total:length": 43,
-    "kvscope_requests_finished_total:abort": 2,
     "kvscope_requests_finished_total:error": 1,
     "kvscope_requests_rejected_total:queue_full": 14,
     "kvscope_preemptions_total:recompute": 3,
