@@ -83,7 +83,7 @@ class Exporter:
             lambda: bool(self._targets or self._watchers or self.readers),
         )
         self._page = Page(
-            lambda: self._targets,
+            lambda: self._present,
             machine or Machine(),
             self._clock,
             self.readers,
@@ -100,6 +100,10 @@ class Exporter:
     def targets(self) -> tuple[Target, ...]:
         """Those of this moment, in the order in which they came."""
         return self._targets
+
+    @property
+    def _present(self) -> list[Target]:
+        return [target for target in self._targets if not target.is_retired]
 
     def show(self, machine: Machine, further: Collection[Collector] = ()) -> None:
         """Read this machine and these collectors from now on, in place of those before."""
@@ -164,11 +168,11 @@ class Exporter:
 
     def answer(self, question: Question[Any]) -> Reply:
         """What all engines of this server answer; for any thread."""
-        return ask(question, self._targets, self._page.machine)
+        return ask(question, self._present, self._page.machine)
 
     def compact(self) -> bytes:
         """The page for a gateway, from figures that are there already; for an event loop."""
-        signals = (target.signals for target in self._targets)
+        signals = (target.signals for target in self._present)
         return compact_page(engine for engine in signals if engine is not None)
 
     def server_kinds(self) -> dict[tuple[str, str], ServerKind]:

@@ -24,13 +24,15 @@ class Presence:
         self._readers = readers
         self._is_configured = is_configured
         self._was_heard = False
+        self._retired = False
 
     @property
     def state(self) -> ServerState | None:
-        """None: no server is watched."""
+        """None: no server is watched, or it was retired and has not been heard since."""
         if not self._is_configured():
             return None
-        targets, readers = self._targets(), self._readers
+        targets = [target for target in self._targets() if not target.is_retired]
+        readers = [reader for reader in self._readers if not reader.is_retired]
         is_heard = any(target.source.up for target in targets)
         self._was_heard = (
             self._was_heard
@@ -43,8 +45,27 @@ class Presence:
             )
         )
         if not is_heard and not any(reader.answers for reader in readers):
+            if self._retired:
+                return None
             return "gone" if self._was_heard else "expected"
+        self._retired = False
         return "ready" if _is_ready(targets, readers) else "loading"
+
+    def retire(self) -> tuple[list[str], ServerState | None]:
+        """Regard as ended on purpose what is silent now, until it is heard again.
+
+        Returns the endpoints concerned, and the state that remains. Blocks while pages are asked.
+        """
+        silent: list[Target | PageReader] = [t for t in self._targets() if not t.is_retired]
+        silent += [reader for reader in self._readers if not reader.is_retired]
+        retired = [_endpoint(each) for each in silent if each.retire()]
+        self._retired = True
+        self._was_heard = False
+        return retired, self.state
+
+
+def _endpoint(watched: Target | PageReader) -> str:
+    return watched.endpoint if isinstance(watched, PageReader) else watched.source.endpoint
 
 
 def _is_ready(targets: Sequence[Target], readers: Sequence[PageReader]) -> bool:

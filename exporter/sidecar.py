@@ -12,6 +12,7 @@ from exporter.assembly import MakeListener, exporter_of
 from exporter.clock import Clock
 from exporter.configuration import ServerConfig
 from exporter.configuration.access import tls_digest
+from exporter.departures import Departures
 from exporter.exporter import Exporter, check_compat
 from exporter.gpu import GpuSource
 from exporter.machine import Machine
@@ -83,6 +84,9 @@ class Sidecar:
         self._servers: dict[str, _Watched] = {}
         self.own = self._state
         """The page of this process."""
+        self._departures = Departures(
+            lambda: {name: watched.exporter for name, watched in self._servers.items()}, self._clock
+        )
         self.watch(servers, compat)
 
     def names(self) -> list[str]:
@@ -136,9 +140,11 @@ class Sidecar:
             self._started = True
             for watched in self._servers.values():
                 watched.exporter.start()
+            self._departures.start()
 
     def stop(self) -> None:
         """End all threads; pages can still be rendered."""
+        self._departures.stop()
         with self._lock:
             _stop(list(self._servers.values()))
 

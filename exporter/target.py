@@ -109,6 +109,8 @@ class Target:
         own = pid_space()
         self._pid_spaces = () if own is None else (own,)
         self._same_labels_reported = False
+        self._retired = False
+        self._retired_after: int | None = None
         self._families: Families | None = None
         self._known_as: Hello | None = None
         self._tells: frozenset[str] = frozenset()
@@ -142,6 +144,21 @@ class Target:
         if not (self.source.up and self.source.state_known):
             return Signals(signals.labels)
         return signals
+
+    @property
+    def is_retired(self) -> bool:
+        """Whether it ended on purpose and has not been heard since."""
+        source = self.source
+        if self._retired and (source.up or source.last_message_ns != self._retired_after):
+            self._retired = False
+        return self._retired
+
+    def retire(self) -> bool:
+        """Regard it as ended on purpose; False, without effect, while it is heard."""
+        if self.source.up:
+            return False
+        self._retired, self._retired_after = True, self.source.last_message_ns
+        return True
 
     def start(self) -> None:
         """Begin to read the source; may be called once."""

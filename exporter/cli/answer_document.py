@@ -38,13 +38,33 @@ class _Document(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     engines: list[EngineAnswer[T]]
 
 
+class _Said(msgspec.Struct, frozen=True):
+    message: str
+
+
+class _Refusal(msgspec.Struct, frozen=True):
+    error: _Said
+
+
 def fetch(
-    url: str, name: str, *, target: str, key_file: Path | None, ca: Path | None, seconds: float
+    url: str,
+    name: str,
+    *,
+    target: str,
+    key_file: Path | None,
+    ca: Path | None,
+    seconds: float,
+    content: bytes | None = None,
 ) -> bytes:
-    """The answer to the question of that name, as it came. Raises AnswerError."""
+    """The answer to the question of that name, as it came. Raises AnswerError.
+
+    content: JSON to post; None: it is a GET.
+    """
     place = f"{url.rstrip('/')}/api/{name}"
     asked = f"{place}?target={quote(target, safe='')}" if target else place
     headers = {"Accept": "application/json", "User-Agent": "kvscope"}
+    if content is not None:
+        headers["Content-Type"] = "application/json"
     if key_file is not None:
         headers["Authorization"] = f"Bearer {_key(key_file)}"
     try:
@@ -55,7 +75,12 @@ def fetch(
         raise AnswerError(f"{url}: {error}; expected http://HOST:PORT") from None
     with client:
         fetcher = Fetcher(
-            client, asked, headers=headers, max_bytes=MAX_BYTES, refusal_bytes=_REFUSAL_BYTES
+            client,
+            asked,
+            headers=headers,
+            content=content,
+            max_bytes=MAX_BYTES,
+            refusal_bytes=_REFUSAL_BYTES,
         )
         try:
             return fetcher.fetch(seconds).body
@@ -83,6 +108,14 @@ def _key(file: Path) -> str:
         raise AnswerError(f"--metrics-key-file: {error}") from None
 
 
+def _message(body: bytes) -> str:
+    """What a refusal says in the format of OpenAI's API; empty where it says nothing."""
+    try:
+        return msgspec.json.decode(body, type=_Refusal).error.message[:_MAX_REASON]
+    except JSON_ERRORS:
+        return ""
+
+
 def _remedy(error: FetchError) -> str:
     said = " ".join(error.body.decode(errors="replace").split())[:_MAX_REASON]
     if error.status == 400 and said:
@@ -94,8 +127,10 @@ def _remedy(error: FetchError) -> str:
             ": no kvscope, or one older than this command; give the address of kvscope's own port, "
             "not of the server that it watches"
         )
-    if error.status in (401, 403):
+    if error.status == 401:
         return ": it wants a key: --metrics-key-file FILE"
+    if error.status == 403 and (message := _message(error.body)):
+        return f": {message}"
     if error.status is None and not error.answered:
         return "; is a kvscope running there, and is this the right port?"
     return f": {said}" if said else ""

@@ -16,6 +16,7 @@ from exporter.cli.observer import observer
 from exporter.cli.output_errors import output_errors
 from exporter.cli.plan import plan
 from exporter.cli.record import record
+from exporter.cli.retire import retire
 from exporter.cli.run_command import run
 from exporter.cli.serve import serve
 from exporter.cli.sidecar import sidecar
@@ -74,7 +75,7 @@ app = typer.Typer(
 app.command(cls=Command, context_settings={"allow_interspersed_args": False})(run)
 _COMMANDS = (
     *(observer, serve, sidecar, demo, load, plan),
-    *(whatif, record, advise, tenants, doctor, metrics),
+    *(whatif, record, advise, tenants, retire, doctor, metrics),
 )
 for command in _COMMANDS:
     app.command(cls=Command)(command)

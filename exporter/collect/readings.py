@@ -34,6 +34,8 @@ class Readings:
         former, self._of_engine = self._of_engine, {}
         pages = zip(self.readers, self._of_reader, self._read(), strict=True)
         for reader, families, reading in pages:
+            if reader.is_retired:
+                continue
             yield from _about(reader, families, reading.is_up)
             for engine, engine_reading in reading.engines.items():
                 maker = former.get(engine) or self._of_engine.get(engine) or self._maker(engine)

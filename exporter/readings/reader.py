@@ -101,6 +101,7 @@ class PageReader:
         self._mappers = self._mappers_of(self.kind)
         self._lock = threading.Lock()
         self._reading = Reading(False, False)
+        self._retired = False
         self._read_ns: int | None = None
 
     @property
@@ -118,12 +119,25 @@ class PageReader:
         """Whether the server answered when it was last asked."""
         return self._reading.answers
 
+    @property
+    def is_retired(self) -> bool:
+        """Whether its server ended on purpose and has not answered since."""
+        return self._retired
+
+    def retire(self) -> bool:
+        """Regard its server as ended on purpose; False, without effect, while that answers."""
+        if self.read().answers:
+            return False
+        self._retired = True
+        return True
+
     def read(self) -> Reading:
         """The page as it is now, at most `MAX_AGE_NS` old. Returns within the time-out."""
         with self._lock:
             now_ns = self._clock.monotonic_ns()
             if self._read_ns is None or now_ns - self._read_ns >= MAX_AGE_NS:
                 self._reading = self._read()
+                self._retired = self._retired and not self._reading.answers
                 self._read_ns = self._clock.monotonic_ns()
             return self._reading
 

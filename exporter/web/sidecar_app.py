@@ -14,9 +14,10 @@ from exporter.web.address import is_address
 from exporter.web.answers import Answering, NoServerError, answers_router
 from exporter.web.compact import Compact, compact_router
 from exporter.web.metrics import METHODS, PATH, Exposition, bare_app, page_response
+from exporter.web.retire import Retirable, retire_router
 
 
-class Server(Exposition, Answering, Compact, Protocol):
+class Server(Exposition, Answering, Compact, Retirable, Protocol):
     """One server that is watched."""
 
 
@@ -51,6 +52,7 @@ def sidecar_app(pages: Pages, address: str | None = None) -> FastAPI:
     app.include_router(_scrape_router(pages))
     app.include_router(compact_router(lambda name: _server(pages, name or _only(pages))))
     app.include_router(answers_router(lambda name: _server(pages, name or _only(pages))))
+    app.include_router(retire_router(lambda name: _server(pages, name or _only(pages))))
     app.include_router(_targets_router(pages, address))
 
     @app.api_route("/health", methods=METHODS)

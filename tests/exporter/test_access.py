@@ -40,9 +40,14 @@ class App:
 
 
 async def ask(
-    config: AccessConfig, method: str, path: str, app: App | None = None, **options: Any
+    config: AccessConfig,
+    method: str,
+    path: str,
+    app: App | None = None,
+    client_address: str = "127.0.0.1",
+    **options: Any,
 ) -> httpx.Response:
-    transport = httpx.ASGITransport(Access(app or App(), config), client=("192.0.2.7", 1))
+    transport = httpx.ASGITransport(Access(app or App(), config), client=(client_address, 1))
     async with httpx.AsyncClient(transport=transport, base_url=BASE) as client:
         return await client.request(method, path, **options)
 
@@ -173,7 +178,25 @@ async def test_same_origin_json_changes_things_without_a_key(host: str) -> None:
 
 async def test_a_key_makes_host_and_type_irrelevant() -> None:
     headers = {**bearer("first"), "Host": b"other.example"}
-    assert (await ask(KEYED, "POST", RESET, headers=headers)).status_code == 200
+    for address in ("127.0.0.1", "192.0.2.7"):
+        answer = await ask(KEYED, "POST", RESET, client_address=address, headers=headers)
+        assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("path", [RESET, RELEASE, "/api/gpu/resume", "/api/retire"])
+async def test_without_a_key_another_machine_changes_nothing(path: str) -> None:
+    app = App()
+    for address in ("192.0.2.7", "10.0.0.1", "::ffff:10.0.0.1", "2001:db8::1", "testclient"):
+        refused = await ask(OPEN, "POST", path, app, client_address=address, headers=JSON)
+        assert refused.status_code == 403, address
+        assert "from the same machine only" in refused.json()["error"]["message"]
+    assert app.scopes == []
+    for address in ("127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1"):
+        admitted = await ask(OPEN, "POST", path, app, client_address=address, headers=JSON)
+        assert admitted.status_code == 200, address
+    for method, readable in (("GET", "/metrics"), ("POST", "/v1/completions")):
+        answer = await ask(OPEN, method, readable, client_address="192.0.2.7")
+        assert answer.status_code == 200
 
 
 async def test_without_a_key_the_api_is_open_under_any_name() -> None:

@@ -19,7 +19,7 @@ from kvscope_events.events import Hello
 from kvscope_events.observers.vllm.worker import WORKER_TELLS
 from kvscope_events.wire.publisher import WirePublisher
 from tests.events.producers import SNAPSHOT
-from tests.exporter.page import make_exporter, put, value
+from tests.exporter.page import families, make_exporter, put, value
 from tests.exporter.stream import hello
 from tests.kv_events.publisher import Publisher
 from tests.readings.cases.vllm import CURRENT_PAGE
@@ -97,10 +97,12 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 
 def state(exporter: Exporter) -> str | None:
     """Exactly one is 1, and all are there; None: none is there."""
-    shown = {name: value(exporter, "kvscope_server_state", state=name) for name in SERVER_STATES}
-    if set(shown.values()) == {None}:
+    family = families(exporter).get("kvscope_server_state")
+    if family is None:
         return None
-    assert sorted(v for v in shown.values() if v is not None) == [0, 0, 0, 1], shown
+    shown = {sample.labels["state"]: sample.value for sample in family.samples}
+    assert tuple(shown) == SERVER_STATES
+    assert sorted(shown.values()) == [0, 0, 0, 1], shown
     return next(name for name, number in shown.items() if number)
 
 
@@ -255,3 +257,53 @@ def test_a_server_that_is_taken_out_of_the_configuration_has_no_state(scene: Sce
     sidecar.watch([], ())
     assert state(sidecar.own) is None  # type: ignore[arg-type]
     sidecar.stop()
+
+
+def test_a_retired_server_shows_nothing_until_it_is_heard_again(scene: Scene) -> None:
+    exporter = scene.watch()
+    engine, worker = scene.engine(), scene.worker()
+    comes_to(exporter, "ready")
+    wait_for(lambda: value(exporter, "kvscope_source_up", endpoint=worker.endpoint) == 1)
+    assert exporter.presence.retire() == ([], "ready"), "what speaks stays"
+    engine.end()
+    scene.fall_silent()
+    wait_for(lambda: value(exporter, "kvscope_source_up", endpoint=worker.endpoint) == 1)
+    assert exporter.presence.retire() == ([engine.endpoint], "loading")
+    worker.end()
+    scene.fall_silent()
+    comes_to(exporter, "gone")
+    assert exporter.presence.retire() == ([worker.endpoint], None)
+    assert "model_name" not in exporter.render()[0].decode()
+    assert state(exporter) is None
+    assert exporter.presence.retire() == ([], None)
+    scene.engine(ready=False)
+    comes_to(exporter, "loading")
+    wait_for(lambda: value(exporter, "kvscope_engine_ready") == 0)
+
+
+def test_a_server_that_never_came_can_be_retired(scene: Scene) -> None:
+    for config in ({}, {"events": (f"ipc://{scene.folder}/never.sock",)}):
+        exporter = scene.watch(**config)
+        assert state(exporter) == "expected"
+        assert exporter.presence.retire()[1] is None
+        assert state(exporter) is None
+        assert value(exporter, "kvscope_source_up") is None
+
+
+def test_a_retired_page_comes_back_when_it_is_answered_again(scene: Scene) -> None:
+    with serving({"/metrics": text(CURRENT_PAGE)}) as peer:
+        exporter = scene.watch(events=(), url=peer.url)
+        assert state(exporter) == "ready"
+        assert exporter.presence.retire() == ([], "ready")
+        peer.answers["/metrics"] = text("no upstream", status=502)
+        scene.fall_silent()
+        assert exporter.presence.retire() == ([f"{peer.url}/metrics"], None)
+        assert state(exporter) is None
+        assert value(exporter, "kvscope_source_up") is None
+        peer.answers["/metrics"] = text(CURRENT_PAGE)
+        scene.fall_silent()
+        assert state(exporter) == "ready"
+        assert value(exporter, "kvscope_source_up") == 1
+        peer.answers["/metrics"] = text("no upstream", status=502)
+        scene.fall_silent()
+        assert state(exporter) == "gone"

@@ -1,4 +1,5 @@
-"""Keeps pages of other sites, in a browser that reaches this server, from changing anything here.
+"""Without a key, only this machine may change anything here, and no page of another site in its
+browser.
 
 A page of another site can send a form to any address; that is no JSON, and names its origin. A page
 whose own name leads to this server (DNS rebinding) names that in Host.
@@ -18,7 +19,7 @@ _JSON = b"application/json"
 
 
 class SameOrigin:
-    """Admits JSON from clients that are no browser, or from a page of this server itself."""
+    """Admits JSON from this machine: of what is no browser, or of a page of this server."""
 
     def __init__(self, hosts: Collection[str]) -> None:
         """hosts: names of this server, beside loopback and the address that was connected to."""
@@ -26,6 +27,13 @@ class SameOrigin:
 
     async def admit(self, scope: Scope) -> str | None:
         """None: who it is remains unknown. Raises Refused."""
+        if not _is_of_this_machine(scope):
+            raise Refused(
+                403,
+                "without a key, this is allowed from the same machine only: use its loopback "
+                "address there (`kubectl exec`, `docker exec`), or give kvscope an --api-key-file "
+                "or --metrics-key-file",
+            )
         host = header(scope, b"host").decode("latin-1")
         if not is_address(host) or not self._is_ours(_host_of(host), scope):
             shown = "".join(char if char.isprintable() else "?" for char in host[:80])
@@ -54,9 +62,19 @@ def is_loopback(host: str) -> bool:
     if host == _LOOPBACK_NAME:
         return True
     try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
+        address = ipaddress.ip_address(host.strip("[]"))
     except ValueError:
         return False
+    mapped = getattr(address, "ipv4_mapped", None)  # of a port that listens on IPv6 and IPv4
+    return address.is_loopback or (mapped is not None and mapped.is_loopback)
+
+
+def _is_of_this_machine(scope: Scope) -> bool:
+    """By the address of the connection; a proxy on this machine answers for its own clients."""
+    client, server = scope.get("client"), scope.get("server")
+    if client is None:  # a socket of this machine
+        return True
+    return is_loopback(client[0]) or (server is not None and client[0] == server[0])
 
 
 def _host_of(text: str) -> str:
