@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Coroutine
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import httpx
 
@@ -31,6 +31,12 @@ _TICK_SECONDS = 0.1
 _T = TypeVar("_T")
 
 
+class Stop(Protocol):
+    """What ends a run; a threading.Event is one, which a signal handler must not set."""
+
+    def is_set(self) -> bool: ...
+
+
 class StoppedError(Exception):
     """Stopped before the first request: there is nothing to report."""
 
@@ -39,10 +45,10 @@ async def run(
     spec: LoadSpec,
     documents: Documents,
     *,
-    stop: threading.Event | None = None,
+    stop: Stop | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Report:
-    """Makes the load until its end, or until `stop` is set (from any thread or signal handler).
+    """Makes the load until its end, or until `stop` is set (from any thread).
 
     When the duration is over, requests in flight finish; on `stop` they are cancelled.
     `on_progress` is called on the event loop, ten times a second.
@@ -93,7 +99,7 @@ class _Watch:
         spec: LoadSpec,
         tally: Tally,
         lane: Lane,
-        stop: threading.Event,
+        stop: Stop,
         num_expected: int | None,
         on_progress: Callable[[Progress], None] | None,
     ) -> None:
@@ -189,7 +195,7 @@ async def _make_source(
     return make_source(spec, server.max_model_len or USUAL_CONTEXT, cost)
 
 
-async def _unless_stopped(work: Coroutine[None, None, _T], stop: threading.Event) -> _T:
+async def _unless_stopped(work: Coroutine[None, None, _T], stop: Stop) -> _T:
     """Raises StoppedError if `stop` is set first."""
     task = asyncio.create_task(work)
     while not task.done():

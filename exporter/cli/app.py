@@ -20,6 +20,7 @@ from exporter.cli.retire import retire
 from exporter.cli.run_command import run
 from exporter.cli.serve import serve
 from exporter.cli.sidecar import sidecar
+from exporter.cli.stacks_command import stacks
 from exporter.cli.tenants import tenants
 from exporter.cli.whatif import whatif
 
@@ -75,7 +76,7 @@ app = typer.Typer(
 app.command(cls=Command, context_settings={"allow_interspersed_args": False})(run)
 _COMMANDS = (
     *(observer, serve, sidecar, demo, load, plan),
-    *(whatif, record, advise, tenants, retire, doctor, metrics),
+    *(whatif, record, advise, tenants, retire, doctor, stacks, metrics),
 )
 for command in _COMMANDS:
     app.command(cls=Command)(command)

@@ -2,12 +2,17 @@
 
 It stays in our process group, so that Ctrl-C, Ctrl-Z and the terminal's input work as without us.
 What the terminal sends reaches every process of that group; only what others send is passed on.
+SIGUSR1 is not where the command has no handler for it and would end: our own stacks are shown.
 """
 
+import logging
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+
+from exporter.cli.stacks import show_own_stacks
+from kvscope_events.stacks import catches, ignores
 
 PASSED_ON = (
     signal.SIGINT,
@@ -22,6 +27,7 @@ _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 BY_SIGNAL = 128
+logger = logging.getLogger("kvscope")
 
 
 @contextmanager
@@ -74,6 +80,13 @@ class Child:
         except ValueError as error:  # a null byte in an argument
             raise CommandError(f"{name}: cannot be executed: {error}", NOT_EXECUTABLE) from None
 
+    def handles(self, number: int) -> bool:
+        """Whether a signal does something else to the command than to end it."""
+        try:
+            return catches(self.pid, number) or ignores(self.pid, number)
+        except OSError:  # it has just ended
+            return True
+
     def wait(self, tick_seconds: float, tick: Callable[[], None]) -> int:
         """Until the command ends: its exit code, or 128 + the number of the signal that ended it.
 
@@ -97,8 +110,15 @@ class Child:
 
     def _pass_on(self, found: signal.struct_siginfo) -> None:
         # Positive: the kernel's, that is the terminal's, which the child has got as well.
-        if found.si_code <= 0:
-            os.kill(self.pid, found.si_signo)
+        if found.si_code > 0:
+            return
+        if found.si_signo == signal.SIGUSR1 and not self.handles(signal.SIGUSR1):
+            logger.info(
+                "SIGUSR1 is not passed on: it would end the command, which has no handler for it"
+            )
+            show_own_stacks()
+            return
+        os.kill(self.pid, found.si_signo)
 
     def _reap(self) -> int | None:
         """Collect all that have ended; as the first process of a container also orphans."""

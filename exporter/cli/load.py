@@ -194,7 +194,7 @@ def load(
         )
         with Stop() as stop, showing_progress() as on_progress:
             documents = FetchedDocuments()
-            report = asyncio.run(run(spec, documents, stop=stop.event, on_progress=on_progress))
+            report = asyncio.run(run(spec, documents, stop=stop, on_progress=on_progress))
     except SpecError as error:
         flag = _FLAGS.get(error.name, "--" + error.name.replace("_", "-"))
         raise fail(f"{flag} {error.problem}") from None

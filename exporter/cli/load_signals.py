@@ -1,7 +1,6 @@
 """Ctrl-C and SIGTERM during `kvscope load`: the run ends early, with its report."""
 
 import signal
-import threading
 from typing import Self
 
 EXIT_SIGNALLED = 128
@@ -12,7 +11,7 @@ class Stop:
     """The first Ctrl-C or SIGTERM ends the run with its report, the second ends it at once."""
 
     def __init__(self) -> None:
-        self.event = threading.Event()
+        self._requested = False  # an Event's lock may be held by the thread that is interrupted
         self.exit_code = EXIT_SIGNALLED
         self._previous: dict[int, signal._HANDLER] = {}
 
@@ -25,7 +24,10 @@ class Stop:
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
+    def is_set(self) -> bool:
+        return self._requested
+
     def _stop(self, number: int, frame: object) -> None:
         self.exit_code = EXIT_SIGNALLED + number
-        self.event.set()
+        self._requested = True
         signal.signal(number, self._previous[number])

@@ -102,7 +102,7 @@ def _record(
     began = time.monotonic()
     silent = True
     next_line = _PROGRESS_SECONDS
-    while not stop.event.is_set():
+    while not stop.is_set():
         elapsed = time.monotonic() - began
         if seconds is not None and elapsed >= seconds:
             break

@@ -37,11 +37,13 @@ class FrameKind(IntEnum):
     BATCH = 1
     HEARTBEAT = 2  # seq: the one that comes next
     GONE = 3  # answer: the ring no longer holds seq, nor a state after it
+    STACKS = 4  # answer: where the threads of the publisher's process are
 
 
 class RequestKind(IntEnum):
     REPLAY = 1  # all that you hold from seq on
     SNAPSHOT = 2  # the whole state, in one of the next batches
+    STACKS = 3  # where the threads of your process are
 
 
 class Frame(NamedTuple):

@@ -14,6 +14,7 @@ import zmq
 
 from kvscope_events.bus import DEFAULT_QUEUE_BATCHES, EventBus
 from kvscope_events.events import PoolSnapshot
+from kvscope_events.stacks import Stacks
 from kvscope_events.wire.endpoint import parse_endpoint
 from kvscope_events.wire.frame import (
     ID_BYTES,
@@ -38,6 +39,8 @@ HEARTBEAT_NS = 1_000_000_000
 """Longest silence of a stream; after five times as long a reader considers it down."""
 SNAPSHOT_NS = 1_000_000_000
 """Shortest time between two snapshots, since the engine's step has to make them."""
+STACKS_NS = 500_000_000
+"""Shortest time between two answers with stacks, since reading them holds the interpreter."""
 HIGH_WATER = 64
 """Messages queued for one reader, over a second's worth; the ring serves slower ones."""
 HOPELESS_NS = 60_000_000_000
@@ -96,6 +99,7 @@ class WirePublisher:
         self._snapshot_due = False
         self._snapshot_ns = 0
         self._snapshot_pause_ns = SNAPSHOT_NS
+        self._stacks_ns = 0
         self._pid = os.getpid()
         self._tick_seconds = tick_seconds
         self._stopping = threading.Event()
@@ -188,12 +192,25 @@ class WirePublisher:
         if request.kind == RequestKind.SNAPSHOT:
             self._snapshot_due = True
             return
+        if request.kind == RequestKind.STACKS:
+            self._answer_stacks(request)
+            return
         answer = self._ring.replay(request.seq, MESSAGE_BYTES)
         if not answer and request.seq < self._outbox.next_seq:
             self._snapshot_due = True
             answer = pack_header(FrameKind.GONE, 0, self.session, request.seq, 0)
         if answer:
             self._send(answer_topic(request.subscriber) + answer)
+
+    def _answer_stacks(self, request: SubscriberRequest) -> None:
+        now_ns = time.monotonic_ns()
+        if now_ns - self._stacks_ns < STACKS_NS:
+            self.requests_ignored += 1  # readers repeat it
+            return
+        self._stacks_ns = now_ns
+        payload = Stacks.now().encoded()
+        header = pack_header(FrameKind.STACKS, 0, self.session, 0, len(payload))
+        self._send(answer_topic(request.subscriber) + header + payload)
 
     def _send(self, message: bytes) -> None:
         self._socket.send(message, zmq.NOBLOCK)

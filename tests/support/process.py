@@ -57,11 +57,13 @@ class Process:
 
 
 @contextmanager
-def kvscope(*arguments: str, module: str = "exporter.cli", **environment: str) -> Iterator[Process]:
-    """The command, killed at the end if it still runs."""
+def kvscope(
+    *arguments: str, module: str = "exporter.cli", python: str | None = None, **environment: str
+) -> Iterator[Process]:
+    """The command, killed at the end if it still runs. python: None is the one that runs us."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("KVSCOPE_")}
     with subprocess.Popen(
-        [sys.executable, "-m", module, *arguments],
+        [python or sys.executable, "-m", module, *arguments],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

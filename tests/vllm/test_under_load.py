@@ -1,10 +1,14 @@
 """A real vLLM under load, observed through `kvscope run`: every block, every counter."""
 
 import json
+import os
 import re
+import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -22,6 +26,7 @@ from tests.support.waiting import wait_for
 from tests.vllm.conftest import Unobserved
 from tests.vllm.counters import disagreements, total
 from tests.vllm.observed import PROMPTS, SMALL, Observed, ended, load, observed, reset_while_it_runs
+from tests.vllm.server import kvscope_command
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -93,6 +98,38 @@ def test_clients_that_go_away(vllm: Observed) -> None:
     ours, theirs = vllm.page(), vllm.server.page()
     for name in ("vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total"):
         assert total(ours, name) == total(theirs, name)
+
+
+def test_it_serves_on_after_its_stacks_were_asked_for_and_after_sigusr1(vllm: Observed) -> None:
+    """To `kvscope run`, to vLLM's server and to its engine core, again and again under load."""
+    sockets = vllm.replay.endpoint.rpartition("/")[0]
+    front = re.search(r"started .* \(pid (\d+)\)", vllm.server.log)
+    assert front is not None
+    said = ""
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(load, vllm.server)
+        while not running.done():
+            asked = subprocess.run(
+                kvscope_command("stacks", f"{sockets}/*"),
+                capture_output=True,
+                text=True,
+                timeout=60,
+            )
+            assert asked.returncode == 0, asked.stderr
+            said += asked.stdout
+            core = re.search(r"engine-0\.sock: process (\d+)\n", asked.stdout)
+            assert core is not None, asked.stdout
+            for pid in (vllm.server.process.pid, int(front[1]), int(core[1])):
+                for _ in range(3):
+                    os.kill(pid, signal.SIGUSR1)
+        running.result()
+    assert "in run_busy_loop" in said
+    assert "(kvscope-wire) (most recent call first):" in said
+    for pid in (front[1], core[1]):
+        assert f"kvscope: the stacks of process {pid}\n" in vllm.server.log
+    assert vllm.server.alive()
+    assert vllm.assert_equal() > 300
+    assert disagreements(vllm.page(), vllm.server.page()) == []
 
 
 def test_who_has_left_is_no_longer_running(vllm: Observed) -> None:

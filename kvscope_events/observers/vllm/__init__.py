@@ -8,12 +8,17 @@ vLLM calls `register` in each of its processes, through the entry-point group
 def register() -> None:
     """Prepare this process to be observed; never raises, and opens nothing yet."""
     try:
+        from kvscope_events.observers.vllm.endpoints import switched_off
         from kvscope_events.observers.vllm.plugin import install
+        from kvscope_events.observers.vllm.signals import answer_signals
         from kvscope_events.observers.vllm.worker import install_worker_hooks
     except Exception as error:  # a broken installation must not end a foreign server
         import sys
 
         print(f"kvscope: off: {error!r}", file=sys.stderr)
         return
+    if switched_off():
+        return
+    answer_signals()
     install()
     install_worker_hooks()
