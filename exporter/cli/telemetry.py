@@ -20,6 +20,7 @@ from exporter.gpu import GpuPoller
 from exporter.machine import Machine
 from exporter.web.answers import answers_router
 from exporter.web.compact import compact_router
+from exporter.web.landing import Listed, landing_router
 from exporter.web.metrics import metrics_router, no_metrics_router
 from exporter.web.requests import RequestCounts
 from kvscope_events.bus import EventBus, NullBus
@@ -86,6 +87,7 @@ def telemetry(config: TelemetryConfig, port: int) -> Iterator[Telemetry]:
         page.start()
         stack.callback(page.stop)
         router = APIRouter()
+        router.include_router(landing_router("kvscope", lambda: _listed(page), has_targets=False))
         router.include_router(metrics_router(page))
         router.include_router(compact_router(lambda _target: page))
         router.include_router(answers_router(lambda _target: page))
@@ -98,6 +100,12 @@ def telemetry(config: TelemetryConfig, port: int) -> Iterator[Telemetry]:
             kv_events=kv_events,
             requests=requests,
         )
+
+
+def _listed(page: Exporter) -> list[Listed]:
+    """The engine, by the name of its model once that is known."""
+    names = [model_name for model_name, _ in page.server_kinds()]
+    return [Listed(names[0] if names else "engine", page.presence)]
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from exporter.catalogue.http import HANDLERS, NO_HANDLER
 from exporter.clock import Clock
 from exporter.collect.families import Families
+from exporter.web.landing import LANDING_PATH
 
 _UNCOUNTED = ("/health", "/metrics", "/api/", "/openapi.json", "/reset_prefix_cache")
 """What probes, Prometheus and operators ask for, or what begins so."""
@@ -59,7 +60,8 @@ class CountedRequests:
         self._counts = counts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"].startswith(_UNCOUNTED):
+        path = scope.get("path", "")
+        if scope["type"] != "http" or path == LANDING_PATH or path.startswith(_UNCOUNTED):
             await self._app(scope, receive, send)
             return
         status = _GONE
@@ -77,6 +79,6 @@ class CountedRequests:
             status = _FAILED
             raise
         finally:
-            path, method = scope["path"], scope["method"]
+            method = scope["method"]
             route = (path, method) if HANDLERS.get(path) == method else _NONE
             self._counts.count(route, status, time.monotonic() - began)

@@ -11,10 +11,11 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 
 from exporter.catalogue.server import ServerState
 from exporter.web.answers import NoServerError
+from exporter.web.landing import Present
 
 
-class Retires(Protocol):
-    """What is known of a server's presence."""
+class Retires(Present, Protocol):
+    """A server's presence, which can be ended."""
 
     def retire(self) -> tuple[list[str], ServerState | None]:
         """The endpoints that are regarded as ended on purpose, and the state that remains."""

@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from exporter.web.address import is_address
 from exporter.web.answers import Answering, NoServerError, answers_router
 from exporter.web.compact import Compact, compact_router
+from exporter.web.landing import Listed, landing_router
 from exporter.web.metrics import METHODS, PATH, Exposition, bare_app, page_response
 from exporter.web.retire import Retirable, retire_router
 
@@ -43,11 +44,12 @@ class Pages(Protocol):
 
 
 def sidecar_app(pages: Pages, address: str | None = None) -> FastAPI:
-    """`/metrics`, `/metrics/compact`, `/scrape`, `/targets`, `/api/...` and `/health`.
+    """`/`, `/metrics`, `/metrics/compact`, `/scrape`, `/targets`, `/api/...` and `/health`.
 
     address: the host:port that `/targets` names; None: that of the request's Host header.
     """
     app = bare_app("kvscope sidecar")
+    app.include_router(landing_router("kvscope sidecar", lambda: _listed(pages), has_targets=True))
     app.include_router(_own_router(pages))
     app.include_router(_scrape_router(pages))
     app.include_router(compact_router(lambda name: _server(pages, name or _only(pages))))
@@ -60,6 +62,11 @@ def sidecar_app(pages: Pages, address: str | None = None) -> FastAPI:
         return {"status": "ok"}
 
     return app
+
+
+def _listed(pages: Pages) -> list[Listed]:
+    found = [(name, pages.server(name)) for name in pages.names()]
+    return [Listed(name, server.presence) for name, server in found if server is not None]
 
 
 def _own_router(pages: Pages) -> APIRouter:

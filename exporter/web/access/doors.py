@@ -21,7 +21,7 @@ Guard = Credentials | SameOrigin
 CLIENT = "kvscope.client"
 """Key of the ASGI scope with the name of the client whose key was used; absent without one."""
 _OPEN = ("/health",)
-_PAGES = ("/metrics", "/scrape", "/targets")
+_PAGES = ("/", "/metrics", "/scrape", "/targets")
 _BELOW_METRICS = "/metrics/"
 _ANSWERS = "/api/"
 _API = "/v1/"
