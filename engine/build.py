@@ -103,6 +103,7 @@ def build_engine(
         max_model_len=scheduler_config.max_model_len,
         cache_dtype=str(runner.layout.dtype).removeprefix("torch."),
         gpu_memory_utilization=config.cache.gpu_memory_utilization if size.measured else None,
+        pool_sized_by="gpu_memory_utilization" if size.measured else config.cache.size_option,
     )
     pool = BlockPool(
         size.num_blocks,

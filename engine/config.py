@@ -84,6 +84,13 @@ class CacheConfig:
     enable_prefix_caching: bool = DEFAULT_ENABLE_PREFIX_CACHING
     """Keep full blocks findable by content after their last reference has gone."""
 
+    @property
+    def size_option(self) -> str | None:
+        """The option that configures the pool's size; None: it is not configured."""
+        if self.num_gpu_blocks_override is not None:
+            return "num_gpu_blocks_override"
+        return None if self.kv_cache_memory_bytes is None else "kv_cache_memory_bytes"
+
     def __post_init__(self) -> None:
         _require_positive(self, "block_size", "num_gpu_blocks_override", "kv_cache_memory_bytes")
         if not 0 < self.gpu_memory_utilization <= 1:

@@ -13,6 +13,8 @@ from exporter.collect.advice import collect_advice
 from exporter.machine import Machine
 from exporter.target import Shown, Target
 
+IDLE_SECONDS = 60.0
+"""Without a step for so long an engine is idle, and its page, which is of now, shows no advice."""
 MAX_AGE_NS = 10_000_000_000
 """For which an answer is shown again: it takes longer than the rest of an engine's part."""
 
@@ -44,5 +46,7 @@ class Advised:
         for target in targets:
             # Of one engine; those of the others are known all the same.
             with suppress(UnknownError):
-                known[target] = target.answer(ADVICE, machine, processes)
+                answer = target.answer(ADVICE, machine, processes)
+                if answer.idle_seconds is not None and answer.idle_seconds <= IDLE_SECONDS:
+                    known[target] = answer
         self._known = known

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from exporter.catalogue import Metric, metric
 from exporter.fold import Folds, Ledger, Requests
+from exporter.fold.capacity import block_tokens
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -25,7 +26,8 @@ class Pool(NamedTuple):
     active: int
     usable: int
     total: int
-    block_size: int
+    block_size: int | None
+    """None: blocks of different groups hold different numbers of tokens."""
 
 
 class Signals(NamedTuple):
@@ -46,7 +48,8 @@ def signals_of(labels: tuple[str, str], folds: Folds, tells: frozenset[str]) -> 
     if requests.known and tells.issuperset(_WAITING.events):
         waiting, running = requests.sequences_waiting, requests.sequences_running
     if ledger.known and tells.issuperset(_USAGE.events) and ledger.num_usable:
-        pool = Pool(ledger.num_active, ledger.num_usable, ledger.num_blocks, ledger.block_size)
+        tokens = block_tokens(ledger)
+        pool = Pool(ledger.num_active, ledger.num_usable, ledger.num_blocks, tokens)
     return Signals(labels, waiting, running, pool)
 
 
@@ -71,7 +74,7 @@ def compact_page(engines: Iterable[Signals]) -> bytes:
     if known and len(pools) == len(known):
         usage = sum(pool.active for pool in pools) / sum(pool.usable for pool in pools)
         text += _gauge(_USAGE, usage)
-        if len({pool.block_size for pool in pools}) == 1:
+        if len({pool.block_size for pool in pools}) == 1 and pools[0].block_size is not None:
             blocks = sum(pool.total for pool in pools)
             labels = f'{{block_size="{pools[0].block_size}",num_gpu_blocks="{blocks}"}}'
             text += _gauge(_CONFIGURATION, 1, labels)

@@ -9,8 +9,8 @@ apart, each upwards from one in an engine. A producer that knows only sequences 
 request of its own, with the same number, and declares it in its `Hello` (`requests_are`).
 Intervals (`*_ns`) come from the producer's monotonic clock.
 
-All events can be imported from here; those of device memory, of content streams and of copied
-blocks are declared in `memory.py`, `names.py` and `copies.py`.
+All events can be imported from here; those of device memory, of content streams, of copied blocks
+and of whole pools are declared in `memory.py`, `names.py`, `copies.py` and `pools.py`.
 """
 
 from typing import Annotated, Union, get_args
@@ -22,14 +22,11 @@ from kvscope_events.copies import BlocksSwapped as BlocksSwapped
 from kvscope_events.event import Event
 from kvscope_events.limits import (
     EVENTS,
-    Blocks,
     Count,
     Hash,
     Label,
     Names,
-    Positive,
     SpanId,
-    Terms,
     Time,
     TraceId,
 )
@@ -39,12 +36,14 @@ from kvscope_events.memory import StartupProfiled as StartupProfiled
 from kvscope_events.names import NamesCleared as NamesCleared
 from kvscope_events.names import NamesRemoved as NamesRemoved
 from kvscope_events.names import NamesStored as NamesStored
+from kvscope_events.pools import CacheGroup as CacheGroup
+from kvscope_events.pools import PoolCreated as PoolCreated
+from kvscope_events.pools import PoolSnapshot as PoolSnapshot
 from kvscope_events.vocabulary import (
     AllocationCause,
     ContentCause,
     EvictionCause,
     FinishReason,
-    GroupKind,
     Operation,
     PreemptionCause,
     PreemptionMode,
@@ -88,52 +87,13 @@ class Hello(Event, frozen=True):
     prefix_caching_hash_algo: Label | None = None
     pid_space: Label | None = None  # where the pid holds; see kvscope_events.pid_space
     worker: Label | None = None  # rank of a process that reports memory only; None: the scheduler's
+    pool_sized_by: Label | None = None  # the server's option that set the pool's size
 
 
 class ObserverStopped(Event, frozen=True):
     """The producer has switched itself off and will emit nothing more."""
 
     reason: str
-
-
-class CacheGroup(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Layers whose blocks are handed out together; all groups share one pool."""
-
-    kind: GroupKind
-    block_size: Positive  # tokens
-    window: Positive | None = None  # tokens that a layer sees; None: all
-
-
-Groups = Annotated[list[CacheGroup], msgspec.Meta(max_length=64)]
-
-
-class PoolCreated(Event, frozen=True):
-    """The pool was created or rebuilt: all blocks but the reserved ones are free."""
-
-    num_blocks: Blocks
-    block_size: Positive  # tokens that one name covers
-    bytes_per_block: Count  # K and V of all layers; 0 where no tensors back the pool
-    reserved: Blocks = 0
-    memory_terms: Terms = {}  # bytes by SizingTerm; empty: the size was configured
-    groups: Groups = []  # empty: one group of full attention
-    swap_blocks: Count = 0  # of the host's swap pool; 0: there is none
-
-
-class PoolSnapshot(Event, frozen=True):
-    """The pool's whole state, for subscribers that lost batches; it replaces the state before."""
-
-    num_blocks: Blocks
-    block_size: Positive
-    bytes_per_block: Count
-    reserved: Blocks
-    ref_counts: list[Count]  # per block id
-    hashes: list[BlockHash | None]  # per block id; None: holds nothing that can be found
-    lru: list[int]  # cached blocks, the next to be evicted first
-    memory_terms: Terms = {}
-    groups: Groups = []
-    swap_blocks: Count = 0
-    swap_used: Count = 0  # blocks of the swap pool that hold something
-    largest_step: Count | None = None  # tokens, of all steps of the session; None: not known
 
 
 class RequestArrived(Event, frozen=True):

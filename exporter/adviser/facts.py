@@ -120,6 +120,10 @@ class Facts:
     """Its steps take memory of a device, known or not; False: on the host, or nothing real."""
     pool_option: Option = "num_gpu_blocks_override"
     """The option that sets the pool's size; `gpu_memory_utilization` needs `sizing`."""
+    is_option_set: bool = True
+    """Whether that option gave the present size; otherwise it is not set, or that is not known."""
+    longest_blocks: int | None = None
+    """What a sequence of the longest length takes, over all groups of layers; None: not known."""
     curve: HitCurve | None = None
     seconds: float = 0.0
     """Length of the window of `load`."""
@@ -127,7 +131,6 @@ class Facts:
     largest_step: int | None = None
     """Tokens of the largest step of the whole session, which the rooms' largest steps are of."""
     max_num_seqs: int | None = None
-    max_model_len: int | None = None
     can_swap: bool = False
     """The server can copy the blocks of preempted sequences to the host."""
     swap_blocks: int = 0

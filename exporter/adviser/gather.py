@@ -1,5 +1,6 @@
 """The facts about one engine, from its folds and the machine that it runs on."""
 
+import math
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
@@ -9,11 +10,12 @@ from exporter.adviser.words import HOST, SERVERS
 from exporter.answers.question import Asked, ProcessMemory, UnknownError
 from exporter.collect.engine_memory import EngineMemory
 from exporter.fold import Cache, Ledger, Preemption, Recent
-from exporter.fold.ledger import is_plain
+from exporter.fold.capacity import is_plain, longest_sequences
 from exporter.fold.preemption.victim import Victim
 from exporter.fold.recent import NUM_SLOTS, SLOT_NS
 from exporter.gpu import headroom
 from exporter.host_memory import together
+from kvscope_events.events import Hello
 
 
 def gather(asked: Asked) -> Facts:
@@ -25,6 +27,8 @@ def gather(asked: Asked) -> Facts:
         raise UnknownError("the pool has not been created yet, or its state is not known")
     own = [p for p in asked.processes if _labels(p) == (hello.model_name, hello.engine)]
     sizing = _sizing(asked, own)
+    option, is_set = _pool_option(hello, ledger, sizing)
+    fitting = longest_sequences(ledger, hello.max_model_len)
     seconds, load = recent.window()
     return Facts(
         usable_blocks=ledger.num_usable,
@@ -37,13 +41,14 @@ def gather(asked: Asked) -> Facts:
         sizing=sizing,
         rooms=_rooms(asked, own),
         uses_device=_uses_device(asked, own),
-        pool_option=_pool_option(ledger, sizing),
-        curve=_curve(asked),
+        pool_option=option,
+        is_option_set=is_set,
+        longest_blocks=math.ceil(ledger.num_usable / fitting) if fitting else None,
+        curve=_curve(asked, recent.last_step_ns),
         seconds=seconds,
         load=load,
         largest_step=recent.largest_step or None,
         max_num_seqs=recent.max_num_seqs,
-        max_model_len=hello.max_model_len,
         can_swap=hello.server == "kvscope",
         swap_blocks=ledger.swap_blocks,
         host=_host(asked, own),
@@ -69,9 +74,9 @@ def _num_engines(asked: Asked) -> int:
     return len({_labels(process) for process in asked.processes}) or 1
 
 
-def _curve(asked: Asked) -> HitCurve | None:
+def _curve(asked: Asked, end_ns: int | None) -> HitCurve | None:
     whatif = asked.folds[Cache].whatif
-    curve = whatif.curve(SLOT_NS * NUM_SLOTS / 1e9)
+    curve = whatif.curve(SLOT_NS * NUM_SLOTS / 1e9, end_ns)
     if curve is None or not curve.seconds:
         return None
     doubtful = [point.capacity_blocks for point in curve.points if point.is_lower_bound]
@@ -93,13 +98,17 @@ def _labels(process: ProcessMemory) -> tuple[str, str]:
     return process.hello.model_name, process.hello.engine
 
 
-def _pool_option(ledger: Ledger, sizing: Sizing | None) -> Option:
+def _pool_option(hello: Hello, ledger: Ledger, sizing: Sizing | None) -> tuple[Option, bool]:
+    """The option to propose, and whether it gave the present size."""
+    told = hello.pool_sized_by
+    if told == "num_gpu_blocks_override":
+        return "num_gpu_blocks_override", True
+    if told == "kv_cache_memory_bytes" and ledger.bytes_per_block:
+        return "kv_cache_memory_bytes", True
     if sizing is not None:
-        return "gpu_memory_utilization"
-    # A configured size has no terms, and whether blocks or bytes were given is not told: blocks win
-    # over bytes. With terms and no share it is the default of a CPU, bytes of the free memory.
-    is_default = bool(ledger.memory_terms) and bool(ledger.bytes_per_block)
-    return "kv_cache_memory_bytes" if is_default else "num_gpu_blocks_override"
+        return "gpu_memory_utilization", True
+    # A share whose terms are not known, or a default: bytes, unless no tensors back the pool.
+    return ("kv_cache_memory_bytes" if ledger.bytes_per_block else "num_gpu_blocks_override"), False
 
 
 def _sizing(asked: Asked, own: Sequence[ProcessMemory]) -> Sizing | None:

@@ -55,8 +55,10 @@ def candidates(facts: Facts) -> Iterator[Candidate]:
             yield Candidate((usable + facts.reserved_blocks) * per_block, usable)
 
 
-def current_value(facts: Facts) -> float:
-    """Of the option that sets the pool's size, as it is now."""
+def current_value(facts: Facts) -> float | None:
+    """Of the option that sets the pool's size, as it is now; None: it is not set, or not known."""
+    if not facts.is_option_set:
+        return None
     if facts.pool_option == "gpu_memory_utilization" and facts.sizing is not None:
         return facts.sizing.utilization
     blocks = facts.usable_blocks + facts.reserved_blocks

@@ -50,9 +50,7 @@ class Gain(msgspec.Struct, frozen=True, kw_only=True):
     """Steps that run out of device memory."""
     errors_per_second_to: float | None = None
     waiting_sequences_from: float | None = None
-    """Mean number of sequences that wait for their turn."""
-    waiting_sequences_to: float | None = None
-    """At most."""
+    """Mean number of sequences that wait; how many fewer it will be is not known."""
     freed_bytes: int | None = None
     """Device or host memory that the pool gives back."""
     step_bytes_to: int | None = None
@@ -64,7 +62,7 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     flag: str
     """As the server spells it; empty for `replicas`."""
     current: float | None
-    """None: not known; the proposed value is known all the same."""
+    """None: not set, or not known; the proposed value is known all the same."""
     proposed: float
     text: str
     """The whole proposal in one line."""

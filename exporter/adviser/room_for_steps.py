@@ -21,9 +21,14 @@ def room_for_steps(facts: Facts) -> Verdict:
     room = steps.room
     missing = steps.takes_bytes + room.margin_bytes - room.free_bytes
     blocks = -(-missing // max(1, room.bytes_per_block))
-    longest = -(-(facts.max_model_len or 0) // facts.block_size)
+    longest = facts.longest_blocks
+    if longest is None and not facts.is_plain:
+        return Declined(
+            "a pool that leaves room for steps: how many blocks the longest sequence takes in a "
+            "pool of several groups is not known"
+        )
     most = facts.usable_blocks - blocks
-    found = [c for c in candidates(facts) if max(1, longest) <= c.usable_blocks <= most]
+    found = [c for c in candidates(facts) if (longest or 1) <= c.usable_blocks <= most]
     if not found:
         return Declined("a pool that leaves room for steps: too little of it would be left")
     candidate = max(found, key=lambda candidate: candidate.usable_blocks)

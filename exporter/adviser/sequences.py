@@ -46,7 +46,7 @@ def fewer_sequences(facts: Facts) -> Verdict:
         recomputed_tokens_per_second_from=before,
         recomputed_tokens_per_second_to=after,
     )
-    price = Price(text="sequences wait for their turn where they were preempted before")
+    price = Price(text="sequences that were preempted before wait for admission instead")
     current = None if facts.max_num_seqs is None else float(facts.max_num_seqs)
     if current is not None and fits >= current:
         return Declined("fewer sequences: as many as fit are the limit already")
@@ -75,13 +75,20 @@ def more_sequences(facts: Facts) -> Verdict:
     load, limit = facts.load, facts.max_num_seqs
     if load is None or facts.seconds < MIN_SECONDS or not load.busy_ns or limit is None:
         return Declined("more sequences: no limit of sequences has shown itself")
-    waiting = load.waiting_ns / load.busy_ns
-    if load.limited_ns < _MIN_LIMITED * load.busy_ns or waiting < _MIN_WAITING:
-        return Declined(f"more sequences: {waiting:.1f} sequences wait on average at the limit")
+    if any(load.preemptions.values()):
+        return Declined("more sequences: those that run already preempt each other")
+    waiting, limited = load.waiting_ns / load.busy_ns, load.limited_ns / load.busy_ns
+    if waiting < _MIN_WAITING:
+        return Declined(f"more sequences: only {waiting:.1f} wait on average")
+    if limited < _MIN_LIMITED:
+        return Declined(
+            f"more sequences: the limit of {limit} holds others back only {percent(limited)} of "
+            "the time"
+        )
     each = _blocks_each(facts)
     fits = min(2 * limit, int(_FILL * facts.usable_blocks / each) if each else 0)
     fits = min(fits, max(load.largest_step, limit))  # each needs a token of every step
-    if any(load.preemptions.values()) or fits <= 1.1 * limit:
+    if fits <= 1.1 * limit:
         return Declined("more sequences: the pool has no blocks for them")
     room = facts.room
     if room is None and facts.uses_device:
@@ -90,8 +97,7 @@ def more_sequences(facts: Facts) -> Verdict:
     more = 0 if room is None else int(room.largest_step_bytes * (fits / limit - 1))
     if room is not None and more > max(0, room.spare_bytes):
         return Declined(f"more sequences: {room.name} has no headroom for a larger step")
-    after = max(0.0, waiting - (fits - limit))
-    gain = Gain(waiting_sequences_from=waiting, waiting_sequences_to=after)
+    gain = Gain(waiting_sequences_from=waiting)
     left = None
     if room is not None:
         left = room.free_bytes - room.largest_step_bytes - more
@@ -119,7 +125,7 @@ def more_sequences(facts: Facts) -> Verdict:
         assumes=[
             f"--max-num-seqs is {limit}: the most seen while others waited and blocks are left",
             "the activations of a step grow at most in proportion to its sequences",
-            "with more at a time the engine computes more, so that fewer wait than stated",
+            "with more at a time the engine serves more, so that fewer wait; how many is not known",
         ],
     )
 

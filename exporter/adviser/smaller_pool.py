@@ -32,7 +32,7 @@ def smaller_pool(facts: Facts) -> Verdict:
         return Declined("a smaller pool: too few look-ups were observed to say what it would lose")
     floor = max(
         SLACK * facts.most_needed * facts.usable_blocks,
-        -(-(facts.max_model_len or 0) // facts.block_size),  # the server refuses to start
+        facts.longest_blocks or 0,  # with fewer the server refuses to start
     )
     for candidate in candidates(facts):
         usable = candidate.usable_blocks

@@ -51,8 +51,10 @@ def sentence(
 ) -> str:
     """The whole proposal in one line."""
     name = FLAGS[option] or "replicas"
-    before = "" if current is None else f"{setting(option, current)} → "
-    return f"{name} {before}{setting(option, proposed)}: {', '.join(_effects(price, gain))}"
+    effects = ", ".join(_effects(price, gain))
+    if current is None:  # not set, or not known: no arrow from a value that nobody gave
+        return f"set {name} {setting(option, proposed)}: {effects}"
+    return f"{name} {setting(option, current)} → {setting(option, proposed)}: {effects}"
 
 
 def _effects(price: Price, gain: Gain) -> list[str]:
@@ -74,10 +76,8 @@ def _effects(price: Price, gain: Gain) -> list[str]:
     errors = gain.errors_per_second_from
     if errors and gain.errors_per_second_to is not None:
         found.append(f"steps out of memory {change(errors, gain.errors_per_second_to)}")
-    if gain.waiting_sequences_from is not None and gain.waiting_sequences_to is not None:
-        found.append(
-            f"waiting sequences {gain.waiting_sequences_from:.1f} → {gain.waiting_sequences_to:.1f}"
-        )
+    if gain.waiting_sequences_from is not None:
+        found.append(f"fewer waiting sequences ({gain.waiting_sequences_from:.1f} on average)")
     if gain.freed_bytes is not None:
         found.append(f"{in_bytes(gain.freed_bytes)} freed")
     if gain.step_bytes_to is not None:

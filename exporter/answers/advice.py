@@ -5,26 +5,50 @@ import msgspec
 from exporter.adviser.gather import gather
 from exporter.adviser.proposal import Proposal
 from exporter.adviser.rank import advise
-from exporter.answers.question import Asked, Question
+from exporter.answers.question import Asked, Question, UnknownError
 from exporter.fold import Cache, Ledger, Preemption, Recent
+
+MAX_IDLE_SECONDS = 300.0
+"""After this time without a step what was observed is no ground for advice any more."""
 
 
 class AdviceAnswer(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
-    """Length of the window that it rests on."""
+    """Length of the window that it rests on: all rates are averages over it."""
+    end_seconds: float | None
+    """Unix time of its end, the last step of the engine; None: there was no step."""
+    idle_seconds: float | None
+    """Since then."""
     proposals: list[Proposal]
     """At most five, the best first; one for each option."""
     declined: list[str]
     """What is not proposed, and why; one sentence for each kind."""
+    unknown: str | None = None
+    """What advice cannot be given about this engine, whatever its load; one sentence."""
 
 
 def advice_of(asked: Asked) -> AdviceAnswer:
+    """Raises UnknownError for an engine that has been idle for long."""
     facts = gather(asked)
+    end_ns = asked.folds[Recent].last_step_ns
+    end_seconds = idle_seconds = None
+    if end_ns is not None:
+        monotonic_ns = asked.clock.monotonic_ns()
+        idle_seconds = max(0, asked.folds[Cache].now_ns(monotonic_ns) - end_ns) / 1e9
+        end_seconds = asked.clock.wall_seconds(monotonic_ns) - idle_seconds
+        if idle_seconds > MAX_IDLE_SECONDS:
+            raise UnknownError(
+                f"the engine has been idle for {idle_seconds / 60:,.0f} minutes: advice rests on "
+                "what it did in the last five; ask again under load"
+            )
     advice = advise(facts)
     return AdviceAnswer(
         seconds=facts.seconds,
+        end_seconds=end_seconds,
+        idle_seconds=idle_seconds,
         proposals=list(advice.proposals),
         declined=[declined.reason for declined in advice.declined],
+        unknown=advice.unknown,
     )
 
 

@@ -50,7 +50,7 @@ POOL = (
     Metric(
         name="kvscope_kv_block_size_tokens",
         kind="gauge",
-        help="Tokens that one block holds.",
+        help="Tokens that one block holds; absent where the groups of layers differ.",
         unit="tokens",
         group="pool",
         otel_name="kvscope.kv.block.tokens",

@@ -8,6 +8,12 @@ from kvscope_events.vocabulary import SizingTerm
 SIZING_PARTS = tuple(term for term in get_args(SizingTerm) if term not in ("total", "requested"))
 """Terms that add up to the total."""
 
+_OF_GROUPS = (
+    "In a pool of several groups of layers (sliding windows, states) the server's own figure, less "
+    "the reserved blocks; absent where the server reports none. vLLM's log line and "
+    "vllm:cache_config_info count its null block in."
+)
+
 SIZING = (
     Metric(
         name="kvscope_kv_pool_sizing_bytes",
@@ -46,6 +52,7 @@ SIZING = (
         name="kvscope_kv_usable_tokens",
         kind="gauge",
         help="Tokens that fit into the usable blocks.",
+        notes=_OF_GROUPS,
         unit="tokens",
         group="pool",
         otel_name="kvscope.kv.usable.tokens",
@@ -59,6 +66,7 @@ SIZING = (
         name="kvscope_kv_full_length_sequences",
         kind="gauge",
         help="Number of sequences of the longest length allowed that fit into the pool at once.",
+        notes=_OF_GROUPS,
         unit="sequences",
         group="pool",
         otel_name="kvscope.kv.full_length_sequences",

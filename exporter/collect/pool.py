@@ -6,6 +6,7 @@ from prometheus_client.core import Metric as Family
 
 from exporter.collect.families import Families
 from exporter.fold import Churn, Ledger
+from exporter.fold.capacity import block_tokens
 from kvscope_events.events import Hello
 
 
@@ -24,7 +25,9 @@ def collect_pool(families: Families, ledger: Ledger, _engine: Hello) -> Iterator
     )
     yield families.single("kvscope_kv_capacity_blocks", ledger.num_blocks)
     yield families.single("kvscope_kv_usable_blocks", ledger.num_usable)
-    yield families.single("kvscope_kv_block_size_tokens", ledger.block_size)
+    tokens = block_tokens(ledger)
+    if tokens is not None:
+        yield families.single("kvscope_kv_block_size_tokens", tokens)
     if ledger.bytes_per_block:
         yield families.single("kvscope_kv_block_size_bytes", ledger.bytes_per_block)
     if ledger.num_usable:

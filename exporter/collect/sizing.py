@@ -7,6 +7,7 @@ from prometheus_client.core import Metric as Family
 from exporter.catalogue.sizing import SIZING_PARTS
 from exporter.collect.families import Families
 from exporter.fold import Ledger
+from exporter.fold.capacity import longest_sequences, usable_tokens
 from kvscope_events.events import Hello
 
 
@@ -15,10 +16,11 @@ def collect_sizing(families: Families, ledger: Ledger, engine: Hello) -> Iterato
     if not ledger.known:
         return
     yield from collect_terms(families, ledger.memory_terms)
-    yield families.single("kvscope_kv_usable_tokens", ledger.num_usable * ledger.block_size)
-    if engine.max_model_len:
-        needed = -(-engine.max_model_len // ledger.block_size)
-        yield families.single("kvscope_kv_full_length_sequences", ledger.num_usable / needed)
+    tokens, fitting = usable_tokens(ledger), longest_sequences(ledger, engine.max_model_len)
+    if tokens is not None:
+        yield families.single("kvscope_kv_usable_tokens", tokens)
+    if fitting is not None:
+        yield families.single("kvscope_kv_full_length_sequences", fitting)
 
 
 def collect_terms(families: Families, terms: Mapping[str, int]) -> Iterator[Family]:

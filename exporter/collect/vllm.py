@@ -7,6 +7,7 @@ from prometheus_client.core import Metric as Family
 from exporter import buckets
 from exporter.collect.families import Families
 from exporter.fold import Cache, Introduction, Latency, Ledger, Requests, Vllm
+from exporter.fold.capacity import block_tokens, is_plain
 from kvscope_events.events import Hello
 
 
@@ -24,16 +25,19 @@ def collect_vllm_pool(families: Families, ledger: Ledger, engine: Hello) -> Iter
     if ledger.num_usable:
         yield families.single("vllm:kv_cache_usage_perc", ledger.active_ratio)
         yield families.single("vllm:gpu_cache_usage_perc", ledger.active_ratio)
-    num_tokens = ledger.num_blocks * ledger.block_size
+    # vLLM counts its null block in; where the server reports its own figures, these are shown.
+    tokens, sequences = ledger.size_tokens, ledger.longest_sequences
+    if is_plain(ledger.groups):
+        tokens = ledger.num_blocks * ledger.block_size if tokens is None else tokens
+        if sequences is None and engine.max_model_len:
+            sequences = tokens / engine.max_model_len
     facts = {
-        "block_size": ledger.block_size,
+        "block_size": block_tokens(ledger),
         "num_gpu_blocks": ledger.num_blocks,
         "enable_prefix_caching": engine.enable_prefix_caching,
         "cache_dtype": engine.cache_dtype,
-        "kv_cache_size_tokens": num_tokens,
-        "kv_cache_max_concurrency": (
-            num_tokens / engine.max_model_len if engine.max_model_len else None
-        ),
+        "kv_cache_size_tokens": tokens,
+        "kv_cache_max_concurrency": sequences,
         "gpu_memory_utilization": engine.gpu_memory_utilization,
         "prefix_caching_hash_algo": engine.prefix_caching_hash_algo,
     }

@@ -5,7 +5,6 @@ state is counted, applied as far as it makes sense, and stays visible until the 
 """
 
 from array import array
-from collections.abc import Sequence
 
 from exporter.fold.fold import Fold
 from kvscope_events.events import (
@@ -52,6 +51,9 @@ class Ledger(Fold):
         self.memory_terms: dict[str, int] = {}
         """Bytes by term of the pool's sizing; empty where the size was configured."""
         self.groups: list[CacheGroup] = []
+        self.size_tokens: int | None = None
+        """How much fits as the server reports it, reserved blocks included; None: it does not."""
+        self.longest_sequences: float | None = None
         self.swap_blocks = 0
         """Of the host's swap pool; 0: there is none."""
         self.swap_used = 0
@@ -118,6 +120,9 @@ class Ledger(Fold):
             self.groups.copy(),
             self.swap_blocks,
             self.swap_used,
+            None,
+            self.size_tokens,
+            self.longest_sequences,
         )
 
     def check(self) -> None:
@@ -170,6 +175,8 @@ class Ledger(Fold):
         self.reserved = event.reserved
         self.memory_terms = event.memory_terms
         self.groups = event.groups
+        self.size_tokens = event.size_tokens
+        self.longest_sequences = event.longest_sequences
         self.swap_blocks = event.swap_blocks
         self.swap_used = event.swap_used if isinstance(event, PoolSnapshot) else 0
         self._ref_counts = ref_counts
@@ -357,8 +364,3 @@ class Ledger(Fold):
         existing = [block for block in blocks if self.reserved <= block < self.num_blocks]
         self.violations += len(blocks) - len(existing)
         return existing
-
-
-def is_plain(groups: Sequence[CacheGroup]) -> bool:
-    """Whether a pool has one group of layers, which see all tokens: no windows, no states."""
-    return not groups or (len(groups) == 1 and groups[0].kind == "full_attention")

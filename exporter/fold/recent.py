@@ -1,4 +1,4 @@
-"""What an engine did in the last five minutes: load, waste and limits, for proposals about it.
+"""What an engine did in its last five minutes of load: waste and limits, for proposals about it.
 
 Kept in slots of five seconds, the oldest of which falls out; a sum over them is the window.
 """
@@ -124,6 +124,9 @@ class Recent(Fold):
         self._usable = 0
         self._block_size = 0
         self._began_ns: int | None = None
+        self.last_step_ns: int | None = None
+        """When the last step ended, on the producer's clock: there the window ends, since an idle
+        engine says nothing about a load. None: there was none since the window began."""
         self._most_running = 0
         self._most_running_steps = 0
         self._largest_step = 0
@@ -144,16 +147,15 @@ class Recent(Fold):
         return len(self._victims)
 
     def window(self) -> tuple[float, Slot]:
-        """The seconds observed, and their sums."""
-        total = Slot(0)
-        if self._began_ns is None:
+        """The seconds observed up to the last step, and their sums."""
+        total, end_ns = Slot(0), self.last_step_ns
+        if self._began_ns is None or end_ns is None:
             return 0.0, total
-        now_ns = self.batch.time_ns
-        first = now_ns // SLOT_NS - NUM_SLOTS + 1
+        first = end_ns // SLOT_NS - NUM_SLOTS + 1
         for slot in self._slots:
             if slot.number >= first:
                 total.add(slot)
-        return (now_ns - max(self._began_ns, first * SLOT_NS)) / 1e9, total
+        return (end_ns - max(self._began_ns, first * SLOT_NS)) / 1e9, total
 
     def on_gap(self) -> None:
         self._empty()
@@ -162,7 +164,7 @@ class Recent(Fold):
     def _empty(self) -> None:
         self._slots.clear()
         self._victims.clear()
-        self._began_ns = None
+        self._began_ns = self.last_step_ns = None
 
     def _introduced(self, event: Hello) -> None:
         self._max_model_len = event.max_model_len
@@ -199,6 +201,7 @@ class Recent(Fold):
         if not usable:
             return
         slot, took_ns = self._slot(), event.duration_ns
+        self.last_step_ns = self.batch.time_ns
         active, running, waiting = event.active_blocks, event.running, event.waiting
         slot.steps += 1
         slot.busy_ns += took_ns

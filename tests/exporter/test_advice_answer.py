@@ -129,6 +129,7 @@ def test_a_moment_of_load_is_no_ground_for_advice() -> None:
     play(subscription)
     (engine,) = exporter.answer(ADVICE).engines
     assert engine.answer.proposals == []
+    assert engine.answer.unknown is None
     assert any("less than 30 s of load" in reason for reason in engine.answer.declined)
     assert msgspec.json.decode(msgspec.json.encode(exporter.answer(ADVICE)))["question"] == "advice"
 
@@ -143,9 +144,25 @@ def test_proposals_are_on_the_page_while_they_are_made() -> None:
     assert engine.metric("kvscope_advice_value", option=option) == proposal.proposed
     saved = engine.metric("kvscope_advice_saved_tokens_per_second", option=option)
     assert saved == proposal.gain.saved_tokens_per_second
-    engine.play([], 400)
-    assert engine.advice().proposals == [], "that is over"
-    assert engine.metric("kvscope_advice_value") == 0
+    assert engine.advice().idle_seconds < 60
+
+
+def test_advice_says_of_which_minutes_it_is_and_ends_when_the_engine_is_idle() -> None:
+    engine, _ = paced_on_card(num_blocks=1800, foreign_bytes=GIB // 2, max_num_batched_tokens=2048)
+    load = chats(seed=3, seconds=40, calls_per_second=2, turn_tokens=900, output_tokens=60)
+    engine.play(load, 40)
+    under_load = engine.advice()
+    engine.play([], 120)
+    later = engine.advice()
+    assert later.proposals == under_load.proposals, "of the same minutes"
+    assert later.end_seconds == pytest.approx(under_load.end_seconds)
+    assert later.idle_seconds == pytest.approx(under_load.idle_seconds + 120, abs=1)
+    assert engine.metric("kvscope_advice_value") == 0, "the page is of this moment"
+    assert engine.metric("kvscope_advice_saved_tokens_per_second") == 0
+    engine.play([], 240)
+    (answer,) = engine.ask(ADVICE).engines
+    assert answer.answer is None
+    assert answer.unknown.startswith("the engine has been idle for 6 minutes: ")
 
 
 def test_an_engine_that_cannot_tell_what_it_takes_says_so() -> None:

@@ -1,6 +1,8 @@
 """`kvscope advise URL`: what it prints of an answer, and one line where there is none."""
 
 import json as json_
+import time
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -14,6 +16,8 @@ from tests.exporter.test_adviser import curve, facts
 from tests.support.http_peer import Answer, json, serving, text
 
 PATH = "/api/advice"
+END = 1_700_000_000.0
+MINUTES = " to ".join(time.strftime("%H:%M", time.localtime(at)) for at in (END - 300, END))
 
 
 @pytest.fixture(autouse=True)
@@ -39,13 +43,15 @@ def reply(*engines: object) -> Answer:
     return json(msgspec.json.encode(document).decode())
 
 
-def engine(hits: float, most: float) -> dict[str, object]:
+def engine(hits: float, most: float, idle: float = 3.0) -> dict[str, object]:
     advice = advise(facts(curve=curve(hits, most, least=0)))
     return {
         "model_name": "demo",
         "engine": "0",
         "answer": AdviceAnswer(
             seconds=300.0,
+            end_seconds=END,
+            idle_seconds=idle,
             proposals=list(advice.proposals),
             declined=[declined.reason for declined in advice.declined],
         ),
@@ -56,19 +62,54 @@ def test_each_proposal_is_a_block_with_its_reasons() -> None:
     code, said = asked({PATH: reply(engine(0.41, 0.6))})
     assert code == 0
     assert said.startswith(
+        f"Over {MINUTES}: "
         "1. --num-gpu-blocks-override 1000 → 2187: +1,187 blocks (2.3 GiB), hits 41 → 49 %"
     )
     assert "why: in a pool of 1,000 blocks 41 % of the blocks looked up are found" in said
     assert "confidence: high: the hits are counted exactly" in said
     assert "assumes: the load stays as it was" in said
+    assert "Not proposed" not in said
+    said = asked({PATH: reply(engine(0.41, 0.6))}, "--verbose")[1]
     assert "Not proposed - smaller steps" in said
 
 
-def test_nothing_to_change_is_said_with_the_reasons() -> None:
+def test_nothing_to_change_is_said_with_the_reasons_on_request() -> None:
     code, said = asked({PATH: reply(engine(0.6, 0.6))})
     assert code == 0
-    assert said.startswith("nothing to change: 300 s were observed, and this is not proposed")
+    assert said.startswith(f"Over {MINUTES}: nothing to change --verbose says what was considered")
+    said = asked({PATH: reply(engine(0.6, 0.6))}, "--verbose")[1]
     assert "a larger pool: four times this one would save 0 of 2,000 prompt tokens" in said
+
+
+def test_advice_on_an_idle_engine_names_the_minutes_of_its_load() -> None:
+    said = asked({PATH: reply(engine(0.41, 0.6, idle=170))})[1]
+    assert said.startswith(f"Over {MINUTES}, before the engine fell idle 3 min ago: 1. --num")
+
+
+def test_what_is_not_known_of_several_groups_is_said_without_being_asked() -> None:
+    found = advise(facts(curve=None, is_plain=False))
+    answer = AdviceAnswer(
+        seconds=300.0,
+        end_seconds=END,
+        idle_seconds=0.0,
+        proposals=[],
+        declined=[],
+        unknown=found.unknown,
+    )
+    said = asked({PATH: reply({"model_name": "m", "engine": "0", "answer": answer})})[1]
+    assert "nothing is proposed Not advised on: a larger pool, a smaller pool, another" in said
+    assert "not known for pools of several groups (sliding windows, states)." in said
+
+
+@pytest.mark.parametrize("columns", range(40, 120, 3))
+def test_no_line_ends_inside_a_figure(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with serving({PATH: reply(engine(0.41, 0.6))}) as peer:
+        lines = CliRunner().invoke(app, ["advise", peer.url, "--verbose"]).output.splitlines()
+    for line, following in pairwise(lines):
+        assert not following.lstrip().startswith(("%", "GiB", "MiB", "→")), line
+        assert not line.endswith("→")
+        assert len(line) <= columns
 
 
 def test_an_engine_of_which_nothing_is_known_says_why() -> None:
@@ -76,7 +117,7 @@ def test_an_engine_of_which_nothing_is_known_says_why() -> None:
     code, said = asked({PATH: reply(unknown, engine(0.6, 0.6))})
     assert code == 0
     assert said.startswith("m, engine 1 unknown: this server does not tell PoolCreated")
-    assert "demo, engine 0 nothing to change" in said
+    assert f"demo, engine 0 Over {MINUTES}: nothing to change" in said
     assert asked({PATH: reply()})[1] == "nothing is known yet: no engine has said who it is"
 
 

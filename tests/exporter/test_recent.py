@@ -66,7 +66,10 @@ def histories(draw: st.DrawFn) -> list[Batch]:
 def plain(batches: list[Batch]) -> tuple[float, Slot, int | None]:
     """The same, from all events at once."""
     flat = [(batch.time_ns, event) for batch in batches for event in batch.events]
-    now = batches[-1].time_ns
+    steps = [at for at, event in flat if isinstance(event, StepCompleted)]
+    if not steps:
+        return 0.0, Slot(0), None
+    now = steps[-1]
     first = now // SLOT_NS - NUM_SLOTS + 1
     inside = [(at, event) for at, event in flat if at // SLOT_NS >= first]
     sums: Counter[str] = Counter()

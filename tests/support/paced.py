@@ -97,7 +97,10 @@ class Paced:
         )
         introduction = Introduction(settings, bus)
         introduction.announce(
-            ready=True, gpu_memory_utilization=self.gpu_memory_utilization, pid_space=None
+            ready=True,
+            gpu_memory_utilization=self.gpu_memory_utilization,
+            pid_space=None,
+            pool_sized_by=None if self.terms else "num_gpu_blocks_override",
         )
         self.pool = BlockPool(
             self.num_blocks,

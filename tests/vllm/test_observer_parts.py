@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kvscope_events.bus import EventBus
+from kvscope_events.events import PoolCreated
 from kvscope_events.observers.vllm import endpoints, log
 from kvscope_events.observers.vllm.check import PROBATION_NS, differ
 from kvscope_events.observers.vllm.exact import compiled
@@ -19,7 +20,8 @@ from kvscope_events.observers.vllm.names import Names, check_hash
 from kvscope_events.observers.vllm.observer import MAX_DEFERRED, Observer
 from kvscope_events.observers.vllm.patching import Patches, UnknownMethodError, find
 from kvscope_events.observers.vllm.requests import finish_reason, release_cause, trace_of
-from kvscope_events.observers.vllm.sizing import bytes_per_block
+from kvscope_events.observers.vllm.sizing import bytes_per_block, capacity, sized_by
+from kvscope_events.observers.vllm.snapshot import Counts, State
 from kvscope_events.observers.vllm.wrappers import Site
 from kvscope_events.trace_context import NO_TRACE, TraceContext
 
@@ -314,3 +316,30 @@ def test_the_outlet_leaves_batches_for_later_and_keeps_their_order(tmp_path: Any
         assert taken[0].events == wanted
     finally:
         outlet.stop()
+
+
+def test_a_snapshot_says_of_the_pool_what_its_creation_said() -> None:
+    created = PoolCreated(4, 32, 7, 1, size_tokens=99, longest_sequences=1.5)
+    snapshot = State([0] * 4, [None] * 4, [], Counts()).event(created, largest_step=512)
+    assert (snapshot.largest_step, snapshot.swap_blocks) == (512, 0)
+    assert (snapshot.size_tokens, snapshot.longest_sequences) == (99, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("given", "option"),
+    [
+        ({"num_gpu_blocks_override": 64, "kv_cache_memory_bytes": 9}, "num_gpu_blocks_override"),
+        ({"num_gpu_blocks_override": None, "kv_cache_memory_bytes": 9}, "kv_cache_memory_bytes"),
+        ({"gpu_memory_utilization": 0.9}, "gpu_memory_utilization"),
+    ],
+)
+def test_the_option_that_sized_the_pool_is_the_one_that_wins(
+    given: dict[str, Any], option: str
+) -> None:
+    assert sized_by(types.SimpleNamespace(**given)) == option
+
+
+def test_a_vllm_that_does_not_say_what_fits_leaves_it_unknown() -> None:
+    assert capacity(types.SimpleNamespace()) == (None, None)
+    says = types.SimpleNamespace(kv_cache_size_tokens=1567, kv_cache_max_concurrency=1.53)
+    assert capacity(says) == (1567, 1.53)

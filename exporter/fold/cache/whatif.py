@@ -22,7 +22,7 @@ from exporter.fold.cache.recomputed import Recomputed
 from exporter.fold.cache.resident import Resident
 from exporter.fold.cache.run_stack import RunStack, Segment
 from exporter.fold.cache.slots import Slots
-from exporter.fold.ledger import is_plain
+from exporter.fold.capacity import is_plain
 from kvscope_events.events import (
     BlockHash,
     BlocksEvicted,

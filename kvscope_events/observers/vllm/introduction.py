@@ -6,7 +6,13 @@ from typing import Any
 from kvscope_events.events import CONTRACT_VERSION, EVENT_NAMES, Hello, PoolCreated
 from kvscope_events.limits import MAX_LABEL
 from kvscope_events.observers.vllm.served import engine_index, served_name, server_version
-from kvscope_events.observers.vllm.sizing import bytes_per_block, groups_of, reserved_blocks
+from kvscope_events.observers.vllm.sizing import (
+    bytes_per_block,
+    capacity,
+    groups_of,
+    reserved_blocks,
+    sized_by,
+)
 from kvscope_events.pid_space import pid_space
 
 NEVER = frozenset(
@@ -36,12 +42,15 @@ def created_of(scheduler: Any) -> PoolCreated:
     # Before 0.12 names cover the blocks of the only size that there is.
     block_size = int(getattr(pool, "hash_block_size", None) or scheduler.block_size)
     num_blocks = int(pool.num_gpu_blocks)
+    size_tokens, longest_sequences = capacity(scheduler.vllm_config.cache_config)
     return PoolCreated(
         num_blocks,
         block_size,
         bytes_per_block(config, num_blocks),
         reserved_blocks(pool),
         groups=groups_of(config, block_size),
+        size_tokens=size_tokens,
+        longest_sequences=longest_sequences,
     )
 
 
@@ -73,6 +82,7 @@ def hello_of(scheduler: Any, session: str) -> Hello:
         if caching
         else None,
         pid_space=pid_space(),
+        pool_sized_by=sized_by(cache),
     )
 
 
@@ -84,9 +94,7 @@ def _cache_dtype(model: Any, cache: Any) -> str | None:
 
 
 def _share(cache: Any) -> float | None:
-    if getattr(cache, "num_gpu_blocks_override", None):
-        return None
-    if getattr(cache, "kv_cache_memory_bytes", None):
+    if sized_by(cache) != "gpu_memory_utilization":
         return None
     share = getattr(cache, "gpu_memory_utilization", None)
     return None if share is None else float(share)

@@ -1,4 +1,4 @@
-"""What a pool is made of: bytes of a block, groups, blocks that are never handed out."""
+"""What a pool is made of, and what its size comes from: groups, bytes, reserved blocks."""
 
 from typing import Any
 
@@ -29,6 +29,24 @@ def pool_bytes(kv_cache_config: Any) -> int:
 def bytes_per_block(kv_cache_config: Any, num_blocks: int) -> int:
     """Bytes of one block on one rank; 0 where vLLM does not say."""
     return pool_bytes(kv_cache_config) // num_blocks if num_blocks else 0
+
+
+def capacity(cache_config: Any) -> tuple[int | None, float | None]:
+    """Tokens, and sequences of the longest length, as vLLM logs them; None: it does not say."""
+    tokens = getattr(cache_config, "kv_cache_size_tokens", None)
+    sequences = getattr(cache_config, "kv_cache_max_concurrency", None)
+    return (
+        None if tokens is None else int(tokens),
+        None if sequences is None else float(sequences),
+    )
+
+
+def sized_by(cache_config: Any) -> str:
+    """The option that set the pool's size; on a CPU an environment variable sets the bytes."""
+    for option in ("num_gpu_blocks_override", "kv_cache_memory_bytes"):
+        if getattr(cache_config, option, None):
+            return option
+    return "gpu_memory_utilization"
 
 
 def groups_of(kv_cache_config: Any, block_size: int) -> list[CacheGroup]:

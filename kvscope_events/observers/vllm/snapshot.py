@@ -53,7 +53,9 @@ class State(NamedTuple):
             self.lru,
             created.memory_terms,
             created.groups,
-            largest_step,
+            largest_step=largest_step,
+            size_tokens=created.size_tokens,
+            longest_sequences=created.longest_sequences,
         )
 
 

@@ -1,0 +1,57 @@
+"""Events that state a whole pool: how it was made, and all that it holds.
+
+Declared apart, and imported from `events.py` like the others.
+"""
+
+from typing import Annotated
+
+import msgspec
+
+from kvscope_events.event import Event
+from kvscope_events.limits import Blocks, Count, Hash, Positive, Terms
+from kvscope_events.vocabulary import GroupKind
+
+
+class CacheGroup(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """Layers whose blocks are handed out together; all groups share one pool."""
+
+    kind: GroupKind
+    block_size: Positive  # tokens
+    window: Positive | None = None  # tokens that a layer sees; None: all
+
+
+Groups = Annotated[list[CacheGroup], msgspec.Meta(max_length=64)]
+
+
+class PoolCreated(Event, frozen=True):
+    """The pool was created or rebuilt: all blocks but the reserved ones are free."""
+
+    num_blocks: Blocks
+    block_size: Positive  # tokens that one name covers
+    bytes_per_block: Count  # K and V of all layers; 0 where no tensors back the pool
+    reserved: Blocks = 0
+    memory_terms: Terms = {}  # bytes by SizingTerm; empty: the size was configured
+    groups: Groups = []  # empty: one group of full attention
+    swap_blocks: Count = 0  # of the host's swap pool; 0: there is none
+    # How much fits as the server itself reports it, reserved blocks included; None: it does not.
+    size_tokens: Count | None = None
+    longest_sequences: float | None = None  # of max_model_len tokens, at once
+
+
+class PoolSnapshot(Event, frozen=True):
+    """The pool's whole state, for subscribers that lost batches; it replaces the state before."""
+
+    num_blocks: Blocks
+    block_size: Positive
+    bytes_per_block: Count
+    reserved: Blocks
+    ref_counts: list[Count]  # per block id
+    hashes: list[Hash | None]  # per block id; None: holds nothing that can be found
+    lru: list[int]  # cached blocks, the next to be evicted first
+    memory_terms: Terms = {}
+    groups: Groups = []
+    swap_blocks: Count = 0
+    swap_used: Count = 0  # blocks of the swap pool that hold something
+    largest_step: Count | None = None  # tokens, of all steps of the session; None: not known
+    size_tokens: Count | None = None
+    longest_sequences: float | None = None
