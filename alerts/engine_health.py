@@ -17,7 +17,7 @@ def engine_groups(timing: Timing, scope: Scope) -> list[Group]:
         Group(
             name="kvscope-exporter",
             rules=[
-                _source_down(),
+                _source_down(scope),
                 _observer_stopped(),
                 _dropped(timing),
                 _folds(),
@@ -50,7 +50,7 @@ def _dead(timing: Timing, scope: Scope) -> tuple[Alert, ...]:
     silence = formulas.age("kvscope_source_last_message_timestamp_seconds")
     heard = series("kvscope_source_up", 'model_name!=""')
     same = f"on ({scope.engine})"
-    summary = "An engine has failed and serves no request any more."
+    summary = "An engine has failed and no longer serves requests."
     return (
         Alert(
             name="KvscopeEngineDead",
@@ -86,7 +86,9 @@ def _dead(timing: Timing, scope: Scope) -> tuple[Alert, ...]:
             severity="critical",
             topic="engine",
             # an engine that was never heard has no model_name: it may not have been started yet
-            expr=f"max without (source, endpoint) ({heard}) == 0",
+            # a server that has gone as a whole has an alert of its own
+            expr=f"max without (source, endpoint) ({heard}) == 0\n"
+            f"unless on ({scope.server}) {_whole('gone')}",
             wait="5m",
             summary=summary,
             description=f"The exporter has not heard {ENGINE} for five minutes, although it did "
@@ -96,6 +98,11 @@ def _dead(timing: Timing, scope: Scope) -> tuple[Alert, ...]:
             labels={"sign": "unheard"},
         ),
     )
+
+
+def _whole(*states: str) -> str:
+    """Servers in one of these states, which other alerts are about."""
+    return f"{series('kvscope_server_state', state=states)} == 1"
 
 
 def _queue_stuck(timing: Timing, scope: Scope) -> Alert:
@@ -121,19 +128,22 @@ def _queue_stuck(timing: Timing, scope: Scope) -> Alert:
     )
 
 
-def _source_down() -> Alert:
+def _source_down(scope: Scope) -> Alert:
+    """Not of a server that starts, whose socket may be older than its scheduler."""
     return Alert(
         name="KvscopeSourceDown",
         severity="warning",
         topic="exporter",
-        expr=f"{series('kvscope_source_up')} == 0",
+        expr=f"{series('kvscope_source_up')} == 0\n"
+        f"unless on ({scope.server}) max by ({scope.server}) ("
+        f"{_whole('expected', 'loading', 'gone')})",
         wait="1m",
         summary="The exporter does not hear an engine that it watches.",
         description="For a minute the exporter of {{ $labels.instance }} has not heard "
         "{{ if $labels.model_name }}{{ $labels.model_name }} (engine {{ $labels.engine }})"
         "{{ else }}any engine{{ end }}{{ with $labels.endpoint }} at {{ . }}{{ end }}. What was "
         "known of it is gone, and other alerts about it cannot fire.",
-        board="kvscope-overview",
+        board="kvscope-exporter",
         by=("instance",),
     )
 
@@ -149,7 +159,7 @@ def _observer_stopped() -> Alert:
         description=f"{ENGINE} serves requests as before, but its observer met something that it "
         "does not understand and has switched itself off: the engine's metrics are absent until "
         "the server is restarted, and alerts on them cannot fire.",
-        board="kvscope-overview",
+        board="kvscope-exporter",
     )
 
 
@@ -166,7 +176,7 @@ def _dropped(timing: Timing) -> Alert:
         f"{COUNT} batches of events of {{{{ $labels.model_name }}}} (engine "
         "{{ $labels.engine }}) in the last five minutes: counters are too low, and the pool's "
         "gauges are absent until its state is known again.",
-        board="kvscope-overview",
+        board="kvscope-exporter",
     )
 
 
@@ -181,7 +191,7 @@ def _folds() -> Alert:
         description=f"A fold for {ENGINE}, which the log names, raised an exception and was given "
         "up: its families are absent until a restart, and alerts on them cannot fire. This is a "
         "bug.",
-        board="kvscope-overview",
+        board="kvscope-exporter",
     )
 
 
@@ -197,7 +207,7 @@ def _page_incomplete(timing: Timing) -> Alert:
         description="Parts of the page of {{ $labels.instance }}, which the log names, raised an "
         f"exception about {COUNT} times in the last five minutes: their families are absent, and "
         "alerts on them cannot fire. This is a bug.",
-        board="kvscope-overview",
+        board="kvscope-exporter",
         by=("instance",),
     )
 

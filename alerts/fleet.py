@@ -1,30 +1,47 @@
 """Alerts about replicas among replicas: one that is worse than the others, ones that are gone."""
 
-from alerts.recordings import ENGINES, ERROR_SHARE_10M, ITL_MEAN_10M, TTFT_MEAN_10M
+import json
+from collections.abc import Callable, Collection
+
+from alerts.paging import graded
+from alerts.recordings import (
+    ENGINES,
+    ENGINES_SEEN,
+    ERROR_SHARE_10M,
+    ITL_MEAN_10M,
+    LAST_ANSWER,
+    TTFT_MEAN_10M,
+)
 from alerts.rule import COUNT, ENGINE, MODEL, Alert, Group
 from alerts.scope import Scope
 from alerts.thresholds import (
-    BURN_MIN_BAD,
+    ERROR_OUTLIER_MIN,
+    ERROR_OUTLIER_PAGE,
     ERROR_OUTLIER_SHARE,
     ITL_OUTLIER_FACTOR,
     ITL_OUTLIER_SECONDS,
+    JOB,
     OUTLIER_MIN_FIRST_TOKENS,
     OUTLIER_MIN_TOKENS,
     OUTLIER_REPLICAS,
+    SEEN,
     TTFT_OUTLIER_FACTOR,
     TTFT_OUTLIER_SECONDS,
 )
 from alerts.timing import Timing
 from monitoring import formulas
+from monitoring.selectors import series
 
 
-def fleet_groups(timing: Timing, scope: Scope) -> list[Group]:
+def fleet_groups(timing: Timing, scope: Scope, to_zero: Collection[str]) -> list[Group]:
+    """to_zero: models that may have fewer engines, or none, at any time."""
     return [
         Group(
             name="kvscope-fleet",
             rules=[
-                _fewer(timing),
-                _errors(timing, scope),
+                _gone(scope, to_zero),
+                _fewer(timing, scope, to_zero),
+                *_errors(timing, scope),
                 _first_tokens(timing, scope),
                 _token_gaps(timing, scope),
             ],
@@ -32,15 +49,69 @@ def fleet_groups(timing: Timing, scope: Scope) -> list[Group]:
     ]
 
 
-def _fewer(timing: Timing) -> Alert:
+def _without(record: str, models: Collection[str]) -> str:
+    if not models:
+        return record
+    return f"{record}{{{','.join(f'model_name!={json.dumps(model)}' for model in models)}}}"
+
+
+def _relabelled(before: Callable[[str], str], scope: Scope) -> str:
+    """Models that have only got a label of the place, such as `cluster`: under the old labels they
+    are gone."""
+    clauses = []
+    for label in scope.place:
+        without, present = f'{label}=""', f'{label}!=""'
+        clauses.append(
+            f"\nunless on ({scope.model}) (\n"
+            f"  {before(without)} and on (model_name) {ENGINES}{{{present}}}\n)"
+        )
+    return "".join(clauses)
+
+
+def _matching(record: str, matcher: str) -> str:
+    head, brace, rest = record.partition("{")
+    return f"{head}{{{matcher},{rest}" if brace else f"{head}{{{matcher}}}"
+
+
+def _gone(scope: Scope, to_zero: Collection[str]) -> Alert:
+    seen = _without(ENGINES_SEEN, to_zero)
+    renamed = _relabelled(lambda matcher: _matching(seen, matcher), scope)
+    return Alert(
+        name="KvscopeModelGone",
+        severity="critical",
+        topic="fleet",
+        expr=f"{seen}\nunless on ({scope.model}) {ENGINES}{renamed}",
+        wait="5m",
+        summary="No engine serves a model any more.",
+        description=f"{MODEL} has had up to {COUNT} engines within the last {SEEN}, and has had "
+        "none for five minutes: requests to it fail.",
+        board="kvscope-overview",
+        by=("model_name",),
+    )
+
+
+def _fewer(timing: Timing, scope: Scope, to_zero: Collection[str]) -> Alert:
     """A pod that was deleted leaves no `up`. Longer than a roll-out loads a large model, so that a
-    replica that is being replaced is no loss."""
-    before = f"{ENGINES} offset {timing.range('1h')}"
+    replica that is being replaced is no loss.
+
+    A server that has not come up yet, and whose model is therefore unknown, may be what is missing:
+    each explains one engine, and no more.
+    """
+    ago, engines = timing.range("1h"), _without(ENGINES, to_zero)
+    before = f"({engines} offset {ago})"
+    renamed = _relabelled(lambda matcher: f"{_matching(engines, matcher)} offset {ago}", scope)
+    state = series("kvscope_server_state", state="ready")
+    up, known = f'up{{job="{JOB}"}}', f'{LAST_ANSWER}{{model_name!=""}}'
+    silent = f"({state} == 0 or {up} == 0)\n    unless on ({scope.server}) {known}"
+    place = ", ".join(scope.place)
+    unknown = f"count by ({place}) (\n    {silent}\n  )"
+    lost = f"({before} - ({engines} or 0 * {before}) > 0)"
     return Alert(
         name="KvscopeEnginesFewer",
         severity="warning",
         topic="fleet",
-        expr=f"({before})\n- ({ENGINES} or 0 * ({before})) > 0",
+        expr=f"(\n  {lost}\n  > on ({place}) group_left () {unknown}\n"
+        f"  or ({lost} unless on ({place}) {unknown})\n){renamed}",
         wait="30m",
         summary="Fewer engines serve a model than an hour ago.",
         description=f"{MODEL} has had {COUNT} engines fewer than an hour before, for half an hour: "
@@ -60,24 +131,26 @@ def _enough(record: str, scope: Scope) -> str:
     return f"and on ({scope.model}) ({counted})"
 
 
-def _errors(timing: Timing, scope: Scope) -> Alert:
+def _errors(timing: Timing, scope: Scope) -> tuple[Alert, Alert]:
     """Critical: a replica that fails at once is the idlest, and a load balancer sends it more."""
     window = timing.range("10m")
     failed = formulas.failed_requests(window, f"by ({scope.engine})")
-    return Alert(
+    count = f"{failed} * {timing.seconds('10m'):g}"
+    alert = Alert(
         name="KvscopeErrorOutlier",
         severity="critical",
         topic="slo-errors",
         expr=f"{ERROR_SHARE_10M}\n- {_median(ERROR_SHARE_10M, scope)}\n> {ERROR_OUTLIER_SHARE}\n"
-        f"{_enough(ERROR_SHARE_10M, scope)}\n"
-        f"and {failed} * {timing.seconds('10m'):g} >= {BURN_MIN_BAD}",
+        f"{_enough(ERROR_SHARE_10M, scope)}\nand {count} >= {ERROR_OUTLIER_MIN}",
         wait="3m",
         keep="10m",
         summary="One replica fails requests that the others serve.",
         description=f"{ENGINE} fails {{{{ $value | humanizePercentage }}}} more of its requests "
         "than the median of the model's replicas.",
-        board="kvscope-overview",
+        board="kvscope-service-levels",
     )
+    many = f"({count} >= {ERROR_OUTLIER_PAGE})"
+    return graded(alert, f"and {many}", f"unless {many}")
 
 
 def _slow(record: str, scope: Scope, factor: float, floor: float, enough_of_it: str) -> str:

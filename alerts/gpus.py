@@ -1,7 +1,10 @@
 """Alerts about GPUs: XIDs, ECC, lost devices, slowed clocks, NVML."""
 
-from alerts.recordings import GPUS
-from alerts.rule import COUNT, GPU, Alert, Group, Severity
+from dataclasses import replace
+
+from alerts.paging import paged_below
+from alerts.recordings import GPUS, GPUS_SEEN, LAST_ANSWER
+from alerts.rule import COUNT, GPU, SERVER, Alert, Group, Severity
 from alerts.scope import Scope
 from alerts.thresholds import NVLINK_XIDS, SLOWED_SHARE, XIDS
 from alerts.timing import Timing
@@ -18,24 +21,41 @@ _LOOK_AT_IT = (
 """What to do about an XID that is a warning."""
 
 
-def gpu_groups(timing: Timing, scope: Scope) -> list[Group]:
+def gpu_groups(timing: Timing, scope: Scope, page_below: int) -> list[Group]:
+    def paged(alert: Alert) -> tuple[Alert, Alert]:
+        return paged_below(replace(alert, expr=_owned(alert.expr, scope)), scope, page_below)
+
+    critical, *lesser = _xids(timing)
     return [
         Group(
             name="kvscope-gpu",
             rules=[
-                *(*_xids(timing), *_ecc(), _slowdown(timing), _lost(), _recovery()),
-                _fewer(timing),
-                _nvml(timing, scope),
+                *(*paged(critical), *lesser, *_ecc(), _slowdown(timing)),
+                *(*paged(_lost()), *paged(_recovery())),
+                _fewer(timing, scope),
+                _nvml(scope),
             ],
         )
     ]
 
 
+def _owned(expr: str, scope: Scope) -> str:
+    """The cards of the expression, with label `used_by` where the server's own engine uses them:
+    what then happens to the engine follows. A pod may see every card of its machine."""
+    own = series("kvscope_gpu_process_memory_bytes", owner="server")
+    torch = series("kvscope_gpu_torch_reserved_bytes")
+    used = f"on ({scope.server}, uuid) ({own} > 0 or {torch} > 0)"
+    return (
+        f'label_replace(\n  {expr}\n  and {used},\n  "used_by", "this server", "", ""\n)\n'
+        f"or ({expr} unless {used})"
+    )
+
+
 def _xids(timing: Timing) -> list[Alert]:
     """Uses the time of the last XID, since increase() misses the first event of a series.
 
-    A critical one is not over after ten minutes: it stands until the process is another one, as it
-    is after the reset.
+    A critical one is not over after ten minutes: it stands until the exporter has seen that the
+    card was reset.
     """
     texts: dict[Severity, tuple[str, str, str]] = {
         "critical": (
@@ -45,7 +65,7 @@ def _xids(timing: Timing) -> list[Alert]:
         ),
         "warning": (
             "KvscopeXidWarning",
-            "The driver reported an error of a GPU that somebody has to look at.",
+            "The driver reported a GPU error that has to be looked at.",
             _LOOK_AT_IT,
         ),
         "info": (
@@ -103,7 +123,7 @@ def _ecc() -> list[Alert]:
         ),
         Alert(
             name="KvscopeRowRemapFailed",
-            severity="critical",
+            severity="warning",
             topic="gpu-memory",
             expr=f"{series('kvscope_gpu_row_remap_failed')} == 1",
             wait="10s",
@@ -165,37 +185,35 @@ def _recovery() -> Alert:
     )
 
 
-def _fewer(timing: Timing) -> Alert:
-    """A card that is gone after a restart of the machine has no series that could say so."""
+def _fewer(timing: Timing, scope: Scope) -> Alert:
+    """A card that is gone after a restart of the machine has no series that could say so. A
+    warning: where a model needs the card, its server does not become ready, or pages by itself."""
     return Alert(
         name="KvscopeGpusFewer",
-        severity="critical",
+        severity="warning",
         topic="gpu",
-        expr=f"max_over_time({GPUS}[{timing.range('6h')}]) - {GPUS} > 0",
+        expr=f"(max_over_time({GPUS}[{timing.range('6h')}]) - {GPUS} > 0)\n"
+        f"+ on ({scope.server}) group_left (model_name) 0 * {LAST_ANSWER}",
         wait="5m",
         summary="A server has fewer GPUs than before.",
-        description=f"NVML lists {COUNT} GPUs fewer on {{{{ $labels.instance }}}} than within the "
-        "last six hours.",
+        description=f"NVML lists {COUNT} GPUs fewer on {SERVER} than within the last six hours.",
         board="kvscope-memory",
         by=("instance",),
     )
 
 
-def _nvml(timing: Timing, scope: Scope) -> Alert:
-    """Fires only where NVML worked before, or an engine reports a GPU: a machine without GPUs has
-    no NVML, which is not a fault."""
-    up = series("kvscope_gpu_nvml_up")
-    torch = series("kvscope_gpu_torch_reserved_bytes")
+def _nvml(scope: Scope) -> Alert:
+    """Fires only where NVML worked within a week: a container without the driver's library, or a
+    machine without GPUs, has none, which is not a fault."""
     return Alert(
         name="KvscopeNvmlDown",
         severity="warning",
         topic="gpu",
-        expr=f"{up} == 0\nand on ({scope.server}) (\n"
-        f"  max_over_time({up}[{timing.range('6h')}]) == 1 or {torch} > 0\n)",
+        expr=f"{series('kvscope_gpu_nvml_up')} == 0\nand on ({scope.server}) {GPUS_SEEN} > 0",
         wait="1m",
         summary="NVML does not answer: nothing is known of a server's GPUs.",
-        description="The exporter of {{ $labels.instance }} gets no sample from NVML. Memory, "
-        "health and processes of its GPUs are unknown, and alerts on them cannot fire.",
+        description=f"The exporter of {SERVER} gets no sample from NVML. Memory, health and "
+        "processes of its GPUs are unknown, and alerts on them cannot fire.",
         board="kvscope-memory",
         by=("instance",),
     )

@@ -64,7 +64,7 @@ def _predicted() -> tuple[Alert, Alert]:
             expr=_likely(short),
             wait="15s",
             keep="2m",
-            summary="A KV pool is about to run out of blocks, and its requests want more.",
+            summary="A KV pool will probably run out of blocks within a minute.",
             description="With a probability of {{ $value | humanizePercentage }} the KV pool of "
             f"{ENGINE} cannot serve its running requests at some moment of the next minute: "
             "preemption follows unless some of them end.",

@@ -1,8 +1,9 @@
 """Alerts about device memory and host memory."""
 
+from alerts.paging import graded
 from alerts.rule import COUNT, ENGINE, GPU, Alert, Group
 from alerts.scope import Scope
-from alerts.thresholds import HOST_USED_SHARE, NEIGHBOUR_GREW_BYTES
+from alerts.thresholds import HOST_GROWS_MINUTES, HOST_USED_SHARE, NEIGHBOUR_GREW_BYTES
 from alerts.timing import Timing
 from monitoring import formulas
 from monitoring.selectors import series
@@ -16,7 +17,7 @@ def memory_groups(timing: Timing, scope: Scope) -> list[Group]:
             name="kvscope-device-memory",
             rules=[_headroom(), _retries(timing), *_happened(timing), _neighbour(timing, scope)],
         ),
-        Group(name="kvscope-host-memory", rules=[_host()]),
+        Group(name="kvscope-host-memory", rules=[*_host(timing)]),
     ]
 
 
@@ -75,7 +76,7 @@ def _happened(timing: Timing) -> tuple[Alert, Alert]:
         ),
         Alert(
             name="KvscopeDeviceOom",
-            severity="critical",
+            severity="warning",  # one huge prompt; many failed requests page by themselves
             topic="device-memory",
             expr=f"sum without (action) ({gave_up}) > 0",
             wait="10s",
@@ -107,8 +108,12 @@ def _neighbour(timing: Timing, scope: Scope) -> Alert:
     )
 
 
-def _host() -> Alert:
-    return Alert(
+def _host(timing: Timing) -> tuple[Alert, Alert]:
+    used = series("kvscope_host_memory_unreclaimable_bytes")
+    limit = series("kvscope_host_memory_limit_bytes")
+    ahead = timing.seconds(f"{HOST_GROWS_MINUTES}m")
+    soon = f"({used} + {ahead:g} * deriv({used}[{timing.range('10m')}]) > {limit})"
+    alert = Alert(
         name="KvscopeHostOomRisk",
         severity="critical",
         topic="host-memory",
@@ -120,3 +125,4 @@ def _host() -> Alert:
         "that its control group allows. At the limit the kernel kills the process.",
         board="kvscope-memory",
     )
+    return graded(alert, f"and {soon}", f"unless {soon}")

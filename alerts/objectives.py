@@ -1,14 +1,23 @@
 """Service-level objectives: what every model is held to, and what single models are instead."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from alerts.scope import Scope
-from alerts.thresholds import ERROR_OBJECTIVE, ITL_SECONDS, TTFT_SECONDS
+from alerts.thresholds import PAGE_BELOW
+from alerts.timing import seconds_of
 from exporter.buckets import FIRST_TOKEN_SECONDS, INTER_TOKEN_SECONDS
+from monitoring.objectives import ERROR_OBJECTIVE, ITL_SECONDS, TTFT_SECONDS
 
 _NOBODY: Mapping[str, float] = MappingProxyType({})
+_NO_MODELS: Mapping[str, frozenset[str]] = MappingProxyType({})
+_NO_TIMES: Mapping[str, str] = MappingProxyType({})
+ALWAYS = 1_000_000
+"""Replicas that no model has."""
+_NONE = "none"
+"""On the command line: the model has no such objective."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +36,14 @@ class Objectives:
     """Share of requests without an error by model, for models that differ from `errors_default`."""
     errors_default: float = ERROR_OBJECTIVE
     """Share for every other model."""
+    exempt: Mapping[str, frozenset[str]] = field(default_factory=lambda: _NO_MODELS)
+    """Models that are not held to an objective, by its flag: ttft, itl, errors."""
+    loading: Mapping[str, str] = field(default_factory=lambda: _NO_TIMES)
+    """How long a model may take to become ready, for models that differ from the default."""
+    to_zero: frozenset[str] = frozenset()
+    """Models that may have fewer engines, or none, at any time."""
+    page_below: int = PAGE_BELOW
+    """Replicas of a model below which what befalls one of them pages."""
     scope: Scope = field(default_factory=Scope)
     """An objective is one model's, in each of these places."""
 
@@ -50,12 +67,30 @@ class Objectives:
         itl: Iterable[str] = (),
         errors: Iterable[str] = (),
         scope: Scope | None = None,
+        *,
+        loading: Iterable[str] = (),
+        to_zero: Iterable[str] = (),
+        page_when: str = f"replicas<{PAGE_BELOW}",
     ) -> "Objectives":
-        """Objectives from MODEL=NUMBER on the command line; the last value for a model counts."""
+        """Objectives from MODEL=NUMBER or MODEL=none on the command line; the last value for a
+        model counts."""
+        limits, exempt = {}, {}
+        for flag, pairs, unit, example in (
+            ("ttft", ttft, "SECONDS", "5"),
+            ("itl", itl, "SECONDS", "0.1"),
+            ("errors", errors, "SHARE", "0.995"),
+        ):
+            given = _pairs(f"--{flag}", pairs, unit, example)
+            exempt[flag] = frozenset(model for model, text in given.items() if text == _NONE)
+            limits[flag] = MappingProxyType(
+                {model: float(text) for model, text in given.items() if text != _NONE}
+            )
         return cls(
-            ttft=_pairs("--ttft", ttft, "SECONDS", "5"),
-            itl=_pairs("--itl", itl, "SECONDS", "0.1"),
-            errors=_pairs("--errors", errors, "SHARE", "0.995"),
+            **limits,
+            exempt=exempt,
+            loading=_durations("--loading", loading),
+            to_zero=frozenset(to_zero),
+            page_below=_below(page_when),
             scope=scope or Scope(),
         )
 
@@ -69,14 +104,38 @@ def _check_bound(model: str, seconds: float, what: str, bounds: tuple[float, ...
         )
 
 
-def _pairs(flag: str, pairs: Iterable[str], unit: str, example: str) -> Mapping[str, float]:
+def _pairs(flag: str, pairs: Iterable[str], unit: str, example: str) -> Mapping[str, str]:
+    """Numbers as they were written, or `none`, by model."""
     limits = {}
     for pair in pairs:
         model, separator, number = pair.rpartition("=")
         try:
-            limits[model] = float(number)
+            limits[model] = number if number == _NONE else str(float(number))
         except ValueError:
             separator = ""
         if not separator or not model:
-            raise ValueError(f"{flag} {pair!r}: expected MODEL={unit}, as in llama-70b={example}")
-    return MappingProxyType(limits)
+            raise ValueError(
+                f"{flag} {pair!r}: expected MODEL={unit} or MODEL=none, as in llama-70b={example}"
+            )
+    return limits
+
+
+def _durations(flag: str, pairs: Iterable[str]) -> Mapping[str, str]:
+    found = {}
+    for pair in pairs:
+        model, separator, duration = pair.rpartition("=")
+        if not separator or not model:
+            raise ValueError(f"{flag} {pair!r}: expected MODEL=DURATION, as in llama-405b=60m")
+        try:
+            seconds_of(duration)
+        except ValueError as error:
+            raise ValueError(f"{flag} {pair!r}: {error}") from None
+        found[model] = duration
+    return MappingProxyType(found)
+
+
+def _below(text: str) -> int:
+    match = re.fullmatch(r"replicas\s*<\s*(\d+)|(always)", text.strip())
+    if match is None:
+        raise ValueError(f"--page-when {text!r}: expected replicas<N, as in replicas<3, or always")
+    return ALWAYS if match[2] else int(match[1])

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from alerts.objectives import Objectives
 from alerts.rule import Places
 from alerts.scope import Scope
+from alerts.thresholds import LOADING, PAGE_BELOW
 from monitoring.addresses import GRAFANA, RUNBOOKS
 
 
@@ -30,8 +31,29 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             action="append",
             default=[],
             metavar=f"MODEL={unit}",
-            help=f"objective {what}; repeatable",
+            help=f"objective {what}, or none; repeatable",
         )
+    parser.add_argument(
+        "--loading",
+        action="append",
+        default=[],
+        metavar="MODEL=DURATION",
+        help=f"time in which a model becomes ready (default: {LOADING}); repeatable",
+    )
+    parser.add_argument(
+        "--scale-to-zero",
+        action="append",
+        default=[],
+        metavar="MODEL",
+        help="a model that may have fewer engines, or none, at any time; repeatable",
+    )
+    parser.add_argument(
+        "--page-when",
+        default=f"replicas<{PAGE_BELOW}",
+        metavar="CONDITION",
+        help="when trouble of a single server pages: replicas<N of its model are heard, or always "
+        "(default: %(default)s)",
+    )
     parser.add_argument(
         "--by",
         default=",".join(Scope().labels),
@@ -44,7 +66,13 @@ def chosen(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> Op
     """The options given; a bad value ends the program with a message that names it."""
     try:
         objectives = Objectives.parse(
-            arguments.ttft, arguments.itl, arguments.errors, Scope.parse(arguments.by)
+            arguments.ttft,
+            arguments.itl,
+            arguments.errors,
+            Scope.parse(arguments.by),
+            loading=arguments.loading,
+            to_zero=arguments.scale_to_zero,
+            page_when=arguments.page_when,
         )
     except ValueError as error:
         parser.error(str(error))

@@ -7,6 +7,7 @@ place.
 
 from alerts.rule import Group, Record, Rule
 from alerts.scope import Scope
+from alerts.thresholds import JOB, SEEN
 from alerts.timing import Timing
 from monitoring import formulas
 from monitoring.selectors import series
@@ -23,6 +24,11 @@ ERROR_SHARE_10M = "engine:kvscope_request_errors:ratio_rate10m"
 TTFT_MEAN_10M = "engine:kvscope_time_to_first_token_seconds:mean_rate10m"
 ITL_MEAN_10M = "engine:kvscope_inter_token_latency_seconds:mean_rate10m"
 ENGINES = "model:kvscope_engines:count"
+ENGINES_SEEN = f"model:kvscope_engines:max{SEEN}"
+REPLICAS = "server:kvscope_replicas:count"
+LAST_ANSWER = f"server:kvscope_answered:timestamp{SEEN}"
+READY_SEEN = f"server:kvscope_ready:max{SEEN}"
+GPUS_SEEN = f"server:kvscope_gpus:max{SEEN}"
 GPUS = "server:kvscope_gpus:count"
 
 
@@ -32,6 +38,7 @@ def recordings(timing: Timing, scope: Scope) -> list[Group]:
         Group(name="kvscope-preemption.rules", rules=_preemption(timing)),
         Group(name="kvscope-replicas.rules", rules=_replicas(timing, scope)),
         Group(name="kvscope-fleet.rules", rules=_fleet(scope)),
+        Group(name="kvscope-seen.rules", rules=_seen(timing, scope), interval="1m"),
     ]
 
 
@@ -79,5 +86,44 @@ def _fleet(scope: Scope) -> list[Rule]:
             record=ENGINES,
             expr=formulas.engines_heard(f"by ({scope.model})", same=scope.engine),
         ),
-        Record(record=GPUS, expr=f"count by ({scope.server}) ({series('kvscope_gpu_up')})"),
+        Record(record=GPUS, expr=f"count by ({scope.host}) ({series('kvscope_gpu_up')})"),
+    ]
+
+
+def _seen(timing: Timing, scope: Scope) -> list[Rule]:
+    """What has been there within a week, so that it is not forgotten the moment that it is gone.
+
+    Once a minute: a week of raw samples of each server would be the most expensive query of all.
+    A server has the model that was heard of it last; those that were never heard have none.
+    """
+    past = timing.range(SEEN)
+    answered, ready = "server:kvscope_answered:timestamp", "server:kvscope_ready:max"
+    heard, heard_seen = "server:kvscope_heard:timestamp", f"server:kvscope_heard:timestamp{SEEN}"
+    named = 'model_name!=""'
+    now = f"{series('kvscope_source_up', named)} == 1"
+    up = f'timestamp(up{{job="{JOB}"}} == 1)'
+    last = f"max by ({scope.server}) (max_over_time({answered}[{past}]))"
+    model = f"topk by ({scope.server}) (1, {heard_seen})"
+    same = f"on ({scope.server})"
+    replicas = f"count by ({scope.model}) (group by ({scope.server}, model_name) ({now}))"
+    return [
+        Record(record=answered, expr=f"max by ({scope.server}) ({up})"),
+        Record(record=heard, expr=f"max by ({scope.server}, model_name) (timestamp({now}))"),
+        Record(record=heard_seen, expr=f"max_over_time({heard}[{past}])"),
+        Record(
+            record=LAST_ANSWER,
+            expr=f"{last}\n+ {same} group_left (model_name) 0 * {model}\nor {same} {last}",
+        ),
+        Record(
+            record=REPLICAS,
+            expr=f"max by ({scope.server}) (\n"
+            f"  0 * {LAST_ANSWER}{{{named}}} + on ({scope.model}) group_left () {replicas}\n)",
+        ),
+        Record(
+            record=ready,
+            expr=f"max by ({scope.server}) ({series('kvscope_server_state', state='ready')})",
+        ),
+        Record(record=READY_SEEN, expr=f"max_over_time({ready}[{past}])"),
+        Record(record=GPUS_SEEN, expr=f"max_over_time({GPUS}[{past}])"),
+        Record(record=ENGINES_SEEN, expr=f"max_over_time({ENGINES}[{past}])"),
     ]

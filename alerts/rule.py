@@ -35,12 +35,18 @@ Board = Literal[
     "kvscope-kv-pool",
     "kvscope-prefix-cache",
     "kvscope-memory",
+    "kvscope-service-levels",
+    "kvscope-exporter",
     "kvscope-vllm",
 ]
 
 ENGINE = (
     "{{ $labels.model_name }} on {{ with $labels.pod }}{{ . }}, {{ end }}{{ $labels.instance }}"
     " (engine {{ $labels.engine }})"
+)
+SERVER = (
+    "{{ with $labels.model_name }}{{ . }} on {{ end }}{{ with $labels.pod }}{{ . }}, {{ end }}"
+    "{{ $labels.instance }}{{ with $labels.node }} ({{ . }}){{ end }}"
 )
 MODEL = (
     "{{ $labels.model_name }}{{ with $labels.namespace }} in {{ . }}{{ end }}"
@@ -55,7 +61,10 @@ node, namespace and cluster are named where the targets have them."""
 COUNT = '{{ $value | printf "%.0f" }}'
 """A whole number: increase() extrapolates."""
 
+_PLACE = ("cluster", "namespace")
 _VARIABLES = {
+    "cluster": "cluster",
+    "namespace": "namespace",
     "model_name": "model",
     "instance": "instance",
     "engine": "engine",
@@ -101,7 +110,8 @@ class Alert:
     """A template that names the subject and the figures."""
     board: Board
     by: tuple[str, ...] = ("instance", "model_name", "engine")
-    """Labels of the result that the dashboard has variables for."""
+    """Labels of the result that the dashboard has variables for, besides those of the place. The
+    link leaves out what an alert does not have: an empty variable would select nothing."""
     labels: dict[str, str] = field(default_factory=dict)
     """Further labels, for rules that share a name."""
 
@@ -122,10 +132,12 @@ class Alert:
         }
 
     def _dashboard(self, grafana: str) -> str:
-        values = "&".join(
-            f"var-{_VARIABLES[label]}={{{{$labels.{label}|urlquery}}}}" for label in self.by
+        """A link to six hours: what began the trouble is seldom in the last thirty minutes."""
+        variables = "".join(
+            f"{{{{with $labels.{label}}}}}&var-{_VARIABLES[label]}={{{{.|urlquery}}}}{{{{end}}}}"
+            for label in (*_PLACE, *self.by)
         )
-        return f"{grafana}/d/{self.board}" + (f"?{values}" if values else "")
+        return f"{grafana}/d/{self.board}?from=now-6h&to=now{variables}"
 
 
 Rule = Alert | Record

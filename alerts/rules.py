@@ -9,6 +9,7 @@ from alerts.objectives import Objectives
 from alerts.prefix_cache import prefix_cache_groups
 from alerts.recordings import recordings
 from alerts.rule import Alert, Group, Places
+from alerts.server_state import state_groups
 from alerts.slo import slo_groups
 from alerts.targets import target_groups
 from alerts.timing import Timing
@@ -23,13 +24,14 @@ def groups(timing: Timing | None = None, objectives: Objectives | None = None) -
     scope = objectives.scope
     return [
         *recordings(timing, scope),
-        *target_groups(timing, scope),
+        *target_groups(timing, scope, objectives.page_below),
+        *state_groups(timing, scope, objectives.page_below, objectives.loading),
         *engine_groups(timing, scope),
         *kv_pool_groups(timing),
         *prefix_cache_groups(timing, scope),
         *memory_groups(timing, scope),
-        *gpu_groups(timing, scope),
-        *fleet_groups(timing, scope),
+        *gpu_groups(timing, scope, objectives.page_below),
+        *fleet_groups(timing, scope, objectives.to_zero),
         *slo_groups(timing, objectives),
     ]
 

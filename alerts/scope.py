@@ -47,5 +47,10 @@ class Scope:
         return ", ".join((*self.place, "job", "instance"))
 
     @property
+    def host(self) -> str:
+        """A server with the names that a person knows it by, where its target has them."""
+        return ", ".join((*self.place, "job", "instance", "pod", "node"))
+
+    @property
     def engine(self) -> str:
         return ", ".join((*self.place, "job", "instance", "model_name", "engine"))

@@ -6,69 +6,54 @@ a day of the raw buckets of a fleet would be millions of samples in each evaluat
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from alerts.objectives import Objectives
-from alerts.rule import MODEL, Alert, Group, Record, Rule, Severity, Topic
-from alerts.thresholds import (
-    BURN_MIN_BAD,
-    BURN_MIN_BAD_TOKENS,
-    ITL_OBJECTIVE,
-    TTFT_OBJECTIVE,
-)
+from alerts.rule import MODEL, Alert, Group, Record, Rule, Topic
 from alerts.timing import Timing
 from monitoring import formulas
+from monitoring import objectives as promised
 
 INTERVAL = "1m"
 """Of evaluation: the sums count the samples of the recorded rates."""
 
 
-class Pair(NamedTuple):
-    """All windows must burn: the long one shows that it matters, the short one that it goes on."""
-
-    factor: float
-    long: str
-    short: str
-    now: str = ""
-    """A third one, where the short one takes long to forget what is over."""
-
-
-class Pace(NamedTuple):
-    """Pairs of one severity are one alert, so that the second is no second message."""
+class Text(NamedTuple):
+    """How the alerts of a pace are named and worded, and how long they wait."""
 
     name: str
-    severity: Severity
+    pace: promised.Pace
     wait: str
-    pairs: tuple[Pair, ...]
     windows: str
     summary: str
     keep: str | None = None
 
 
 PACES = (
-    Pace(
-        *("Fast", "critical", "2m", (Pair(14.4, "1h", "5m"), Pair(6, "6h", "30m", "5m"))),
+    Text(
+        *("Fast", promised.FAST, "2m"),
         windows="in the last hour, or in the last six",
         summary="within days.",
         # Shorter than what KvscopeErrorOutlier, which silences it, takes to forget a failure.
         keep="3m",
     ),
-    Pace(
-        *("Slowly", "warning", "1h", (Pair(3, "1d", "2h"), Pair(1, "3d", "6h"))),
+    Text(
+        *("Slowly", promised.SLOWLY, "1h"),
         windows="in the last day, or in the last three",
         summary="faster than it comes back.",
     ),
 )
-"""The pairs of Google's SRE workbook: a 30-day budget is used up in 2, 5, 10 and 30 days. Nobody is
-called for the half hour after a failure that has ended."""
-_LONG = sorted({pair.long for pace in PACES for pair in pace.pairs})
-_WINDOWS = sorted({pair.short for pace in PACES for pair in pace.pairs} | {*_LONG})
+_PAIRS = [pair for text in PACES for pair in text.pace.pairs]
+_LONG = sorted({pair.long for pair in _PAIRS})
+_WINDOWS = sorted({pair.short for pair in _PAIRS} | {*_LONG})
 
 
 class Slo(NamedTuple):
     """An objective for the share of good ones among those that count."""
 
+    flag: str
     alert: str
     topic: Topic
     metric: str
@@ -77,6 +62,8 @@ class Slo(NamedTuple):
     budgets: Callable[[Objectives], tuple[float, Mapping[str, float]]]
     """That of every other model, and those of single models."""
     min_bad: int
+    """Fewest bad ones that page somebody, and that are a warning."""
+    warn_bad: int
 
 
 def _by_model(default: float, own: Mapping[str, float]) -> str:
@@ -96,6 +83,7 @@ def _error_budgets(objectives: Objectives) -> tuple[float, Mapping[str, float]]:
 
 
 TTFT = Slo(
+    flag="ttft",
     alert="KvscopeTtftBudgetBurns",
     topic="slo-ttft",
     metric="kvscope_ttft",
@@ -104,10 +92,12 @@ TTFT = Slo(
         f"of the requests to {MODEL} had no first token within "
         f"{_by_model(o.ttft_default, o.ttft)} s"
     ),
-    budgets=lambda _: (1 - TTFT_OBJECTIVE, {}),
-    min_bad=BURN_MIN_BAD,
+    budgets=lambda _: (1 - promised.TTFT_OBJECTIVE, {}),
+    min_bad=promised.BURN_MIN_BAD,
+    warn_bad=promised.BURN_WARN_BAD,
 )
 ITL = Slo(
+    flag="itl",
     alert="KvscopeItlBudgetBurns",
     topic="slo-itl",
     metric="kvscope_itl",
@@ -116,17 +106,20 @@ ITL = Slo(
         f"of the tokens of {MODEL} came later than "
         f"{_by_model(o.itl_default, o.itl)} s after the one before"
     ),
-    budgets=lambda _: (1 - ITL_OBJECTIVE, {}),
-    min_bad=BURN_MIN_BAD_TOKENS,
+    budgets=lambda _: (1 - promised.ITL_OBJECTIVE, {}),
+    min_bad=promised.BURN_MIN_BAD_TOKENS,
+    warn_bad=promised.BURN_WARN_BAD_TOKENS,
 )
 ERRORS = Slo(
+    flag="errors",
     alert="KvscopeErrorBudgetBurns",
     topic="slo-errors",
     metric="kvscope_request_errors",
     what="requests",
     missed=lambda _: f"of the requests to {MODEL} failed or were refused for lack of room",
     budgets=_error_budgets,
-    min_bad=BURN_MIN_BAD,
+    min_bad=promised.BURN_MIN_BAD,
+    warn_bad=promised.BURN_WARN_BAD,
 )
 SLOS = (TTFT, ITL, ERRORS)
 
@@ -136,7 +129,9 @@ def slo_groups(timing: Timing, objectives: Objectives) -> list[Group]:
         Group(name="kvscope-slo.rules", rules=_recorded(timing, objectives), interval=INTERVAL),
         Group(
             name="kvscope-slo",
-            rules=[_alert(slo, pace, objectives) for slo in SLOS for pace in PACES],
+            rules=[
+                alert for slo in SLOS for text in PACES for alert in _alerts(slo, text, objectives)
+            ],
             interval=INTERVAL,
         ),
     ]
@@ -169,26 +164,40 @@ def _recorded(timing: Timing, objectives: Objectives) -> list[Rule]:
             )
             for window in _LONG
         ]
+        ordinary = f"avg_over_time({judged}[{timing.range(promised.ORDINARY)}])"
+        rules.append(Record(record=_ordinary(slo), expr=ordinary))
     return rules
+
+
+def _ordinary(slo: Slo) -> str:
+    return f"model:{slo.metric}_judged:mean_rate{promised.ORDINARY}"
 
 
 def _judge(slo: Slo, record: str, window: str, objectives: Objectives) -> tuple[str, str]:
     """All that counts, per second and model, and what is bad; `record` has the former by then."""
     by = f"by ({objectives.scope.model})"
+    exempt = sorted(objectives.exempt.get(slo.flag, ()))
+    held = _but(exempt)
     if slo is ERRORS:
-        return formulas.judged_requests(window, by), formulas.failed_requests(window, by)
-    if slo is ITL:
-        timely = _by_limit(
-            formulas.timely_token_gaps, window, by, objectives.itl_default, objectives.itl
+        return (
+            formulas.judged_requests(window, by, held),
+            formulas.failed_requests(window, by, held),
         )
-        return formulas.token_gaps(window, by), f"{record} - {timely}"
+    if slo is ITL:
+        default, own = objectives.itl_default, objectives.itl
+        timely = _by_limit(formulas.timely_token_gaps, window, by, default, own, exempt)
+        return formulas.token_gaps(window, by, held), f"{record} - {timely}"
     default, own = objectives.ttft_default, objectives.ttft
-    timely = _by_limit(formulas.timely_first_tokens, window, by, default, own)
-    given_up = _by_limit(formulas.abandoned_late, window, by, default, own)
-    judged = formulas.first_tokens(window, by)
+    timely = _by_limit(formulas.timely_first_tokens, window, by, default, own, exempt)
+    given_up = _by_limit(formulas.abandoned_late, window, by, default, own, exempt)
+    judged = formulas.first_tokens(window, by, held)
     if given_up:  # a server that is read from its own page does not tell it
         judged = f"{judged}\n+ {given_up}\nor {judged}"
     return judged, f"{record} - {timely}"
+
+
+def _but(models: Iterable[str]) -> str:
+    return ",".join(f"model_name!={json.dumps(model)}" for model in models)
 
 
 def _by_limit(
@@ -197,10 +206,10 @@ def _by_limit(
     by: str,
     default: float,
     own: Mapping[str, float],
+    exempt: Iterable[str],
 ) -> str:
     """A count for each model at its own limit; empty where there is none at any limit."""
-    others = ",".join(f"model_name!={json.dumps(model)}" for model in own)
-    each = [count(window, by, default, others)]
+    each = [count(window, by, default, _but([*own, *exempt]))]
     each += [
         count(window, by, limit, f"model_name={json.dumps(model)}") for model, limit in own.items()
     ]
@@ -213,8 +222,7 @@ def _burns(slo: Slo, record: str, factor: float, objectives: Objectives) -> str:
     default, own = slo.budgets(objectives)
     if not own:
         return f"{record} > {factor * default:.4g}"
-    others = ",".join(f"model_name!={json.dumps(model)}" for model in own)
-    each = [f"{record}{{{others}}} > {factor * default:.4g}"]
+    each = [f"{record}{{{_but(own)}}} > {factor * default:.4g}"]
     each += [
         f"{record}{{model_name={json.dumps(model)}}} > {factor * budget:.4g}"
         for model, budget in own.items()
@@ -222,14 +230,37 @@ def _burns(slo: Slo, record: str, factor: float, objectives: Objectives) -> str:
     return f"({' or '.join(each)})"
 
 
-def _alert(slo: Slo, pace: Pace, objectives: Objectives) -> Alert:
+def _alerts(slo: Slo, text: Text, objectives: Objectives) -> list[Alert]:
+    """Fast burns of few bad ones are a warning: a budget burns at the same pace, and hardly anybody
+    is hurt."""
+    warning = _alert(slo, text, objectives, lambda bad: f"and {bad} >= {slo.warn_bad}")
+    if text.pace.severity == "warning":
+        return [warning]
+    hour = promised.BURN_MIN_BAD_SHARE * 3600
+    enough = f"{{bad}} >= {slo.min_bad} and {{bad}} > {hour:g} * {_ordinary(slo)}"
+    return [
+        _alert(slo, text, objectives, lambda bad: f"and ({enough.format(bad=bad)})"),
+        replace(
+            _alert(
+                slo,
+                text,
+                objectives,
+                lambda bad: f"and {bad} >= {slo.warn_bad}\nunless ({enough.format(bad=bad)})",
+            ),
+            severity="warning",
+        ),
+    ]
+
+
+def _alert(slo: Slo, text: Text, objectives: Objectives, enough: Callable[[str], str]) -> Alert:
+    """enough: the condition on a series that counts the bad ones."""
     default, own = slo.budgets(objectives)
     percent = _by_model(100 * default, {model: 100 * budget for model, budget in own.items()})
     ratio = f"model:{slo.metric}_bad:ratio_rate"
-    least = min(pair.factor for pair in pace.pairs)
+    least = min(pair.factor for pair in text.pace.pairs)
     return Alert(
-        name=slo.alert + pace.name,
-        severity=pace.severity,
+        name=slo.alert + text.name,
+        severity=text.pace.severity,
         topic=slo.topic,
         expr="\nor\n".join(
             f"{_burns(slo, ratio + pair.long, pair.factor, objectives)}\n"
@@ -238,15 +269,15 @@ def _alert(slo: Slo, pace: Pace, objectives: Objectives) -> Alert:
                 for window in (pair.short, pair.now)
                 if window
             )
-            + f"and model:{slo.metric}_bad:increase{pair.long} >= {slo.min_bad}"
-            for pair in pace.pairs
+            + enough(f"model:{slo.metric}_bad:increase{pair.long}")
+            for pair in text.pace.pairs
         ),
-        wait=pace.wait,
-        keep=pace.keep,
-        summary=f"The error budget of {slo.what} is being used up {pace.summary}",
+        wait=text.wait,
+        keep=text.keep,
+        summary=f"The error budget of {slo.what} is being used up {text.summary}",
         description=f"{{{{ $value | humanizePercentage }}}} {slo.missed(objectives)} "
-        f"{pace.windows}; {percent}% is the budget, and this rate is {least:g} times that or "
+        f"{text.windows}; {percent}% is the budget, and this rate is {least:g} times that or "
         "more.",
-        board="kvscope-overview",
+        board="kvscope-service-levels",
         by=("model_name",),
     )

@@ -1,24 +1,26 @@
 """Alerts about targets: servers that do not answer, or come and go. And the watchdog."""
 
-from alerts.rule import COUNT, Alert, Group
+from alerts.paging import paged_below
+from alerts.recordings import LAST_ANSWER
+from alerts.rule import COUNT, SERVER, Alert, Group
 from alerts.scope import Scope
-from alerts.thresholds import JOB, MANY_TARGETS, MANY_TARGETS_SHARE, OUTAGES
-from alerts.timing import Timing
+from alerts.thresholds import JOB, MANY_TARGETS, MANY_TARGETS_SHARE, OUTAGES, SEEN
+from alerts.timing import Timing, seconds_of
 from monitoring.selectors import series
 
 _UP = f'up{{job="{JOB}"}}'
 _STARTED = f'process_start_time_seconds{{job="{JOB}"}}'
 
 
-def target_groups(timing: Timing, scope: Scope) -> list[Group]:
+def target_groups(timing: Timing, scope: Scope, page_below: int) -> list[Group]:
     return [
         Group(
             name="kvscope-targets",
             rules=[
-                _down(timing),
-                _many_down(timing, scope),
-                _never_up(timing),
-                _restarts(timing, scope),
+                *paged_below(_down(scope), scope, page_below),
+                _many_down(scope),
+                _never_up(timing, scope),
+                *paged_below(_restarts(timing, scope), scope, page_below),
                 _absent(),
                 _watchdog(),
             ],
@@ -26,31 +28,28 @@ def target_groups(timing: Timing, scope: Scope) -> list[Group]:
     ]
 
 
-def _down(timing: Timing) -> Alert:
-    """Only where it answered before: a pod that has yet to come up pages nobody."""
+def _down(scope: Scope) -> Alert:
+    """Only where it answered before: a pod that has yet to come up pages nobody. It stands as long
+    as what was seen is remembered, whatever a shorter window would say."""
+    age = f"time() - {LAST_ANSWER}"
     return Alert(
         name="KvscopeTargetDown",
         severity="critical",
         topic="target",
-        expr=_silent(timing, before=1),
+        expr=f"({_UP} == 0)\n+ on ({scope.server}) group_left (model_name) ({age})",
         wait="5m",
-        summary="An inference server does not answer scrapes any more.",
-        description="Prometheus has had no answer from {{ $labels.instance }} (job "
-        "{{ $labels.job }}) for five minutes, although a server answers even while it loads a "
-        "model. Requests to its engines probably fail as well.",
+        summary="An inference server no longer answers scrapes.",
+        description=f"{SERVER} (job {{{{ $labels.job }}}}) answered Prometheus "
+        "{{ $value | humanizeDuration }} ago and has not for five minutes, although a server "
+        "answers even while it loads a model. Requests to its engines probably fail as well.",
         board="kvscope-overview",
-        by=("instance",),
+        by=("model_name", "instance"),
     )
 
 
-def _silent(timing: Timing, before: int, joint: str = "\n") -> str:
-    """Targets that do not answer. before: 1 if they did within six hours, 0 if not."""
-    return f"{_UP} == 0{joint}and max_over_time({_UP}[{timing.range('6h')}]) == {before}"
-
-
-def _many_down(timing: Timing, scope: Scope) -> Alert:
+def _many_down(scope: Scope) -> Alert:
     """One alert for a switch, a power feed, a network policy: the single ones are silenced."""
-    each = _silent(timing, before=1, joint=" ")
+    each = f"{_UP} == 0 and on ({scope.server}) {LAST_ANSWER}"
     down, known = f"count by ({scope.job}) ({each})", f"count by ({scope.job}) ({_UP})"
     return Alert(
         name="KvscopeManyTargetsDown",
@@ -58,7 +57,7 @@ def _many_down(timing: Timing, scope: Scope) -> Alert:
         topic="target",
         expr=f"{down}\n/ {known} > {MANY_TARGETS_SHARE}\nand {down} >= {MANY_TARGETS}",
         wait="5m",
-        summary="Many inference servers do not answer scrapes any more.",
+        summary="Many inference servers no longer answer scrapes.",
         description="{{ $value | humanizePercentage }} of the targets of job {{ $labels.job }}"
         "{{ with $labels.namespace }} in {{ . }}{{ end }}{{ with $labels.cluster }} ({{ . }})"
         "{{ end }} have not answered Prometheus for five minutes, and did before: look for what "
@@ -68,17 +67,20 @@ def _many_down(timing: Timing, scope: Scope) -> Alert:
     )
 
 
-def _never_up(timing: Timing) -> Alert:
+def _never_up(timing: Timing, scope: Scope) -> Alert:
+    """It begins to wait before KvscopeTargetDown has forgotten the server: no gap is between."""
+    wait = "30m"
+    known = timing.seconds(SEEN) - (seconds_of(wait) if timing.divisor == 1 else 0)
     return Alert(
         name="KvscopeTargetNeverUp",
         severity="warning",
         topic="target",
-        expr=_silent(timing, before=0),
-        wait="30m",
+        expr=f"{_UP} == 0\nunless on ({scope.server}) (time() - {LAST_ANSWER} < {known:g})",
+        wait=wait,
         summary="An inference server has not come up.",
-        description="Prometheus has had no answer from {{ $labels.instance }} (job "
-        "{{ $labels.job }}) for half an hour, nor in the six hours before: it does not start, or "
-        "is not where service discovery says.",
+        description=f"Prometheus has had no answer from {SERVER} (job {{{{ $labels.job }}}}) for "
+        "half an hour, nor in the week before: it does not start, or is not where service "
+        "discovery says.",
         board="kvscope-overview",
         by=("instance",),
     )
@@ -98,20 +100,20 @@ def _restarts(timing: Timing, scope: Scope) -> Alert:
         for name in ("kvscope_engine_ready", "kvscope_source_up")
     ]
     outages = "\nor ".join(
-        f"max by ({scope.server}) ({count}) >= {OUTAGES}" for count in (starts, *ends)
+        f"max by ({scope.host}) ({count}) >= {OUTAGES}" for count in (starts, *ends)
     )
     return Alert(
         name="KvscopeRestartLoop",
         severity="critical",
         topic="target",
-        expr=outages,
+        expr=f"({outages})\n+ on ({scope.server}) group_left (model_name) 0 * {LAST_ANSWER}",
         wait="1m",
         keep="15m",
         summary="An engine starts again and again.",
-        description=f"An engine of {{{{ $labels.instance }}}} has ended {COUNT} times in the last "
-        "hour: it starts, serves for a while at best, and ends.",
+        description=f"An engine of {SERVER} has ended {COUNT} times in the last hour: it starts, "
+        "serves for a while at best, and ends.",
         board="kvscope-overview",
-        by=("instance",),
+        by=("model_name", "instance"),
     )
 
 
@@ -131,7 +133,7 @@ def _absent() -> Alert:
 
 
 def _watchdog() -> Alert:
-    """Fires always. Who gets it must raise the alarm when it stays away."""
+    """Fires always. Its receiver must raise the alarm when it stops arriving."""
     return Alert(
         name="KvscopeWatchdog",
         severity="none",
@@ -139,8 +141,8 @@ def _watchdog() -> Alert:
         expr="vector(1)",
         wait="0s",
         summary="Alerts are evaluated and delivered.",
-        description="This alert fires always: where it stays away, Prometheus, Alertmanager or the "
-        "way between them has failed, and no other alert arrives either.",
+        description="This alert fires always: if it stops arriving, Prometheus, Alertmanager or "
+        "the link between them has failed, and no other alert arrives either.",
         board="kvscope-overview",
         by=(),
     )

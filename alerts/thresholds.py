@@ -12,6 +12,15 @@ MANY_TARGETS_SHARE = 0.1
 """Share of a job's targets that are down at the same time: what fails together has one cause."""
 MANY_TARGETS = 3
 """Least number of them: one of five is a tenth and more, and says nothing about the others."""
+SEEN = "7d"
+"""How long a server or a model that has gone is missed. Until then the alert stands."""
+LOADING = "30m"
+"""After which a server that has not become ready is told; `--loading` sets another time for one
+model. The largest models load for a quarter of an hour from a disk, and for half an hour from far
+away."""
+PAGE_BELOW = 3
+"""Replicas of a model that are heard: with fewer, what befalls one of them pages; with as many or
+more it is a warning, since the others have its load and service levels page if that hurts."""
 OUTAGES = 3
 """Ends of an engine within an hour: a roll-out is one, and a second one that puts it right."""
 
@@ -61,6 +70,9 @@ that takes more than one works on the card."""
 HOST_USED_SHARE = 0.95
 """Share of the control group's limit, without file cache that can be dropped. The kernel kills at
 1."""
+HOST_GROWS_MINUTES = 30
+"""Within which memory that goes on growing as it did reaches the limit, for a page. A pinned pool
+that was given 96 % of the limit stays there: that is a warning."""
 
 # GPUs
 
@@ -75,27 +87,12 @@ STEP_AGE_SECONDS = 60
 SILENCE_SECONDS = 60
 """An idle engine emits an event every second: a memory sample or a heartbeat."""
 
-# Service levels
-
-TTFT_SECONDS = 2.5
-"""Default of every model; `--ttft` sets another for one model. A person notices one second and
-reloads after five. It must be a bound of the histogram's."""
-TTFT_OBJECTIVE = 0.99
-"""Share of the requests with a first token within that time."""
-ITL_SECONDS = 0.5
-"""Default of every model for the time between two tokens; `--itl` sets another for one model. Two
-tokens a second are slower than anybody reads. It must be a bound of the histogram's, too."""
-ITL_OBJECTIVE = 0.99
-"""Share of the tokens that come within that time after the one before."""
-ERROR_OBJECTIVE = 0.999
-"""Share of the requests that the server neither failed nor refused for lack of room; `--errors`
-sets another for one model. With 0.99, an hour in which an eighth of them fails pages nobody."""
-BURN_MIN_BAD = 5
-"""Least number of bad requests in the long window: fewer concern one user, whatever the ratio."""
-BURN_MIN_BAD_TOKENS = 100
-"""The same of tokens: an answer of ordinary length."""
-
 # Replicas among replicas, over ten minutes
+
+ERROR_OUTLIER_MIN = 5
+"""Failed requests of one replica: fewer concern one user."""
+ERROR_OUTLIER_PAGE = 30
+"""As many page somebody: a balancer sends more and more to a replica that fails at once."""
 
 OUTLIER_REPLICAS = 3
 """Least number of replicas with traffic: of two, nobody can say which one is odd."""

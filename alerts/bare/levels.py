@@ -11,8 +11,13 @@ from alerts.bare.limits import ERROR_OBJECTIVE, GAP_OBJECTIVE, GAPS_MIN_BAD, SEC
 from alerts.bare.pack import Pack
 from alerts.bare.server import VLLM
 from alerts.rule import Alert, Group, Record, Severity, Topic
-from alerts.thresholds import BURN_MIN_BAD, TTFT_OBJECTIVE
 from alerts.timing import seconds_of
+from monitoring.objectives import (
+    BURN_MIN_BAD,
+    BURN_MIN_BAD_TOKENS,
+    BURN_WARN_BAD,
+    TTFT_OBJECTIVE,
+)
 
 REFUSED = "vllm:admission_rejections_total"
 RECORDED = "5m"
@@ -60,7 +65,8 @@ class Level(NamedTuple):
     topic: Topic
     objective: float
     least: int
-    """Least number of bad ones in the long window."""
+    """Fewest bad ones in the long window that are a warning, and that page somebody."""
+    page: int
     bad: str
     every: str
     """Rates per second."""
@@ -139,7 +145,8 @@ def _first_tokens(pack: Pack) -> Level:
         alert="TtftBudgetBurns",
         topic="slo-ttft",
         objective=TTFT_OBJECTIVE,
-        least=BURN_MIN_BAD,
+        least=BURN_WARN_BAD,
+        page=BURN_MIN_BAD,
         bad=bad,
         every=every,
         of="of the requests to {{ $labels.model_name }}",
@@ -157,6 +164,7 @@ def _gaps(pack: Pack) -> Level:
         topic="slo-itl",
         objective=GAP_OBJECTIVE,
         least=GAPS_MIN_BAD,
+        page=BURN_MIN_BAD_TOKENS,
         bad=bad,
         every=every,
         of="of the tokens of {{ $labels.model_name }}",
@@ -178,7 +186,8 @@ def _requests(pack: Pack) -> Level:
             alert="ErrorBudgetBurns",
             topic="slo-errors",
             objective=ERROR_OBJECTIVE,
-            least=BURN_MIN_BAD,
+            least=BURN_WARN_BAD,
+            page=BURN_MIN_BAD,
             bad=f"{_by(pack)} ({errors} or {refused})",
             every=f"{_by(pack)} ({ends} or {refused})",
             of="of the requests to {{ $labels.model_name }}",
@@ -195,7 +204,8 @@ def _requests(pack: Pack) -> Level:
         alert="ErrorBudgetBurns",
         topic="slo-errors",
         objective=ERROR_OBJECTIVE,
-        least=BURN_MIN_BAD,
+        least=BURN_WARN_BAD,
+        page=BURN_MIN_BAD,
         bad=f"{failed}\nor 0 * {every}",
         every=every,
         of="of the requests to job {{ $labels.job }}",
@@ -212,7 +222,9 @@ def _alerts(pack: Pack, level: Level, bad: str, every: str) -> list[Alert]:
             level.alert + pace.name,
             severity=pace.severity,
             topic=level.topic,
-            expr="\nor ".join(_burns(level, pair, bad, every) for pair in pace.pairs),
+            expr="\nor ".join(
+                _burns(level, pair, bad, every, _least(level, pace)) for pair in pace.pairs
+            ),
             wait=pace.wait,
             summary=f"The error budget of {level.budget} is being used up {pace.gone}.",
             description=f"{{{{ $value | humanizePercentage }}}} {level.of} {level.missed}, "
@@ -223,13 +235,17 @@ def _alerts(pack: Pack, level: Level, bad: str, every: str) -> list[Alert]:
     ]
 
 
-def _burns(level: Level, pair: Pair, bad: str, every: str) -> str:
+def _least(level: Level, pace: Pace) -> int:
+    return level.page if pace.severity == "critical" else level.least
+
+
+def _burns(level: Level, pair: Pair, bad: str, every: str, least: int) -> str:
     limit = f"{pair.factor * (1 - level.objective):.4g}"
     count = f"{_mean(bad, pair.long)} * {seconds_of(pair.long)}"
     return (
         f"({_share(bad, every, pair.long)} > {limit}\n"
         f"and {_share(bad, every, pair.short)} > {limit}\n"
-        f"and {count} >= {level.least})"
+        f"and {count} >= {least})"
     )
 
 

@@ -57,8 +57,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
     [
         ("switch", "on-call", "KvscopeManyTargetsDown"),
         ("rollout", "team", "KvscopeTargetNeverUp"),
-        ("crash", "on-call", "KvscopeRestartLoop"),
-        ("card", "on-call", "KvscopeXidCritical"),
+        ("crash", "team", "KvscopeRestartLoop"),
         ("pool", "on-call", "KvscopeTtftBudgetBurnsFast"),
         ("replica", "on-call", "KvscopeErrorOutlier"),
     ],
@@ -70,6 +69,18 @@ def test_a_failure_is_one_message(played: Played, name: str, receiver: str, aler
         for message in played.messages[name]
     ]
     assert said == [{(receiver, "firing", alert)}]
+
+
+def test_a_sick_card_of_one_of_ten_does_not_mute_that_its_engine_hangs(played: Played) -> None:
+    """What pages is the engine; the card is named beside it, and lesser alerts follow from it."""
+    said = [
+        {(notice.receiver, notice.status, notice.labels["alertname"]) for notice in message.notices}
+        for message in played.messages["card"]
+    ]
+    assert said == [
+        {("team", "firing", "KvscopeXidCritical")},
+        {("on-call", "firing", "KvscopeEngineStalled")},
+    ]
 
 
 def test_a_message_about_replicas_names_each_of_them(played: Played) -> None:

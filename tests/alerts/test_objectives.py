@@ -234,5 +234,5 @@ def test_a_share_that_is_none_is_refused(share: str) -> None:
 
 @pytest.mark.parametrize("pair", ["llama", "llama=", "=5", "llama=soon"])
 def test_what_is_no_pair_is_refused(pair: str) -> None:
-    with pytest.raises(ValueError, match="expected MODEL=SECONDS, as in llama-70b=5"):
+    with pytest.raises(ValueError, match="expected MODEL=SECONDS or MODEL=none, as in llama-70b=5"):
         Objectives.parse([pair])

@@ -43,7 +43,8 @@ def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
 def test_a_runbook_is_complete(path: Path) -> None:
     text = path.read_text()
     assert text.startswith(f"# {path.stem}\n")
-    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == SECTIONS
+    titles = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    assert [title for title in titles if title in SECTIONS] == SECTIONS
     assert queries(path), "nothing to paste"
     for query in queries(path):
         assert names_in(query) <= known_names() | RECORDED, query

@@ -49,7 +49,7 @@ def run(*command: str) -> str:
 def names_in(expression: str) -> set[str]:
     """Metrics that a query asks for, recorded ones included."""
     bare = re.sub(r'"[^"]*"', '""', expression)
-    bare = re.sub(r"\b(?:by|without|on|ignoring)\s*\([^)]*\)", "", bare)
+    bare = re.sub(r"\b(?:by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)", "", bare)
     bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]", "", bare)
     words = re.findall(r"[A-Za-z_:][\w:]*(?!\w)(?!\s*\()", bare)
     return {word for word in words if "_" in word or ":" in word or word == "up"}

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from alerts import thresholds as alerts
 from alerts.bare.limits import SECONDS
 from alerts.bare.server import VLLM
 from dashboards.generate import BOARDS
 from dashboards.kit.fleet import SHOWN
 from dashboards.kit.panels import MEDIAN
 from dashboards.kit.variables import ANSWERED, FIRST_TOKEN, IN_TIME, TOKEN_GAP
+from monitoring import objectives
 from tests.dashboards.evaluate import Series, board, check, query
 
 pytestmark = pytest.mark.promtool
@@ -225,11 +225,11 @@ def test_growth_becomes_days_until_the_pools_are_full(tmp_path: Path) -> None:
 
 
 def test_defaults_of_the_levels_are_those_of_the_alerts() -> None:
-    assert float(FIRST_TOKEN) == alerts.TTFT_SECONDS
-    assert float(TOKEN_GAP) == alerts.ITL_SECONDS
-    assert float(IN_TIME) == pytest.approx(100 * alerts.TTFT_OBJECTIVE)
-    assert float(IN_TIME) == pytest.approx(100 * alerts.ITL_OBJECTIVE)
-    assert float(ANSWERED) == pytest.approx(100 * alerts.ERROR_OBJECTIVE)
+    assert float(FIRST_TOKEN) == objectives.TTFT_SECONDS
+    assert float(TOKEN_GAP) == objectives.ITL_SECONDS
+    assert float(IN_TIME) == pytest.approx(100 * objectives.TTFT_OBJECTIVE)
+    assert float(IN_TIME) == pytest.approx(100 * objectives.ITL_OBJECTIVE)
+    assert float(ANSWERED) == pytest.approx(100 * objectives.ERROR_OBJECTIVE)
 
 
 def test_defaults_on_the_board_of_a_bare_vllm_are_those_of_its_alerts() -> None:

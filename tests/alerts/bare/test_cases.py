@@ -34,7 +34,9 @@ def rule_of(server: Server, name: str, labels: dict[str, str]) -> dict[str, Any]
 def filled(text: str, labels: dict[str, str]) -> str:
     """A template of a link, with its labels."""
     return re.sub(
-        r"\{\{\$labels\.(\w+)\|urlquery\}\}", lambda m: quoted(labels.get(m[1], "")), text
+        r"\{\{with \$labels\.(\w+)\}\}([^{]*)\{\{\.\|urlquery\}\}\{\{end\}\}",
+        lambda m: m[2] + quoted(labels[m[1]]) if m[1] in labels else "",
+        text,
     )
 
 

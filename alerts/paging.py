@@ -1,0 +1,23 @@
+"""What makes an alert page: a lone replica of many that fails is a ticket, one of two is not."""
+
+from dataclasses import replace
+
+from alerts.recordings import REPLICAS
+from alerts.rule import Alert
+from alerts.scope import Scope
+
+
+def paged_below(alert: Alert, scope: Scope, replicas: int) -> tuple[Alert, Alert]:
+    """The critical alert where fewer replicas of the server's model are heard, and a warning
+    elsewhere. The model of a server that was never heard is unknown, and so is what is left."""
+    enough = f"on ({scope.server}) {REPLICAS} >= {replicas}"
+    return graded(alert, f"unless {enough}", f"and {enough}")
+
+
+def graded(alert: Alert, critical: str, warning: str) -> tuple[Alert, Alert]:
+    """Two rules of one alert. critical, warning: what is appended to its expression."""
+    whole = f"({alert.expr})"
+    return (
+        replace(alert, expr=f"{whole}\n{critical}", severity="critical"),
+        replace(alert, expr=f"{whole}\n{warning}", severity="warning"),
+    )

@@ -1,0 +1,104 @@
+"""Alerts from what a server's page says about its start and its end: `kvscope_server_state`.
+
+The page of a server that is configured, or has been seen, stays, whatever became of the server;
+`up` is then only that of its exporter.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+from alerts.paging import paged_below
+from alerts.recordings import LAST_ANSWER, READY_SEEN
+from alerts.rule import SERVER, Alert, Group
+from alerts.scope import Scope
+from alerts.thresholds import LOADING
+from alerts.timing import Timing
+from monitoring.selectors import series
+
+_EXPECTED, _LOADING, _GONE = 1, 2, 3
+"""Values of the alert's expression, for its text."""
+_STATES = {"expected": _EXPECTED, "loading": _LOADING, "gone": _GONE}
+
+
+def state_groups(
+    timing: Timing, scope: Scope, page_below: int, loading: Mapping[str, str]
+) -> list[Group]:
+    """loading: how long a model may take to load, for those that differ."""
+    return [
+        Group(
+            name="kvscope-server-state",
+            rules=[*_not_ready(scope, loading), *paged_below(_gone(scope), scope, page_below)],
+        )
+    ]
+
+
+def _state(state: str) -> str:
+    return series("kvscope_server_state", state=state)
+
+
+def _not_ready(scope: Scope, loading: Mapping[str, str]) -> list[Alert]:
+    """Whatever it does instead: a server that crashes while it loads is loading, then gone, and so
+    on. A server that was ready has gone, which is another alert. One expression for all states, so
+    that changing between them does not begin the wait anew."""
+    same = f"on ({scope.server})"
+    states = "\n  or ".join(f"{value} * ({_state(name)} == 1)" for name, value in _STATES.items())
+    ended = f"({_state('gone')} == 1 and {same} {READY_SEEN} == 1)"
+    plain = f"max without (state) (\n  {states}\n)\nunless {same} {ended}"
+    named = f"({plain})\n+ {same} group_left (model_name) 0 * {LAST_ANSWER}"
+    alert = Alert(
+        name="KvscopeServerNotReady",
+        severity="warning",
+        topic="target",
+        expr=named,
+        wait=LOADING,
+        summary="An inference server does not become ready.",
+        description=f"{SERVER} is not ready after a time in which it should have loaded its model: "
+        f"{{{{ if eq $value {_EXPECTED}.0 }}}}it is expected, and nothing has been heard of it"
+        f"{{{{ else if eq $value {_LOADING}.0 }}}}it is loading"
+        "{{ else }}it has ended before it was ready{{ end }}.",
+        board="kvscope-overview",
+        by=("model_name", "instance"),
+    )
+    if not loading:
+        return [alert]
+    known = "|".join(map(_literally, loading))
+    return [
+        replace(alert, expr=f"{named}\nunless {same} {_of(known)}"),
+        *(
+            replace(
+                alert,
+                expr=f"{named}\nand {same} {_of(_literally(model))}",
+                wait=wait,
+                labels={"loading": wait},
+            )
+            for model, wait in loading.items()
+        ),
+    ]
+
+
+def _literally(model: str) -> str:
+    """A model's name in a regular expression."""
+    return re.escape(model)
+
+
+def _of(models: str) -> str:
+    return f"{LAST_ANSWER}{{model_name=~{json.dumps(models)}}}"
+
+
+def _gone(scope: Scope) -> Alert:
+    same = f"on ({scope.server})"
+    return Alert(
+        name="KvscopeServerGone",
+        severity="critical",
+        topic="target",
+        expr=f"({_state('gone')} == 1 and {same} {READY_SEEN} == 1)\n"
+        f"+ {same} group_left (model_name) 0 * {LAST_ANSWER}",
+        wait="5m",
+        summary="An inference server that was ready has ended.",
+        description=f"{SERVER} was ready and has ended, in an orderly way or not; its exporter has "
+        "heard nothing of it for five minutes. It serves nothing until it is started again.",
+        board="kvscope-overview",
+        by=("model_name", "instance"),
+    )

@@ -1,0 +1,60 @@
+"""Service-level objectives and the burn rates that break them, for alerts and tiles.
+
+Each number stands here once, so that no tile is green beside a page about the same promise.
+"""
+
+from typing import Literal, NamedTuple
+
+TTFT_SECONDS = 2.5
+"""Default of every model; `--ttft` sets another for one model. A person notices one second and
+reloads after five. It must be a bound of the histogram's."""
+TTFT_OBJECTIVE = 0.99
+"""Share of the requests with a first token within that time."""
+ITL_SECONDS = 0.5
+"""Default of every model for the time between two tokens; `--itl` sets another for one model. Two
+tokens a second are slower than anybody reads. It must be a bound of the histogram's, too."""
+ITL_OBJECTIVE = 0.99
+"""Share of the tokens that come within that time after the one before."""
+ERROR_OBJECTIVE = 0.999
+"""Share of the requests that the server neither failed nor refused for lack of room; `--errors`
+sets another for one model. With 0.99, an hour in which an eighth of them fails pages nobody."""
+
+BURN_MIN_BAD = 30
+"""Fewest bad requests in the long window that page somebody. Seven late prompts in an idle night
+are one user's; they are a warning."""
+BURN_MIN_BAD_TOKENS = 3000
+"""The same of tokens: thirty answers of ordinary length."""
+BURN_MIN_BAD_SHARE = 0.01
+"""Fewest bad ones as a share of an hour's ordinary traffic, which is the mean of the last three
+days. On a busy model thirty are a lost connection; an outage is more within a minute or two, also
+at night. A larger share would let an objective of 99.9 % be missed by far without a page."""
+BURN_WARN_BAD = 5
+"""Fewest bad requests that are a warning: fewer concern one user, whatever the ratio."""
+BURN_WARN_BAD_TOKENS = 100
+"""The same of tokens: an answer of ordinary length."""
+ORDINARY = "3d"
+"""What the ordinary traffic is a mean of: as far back as any window goes."""
+
+
+class Pair(NamedTuple):
+    """All windows must burn: the long one shows that it matters, the short one that it goes on."""
+
+    factor: float
+    """Times the budget; at 1 it lasts for exactly 30 days."""
+    long: str
+    short: str
+    now: str = ""
+    """A third one, where the short one takes long to forget what is over."""
+
+
+class Pace(NamedTuple):
+    """Pairs that are one alert, so that the second is no second message."""
+
+    severity: Literal["critical", "warning"]
+    pairs: tuple[Pair, ...]
+
+
+FAST = Pace("critical", (Pair(14.4, "1h", "5m"), Pair(6, "6h", "30m", "5m")))
+SLOWLY = Pace("warning", (Pair(3, "1d", "2h"), Pair(1, "3d", "6h")))
+"""The pairs of Google's SRE workbook: a 30-day budget is used up in 2, 5, 10 and 30 days. Nobody is
+called for the half hour after a failure that has ended."""
