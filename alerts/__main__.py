@@ -22,12 +22,12 @@ def main(arguments: list[str] | None = None) -> None:
     )
     add_options(parser)
     given = parser.parse_args(arguments)
-    places, objectives = chosen(parser, given)
+    places, objectives, edits = chosen(parser, given)
     if given.shorten is not None:
-        print(rule_file(Timing(divisor=given.shorten), places, objectives), end="")
+        print(rule_file(Timing(divisor=given.shorten), places, objectives, edits), end="")
         return
     out: Path = given.out
-    out.write_text(rule_file(places=places, objectives=objectives))
+    out.write_text(rule_file(places=places, objectives=objectives, edits=edits))
     if out == RULE_FILE:
         for _ in packs.write(RULE_FILE.parent, places):
             pass

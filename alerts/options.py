@@ -3,8 +3,10 @@
 import argparse
 from typing import NamedTuple
 
+from alerts.edits import Edits
 from alerts.objectives import Objectives
 from alerts.rule import Places
+from alerts.rules import groups
 from alerts.scope import Scope
 from alerts.thresholds import LOADING, PAGE_BELOW
 from monitoring.addresses import GRAFANA, RUNBOOKS
@@ -15,6 +17,7 @@ class Options(NamedTuple):
 
     places: Places
     objectives: Objectives
+    edits: Edits
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -54,6 +57,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="when trouble of a single server pages: replicas<N of its model are heard, or always "
         "(default: %(default)s)",
     )
+    for flag, value, what in (
+        ("--disable", "NAME", "leave out an alert"),
+        ("--severity", "NAME=SEVERITY", "another severity for an alert, in all its rules"),
+        ("--for", "NAME=DURATION", "another time that an alert waits before it fires"),
+    ):
+        parser.add_argument(
+            flag,
+            action="append",
+            default=[],
+            metavar=value,
+            dest="wait" if flag == "--for" else None,
+            help=f"{what}; repeatable",
+        )
     parser.add_argument(
         "--by",
         default=",".join(Scope().labels),
@@ -74,6 +90,9 @@ def chosen(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> Op
             to_zero=arguments.scale_to_zero,
             page_when=arguments.page_when,
         )
+        edits = Edits.parse(arguments.disable, arguments.severity, arguments.wait)
+        groups(objectives=objectives, edits=edits)
     except ValueError as error:
         parser.error(str(error))
-    return Options(Places(runbooks=arguments.runbooks, grafana=arguments.grafana), objectives)
+    places = Places(runbooks=arguments.runbooks, grafana=arguments.grafana)
+    return Options(places, objectives, edits)

@@ -1,5 +1,6 @@
 """All groups, and the rule file that consists of them."""
 
+from alerts.edits import Edits
 from alerts.engine_health import engine_groups
 from alerts.fleet import fleet_groups
 from alerts.gpus import gpu_groups
@@ -18,8 +19,17 @@ from alerts.yaml_text import to_yaml
 HEADER = "Written by `python -m alerts` from alerts/*.py: change those. docs/alerts.md explains."
 
 
-def groups(timing: Timing | None = None, objectives: Objectives | None = None) -> list[Group]:
+def groups(
+    timing: Timing | None = None,
+    objectives: Objectives | None = None,
+    edits: Edits | None = None,
+) -> list[Group]:
     """All groups, in the order of the file."""
+    every = _every_group(timing, objectives)
+    return edits.applied(every) if edits is not None else every
+
+
+def _every_group(timing: Timing | None, objectives: Objectives | None) -> list[Group]:
     timing, objectives = timing or Timing(), objectives or Objectives()
     scope = objectives.scope
     return [
@@ -45,16 +55,19 @@ def mapping(
     timing: Timing | None = None,
     places: Places | None = None,
     objectives: Objectives | None = None,
+    edits: Edits | None = None,
 ) -> dict[str, object]:
     """The rule file as data."""
     timing, places = timing or Timing(), places or Places()
-    return {"groups": [group.mapping(timing, places) for group in groups(timing, objectives)]}
+    chosen = groups(timing, objectives, edits)
+    return {"groups": [group.mapping(timing, places) for group in chosen]}
 
 
 def rule_file(
     timing: Timing | None = None,
     places: Places | None = None,
     objectives: Objectives | None = None,
+    edits: Edits | None = None,
 ) -> str:
     """The text of `alerts/kvscope.rules.yml`."""
-    return to_yaml(mapping(timing, places, objectives), HEADER)
+    return to_yaml(mapping(timing, places, objectives, edits), HEADER)

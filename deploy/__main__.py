@@ -31,12 +31,12 @@ def main(arguments: list[str] | None = None) -> None:
     add_options(parser)
     parser.set_defaults(grafana="")
     given = parser.parse_args(arguments)
-    places, objectives = chosen(parser, given)
+    places, objectives, edits = chosen(parser, given)
     jobs = {server: job for server, _, job in (text.partition("=") for text in given.job)}
     if jobs.keys() - {server.word for server in SERVERS} or not all(jobs.values()):
         parser.error(f"--job: expected vllm=REGEX or sglang=REGEX, got {given.job}")
     folder: Path = given.out
-    files = manifests(DASHBOARDS, places, objectives, given.release, jobs)
+    files = manifests(DASHBOARDS, places, objectives, given.release, jobs, edits)
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

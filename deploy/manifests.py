@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from alerts.edits import Edits
 from alerts.objectives import Objectives
 from alerts.rule import Places
 from alerts.yaml_text import to_yaml
@@ -32,10 +33,11 @@ def manifests(
     objectives: Objectives | None = None,
     release: str = RELEASE,
     jobs: Mapping[str, str] = _NO_JOBS,
+    edits: Edits | None = None,
 ) -> dict[str, str]:
     """Text by path below the folder. dashboards: the folder with their JSON; jobs: of servers
     without kvscope, as in deploy/packs.py."""
-    base = monitoring(dashboards, places, objectives, release)
+    base = monitoring(dashboards, places, objectives, release, edits)
     components = packs(places, release, jobs)
     return {
         **_folder("base", base, _MONITORING),

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from alerts.edits import Edits
 from alerts.objectives import Objectives
 from alerts.rule import Places
 from alerts.rules import groups as rule_groups
@@ -23,10 +24,16 @@ POD_PORT, SERVICE_PORT = "kvscope", "http"
 
 
 def monitoring(
-    dashboards: Path, places: Places, objectives: Objectives | None, release: str
+    dashboards: Path,
+    places: Places,
+    objectives: Objectives | None,
+    release: str,
+    edits: Edits | None = None,
 ) -> dict[str, dict[str, object]]:
     """Objects by file name. dashboards: the folder with their JSON."""
-    groups = [group.mapping(Timing(), places) for group in rule_groups(objectives=objectives)]
+    groups = [
+        group.mapping(Timing(), places) for group in rule_groups(objectives=objectives, edits=edits)
+    ]
     files = {
         "podmonitor.yaml": _pod_monitor(release),
         "servicemonitor.yaml": _service_monitor(release),

@@ -39,9 +39,32 @@ def test_the_number_of_replicas_below_which_one_pages_can_be_chosen(tmp_path: Pa
     assert "unless on" not in warning["expr"]
 
 
+def test_an_alert_can_be_switched_off_demoted_and_slowed_down(tmp_path: Path) -> None:
+    rules = written(
+        tmp_path,
+        *("--disable", "KvscopeXidInfo", "--severity", "KvscopeTargetDown=warning"),
+        *("--for", "KvscopeTargetDown=15m", "--runbooks", "https://wiki.example.com/kvscope"),
+    )
+    assert not of(rules, "KvscopeXidInfo")
+    assert of(rules, "KvscopeXidWarning")
+    down = of(rules, "KvscopeTargetDown")
+    assert {rule["labels"]["severity"] for rule in down} == {"warning"}
+    assert {rule["for"] for rule in down} == {"15m"}
+    runbook = down[0]["annotations"]["runbook_url"]
+    assert runbook == "https://wiki.example.com/kvscope/KvscopeTargetDown.md"
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
+        (
+            ("--disable", "KvscopeTargetDwn"),
+            "--disable KvscopeTargetDwn: there is no such alert; did you mean KvscopeTargetDown?",
+        ),
+        (("--severity", "KvscopeTargetDown=loud"), "expected one of critical, warning, info"),
+        (("--severity", "KvscopeTargetDown"), "expected NAME=SEVERITY"),
+        (("--for", "KvscopeTargetDown=later"), "'later' is not a duration"),
+        (("--for", "Nothing=5m"), "--for Nothing: there is no such alert"),
         (("--page-when", "often"), "--page-when 'often': expected replicas<N"),
         (("--loading", "llama=soon"), "--loading 'llama=soon': 'soon' is not a duration"),
         (("--loading", "llama"), "expected MODEL=DURATION, as in llama-405b=60m"),
@@ -112,5 +135,7 @@ def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
     said = capsys.readouterr().out
-    for flag in ("--loading", "--scale-to-zero", "--page-when"):
+    for flag in (
+        *("--loading", "--scale-to-zero", "--page-when", "--disable", "--severity", "--for"),
+    ):
         assert re.search(rf"^  {flag} ", said, re.MULTILINE), flag

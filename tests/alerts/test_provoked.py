@@ -58,9 +58,10 @@ SIDE_BY_SIDE = {
     *("KvscopeDeviceOom", "KvscopeForeignProcessGrew", "KvscopeHostOomRisk"),
     *("KvscopeXidCritical", "KvscopeXidWarning", "KvscopeXidInfo", "KvscopeEccUncorrected"),
     *("KvscopeRowRemapPending", "KvscopeRowRemapFailed", "KvscopeGpuSlowedDown"),
-    *("KvscopeGpuLost", "KvscopeGpuNeedsRecovery", "KvscopeEngineStalled", "KvscopeSourceDown"),
+    *("KvscopeGpuLost", "KvscopeGpuNeedsRecovery", "KvscopeEngineStalled", "KvscopeServerGone"),
     *("KvscopeTargetNeverUp", "KvscopeRestartLoop", "KvscopeQueueStuck", "KvscopeTtftOutlier"),
     *("KvscopeItlOutlier", "KvscopeItlBudgetBurnsFast", "KvscopeItlBudgetBurnsSlowly"),
+    "KvscopeServerNotReady",
 }
 AFTERWARDS = {
     *("KvscopeNvmlDown", "KvscopeLedgerImbalance", "KvscopeFoldFailed", "KvscopeEngineDead"),
@@ -69,9 +70,11 @@ AFTERWARDS = {
     "KvscopeGpusFewer",
 }
 AT_LAST = {"KvscopeTargetAbsent", "KvscopeManyTargetsDown"}
-NOT_HERE = {"KvscopeEnginesFewer"}
-"""It compares with an hour ago for half an hour; shortened, both are twenty seconds, and it is over
-when it could begin. test_messages.py plays it, and alerts/tests/ has its case."""
+NOT_HERE = {"KvscopeEnginesFewer", "KvscopeModelGone", "KvscopeSourceDown"}
+"""The first compares with an hour ago for half an hour; shortened, both are twenty seconds, and it
+is over when it could begin. A model is gone when each of its servers is. An engine that is not heard
+while its server is ready takes a second source. test_messages.py plays the first, and alerts/tests/
+has their cases."""
 STANDING = {"KvscopeXidCritical"}
 """Until the process is another one; here, until nobody scrapes it."""
 EARLY = {
@@ -190,10 +193,14 @@ def notices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Notice]]:
         watching = ("sidecar", "--events", f"watched={wire}", "--no-gpu")
         parts.enter_context(kvscope(*watching, "--port", str(sidecar)))
         flaky = Flaky(parts, *watching)
+        nothing = free_port()
+        absent = ("sidecar", "--events", f"absent=ipc://{folder}/absent.sock", "--no-gpu")
+        parts.enter_context(kvscope(*absent, "--port", str(nothing)))
         addresses = [target.address for target in scene.targets]
         addresses += [f"127.0.0.1:{port}", f"127.0.0.1:{sidecar}", flaky.address]
-        run = parts.enter_context(stack(folder, *addresses, f"127.0.0.1:{free_port()}"))
-        wait_for(lambda: len(run.ask("up == 1")) == len(addresses), "all are scraped", PATIENCE)
+        silent = (f"127.0.0.1:{free_port()}", f"127.0.0.1:{nothing}")
+        run = parts.enter_context(stack(folder, *addresses, *silent))
+        wait_for(lambda: len(run.ask("up == 1")) == len(addresses) + 1, "all are scraped", PATIENCE)
         wait_for(
             lambda: len(run.ask("kvscope_source_up == 1")) == len(addresses), "all speak", PATIENCE
         )
@@ -203,7 +210,7 @@ def notices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Notice]]:
                 clients(target.server, 1, lambda n: greedy("well", max_tokens=8), pause=1.0)
             )
         many_at_once(run, scene, killed, flaky)
-        run.scrape(*addresses)  # without the one that never was there
+        run.scrape(*addresses)  # without those that never were there
         parts.enter_context(kvscope(*serve, "--max-model-len", "512"))  # it comes back
         resolved(run, SIDE_BY_SIDE - STANDING)
         early = run.hook.seen("firing") - SIDE_BY_SIDE
@@ -332,20 +339,28 @@ def test_the_worst_of_a_topic_speaks_alone(tmp_path: Path) -> None:
         alert("KvscopeGpuSlowedDown", "warning", "gpu-clocks", gpu),
         alert("KvscopeXidWarning", "warning", "gpu-errors", gpu),
         alert("KvscopeRowRemapPending", "warning", "gpu-memory", gpu),
-        alert("KvscopeXidCritical", "critical", "gpu-errors", broken),
+        alert("KvscopeXidCritical", "critical", "gpu-errors", broken | {"used_by": "this server"}),
+        alert("KvscopeEngineStalled", "critical", "engine", here | {"instance": "g:8000"}),
+        alert(
+            "KvscopeXidCritical",
+            "critical",
+            "gpu-errors",
+            gpu | {"instance": "h:8000", "uuid": "GPU-9"},
+        ),
+        alert("KvscopeQueueStuck", "warning", "engine", here | {"instance": "h:8000"}),
         {"labels": {"alertname": "Theirs", "severity": "critical", "job": "node"}},
         {"labels": {"alertname": "TheirsToo", "severity": "warning", "job": "node"}},
         alert("KvscopeKvPoolSaturated", "warning", "kv-pool", here | {"model_name": "other"}),
         alert("KvscopeTargetDown", "critical", "target", {"job": "kvscope", "instance": "c:8000"}),
         alert("KvscopeEngineStalled", "critical", "engine", here | {"instance": "d:8000"}),
-        alert("KvscopeDeviceOom", "critical", "device-memory", here | {"instance": "e:8000"}),
+        alert("KvscopeDeviceOom", "warning", "device-memory", here | {"instance": "e:8000"}),
         alert("KvscopeDeviceOomRisk", "warning", "device-memory", gpu | {"instance": "f:8000"}),
     ]
     silenced = [
         alert("KvscopeKvPoolSaturated", "warning", "kv-pool", here | {"instance": "b:8000"}),
         alert("KvscopeKvExhaustionPredicted", "info", "kv-pool", here),
         alert("KvscopeXidWarning", "warning", "gpu-errors", broken),
-        alert("KvscopeEngineStalled", "critical", "engine", here | {"instance": "g:8000"}),
+        alert("KvscopeTtftOutlier", "warning", "slo-ttft", here | {"instance": "g:8000"}),
         alert("KvscopeXidInfo", "info", "gpu-errors", gpu),
         alert("KvscopeGpuLost", "critical", "gpu", gpu | {"instance": "c:8000", "uuid": "GPU-3"}),
         alert("KvscopePreemptionStorm", "warning", "kv-pool", here | {"instance": "d:8000"}),

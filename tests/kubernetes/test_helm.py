@@ -8,7 +8,11 @@ import yaml
 from alerts.bare.limits import Settings
 from alerts.bare.packs import pack_file
 from alerts.bare.server import SERVERS, Server
+from alerts.edits import Edits
+from alerts.objectives import Objectives
 from alerts.rule import Places
+from alerts.rules import mapping
+from alerts.yaml_text import to_yaml
 from deploy.manifests import FOLDER
 from tests.kubernetes.objects import Object, output, parsed
 from tests.kubernetes.schemas import API_VERSIONS, problems
@@ -106,3 +110,29 @@ def test_a_value_that_cannot_be_meant_is_refused(setting: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     assert setting.partition("=")[0].rpartition(".")[2] in done.stderr
+
+
+def test_single_alerts_are_values() -> None:
+    rules = rendered(
+        "rules.disabledAlerts={KvscopeXidInfo}",
+        "rules.severities.KvscopeQueueStuck=warning",
+        "rules.waits.KvscopeTargetDown=15m",
+        "rules.pageBelowReplicas=2",
+        "rules.runbooksUrl=https://wiki.example/kvscope",
+    )["PrometheusRule", "kvscope"]["spec"]["groups"]
+    edits = Edits.parse(
+        ["KvscopeXidInfo"], ["KvscopeQueueStuck=warning"], ["KvscopeTargetDown=15m"]
+    )
+    places = Places(runbooks="https://wiki.example/kvscope", grafana="")
+    expected = mapping(
+        places=places, objectives=Objectives.parse(page_when="replicas<2"), edits=edits
+    )
+    assert rules == yaml.safe_load(to_yaml(expected))["groups"]
+
+
+def test_an_alert_that_does_not_exist_is_named() -> None:
+    setting = "--set=rules.disabledAlerts={KvscopeTargetDwn}"
+    command = ["helm", "template", "kv", CHART, setting]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    assert "rules: there is no alert KvscopeTargetDwn" in done.stderr

@@ -22,6 +22,7 @@
         {{- include "kvscope.job" (list $server $settings.job $object) }}
       {{- else }}
         {{- $wanted = $values.rules.enabled }}
+        {{- include "kvscope.edits" (list $values.rules $object) }}
       {{- end }}
     {{- else }}
       {{- $wanted = ternary $values.podMonitor.enabled $values.serviceMonitor.enabled (eq $object.kind "PodMonitor") }}
@@ -76,4 +77,48 @@
   {{- else if $values.namespaces }}
     {{- $_ := set $spec "namespaceSelector" (dict "matchNames" (append $values.namespaces $root.Release.Namespace | uniq)) }}
   {{- end }}
+{{- end }}
+
+{{- /* Leaves out alerts, changes severities and waits, says where runbooks are and what pages. */ -}}
+{{- define "kvscope.edits" }}
+  {{- $edits := index . 0 }}
+  {{- $object := index . 1 }}
+  {{- $known := dict }}
+  {{- range $group := $object.spec.groups }}
+    {{- range $rule := $group.rules }}
+      {{- if $rule.alert }}
+        {{- $_ := set $known $rule.alert true }}
+      {{- end }}
+    {{- end }}
+  {{- end }}
+  {{- range $name := concat $edits.disabledAlerts (keys $edits.severities) (keys $edits.waits) | uniq }}
+    {{- if not (hasKey $known $name) }}
+      {{- fail (printf "rules: there is no alert %s; docs/alerts.md lists them" $name) }}
+    {{- end }}
+  {{- end }}
+  {{- $groups := list }}
+  {{- range $group := $object.spec.groups }}
+    {{- $rules := list }}
+    {{- range $rule := $group.rules }}
+      {{- if $rule.alert }}
+        {{- $_ := set $rule "expr" (regexReplaceAll "(server:kvscope_replicas:count >=) [0-9]+" $rule.expr (printf "${1} %d" (int $edits.pageBelowReplicas))) }}
+        {{- if hasKey $edits.severities $rule.alert }}
+          {{- $_ := set $rule.labels "severity" (get $edits.severities $rule.alert) }}
+        {{- end }}
+        {{- if hasKey $edits.waits $rule.alert }}
+          {{- $_ := set $rule "for" (get $edits.waits $rule.alert) }}
+        {{- end }}
+        {{- if $edits.runbooksUrl }}
+          {{- $_ := set $rule.annotations "runbook_url" (printf "%s/%s.md" $edits.runbooksUrl $rule.alert) }}
+        {{- end }}
+      {{- end }}
+      {{- if not (has $rule.alert $edits.disabledAlerts) }}
+        {{- $rules = append $rules $rule }}
+      {{- end }}
+    {{- end }}
+    {{- if $rules }}
+      {{- $groups = append $groups (set $group "rules" $rules) }}
+    {{- end }}
+  {{- end }}
+  {{- $_ := set $object.spec "groups" $groups }}
 {{- end }}
