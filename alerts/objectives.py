@@ -86,7 +86,9 @@ class Objectives:
                 {model: float(text) for model, text in given.items() if text != _NONE}
             )
         return cls(
-            **limits,
+            ttft=limits["ttft"],
+            itl=limits["itl"],
+            errors=limits["errors"],
             exempt=exempt,
             loading=_durations("--loading", loading),
             to_zero=frozenset(to_zero),

@@ -72,9 +72,9 @@ AFTERWARDS = {
 AT_LAST = {"KvscopeTargetAbsent", "KvscopeManyTargetsDown"}
 NOT_HERE = {"KvscopeEnginesFewer", "KvscopeModelGone", "KvscopeSourceDown"}
 """The first compares with an hour ago for half an hour; shortened, both are twenty seconds, and it
-is over when it could begin. A model is gone when each of its servers is. An engine that is not heard
-while its server is ready takes a second source. test_messages.py plays the first, and alerts/tests/
-has their cases."""
+is over when it could begin. A model is gone when each of its servers is. An engine that is not
+heard while its server is ready takes a second source. test_messages.py plays the first, and
+alerts/tests/ has their cases."""
 STANDING = {"KvscopeXidCritical"}
 """Until the process is another one; here, until nobody scrapes it."""
 EARLY = {
