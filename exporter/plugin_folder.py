@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import kvscope_events
+from kvscope_events.wire.errors import EndpointError
 
 PACKAGE = "kvscope_events"
 GROUP = "vllm.general_plugins"
@@ -21,10 +22,13 @@ _LEFT_OUT = shutil.ignore_patterns("__pycache__", ".*", "pyproject.toml", "READM
 
 
 def write_plugin_folder(folder: Path) -> None:
-    """Create the folder, or bring ours up to date in it; raises OSError.
+    """Create the folder, or bring ours up to date in it; raises OSError or EndpointError.
 
     A package of that name which we did not write is somebody's checkout or installation.
     """
+    if os.pathsep in str(folder):
+        problem = f"PYTHONPATH would be split at the {os.pathsep!r} in it"
+        raise EndpointError(str(folder), problem, f"use a folder without {os.pathsep!r}")
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / PACKAGE).exists() and not _is_ours(folder):
         raise FileExistsError(errno.EEXIST, f"its {PACKAGE} is no copy that kvscope made")

@@ -1,7 +1,10 @@
 """Request traces in Mooncake's format: a JSON object per line, in arrival order, blocks as ids."""
 
+import errno
 import re
+import stat
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +15,9 @@ from engine.workload.json_errors import JSON_ERRORS
 
 TRACE_BLOCK_TOKENS = 512
 """Prompt tokens behind one entry of `hash_ids`; the format fixes it."""
+
+MAX_LINE_BYTES = 32 << 20
+"""A request of a million ids has some 10 MB."""
 
 _NonNegative = Annotated[int, msgspec.Meta(ge=0)]
 _Positive = Annotated[int, msgspec.Meta(gt=0)]
@@ -50,8 +56,13 @@ def read_trace(path: Path, limit: int | None = None) -> Iterator[TraceRequest]:
     """
     decoder = msgspec.json.Decoder(TraceRequest)
     newest_ms = 0
-    with path.open("rb") as lines:
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    with path.open("rb") as file:
+        lines = iter(partial(file.readline, MAX_LINE_BYTES + 1), b"")
         for number, line in enumerate(islice(lines, limit), start=1):
+            if len(line) > MAX_LINE_BYTES:
+                raise TraceError(path, number, f"a line of more than {MAX_LINE_BYTES >> 20} MiB")
             try:
                 request = decoder.decode(line)
             except JSON_ERRORS as error:

@@ -27,10 +27,13 @@ def observer(
     from exporter.plugin_folder import PLUGIN, PLUGINS_VARIABLE, write_plugin_folder
     from kvscope_events.observers.vllm.endpoints import DIRECTORY_VARIABLE
     from kvscope_events.observers.vllm.endpoints import directory as sockets
+    from kvscope_events.wire.errors import EndpointError
 
     folder = directory.resolve()
     try:
         write_plugin_folder(folder)
+    except EndpointError as error:
+        raise fail(error) from None
     except OSError as error:
         raise fail(f"{folder}: cannot be written: {error.strerror}; name another DIR") from None
     path = shlex.quote(str(folder))

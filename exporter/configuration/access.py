@@ -13,6 +13,7 @@ import msgspec
 from exporter.configuration.error import ConfigurationError
 from exporter.configuration.model import FileValue, ServerConfig, TlsConfig
 from exporter.fetch_error import FetchError
+from exporter.foreign_file import read_small
 from exporter.readings.tls import Tls
 
 MAX_VALUE_BYTES = 16 << 10
@@ -96,7 +97,7 @@ def tls_digest(server: ServerConfig) -> str:
     digest = hashlib.sha256()
     for file in files:
         try:
-            digest.update(Path(file).read_bytes())
+            digest.update(read_small(Path(file), MAX_FILE_BYTES))
         except OSError as error:
             digest.update(repr(error.errno).encode())
     return digest.hexdigest() if files else ""
@@ -118,7 +119,7 @@ def _reading(path: str, file: str, remedy: str) -> Iterator[None]:
 
 def _line_of(path: str, file: str) -> str:
     with _reading(path, file, "name a file with one line"):
-        content = Path(file).read_bytes()
+        content = read_small(Path(file), MAX_VALUE_BYTES)
     if len(content) > MAX_VALUE_BYTES:
         problem = f"{file} is larger than {MAX_VALUE_BYTES >> 10} KiB"
         raise ConfigurationError(path, problem, "name a file with one line")

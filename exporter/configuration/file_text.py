@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from exporter.configuration.error import ConfigurationError
+from exporter.foreign_file import read_small
 
 
 def read_text(file: Path, max_bytes: int, remedy: str = "") -> str:
     """Raises ConfigurationError. remedy: what to do about a file that is larger."""
     try:
-        with file.open("rb") as opened:
-            content = opened.read(max_bytes + 1)
+        content = read_small(file, max_bytes)
     except OSError as error:
         raise ConfigurationError("", f"cannot be read: {error.strerror}", "") from None
     if len(content) > max_bytes:

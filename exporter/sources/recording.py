@@ -1,6 +1,6 @@
 """The source for a recorded stream: the wire's messages one after another in a file."""
 
-import mmap
+import os
 import threading
 from collections.abc import Generator
 from pathlib import Path
@@ -8,15 +8,26 @@ from pathlib import Path
 import msgspec
 
 from exporter.clock import Clock
+from exporter.foreign_file import open_regular
 from exporter.sources.source import SourceKind
 from kvscope_events.events import Batch, Hello
 from kvscope_events.wire.codec import decode_batch
 from kvscope_events.wire.errors import DECODE_ERROR_KINDS, EndpointError, FrameError
-from kvscope_events.wire.frame import HAS_STATE, HEADER_BYTES, Frame, FrameKind, read_frames
+from kvscope_events.wire.frame import (
+    HAS_STATE,
+    HEADER_BYTES,
+    Frame,
+    FrameKind,
+    payload_bytes,
+    read_frames,
+)
 
 SCHEME = "file://"
 PORTION_BATCHES = 4096
 """Batches that one drain takes, so that pages are served while a long recording is read."""
+
+MAX_SESSIONS = 4096
+"""Runs of the engine whose batches are known again; a recording usually has a few."""
 
 
 class RecordingSource:
@@ -41,18 +52,24 @@ class RecordingSource:
         self.decode_errors: dict[str, int] = dict.fromkeys(DECODE_ERROR_KINDS, 0)
         self.broken_off: str | None = None
         """Why the recording ends before its file does."""
+        self.repeated = 0
+        """Batches that came again, and count once."""
         self.bytes_read = 0
         self._next_seq: int | None = None
+        self._sessions_before: dict[str, None] = {}
         self._portion = PORTION_BATCHES
         self._ended = False
         self._woken = threading.Event()
         self._opened_ns = clock.monotonic_ns()
         try:
-            with Path(endpoint.removeprefix(SCHEME)).open("rb") as file:
-                self._content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except (OSError, ValueError) as error:  # ValueError: an empty file
-            raise EndpointError(endpoint, f"cannot be read: {error}", "name a recording") from None
-        self.num_bytes = len(self._content)
+            self._file = open_regular(Path(endpoint.removeprefix(SCHEME)))
+        except (OSError, ValueError) as error:  # ValueError: a null byte
+            reason = getattr(error, "strerror", None) or error
+            raise EndpointError(endpoint, f"cannot be read: {reason}", "name a recording") from None
+        self.num_bytes = os.fstat(self._file.fileno()).st_size
+        if not self.num_bytes:
+            self._file.close()
+            raise EndpointError(endpoint, "cannot be read: it is empty", "name a recording")
         self._frames = self._read()
 
     def take(self) -> tuple[Batch, int] | None:
@@ -61,6 +78,8 @@ class RecordingSource:
             return None
         self._portion -= 1
         for frame in self._frames:
+            if self._is_repeated(frame):
+                continue
             try:
                 batch, unknown = decode_batch(frame.payload)
             except FrameError as error:
@@ -81,21 +100,44 @@ class RecordingSource:
     def close(self) -> None:
         self._woken.set()
         self._frames.close()
-        self._content.close()
+        self._file.close()
 
     def _read(self) -> Generator[Frame, None, None]:
+        """The batches of the file, as long as it was when it was opened."""
         try:
-            for frame in read_frames(self._content):  # type: ignore[arg-type]
+            while self.bytes_read < self.num_bytes:
+                header = self._file.read(HEADER_BYTES)
+                if not header:
+                    raise FrameError("malformed", "the file became shorter while it was read")
+                (frame,) = read_frames(header + self._file.read(payload_bytes(header)))
                 self.bytes_read += HEADER_BYTES + len(frame.payload)
                 if frame.kind == FrameKind.BATCH:
                     yield frame
         except FrameError as error:
             self.decode_errors[error.kind] += 1
             self.broken_off = error.problem
+        except OSError as error:
+            self.decode_errors["malformed"] += 1
+            self.broken_off = f"the file can no longer be read: {error.strerror}"
+        finally:
+            self._file.close()
+
+    def _is_repeated(self, frame: Frame) -> bool:
+        """Whether the file had this batch before, as one has that was put together from several."""
+        session = frame.session.hex()
+        if session == self.session:
+            repeated = self._next_seq is not None and frame.seq < self._next_seq
+        else:
+            repeated = session in self._sessions_before
+        self.repeated += repeated
+        return repeated
 
     def _lost_before(self, frame: Frame) -> int:
         session = frame.session.hex()
         if session != self.session:
+            self._sessions_before[self.session] = None
+            if len(self._sessions_before) > MAX_SESSIONS:
+                del self._sessions_before[next(iter(self._sessions_before))]
             self.session, self._next_seq, self.state_known = session, None, False
         expected, self._next_seq = self._next_seq, frame.seq + 1
         lost = 0 if expected is None else max(0, frame.seq - expected)

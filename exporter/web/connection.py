@@ -119,6 +119,17 @@ class Connection(H11Protocol):
         if self._half_closed and (self.cycle is None or self.cycle.response_complete):
             self.transport.close()
 
+    def _should_upgrade(self) -> bool:
+        """Called when the headers of a request are there. Nothing is upgraded here.
+
+        Where a proxy before us went by the length, and we go by the chunks, what follows may be
+        of somebody else: RFC 9112, section 6.1, has such a connection closed.
+        """
+        names = {name for name, _ in self.headers}
+        if b"transfer-encoding" in names and b"content-length" in names:
+            self.headers.append((b"connection", b"close"))
+        return False
+
     def send_400_response(self, msg: str) -> None:
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete:  # its body is malformed

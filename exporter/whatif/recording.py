@@ -224,6 +224,8 @@ def _doubts(reader: _Reader, stretch: _Stretch) -> Iterator[str]:
     source = reader.source
     if source.broken_off is not None:
         yield f"the file cannot be read to its end: {source.broken_off}"
+    if source.repeated:
+        yield f"{source.repeated:,} batches are in the file more than once, and count once"
     undecoded = sum(source.decode_errors.values()) - (source.broken_off is not None)
     if undecoded:
         yield f"{undecoded:,} batches or events could not be decoded"

@@ -92,6 +92,15 @@ def read_frames(message: bytes, offset: int = 0) -> Iterator[Frame]:
         offset += length
 
 
+def payload_bytes(header: bytes) -> int:
+    """How many follow a header that was read; 0 if it is not one, which `read_frames` explains."""
+    if len(header) != HEADER_BYTES:
+        return 0
+    magic, version, _, _, _, _, length = _HEADER.unpack(header)
+    is_ours = magic == MAGIC and version == CONTRACT_VERSION and length <= MAX_MESSAGE_BYTES
+    return int(length) if is_ours else 0
+
+
 def pack_request(kind: RequestKind, subscriber: bytes, session: bytes, seq: int) -> bytes:
     return _REQUEST.pack(REQUEST_MAGIC, CONTRACT_VERSION, kind, subscriber, session, seq)
 

@@ -1,5 +1,6 @@
 """`kvscope sidecar --config` as a process: what it watches follows the file, on SIGHUP only."""
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -93,6 +94,24 @@ def test_the_file_is_read_again_on_sighup_and_one_with_an_error_changes_nothing(
         assert "Traceback" not in process.text
 
 
+def test_a_pipe_in_the_file_is_one_line_and_the_next_reload_works(tmp_path: Path) -> None:
+    file = tmp_path / "kvscope.yaml"
+    os.mkfifo(tmp_path / "pipe")
+    file.write_text("servers:\n" + entry(tmp_path, "red"))
+    with kvscope(*OPTIONS, "--config", str(file)) as process:
+        wait_for(lambda: "watching" in process.text, "it serves")
+        file.write_text(f"servers:\n- {{name: a, events: ['file://{tmp_path}/pipe']}}\n")
+        reloaded(process, "a pipe, not a file", 1)
+        file.write_text(
+            f"servers:\n- {{name: a, url: 'http://a:1', token_file: {tmp_path}/pipe}}\n"
+        )
+        reloaded(process, "not reloaded", 2)
+        file.write_text("servers:\n" + entry(tmp_path, "blue"))
+        reloaded(process, "1 added (blue)", 1)
+        process.send(signal.SIGTERM)
+        assert process.wait() == 0
+
+
 def test_a_storm_of_signals_ends_with_the_last_file(tmp_path: Path) -> None:
     file = tmp_path / "kvscope.yaml"
     names = ["red", "blue", "green"]
@@ -123,12 +142,19 @@ def test_a_storm_of_signals_ends_with_the_last_file(tmp_path: Path) -> None:
         ),
         (["--check", "--config", "{}/bad.yaml"], "bad.yaml:1: servers: the list is empty"),
         ([], "name a server to watch"),
+        (["--config", "{}/pipe"], "pipe: cannot be read: a pipe that nothing writes to"),
+        (["--events", "r=file://{}/pipe"], "pipe: cannot be read: a pipe, not a file"),
+        (["--events", "r=file:///dev/zero"], "cannot be read: a device, not a file"),
+        (["--events", "tcp://127.0.0.1:9", "--metrics-key-file", "{}/pipe"], "nothing writes to"),
+        (["--events", "tcp://127.0.0.1:9", "--web-config-file", "{}/pipe"], "nothing writes to"),
+        (["--events", "tcp://127.0.0.1:9", "--ssl-certfile", "{}/pipe"], "not a file of at most"),
     ],
 )
 def test_a_file_that_cannot_be_used_ends_the_command_with_one_line(
     tmp_path: Path, arguments: list[str], says: str
 ) -> None:
     (tmp_path / "bad.yaml").write_text("servers: []")
+    os.mkfifo(tmp_path / "pipe")
     with kvscope(*OPTIONS, *(argument.format(tmp_path) for argument in arguments)) as process:
         assert process.wait() == 2
         assert says in process.text

@@ -231,7 +231,7 @@ def test_too_many_servers(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="yaml: cannot be read: No such file"):
         read_configuration(tmp_path / "none.yaml")
-    with pytest.raises(ConfigurationError, match="cannot be read: Is a directory"):
+    with pytest.raises(ConfigurationError, match="cannot be read: a folder, not a file"):
         read_configuration(tmp_path)
 
 

@@ -292,6 +292,23 @@ def test_what_is_no_http_is_one_line_a_minute(
     assert len(caplog.records) <= 3, caplog.text
 
 
+def test_a_request_with_a_length_and_chunks_is_the_last_of_its_connection() -> None:
+    """RFC 9112, section 6.1: a proxy that went by the length would take the rest for another's."""
+    both = POST[:-2] + b"Content-Length: 5\r\n\r\n0\r\n\r\n"
+    with listening(App()) as server, connect(server, both + GET) as client:
+        answer = read_to_end(client)
+    assert answer.count(b"HTTP/1.1 200") == 1
+    assert b"connection: close" in answer.lower()
+
+
+def test_a_request_to_upgrade_is_answered_as_any_other_and_not_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with listening(App()) as server, connect(server, BAD["upgrade"]) as client:
+        read_until(client, b"fine")
+    assert caplog.text == ""
+
+
 @pytest.mark.parametrize("path", [b"/", b"/wait", b"/endless"])
 def test_a_client_that_resets_its_connection_leaves_no_traceback(
     path: bytes, caplog: pytest.LogCaptureFixture

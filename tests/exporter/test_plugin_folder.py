@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from exporter.plugin_folder import ENTRY_POINT, GROUP, with_plugin, write_plugin_folder
+from kvscope_events.wire.errors import EndpointError
 from tests.repo.checkout import ROOT, project_files
 
 LOADS = """
@@ -81,3 +82,9 @@ def test_other_plugins_and_paths_stay() -> None:
     assert both == {"PYTHONPATH": "/plugin:/x:/y", "VLLM_PLUGINS": "a,kvscope"}
     assert with_plugin({"VLLM_PLUGINS": "a"}, folder)["VLLM_PLUGINS"] == "a,kvscope"
     assert with_plugin({"VLLM_PLUGINS": ""}, folder)["VLLM_PLUGINS"] == "kvscope"
+
+
+def test_a_folder_that_pythonpath_would_split_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(EndpointError, match="PYTHONPATH would be split at the ':' in it"):
+        write_plugin_folder(tmp_path / "a:b" / "plugin")
+    assert list(tmp_path.iterdir()) == []

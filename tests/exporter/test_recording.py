@@ -1,5 +1,6 @@
 """A recorded stream gives the page that the engine had at its end."""
 
+import os
 import threading
 from pathlib import Path
 
@@ -82,6 +83,40 @@ def test_a_recording_cut_short_is_read_to_there_and_counted(tmp_path: Path) -> N
     assert value(exporter, "kvscope_event_decode_errors_total", kind="malformed") == 1
 
 
+def test_a_recording_that_shrinks_while_it_is_read_is_read_to_there(tmp_path: Path) -> None:
+    file = tmp_path / "run"
+    steps = [frame(seq, [step(decode_tokens=1)]) for seq in range(1, 60_000)]
+    file.write_bytes(frame(0, START) + b"".join(steps))
+    source = RecordingSource(f"file://{file}", Clock())
+    assert source.take() is not None
+    with file.open("r+b") as writer:
+        writer.truncate(1000)
+    taken = 0
+    while source.wait(0):
+        while source.take() is not None:
+            taken += 1
+    source.close()
+    assert taken < len(steps)
+    assert source.broken_off is not None
+    assert source.decode_errors["malformed"] == 1
+
+
+def test_batches_that_come_again_count_once(tmp_path: Path) -> None:
+    frames = [frame(0, START), *(frame(seq, [step(decode_tokens=1)]) for seq in range(1, 50))]
+    other: list[EngineEvent] = [hello(), PoolCreated(8, 4, 64)]
+    restarted = [frame(0, other, b"session2"), frame(1, [step(decode_tokens=1)], b"session2")]
+    for spliced, tokens in (
+        (frames * 2, 49),
+        (frames[:30] + frames[10:], 49),
+        (frames + restarted + frames + restarted, 1),  # a new run counts from 0
+    ):
+        exporter = page_of(tmp_path / "run", b"".join(spliced))
+        assert value(exporter, "kvscope_step_tokens_total", phase="decode") == tokens
+        assert value(exporter, "kvscope_event_batches_dropped_total") == 0
+        assert value(exporter, "kvscope_source_state_known", source="recording") == 1
+        assert value(exporter, "kvscope_kv_blocks", state="free") == 8
+
+
 @pytest.mark.parametrize("content", [None, b""], ids=["missing", "empty"])
 def test_what_is_no_recording_is_refused(tmp_path: Path, content: bytes | None) -> None:
     file = tmp_path / "run"
@@ -89,6 +124,12 @@ def test_what_is_no_recording_is_refused(tmp_path: Path, content: bytes | None) 
         file.write_bytes(content)
     with pytest.raises(EndpointError, match="cannot be read"):
         RecordingSource(f"file://{file}", Clock())
+
+
+def test_a_pipe_is_no_recording_and_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "run")
+    with pytest.raises(EndpointError, match="cannot be read: a pipe, not a file"):
+        RecordingSource(f"file://{tmp_path / 'run'}", Clock())
 
 
 def test_a_long_recording_is_read_in_portions_to_its_end(tmp_path: Path) -> None:

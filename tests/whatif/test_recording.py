@@ -162,6 +162,19 @@ def test_after_a_gap_the_curve_begins_anew_and_says_so(recorded: Callable[..., P
     assert "29 of 49 lookups are not in the curve" in found["doubts"]
 
 
+@pytest.mark.parametrize("back", [20, None], ids=["a part", "all"])
+def test_what_is_in_the_file_twice_counts_once_and_is_said(
+    back: int | None, recorded: Callable[..., Path]
+) -> None:
+    whole = served(POOL, PATHS)
+    twice = whole * 2 if back is None else [*whole[:40], *whole[40 - back :]]
+    found = document(recorded(*twice), "--capacity", POOL)
+    assert curve(found) == {POOL: hits_of(POOL)}
+    assert found["lookups"] == len(PATHS)
+    repeated = back or len(whole)
+    assert found["doubts"] == [f"{repeated} batches are in the file more than once, and count once"]
+
+
 def test_a_recording_that_begins_in_the_middle_has_lower_bounds(
     recorded: Callable[..., Path],
 ) -> None:

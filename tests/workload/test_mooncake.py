@@ -1,5 +1,7 @@
 """Traces: what is read, and how a bad line is named."""
 
+import os
+import tracemalloc
 from itertools import pairwise
 from pathlib import Path
 
@@ -53,3 +55,21 @@ def test_a_bad_line_is_named_with_its_field(tmp_path: Path, line: str, problem: 
         list(read_trace(write(tmp_path, GOOD, line)))
     assert str(caught.value).startswith(f"trace.jsonl:2: {problem}")
     assert caught.value.line_number == 2
+
+
+def test_a_line_without_an_end_is_not_read_into_memory(tmp_path: Path) -> None:
+    file = tmp_path / "trace.jsonl"
+    with file.open("wb") as sparse:
+        sparse.write(b"{")
+        sparse.truncate(8 << 30)
+    tracemalloc.start()
+    with pytest.raises(TraceError, match=r"trace\.jsonl:1: a line of more than 32 MiB"):
+        list(read_trace(file))
+    assert tracemalloc.get_traced_memory()[1] < 200 << 20
+    tracemalloc.stop()
+
+
+def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "trace.jsonl")
+    with pytest.raises(OSError, match="not a regular file"):
+        list(read_trace(tmp_path / "trace.jsonl"))

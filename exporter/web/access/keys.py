@@ -1,7 +1,8 @@
 """Keys as text: what can be one, and files of them."""
 
-import stat
 from pathlib import Path
+
+from exporter.foreign_file import read_small
 
 MAX_KEY_BYTES = 1024
 """Of a key, in UTF-8; a header has room for it."""
@@ -47,11 +48,7 @@ def read_keys(file: Path) -> tuple[str, ...]:
 
 def _text(file: Path) -> str:
     try:
-        mode = file.stat().st_mode
-        if stat.S_ISDIR(mode) or stat.S_ISBLK(mode):
-            raise ValueError(f"{file}: not a file")
-        with file.open("rb") as opened:  # also a pipe, such as a shell makes for <(…)
-            content = opened.read(MAX_FILE_BYTES + 1)
+        content = read_small(file, MAX_FILE_BYTES)
     except OSError as error:
         raise ValueError(f"{file}: cannot be read: {error.strerror}") from None
     if len(content) > MAX_FILE_BYTES:
