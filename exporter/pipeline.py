@@ -22,8 +22,9 @@ IDLE_SECONDS = 5.0
 """Longest wait for a batch; `end` cuts it short."""
 CHUNK_BATCHES = 256
 """Batches that one listener takes before the next one sees them, and before the clock is read."""
-MAX_PENDING = 1 << 19
-"""Of one listener: a producer that never ends what it begins takes no more memory than that."""
+MAX_PENDING = 1 << 17
+"""Requests and sequences that one listener remembers, in several entries each of some 100 bytes: a
+producer that never ends what it begins takes no more memory than that."""
 
 
 class _Worker:

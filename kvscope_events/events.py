@@ -55,7 +55,9 @@ from kvscope_events.vocabulary import (
 )
 
 CONTRACT_VERSION = 1
-"""Grows when an older reader would misread a newer stream; new events and fields do not need it."""
+"""Grows when an older reader would misread a newer stream. New events and fields do not need it,
+nor do new words of events that a reader may miss. A new word of an event that moves blocks needs
+it: without that event an older reader's ledger is wrong."""
 
 BlockHash = Hash
 """Name of a full block: digest of its content and of all blocks before it, 16 bytes.

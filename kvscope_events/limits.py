@@ -29,4 +29,5 @@ TraceId = Annotated[str, msgspec.Meta(pattern=r"^(?:[0-9a-fA-F]{32})?\Z")]
 """Label of an exemplar: those may have 128 characters, and parsers do not read all of them."""
 SpanId = Annotated[str, msgspec.Meta(pattern=r"^(?:[0-9a-fA-F]{16})?\Z")]
 Names = Annotated[list[Name], msgspec.Meta(max_length=256)]
-Terms = Annotated[dict[Name, int], msgspec.Meta(max_length=64)]
+Bytes = Annotated[int, msgspec.Meta(gt=-(1 << 62), lt=1 << 62)]
+Terms = Annotated[dict[Name, Bytes], msgspec.Meta(max_length=64)]

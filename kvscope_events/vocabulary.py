@@ -1,6 +1,7 @@
 """The words of the contract: closed sets of causes, reasons and kinds, which are labels as well.
 
-Append-only, as the fields that hold them.
+Append-only, as the fields that hold them. An older reader leaves out the events that hold a word
+it does not know, and counts them (`unknown_event`); see `CONTRACT_VERSION`.
 """
 
 from typing import Literal

@@ -48,6 +48,7 @@ DEVICE_MEMORY = (
         help="The most that the next allocation can get: free memory, plus what torch caches and "
         "can return to the driver.",
         unit="bytes",
+        least=None,
         group="device_memory",
         labels=DEVICE,
         otel_name="kvscope.gpu.memory.headroom",

@@ -22,6 +22,7 @@ def _gpu(
         kind=kind,
         help=help,
         unit=unit,
+        least=None if unit == "celsius" else 0.0,
         group="gpu",
         labels=DEVICE if labels is None else labels,
         otel_name=otel or f"kvscope.gpu.{name.removesuffix('_total')}",

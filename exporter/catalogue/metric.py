@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Literal
 
 from kvscope_events.vocabulary import ServerKind
@@ -15,6 +16,8 @@ ENGINE: Labels = {"model_name": None, "engine": None}
 """The labels of every engine-level family."""
 DEVICE: Labels = {"gpu": None, "uuid": None}
 """The labels of every device-level family: NVML's index, and the UUID, which never changes."""
+_MEASURES = ("", "seconds", "bytes", "ratio", "celsius", "watts", "hertz", "joules")
+"""Units of what is measured or computed; the others are of things that are counted."""
 MAX_HELP = 159
 """Characters: a page repeats the help at every scrape, and tools show it in one line."""
 
@@ -35,6 +38,10 @@ class Metric:
     notes: str = ""
     """What the documentation says beyond the help."""
     labels: Labels = field(default_factory=lambda: dict(ENGINE))
+    least: float | None = 0.0
+    """The smallest value that can be true; None: any."""
+    within: str = ""
+    """A family that is never smaller: its series of the same labels, or its only one."""
     buckets: tuple[float, ...] = ()
     """Upper bounds of a histogram, without +Inf."""
     otel_name: str = ""
@@ -68,6 +75,17 @@ class Metric:
     def is_told(self, tells: Collection[str], server: ServerKind | None) -> bool:
         """Whether a server that tells these events gives the family; None: it has said nothing."""
         return set(tells).issuperset(self.events) and (not self.servers or server in self.servers)
+
+    def can_be(self, value: float) -> bool:
+        """Whether a value can be true; not whether it is."""
+        if not isfinite(value) or (self.unit == "ratio" and value > 1):
+            return False
+        return self.least is None or value >= self.least
+
+    @property
+    def counts(self) -> bool:
+        """Whether it counts things, so that its values are whole."""
+        return self.unit not in _MEASURES
 
     @property
     def closed_labels(self) -> dict[str, tuple[str, ...]]:

@@ -54,6 +54,7 @@ SIZING = (
         help="Tokens that fit into the usable blocks.",
         notes=_OF_GROUPS,
         unit="tokens",
+        least=1,
         group="pool",
         otel_name="kvscope.kv.usable.tokens",
         aliases=(

@@ -141,6 +141,7 @@ VLLM = (
             "vLLM 0.8; -1 when the cache is off. Prefer the ratio of the two counters."
         ),
         unit="ratio",
+        least=-1,  # vLLM says so where the cache is disabled
         group="vllm",
         events=("Hello",),
     ),

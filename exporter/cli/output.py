@@ -3,10 +3,13 @@
 import logging
 import sys
 from contextlib import suppress
+from typing import Any
 
 import typer
 
 USAGE_ERROR = 2
+MAX_MESSAGE = 4096
+"""Characters of one line of the log."""
 
 
 def fail(problem: object) -> typer.Exit:
@@ -21,13 +24,27 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
 
 
+class LineFormatter(logging.Formatter):
+    """One line for a message, whatever a peer put into it: peers choose names and reasons."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        message = record.message
+        if len(message) > MAX_MESSAGE:
+            message = f"{message[:MAX_MESSAGE]}… ({len(message):,} characters)"
+        record.message = printable(message).replace("\n", "?")
+        return super().formatMessage(record)
+
+    def formatException(self, info: Any) -> str:
+        return printable(super().formatException(info))
+
+
 def configure_logging() -> None:
     """Log to standard error; from libraries only warnings and errors."""
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.INFO,
-        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
-        datefmt="%H:%M:%S",
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter())
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     for chatty in ("httpx", "httpcore", "uvicorn.access", "uvicorn.error"):
         logging.getLogger(chatty).setLevel(logging.WARNING)

@@ -1,5 +1,6 @@
 """Turns rows of the catalogue and values into families; label sets are built once and kept."""
 
+import logging
 from collections.abc import Iterable, Mapping
 
 from prometheus_client.core import Metric as Family
@@ -10,6 +11,8 @@ from exporter.catalogue import Metric, metric
 from exporter.clock import Clock
 from exporter.fold import Histogram
 from exporter.fold.histogram import Bucket
+
+logger = logging.getLogger(__name__)
 
 Values = Mapping[tuple[str, ...], float]
 
@@ -29,6 +32,7 @@ class Families:
         """Converts a monotonic reading of this process to Unix time."""
         self._clock = clock
         self._constants = dict(constants)
+        self._left_out: set[str] = set()
         self._labels: dict[tuple[str, tuple[str, ...]], dict[str, str]] = {}
 
     def age(self, monotonic_ns: int) -> float:
@@ -51,7 +55,10 @@ class Families:
         row = metric(name)
         family = _empty(row)
         for key, number in values.items():
-            family.samples.append(Sample(row.name, self._labels_of(row, key), number))
+            if row.can_be(number):
+                family.samples.append(Sample(row.name, self._labels_of(row, key), number))
+            else:
+                self._leave_out(row, key, number)
         return family
 
     def fact(self, name: str, *facts: Mapping[str, str]) -> Family:
@@ -130,6 +137,17 @@ class Families:
         family.samples.append(Sample(f"{row.name}_count", labels, observations))
         family.samples.append(Sample(f"{row.name}_sum", labels, total))
         return family
+
+    def _leave_out(self, row: Metric, key: tuple[str, ...], number: float) -> None:
+        """A peer can tell events that agree with the contract and with nothing else."""
+        if row.name not in self._left_out:
+            self._left_out.add(row.name)
+            logger.error(
+                "%s cannot be %g and is left out: the events of engine %s contradict each other",
+                row.name,
+                number,
+                self._labels_of(row, key),
+            )
 
     def _constants_of(self, row: Metric) -> dict[str, str]:
         return {k: v for k, v in self._constants.items() if v and self._is_constant(row, k)}

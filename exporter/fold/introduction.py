@@ -8,6 +8,10 @@ from kvscope_events.events import Hello, ObserverStopped
 logger = logging.getLogger(__name__)
 
 
+MAX_REASON = 512
+"""Characters that are kept."""
+
+
 class Introduction(Fold):
     """Facts arrive late and may change; a gap makes none of them wrong."""
 
@@ -25,6 +29,6 @@ class Introduction(Fold):
         self.stopped = None
 
     def _stopped(self, event: ObserverStopped) -> None:
-        self.stopped = event.reason
+        self.stopped = event.reason[:MAX_REASON]
         who = "an engine" if self.hello is None else f"{self.hello.model_name} {self.hello.engine}"
-        logger.warning("the observer of %s has switched itself off: %.512s", who, event.reason)
+        logger.warning("the observer of %s has switched itself off: %s", who, self.stopped)

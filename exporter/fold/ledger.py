@@ -173,7 +173,9 @@ class Ledger(Fold):
         self.block_size = event.block_size
         self.bytes_per_block = event.bytes_per_block
         self.reserved = event.reserved
-        self.memory_terms = event.memory_terms
+        # A term below 0 contradicts the others, which are parts of one total.
+        terms = event.memory_terms
+        self.memory_terms = terms if min(terms.values(), default=0) >= 0 else {}
         self.groups = event.groups
         self.size_tokens = event.size_tokens
         self.longest_sequences = event.longest_sequences
@@ -348,7 +350,9 @@ class Ledger(Fold):
             return
         active = event.active_blocks
         if event.slots_filled is not None:
-            self._unfilled_slots = active * self.block_size - event.slots_filled
+            unfilled = active * self.block_size - event.slots_filled
+            self._unfilled_slots = unfilled if unfilled >= 0 else None
+            self.violations += unfilled < 0  # more was written than the blocks hold
         difference = (
             abs(active - self.num_active)
             + abs(event.cached_blocks - self.num_cached)

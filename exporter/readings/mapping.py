@@ -9,7 +9,7 @@ from exporter.readings.engines import Engine, sort_by_engine
 from exporter.readings.history import History, Place
 from exporter.readings.row import Row, Table
 from exporter.readings.samples import SampleParser, Samples
-from exporter.readings.value import Unusable, Value
+from exporter.readings.value import Series, Unusable, Value
 from exporter.readings.words import LastMoved, Passed
 
 Key = tuple[str, ...]
@@ -93,6 +93,7 @@ class PageMapper:
                 continue
             if is_there:
                 reading.rows.add(position)
+        page.num_contradictory += _without_excess(reading.values)
         return reading
 
     def _has(self, reading: EngineReading, row: Row, key: Key) -> bool:
@@ -110,23 +111,44 @@ class PageMapper:
                 return False
             value = self._history.last_moved(place, count, self._now)
         else:
-            read = self._value(view, row.value, place, is_counter=row.family in self._counters)
+            read = self._value(view, row, row.value, place)
             if read is None:
                 return False
             value = read
         reading.values.setdefault(row.family, {})[self._keys[place[1]]] = value
         return True
 
-    def _value(
-        self, view: Samples, value: Value, place: Place, *, is_counter: bool
-    ) -> float | None:
+    def _value(self, view: Samples, row: Row, value: Value, place: Place) -> float | None:
+        """Raises Unusable for what cannot be true."""
         found = value.read(view)
         if found is None or not isfinite(found):
             return None
+        is_counter = row.family in self._counters
         minuend = value.minuend.read(view) if is_counter and value.minuend is not None else None
         if minuend is not None:
             found = self._history.never_falling(place, found, minuend)
-        return None if is_counter and found < 0 else found
+            return None if found < 0 else found  # its parts are not counted at the same moment
+        declared = metric(row.family)
+        # What is computed from several numbers may be off by a part of one.
+        is_fraction = declared.counts and isinstance(value, Series) and not found.is_integer()
+        if is_fraction or not declared.can_be(found):
+            raise Unusable(f"{row.family} cannot be {found:g}")
+        return found
+
+
+def _without_excess(values: dict[str, dict[Key, float]]) -> int:
+    """Take out what is more than the family that contains it, and that one; returns how many."""
+    excess = [
+        (family, container, key)
+        for family, found in values.items()
+        if (container := values.get(metric(family).within)) is not None
+        for key, value in found.items()
+        if value > container.get(key, container.get((), inf))
+    ]
+    for family, container, key in excess:
+        del values[family][key]
+        container.pop(key if key in container else (), None)
+    return len(excess)
 
 
 def _buckets(view: Samples, passed: Passed) -> Buckets | None:
@@ -147,6 +169,7 @@ def _buckets(view: Samples, passed: Passed) -> Buckets | None:
             or inf not in counts
             or rising[-1] != sum(observed)
             or not all(map(isfinite, (*rising, *totals)))
+            or min(totals, default=0.0) < 0
         ):
             raise Unusable(f"{name} contradicts itself")
         return Buckets(tuple(zip(sorted(counts), rising, strict=True)), sum(totals))

@@ -20,6 +20,8 @@ _NAMES = frozenset(EVENT_NAMES)
 _MARKED = frozenset((Hello, PoolCreated, PoolSnapshot))
 _STATES = frozenset((PoolCreated, PoolSnapshot))
 _POOL_EVENTS = frozenset(("PoolCreated", "PoolSnapshot"))
+_UNKNOWN_WORD = "Invalid enum value"
+"""How msgspec begins its message about a word that a vocabulary lacks."""
 _UNREADABLE = (msgspec.DecodeError, ValueError, OverflowError, RecursionError)
 """What msgspec raises for arbitrary bytes; for text that is not UTF-8 it is a ValueError."""
 
@@ -76,7 +78,15 @@ def decode_batch(payload: bytes) -> tuple[Batch, int]:
 
 def _decode_known(payload: bytes) -> tuple[Batch, int]:
     raw = _decode_raw(payload)
-    events = [_decode_event.decode(event) for event in raw.events if _is_known(event)]
+    events: list[EngineEvent] = []
+    for event in raw.events:
+        if not _is_known(event):
+            continue
+        try:
+            events.append(_decode_event.decode(event))
+        except msgspec.ValidationError as error:
+            if not str(error).startswith(_UNKNOWN_WORD):
+                raise
     batch = Batch(raw.seq, raw.time_ns, events, raw.wall_ns, raw.arrived_ns)
     return batch, len(raw.events) - len(events)
 
@@ -97,6 +107,18 @@ def _check_states(batch: Batch) -> None:
                 )
             if event.lru and not 0 <= min(event.lru) <= max(event.lru) < size:
                 raise ValueError(f"a snapshot of {size} blocks that orders others by age")
+            _check_blocks(event)
+
+
+def _check_blocks(event: PoolSnapshot) -> None:
+    """Reserved blocks hold nothing; those in the LRU are named, unreferenced and there once."""
+    ref_counts, hashes, reserved = event.ref_counts, event.hashes, event.reserved
+    if any(ref_counts[:reserved]) or any(name is not None for name in hashes[:reserved]):
+        raise ValueError("a snapshot with reserved blocks in use")
+    if len(set(event.lru)) != len(event.lru):
+        raise ValueError("a snapshot with a block twice in the LRU")
+    if any(ref_counts[block] or hashes[block] is None for block in event.lru):
+        raise ValueError("a snapshot with a referenced or empty block in the LRU")
 
 
 def _is_known(event: msgspec.Raw) -> bool:

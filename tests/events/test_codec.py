@@ -75,17 +75,45 @@ def strategy_of(kind: Any) -> st.SearchStrategy[Any]:
     return st.from_type(kind)
 
 
-def snapshots(num_blocks: int) -> st.SearchStrategy[PoolSnapshot]:
-    """Of a pool so large: what a reader takes is whole."""
-    counts = st.lists(st.integers(0, 2**64 - 1), min_size=num_blocks, max_size=num_blocks)
-    names = st.lists(st.none() | st.binary(max_size=64), min_size=num_blocks, max_size=num_blocks)
-    lru = st.lists(st.integers(0, num_blocks - 1), max_size=4)
-    reserved = st.integers(0, num_blocks)
-    return st.builds(
-        PoolSnapshot,
-        *(st.just(num_blocks), st.just(16), st.just(0), reserved, counts, names, lru),
-        largest_step=st.none() | st.integers(0, 2**64 - 1),
+@st.composite
+def snapshots(draw: st.DrawFn, num_blocks: int) -> PoolSnapshot:
+    """Of a pool so large, which agrees with itself."""
+    reserved = draw(st.integers(0, num_blocks))
+    name = st.binary(max_size=64)
+    ref_counts, hashes, cached = [0] * reserved, [None] * reserved, []
+    for block in range(reserved, num_blocks):
+        ref_counts.append(draw(st.integers(0, 2**64 - 1)))
+        hashes.append(draw(st.none() | name))
+        if not ref_counts[block] and hashes[block] is not None:
+            cached.append(block)
+    return PoolSnapshot(
+        *(num_blocks, 16, 0, reserved, ref_counts, hashes, draw(st.permutations(cached))),
+        largest_step=draw(st.none() | st.integers(0, 2**64 - 1)),
     )
+
+
+POOL = PoolSnapshot(4, 16, 0, 1, [0, 2, 0, 0], [None, b"a", b"b", None], [2])
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"lru": [1]}, "referenced or empty block in the LRU"),
+        ({"lru": [3]}, "referenced or empty block in the LRU"),
+        ({"lru": [2, 2]}, "twice in the LRU"),
+        ({"ref_counts": [1, 2, 0, 0]}, "reserved blocks in use"),
+        ({"hashes": [b"z", b"a", b"b", None]}, "reserved blocks in use"),
+        ({"lru": [4]}, "orders others by age"),
+    ],
+)
+def test_a_snapshot_that_contradicts_itself_is_malformed(
+    changes: dict[str, Any], says: str
+) -> None:
+    good = Batch(1, 2, [POOL])
+    assert decode_batch(encode_batch(good)) == (good, 0)
+    bad = Batch(1, 2, [msgspec.structs.replace(POOL, **changes)])
+    with pytest.raises(FrameError, match=says):
+        decode_batch(encode_batch(bad))
 
 
 @given(strategy_of(Batch))
@@ -143,6 +171,18 @@ def test_events_of_a_newer_producer_are_left_out_and_counted() -> None:
     newer = [9, 8, [["Unheard", 1, {"of": b"x"}], known, ["Of", []]], 3, 0, "a field more"]
     batch, unknown = decode_batch(msgspec.msgpack.encode(newer))
     assert (batch, unknown) == (Batch(9, 8, [FirstToken(7, 1)], 3), 2)
+
+
+def test_an_event_with_an_unknown_word_is_left_out_alone() -> None:
+    refused = ["RequestRejected", "out_of_patience"]
+    newer = [9, 8, [refused, msgspec.to_builtins(FirstToken(7, 1))]]
+    assert decode_batch(msgspec.msgpack.encode(newer)) == (Batch(9, 8, [FirstToken(7, 1)]), 1)
+
+
+def test_an_event_with_a_value_of_another_type_makes_its_batch_malformed() -> None:
+    newer = [9, 8, [["Unheard"], ["FirstToken", "seven", 1]]]
+    with pytest.raises(FrameError, match="Expected `int`"):
+        decode_batch(msgspec.msgpack.encode(newer))
 
 
 def test_a_field_more_in_a_known_event_is_ignored() -> None:
