@@ -51,7 +51,10 @@ GPU = (
         otel="hw.status",
     ),
     _gpu(
-        "nvml_up", "Whether NVML answers; 0 when the last sample is missing or too old.", labels={}
+        "nvml_up",
+        "Whether NVML answers; 0 when the last sample is missing or too old. Absent where there is "
+        "no NVML library.",
+        labels={},
     ),
     _gpu(
         "sample_timestamp_seconds",
@@ -207,8 +210,8 @@ GPU = (
     ),
     _gpu(
         "xid_events_total",
-        "XID events, the driver's reports of errors, since the exporter started. An XID has a "
-        "series from its first event on.",
+        "XID events, the driver's reports of errors, since the exporter started or the device was "
+        "reset. An XID has a series from its first event on.",
         kind="counter",
         unit="events",
         labels={**DEVICE, "xid": XIDS},

@@ -16,6 +16,8 @@ Values = dict[Key, float]
 def collect_nvml(families: Families, reading: Reading) -> Iterator[Family]:
     """Families about the poller itself, which are there even while NVML does not answer."""
     last = reading.last
+    if not reading.has_library:  # as on a machine without a GPU: nothing has failed
+        return
     yield families.single("kvscope_gpu_nvml_up", reading.sample is not None)
     if last is not None:
         yield families.single("kvscope_gpu_sample_timestamp_seconds", families.wall(last.taken_ns))

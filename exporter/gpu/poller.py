@@ -21,6 +21,7 @@ from exporter.gpu.calls import (
     binding_problem,
     code_name,
 )
+from exporter.gpu.recovery import Opening, Recovery
 from exporter.gpu.sample import GpuSample, Identity
 from exporter.gpu.session import Due, Session
 from exporter.gpu.xids import XidCount, XidKey, Xids
@@ -64,6 +65,8 @@ class Reading:
     errors: dict[tuple[str, str], int]
     """Failures by call and code since the exporter started."""
     xids: dict[XidKey, XidCount]
+    has_library: bool = True
+    """Whether NVML's library was found, or has not been looked for yet."""
 
 
 class GpuSource(Protocol):
@@ -92,6 +95,9 @@ class GpuPoller:
         self._last: GpuSample | None = None
         self._errors: Counter[tuple[str, str]] = Counter()
         self._xids = Xids(self._clock)
+        self._recovery = Recovery(self._xids, self._clock)
+        self._after: Opening = "start"
+        self._has_library: bool | None = None
         self._identities: dict[int, Identity] = {}
         self._calls = Calls(self._count_error)
         self._stopping = threading.Event()
@@ -124,7 +130,11 @@ class GpuPoller:
         if sample is not None and self._clock.monotonic_ns() - sample.taken_ns > limit_ns:
             sample = None
         return Reading(
-            sample=sample, last=self._last, errors=dict(self._errors), xids=self._xids.counts
+            sample=sample,
+            last=self._last,
+            errors=dict(self._errors),
+            xids=self._xids.counts,
+            has_library=self._has_library is not False,
         )
 
     @property
@@ -185,6 +195,7 @@ class GpuPoller:
                 self._wake.wait(retry)
                 retry = min(retry * 2, self._cadence.last_retry)
                 continue
+            self._has_library = True
             self._publish(sample)
             if due.processes:
                 next_processes = now + self._cadence.processes
@@ -199,7 +210,17 @@ class GpuPoller:
         self._settle("off", self.problem)
 
     def _begin(self) -> Session:
-        return Session(self._calls, self._xids, self._identities, self._clock, self._environment)
+        session = Session(
+            self._calls,
+            self._xids,
+            self._identities,
+            self._clock,
+            self._environment,
+            self._recovery,
+            self._after,
+        )
+        self._after = "start"
+        return session
 
     def _publish(self, sample: GpuSample) -> None:
         if sample.remark is not None and sample.remark != self._remark:
@@ -210,6 +231,7 @@ class GpuPoller:
     def _pause(self, session: Session | None) -> None:
         """Shut NVML down and sleep until resume or stop."""
         self._sample = None
+        self._after = "release"
         self._close(session)
         self._settle("released", None)
         self._wake.wait()
@@ -221,6 +243,8 @@ class GpuPoller:
 
     def _went_down(self, error: NvmlCallError) -> None:
         self._sample = None
+        if self._has_library is None:
+            self._has_library = error.code != LIBRARY_NOT_FOUND
         if error.code == LIBRARY_NOT_FOUND:
             logger.info("no NVIDIA driver library on this machine: no GPU metrics")
         elif self.problem != str(error):

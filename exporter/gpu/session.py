@@ -13,6 +13,7 @@ from exporter.gpu.calls import (
     NvmlDownError,
 )
 from exporter.gpu.device import Device
+from exporter.gpu.recovery import Opening, Recovery
 from exporter.gpu.sample import DeviceSample, GpuSample, Identity, Sensors
 from exporter.gpu.visible import Visible, names_mig, visible
 from exporter.gpu.xids import Xids, XidWatcher
@@ -41,11 +42,14 @@ class Session:
         identities: dict[int, Identity],
         clock: Clock,
         environment: Mapping[str, str],
+        recovery: Recovery,
+        after: Opening,
     ) -> None:
         """Initialise NVML. Raises NvmlDownError; NVML is then shut down again.
 
         identities: identities of GPUs by index, kept over sessions for a GPU that is lost at start.
         environment: decides by CUDA's rules which GPUs are visible; only those are watched.
+        after: what came before this session.
         """
         self._calls = calls
         self._xids = xids
@@ -53,6 +57,7 @@ class Session:
         self._identities = identities
         self._clock = clock
         self._environment = environment
+        self._recovery = recovery
         self._last: dict[int, DeviceSample] = {}
         calls.call("InitWithFlags")
         try:
@@ -61,6 +66,9 @@ class Session:
             count = self._count()
             self._devices: dict[int, Device | None] = {n: self._open(n) for n in range(count)}
             self._visible = self._choose()
+            for index, device in self._devices.items():
+                if device is not None:
+                    recovery.opened(index, after)
             self._watcher = XidWatcher(calls, self._opened, xids)
         except BaseException:
             _shut_down(calls)
@@ -139,8 +147,10 @@ class Session:
             named = bool(self._identity(index).uuid)
             device = self._devices[index] = self._open(index)
             self._unwatched |= device is not None  # it is back: register its events anew
-            if device is not None and not named:
-                self._visible = self._choose()
+            if device is not None:
+                self._recovery.opened(index, "loss")
+                if not named:
+                    self._visible = self._choose()
         try:
             if device is None:
                 return self._down(index)
@@ -154,6 +164,7 @@ class Session:
                 logger.warning("GPU %d does not answer: %s", index, error)
             return self._down(index)
         self._last[index] = sample
+        self._recovery.observed(sample.identity, sample.sensors.recovery_action)
         return sample
 
     def _read(self, device: Device, due: Due) -> DeviceSample:

@@ -37,23 +37,38 @@ class XidCount(NamedTuple):
 
 
 class Xids:
-    """Counts since the exporter started; recorded by one thread at a time."""
+    """Counts since the exporter started, or since the device was reset."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._lock = threading.Lock()
         self._counts: dict[XidKey, XidCount] = {}
 
     @property
     def counts(self) -> dict[XidKey, XidCount]:
         """A copy of the counts."""
-        return self._counts.copy()
+        with self._lock:
+            return self._counts.copy()
+
+    def forget(self, uuid: str, until_wall_ns: int) -> list[str]:
+        """Forget the device's XIDs whose last event is not after that time; returns them."""
+        with self._lock:
+            over = [
+                key
+                for key, count in self._counts.items()
+                if key.uuid == uuid and count.last_wall_ns <= until_wall_ns
+            ]
+            for key in over:
+                del self._counts[key]
+        return sorted(key.xid for key in over)
 
     def record(self, identity: Identity, number: int) -> None:
         """XIDs that are not in the closed set count as `other`."""
         xid = str(number) if str(number) in XIDS else "other"
         key = XidKey(str(identity.index), identity.uuid, xid)
-        before = self._counts.get(key, XidCount(0, 0))
-        self._counts[key] = XidCount(before.events + 1, self._clock.wall_ns())
+        with self._lock:
+            before = self._counts.get(key, XidCount(0, 0))
+            self._counts[key] = XidCount(before.events + 1, self._clock.wall_ns())
         if not before.events:  # a storm is one line
             logger.warning("GPU %s: XID %d", identity.index, number)
 

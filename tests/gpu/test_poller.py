@@ -13,6 +13,7 @@ from fastapi.testclient import TestClient
 from exporter.clock import Clock
 from exporter.gpu import Cadence, GpuPoller
 from exporter.gpu.calls import Calls
+from exporter.gpu.recovery import Recovery
 from exporter.gpu.session import Due, Session
 from exporter.gpu.xids import Xids
 from exporter.web.gpu import gpu_router
@@ -27,7 +28,9 @@ MAX_GROWTH_BYTES = 2**20
 
 
 def open_session() -> Session:
-    return Session(Calls(lambda call, code: None), Xids(Clock()), {}, Clock(), {})
+    xids, clock = Xids(Clock()), Clock()
+    recovery = Recovery(xids, clock)
+    return Session(Calls(lambda call, code: None), xids, {}, clock, {}, recovery, "start")
 
 
 def resident_bytes() -> int:
