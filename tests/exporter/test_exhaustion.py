@@ -25,7 +25,7 @@ from tests.exporter.stream import batch_of, ended
 SECOND = 10**9
 
 
-def step(active: int, *, running: int = 0) -> StepCompleted:
+def step(active: int, *, running: int = 1) -> StepCompleted:
     return stream.step(active_blocks=active, running=running)
 
 
@@ -92,7 +92,7 @@ def test_a_sequence_that_stops_owes_nothing_and_takes_it_up_again_when_it_resume
     end: EngineEvent,
 ) -> None:
     fold = started(held=4)
-    fold.on_batch(batch(1, end, step(0)))
+    fold.on_batch(batch(1, end, step(0, running=0)))
     assert fold.committed_blocks == 0
     if not isinstance(end, SequenceFinished):
         fold.on_batch(batch(2, BlocksAllocated(7, [1], "prefill"), step(1, running=1)))
@@ -195,7 +195,8 @@ def test_one_second_of_history_gives_no_trend() -> None:
 def test_an_idle_engine_does_not_approach_the_end() -> None:
     fold = grown(10.0)
     assert fold.seconds_to_exhaustion is not None
-    fold.on_batch(batch(20, step(0)))
+    fold.on_batch(batch(20, step(0, running=0)))
+    assert fold.seconds_to_exhaustion is None
     for at in range(30):  # all that an idle engine says
         fold.on_batch(batch(21 + at, DeviceMemorySampled(1, None, 0, 0)))
-    assert fold.seconds_to_exhaustion is None
+        assert fold.seconds_to_exhaustion is None

@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from random import Random
 
-from tests.forecast.simulator import Call, Machine
+from tests.forecast.clients import Call, Clients, Lengths, Session, Source
+from tests.forecast.simulator import Machine
 
 Rate = Callable[[float], float]
-Lengths = Callable[[Random], tuple[int, int, int]]
-"""Prompt tokens, output tokens and max_tokens of the next request."""
-Calls = Callable[[Random, float], Iterator[Call]]
+Calls = Callable[[Random, float], Iterator[Call] | Source]
 """In order of arrival, for so many seconds."""
 
 
@@ -128,6 +127,69 @@ def crowds(random: Random, seconds: float) -> Iterator[Call]:
             yield call(3.0 * tick, lengths, shared=96)
 
 
+def clients(random: Random, seconds: float) -> Clients:
+    """Clients in a closed loop, now so many, now others; half the time a pause, some hang up."""
+    sessions = []
+    at = 0.0
+    while at < seconds:
+        ends = at + random.uniform(120, 1_200)
+        sessions.append(
+            Session(
+                begins=at,
+                ends=ends,
+                clients=random.choice((4, 8, 12, 16, 24)),
+                lengths=random.choice((chat, chat, retrieval, story)),
+                hang_up=random.random() < 0.5,
+            )
+        )
+        at = ends + (random.expovariate(1 / 240) if random.random() < 0.5 else 0.0)
+    return Clients(random, sessions)
+
+
+def users(random: Random, seconds: float) -> Clients:
+    """People who read and think before they ask again: some always, others for a while."""
+    sessions = [
+        Session(begins=0.0, ends=seconds, clients=30, lengths=chat, think_seconds=30.0),
+    ]
+    at = 0.0
+    while (at := at + random.expovariate(1 / 300)) < seconds:
+        sessions.append(
+            Session(
+                begins=at,
+                ends=at + random.uniform(200, 1_500),
+                clients=random.randint(5, 40),
+                lengths=chat,
+                think_seconds=30.0,
+            )
+        )
+    return Clients(random, sessions)
+
+
+def stops(random: Random, seconds: float) -> Iterator[Call]:
+    """A load that ends, begins again after a while or at once, and is another one then."""
+    at = 0.0
+    while at < seconds:
+        ends = at + random.uniform(30, 600)
+        lengths = random.choice((chat, retrieval, story))
+        rate = random.uniform(0.5, 3.0)
+        for second in arrivals(random, ends - at, lambda _, rate=rate: rate, rate):  # type: ignore[misc]
+            yield call(at + second, lengths(random))
+        at = ends + (random.expovariate(1 / 200) if random.random() < 0.7 else 0.0)
+
+
+def nights(random: Random, seconds: float) -> Iterator[Call]:
+    """An hour of day, two of night: next to nothing but a batch now and then, all of it at once."""
+    for begins in range(0, math.ceil(seconds), 10_800):
+        rate = random.uniform(1.5, 2.1)
+        for at in arrivals(random, 3_600, lambda _, rate=rate: rate, rate):  # type: ignore[misc]
+            yield call(begins + at, chat(random))
+        night = list(arrivals(random, 7_200, lambda _: 1 / 150, 1 / 150))
+        for at in arrivals(random, 7_200, lambda _: 1 / 1_200, 1 / 1_200):
+            night += [at] * random.randint(20, 120)
+        for at in sorted(night):
+            yield call(begins + 3_600 + at, chat(random))
+
+
 LOADS: tuple[Load, ...] = (
     Load(
         name="steady",
@@ -172,5 +234,29 @@ LOADS: tuple[Load, ...] = (
         what="in groups every three seconds, at a rate that wanders; prefixes in common",
         machine=Machine(num_blocks=2_300, enable_prefix_caching=True),
         calls=crowds,
+    ),
+    Load(
+        name="clients",
+        what="4 to 24 clients that each wait for their answer; they stop, hang up, come back",
+        machine=Machine(num_blocks=400, step_seconds=0.02, sequence_seconds=0.0001),
+        calls=clients,
+    ),
+    Load(
+        name="users",
+        what="30 users who think for half a minute, and 5 to 40 more for a while",
+        machine=Machine(num_blocks=1_100),
+        calls=users,
+    ),
+    Load(
+        name="stops",
+        what="half to 3 a second for up to ten minutes; a pause, or none; then another load",
+        machine=Machine(num_blocks=1_400),
+        calls=stops,
+    ),
+    Load(
+        name="nights",
+        what="an hour of 1.5 to 2.1 a second; two hours with a batch of 20 to 120 now and then",
+        machine=Machine(num_blocks=1_400),
+        calls=nights,
     ),
 )

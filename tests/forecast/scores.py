@@ -5,9 +5,15 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
+from typing import NamedTuple
 
 from exporter.fold.exhaustion import HORIZONS, Exhaustion
-from kvscope_events.events import AllocationFailed, StepCompleted
+from kvscope_events.events import (
+    AllocationFailed,
+    SequenceAdded,
+    SequenceFinished,
+    StepCompleted,
+)
 from tests.forecast.loads import Load
 from tests.forecast.rivals import WINDOWS, Scrapes, usage_above
 from tests.forecast.simulator import SECOND, Simulator
@@ -27,6 +33,8 @@ class Forecasts:
     came: list[float] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     """Seconds since the load began, those of one run after those of another."""
+    idle: list[bool] = field(default_factory=list)
+    """Whether nothing ran and nothing waited."""
 
     def since(self, seconds: float) -> "Forecasts":
         """Those made from a time on."""
@@ -36,10 +44,19 @@ class Forecasts:
         """Those made before a time."""
         return self._part(slice(bisect_left(self.times, seconds)))
 
+    def while_idle(self) -> "Forecasts":
+        """Those made while nothing ran and nothing waited; without rivals."""
+        at = [index for index, idle in enumerate(self.idle) if idle]
+        result = Forecasts(self.horizon)
+        result.ours = [self.ours[index] for index in at]
+        result.came = [self.came[index] for index in at]
+        result.times = [self.times[index] for index in at]
+        return result
+
     def _part(self, part: slice) -> "Forecasts":
         linear = {window: values[part] for window, values in self.linear.items()}
         lists = (self.ours[part], self.usage[part], linear, self.came[part], self.times[part])
-        return Forecasts(self.horizon, *lists)
+        return Forecasts(self.horizon, *lists, self.idle[part])
 
     def warnings(self, said: Sequence[float], above: float) -> tuple[float, float] | None:
         """Forecasts above a threshold: the share that came true, and their share of all that came.
@@ -73,6 +90,7 @@ def joined(parts: Sequence[Forecasts]) -> Forecasts:
         whole.ours += part.ours
         whole.usage += part.usage
         whole.came += part.came
+        whole.idle += part.idle
         for window, values in part.linear.items():
             whole.linear[window] += values
         whole.times += [start + at for at in part.times]
@@ -128,29 +146,48 @@ def deciles(said: Sequence[float], forecasts: Forecasts) -> list[Decile]:
     return result
 
 
+class _Asked(NamedTuple):
+    """A forecast, and what the rivals and the scores need of its moment."""
+
+    at: float
+    usage: float
+    idle: bool
+    probabilities: tuple[float, ...]
+
+
 def play(load: Load, seed: int, seconds: float) -> list[Forecasts]:
-    """One run of a load from an empty engine; a result for each horizon."""
+    """One run of a load from an empty engine; a result for each horizon.
+
+    Forecasts are asked for by the clock, whether or not the engine has anything to say.
+    """
     simulator = Simulator(load.machine)
     fold = Exhaustion()
     scrapes = Scrapes()
     exhausted: list[float] = []
-    asked: list[tuple[float, float, tuple[float, ...]]] = []
-    due = 0.0
+    asked: list[_Asked] = []
+    open_sequences: set[int] = set()
+    due = last = usage = 0.0
     for batch in simulator.play(load.calls(Random(seed), seconds), seconds):
-        fold.on_batch(batch)
         now = batch.time_ns / SECOND
-        if any(type(event) is AllocationFailed for event in batch.events):
-            exhausted.append(now)
-        last = batch.events[-1]
-        if type(last) is not StepCompleted:
-            continue
-        usage = last.active_blocks / load.machine.num_blocks
-        scrapes.offer(now, usage)
-        if now >= due:
-            due = now + EVERY_SECONDS
-            probabilities = fold.probabilities()
+        while due < now:  # what is known before this batch
+            scrapes.offer(due, usage)
+            probabilities = fold.probabilities(due - last)
             if probabilities is not None:
-                asked.append((now, usage, probabilities))
+                asked.append(_Asked(due, usage, not open_sequences, probabilities))
+            due += EVERY_SECONDS
+        fold.on_batch(batch)
+        last = now
+        for event in batch.events:
+            if type(event) is AllocationFailed:
+                exhausted.append(now)
+            elif type(event) is SequenceAdded:
+                open_sequences.add(event.sequence)
+            elif type(event) is SequenceFinished:
+                open_sequences.discard(event.sequence)
+            elif type(event) is StepCompleted:
+                usage = event.active_blocks / load.machine.num_blocks
+        if not open_sequences:
+            usage = 0.0
     return [
         _of_horizon(index, horizon, asked, exhausted, scrapes, seconds)
         for index, horizon in enumerate(HORIZONS)
@@ -160,17 +197,18 @@ def play(load: Load, seed: int, seconds: float) -> list[Forecasts]:
 def _of_horizon(
     index: int,
     horizon: int,
-    asked: Iterable[tuple[float, float, tuple[float, ...]]],
+    asked: Iterable[_Asked],
     exhausted: list[float],
     scrapes: Scrapes,
     seconds: float,
 ) -> Forecasts:
     result = Forecasts(horizon)
-    for now, usage, probabilities in asked:
+    for now, usage, idle, probabilities in asked:
         if now + horizon > seconds:
             break
         after = bisect_right(exhausted, now)
         result.times.append(now)
+        result.idle.append(idle)
         result.ours.append(probabilities[index])
         result.usage.append(usage_above(usage))
         for window, values in result.linear.items():

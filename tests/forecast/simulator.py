@@ -6,7 +6,6 @@ machine's, and nothing here reads them.
 
 import os
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -20,27 +19,20 @@ from engine.scheduler import Scheduler
 from engine.sequence import SamplingParams, Sequence
 from engine.step import Step
 from engine.step_plan import StepPlan
-from kvscope_events.events import Batch, DeviceMemorySampled, EngineEvent
+from kvscope_events.events import (
+    Batch,
+    DeviceMemorySampled,
+    EngineEvent,
+    SequenceFinished,
+    StepCompleted,
+)
+from tests.forecast.clients import Call, Schedule, Source
 
 SECOND = 10**9
-IDLE_SECONDS = 0.5
-"""An engine without work looks again after this time, and tells nothing."""
+STUCK_SECONDS = 0.5
+"""An engine that has work and can run none of it looks again after this time."""
 GOES_ON, STOPS = SampledToken(0), SampledToken(1)
 _SEED = chain_seed("simulated")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """One request of a load, of one sequence."""
-
-    at: float
-    """Seconds since the load began."""
-    prompt: list[int] | int
-    """Its tokens, or how many of them: those are like no other's but for the first `shared`."""
-    output: int
-    """Tokens until it stops by itself."""
-    max_tokens: int
-    shared: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,33 +121,53 @@ class Simulator:
         self.scheduler = Scheduler(config, manager, self._bus, frozenset({STOPS.token_id}))
         self._runner = _CountingRunner()
         self._step = Step(self.scheduler, self.pool, self._runner, self._bus)
+        self._calls: dict[int, Call] = {}  # by the number of their request
         self._num_calls = 0
 
-    def play(self, calls: Iterable[Call], seconds: float) -> Iterator[Batch]:
+    def play(self, calls: Iterable[Call] | Source, seconds: float) -> Iterator[Batch]:
         """Batches up to a time; an idle engine yields none."""
-        machine = self._machine
-        coming = deque(calls)
+        machine, requests = self._machine, self.scheduler.requests
+        source = Schedule(calls) if isinstance(calls, Iterable) else calls
         now = 0.0
         yield self._bus.take(now)
         while now < seconds:
-            while coming and coming[0].at <= now:
-                self._add(coming.popleft())
+            was_idle = not len(requests)
+            hung_up = source.give_up(now)
+            for call in hung_up:
+                self._abort(call)
+            for call in source.take(now):
+                self._add(call)
+            if hung_up or (was_idle and len(requests)):
+                yield self._bus.take(now)
             if self._step.run() is None:
-                now = max(now + IDLE_SECONDS, min(coming[0].at if coming else seconds, seconds))
+                coming = max(now, min(source.next_at(), seconds))
+                now = min(coming, now + STUCK_SECONDS) if len(requests) else coming
                 continue
             batch = self._bus.take(0.0)
             done = batch.events[-1]
+            assert type(done) is StepCompleted
             now += (
                 machine.step_seconds
-                + machine.sequence_seconds * len(done.emitted)  # type: ignore[union-attr]
-                + machine.token_seconds * done.prefill_tokens  # type: ignore[union-attr]
+                + machine.sequence_seconds * len(done.emitted)
+                + machine.token_seconds * done.prefill_tokens
             )
             time_ns = round(now * SECOND)
             yield Batch(batch.seq, time_ns, batch.events, time_ns, time_ns)
+            for event in batch.events:
+                if type(event) is SequenceFinished:
+                    source.answered(self._calls.pop(event.sequence), now)
+
+    def _abort(self, call: Call) -> None:
+        number = next(number for number, known in self._calls.items() if known is call)
+        request = self.scheduler.requests.get(number)
+        assert request is not None
+        self.scheduler.finish_request(request, "abort")
+        del self._calls[number]
 
     def _add(self, call: Call) -> None:
         self._num_calls += 1
         number = self._num_calls
+        self._calls[number] = call
         if isinstance(call.prompt, int):
             prompt = [0] * min(call.shared, call.prompt)
             prompt += [number] * (call.prompt - len(prompt))

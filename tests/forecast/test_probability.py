@@ -21,8 +21,9 @@ from kvscope_events.events import (
 )
 from tests.exporter.machine import NOW_NS
 from tests.exporter.page import ended, make_exporter, step, value
+from tests.forecast.clients import Call, Clients, Session
 from tests.forecast.loads import arrivals, call, chat
-from tests.forecast.simulator import SECOND, Call, Machine, Simulator
+from tests.forecast.simulator import SECOND, Machine, Simulator
 
 
 def calls(rate: float, seconds: float) -> Iterator[Call]:
@@ -110,11 +111,61 @@ def test_a_pool_far_too_large_is_safe() -> None:
     assert probabilities[2] < 0.02
 
 
-def test_an_idle_engine_forgets_its_load(folded: Exhaustion) -> None:
-    soon, late = folded.probabilities(0.0), folded.probabilities(1_000.0)
+@pytest.fixture(scope="module")
+def stopped() -> list[Batch]:
+    """16 clients that wait for their answers, on a pool too small for them, until they stop."""
+    machine = Machine(num_blocks=399, step_seconds=0.015, sequence_seconds=0.0001)
+    session = Session(begins=5.0, ends=95.0, clients=16, lengths=chat)
+    return list(Simulator(machine).play(Clients(Random(1), [session]), 400))
+
+
+def test_an_idle_engine_is_not_about_to_run_out(stopped: list[Batch]) -> None:
+    fold, busy = Exhaustion(), None
+    for batch in stopped:
+        fold.on_batch(batch)
+        if batch.time_ns < 95 * SECOND:
+            busy = fold.probabilities()
+    assert busy is not None
+    assert busy[1] > 0.8, "it ran out all the time"
+    for seconds in (0.0, 1.0, 10.0, 30.0, 300.0):
+        assert fold.seconds_to_exhaustion is None
+        idle = fold.probabilities(seconds)
+        assert idle is not None
+        assert idle[0] <= 0.005
+        assert idle[2] <= 0.02
+        assert idle[3] <= 0.06
+        assert list(idle) == sorted(idle)
+
+
+def test_a_pool_whose_load_has_stopped_calms_down_while_the_last_answers_are_written(
+    stopped: list[Batch],
+) -> None:
+    fold, calm = Exhaustion(), None
+    for batch in stopped:
+        fold.on_batch(batch)
+        if batch.time_ns > 97 * SECOND and 0 < fold.num_pending <= 4:
+            calm = fold.probabilities()
+    assert calm is not None
+    assert calm[0] < 0.3
+
+
+def test_a_load_that_comes_back_each_time_is_expected_by_an_idle_engine() -> None:
+    """20 times in a row it fills the pool within 10 s, 60 s after it has stopped."""
+    machine = Machine(num_blocks=399, step_seconds=0.015, sequence_seconds=0.0001)
+    sessions = [
+        Session(begins=80.0 * n, ends=80.0 * n + 20, clients=32, lengths=chat) for n in range(20)
+    ]
+    simulator, fold = Simulator(machine), Exhaustion()
+    for batch in simulator.play(Clients(Random(2), sessions), 1_600):
+        fold.on_batch(batch)
+    assert not fold.num_pending
+    now = fold.batch.time_ns / SECOND
+    soon, late = fold.probabilities(1_575 - now), fold.probabilities(1_595 - now)
     assert soon is not None
     assert late is not None
-    assert late[3] < soon[3]
+    assert soon[0] < 0.2
+    assert late[1] > 0.4
+    assert late[3] > 0.7
 
 
 def test_a_request_that_finds_an_idle_engine_does_not_exhaust_it() -> None:
@@ -138,11 +189,13 @@ def test_a_request_that_finds_an_idle_engine_does_not_exhaust_it() -> None:
 
 def test_a_pool_that_was_full_before_a_gap_is_not_full_for_ever() -> None:
     fold = Exhaustion()
-    fold.on_batch(Batch(0, 0, [PoolCreated(8, 16, 0), step(active_blocks=8)]))
+    fold.on_batch(Batch(0, 0, [PoolCreated(8, 16, 0), step(active_blocks=8, running=1)]))
     assert fold.seconds_to_exhaustion == 0
     fold.on_gap()
     assert fold.seconds_to_exhaustion is None
     fold.on_batch(Batch(0, SECOND, [PoolSnapshot(8, 16, 0, 0, [1] + [0] * 7, [None] * 8, [])]))
+    assert fold.seconds_to_exhaustion is None
+    fold.on_batch(Batch(1, SECOND, [step(active_blocks=1)]))  # pinned: nothing runs
     assert fold.seconds_to_exhaustion is None
     assert fold.committed_blocks == 1
 

@@ -14,8 +14,9 @@ from pathlib import Path
 from random import Random
 
 from engine.workload.mooncake import TRACE_BLOCK_TOKENS, read_trace
+from tests.forecast.clients import Call
 from tests.forecast.loads import Load
-from tests.forecast.simulator import Call, Machine
+from tests.forecast.simulator import Machine
 
 VARIABLE = "KVSCOPE_TRACE"
 LAPS = 4

@@ -8,8 +8,10 @@ public trace to replay as one more load.
 import argparse
 import multiprocessing
 from functools import partial
+from statistics import mean
 
 from alerts.thresholds import EXHAUSTION_PROBABILITY
+from exporter.fold.exhaustion import HORIZONS
 from tests.forecast.loads import LOADS, Load
 from tests.forecast.rivals import WINDOWS
 from tests.forecast.scores import Decile, Forecasts, deciles, joined, play
@@ -37,6 +39,10 @@ def main() -> None:
     late = {n: [part.since(LEARNING_SECONDS) for part in parts] for n, parts in results.items()}
     print("\n### All loads together\n")
     print_deciles([joined(parts) for parts in zip(*late.values(), strict=True)])
+    print()
+    print_summary(late)
+    print("\n### Idle\n")
+    print_idle(late)
     for load in loads:
         print(f"\n### {load.name}\n\n{load.what}; {load.machine.num_blocks:,} blocks.\n")
         print_scores(results[load.name])
@@ -82,6 +88,43 @@ def print_deciles(results: list[Forecasts]) -> None:
     for tenth in range(10):
         cells = (_cell(column.get(tenth / 10)) for column in columns)
         print(f"| {10 * tenth} to {10 * tenth + 10} % | {' | '.join(cells)} |")
+
+
+def print_summary(results: dict[str, list[Forecasts]]) -> None:
+    """How many cells are calibrated, and where a rival or the base rate does better."""
+    cells = [
+        cell for parts in results.values() for part in parts for cell in deciles(part.ours, part)
+    ]
+    for least in (100, 30):
+        large = [cell for cell in cells if cell.windows >= least]
+        near = sum(abs(cell.said - cell.came) <= 0.05 for cell in large)
+        off = sum(cell.is_off for cell in large)
+        print(
+            f"Of {len(large)} cells of one load with {least} stretches or more, {near} are within "
+            f"five points, {off} are off beyond chance."
+        )
+    lost, unskilled = [], []
+    for name, parts in results.items():
+        for part in parts:
+            scores = part.brier()
+            if scores["ours"] >= min(scores["usage"], scores["linear"]):
+                lost.append(f"{name} at {part.horizon} s")
+            if scores["ours"] > scores["base"]:
+                unskilled.append(f"{name} at {part.horizon} s")
+    print(f"A rival is as good or better: {', '.join(lost) or 'nowhere'}.")
+    print(f"The base rate is better: {', '.join(unskilled) or 'nowhere'}.")
+
+
+def print_idle(results: dict[str, list[Forecasts]]) -> None:
+    """What is said while nothing runs and nothing waits, where that is 2 % of the time."""
+    print("| load | idle | " + " | ".join(f"{horizon} s" for horizon in HORIZONS) + " |")
+    print("|---|" + "---|" * (1 + len(HORIZONS)))
+    for name, parts in results.items():
+        idle = [part.while_idle() for part in parts]
+        share = len(idle[0].came) / len(parts[0].came)
+        if share >= 0.02:
+            cells = (f"{mean(i.ours):.1%} → {mean(i.came):.1%} ({max(i.ours):.0%})" for i in idle)
+            print(f"| {name} | {share:.0%} | {' | '.join(cells)} |")
 
 
 def print_warnings(results: dict[str, list[Forecasts]]) -> None:

@@ -53,9 +53,13 @@ class Arrivals:
         self._ends: float | None = None
         self._until_fit = FIT_BINS
 
-    def observe(self, blocks: int, max_tokens: int) -> None:
-        """A sequence came, whose prompt takes so many blocks."""
-        self._current += 1
+    def observe(self, blocks: int, max_tokens: int, *, first: bool = False) -> None:
+        """A sequence came, whose prompt takes so many blocks; first: to an idle engine.
+
+        That one is not counted: it is why there is work, and says nothing of what comes meanwhile.
+        """
+        if not first:
+            self._current += 1
         self._limits.append(max_tokens)
         self._num_prompts += 1
         share = max(1 / self._num_prompts, 1 / _PROMPTS)
@@ -84,6 +88,12 @@ class Arrivals:
         """What came meanwhile is not known: the present bin begins anew."""
         self._ends = None
         self._current = 0
+
+    def paused(self, seconds: float) -> None:
+        """The engine idled: what the rate was counts less."""
+        kept = math.exp(-seconds / self.forget_seconds)
+        self.rate = self.mean_rate + kept * (self.rate - self.mean_rate)
+        self.rate_error = kept * kept * self.rate_error + (1 - kept * kept) * self.rate_variance
 
     def advance(self, now: float) -> None:
         """Close the bins that have ended."""

@@ -39,6 +39,10 @@ class Flow(NamedTuple):
     limits: tuple[tuple[float, float], ...]  # (max_tokens, share of sequences), rising
 
 
+NO_FLOW = Flow(0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, ())
+"""Nothing comes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Demand:
     """Moments at each point of the grid."""
@@ -83,7 +87,8 @@ def demand(
             both = squares + (last_growth + grown) * blocks + count * last_growth * grown
             covariances[index] += share * (1 - last_share) * both
             last_share, last_growth = share, grown
-    _add_flow(flow, survival, tokens, growth, (means, variances, covariances, thirds))
+    if flow.limits:
+        _add_flow(flow, survival, tokens, growth, (means, variances, covariances, thirds))
     deviations = [math.sqrt(value) for value in variances]
     correlations = [0.0]
     for index in range(1, size):

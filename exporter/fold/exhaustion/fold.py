@@ -1,8 +1,9 @@
 """Forecast of the KV pool: what is committed, when the trend ends, and how likely exhaustion is."""
 
+from exporter.fold.exhaustion.calibration import INTERVAL_SECONDS
 from exporter.fold.exhaustion.copies import Copies
 from exporter.fold.exhaustion.footprint import Footprint
-from exporter.fold.exhaustion.forecast import INTERVAL_SECONDS, Forecast
+from exporter.fold.exhaustion.forecast import Forecast
 from exporter.fold.exhaustion.sequences import Sequences
 from exporter.fold.exhaustion.trend import Trend
 from exporter.fold.fold import Fold
@@ -81,8 +82,12 @@ class Exhaustion(Fold):
 
     @property
     def seconds_to_exhaustion(self) -> float | None:
-        """Time until active blocks fill the pool at the present trend; None: not within reach."""
-        if self._active is None or not self._usable:
+        """Time until active blocks fill the pool at the present trend.
+
+        None: not within reach, or nothing runs. What runs no more fills no pool, and an idle
+        engine tells nothing that would end the trend of its last minute.
+        """
+        if self._active is None or not self._usable or not self._num_running:
             return None
         return self._trend.seconds_to_full(self._seconds, self._active, self._usable)
 
@@ -107,9 +112,14 @@ class Exhaustion(Fold):
         super().on_batch(batch)
         if self._active is not None:
             self._trend.observe(seconds, self._active)  # an idle engine has a flat one
+        self._forecast.idles(seconds, self._is_idle)
         if seconds >= self._due:
-            self._due = seconds + INTERVAL_SECONDS
-            self._forecast.remember(seconds, self._compute(seconds))
+            # One that was due while the engine was silent is late: when work comes is no moment
+            # like any other, and those that come with work are more often followed by exhaustion.
+            late = seconds - self._due >= INTERVAL_SECONDS
+            self._due += INTERVAL_SECONDS * (1 + (seconds - self._due) // INTERVAL_SECONDS)
+            model = None if late else self._compute(seconds)
+            self._forecast.remember(seconds, model, self._active_ratio)
 
     def on_gap(self) -> None:
         self._active = None
@@ -125,12 +135,24 @@ class Exhaustion(Fold):
         """What the model says now; keeps what that means."""
         self._computed_at = now
         self._probabilities = model = None
-        if self.committed_blocks is not None and self._waiting_known and self._footprint:
+        if self._is_idle:
+            self._probabilities = self._forecast.idle(now)
+        elif self.committed_blocks is not None and self._waiting_known and self._footprint:
             assert self._active is not None
             model = self._forecast.model(now, self._footprint, self._active, self._usable)
         if model is not None:
-            self._probabilities = self._forecast.calibrated(model)
+            self._probabilities = self._forecast.calibrated(now, model, self._active_ratio)
         return model
+
+    @property
+    def _active_ratio(self) -> float:
+        return self._active / self._usable if self._active and self._usable else 0.0
+
+    @property
+    def _is_idle(self) -> bool:
+        """Nothing runs, nothing waits, and nothing is held."""
+        busy = self._active or self._num_running or self._sequences.known
+        return self._active is not None and not busy and self._waiting_known
 
     def _sized(self, event: PoolCreated | PoolSnapshot) -> None:
         self._usable = event.num_blocks - event.reserved
@@ -149,10 +171,8 @@ class Exhaustion(Fold):
             self._sequences.add(
                 event.sequence, event.prompt_tokens, event.max_tokens, self._footprint
             )
-            self._forecast.arrivals.advance(self._seconds)
-            self._forecast.arrivals.observe(
-                self._footprint.blocks(event.prompt_tokens), event.max_tokens
-            )
+            blocks = self._footprint.blocks(event.prompt_tokens)
+            self._forecast.came(self._seconds, blocks, event.max_tokens)
 
     def _failed(self, _event: AllocationFailed) -> None:
         self._forecast.exhausted(self._seconds)

@@ -9,21 +9,22 @@ from collections import deque
 from collections.abc import Iterator
 
 from exporter.fold.exhaustion.arrivals import Arrivals
+from exporter.fold.exhaustion.calibration import Calibration
 from exporter.fold.exhaustion.crossing import crossings
-from exporter.fold.exhaustion.demand import Flow, Stock, demand
+from exporter.fold.exhaustion.demand import NO_FLOW, Flow, Stock, demand
 from exporter.fold.exhaustion.footprint import Footprint
-from exporter.fold.exhaustion.horizons import FIRST_LINES, HORIZONS, LAST_OF
+from exporter.fold.exhaustion.horizons import GRID, LAST_OF
 from exporter.fold.exhaustion.lengths import Lengths
-from exporter.fold.exhaustion.outcomes import Outcomes
 from exporter.fold.exhaustion.sequences import Sequence, Sequences
+from exporter.fold.exhaustion.silence import Silence
 
 MIN_ENDED = 20
 """Sequences that must have ended: fewer say nothing about lengths."""
 MIN_SECONDS = 30.0
 """Of observation: less says nothing about arrivals."""
-INTERVAL_SECONDS = 5.0
-"""Between two forecasts that are remembered and judged."""
 _SPEED_POINTS = 7
+_SLACK = 2.0
+"""A load whose next sequence is half as likely as its rate says still goes on: gaps vary."""
 _ENOUGH_POOLS = 2.0
 """Waiting sequences that want more than so many pools make no difference any more."""
 
@@ -34,11 +35,11 @@ class Forecast:
     def __init__(self, sequences: Sequences) -> None:
         self.lengths = Lengths()
         self.arrivals = Arrivals()
+        self._silence = Silence()
+        self._calibration = Calibration()
+        self._idle_seconds = 0.0
+        self._idle_since: float | None = None
         self._sequences = sequences
-        self._outcomes = [
-            Outcomes(horizon, INTERVAL_SECONDS, line)
-            for horizon, line in zip(HORIZONS, FIRST_LINES, strict=True)
-        ]
         self._speeds: deque[tuple[float, float]] = deque(maxlen=_SPEED_POINTS)
         self._busy_seconds = 0.0
         self._began: float | None = None
@@ -52,8 +53,38 @@ class Forecast:
 
     def exhausted(self, now: float) -> None:
         """The pool could not serve a running sequence."""
-        for outcomes in self._outcomes:
-            outcomes.happened(now)
+        self._calibration.exhausted(now)
+
+    def idles(self, now: float, idle: bool) -> None:
+        """Whether nothing runs and nothing waits.
+
+        Idleness before the first load is left out: a server is often started for it.
+        """
+        self._calibration.idles(now, idle and self.lengths.num_ended >= MIN_ENDED)
+        if idle and self._idle_since is None:
+            self._idle_since = now
+        elif not idle and self._idle_since is not None:
+            self.arrivals.paused(now - self._idle_since)
+            self._idle_seconds += now - self._idle_since
+            self._idle_since = None
+
+    def came(self, now: float, blocks: int, max_tokens: int) -> None:
+        """A sequence came, whose prompt takes so many blocks."""
+        self._silence.came(now)
+        self.arrivals.advance(self._busy(now))
+        self.arrivals.observe(blocks, max_tokens, first=self._idle_since is not None)
+
+    def _busy(self, now: float) -> float:
+        """A clock that stands still while nothing runs and nothing waits.
+
+        The rate of what comes is that while there is work; how work comes to an idle engine is
+        told by `Idleness`.
+        """
+        return (now if self._idle_since is None else self._idle_since) - self._idle_seconds
+
+    def idle(self, now: float) -> tuple[float, ...] | None:
+        """By horizon, while nothing runs and nothing waits; never less for a longer one."""
+        return self._calibration.idle(now) if self._knows_enough(now) else None
 
     def ended(self, tokens: int, *, stopped: bool) -> None:
         """A sequence ended after so many tokens: by itself, or it was cut off."""
@@ -62,42 +93,36 @@ class Forecast:
 
     def forget(self) -> None:
         """Batches were lost: what came, and whether the pool was exhausted, is not known."""
-        for outcomes in self._outcomes:
-            outcomes.forget()
+        self._calibration.forget()
         self.arrivals.restart()
+        self._silence.restart()
+        self._idle_since = None
         self._speeds.clear()
 
-    def remember(self, now: float, model: list[float] | None) -> None:
+    def remember(self, now: float, model: list[float] | None, active_ratio: float) -> None:
         """Learn from what has passed since the last time, then keep what the model says now."""
         if self._began is None:
             self._began = now
         self._speeds.append((self._sequences.clock, self._busy_seconds))
-        for index, outcomes in enumerate(self._outcomes):
-            outcomes.judge(now)
-            if model is not None:
-                outcomes.forecast(now, model[index])
+        self._calibration.judge(now)
+        if model is not None:
+            self._calibration.remember(now, model, active_ratio, self._is_waiting)
 
-    def calibrated(self, model: list[float]) -> tuple[float, ...]:
+    def calibrated(self, now: float, model: list[float], active_ratio: float) -> tuple[float, ...]:
         """By horizon: what the model's word has turned out to mean; never less for a longer one."""
-        highest = 0.0
-        result = []
-        for outcomes, probability in zip(self._outcomes, model, strict=True):
-            highest = max(highest, outcomes.calibrated(probability))
-            result.append(highest)
-        return tuple(result)
+        return self._calibration.busy(now, model, active_ratio, self._is_waiting)
+
+    @property
+    def _is_waiting(self) -> bool:
+        return len(self._sequences.known) > len(self._sequences.running)
 
     def model(
         self, now: float, footprint: Footprint, active: int, usable: int
     ) -> list[float] | None:
         """By horizon, as the model has it; None: too little is known yet."""
-        self.arrivals.advance(now)
+        self.arrivals.advance(self._busy(now))
         speed = self._tokens_per_second()
-        if (
-            self._began is None
-            or now - self._began < MIN_SECONDS
-            or self.lengths.num_ended < MIN_ENDED
-            or not speed
-        ):
+        if not speed or not self._knows_enough(now):
             return None
         sequences, arrivals = self._sequences, self.arrivals
         running = sequences.running.values()
@@ -123,11 +148,33 @@ class Forecast:
             mean_square_blocks=share * share * arrivals.mean_square_blocks,
             limits=arrivals.limits(),
         )
-        wanted = demand(stock, flow, survival, speed, footprint.blocks_per_token)
         growth = max(1, len(running)) * speed * footprint.blocks_per_token
         # Room left by the last one let in is anything up to the prompt of the next one.
-        probabilities = crossings(wanted, usable, growth / max(1.0, arrivals.mean_blocks))
-        return [probabilities[last] for last in LAST_OF]
+        per_second = growth / max(1.0, arrivals.mean_blocks)
+
+        def crossed(flow: Flow) -> list[float]:
+            wanted = demand(stock, flow, survival, speed, footprint.blocks_per_token)
+            return crossings(wanted, usable, per_second)
+
+        silent, hazards = self._silence.seconds(now), self._silence.hazards(now)
+        goes_on = min(1.0, _SLACK * hazards.now(silent) / flow.rate) if flow.rate else 1.0
+        probabilities = crossed(flow)
+        if capped or goes_on == 1.0:
+            return [probabilities[last] for last in LAST_OF]
+        alone = crossed(NO_FLOW)
+        again = [hazards.within(silent, seconds) for seconds in GRID]
+        return [
+            goes_on * probabilities[last]
+            + (1 - goes_on) * _resumed(last, alone, probabilities, again)
+            for last in LAST_OF
+        ]
+
+    def _knows_enough(self, now: float) -> bool:
+        return (
+            self._began is not None
+            and now - self._began >= MIN_SECONDS
+            and self.lengths.num_ended >= MIN_ENDED
+        )
 
     def _stock(self, sequence: Sequence, footprint: Footprint, share: float) -> Stock:
         tokens = self._sequences.produced(sequence)
@@ -173,3 +220,19 @@ class Forecast:
             return 0.0
         (first_clock, first_busy), (clock, busy) = self._speeds[0], self._speeds[-1]
         return (clock - first_clock) / (busy - first_busy) if busy > first_busy else 0.0
+
+
+def _resumed(last: int, alone: list[float], on: list[float], again: list[float]) -> float:
+    """The probability at a point of the grid where nothing comes before a load resumes.
+
+    alone: if it never does. on: if it goes on now. again: the chance that it has resumed.
+    """
+    end, total, before, begins = GRID[last], 0.0, 0.0, 0.0
+    left = last
+    for index in range(last + 1):
+        middle = (begins + GRID[index]) / 2
+        while left > 0 and GRID[left - 1] >= end - middle:
+            left -= 1
+        total += (again[index] - before) * max(alone[last], on[left])
+        before, begins = again[index], GRID[index]
+    return total + (1 - before) * alone[last]

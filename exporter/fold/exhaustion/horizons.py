@@ -12,6 +12,17 @@ GRID = (
 LAST_OF = tuple(GRID.index(float(horizon)) for horizon in HORIZONS)
 """Index in the grid at which each horizon ends."""
 
-FIRST_LINES = ((0.0, 1.0), (-0.4, 1.0), (-0.4, 0.9), (0.0, 0.4))
-"""Offset and slope that the model's log odds are given at each horizon before outcomes are known,
-from simulated loads: the further ahead, the more of what it says is error in rates and lengths."""
+FIRST_WEIGHTS = (
+    (-0.4, 0.85, 1.2, 1.5, -0.4),
+    (-0.4, 0.7, 0.8, 1.1, -0.3),
+    (-0.3, 0.6, 0.6, 1.1, -0.2),
+    (0.0, 0.35, 0.5, 1.0, 0.5),
+)
+"""What is added to the log odds at each horizon before outcomes are known: a constant, the model's
+log odds, and each part of `State`. From simulated loads: the further ahead, the more of what the
+model says is error in rates and lengths. At 300 s they say mostly how often these loads exhaust
+their pools, so that only half of what they say is taken."""
+
+FIRST_IDLE = (0.001, 0.005, 0.01, 0.05)
+"""The probability of an idle engine at each horizon before an idle stretch has ended: low, since
+load has to come first, and then to fill the pool."""

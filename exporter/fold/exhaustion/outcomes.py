@@ -6,17 +6,19 @@ early, and would be counted alone.
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from itertools import pairwise
+
+from exporter.fold.exhaustion.correction import Correction, State
 
 _REACH = 6.0
 _CELLS = 24
 """Of a forecast's log odds, from -6 to 6."""
 _HALF_LIFE_SECONDS = 24 * 3600.0
-_FIRST = 4.0
-"""Judged forecasts that the line at first is worth."""
 _LINE = 3.0
-"""Judged forecasts that the line through all is worth in each cell."""
+"""Judged forecasts that the correction is worth in each cell."""
 _FIT_SECONDS = 30.0
+CALM = State()
 
 
 def log_odds(probability: float) -> float:
@@ -31,14 +33,16 @@ def _probability(odds: float) -> float:
 class Outcomes:
     """Of one horizon. Bounded: the forecasts of a horizon's length, and 24 cells."""
 
-    def __init__(self, horizon: float, interval: float, line: tuple[float, float]) -> None:
-        self._first_line = line
+    def __init__(self, horizon: float, interval: float, weights: Sequence[float]) -> None:
+        self._correction = Correction(weights)
         self._horizon = horizon
         # Forecasts that overlap see the same future: a horizon of them counts as two.
         self._weight = min(1.0, 2 * interval / horizon)
-        self._open: deque[tuple[float, float]] = deque(maxlen=math.ceil(horizon / interval) + 1)
-        self._happened: float | None = None  # the latest exhaustion
-        self._seen: deque[float] = deque(maxlen=math.ceil(horizon / interval) + 1)
+        self._open: deque[tuple[float, float, State, float]] = deque(
+            maxlen=math.ceil(horizon / interval) + 1
+        )
+        # Those of the oldest open forecast's horizon, though it may be judged an interval late.
+        self._seen: deque[float] = deque(maxlen=math.ceil(horizon + 2 * interval))
         self._growth = 1.0
         self._aged_at: float | None = None
         self._counts = [0.0] * _CELLS
@@ -57,27 +61,29 @@ class Outcomes:
         self._open.clear()
         self._seen.clear()
 
-    def forecast(self, now: float, probability: float) -> None:
+    def forecast(self, now: float, probability: float, state: State = CALM) -> None:
         """Remember what the model says now, to judge it later."""
-        self._open.append((now, log_odds(probability)))
+        odds = log_odds(probability)
+        self._open.append((now, odds, state, self._corrected(odds, state)))
 
     def judge(self, now: float) -> None:
         """Learn from the forecasts whose horizon has passed."""
         while self._open and self._open[0][0] + self._horizon <= now:
-            at, odds = self._open.popleft()
+            at, odds, state, said = self._open.popleft()
             while self._seen and self._seen[0] <= at:
                 self._seen.popleft()
-            self._learn(at, odds, bool(self._seen) and self._seen[0] <= at + self._horizon)
+            hit = bool(self._seen) and self._seen[0] <= at + self._horizon
+            self._correction.learn(odds, state, hit, self._weight)
+            self._learn(at, said, hit)
         if self._fitted_at is None or now - self._fitted_at >= _FIT_SECONDS:
             self._fitted_at = now
             self._fit()
 
-    def calibrated(self, probability: float) -> float:
-        """How often it happened where the model said this."""
-        odds = log_odds(probability)
+    def calibrated(self, probability: float, state: State = CALM) -> float:
+        """How often it happened where the model said this of such a state."""
+        odds = self._corrected(log_odds(probability), state)
         if not self._points:
-            offset, slope = self._first_line
-            return _probability(offset + slope * odds)
+            return _probability(odds)
         points = self._points
         if odds <= points[0][0]:
             return points[0][1]
@@ -85,6 +91,9 @@ class Outcomes:
             if odds <= right:
                 return low + (high - low) * (odds - left) / (right - left)
         return points[-1][1]
+
+    def _corrected(self, odds: float, state: State) -> float:
+        return max(-_REACH, min(_REACH, self._correction.odds(odds, state)))
 
     def _learn(self, at: float, odds: float, hit: bool) -> None:
         if self._aged_at is not None:
@@ -102,42 +111,14 @@ class Outcomes:
             self._hits[cell] += weight
 
     def _fit(self) -> None:
-        cells = []
+        levels = []
         for index in range(_CELLS):
-            count = self._counts[index] / self._growth
+            count, hits = self._counts[index] / self._growth, self._hits[index] / self._growth
             middle = (index + 0.5) / _CELLS * 2 * _REACH - _REACH
             odds = self._odds[index] / self._counts[index] if self._counts[index] else middle
-            cells.append((odds, count, self._hits[index] / self._growth))
-        offset, slope = _line(cells, self._first_line)
-        levels = []
-        for odds, count, hits in cells:
-            expected = _probability(offset + slope * odds)
-            levels.append((odds, count + _LINE, (hits + _LINE * expected) / (count + _LINE)))
+            share = (hits + _LINE * _probability(odds)) / (count + _LINE)
+            levels.append((odds, count + _LINE, share))
         self._points = _rising(levels)
-
-
-def _line(
-    cells: list[tuple[float, float, float]], first: tuple[float, float]
-) -> tuple[float, float]:
-    """Offset and slope of log odds that fit the outcomes, drawn towards the first; by Newton."""
-    offset, slope = first
-    for _ in range(8):
-        gradient_offset = _FIRST / 2 * (first[0] - offset)
-        gradient_slope = _FIRST * 2 * (first[1] - slope)
-        oo, os, ss = _FIRST / 2, 0.0, _FIRST * 2
-        for odds, count, hits in cells:
-            if count:
-                expected = _probability(offset + slope * odds)
-                error, curve = hits - count * expected, count * expected * (1 - expected)
-                gradient_offset += error
-                gradient_slope += error * odds
-                oo += curve
-                os += curve * odds
-                ss += curve * odds * odds
-        determinant = oo * ss - os * os
-        offset += max(-1.0, min(1.0, (ss * gradient_offset - os * gradient_slope) / determinant))
-        slope += max(-0.5, min(0.5, (oo * gradient_slope - os * gradient_offset) / determinant))
-    return offset, max(0.05, slope)
 
 
 def _rising(levels: list[tuple[float, float, float]]) -> list[tuple[float, float]]:
