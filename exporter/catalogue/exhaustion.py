@@ -22,7 +22,7 @@ EXHAUSTION = (
         name="kvscope_kv_time_to_exhaustion_seconds",
         kind="gauge",
         help="Time until active blocks fill the pool at the trend of the last minute; 0 when full, "
-        "absent when that is over an hour away.",
+        "absent when that is over an hour away or nothing runs.",
         unit="seconds",
         group="exhaustion",
         otel_name="kvscope.kv.time_to_exhaustion",

@@ -14,7 +14,7 @@ _STRETCHES = 512
 """Idle stretches whose horizon has not passed; a busy engine with short gaps has hundreds."""
 _MEMORY = 150.0
 """Windows that a bin remembers: weeks of nights, or half an hour of short gaps."""
-_SHARED = 6.0
+_SHARED = 12.0
 """Windows that all idleness together is worth in one bin."""
 _FIRST = 6.0
 """Windows that the first guess is worth."""
