@@ -20,7 +20,7 @@ _LEAST_CURVE = 0.02
 
 
 class State(NamedTuple):
-    """Of a pool, beside what the model says of it."""
+    """What the model does not use."""
 
     recently: float = 0.0
     """1 when it is exhausted now, 1/e a horizon later."""

@@ -77,8 +77,8 @@ class Forecast:
     def _busy(self, now: float) -> float:
         """A clock that stands still while nothing runs and nothing waits.
 
-        The rate of what comes is that while there is work; how work comes to an idle engine is
-        told by `Idleness`.
+        A rate describes what comes while there is work; `Idleness` knows how work comes to an idle
+        engine.
         """
         return (now if self._idle_since is None else self._idle_since) - self._idle_seconds
 

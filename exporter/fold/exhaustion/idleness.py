@@ -29,7 +29,7 @@ class _Stretch:
 
 
 class Idleness:
-    """Of one horizon; first: what is said before an idle stretch has ended."""
+    """One horizon. first: the probability before an idle stretch has ended."""
 
     def __init__(self, horizon: float, first: float) -> None:
         self._horizon = horizon
