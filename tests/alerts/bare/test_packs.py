@@ -21,7 +21,7 @@ from tests.repo.checkout import ROOT
 
 PAGES = Path(__file__).parent / "pages"
 RUNBOOKS = ALERTS / "runbooks" / "bare"
-SECTIONS = ["Meaning", "Impact", "Diagnosis", "Mitigation"]
+SECTIONS = ["First", "Meaning", "Impact", "Diagnosis", "Mitigation"]
 CAPTURES = os.environ.get("KVSCOPE_CAPTURES", "")
 CAPTURED = {"vllm": "vllm-0.32/metrics-loaded.txt", "sglang": "sglang-0.5/metrics-end.txt"}
 both = pytest.mark.parametrize("server", SERVERS, ids=lambda server: server.word)
