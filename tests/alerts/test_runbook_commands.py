@@ -3,9 +3,7 @@
 import os
 import re
 import shutil
-import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -14,63 +12,91 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.alerts.runbook_commands import PAGES, Effect, commands, queries, spans
+from tests.alerts.runbook_scene import Placeholders, typed
 from tests.alerts.stack import Stack, stack
-from tests.alerts.test_runbooks import queries, spans
-from tests.alerts.tools import ALERTS
 from tests.e2e.test_serve import SMALL, url_of
 from tests.fakes.nvml import Simulated, build_library, h200, machine
 from tests.support.process import ROOT, Process, kvscope
 from tests.support.server import greedy
 from tests.support.waiting import wait_for
 
-RUNBOOKS = sorted((ALERTS / "runbooks").rglob("*.md"))
-OURS = re.compile(r"(kvscope|python|curl|amtool|kill) .|(GET|POST) /api/")
-"""What can be run here: other programs ask about a driver, a daemon or a cluster."""
-COMMANDS = {span for path in RUNBOOKS for span in spans(path) if OURS.match(span)}
-
-TIMES = r"%{http_code} %{time_total} s\n"
-WHOLE = {
-    "kvscope advise": "kvscope advise http://HOST:8000",
-    "kvscope record": "kvscope record EVENTS FOLDER/run.kvsf --seconds 1",
-}
-"""Commands of which a runbook gives the beginning."""
 SAYS = {
-    "kvscope doctor": r"H200",
-    "kvscope doctor --target http://HOST:8000": r"kvscope",
-    "kvscope advise": r"were observed",
-    "kvscope record": r"run\.kvsf",
-    "python -m alerts": r"alert: KvscopeTargetDown",
-    "python -m alerts --itl MODEL=SECONDS": r'model_name="demo"',
-    "python -m alerts --ttft MODEL=SECONDS": r'model_name="demo"',
-    "python -m alerts.bare sglang --job 'NAME|OTHER'": r'job=~"NAME\|OTHER"',
-    "python -m alerts.bare vllm --job 'NAME|OTHER'": r'job=~"NAME\|OTHER"',
-    f"curl -s -o /dev/null -w '{TIMES}' http://HOST:8000/metrics": r"200 \d\.\d",
-    "curl -s http://HOST:8000/health": r"ok",
-    "curl -s http://PROMETHEUS:9090/api/v1/rules": r"KvscopeWatchdog",
-    "curl -s http://PROMETHEUS:9090/api/v1/alertmanagers": r"/api/v2/alerts",
-    "amtool alert query --alertmanager.url=http://ALERTMANAGER:9093": r"KvscopeWatchdog",
-    "GET /api/preemptions": r"preemptions",
-    "GET /api/whatif": r"engines",
-    "POST /api/gpu/release": r"released",
-    "POST /api/gpu/resume": r"state",
+    r"kvscope doctor": r"H200",
+    r"kvscope doctor --target \S+": r"kvscope",
+    r"kvscope advise \S+": r"were observed",
+    r"kvscope record .*": r"run\.kvsf",
+    r"kvscope stacks .*": r"step_loop\.py",
+    r"python -m alerts": r"alert: KvscopeTargetDown",
+    r"python -m alerts --(itl|ttft) .*": r'model_name="demo"',
+    r"python -m alerts\.bare .*": r'job=~"NAME\|OTHER"',
+    r"curl .*%\{http_code\}.*": r"200",
+    r"curl .*/api/v1/(rules|alerts)": r"KvscopeWatchdog",
+    r"curl .*/api/v1/alertmanagers": r"/api/v2/alerts",
+    r"curl .*/api/preemptions": r"preemptions",
+    r"curl .*/api/whatif": r"engines",
+    r"curl .*/api/gpu/release": r"released",
+    r"curl .*/api/gpu/resume": r"state",
+    r"amtool .* alert query": r"KvscopeWatchdog",
+    r"amtool .* silence query": r"(?m)^ID",
+    r"amtool .* silence add .*": r"^[0-9a-f-]{36}\s*$",
+    r"ps .*": r"exporter\.cli",
 }
 """What each prints."""
-GO_ON = {"kill -USR1", "kvscope sidecar --url"}
-"""They have a test of their own."""
+ONE_BY_ONE = [text for text in typed() if " silence add " not in text]
+SILENCES = [text for text in typed() if " silence add " in text]
+
+
+def expected(command: str) -> str:
+    found = [says for form, says in SAYS.items() if re.fullmatch(form, command)]
+    assert len(found) == 1, command
+    return found[0]
 
 
 def test_every_command_of_a_runbook_is_run() -> None:
-    assert SAYS.keys() | GO_ON == COMMANDS
+    """Here, or in the tests below for clusters, signals and sidecars."""
+    for command in typed():
+        expected(command)
+    assert all(any(re.fullmatch(form, command) for command in typed()) for form in SAYS)
 
 
 def test_whatever_is_not_in_an_image_is_said_to_be_in_a_checkout() -> None:
     copied = set(re.findall(r"^COPY (\w+) \w+$", (ROOT / "Dockerfile").read_text(), re.MULTILINE))
     assert "exporter" in copied
-    for path in RUNBOOKS:
+    for path in PAGES:
         for span in spans(path):
             if module := re.match(r"python -m (\w+)", span):
                 text = path.read_text()
                 assert module[1] in copied or "checkout" in text or "alerts/thresholds.py" in text
+
+
+CLUSTER = sorted({c.text for path in PAGES for c in commands(path) if c.program == "kubectl"})
+
+
+@pytest.mark.kubectl
+@pytest.mark.parametrize("command", CLUSTER)
+def test_kubectl_understands_a_command(command: str, tmp_path: Path) -> None:
+    """It gets as far as asking the cluster, which is not there; a wrong flag ends it before."""
+    program, rest = command.split(" ", 1)
+    line = f"{program} --server=http://127.0.0.1:1 {rest}".replace("=N", "=2").replace(
+        "IMAGE", "image"
+    )
+    done = subprocess.run(
+        ["bash", "-c", line],
+        env={**os.environ, "KUBECONFIG": str(tmp_path / "none"), "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert re.search(r"connection refused|was refused", done.stderr), done.stderr
+
+
+@pytest.mark.kubectl
+def test_kubectl_refuses_a_flag_that_there_is_not(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="unknown flag"):
+        test_kubectl_understands_a_command("kubectl delete pod POD --grace=1", tmp_path)
 
 
 def live(test: Callable[..., None]) -> Callable[..., None]:
@@ -85,53 +111,14 @@ class Scene:
     """What the placeholders of the runbooks stand for."""
 
     engine: Process
-    url: str
-    events: str
     watching: Stack
-    folder: Path
-    environment: dict[str, str]
-
-    def filled(self, command: str) -> str:
-        command = WHOLE.get(command, command)
-        if method := re.match(r"(GET|POST) (/\S+)", command):
-            header = "-H 'Content-Type: application/json' "
-            command = f"curl -sf -X {method[1]} {header}http://HOST:8000{method[2]}"
-        if command.startswith("python -m alerts") and "alerts.bare" not in command:
-            command += " --out FOLDER/own.rules.yml && cat FOLDER/own.rules.yml"
-        for placeholder, value in {
-            "http://HOST:8000": self.url,
-            "http://PROMETHEUS:9090": self.watching.url,
-            "http://ALERTMANAGER:9093": self.watching.manager,
-            "MODEL=SECONDS": "demo=1",
-            "EVENTS": self.events,
-            "FOLDER": str(self.folder),
-        }.items():
-            command = command.replace(placeholder, value)
-        return command
-
-    def run(self, command: str) -> str:
-        """Its output; fails unless it succeeds."""
-        programs = (
-            f'kvscope() {{ "{sys.executable}" -m exporter.cli "$@"; }}\n'
-            f'python() {{ "{sys.executable}" "$@"; }}\n'
-        )
-        done = subprocess.run(
-            ["bash", "-c", programs + self.filled(command)],
-            cwd=ROOT,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout + done.stderr
+    places: Placeholders
 
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     """An engine on a simulated card, which has served a request; Prometheus with our rules."""
-    absent = [name for name in ("curl", "bash", "cc") if shutil.which(name) is None]
+    absent = [name for name in ("curl", "bash", "cc", "ps") if shutil.which(name) is None]
     if absent and os.environ.get("CI") != "true":
         pytest.skip(f"not on PATH: {', '.join(absent)}")
     folder = tmp_path_factory.mktemp("scene")
@@ -155,37 +142,75 @@ def _played(folder: Path, events: str, driver: dict[str, str]) -> Iterator[Scene
             alert = {"labels": {"alertname": "KvscopeWatchdog", "severity": "none"}}
             sent = httpx.post(f"{watching.manager}/api/v2/alerts", json=[alert], timeout=10)
             sent.raise_for_status()
-            yield Scene(engine, url, events, watching, folder, environment)
+            places = Placeholders(
+                server=url,
+                page=url,
+                events=events,
+                pid=engine.popen.pid,
+                folder=folder,
+                environment=environment,
+                prometheus=watching.url,
+                alertmanager=watching.manager,
+            )
+            yield Scene(engine, watching, places)
 
 
 @live
-@pytest.mark.parametrize("command", SAYS)
+@pytest.mark.parametrize("command", ONE_BY_ONE)
 def test_a_command_succeeds_and_says_what_it_is_for(scene: Scene, command: str) -> None:
-    said = scene.run(command)
+    says = expected(command)
+    said = scene.places.run(command)
     if "PROMETHEUS" in command or "ALERTMANAGER" in command:  # which have only just been started
-        wait_for(lambda: re.search(SAYS[command], scene.run(command)), SAYS[command], 60)
+        wait_for(lambda: re.search(says, scene.places.run(command)), says, 60)
     else:
-        assert re.search(SAYS[command], said), said
+        assert re.search(says, said), said
+    assert httpx.get(f"{scene.places.server}/health", timeout=10).status_code == 200
+
+
+@live
+def test_every_silence_is_accepted_as_it_stands(scene: Scene) -> None:
+    for command in SILENCES:
+        assert re.search(expected(command), scene.places.run(command))
+    answer = httpx.get(f"{scene.watching.manager}/api/v2/silences", timeout=10).json()
+    named = {m["value"] for each in answer for m in each["matchers"] if m["name"] == "alertname"}
+    assert named == {re.findall(r"alertname=(\w+)", command)[0] for command in SILENCES}
+    assert all(matcher["isEqual"] for each in answer for matcher in each["matchers"])
 
 
 @live
 def test_a_signal_shows_the_step_loop(scene: Scene) -> None:
-    scene.engine.send(signal.SIGUSR1)
+    signals = {c.text for path in PAGES for c in commands(path) if c.program == "kill"}
+    assert signals
+    for command in signals:
+        scene.places.run(command)
     scene.engine.find(r'File ".*(step_loop.py)"')
-    assert httpx.get(f"{scene.url}/health", timeout=10).status_code == 200
+    assert httpx.get(f"{scene.places.server}/health", timeout=10).status_code == 200
 
 
 @live
 def test_a_servers_own_page_can_be_read_instead(scene: Scene) -> None:
-    with kvscope("sidecar", "--url", scene.url, "--port", "0", "--no-gpu") as sidecar:
-        sidecar.find(r"(watching)")
+    named = [span for path in PAGES for span in spans(path) if span.startswith("kvscope sidecar")]
+    assert named
+    for command in named:
+        arguments = scene.places.filled(command).split()[1:]
+        with kvscope(*arguments, "--port", "0", "--no-gpu") as sidecar:
+            sidecar.find(r"(watching)")
 
 
 @live
 def test_a_prometheus_answers_every_query_of_the_runbooks(scene: Scene) -> None:
-    asked = [query for path in RUNBOOKS for query in queries(path)]
+    asked = [query for path in PAGES for query in queries(path)]
     assert len(asked) > 150
+    instance = scene.places.server.removeprefix("http://")
     with httpx.Client(base_url=scene.watching.url, timeout=10) as client:
         for query in asked:
-            answer = client.get("/api/v1/query", params={"query": query}).json()
+            filled = query.replace("INSTANCE", instance).replace("MODEL", "demo")
+            answer = client.get("/api/v1/query", params={"query": filled}).json()
             assert answer["status"] == "success", f"{query}: {answer}"
+
+
+def test_what_is_run_here_reads_or_says_what_it_loses() -> None:
+    """The list that decides is the one that the runbooks are held to."""
+    effects = {c.text: c.effect for path in PAGES for c in commands(path)}
+    losing = [text for text in typed() if effects.get(text, Effect.READS) is not Effect.READS]
+    assert typed()[-len(losing) :] == losing, "those come last"

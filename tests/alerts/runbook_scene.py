@@ -1,0 +1,87 @@
+"""Runs what a runbook has people type, with a running server in place of its placeholders."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.alerts.runbook_commands import PAGES, commands, spans
+from tests.support.process import ROOT
+
+RUN_HERE = {"kvscope", "python", "curl", "amtool", "ps"}
+"""Other programs ask about a driver, a daemon or a cluster; signals have tests of their own."""
+MENTIONED = {"kvscope advise", "kvscope run"}
+"""In a sentence, where nothing is to be typed."""
+ELSEWHERE = re.compile(r"HOST:30000|wake_up|\bkvscope sidecar\b")
+"""Of SGLang, of a vLLM in development mode; a sidecar, which runs until it is ended."""
+
+
+def typed() -> list[str]:
+    """Every distinct command that can be run here, those that lose something at the end."""
+    found: dict[str, bool] = {}
+    for path in PAGES:
+        for command in commands(path):
+            found[command.text] = command.loses
+        found |= {span: False for span in spans(path) if " " in span}
+    runnable = [
+        text
+        for text in found.keys() - MENTIONED
+        if text.split()[0] in RUN_HERE and not ELSEWHERE.search(text)
+    ]
+    return sorted(runnable, key=lambda text: (found[text], text))
+
+
+@dataclass
+class Placeholders:
+    """What stands for them."""
+
+    server: str
+    """Address of the server that answers users."""
+    page: str
+    """Address of kvscope's page."""
+    events: str
+    pid: int
+    folder: Path
+    environment: Mapping[str, str]
+    prometheus: str = "http://PROMETHEUS:9090"
+    alertmanager: str = "http://ALERTMANAGER:9093"
+
+    def filled(self, command: str) -> str:
+        if command.startswith("python -m alerts") and "alerts.bare" not in command:
+            command += " --out FOLDER/own.rules.yml && cat FOLDER/own.rules.yml"
+        for placeholder, value in {
+            "http://HOST:8000": self.server,
+            "http://HOST:8010": self.page,
+            "http://PROMETHEUS:9090": self.prometheus,
+            "http://ALERTMANAGER:9093": self.alertmanager,
+            "MODEL=SECONDS": "demo=1",
+            "'EVENTS'": f"'{self.events}'",
+            "EVENTS": f"'{self.events}'",
+            "FOLDER": str(self.folder),
+            "--seconds 60": "--seconds 1",
+            "instance=INSTANCE": f"instance={self.server.removeprefix('http://')}",
+            "-p PID": f"-p {self.pid}",
+            "-USR1 PID": f"-USR1 {self.pid}",
+        }.items():
+            command = command.replace(placeholder, value)
+        return command
+
+    def run(self, command: str) -> str:
+        """What it prints; fails unless it succeeds."""
+        programs = (
+            f'kvscope() {{ "{sys.executable}" -m exporter.cli "$@"; }}\n'
+            f'python() {{ "{sys.executable}" "$@"; }}\n'
+        )
+        done = subprocess.run(
+            ["bash", "-c", programs + self.filled(command)],
+            cwd=ROOT,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+        return done.stdout + done.stderr
