@@ -93,7 +93,7 @@ FORMS: dict[Effect, tuple[str, ...]] = {
         rf"{POD} rollout undo {DEPLOYMENT}",
         r"systemctl (stop|restart) UNIT",
         r"systemctl kill -s KILL UNIT",
-        r"docker restart( -t 1)? CONTAINER",
+        r"docker (restart( -t 1)?|kill) CONTAINER",
         r"nvidia-smi --gpu-reset -i UUID",
         r"kvscope stacks --held 'EVENTS'",
         r"ss -K dst CLIENT sport = :8000",

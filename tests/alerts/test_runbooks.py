@@ -104,16 +104,17 @@ def test_a_runbook_names_panels_that_exist(path: Path) -> None:
     boards = {}
     for board in (ROOT / "dashboards").glob("*.json"):
         content = json.loads(board.read_text())
-        boards[content["title"]] = {panel.get("title") for panel in content["panels"]}
+        panels = [p for row in content["panels"] for p in (row, *row.get("panels", ()))]
+        boards[content["title"]] = {panel.get("title") for panel in panels}
     # A name may go over the end of a line; two blanks in a title are one in a text.
     text = re.sub(r"\s+", " ", section(path, "Diagnosis"))
     named = re.findall(r"\*\*(kvscope / [^*]+)\*\*([^.]*)", text)
     assert named, "no panel to open"
     for title, rest in named:
         assert title in boards
-        panels = set(re.findall(r"\*([^*]+)\*", rest.split("**")[0]))
-        assert panels
-        missing = panels - {re.sub(r" +", " ", p or "") for p in boards[title]}
+        meant = set(re.findall(r"\*([^*]+)\*", rest.split("**")[0]))
+        assert meant
+        missing = meant - {re.sub(r" +", " ", p or "") for p in boards[title]}
         assert not missing, f"{title} has no {missing}"
 
 
