@@ -22,7 +22,7 @@ from tests.alerts.runbook_commands import (
     queries,
     spans,
 )
-from tests.alerts.tools import ALERTS, RULE_FILE, known_names, names_in, promtools, run
+from tests.alerts.tools import ALERTS, CASE_FILES, RULE_FILE, known_names, names_in, promtools, run
 from tests.repo.checkout import ROOT, python_files
 
 SECTIONS = [
@@ -87,6 +87,24 @@ def test_a_runbook_says_how_to_silence_its_alert_and_no_other(path: Path) -> Non
         r"--duration=\d+[hd] --comment='WHY'$",
         silences[0],
     ), silences
+
+
+LABELS: dict[str, set[str]] = {}
+"""Of each alert, as its cases expect it to fire."""
+for cases in CASE_FILES:
+    for case in yaml.safe_load(cases.read_text())["tests"]:
+        for moment in case.get("alert_rule_test", []):
+            for alert in moment.get("exp_alerts", []):
+                LABELS.setdefault(moment["alertname"], set()).update(alert["exp_labels"])
+
+
+@each_runbook
+def test_a_silence_matches_a_label_that_the_alert_has(path: Path) -> None:
+    """Otherwise it silences nothing."""
+    for command in commands(path):
+        if " silence add " in command.text:
+            name, label = re.findall(r"alertname=(\w+) (\w+)=", command.text)[0]
+            assert label in LABELS[name], LABELS[name]
 
 
 @each_runbook
