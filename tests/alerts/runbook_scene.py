@@ -12,7 +12,7 @@ from tests.support.process import ROOT
 
 RUN_HERE = {"kvscope", "python", "curl", "amtool", "ps"}
 """Other programs ask about a driver, a daemon or a cluster; signals have tests of their own."""
-MENTIONED = {"kvscope advise", "kvscope run"}
+MENTIONED = {"kvscope advise", "kvscope run", "kvscope stacks"}
 """In a sentence, where nothing is to be typed."""
 ELSEWHERE = re.compile(r"HOST:30000|wake_up|\bkvscope sidecar\b")
 """Of SGLang, of a vLLM in development mode; a sidecar, which runs until it is ended."""
@@ -42,6 +42,8 @@ class Placeholders:
     page: str
     """Address of kvscope's page."""
     events: str
+    socket: str
+    """One of the addresses that events come from."""
     pid: int
     folder: Path
     environment: Mapping[str, str]
@@ -58,7 +60,7 @@ class Placeholders:
             "http://ALERTMANAGER:9093": self.alertmanager,
             "MODEL=SECONDS": "demo=1",
             "'EVENTS'": f"'{self.events}'",
-            "EVENTS": f"'{self.events}'",
+            "SOCKET": self.socket,
             "FOLDER": str(self.folder),
             "--seconds 60": "--seconds 1",
             "instance=INSTANCE": f"instance={self.server.removeprefix('http://')}",

@@ -146,6 +146,7 @@ def _played(folder: Path, events: str, driver: dict[str, str]) -> Iterator[Scene
                 server=url,
                 page=url,
                 events=events,
+                socket=events,
                 pid=engine.popen.pid,
                 folder=folder,
                 environment=environment,

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(900)]
 
 SAYS = {
     r"kvscope doctor --target \S+": r"vllm",
-    r"kvscope doctor": r"NVML",
+    r"kvscope doctor": r"driver",
     r"kvscope advise \S+": r"observed",
     r"kvscope record .*": r"run\.kvsf",
     r"kvscope stacks .*": r"vllm/v1/engine/core\.py",
@@ -98,6 +98,7 @@ def attended(
                     server=server.url,
                     page=f"http://127.0.0.1:{page}",
                     events=events[1],
+                    socket=events[1].replace("*", "engine-0.sock"),
                     pid=server.process.pid,
                     folder=folder,
                     environment=dict(os.environ),
