@@ -176,10 +176,10 @@ def age(name: str, selector: str = "") -> str:
     """Seconds from the Unix time that a series holds to the moment it was scraped.
 
     `time() - x` would include the age of the scrape: with one scrape a minute, an idle engine would
-    look a minute late.
+    look a minute late. Never negative, though the clocks of two machines may differ.
     """
     when = series(name, selector)
-    return f"timestamp({when}) - {when}"
+    return f"clamp_min(timestamp({when}) - {when}, 0)"
 
 
 def engines_heard(grouping: str = "", selector: str = "", same: str = PER_ENGINE) -> str:

@@ -10,6 +10,7 @@ from exporter.configuration.access import check_tls, header_values
 from exporter.configuration.error import ConfigurationError
 from exporter.configuration.model import KvEventsConfig, ServerConfig
 from exporter.configuration.places import FOLDER
+from exporter.readings.detect import OWN_PAGE, OWN_PAGE_REMEDY
 from exporter.sources.recording import SCHEME as RECORDING
 from kvscope_events.limits import MAX_LABEL
 from kvscope_events.wire.endpoint import MAX_SOCKET_PATH_BYTES, parse_endpoint
@@ -76,10 +77,7 @@ def _check_page(path: str, server: ServerConfig) -> None:
         remedy = "write http://HOST:PORT; a user or a token goes into `headers:`"
         raise ConfigurationError(f"{path}.url", problem, remedy)
     if server.kind == "kvscope":
-        problem = "kvscope serve already exports these metrics"
-        raise ConfigurationError(
-            f"{path}.url", problem, "let Prometheus scrape it, or write `events:`"
-        )
+        raise ConfigurationError(f"{path}.url", OWN_PAGE, OWN_PAGE_REMEDY)
     if server.metrics_path is not None and not re.fullmatch(r"/[^\s?#]*", server.metrics_path):
         problem = f"{server.metrics_path!r} is not a path"
         raise ConfigurationError(f"{path}.metrics_path", problem, "write /metrics")

@@ -4,6 +4,10 @@ import re
 
 from kvscope_events.vocabulary import ServerKind
 
+OWN_PAGE = "kvscope serve already exports these metrics"
+OWN_PAGE_REMEDY = "let Prometheus scrape it, or write `events:`"
+"""Why the page of a kvscope is not read, and what to do."""
+
 _SIGNS: tuple[tuple[str, ServerKind | None], ...] = (
     ("kvscope_", "kvscope"),  # serves vLLM's names, too
     ("vllm:current_qps", None),  # production-stack's router repeats what it has read elsewhere

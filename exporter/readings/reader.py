@@ -15,7 +15,7 @@ from exporter.clock import Clock
 from exporter.faults import Faults
 from exporter.fetch import Document, Fetcher, Merged
 from exporter.fetch_error import FetchError
-from exporter.readings.detect import detect
+from exporter.readings.detect import OWN_PAGE, OWN_PAGE_REMEDY, detect
 from exporter.readings.engines import Engine
 from exporter.readings.mapping import EngineReading, PageMapper
 from exporter.readings.tables import TABLES
@@ -166,10 +166,10 @@ class PageReader:
         engines = self._mapped(text)
         if not engines and not self._is_fixed:
             found = detect(text)
+            if found == "kvscope":
+                raise _Rejected("unknown_server", f"{OWN_PAGE}: {OWN_PAGE_REMEDY}")
             if found is None or found not in TABLES:
-                raise _Rejected(
-                    "unknown_server", f"has no metric names of a known server ({found})"
-                )
+                raise _Rejected("unknown_server", "has no metric names of a known server")
             if found != self.kind:
                 self.kind = found
                 self._mappers = self._mappers_of(found)

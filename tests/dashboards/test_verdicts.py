@@ -102,6 +102,16 @@ def test_a_scrape_that_is_old_does_not_make_an_engine_look_old(tmp_path: Path) -
 
 
 @pytest.mark.promtool
+def test_an_engine_whose_clock_is_ahead_has_not_been_silent_for_a_negative_time(
+    tmp_path: Path,
+) -> None:
+    last = "kvscope_source_last_message_timestamp_seconds"
+    series = {f"{last}{{{SICK}}}": "5+60x20"}
+    answers = {formulas.age(last): {f"{{{SICK}}}": 0.0}}
+    check(tmp_path, series, answers, at="10m", every="60s")
+
+
+@pytest.mark.promtool
 def test_gpus_are_those_of_servers_that_serve_the_model(tmp_path: Path) -> None:
     headroom, peak = "kvscope_gpu_memory_headroom_bytes", "kvscope_gpu_activation_peak_bytes"
     series = {

@@ -16,6 +16,7 @@ from exporter.clock import Clock
 from exporter.readings import PageReader, Tls
 from exporter.readings import reader as reader_module
 from exporter.readings.reader import MAX_AGE_NS
+from tests.exporter.page import make_exporter
 from tests.readings.answers import Answer, answering, page
 from tests.readings.cases.vllm import CURRENT_PAGE
 
@@ -229,6 +230,18 @@ def test_a_page_says_what_server_it_is_of() -> None:
         assert reader.read().is_up
         assert reader.kind == "vllm"
         reader.close()
+
+
+def test_a_page_of_kvscope_itself_is_refused_with_what_to_do(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    own = make_exporter()[0].render()[0]
+    with answering(page(own)) as url, caplog.at_level(logging.WARNING):
+        reader = PageReader(url)
+        assert not reader.read().is_up
+        assert counted(reader) == {"unknown_server": 1}
+        reader.close()
+    assert "kvscope serve already exports these metrics: let Prometheus scrape it" in caplog.text
 
 
 def test_headers_are_sent_and_secrets_are_not_shown() -> None:
