@@ -264,6 +264,35 @@ async def test_a_flood_of_wrong_passwords_does_not_lock_out_one_that_was_right(
     assert sum(answer.status_code == 401 for answer in answers) <= 2 * passwords_module.MAX_WAITING
 
 
+async def test_a_first_right_password_does_not_wait_for_those_guessed_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    access = Access(App(), AccessConfig(pages=Credentials([], {"prometheus": hashed("secret")})))
+    compared = bcrypt.checkpw
+    checked: list[bytes] = []
+
+    def check(password: bytes, hash: bytes) -> bool:
+        checked.append(password)
+        return compared(password, hash)
+
+    monkeypatch.setattr(passwords_module.bcrypt, "checkpw", check)
+    near, far = (
+        httpx.AsyncClient(transport=httpx.ASGITransport(access, client=(name, 1)), base_url=BASE)
+        for name in ("192.0.2.1", "192.0.2.2")
+    )
+    async with near, far:
+        flood = [far.get("/metrics", headers=basic("prometheus", f"{n}")) for n in range(50)]
+        right = near.get("/metrics", headers=basic("prometheus", "secret"))
+        answers = await asyncio.gather(*flood, right)
+        assert answers[-1].status_code == 200
+        assert sum(answer.status_code == 401 for answer in answers) == 2
+        before = len(checked)
+        for _ in range(20):
+            wrong = await far.get("/metrics", headers=basic("prometheus", "0"))
+            assert wrong.status_code == 401, "one that was wrong before is refused at once"
+        assert len(checked) == before
+
+
 @pytest.mark.parametrize(
     "key", ["", "a b", "a\n", "a\0b", "\udcff", "a" * 1025, "\x7f"], ids=lambda key: repr(key)[:12]
 )

@@ -37,7 +37,8 @@ class Credentials:
                 return client
             case b"basic" if self._passwords is not None:
                 user, password = _user_and_password(value)
-                if await self._passwords.match(user, password):
+                address = (scope.get("client") or ("",))[0]
+                if await self._passwords.match(user, password, address):
                     return f"user:{user.decode(errors='replace')}"
         raise Refused(401, self._message, {"WWW-Authenticate": self._challenge})
 

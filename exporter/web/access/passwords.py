@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import hmac
 import os
+from collections import Counter
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,10 +15,14 @@ from exporter.web.refusal import Refused
 MAX_WAITING = 8
 """Passwords that wait for the thread; further ones are answered with 503. A right one that was
 seen before never waits."""
+MAX_WAITING_OF_ONE = 2
+"""Of those, from one address: who guesses from there keeps no other one from its first answer."""
 MAX_PASSWORD_BYTES = 72
 """bcrypt knows no more of a password."""
 MAX_REMEMBERED = 64
 """Right passwords that are remembered, one for each user as a rule."""
+MAX_WRONG = 1024
+"""The same for wrong ones: a client that is set up wrongly sends the same for ever."""
 RETRY_AFTER_SECONDS = 1
 
 
@@ -31,10 +36,12 @@ class Passwords:
         """Compared for a user that does not exist, so that time tells nobody who does."""
         self._secret = os.urandom(32)
         self._right: set[bytes] = set()
-        self._waiting = 0
+        self._wrong: set[bytes] = set()
+        self._waiting: Counter[str] = Counter()
+        """By address."""
         self._thread = ThreadPoolExecutor(1, "kvscope-passwords")
 
-    async def match(self, user: bytes, password: bytes) -> bool:
+    async def match(self, user: bytes, password: bytes, address: str) -> bool:
         """Whether this is the user's password. Raises Refused where too many are being checked."""
         if len(password) > MAX_PASSWORD_BYTES or b"\0" in password:
             return False
@@ -43,19 +50,27 @@ class Passwords:
         remembered = hmac.digest(self._secret, pair, hashlib.sha256)
         if remembered in self._right:
             return True
-        if self._waiting >= MAX_WAITING:
+        if remembered in self._wrong:
+            return False
+        waiting = self._waiting
+        if waiting.total() >= MAX_WAITING or waiting[address] >= MAX_WAITING_OF_ONE:
             message = "too many passwords are being checked: try again"
             raise Refused(503, message, {"Retry-After": str(RETRY_AFTER_SECONDS)})
         hashed = self._users.get(user)
-        self._waiting += 1
+        waiting[address] += 1
         try:
             loop = asyncio.get_running_loop()
             is_right = await loop.run_in_executor(
                 self._thread, bcrypt.checkpw, password, hashed or self._unknown
             )
         finally:
-            self._waiting -= 1
+            waiting[address] -= 1
+            if not waiting[address]:
+                del waiting[address]
         if hashed is None or not is_right:
+            if len(self._wrong) >= MAX_WRONG:
+                self._wrong.clear()
+            self._wrong.add(remembered)
             return False
         if len(self._right) >= MAX_REMEMBERED:
             self._right.clear()
