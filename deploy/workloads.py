@@ -121,6 +121,7 @@ def _sidecar() -> dict[str, object]:
             "--host=0.0.0.0",
             f"--port={_SIDECAR_PORT}",
             f"--events=vllm=ipc://{WIRE}/sockets/*",
+            f"--url=vllm=http://127.0.0.1:{_VLLM_PORT}",  # what clients see: latencies, refusals
         ],
         "ports": [{"name": POD_PORT, "containerPort": _SIDECAR_PORT}],
         "resources": {

@@ -88,6 +88,7 @@ class _Builder:
             timeout=config.timeout,
             clock=self._clock,
             model_name=config.model_name or "",
+            is_beside_events=bool(config.events),
         )
 
     def _enquiry(self, exporter: Exporter, reader: PageReader) -> Enquiry:

@@ -35,6 +35,11 @@ def _place(family: Family) -> int:
     return _PLACES[family.name]
 
 
+def _takes_requests(target: Target) -> bool:
+    hello = target.hello
+    return hello is not None and hello.worker is None and hello.ready and target.source.up
+
+
 class Page:
     """A collector for a prometheus_client registry."""
 
@@ -83,10 +88,13 @@ class Page:
         told: dict[tuple[str, str], frozenset[str]] = {}
         engines: list[Shown] = []
         asked: list[tuple[Target, Shown]] = []
-        for target in self._targets():
+        targets, readings = self._targets(), self._readings
+        is_ready = any(_takes_requests(target) for target in targets)
+        pages = self._guard.read("page", lambda: readings.read(is_ready=is_ready))
+        for target in targets:
             taken = seen[target.is_content]  # a stream of names may stand beside one of blocks
             shown = target.collect(self._guard, taken, outlet)
-            yield from shown.families
+            yield from readings.beside(shown.labels, shown.families)
             if shown.hello is not None and shown.worker is None:
                 taken.add(shown.labels)
             if not shown.is_alike and shown.worker is None:
@@ -94,8 +102,7 @@ class Page:
                 if shown.hello is not None and not target.is_content:
                     asked.append((target, shown))
             engines.append(shown)
-        if self._readings.readers:
-            yield from self._guard.read("page", lambda: self._readings.collect(told))
+        yield from self._guard.read("page", lambda: readings.collect(pages, told))
         state = self._presence.state  # of the pages that were read just now
         yield from self._guard.read("server", lambda: collect_server(self._families, state))
         yield from collect_processes(engines, self._guard, self.machine, now_ns)

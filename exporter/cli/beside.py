@@ -6,7 +6,7 @@ from collections.abc import Collection
 from exporter.cli.listen import url_of
 from exporter.cli.protection import Protection
 from exporter.cli.sightings import Sightings
-from exporter.configuration import ServerConfig
+from exporter.configuration import ServerConfig, TlsConfig
 from exporter.gpu import GpuPoller
 from exporter.sidecar import Sidecar
 from exporter.web.access import Access
@@ -34,17 +34,23 @@ class Beside:
         hint_seconds: float,
         *,
         protection: Protection,
+        url: str | None = None,
     ) -> None:
-        """Raises OSError where the port is not available."""
+        """url: of the command's own API server, whose page is read as well; None: it has none.
+
+        Raises OSError where the port is not available.
+        """
         self.endpoint = endpoint
-        server = ServerConfig(name=name, kind="vllm", events=(endpoint,))
+        # Nothing secret is sent there, and its certificate is for another name than loopback's.
+        tls = TlsConfig(verify=False) if (url or "").startswith("https:") else None
+        server = ServerConfig(name=name, kind="vllm", events=(endpoint,), url=url, tls=tls)
         self._sidecar = Sidecar([server], compat=compat, gpu=poller)
         app = sidecar_app(self._sidecar)
         if poller is not None:
             app.include_router(gpu_router(poller))
-        tls = protection.tls_of_pages
-        self._server = HttpServer(Access(app, protection.access), host, port, tls=tls)
-        self.url = url_of(host, self._server.port, tls=tls is not None)
+        own_tls = protection.tls_of_pages
+        self._server = HttpServer(Access(app, protection.access), host, port, tls=own_tls)
+        self.url = url_of(host, self._server.port, tls=own_tls is not None)
         protection.warn(host, self.url, has_api=False)
         self._sightings = Sightings(self._sidecar.own, hint_seconds)
         self._failed = False

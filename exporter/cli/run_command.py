@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from exporter.cli import protection_options as options
+from exporter.cli.api_server import api_server_of
 from exporter.cli.child import Child, CommandError, signal_waiting, signals_held
 from exporter.cli.compat import NO_SETS, Compat, parse_compat
 from exporter.cli.configuration import ListenConfig
@@ -40,6 +41,15 @@ def run(
     ],
     host: Host = _LISTEN.host,
     port: Port = DEFAULT_PORT,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Base URL of the command's API server, whose own page tells latencies and "
+            "refusals as its clients see them; none: do not read it. Default: as the command's "
+            "own --host and --port say, if it is vLLM's.",
+        ),
+    ] = None,
     compat: Compat = NO_SETS,
     gpu: Gpu = True,
     gpu_devices: WatchedDevices = GpuDevices.VISIBLE,
@@ -67,6 +77,7 @@ def run(
     configure_logging()
     show_last_stacks()
     sets = parse_compat(compat)
+    front_end = _front_end(url, command)
     protection = protection_of_metrics(
         host, metrics_key_file, web_config_file, allowed_host, ssl_certfile, ssl_keyfile
     )
@@ -86,18 +97,37 @@ def run(
         sockets = f"ipc://{folder / 'sockets'}/*"
         try:
             page = Beside(
-                SERVER, sockets, host, port, sets, poller, hint_after, protection=protection
+                *(SERVER, sockets, host, port, sets, poller, hint_after),
+                protection=protection,
+                url=front_end,
             )
         except OSError as error:
             raise fail(
                 f"cannot listen on {host}:{port} ({error.strerror}): choose another --port or "
                 "--host; the command was not started"
             ) from None
-        code = _supervise(command, folder, mask, page)
+        code = _supervise(command, folder, mask, page, front_end)
     raise typer.Exit(code)
 
 
-def _supervise(command: Sequence[str], folder: Path, mask: set[int], page: "Beside") -> int:
+def _front_end(url: str | None, command: Sequence[str]) -> str | None:
+    """Base URL of the command's API server; None: it has none. Raises typer.Exit(2)."""
+    from exporter.configuration.check_server import url_problem
+
+    if url is None:
+        known = api_server_of(command)
+        return None if known is None or url_problem(known) else known
+    if url == "none":
+        return None
+    problem = url_problem(url)
+    if problem:
+        raise fail(f"--url: {problem}: write http://HOST:PORT, or none")
+    return url
+
+
+def _supervise(
+    command: Sequence[str], folder: Path, mask: set[int], page: "Beside", front_end: str | None
+) -> int:
     from exporter.plugin_folder import with_plugin
     from kvscope_events.observers.vllm.endpoints import DIRECTORY_VARIABLE
 
@@ -113,6 +143,10 @@ def _supervise(command: Sequence[str], folder: Path, mask: set[int], page: "Besi
         return error.code
     logger.info("started %s (pid %d)", shlex.join(command), child.pid)
     logger.info("metrics: %s/metrics; events: %s", page.url, page.endpoint)
+    if front_end is None:
+        logger.info("latencies are the scheduler's: no API server is known; --url names it")
+    else:
+        logger.info("latencies are those of the API server: %s/metrics", front_end)
     code = child.wait(TICK_SECONDS, page.look)
     logger.info("the command has ended with exit code %d", code)
     return code

@@ -3,12 +3,13 @@
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
-
-from prometheus_client.core import Metric as Family
+from typing import TypeVar
 
 from exporter.turns import Turns
 
 logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 
 class Guard:
@@ -19,8 +20,8 @@ class Guard:
         self._turns = turns
         self.errors: Counter[str] = Counter()
 
-    def read(self, group: str, collect: Callable[[], Iterable[Family]]) -> list[Family]:
-        """All families of a part, or none if it raises."""
+    def read(self, group: str, collect: Callable[[], Iterable[_T]]) -> list[_T]:
+        """All families of a part, or whatever else it consists of; none if it raises."""
         if self._turns is not None:
             self._turns.offer()
         try:

@@ -1,10 +1,13 @@
-"""Families from servers' own pages: what no event has told, under the engine's own labels."""
+"""Families from servers' own pages: what no event has told, and what a front end knows better."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from prometheus_client.core import Metric as Family
+from prometheus_client.samples import Sample
 
+from exporter.catalogue import metric
 from exporter.clock import Clock
 from exporter.collect.families import Families
 from exporter.readings import PageReader, Reading
@@ -18,7 +21,11 @@ Told = Mapping[Engine, frozenset[str]]
 
 
 class Readings:
-    """The pages of one server; an engine's family comes from the first page that has it."""
+    """The pages of one server; an engine's family comes from the first page that has it.
+
+    What the front end knows better than the engine behind it stays its own once it was there: a
+    histogram must not change its source, and with it its meaning, whenever a page fails.
+    """
 
     def __init__(self, readers: Sequence[PageReader], clock: Clock) -> None:
         self.readers = readers
@@ -27,34 +34,76 @@ class Readings:
             Families({"source": "page", "endpoint": reader.endpoint}, clock) for reader in readers
         ]
         self._of_engine: dict[Engine, Families] = {}
+        self._front_end: dict[Engine, dict[str, frozenset[tuple[str, ...]]]] = {}
 
-    def collect(self, told: Told) -> Iterator[Family]:
-        """Reads every page, at the same time; returns within the longest of their time-outs."""
+    def read(self, *, is_ready: bool) -> list[Reading]:
+        """Reads every page, at the same time; returns within the longest of their time-outs.
+
+        is_ready: an engine takes requests, so that its server's page should be there.
+        """
+        if len(self.readers) < 2:
+            pages = [reader.read(is_ready=is_ready) for reader in self.readers]
+        else:
+            with ThreadPoolExecutor(min(len(self.readers), MAX_THREADS)) as pool:
+                read = partial(PageReader.read, is_ready=is_ready)
+                pages = list(pool.map(read, self.readers))
+        for reader, page in zip(self.readers, pages, strict=True):
+            for engine, reading in page.engines.items():
+                known = {
+                    metric(name).family: frozenset(keys)
+                    for name, keys in reader.front_end.items()
+                    if name in reading.families
+                }
+                if known:
+                    self._front_end.setdefault(engine, {}).update(known)
+        return pages
+
+    def beside(self, engine: Engine, families: Iterable[Family]) -> Iterator[Family]:
+        """An engine's families as its events tell them, without what its front end tells."""
+        of_front_end = self._front_end.get(engine, {})
+        for family in families:
+            taken = of_front_end.get(family.name)
+            if taken is None:
+                yield family
+                continue
+            left = [sample for sample in family.samples if _key(sample) not in taken]
+            if left:
+                family.samples = left
+                yield family
+
+    def collect(self, pages: Sequence[Reading], told: Told) -> Iterator[Family]:
+        """Families of these pages, one of each reader."""
         shown: set[tuple[Engine, str]] = set()
         former, self._of_engine = self._of_engine, {}
-        pages = zip(self.readers, self._of_reader, self._read(), strict=True)
-        for reader, families, reading in pages:
+        self._front_end = {e: known for e, known in self._front_end.items() if e in told}
+        read = zip(self.readers, self._of_reader, pages, strict=True)
+        for reader, families, reading in read:
             if reader.is_retired:
                 continue
-            yield from _about(reader, families, reading.is_up)
+            if reader.is_awaited:
+                yield from _about(reader, families, reading.is_up)
             for engine, engine_reading in reading.engines.items():
                 maker = former.get(engine) or self._of_engine.get(engine) or self._maker(engine)
                 self._of_engine[engine] = maker
+                of_events = told.get(engine, frozenset()) - self._front_end.get(engine, {}).keys()
                 for family in _families(maker, engine_reading):
-                    if family.name in told.get(engine, ()) or (engine, family.name) in shown:
+                    if family.name in of_events or (engine, family.name) in shown:
                         continue
                     shown.add((engine, family.name))
                     yield family
 
-    def _read(self) -> list[Reading]:
-        if len(self.readers) < 2:
-            return [reader.read() for reader in self.readers]
-        with ThreadPoolExecutor(min(len(self.readers), MAX_THREADS)) as pool:
-            return list(pool.map(PageReader.read, self.readers))
-
     def _maker(self, engine: Engine) -> Families:
         model_name, number = engine
         return Families({"model_name": model_name, "engine": number}, self._clock)
+
+
+def _key(sample: Sample) -> tuple[str, ...]:
+    """Values of the labels that a series has beyond its engine's."""
+    return tuple(
+        value
+        for label, value in sample.labels.items()
+        if label not in ("model_name", "engine", "le")
+    )
 
 
 def _about(reader: PageReader, families: Families, is_up: bool) -> Iterator[Family]:

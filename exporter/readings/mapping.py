@@ -33,6 +33,10 @@ class EngineReading:
     rows: set[int] = field(default_factory=set)
     """Positions in the table of the rows that gave a value."""
 
+    @property
+    def families(self) -> set[str]:
+        return self.values.keys() | self.histograms.keys()
+
 
 @dataclass(slots=True)
 class PageReading:

@@ -67,9 +67,11 @@ class PageReader:
         timeout: float = DEFAULT_TIMEOUT,
         clock: Clock | None = None,
         model_name: str = "",
+        is_beside_events: bool = False,
     ) -> None:
         """headers: read again for every page, so that a token may change. model_name: for a server
-        that does not say it on its page.
+        that does not say it on its page. is_beside_events: its engines say when they are ready, and
+        until then nobody misses the page.
 
         Raises ValueError for a URL that is none, or a kind whose pages are not read; OSError for a
         file of `tls`.
@@ -87,6 +89,7 @@ class PageReader:
         """The URL without a password or a query, which may hold a secret."""
         self.last_success_ns: int | None = None
         """When a page was last read, on this process's monotonic clock."""
+        self._is_awaited = not is_beside_events
         self._clock = clock or Clock()
         self._faults = Faults(self.endpoint, PAGE_ERROR_KINDS, self._clock.monotonic_ns)
         self._timeout = timeout
@@ -131,9 +134,24 @@ class PageReader:
         self._retired = True
         return True
 
-    def read(self) -> Reading:
-        """The page as it is now, at most `MAX_AGE_NS` old. Returns within the time-out."""
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a page that cannot be read is a fault: once its engines are ready, or it was."""
+        return self._is_awaited or self.last_success_ns is not None
+
+    @property
+    def front_end(self) -> Mapping[str, tuple[tuple[str, ...], ...]]:
+        """What pages of this kind tell in place of events; see `Table.front_end`."""
+        tables = () if self.kind is None else TABLES[self.kind]
+        return {name: keys for table in tables for name, keys in table.front_end.items()}
+
+    def read(self, *, is_ready: bool = False) -> Reading:
+        """The page as it is now, at most `MAX_AGE_NS` old. Returns within the time-out.
+
+        is_ready: an engine behind it takes requests.
+        """
         with self._lock:
+            self._is_awaited = self._is_awaited or is_ready
             now_ns = self._clock.monotonic_ns()
             if self._read_ns is None or now_ns - self._read_ns >= MAX_AGE_NS:
                 self._reading = self._read()
@@ -150,7 +168,8 @@ class PageReader:
             document = self._fetcher.fetch(self._timeout)
             engines = self._engines(_text_of(document))
         except FetchError as error:
-            self._faults.count(error.kind, str(error))
+            if self.is_awaited:
+                self._faults.count(error.kind, str(error))
             return Reading(False, error.answered and error.status not in _OF_GATEWAYS)
         except _Rejected as error:
             self._faults.count(error.kind, str(error))

@@ -65,6 +65,9 @@ class Table:
     """Reasons for families that the page could be expected to have."""
     note: str = ""
     """A sentence on the server's page as a whole."""
+    front_end: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+    """Families, with the labels of their series, that the server's front end knows as its callers
+    do. Where a page has the family, events of the engine behind no longer give these series."""
     is_derived: bool = False
     """Its rows are those of other servers under other names; the note says which."""
 

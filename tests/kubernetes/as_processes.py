@@ -7,6 +7,7 @@ vLLM's server as a module, since `vllm serve` does not start where vLLM is insta
 """
 
 import argparse
+import re
 import shlex
 import subprocess
 import sys
@@ -24,6 +25,9 @@ from tests.repo.checkout import ROOT
 from tests.stack.situations import answers, free_port, program
 from tests.vllm.model import tiny_model
 from tests.vllm.server import server_environment
+
+_AT_PORT = re.compile(r"http://[a-z0-9.]+:8000")
+"""vLLM's URL, which has a name of its own among Compose's services."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,7 @@ def main() -> None:
 
         def here(arguments: Sequence[str]) -> list[str]:
             text = [f"--port={ports[a]}" if a in ports else a for a in _joined(arguments)]
+            text = [_AT_PORT.sub(f"http://127.0.0.1:{ports['--port=8000']}", a) for a in text]
             return [a.replace("/kvscope/", f"{folder}/") for a in text]
 
         kvscope = [sys.executable, "-m", "exporter.cli"]

@@ -216,6 +216,14 @@ VLLM = Table(
     identity=Identity(ranks=("worker_id",)),  # LMCache's, of tensor parallelism
     note="A data-parallel rank is an engine. Gauges are those of the last step: an engine that "
     "hangs keeps exporting them.",
+    front_end={
+        "kvscope_time_to_first_token_seconds": ((),),
+        "kvscope_request_duration_seconds": ((),),
+        "kvscope_requests_finished_total": (
+            *((reason,) for reason in _FINISHED),
+            ("stop_string_or_abort",),  # the front end knows the strings
+        ),
+    },
     absent={
         "kvscope_kv_resident_ratio": "vLLM counts cached blocks as free",
         "kvscope_kv_block_evictions_total": "kv_block_* are sampled, and count blocks without "

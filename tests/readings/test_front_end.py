@@ -1,0 +1,127 @@
+"""An observed engine and its server's own page: what callers saw is the front end's to tell."""
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from exporter.clock import Clock
+from exporter.exporter import Exporter
+from exporter.readings import PageReader
+from exporter.sources import InProcessSource
+from exporter.target import Target
+from kvscope_events.bus import Subscription
+from kvscope_events.events import EngineEvent, FirstToken
+from tests.exporter.stream import batch_of, finished, hello
+from tests.readings.answers import answering, page
+from tests.readings.cases.vllm import CURRENT_PAGE
+from tests.support.pages import sample
+
+ANSWER = page(CURRENT_PAGE.encode())
+SECOND = 1_000_000_000
+TELLS = ["FirstToken", "RequestFinished", "RequestArrived"]
+
+
+@dataclass
+class Observed:
+    """One engine with events, whose page answers while `is_up`."""
+
+    subscription: Subscription = field(default_factory=lambda: Subscription(64))
+    is_up: bool = False
+    now_ns: int = SECOND
+    seq: int = -1
+    exporter: Exporter = field(init=False)
+
+    def put(self, *events: EngineEvent) -> None:
+        self.subscription.put(batch_of(*events, seq=self.seq, time_ns=self.now_ns))
+        self.seq += 1
+
+    def page(self) -> str:
+        self.now_ns += 2 * SECOND
+        return self.exporter.render()[0].decode()
+
+    def answer(self, connection: socket.socket) -> None:
+        if self.is_up:
+            connection.sendall(ANSWER)
+
+
+@contextmanager
+def observed(*, ready: bool = True) -> Iterator[Observed]:
+    engine = Observed()
+    clock = Clock(monotonic_ns=lambda: engine.now_ns)
+    target = Target(InProcessSource(engine.subscription), compat=(), clock=clock)
+    with answering(engine.answer) as url:
+        reader = PageReader(url, "vllm", clock=clock, is_beside_events=True)
+        engine.exporter = Exporter([target], readers=[reader], clock=clock, process=False)
+        engine.put(hello(server="vllm", model_name="m", tells=TELLS, ready=ready))
+        engine.put(
+            FirstToken(1, SECOND),
+            finished(1, reason="abort"),
+            finished(2, reason="stop_string_or_abort"),
+            finished(3, reason="stop"),
+        )
+        yield engine
+        engine.exporter.stop()
+
+
+def ends(text: str) -> dict[str, float | None]:
+    reasons = ("stop", "length", "abort", "error", "stop_string_or_abort")
+    return {
+        reason: sample(text, "kvscope_requests_finished_total", reason=reason) for reason in reasons
+    }
+
+
+def test_events_tell_latencies_and_ends_where_no_page_is_read() -> None:
+    with observed() as engine:
+        text = engine.page()
+    assert sample(text, "kvscope_time_to_first_token_seconds_count") == 1
+    assert ends(text) == {
+        "stop": 1,
+        "length": 0,
+        "abort": 1,
+        "error": 0,
+        "stop_string_or_abort": 1,
+    }
+
+
+def test_what_callers_saw_is_told_by_the_front_end_and_only_once() -> None:
+    with observed() as engine:
+        engine.is_up = True
+        text = engine.page()
+    assert sample(text, "kvscope_time_to_first_token_seconds_count") == 4
+    assert sample(text, "kvscope_request_duration_seconds_count") == 4
+    assert ends(text) == {
+        "stop": 9,  # with those that ended at a stop string
+        "length": 43,
+        "abort": 1,  # whom vLLM's page counts nowhere
+        "error": 1,
+        "stop_string_or_abort": None,
+    }
+    series = [line.rpartition(" ")[0] for line in text.splitlines() if not line.startswith("#")]
+    assert len(series) == len(set(series))
+
+
+def test_a_page_that_fails_later_leaves_a_gap_and_no_other_definition() -> None:
+    with observed() as engine:
+        engine.is_up = True
+        engine.page()
+        engine.is_up = False
+        text = engine.page()
+        assert sample(text, "kvscope_time_to_first_token_seconds_count") is None
+        assert ends(text)["stop"] is None
+        assert ends(text)["abort"] == 1
+        assert sample(text, "kvscope_source_up", source="page") == 0
+        engine.is_up = True
+        assert sample(engine.page(), "kvscope_time_to_first_token_seconds_count") == 4
+
+
+def test_while_the_model_loads_nobody_misses_the_page() -> None:
+    with observed(ready=False) as engine:
+        text = engine.page()
+        assert sample(text, "kvscope_source_up", source="page") is None
+        assert "kvscope_page_errors_total" not in text
+        engine.put(hello(server="vllm", model_name="m", tells=TELLS))
+        engine.page()  # from now on it is awaited
+        text = engine.page()
+    assert sample(text, "kvscope_source_up", source="page") == 0
+    assert sample(text, "kvscope_page_errors_total", kind="protocol") == 1
