@@ -22,8 +22,10 @@ not known is absent, never 0.
 | page | the server's own page of metrics | the server's figures, under kvscope's names |
 
 A server can be attached at several depths at once. A family that more than one of them gives is
-taken from the deepest. The server's own metric names are not repeated: let Prometheus scrape its
-page as well.
+taken from the deepest, but for what the server's callers saw: of a vLLM first tokens
+(`kvscope_time_to_first_token_seconds`), durations (`kvscope_request_duration_seconds`) and all ends
+but aborts (`kvscope_requests_finished_total`) are its API server's wherever its page is read. The
+server's own metric names are not repeated: let Prometheus scrape its page as well.
 
 | server | depth | how |
 |---|---|---|

@@ -91,9 +91,10 @@ def test_the_rules_of_a_pack_are_those_of_its_file(server: Server) -> None:
 
 
 def test_nothing_leads_to_this_machine() -> None:
+    of_the_pod = "--url=vllm=http://127.0.0.1:8000"  # vLLM, which is in the pod of the sidecar
     for name, text in FILES.items():
         assert "localhost" not in text, name
-        assert "127.0.0.1" not in text, name
+        assert "127.0.0.1" not in text.replace(of_the_pod, ""), name
 
 
 @pytest.mark.parametrize("kind", ["PodMonitor", "ServiceMonitor"])
