@@ -255,3 +255,15 @@ def test_a_runbook_names_commands_and_options_that_exist(path: Path) -> None:
                 assert found or flag in OF_VLLM, text
         for answer in re.findall(r"/api/([a-z]+)$", text):
             assert f'"{answer}"' in CODE or f"/api/{answer}" in CODE, text
+
+
+DOCUMENTS = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "SECURITY.md"])
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=stem)
+def test_a_document_that_sends_a_signal_says_what_it_does_to_a_vllm(path: Path) -> None:
+    for paragraph in path.read_text().split("\n\n"):
+        if re.search(r"kill (-s )?-?(SIG)?(USR[12]|RTMIN)", paragraph):
+            assert re.search(r"vLLM[^.]*\b(ended|ends)\b", re.sub(r"\s+", " ", paragraph)), (
+                paragraph
+            )
