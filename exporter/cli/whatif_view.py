@@ -30,6 +30,7 @@ def document(file: Path, found: Findings) -> dict[str, Any]:
             "block_size": pool.block_size,
             "hit_blocks": pool.hit_blocks,
         },
+        "verdict": found.verdict,
         "curve": [point._asdict() for point in found.points],
         "lower_bounds": list(found.lower_bounds),
         "doubts": list(found.doubts),
@@ -40,7 +41,10 @@ def document(file: Path, found: Findings) -> dict[str, Any]:
 def show(console: Console, file: Path, found: Findings) -> None:
     """The table between what it is about and what it leaves out."""
     console.print(Text(printable(_title(file, found)), "bold"))
-    console.print(_table(found))
+    if found.points:
+        console.print(_table(found))
+    if found.verdict is not None:
+        console.print(Text(found.verdict, "bold"))
     for doubt in found.doubts:
         console.print(Text(f"Note: {printable(doubt)}.", "yellow"))
     console.print(Text("Not modelled:", "dim"))
@@ -69,7 +73,7 @@ def _table(found: Findings) -> Table:
         table.add_column(name, justify="right")
     if found.pool is not None:
         table.add_column("of the pool", justify="right")
-        table.add_column("")
+        table.add_column("note")
     for point in found.points:
         ratio = point.hit_ratio
         bound = "≥ " if point.capacity_blocks in found.lower_bounds else ""
@@ -77,7 +81,7 @@ def _table(found: Findings) -> Table:
             f"{point.capacity_blocks:,}",
             f"{bound}{point.hit_blocks:,}",
             f"{point.queried_blocks:,}",
-            "unknown" if ratio is None else f"{bound}{ratio:.4f}",
+            "unknown" if ratio is None else f"{bound}{100 * ratio:.1f} %",
         ]
         if found.pool is not None:
             usable = found.pool.usable_blocks

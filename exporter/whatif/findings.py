@@ -20,6 +20,10 @@ OF_RECORDINGS = (
 )
 
 
+FLAT = 0.005
+"""Difference of hit ratios that is no reason for more blocks."""
+
+
 class WhatIfError(ValueError):
     """A file without a curve; `str()` says why, in one line."""
 
@@ -76,3 +80,25 @@ class Findings:
     def not_modelled(self) -> tuple[str, ...]:
         """What would be different with another capacity, and is not in the curve."""
         return (*(OF_TRACES if self.kind == "trace" else OF_RECORDINGS), *OF_ALL)
+
+    @property
+    def verdict(self) -> str | None:
+        """What the curve comes to, in a sentence or two; None: too little is known."""
+        known = [(point.capacity_blocks, point.hit_ratio) for point in self.points]
+        shown = [(capacity, ratio) for capacity, ratio in known if ratio is not None]
+        if len(shown) < 2:
+            return None
+        largest, most = shown[-1]
+        flat = next(capacity for capacity, ratio in shown if most - ratio <= FLAT)
+        if flat == largest:
+            says = f"The curve still rises at {largest:,} blocks, the largest size here."
+        else:
+            says = f"Flat from {flat:,} blocks on: larger sizes find less than half a point more."
+        now = None if self.pool is None else dict(shown).get(self.pool.usable_blocks)
+        if now is None or self.pool is None:
+            return says
+        if self.pool.usable_blocks >= flat:
+            return f"{says} More than the pool's {self.pool.usable_blocks:,} would be wasted."
+        bound = "at least " if flat in self.lower_bounds else ""
+        more = 100 * (dict(shown)[flat] - now)
+        return f"{says} {flat:,} would find {bound}{more:.1f} points more than the pool."

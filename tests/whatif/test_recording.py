@@ -297,3 +297,14 @@ def test_a_recording_without_a_curve_is_one_line(
 
 def decoded(one: bytes) -> list[EngineEvent]:
     return decode_batch(one[HEADER_BYTES:])[0].events
+
+
+def test_a_capacity_that_the_recording_cannot_tell_is_named_without_an_empty_table(
+    recorded: Callable[..., Path],
+) -> None:
+    said = kvscope(recorded(*served(POOL, PATHS)), "--capacity", 99_999_999).stdout
+    joined = " ".join(said.split())
+    assert (
+        f"capacities over {4 * POOL:,} blocks are unknown: a recording tells them up to" in joined
+    )
+    assert "hit ratio" not in said

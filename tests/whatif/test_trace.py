@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from exporter.cli.app import app
+from exporter.whatif.findings import Findings, Point, Pool
 from exporter.whatif.grid import capacities_up_to
 from exporter.whatif.trace import curve_of_trace
 from tests.engine.test_trace_hits import CONVERSATION, CONVERSATION_HITS, PATHS, ref_hits
@@ -75,12 +76,50 @@ def test_the_table_has_every_capacity_and_what_is_not_in_it(trace: Path) -> None
     result = kvscope(trace)
     assert result.exit_code == 0
     assert "5 requests, 13 blocks looked up, 7 different ones" in result.stdout
-    for cells in (("1", "2", "13", "0.1538"), ("7", "6", "13", "0.4615")):
+    for cells in (("1", "2", "13", "15.4"), ("7", "6", "13", "46.2")):
         assert any(
             all(cell in line.split() for cell in cells) for line in result.stdout.splitlines()
         ), cells
     assert "  - running requests" in result.stdout
+    assert "Flat from 5 blocks on: larger sizes find less than half a point" in result.stdout
     assert result.stderr == ""
+
+
+def a_curve(hits: dict[int, int], pool: int | None = None, **changes: Any) -> Findings:
+    """Of 1,000 blocks looked up."""
+    return Findings(
+        kind="trace" if pool is None else "recording",
+        points=[Point(capacity, found, 1000) for capacity, found in hits.items()],
+        lookups=1,
+        queried_blocks=1000,
+        distinct_blocks=None,
+        seconds=None,
+        pool=None if pool is None else Pool(usable_blocks=pool, block_size=16, hit_blocks=0),
+        **changes,
+    )
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        (a_curve({100: 10, 200: 500, 400: 504}), "Flat from 200 blocks on: larger sizes find less"),
+        (a_curve({100: 10, 200: 500, 400: 506}), "The curve still rises at 400 blocks"),
+        (a_curve({100: 10, 200: 500, 400: 504}, pool=400), "More than the pool's 400 would be"),
+        (
+            a_curve({100: 10, 200: 500, 400: 504}, pool=100),
+            "on: larger sizes find less than half a point more. 200 would find 49.0 points more",
+        ),
+        (
+            a_curve({100: 10, 200: 500}, pool=100, lower_bounds=[200]),
+            "200 would find at least 49.0 points more than the pool.",
+        ),
+        (a_curve({100: 10}), None),
+        (a_curve({}), None),
+    ],
+)
+def test_a_sentence_says_what_the_curve_comes_to(found: Findings, says: str | None) -> None:
+    assert (found.verdict is None) == (says is None)
+    assert says is None or says in str(found.verdict)
 
 
 @pytest.mark.parametrize(
