@@ -16,6 +16,7 @@ OF_TRACES = (
 )
 OF_RECORDINGS = (
     "a pool too small for the requests that ran: it would have queued or preempted them",
+    "content computed twice at the same time: a larger pool might not have computed it again",
     "other running times: with more hits, requests end sooner and hold their blocks for less long",
 )
 
