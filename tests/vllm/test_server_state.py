@@ -1,0 +1,72 @@
+"""The state of a real vLLM behind a sidecar that was there first: from expected to gone."""
+
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from exporter.catalogue.server import SERVER_STATES
+from exporter.plugin_folder import write_plugin_folder
+from tests.support.pages import sample
+from tests.support.process import kvscope
+from tests.support.waiting import wait_for
+from tests.vllm.observed import SMALL
+from tests.vllm.server import free_port, server_command, server_environment, started
+
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(900)]
+
+
+class States:
+    """Those of a sidecar's page, each once, in the order in which they came."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self.seen: list[str] = []
+        self.ready_while_loading = False
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stopping.wait(0.2):
+            page = httpx.get(f"{self._url}/metrics", timeout=30).text
+            found = {s: sample(page, "kvscope_server_state", state=s) for s in SERVER_STATES}
+            (now,) = (state for state, number in found.items() if number)
+            if not self.seen or self.seen[-1] != now:
+                self.seen.append(now)
+            if now != "ready" and sample(page, "kvscope_engine_ready") == 0:
+                self.ready_while_loading = True
+
+
+def test_a_real_vllm_is_expected_loads_is_ready_and_is_gone(
+    vllm_python: Path, models: Callable[[str], Path], tmp_path: Path
+) -> None:
+    sockets, port = tmp_path / "s", free_port()
+    sockets.mkdir(mode=0o700)
+    plugin = tmp_path / "plugin"
+    write_plugin_folder(plugin)
+    environment = server_environment(PYTHONPATH=str(plugin), KVSCOPE_OBSERVER_DIR=str(sockets))
+    command = server_command(vllm_python, models("llama"), port, *SMALL)
+    options = ("--events", f"v=ipc://{sockets}/*", "--url", f"v=http://127.0.0.1:{port}")
+    with kvscope("sidecar", "--port", "0", "--no-gpu", *options) as sidecar:
+        states = States(sidecar.find(r"(http://[\d.]+:\d+)/targets"))
+        wait_for(lambda: states.seen == ["expected"], "nothing of it is there")
+        with started(command, environment, port, tmp_path, "vllm") as server:
+            wait_for(lambda: states.seen[-1] == "ready", "it is ready", 60)
+            assert states.seen == ["expected", "loading", "ready"]
+            assert states.ready_while_loading, "kvscope_engine_ready was 0 meanwhile"
+            server.send(signal.SIGTERM)
+            server.wait()
+            wait_for(lambda: states.seen[-1] == "gone", "it has gone", 60)
+        wait_for(lambda: "v: the server is gone" in sidecar.text, "it is logged")
+        states.stop()
+        assert [state for state in states.seen if state != "loading"] == [
+            *("expected", "ready", "gone")
+        ]
