@@ -10,6 +10,7 @@ from typer.core import TyperCommand, TyperOption
 from exporter.cli.advise import advise
 from exporter.cli.demo import demo
 from exporter.cli.doctor import doctor
+from exporter.cli.gpu import gpu
 from exporter.cli.load import load
 from exporter.cli.metrics import metrics
 from exporter.cli.observer import observer
@@ -76,7 +77,7 @@ app = typer.Typer(
 app.command(cls=Command, context_settings={"allow_interspersed_args": False})(run)
 _COMMANDS = (
     *(observer, serve, sidecar, demo, load, plan),
-    *(whatif, record, advise, tenants, retire, doctor, stacks, metrics),
+    *(whatif, record, advise, tenants, retire, gpu, doctor, stacks, metrics),
 )
 for command in _COMMANDS:
     app.command(cls=Command)(command)
