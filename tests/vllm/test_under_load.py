@@ -7,6 +7,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +22,7 @@ from alerts.timing import Timing
 from tests.alerts.bare.pages import missing
 from tests.dashboards.promql import names_in, read
 from tests.repo.checkout import ROOT
+from tests.support.pages import sample
 from tests.support.prometheus import Prometheus, prometheus_with
 from tests.support.waiting import wait_for
 from tests.vllm.conftest import Unobserved
@@ -66,6 +68,56 @@ def test_parallel_samples(vllm: Observed) -> None:
     assert disagreements(vllm.page(), vllm.server.page()) == []
 
 
+AFTER_THE_STOP = frozenset(
+    {
+        "vllm:generation_tokens",
+        "vllm:request_generation_tokens",
+        "vllm:iteration_tokens_total",
+        "vllm:inter_token_latency_seconds",
+        "vllm:request_time_per_output_token_seconds",
+        "vllm:request_decode_time_seconds",
+        "vllm:request_inference_time_seconds",
+        "vllm:e2e_request_latency_seconds",
+    }
+)
+"""What has the tokens that were computed before the order to abort reached the scheduler."""
+
+
+def test_what_ends_at_a_stop_string_is_no_abort(vllm: Observed) -> None:
+    before = vllm.page()
+    told: Counter[str] = Counter()
+    for number in range(20):
+        body = {"stop": ["a", "e", "t", "\x00"], "temperature": 1.0, "max_tokens": 60}
+        prompt = f"{number} {PROMPTS[number % 8]}"
+        answer = vllm.server.post("/v1/completions", model="tiny", prompt=prompt, **body)
+        told.update(choice["finish_reason"] for choice in answer["choices"])
+    assert told["stop"] > 0, told
+    vllm.assert_equal()
+    after = vllm.page()
+    for reason in ("stop", "length", "abort", "error"):
+        name = "kvscope_requests_finished_total"
+        grown = (sample(after, name, reason=reason) or 0) - (
+            sample(before, name, reason=reason) or 0
+        )
+        assert grown == told[reason], (reason, told)
+    assert sample(after, "kvscope_requests_finished_total", reason="stop_string_or_abort") is None
+    released = "kvscope_kv_block_releases_total"
+    aborted = [sample(page, released, cause="aborted") for page in (before, after)]
+    assert aborted[0] == aborted[1]
+    assert disagreements(after, vllm.server.page(), without=AFTER_THE_STOP) == []
+
+
+def test_first_tokens_and_durations_are_those_of_the_api_server(vllm: Observed) -> None:
+    time.sleep(1.1)  # a page is read again after a second
+    ours, theirs = vllm.page(), vllm.server.page()
+    for own, other in (
+        ("kvscope_time_to_first_token_seconds", "vllm:time_to_first_token_seconds"),
+        ("kvscope_request_duration_seconds", "vllm:e2e_request_latency_seconds"),
+    ):
+        for part in ("sum", "count"):
+            assert sample(ours, f"{own}_{part}") == sample(theirs, f"{other}_{part}")
+
+
 def test_resets_while_idle_and_while_it_runs(vllm: Observed) -> None:
     resets = vllm.replay.kinds["PrefixCacheReset"]
     vllm.server.reset()
@@ -96,8 +148,13 @@ def test_clients_that_go_away(vllm: Observed) -> None:
     assert (vllm.value("kvscope_requests_finished_total", reason="abort") or 0) > 0
     assert vllm.value("kvscope_kv_blocks", state="active") == 0
     ours, theirs = vllm.page(), vllm.server.page()
-    for name in ("vllm:prefix_cache_queries_total", "vllm:prefix_cache_hits_total"):
-        assert total(ours, name) == total(theirs, name)
+    on_its_way = AFTER_THE_STOP | {
+        "vllm:prompt_tokens",
+        "vllm:num_preemptions",
+        "vllm:time_to_first_token_seconds",
+    }
+    assert disagreements(ours, theirs, without=on_its_way) == []
+    assert sample(theirs, "vllm:request_success_total", finished_reason="abort") == 0
 
 
 def test_it_serves_on_after_its_stacks_were_asked_for_and_after_sigusr1(vllm: Observed) -> None:
