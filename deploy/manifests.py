@@ -44,6 +44,7 @@ def manifests(
         **_folder("overlays/engine", engine(), _WORKLOAD, above="../../base"),
         **_folder("overlays/vllm", vllm(), _WORKLOAD, above="../../base"),
         "components/nvml/kustomization.yaml": to_yaml(_nvml(), _KUSTOMIZATION),
+        "components/host-memory/kustomization.yaml": to_yaml(_host_memory(), _KUSTOMIZATION),
         **{
             path: text
             for name, objects in components.items()
@@ -72,26 +73,26 @@ def _folder(
 
 def _nvml() -> dict[str, object]:
     """Lets the sidecar ask the driver, where the node's NVIDIA runtime heeds the variables."""
+    variables = [
+        {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
+        {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "utility"},
+    ]
+    sidecar = {"name": "kvscope", "env": variables}
+    return _patched({"runtimeClassName": "nvidia", "containers": [sidecar]})
+
+
+def _host_memory() -> dict[str, object]:
+    """Lets the sidecar see vLLM's processes, and so read their environment as well."""
+    return _patched({"shareProcessNamespace": True})
+
+
+def _patched(pod: Mapping[str, object]) -> dict[str, object]:
+    """A component that changes the pod of the observed vLLM."""
     patch = {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": {"name": "vllm"},
-        "spec": {
-            "template": {
-                "spec": {
-                    "runtimeClassName": "nvidia",
-                    "containers": [
-                        {
-                            "name": "kvscope",
-                            "env": [
-                                {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
-                                {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "utility"},
-                            ],
-                        }
-                    ],
-                }
-            }
-        },
+        "spec": {"template": {"spec": dict(pod)}},
     }
     return {
         "apiVersion": f"kustomize.config.k8s.io/{_COMPONENT['version']}",

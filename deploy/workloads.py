@@ -7,8 +7,9 @@ from deploy.monitoring import LABELS, NAME_LABEL, POD_LABELS, POD_PORT, SERVICE_
 ENGINE_IMAGE, SIDECAR_IMAGE = "kvscope:0.1.0", "kvscope-exporter:0.1.0"
 VLLM_IMAGE = "vllm/vllm-openai:v0.32.0"
 MODEL = "Qwen/Qwen3-0.6B"
-WIRE = "/kvscope"
-"""Where vLLM and the sidecar mount the volume that they share."""
+_CODE, _SOCKETS = "/kvscope/observer", "/kvscope/run"
+"""Where two volumes are mounted: code that vLLM imports, which only the init container may write, and
+sockets, which only vLLM makes. Whoever takes over the sidecar cannot change what vLLM runs."""
 _SIDECAR_PORT = 8010
 _VLLM_PORT = _ENGINE_PORT = 8000
 _VLLM_START, _ENGINE_START = 30, 5
@@ -18,21 +19,28 @@ _UNPRIVILEGED = {
     "capabilities": {"drop": ["ALL"]},
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-_VLLM_USER = {"runAsUser": 0}
-"""The user of vLLM's image. Its sockets are private to it, so the sidecar runs as the same one."""
+USER = 10001
+"""The user of all three containers, since sockets are private to the user who made them. It is none
+of vLLM's image, so caches and the home directory are in the volume of models."""
 
 
 def vllm() -> dict[str, dict[str, object]]:
     """Objects by file name: a vLLM on one GPU, and the sidecar that serves what it tells."""
     labels = {NAME_LABEL: "vllm"}
     pod = {
-        # For host memory: the sidecar must see vLLM's processes.
-        "shareProcessNamespace": True,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "fsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
         "terminationGracePeriodSeconds": 120,
         "initContainers": [_observer()],
         "containers": [_vllm_server(), _sidecar()],
         "volumes": [
-            {"name": "kvscope", "emptyDir": {"sizeLimit": "64Mi"}},
+            {"name": "observer", "emptyDir": {"sizeLimit": "16Mi"}},
+            {"name": "sockets", "emptyDir": {"sizeLimit": "16Mi"}},
             {"name": "models", "emptyDir": {}},
             {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "2Gi"}},
         ],
@@ -58,7 +66,7 @@ def engine() -> dict[str, dict[str, object]]:
         "securityContext": {
             **_UNPRIVILEGED,
             "runAsNonRoot": True,
-            "runAsUser": 10001,
+            "runAsUser": USER,
             "readOnlyRootFilesystem": True,
         },
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
@@ -77,9 +85,9 @@ def _observer() -> dict[str, object]:
     return {
         "name": "observer",
         "image": SIDECAR_IMAGE,
-        "args": ["observer", f"{WIRE}/plugin"],
-        "securityContext": {**_UNPRIVILEGED, **_VLLM_USER, "readOnlyRootFilesystem": True},
-        "volumeMounts": [{"name": "kvscope", "mountPath": WIRE}],
+        "args": ["observer", f"{_CODE}/plugin"],
+        "securityContext": {**_UNPRIVILEGED, "readOnlyRootFilesystem": True},
+        "volumeMounts": [{"name": "observer", "mountPath": _CODE}],
     }
 
 
@@ -91,9 +99,12 @@ def _vllm_server() -> dict[str, object]:
         "command": ["vllm", "serve"],
         "args": [MODEL, "--host=0.0.0.0", f"--port={_VLLM_PORT}"],
         "env": [
-            {"name": "PYTHONPATH", "value": f"{WIRE}/plugin"},
-            {"name": "KVSCOPE_OBSERVER_DIR", "value": f"{WIRE}/sockets"},
+            {"name": "PYTHONPATH", "value": f"{_CODE}/plugin"},
+            {"name": "KVSCOPE_OBSERVER_DIR", "value": f"{_SOCKETS}/sockets"},
             {"name": "HF_HOME", "value": "/models"},
+            # A user whom the image does not know has no home and no name.
+            {"name": "HOME", "value": "/models"},
+            {"name": "USER", "value": "vllm"},
             {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": token}},
         ],
         "ports": [{"name": SERVICE_PORT, "containerPort": _VLLM_PORT}],
@@ -102,9 +113,10 @@ def _vllm_server() -> dict[str, object]:
             "requests": {"cpu": "4", "memory": "16Gi"},
             "limits": {"memory": "32Gi", "nvidia.com/gpu": "1"},
         },
-        "securityContext": {**_UNPRIVILEGED, **_VLLM_USER},
+        "securityContext": _UNPRIVILEGED,
         "volumeMounts": [
-            {"name": "kvscope", "mountPath": WIRE},
+            {"name": "observer", "mountPath": _CODE, "readOnly": True},
+            {"name": "sockets", "mountPath": _SOCKETS},
             {"name": "models", "mountPath": "/models"},
             {"name": "shm", "mountPath": "/dev/shm"},
         ],
@@ -120,7 +132,7 @@ def _sidecar() -> dict[str, object]:
             "sidecar",
             "--host=0.0.0.0",
             f"--port={_SIDECAR_PORT}",
-            f"--events=vllm=ipc://{WIRE}/sockets/*",
+            f"--events=vllm=ipc://{_SOCKETS}/sockets/*",
             f"--url=vllm=http://127.0.0.1:{_VLLM_PORT}",  # what clients see: latencies, refusals
         ],
         "ports": [{"name": POD_PORT, "containerPort": _SIDECAR_PORT}],
@@ -128,8 +140,8 @@ def _sidecar() -> dict[str, object]:
             "requests": {"cpu": "100m", "memory": "256Mi"},
             "limits": {"memory": "1Gi"},
         },
-        "securityContext": {**_UNPRIVILEGED, **_VLLM_USER, "readOnlyRootFilesystem": True},
-        "volumeMounts": [{"name": "kvscope", "mountPath": WIRE}],
+        "securityContext": {**_UNPRIVILEGED, "readOnlyRootFilesystem": True},
+        "volumeMounts": [{"name": "sockets", "mountPath": _SOCKETS, "readOnly": True}],
     }
 
 

@@ -57,12 +57,12 @@ def of_compose() -> Setup:
     command = ["docker", "compose", "--profile", "vllm", "config", "--format", "json"]
     text = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout
     services = yaml.safe_load(text)["services"]
-    (script,) = services["vllm-sidecar"]["command"]
-    observer, sidecar = script.split(">/dev/null && exec")
+    (script,) = services["vllm-observer"]["command"]
+    observer = script.partition(">/dev/null")[0]
     server = services["vllm"]
     return Setup(
         shlex.split(observer)[1:],
-        shlex.split(sidecar)[1:],
+        services["vllm-sidecar"]["command"],
         server["command"][1:],
         {name: value for name, value in server["environment"].items() if value},
     )

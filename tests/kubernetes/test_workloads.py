@@ -5,7 +5,7 @@ import re
 import pytest
 import typer
 
-from deploy.workloads import ENGINE_IMAGE, SIDECAR_IMAGE, VLLM_IMAGE, engine, vllm
+from deploy.workloads import ENGINE_IMAGE, SIDECAR_IMAGE, USER, VLLM_IMAGE, engine, vllm
 from exporter.cli.app import app
 from tests.kubernetes.objects import Object, container, pod_of
 from tests.repo.checkout import ROOT
@@ -51,13 +51,42 @@ def test_the_sidecar_reads_the_sockets_that_the_observer_in_vllm_makes() -> None
     told = environment(server)
     assert observer["args"] == ["observer", told["PYTHONPATH"]]
     assert f"--events=vllm=ipc://{told['KVSCOPE_OBSERVER_DIR']}/*" in sidecar["args"]
-    (volume,) = pod_of(VLLM)["spec"]["volumes"][:1]
-    for settings in (observer, server, sidecar):
-        (mount,) = (m for m in settings["volumeMounts"] if m["name"] == volume["name"])
-        for path in (told["PYTHONPATH"], told["KVSCOPE_OBSERVER_DIR"]):
-            assert path.startswith(f"{mount['mountPath']}/"), "a folder of its own, with mode 0700"
-    users = {s["securityContext"]["runAsUser"] for s in (observer, server, sidecar)}
-    assert len(users) == 1, "sockets are private to the user of the server"
+    for path, volume, users in (
+        (told["PYTHONPATH"], "observer", (observer, server)),
+        (told["KVSCOPE_OBSERVER_DIR"], "sockets", (server, sidecar)),
+    ):
+        for settings in users:
+            at = mounts(settings)[volume]["mountPath"]
+            assert path.startswith(f"{at}/"), "a folder of its own, with mode 0700"
+
+
+def mounts(settings: Object) -> dict[str, Object]:
+    return {mount["name"]: mount for mount in settings["volumeMounts"]}
+
+
+def test_what_vllm_imports_is_written_by_the_init_container_alone() -> None:
+    observer, server, sidecar = (container(VLLM, name) for name in ("observer", "vllm", "kvscope"))
+    assert not mounts(observer)["observer"].get("readOnly")
+    assert mounts(server)["observer"]["readOnly"] is True
+    assert "observer" not in mounts(sidecar)
+    assert mounts(sidecar)["sockets"]["readOnly"] is True
+
+
+@pytest.mark.parametrize("deployment", [VLLM, ENGINE], ids=["vllm", "engine"])
+def test_no_container_runs_as_root_or_sees_the_processes_of_another(deployment: Object) -> None:
+    spec = pod_of(deployment)["spec"]
+    assert not spec.get("shareProcessNamespace")
+    for settings in [*spec.get("initContainers", []), *spec["containers"]]:
+        security = {**spec.get("securityContext", {}), **settings["securityContext"]}
+        assert security["runAsNonRoot"] is True
+        assert security["runAsUser"] == USER
+
+
+def test_a_user_whom_vllms_image_does_not_know_has_a_home_and_a_name() -> None:
+    server = container(VLLM, "vllm")
+    told = environment(server)
+    assert told["HOME"] == mounts(server)["models"]["mountPath"]
+    assert told["USER"]
 
 
 def test_a_sidecar_that_fails_a_probe_cannot_take_its_vllm_out_of_service() -> None:

@@ -166,14 +166,21 @@ def test_the_example_of_targets_is_a_service_of_the_stack() -> None:
 
 def test_the_sidecar_of_vllm_reads_the_sockets_that_the_observer_makes() -> None:
     server, sidecar = SERVICES["vllm"], SERVICES["vllm-sidecar"]
-    (command,) = sidecar["command"]
+    observer = SERVICES["vllm-observer"]
     plugin, sockets = (server["environment"][n] for n in ("PYTHONPATH", "KVSCOPE_OBSERVER_DIR"))
-    assert f"kvscope observer {plugin} " in command
-    assert f"'vllm=ipc://{sockets}/*'" in command
+    assert f"kvscope observer {plugin} " in observer["command"][0]
+    assert f"--events=vllm=ipc://{sockets}/*" in sidecar["command"]
     assert server["user"] == sidecar["user"], "sockets are private to the user of the server"
-    (shared,) = {*server["volumes"]} & {*sidecar["volumes"]}
-    assert plugin.startswith(f"{shared.partition(':')[2]}/")
-    assert server["depends_on"] == {"vllm-sidecar": {"condition": "service_healthy"}}
+    assert server["depends_on"] == {"vllm-observer": {"condition": "service_healthy"}}
+
+
+def test_what_a_vllm_of_the_stack_imports_is_written_by_no_other_service() -> None:
+    mounted = {name: SERVICES[name].get("volumes", ()) for name in SERVICES}
+    assert "vllm-observer:/kvscope/observer" in mounted["vllm-observer"]
+    assert "vllm-observer:/kvscope/observer:ro" in mounted["vllm"]
+    others = mounted.keys() - {"vllm-observer", "vllm"}
+    assert not [v for name in others for v in mounted[name] if v.startswith("vllm-observer:")]
+    assert "vllm-sockets:/kvscope/run:ro" in mounted["vllm-sidecar"]
 
 
 def test_images_agree_with_the_dockerfile_and_the_constraints() -> None:
