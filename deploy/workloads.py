@@ -8,8 +8,8 @@ ENGINE_IMAGE, SIDECAR_IMAGE = "kvscope:0.1.0", "kvscope-exporter:0.1.0"
 VLLM_IMAGE = "vllm/vllm-openai:v0.32.0"
 MODEL = "Qwen/Qwen3-0.6B"
 _CODE, _SOCKETS = "/kvscope/observer", "/kvscope/run"
-"""Where two volumes are mounted: code that vLLM imports, which only the init container may write, and
-sockets, which only vLLM makes. Whoever takes over the sidecar cannot change what vLLM runs."""
+"""Where two volumes are mounted: code that vLLM imports, which only the init container may write,
+and sockets, which only vLLM makes. A sidecar that is taken over cannot change what vLLM runs."""
 _SIDECAR_PORT = 8010
 _VLLM_PORT = _ENGINE_PORT = 8000
 _VLLM_START, _ENGINE_START = 30, 5

