@@ -12,7 +12,8 @@ ADVICE = (
         kind="gauge",
         help="Value that the adviser proposes for an option of the server; at most five options, "
         "absent without a proposal.",
-        notes="`kvscope advise` prints why, its price and its gain.",
+        notes="Absent also once the engine has been idle for a minute. `kvscope advise` prints the "
+        "reason, the price and the gain.",
         unit="",
         group="advice",
         labels=_BY_OPTION,
@@ -24,6 +25,7 @@ ADVICE = (
         kind="gauge",
         help="Prompt tokens a second that the proposal would spare the server: more hits in the "
         "prefix cache, and fewer tokens computed again after preemptions.",
+        notes="An average over the last five minutes of load.",
         unit="",
         group="advice",
         labels=_BY_OPTION,

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
 _STYLES = {"high": "green", "medium": "yellow", "low": "red"}
 _IDLE_SECONDS = 60.0
 """Shorter pauses are part of a load."""
+_LONG = 120.0
+"""Seconds from which on a window is named by its minutes alone."""
 _NO_BREAK = "\N{NO-BREAK SPACE}"
-_FIGURE = re.compile(r"(?<=\d) (?=%|[KMGT]?i?B\b|blocks?\b|s\b|min\b|→)|(?<=→) ")
-"""Spaces inside a figure with its unit, and around arrows."""
+_FIGURE = re.compile(r"(?<=\d) (?=\S)|(?<=→) ")
+"""Spaces between a number and its unit, and around arrows."""
 
 
 def advise(
@@ -116,7 +118,7 @@ def minutes_of(answer: "AdviceAnswer") -> str:
     if answer.end_seconds is None:
         return "Of a server that has not run a step"
     begin, end = (
-        time.strftime("%H:%M", time.localtime(seconds))
+        time.strftime("%H:%M" if answer.seconds >= _LONG else "%H:%M:%S", time.localtime(seconds))
         for seconds in (answer.end_seconds - answer.seconds, answer.end_seconds)
     )
     idle = answer.idle_seconds or 0.0

@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.waiting import wait_for
 from tests.vllm.counters import disagreements, total
@@ -29,6 +31,8 @@ def test_a_hybrid_and_an_observer_that_fails(
         assert total(vllm.server.page(), "vllm:num_preemptions_total") > 0
         out_of_window = vllm.value("kvscope_kv_block_releases_total", cause="out_of_window")
         assert (out_of_window or 0) > 0
+        _sizes_are_vllms_own(vllm)
+        _advice_declines(vllm)
         _fails(vllm)
 
 
@@ -45,6 +49,38 @@ def test_two_data_parallel_ranks_without_prefix_caching(
             assert vllm.value("kvscope_kv_blocks", state="active", engine=str(rank)) == 0
         assert disagreements(vllm.page(), vllm.server.page()) == []
         assert ended(vllm.server, vllm.server.process.terminate) == 0
+
+
+def _sizes_are_vllms_own(vllm: Observed) -> None:
+    """Of all groups together, as its log has them; ours are without the null block."""
+    shown, own = map(_cache_configuration, (vllm.page(), vllm.server.page()))
+    for label in ("kv_cache_size_tokens", "kv_cache_max_concurrency", "block_size"):
+        assert shown[label] == own[label]
+    tokens, sequences = int(own["kv_cache_size_tokens"]), float(own["kv_cache_max_concurrency"])
+    assert f"KV cache size: {tokens:,} tokens" in vllm.server.log
+    assert f"per request: {sequences:.2f}x" in vllm.server.log
+    blocks = int(own["num_gpu_blocks"])
+    assert vllm.value("kvscope_kv_usable_tokens") == tokens * (blocks - 1) // blocks
+    fitting = vllm.value("kvscope_kv_full_length_sequences")
+    assert fitting == pytest.approx(sequences * (blocks - 1) / blocks)
+
+
+def _cache_configuration(page: str) -> dict[str, str]:
+    (labels,) = (
+        sample.labels
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+        if sample.name == "vllm:cache_config_info"
+    )
+    return dict(labels)
+
+
+def _advice_declines(vllm: Observed) -> None:
+    (engine,) = httpx.get(f"{vllm.url}/api/advice", timeout=30).json()["engines"]
+    answer = engine["answer"]
+    assert "not known for pools of several groups" in answer["unknown"]
+    assert answer["proposals"] == []
+    assert not any("would save" in reason for reason in answer["declined"])
 
 
 def _fails(vllm: Observed) -> None:
