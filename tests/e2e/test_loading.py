@@ -31,11 +31,14 @@ def test_metrics_and_health_answer_before_the_model_is_loaded() -> None:
             page = client.get(f"{url}/metrics")
             beside = client.get(metrics_url)
             health = client.get(f"{url}/health")
+            landing = client.get(f"{url}/")
             models = client.get(f"{url}/v1/models")
             completion = client.post(f"{url}/v1/completions", json={"prompt": "a"})
             assert loading(process), "the model was there before it could be asked"
             assert (page.status_code, beside.status_code) == (200, 200)
             assert 'kvscope_engine_ready{engine="0",model_name="demo"} 0.0' in page.text
+            assert 'kvscope_server_state{state="loading"} 1.0' in page.text
+            assert "<td>demo</td><td>loading</td>" in landing.text
             assert "kvscope_kv_blocks" not in page.text
             assert (health.status_code, health.json()) == (503, {"status": "loading"})
             for refused in (models, completion):
@@ -46,6 +49,9 @@ def test_metrics_and_health_answer_before_the_model_is_loaded() -> None:
             assert client.get(f"{url}/v1/models").json()["data"][0]["id"] == "demo"
             page = client.get(f"{url}/metrics")
             assert 'kvscope_engine_ready{engine="0",model_name="demo"} 1.0' in page.text
+            assert 'kvscope_server_state{state="ready"} 1.0' in page.text
+            for base in (url, metrics_url.removesuffix("/metrics")):
+                assert "<td>demo</td><td>ready</td>" in client.get(f"{base}/").text
             assert "kvscope_kv_blocks" in page.text
         process.send(signal.SIGTERM)
         assert process.wait() == 0

@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -45,6 +46,21 @@ class States:
                 self.ready_while_loading = True
 
 
+def _later(options: tuple[str, ...]) -> float:
+    """Seconds from the first answer of a further sidecar until it knows a vLLM that idles."""
+    with kvscope("sidecar", "--port", "0", "--no-gpu", *options) as sidecar:
+        url = sidecar.find(r"(http://[\d.]+:\d+)/targets")
+        began = time.monotonic()
+
+        def knows() -> bool:
+            page = httpx.get(f"{url}/metrics", timeout=30).text
+            blocks = sample(page, "kvscope_kv_blocks", state="active")
+            return blocks is not None and sample(page, "kvscope_server_state", state="ready") == 1
+
+        wait_for(knows, "a later sidecar knows the state", 30)
+        return time.monotonic() - began
+
+
 def test_a_real_vllm_is_expected_loads_is_ready_and_is_gone(
     vllm_python: Path, models: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -62,6 +78,7 @@ def test_a_real_vllm_is_expected_loads_is_ready_and_is_gone(
             wait_for(lambda: states.seen[-1] == "ready", "it is ready", 60)
             assert states.seen == ["expected", "loading", "ready"]
             assert states.ready_while_loading, "kvscope_engine_ready was 0 meanwhile"
+            print(f"a second sidecar knew the state after {_later(options):.1f} s")
             server.send(signal.SIGTERM)
             server.wait()
             wait_for(lambda: states.seen[-1] == "gone", "it has gone", 60)
