@@ -119,7 +119,8 @@ REQUESTS = (
     Metric(
         name="kvscope_inter_token_latency_seconds",
         kind="histogram",
-        help="Time between consecutive tokens of a sequence; a preemption is one long sample.",
+        help="Time between consecutive outputs of a sequence, each a token, or with speculative "
+        "decoding several; a preemption is one long sample.",
         unit="seconds",
         group="requests",
         buckets=buckets.INTER_TOKEN_SECONDS,

@@ -252,7 +252,7 @@ VLLM = (
     Metric(
         name="vllm:inter_token_latency_seconds",
         kind="histogram",
-        help="Time between consecutive tokens of a sequence.",
+        help="Time between consecutive outputs of a sequence, each a token or several.",
         unit="seconds",
         group="vllm",
         buckets=buckets.VLLM_INTER_TOKEN_SECONDS,
