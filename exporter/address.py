@@ -8,8 +8,8 @@ MAX_PORT = 65535
 def address_problem(url: httpx.URL) -> str:
     """What is wrong with it; empty if nothing is."""
     host = url.raw_host.decode()
-    if not host:
-        return "has no host"
+    if url.scheme not in ("http", "https") or not host:
+        return "is no URL of a server: expected http://HOST:PORT"
     try:
         host.encode("idna")  # as the resolver does
     except UnicodeError:

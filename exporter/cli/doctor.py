@@ -67,7 +67,8 @@ def doctor(
     except OSError as error:  # ssl.SSLError is one
         poller.stop()
         raise fail(f"--ca {ca}: {error.strerror or error}") from None
-    findings = [*gpu_findings(poller, timeout), *host_findings(), *server.findings]
+    here = [*gpu_findings(poller, timeout), *host_findings()]
+    findings = [*server.findings, *here] if asked_for else [*here, *server.findings]
     sample = poller.read().sample
     reports = [] if sample is None else list(gpu_reports(sample, poller.refused))
     poller.stop()
@@ -83,7 +84,7 @@ def doctor(
     if server.depths is not None:
         _print_depths(console, server.depths)
     if problems:
-        console.print(f"{problems} problem(s)", style="bold red")
+        console.print("1 problem" if problems == 1 else f"{problems} problems", style="bold red")
         raise typer.Exit(EXIT_PROBLEMS)
     console.print("no problems", style="green")
 

@@ -14,7 +14,16 @@ from exporter.cli.output import USAGE_ERROR, fail, printable
 if TYPE_CHECKING:
     from exporter.answers.tenants import OneTenant, TenantsAnswer
 
-_NOBODY = "(no user)"
+_NO_USER = "(no user)"
+_LEGEND = (
+    "tokens: share of all prompt and output tokens\n"
+    "computed: share of the prompt tokens that the cache did not have, ended requests"
+)
+_REMARKS = {
+    frozenset[str](): "No request has been seen yet.\n",
+    frozenset({""}): "No request named a user; an observed vLLM reports none.\n",
+}
+"""By the names of all tenants."""
 
 
 @dataclass(slots=True)
@@ -105,7 +114,12 @@ def tenants(
             else:
                 answers.append(engine.answer)
     if answers:
-        Console(highlight=False).print(_table(answers, top))
+        console = Console(highlight=False)
+        names = {one.tenant or "" for answer in answers for one in answer.tenants}
+        if names:
+            console.print(_table(answers, top))
+            console.print(_LEGEND)
+        console.print(_REMARKS.get(frozenset(names), ""), end="")
     if failed:
         raise typer.Exit(USAGE_ERROR)
 
@@ -116,7 +130,7 @@ def _table(answers: Iterable["TenantsAnswer"], top: int) -> Table:
     for answer in answers:
         tokens += answer.tokens
         for one in answer.tenants:
-            name = one.tenant or _NOBODY
+            name = one.tenant or _NO_USER
             sums.setdefault(name, _Sum(name)).add(one)
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))  # fits into 80 columns
     table.add_column("tenant", no_wrap=True)

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-import pynvml
-
 from exporter.diagnosis.finding import Finding
 from exporter.diagnosis.host import GIB, has_nvidia
 from exporter.gpu import DeviceSample, GpuPoller, GpuSample, Place, binding_problem
@@ -35,7 +33,7 @@ def gpu_findings(poller: GpuPoller, timeout: float, root: Path = Path("/")) -> I
     if hidden is not None:
         yield Finding("binding", "problem", hidden)
         return
-    yield Finding("binding", "ok", f"nvidia-ml-py {_version()}, {pynvml.__file__}")
+    yield Finding("binding", "ok", f"nvidia-ml-py {_version()}")
     sample = _first_sample(poller, timeout)
     if sample is not None:
         cuda = sample.cuda_version or "version unknown"

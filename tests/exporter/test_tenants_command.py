@@ -61,6 +61,21 @@ def test_a_tenant_of_two_servers_is_one_row() -> None:
     ]
 
 
+def test_a_table_without_users_says_why() -> None:
+    exporter, subscription = make_exporter()
+    put(subscription, 0, 0, PoolCreated(9, 4, 0), step())
+    nothing = json(msgspec.json.encode(exporter.answer(TENANTS)).decode())
+    with serving({PATH: nothing}) as idle, serving({PATH: server(queue_seconds=0, user="")}) as one:
+        assert CliRunner().invoke(app, ["tenants", idle.url]).output == (
+            "No request has been seen yet.\n"
+        )
+        output = CliRunner().invoke(app, ["tenants", one.url]).output
+        assert "No request named a user; an observed vLLM reports none." in output
+        assert "tokens: share of all" in output
+    with serving({PATH: server(queue_seconds=0, user="alice")}) as named:
+        assert "No request" not in CliRunner().invoke(app, ["tenants", named.url]).output
+
+
 def test_a_server_that_does_not_answer_does_not_hide_the_others() -> None:
     with serving({PATH: server(queue_seconds=0, user="alice")}) as peer, serving({}) as old:
         result = CliRunner().invoke(app, ["tenants", old.url, peer.url])
