@@ -89,11 +89,11 @@ function Table({ frames, panel, width, height }) {
 const graphMode = (panel) => panel.options?.graphMode ?? 'area';
 
 function Stat({ value, panel, width, height, count }) {
-  const { colorMode = 'value', justifyMode = 'auto', textMode = 'auto', wideLayout = true } =
+  const { colorMode = 'value', justifyMode = 'auto', textMode = 'auto', wideLayout = true, text } =
     panel.options ?? {};
   return (
     <BigValue
-      {...{ colorMode, justifyMode, textMode, wideLayout, width, height, theme, count }}
+      {...{ colorMode, justifyMode, textMode, wideLayout, text, width, height, theme, count }}
       value={value.display}
       sparkline={value.sparkline}
       graphMode={graphMode(panel)}
