@@ -12,6 +12,7 @@ from dashboards.kit.panels import Panel
 from dashboards.kit.queries import ALERT, ENGINE, SERVER, TARGET
 from dashboards.kit.variables import (
     EVERY_ENGINE,
+    Levels,
     engine_variables,
     filters,
     gpu_variable,
@@ -37,8 +38,12 @@ _CHOSEN = ",".join(
 _PLACES_FROM = {VLLM: "vllm:num_requests_running"}
 """Families of boards whose servers do not have EVERY_ENGINE, by uid."""
 _ROLLED_OUT = "cluster, namespace, model_name"
+OPEN_ROWS = 3
+"""Rows that are open at first; the others have what one looks for, not what one looks at."""
 START_SECONDS = 60
 """How long a start is marked: longer than most scrape intervals, short against a range."""
+_JUST = "15s"
+"""How long the beginning of an alert is marked."""
 _SHOWN: Any = None  # placement: the SDK's default hides links and annotations in a menu
 
 
@@ -52,13 +57,23 @@ class Row(NamedTuple):
     title: str
     panels: Sequence[Panel]
 
+    def height(self) -> int:
+        """Of its panels, line by line; those of one line are equally high."""
+        boxes = [panel.build().grid_pos for panel in self.panels]
+        return sum(box.w * box.h for box in boxes if box is not None) // 24
 
-def every_variable(*, levels: bool = False) -> list[Variable]:
-    """Those of our boards. levels: whether a panel compares with the service levels."""
+
+def every_variable(
+    *, levels: Levels = "none", engine: bool = False, gpu: bool = False
+) -> list[Variable]:
+    """Those of our boards, few of them shown: links carry the others all the same.
+
+    levels: which of the promises are to be chosen. engine, gpu: whether one of several is.
+    """
     return [
-        *engine_variables(EVERY_ENGINE),
-        gpu_variable("kvscope_gpu_up"),
-        *level_variables(shown=levels),
+        *engine_variables(EVERY_ENGINE, engine=engine),
+        gpu_variable("kvscope_gpu_up", shown=gpu),
+        *level_variables(levels),
     ]
 
 
@@ -117,27 +132,35 @@ def assemble(
     places = place_variables(_PLACES_FROM.get(uid, EVERY_ENGINE))
     for each in (*places, *variables, filters()):
         board.with_variable(each)
-    for row in rows:
-        board.with_row(db.Row(row.title).id(row.id))
-        for panel in row.panels:
+    line = 0
+    for index, row in enumerate(rows):
+        folded = index >= OPEN_ROWS
+        place = dm.GridPos(h=1, w=24, x=0, y=line)  # by itself, a folded row would leave a hole
+        heading = db.Row(row.title).id(row.id).collapsed(folded).grid_pos(place)
+        line += 1 if folded else 1 + row.height()
+        for panel in row.panels if folded else ():
+            heading.with_panel(panel)
+        board.with_row(heading)
+        for panel in () if folded else row.panels:
             board.with_panel(panel)
     return board
 
 
 def _alerts(name: str, which: str, severities: str, colour: str) -> db.AnnotationQuery:
-    """A bar over every time at which one of our alerts fired for the selection.
+    """A mark where one of our alerts began to fire for the selection: a bar over all the time that
+    it fires would hide what is under it.
 
     An alert about a whole model has no server, one about a card no model: both are shown. Only
-    critical ones are by default: under pressure there are so many others that they would tint every
-    graph.
+    critical ones are by default: under pressure there are many others.
     """
+    firing = f'ALERTS{{alertstate="firing",{which},severity=~"{severities}",{_CHOSEN}}}'
     return (
         db.AnnotationQuery()
         .name(name)
         .datasource(SOURCE)
         .enable(True)
         .icon_color(colour)
-        .expr(f'ALERTS{{alertstate="firing",{which},severity=~"{severities}",{_CHOSEN}}}')
+        .expr(f"{firing} unless {firing} offset {_JUST}")
         .title_format("{{alertname}}")
         .text_format("{{model_name}} {{instance}} {{engine}} {{gpu}}")
         .tag_keys("severity")

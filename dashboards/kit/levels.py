@@ -1,15 +1,32 @@
-"""Service levels as the variables have them: the line of a promise, and what kept it."""
+"""Service levels as the variables have them: the line of a promise, and how fast it is broken.
 
+A tile and a table judge by the burn rate, as the alerts do: at 1 the budget is used exactly, and at
+the rate that pages it is red. No other limit stands for the same promise.
+"""
+
+from dashboards.kit import thresholds as limits
 from dashboards.kit.panels import OBJECTIVE, Q
-from dashboards.kit.queries import ENGINE, series, total
+from dashboards.kit.queries import ENGINE, TILE_WINDOW, series, total, worst
+from monitoring import formulas
 from monitoring.formulas import share
+
+FIRST_TOKEN, TOKEN_GAP = (
+    "kvscope_time_to_first_token_seconds",
+    "kvscope_inter_token_latency_seconds",
+)
+_GAVE_UP = "kvscope_request_abandoned_seconds"
 
 FIRST_TOKEN_OBJECTIVE = Q("vector($ttft)", OBJECTIVE)
 TOKEN_GAP_OBJECTIVE = Q("vector($itl)", OBJECTIVE)
 
+BY_SERVICE = "cluster, namespace, model_name"
+"""An objective is one model's in one place, as that of the alerts."""
+_USED, _PAGES = (bound for bound, _ in limits.BURN_RATE[1:])
+
 
 def budget_used(broken: str, objective: str) -> str:
-    """Share of the error budget that is gone; above 1 the promise is broken.
+    """Share of the error budget that is gone, or times the rate that it allows; above 1 the promise
+    is broken.
 
     broken: share of what broke it. objective: a variable, percent of what has to keep it.
     """
@@ -19,10 +36,63 @@ def budget_used(broken: str, objective: str) -> str:
 def late(name: str, limit: str, window: str, by: str = "", selector: str = ENGINE) -> str:
     """Share of a histogram's observations above a limit. limit: a variable, as `$ttft`.
 
-    Prometheus 2 writes a whole bound as `5`, Prometheus 3 as `5.0`; the selector matches both.
     Rounded, because the difference leaves a rest where nothing is late.
     """
-    bound = f'le=~"{limit}([.]0)?",{selector}'
-    timely = total(f"rate({name}_bucket{{{bound}}}[{window}])", by)
-    every = total(f"rate({series(f'{name}_count', selector)}[{window}])", by)
+    timely, every = _timely(name, limit, window, by, selector), _every(name, window, by, selector)
     return f"round(1 - {share(timely, every)}, 1e-6)"
+
+
+def late_first_tokens(window: str, by: str = "", selector: str = ENGINE) -> str:
+    """Share of the requests without a first token within `$ttft`, as the alert counts them: those
+    that gave up after that time are late, too. What is not told, or has no such bound, is left out.
+    """
+    first = _every(FIRST_TOKEN, window, by, selector)
+    soon = _timely(_GAVE_UP, "$ttft", window, by, selector)
+    given_up = f"({_every(_GAVE_UP, window, by, selector)} - {soon} or 0 * {first})"
+    late = f"({first} - {_timely(FIRST_TOKEN, '$ttft', window, by, selector)} + {given_up})"
+    return f"round({share(late, f'({first} + {given_up})')}, 1e-6)"
+
+
+def broken(window: str, by: str = BY_SERVICE) -> dict[str, str]:
+    """Share of what broke each promise."""
+    return {
+        "answered": formulas.error_share(window, f"by ({by})", ENGINE),
+        "first token": late_first_tokens(window, by),
+        "next token": late(TOKEN_GAP, "$itl", window, by),
+    }
+
+
+def used(window: str, by: str = BY_SERVICE) -> dict[str, str]:
+    """Share of each error budget; 1 when all of it is gone."""
+    return {
+        name: budget_used(share, "$answered" if name == "answered" else "$objective")
+        for name, share in broken(window, by).items()
+    }
+
+
+def judged_by_burn(value: str, burn: str, legend: str) -> tuple[Q, Q, Q]:
+    """A number in the colour of its promise, as three queries of which one has a value: colours
+    cannot follow variables. burn: one figure.
+    """
+    value = f"({value})\nand on () "
+    return (
+        Q(f"{value}({burn} < {_USED:g})", legend, limits.NEVER_A_FAULT),
+        Q(f"{value}({burn} >= {_USED:g} < {_PAGES:g})", legend, limits.ALWAYS_WORTH_A_LOOK),
+        Q(f"{value}({burn} >= {_PAGES:g})", legend, limits.ALWAYS_A_FAULT),
+    )
+
+
+def verdict(promise: str, legend: str) -> tuple[Q, Q, Q]:
+    """The share that broke a promise in the window of tiles, of the model where most did."""
+    share, burn = broken(TILE_WINDOW)[promise], used(TILE_WINDOW)[promise]
+    return judged_by_burn(worst(share), worst(burn), legend)
+
+
+def _timely(name: str, limit: str, window: str, by: str, selector: str) -> str:
+    """Prometheus 2 writes a whole bound as `5`, Prometheus 3 as `5.0`: this matches both."""
+    bound = f'le=~"{limit}([.]0)?",{selector}'
+    return total(f"rate({name}_bucket{{{bound}}}[{window}])", by)
+
+
+def _every(name: str, window: str, by: str, selector: str) -> str:
+    return total(f"rate({series(f'{name}_count', selector)}[{window}])", by)

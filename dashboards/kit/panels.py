@@ -18,21 +18,23 @@ from grafana_foundation_sdk.models import units as of
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from dashboards.kit.links import SOURCE, Link
-from dashboards.kit.thresholds import PLAIN, Steps
+from dashboards.kit.thresholds import PLAIN, Steps, limit_lines
 
-BLOCKS = of.Short
+BLOCKS = "locale"
+"""Whole numbers: 637 + 898 + 1 = 1,536 can be checked, 1.54 K cannot."""
 BYTES = of.BytesIEC
 COUNT = of.Short
 RATIO = of.PercentUnit
 SECONDS = of.Seconds
-MINUTES = of.Minutes
-TOKENS = of.Short
-TOKENS_PER_SECOND = "si:tok/s"
+TOKENS = "locale"
+TOKENS_PER_SECOND = "count:tok/s"
+"""Not `si:`, which writes a third of a token as 334 mtok/s."""
 BLOCKS_PER_SECOND = of.Short
 """With an axis that says so: as a unit it would take a third of a narrow graph."""
 A_SECOND = "blocks a second"
 REQUESTS_PER_SECOND = of.RequestsPerSecond
 PER_SECOND = "suffix:/s"
+TIMES = "suffix:x"
 
 Panel = Builder[dm.Panel]
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -42,7 +44,12 @@ COARSE = "15s"
 
 
 _NARROW = 8
-"""Columns of 24 in which three numbers beside each other are too small to read."""
+"""Columns of 24 in which numbers beside each other are too small to read."""
+_NAME_SIZE, _FIGURE_SIZE = 13, 26
+"""Pixels where a panel has several numbers: by themselves, each would get a size of its own."""
+_FROM_AFAR = 18
+_LOW = 3
+"""Height in which they cannot stand above each other."""
 
 MEDIAN = "median of all"
 """Legend of a line that stands for the many that are not drawn."""
@@ -53,6 +60,8 @@ class Q(NamedTuple):
 
     expr: str
     legend: str
+    steps: Steps | None = None
+    """Of a number that is judged otherwise than its panel."""
 
 
 def numbers(
@@ -67,12 +76,14 @@ def numbers(
     span: int = 4,
     height: int = 5,
     decimals: int | None = None,
+    words: Mapping[int, tuple[str, str]] | None = None,
     when_absent: str = "none",
     link: Link | None = None,
 ) -> Panel:
     """One large number per query, with the verdict as its background.
 
     judged, units: thresholds and units that differ from the panel's, by the query's name.
+    words: the text and colour of values that are codes.
 
     The queries are evaluated once, at the end of the time range: otherwise the last value of a
     curve that has ended would be shown as the present one.
@@ -85,7 +96,7 @@ def numbers(
         .datasource(SOURCE)
         .unit(unit)
         .no_value(when_absent)
-        .mappings([_not_a_number(when_absent)])
+        .mappings([_not_a_number(when_absent), *_words(words or {})])
         .thresholds(_thresholds(steps))
         .reduce_options(cb.ReduceDataOptions().calcs(["lastNotNull"]))
         .color_mode(
@@ -96,20 +107,33 @@ def numbers(
         .graph_mode(common.BigValueGraphMode.NONE)
         .text_mode(
             common.BigValueTextMode.VALUE_AND_NAME
-            if len(queries) > 1
+            if any(query.legend for query in queries)
             else common.BigValueTextMode.VALUE
         )
         .span(span)
         .height(height)
         .targets(targets(queries, instant=True))
     )
-    if len(queries) > 2 and span <= _NARROW:
+    names = {query.legend for query in queries}
+    if len(names) > (1 if span <= _NARROW else 2):
+        panel.text(cb.VizTextDisplayOptions().title_size(_NAME_SIZE).value_size(_FIGURE_SIZE))
+        panel.wide_layout(False)
+    if "{{" in queries[0].legend:
+        panel.text(cb.VizTextDisplayOptions().title_size(_FROM_AFAR).value_size(2 * _FROM_AFAR))
+        panel.wide_layout(False)
+    if len(names) > 1 and span <= _NARROW and height > _LOW:
         panel.orientation(common.VizOrientation.HORIZONTAL)  # a line for each, or names are tiny
+    for letter, query in zip(LETTERS, queries, strict=False):
+        if query.steps is not None:
+            limits = dm.DynamicConfigValue("thresholds", _thresholds(query.steps).build())
+            panel.override_by_query(letter, [limits])
     for name, others in (judged or {}).items():
         limits = dm.DynamicConfigValue("thresholds", _thresholds(others).build())
         panel.override_by_name(name, [limits])
     for name, other in (units or {}).items():
         panel.override_by_name(name, [dm.DynamicConfigValue("unit", other)])
+    if decimals is None and unit == RATIO:
+        decimals = 1
     if decimals is not None:
         panel.decimals(decimals)
     if link is not None:
@@ -181,7 +205,7 @@ def graph(
         if name in (query.legend for query in queries):
             panel.override_by_name(name, looks)
     if steps is not None:
-        panel.thresholds(_thresholds(steps))
+        panel.thresholds(_thresholds(limit_lines(steps)))
         panel.thresholds_style(
             cb.GraphThresholdsStyleConfig().mode(common.GraphThresholdsStyleMode.DASHED)
         )
@@ -189,11 +213,17 @@ def graph(
         panel.min(low)
     if high is not None:
         panel.max(high)
+    elif unit in _LEAST_HIGH and not stacked:
+        panel.axis_soft_max(_LEAST_HIGH[unit])
     if when_absent:
         panel.no_value(when_absent)
     if link is not None:
         panel.data_links([link.builder()])
     return panel
+
+
+_LEAST_HIGH = {COUNT: 1, PER_SECOND: 1, BYTES: 2**20, "binBps": 2**10}
+"""Where the axis of a graph ends at least: one of nothing but zeros would end at 100 or at 96 B."""
 
 
 def quantiles(id: int, title: str, description: str, *queries: Q, **options: Any) -> Panel:
@@ -208,6 +238,7 @@ def heat(
     expr: str,
     *,
     unit: str = SECONDS,
+    axis: str = "",
     span: int = 12,
     height: int = 8,
 ) -> Panel:
@@ -229,7 +260,7 @@ def heat(
             .fill("dark-orange")
             .exponent(0.5)
         )
-        .y_axis(heatmaps.YAxisConfig().unit(unit))
+        .y_axis(heatmaps.YAxisConfig().unit(unit).axis_label(axis))
         .span(span)
         .height(height)
         .targets(targets([Q(expr, "{{le}}")], shape=PromQueryFormat.HEATMAP))
@@ -247,17 +278,13 @@ def timeline(
     when_absent: str = "",
 ) -> Panel:
     """States over time. meanings: the text and colour of each value."""
-    values = {
-        str(value): dm.ValueMappingResult(text=name, color=colour, index=index)
-        for index, (value, (name, colour)) in enumerate(meanings.items())
-    }
     return (
         statetimeline.Panel()
         .id(id)
         .title(title)
         .description(description)
         .datasource(SOURCE)
-        .mappings([dm.ValueMap(options=values)])
+        .mappings(_words(meanings))
         .no_value(when_absent)
         .show_value(common.VisibilityMode.NEVER)
         .row_height(0.8)
@@ -296,7 +323,7 @@ _CALC_NAMES = {"lastNotNull": "Last *", "max": "Max", "min": "Min", "mean": "Mea
 """As Grafana heads their columns."""
 
 
-OBJECTIVE = "objective"
+OBJECTIVE = "promise"
 """Legend of a line that is the promise, not a measurement."""
 
 
@@ -326,6 +353,14 @@ def _not_a_number(text: str) -> dm.SpecialValueMap:
             result=dm.ValueMappingResult(text=text, color="transparent"),
         )
     )
+
+
+def _words(meanings: Mapping[int, tuple[str, str]]) -> list[Any]:
+    values = {
+        str(value): dm.ValueMappingResult(text=name, color=colour, index=index)
+        for index, (value, (name, colour)) in enumerate(meanings.items())
+    }
+    return [dm.ValueMap(options=values)] if values else []
 
 
 def _thresholds(steps: Steps) -> db.ThresholdsConfig:

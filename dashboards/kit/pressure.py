@@ -1,42 +1,63 @@
-"""Whether a full pool is a fault: only where somebody waits for it.
+"""Whether a full pool is a fault: only where somebody waits for it, or will.
 
 Under load one of many engines is always full, and a pool that is full of work is as it should be.
 """
 
 from dashboards.kit import thresholds as limits
 from dashboards.kit.panels import Q
-from dashboards.kit.queries import BY_ENGINE, RATE_WINDOW, rate, series, total, worst
+from dashboards.kit.queries import BY_ENGINE, peak, rate, recent, series, total, worst
 
-CALM, CROWDED = "no pressure", "pressure"
-"""Legends of the two states, of which one has a value."""
+CALM, CROWDED, SOON = "no pressure", "pressure", "pressure soon"
+"""Legends of the states, of which one has a value."""
 
 _CROWDED_FROM = limits.POOL_USAGE[1][0]
 """Where the alert of a saturated pool begins, too: one that preempts moves between it and 1."""
+_PROBABLE = limits.EXHAUSTION_PROBABILITY[1][0]
 
-JUDGED = {CROWDED: limits.ALWAYS_WORTH_A_LOOK}
+JUDGED = {CROWDED: limits.ALWAYS_WORTH_A_LOOK, SOON: limits.ALWAYS_WORTH_A_LOOK}
 """Their colours, beside NEVER_A_FAULT for the panel."""
 
 
-def fullest_pool() -> tuple[Q, Q]:
+def fullest_pool() -> tuple[Q, ...]:
     """The fullest pool of our engines."""
-    active = series("kvscope_kv_active_ratio")
     return fullest(
-        active,
-        f"max_over_time({active}[{RATE_WINDOW}])",
-        total(series("kvscope_requests", state=("waiting", "swapped")), BY_ENGINE),
-        total(rate("kvscope_preemptions_total"), BY_ENGINE),
+        peak(series("kvscope_kv_active_ratio")),
+        total(peak(series("kvscope_requests", state=("waiting", "swapped"))), BY_ENGINE),
+        total(recent(rate("kvscope_preemptions_total")), BY_ENGINE),
+        soon=f"{worst(exhaustion(), BY_ENGINE)} >= {_PROBABLE}",
     )
 
 
-def fullest(active: str, peak: str, waiting: str, preempted: str) -> tuple[Q, Q]:
-    """The fullest pool, as one of two queries.
+def crowded() -> str:
+    """Engines with a full pool for which requests wait."""
+    waiting = series("kvscope_requests", state=("waiting", "swapped"))
+    full = (
+        f"{worst(peak(series('kvscope_kv_active_ratio')), f'job, {BY_ENGINE}')} > {_CROWDED_FROM}"
+    )
+    return f"{full} and on ({BY_ENGINE}) ({total(waiting, BY_ENGINE)} > 0)"
 
-    active: shares of the usable blocks that sequences reference. peak: their maxima in the rate
-    window, because a preemption makes room for a moment. waiting, preempted: requests that wait,
-    and preemptions a second; each by engine.
+
+def exhaustion() -> str:
+    """Probability that a pool runs out within a minute; only where the alert would believe it."""
+    probability = series("kvscope_kv_exhaustion_probability", horizon_seconds="60")
+    active = series("kvscope_kv_active_ratio")
+    half_full = f"{worst(active, BY_ENGINE)} > {limits.EXHAUSTION_LEVEL}"
+    return f"({probability} and on ({BY_ENGINE}) ({half_full}))"
+
+
+def fullest(active: str, waiting: str, preempted: str, *, soon: str = "") -> tuple[Q, ...]:
+    """The fullest pool, as one of two queries, or three.
+
+    active: highest shares of the usable blocks that sequences reference, because a preemption makes
+    room for a moment. waiting, preempted: requests that wait, and preemptions a second; each by
+    engine. soon: engines whose pool will run out.
     """
     crowded = (
-        f"{worst(peak, BY_ENGINE)} > {_CROWDED_FROM}"
+        f"{worst(active, BY_ENGINE)} > {_CROWDED_FROM}"
         f" and on ({BY_ENGINE}) ({waiting} > 0 or {preempted} > 0)"
     )
-    return Q(f"{worst(active)} unless on () ({crowded})", CALM), Q(worst(crowded), CROWDED)
+    fault = f"({crowded}) or ({soon})" if soon else crowded
+    found = [Q(f"{worst(active)} unless on () ({fault})", CALM), Q(worst(crowded), CROWDED)]
+    if soon:
+        found.append(Q(f"({worst(active)} and on () ({soon}))\nunless on () ({crowded})", SOON))
+    return tuple(found)

@@ -3,6 +3,7 @@
 from dashboards.kit.thresholds import SEVERITIES
 from monitoring import selectors
 from monitoring.formulas import share
+from monitoring.objectives import FAST
 
 PLACE = 'cluster=~"$cluster",namespace=~"$namespace",pod=~"$pod"'
 """Where a server runs. All places are also those of servers without the label."""
@@ -19,15 +20,20 @@ BY_ENGINE = "cluster, namespace, pod, model_name, instance, engine"
 """Labels that tell engines apart; `engine` is 0 in every server that has only one."""
 EACH_ENGINE = f"by ({BY_ENGINE})"
 """The same labels as the grouping of a formula."""
-BY_GPU = "cluster, namespace, pod, instance, gpu, uuid"
+BY_GPU = "cluster, namespace, pod, node, instance, gpu, uuid"
 """Labels that tell a card and the server that sees it from all others."""
-ENGINE_LEGEND = "{{instance}} {{model_name}} ({{engine}})"
-"""The server first: where there is little room, the end is cut off."""
-GPU_LEGEND = "GPU {{gpu}} of {{instance}}"
+ENGINE_LEGEND = "{{instance}} ({{engine}})"
+"""Short, or it is cut off; on Kubernetes a server's instance is its namespace and pod."""
+GPU_LEGEND = "{{instance}} GPU {{gpu}}"
 
 RATE_WINDOW = "$__rate_interval"
 WHOLE_RANGE = "$__range"
 """The dashboard's time range; for instant queries only."""
+TILE_WINDOW = FAST.pairs[0].short
+"""What a tile is about: the short window of the alerts, so that both say the same. The last scrapes
+alone would miss what the curve beside it has just shown."""
+SEEN_FOR = "1d:5m"
+"""How long a server that has gone is remembered, whatever the time range."""
 ALERT = 'alertname=~"Kvscope.+",severity!="none"'
 """The selector for our alerts."""
 
@@ -40,6 +46,21 @@ def series(name: str, selector: str = ENGINE, **labels: str | tuple[str, ...]) -
 def rate(name: str, selector: str = ENGINE, **labels: str | tuple[str, ...]) -> str:
     """Growth per second over the rate window."""
     return selectors.rate(name, RATE_WINDOW, selector, **labels)
+
+
+def recent(expr: str) -> str:
+    """A query over the window of tiles instead of the rate window."""
+    return expr.replace(f"[{RATE_WINDOW}]", f"[{TILE_WINDOW}]")
+
+
+def peak(expr: str) -> str:
+    """The highest value of a series in the window of tiles. expr: a selector."""
+    return f"max_over_time({expr}[{TILE_WINDOW}])"
+
+
+def trough(expr: str) -> str:
+    """The lowest."""
+    return f"min_over_time({expr}[{TILE_WINDOW}])"
 
 
 def over_range(name: str, selector: str = ENGINE, **labels: str | tuple[str, ...]) -> str:
@@ -58,6 +79,11 @@ def total(expr: str, by: str = "") -> str:
 
 def worst(expr: str, by: str = "") -> str:
     return f"max by ({by}) ({expr})" if by else f"max({expr})"
+
+
+def hundredths(expr: str) -> str:
+    """To two places: what is left after a peak is 0, and not 0.0000868."""
+    return f"round({expr}, 0.01)"
 
 
 def or_zero(expr: str, there: str) -> str:
@@ -112,12 +138,18 @@ def up_for(engines: str) -> str:
 
 
 def known_servers(engines: str) -> str:
-    """Servers that had an engine in the time range, including those that have gone."""
-    return f"group by ({TARGET}) (last_over_time({engines}[{WHOLE_RANGE}]))"
+    """Servers that had an engine in the time range, or in the last day: a short range must not make
+    one that went before it look well."""
+    return f"group by ({TARGET}) ({seen(engines)})"
+
+
+def seen(engines: str) -> str:
+    """One series for each engine that is there, or was; one value in five minutes is enough."""
+    return f"max_over_time({engines}[{SEEN_FOR}]) or last_over_time({engines}[{WHOLE_RANGE}])"
 
 
 def silent_servers(engines: str) -> str:
-    """How many servers with an engine in the time range do not answer Prometheus now.
+    """How many servers that had an engine do not answer Prometheus now.
 
     One that was removed has no `up` and does not count.
     """
@@ -137,6 +169,14 @@ def of_chosen(expr: str, window: str = "") -> str:
 def gpu(name: str, **labels: str | tuple[str, ...]) -> str:
     """A device-level selector that follows the selected model and engine."""
     return of_chosen(series(name, GPU, **labels))
+
+
+def least_gpu_room() -> str:
+    """The room of the GPU that has least, at its lowest; without allocator figures the headroom."""
+    headroom = series("kvscope_gpu_memory_headroom_bytes", GPU)
+    peak = series("kvscope_gpu_activation_peak_bytes", GPU)
+    room = of_chosen(f"{trough(headroom)} - {peak}")
+    return f"(min({room}) or min({of_chosen(trough(headroom))}))"
 
 
 def gpu_room() -> str:

@@ -9,7 +9,7 @@ from grafana_foundation_sdk.models import dashboard as dm
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from dashboards.kit.links import SOURCE, Link
-from dashboards.kit.panels import LETTERS, Panel, Q, targets
+from dashboards.kit.panels import LETTERS, RATIO, Panel, Q, targets
 from dashboards.kit.thresholds import Steps
 
 
@@ -25,6 +25,9 @@ class Column(NamedTuple):
     """Pixels below which it does not get, where the width is what is left; Grafana's are 150."""
     meanings: Mapping[int, tuple[str, str]] | None = None
     """The text and background of each value."""
+    words: Mapping[str, str] | None = None
+    """The text of a label's values that are no words."""
+    decimals: int | None = None
 
 
 def rows(
@@ -106,6 +109,12 @@ def _column_properties(column: Column) -> Iterable[dm.DynamicConfigValue]:
     yield _value("noValue", "-")  # otherwise a missing cell has the text of an empty table
     if column.unit:
         yield _value("unit", column.unit)
+    decimals = 1 if column.decimals is None and column.unit == RATIO else column.decimals
+    if decimals is not None:
+        yield _value("decimals", decimals)
+    if column.words is not None:
+        texts = {value: {"text": text} for value, text in column.words.items()}
+        yield _value("mappings", [{"type": "value", "options": texts}])
     if column.width is not None:
         yield _value("custom.width", column.width)
     if column.least is not None:

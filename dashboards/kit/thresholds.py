@@ -4,6 +4,8 @@ A panel turns orange where someone should look and red where users are hurt. Pan
 value depends on the workload (hit ratio, throughput) have no thresholds: a colour would be a guess.
 """
 
+from monitoring.objectives import FAST
+
 GREEN, ORANGE, RED, NEUTRAL = "green", "orange", "red", "text"
 
 Steps = tuple[tuple[float | None, str], ...]
@@ -18,6 +20,18 @@ def rising(orange: float, red: float) -> Steps:
 def falling(red: float, orange: float) -> Steps:
     """Thresholds of a value that is worse the smaller it is."""
     return ((None, RED), (red, ORANGE), (orange, GREEN))
+
+
+def limit_lines(steps: Steps) -> Steps:
+    """The steps as lines of a graph: Grafana draws a line in the colour of the step that begins at
+    it. Where low is bad, the verdict is about what lies below the line, so that has to be its
+    colour.
+    """
+    colours = [colour for _, colour in steps]
+    if colours[-1] != GREEN:
+        return steps
+    bounds = [bound for bound, _ in steps[1:]]
+    return ((None, NEUTRAL), *zip(bounds, colours[:-1], strict=True))
 
 
 PLAIN: Steps = ((None, NEUTRAL),)
@@ -40,21 +54,21 @@ and 1, since each preemption returns all blocks of a request."""
 NEVER_A_FAULT: Steps = ((None, GREEN),)
 UNJUDGED: Steps = ((None, "transparent"),)
 """For one figure among others that are judged."""
+ALWAYS_A_FAULT: Steps = ((None, RED),)
 ALWAYS_WORTH_A_LOOK: Steps = ((None, ORANGE),)
 """For figures that are only there, or only named so, in one of two states. A full pool is the first
 while nobody waits for it: under load one of many engines is always full."""
 
-MINUTES_TO_EXHAUSTION = falling(1, 5)
-""" An autoscaler can add a replica within five minutes, but not within one."""
+SECONDS_TO_EXHAUSTION = falling(60, 300)
+"""An autoscaler can add a replica within five minutes, but not within one."""
 
 EXHAUSTION_PROBABILITY: Steps = ((None, GREEN), (0.80, ORANGE))
 """The alerts' limit, for any horizon. Never red: a full pool makes requests wait; whether that
 hurts shows in first tokens and recomputed tokens."""
 
-COMMITTED_SHARE: Steps = ((None, GREEN), (1.0, ORANGE))
-"""Share of the usable blocks, if every request runs to its max_tokens. Above 1, preemption is
-possible. Never red: a chat request without max_tokens may take the rest of the context and hardly
-uses it, so it is the probability of exhaustion that says whether the commitment matters."""
+EXHAUSTION_LEVEL = 0.50
+"""Active share below which the alerts do not believe that probability: where load has just ended,
+the forecast still expects it to come back."""
 
 REGRETTED_SHARE: Steps = ((None, GREEN), (0.1, ORANGE))
 """Share of the prompt tokens that were computed again because their blocks had been evicted, also
@@ -72,24 +86,9 @@ GPU's work is wasted, and sequences that preempt each other tend to go on doing 
 STALLED_REQUESTS = rising(0.1, 1.0)
 """Seconds of waiting per second, that is requests stalled on average."""
 
-FIRST_TOKEN_SECONDS = rising(1.0, 5.0)
-"""At one second a person notices the wait, at five they reload."""
-
-QUEUE_SECONDS = rising(0.5, 4.0)
-"""Queueing within that time: beyond this the queue, not the model, is the reason."""
-
-TOKEN_GAP_SECONDS = rising(0.1, 0.5)
-"""Between tokens: ten a second is a brisk reader's pace, two a second is visibly halting."""
-
-ERROR_SHARE = rising(0.01, 0.05)
-"""Share of the requests that ended in an error or were refused: a 99 % objective, and five times
-its budget."""
-
-SUCCESS_SHARE = falling(0.95, 0.99)
-"""The same limits for those who count what went well."""
-
 TOKENS_A_SECOND = falling(2, 10)
-"""That one reader gets: the limits of TOKEN_GAP_SECONDS, the other way round."""
+"""That one reader gets: ten a second is a brisk reader's pace, two a second visibly halting, and
+what a token may take by default."""
 
 AT_LEAST_ONE: Steps = ((None, RED), (0.5, GREEN))
 """For counts of which none is too few."""
@@ -98,7 +97,7 @@ BUDGET_USED = rising(0.75, 1.0)
 """Share of an error budget. At 1 the promise is broken; with a quarter left, leave risky changes
 for later."""
 
-BURN_RATE = rising(1.0, 14.4)
+BURN_RATE = rising(1.0, FAST.pairs[0].factor)
 """Times the rate that uses exactly the budget: at 14.4 that of a month is gone in two days, which
 is where alerts page."""
 
@@ -113,12 +112,10 @@ STEP_AGE_SECONDS = rising(10, 60)
 """Seconds with work but without a step: the longest real step of a large prefill takes a few
 seconds, and at --stall-seconds (60 by default) /health answers 503."""
 
-ROOM_AFTER_PEAK_BYTES = falling(0, 2**30)
-"""Headroom less the largest step so far. Below 0, the next step as large fails. 1 GiB is about what
-another process takes when it merely opens a context and loads its kernels."""
-
-HEADROOM_BYTES = falling(2**29, 2 * 2**30)
-"""Used where no peak is known: half a GiB is less than most activations."""
+ROOM_AFTER_PEAK_BYTES: Steps = ((None, ORANGE), (2**30, GREEN))
+"""Headroom less the largest step so far. Below 0, the next step as large fails or is retried
+smaller; users are hurt when one gives up, which is another figure. 1 GiB is about what another
+process takes when it merely opens a context and loads its kernels."""
 
 HOST_USED_SHARE = rising(0.80, 0.95)
 """Share of the control group's limit, without file cache that can be dropped: the kernel kills at
@@ -127,6 +124,9 @@ HOST_USED_SHARE = rising(0.80, 0.95)
 GPU_CELSIUS = rising(80, 87)
 """Data-centre cards slow down at 83 to 90 °C, by model."""
 
+CLOCKS_HELD_BACK = {0: ("no", GREEN), 1: ("yes", ORANGE), 2: ("at the power limit", "#55606e")}
+"""The last is normal under full load."""
+
 POWER_SHARE = rising(0.98, 1.05)
 """Share of the limit in force: at it, clocks go down; above, the brake is not working."""
 
@@ -134,8 +134,16 @@ LAG_SECONDS = rising(1.0, 5.0)
 """Age of the oldest queued batch. The queue holds about four seconds of a busy engine's batches;
 beyond five, batches are dropped."""
 
-READY = {0: ("loading", ORANGE), 1: ("ready", GREEN)}
-"""Texts and colours for the values of kvscope_engine_ready."""
+ENGINE_VERDICTS = {
+    6: ("silent", RED),
+    5: ("stalled", RED),
+    4: ("late", RED),
+    3: ("loading", ORANGE),
+    2: ("slow", ORANGE),
+    1: ("pressure", ORANGE),
+    0: ("well", GREEN),
+}
+"""What is worst about an engine, the worst first."""
 
 HEARD = {0: ("not heard", RED), 1: ("heard", GREEN)}
 """Meanings of kvscope_source_up."""
@@ -170,6 +178,22 @@ MEMORY_COLOURS = {
 }
 """Components of a card: blue is the server's, red and orange are unwanted, grey is empty."""
 
+MEMORY_NAMES = {
+    "weights": "weights",
+    "kv_pool": "KV pool",
+    "torch_live_other": "activations",
+    "torch_pending": "freed, still in use",
+    "torch_cached": "freed, kept by torch",
+    "non_torch": "CUDA and NCCL",
+    "server_process": "this server",
+    "other_processes": "other processes",
+    "unattributed": "owner unknown",
+    "unsplit": "not told apart",
+    "driver_reserved": "driver",
+    "free": "free",
+}
+"""Words for them, in the order of the stack."""
+
 MISS_COLOURS = {
     "hit": "green",
     "cold": "#55606e",
@@ -200,6 +224,15 @@ END_COLOURS = {
     "refused": "dark-red",
 }
 """How requests ended: blue is as intended, as far as the engine can tell, the others are not."""
+
+SERVICE_VERDICTS = {
+    4: ("not served", RED),
+    3: ("fails", RED),
+    2: ("answers late", RED),
+    1: ("slower than promised", ORANGE),
+    0: ("as promised", GREEN),
+}
+"""What users of a model should know."""
 
 SEVERITIES = {3: ("critical", "red"), 2: ("warning", "orange"), 1: ("info", "blue")}
 """Names and colours of severities by rank; by name, info would sort before warning."""

@@ -1,6 +1,7 @@
 """Variables of all boards: what is selected, and which service levels curves are compared with."""
 
 from collections.abc import Iterable
+from typing import Literal
 
 from grafana_foundation_sdk.builders import dashboard as db
 from grafana_foundation_sdk.models import dashboard as dm
@@ -8,24 +9,28 @@ from grafana_foundation_sdk.models import dashboard as dm
 from dashboards.kit.links import SOURCE
 from dashboards.kit.queries import PLACE
 from exporter.buckets import FIRST_TOKEN_SECONDS, INTER_TOKEN_SECONDS
+from monitoring.objectives import ERROR_OBJECTIVE, ITL_SECONDS, TTFT_OBJECTIVE, TTFT_SECONDS
 
 EVERY_ENGINE = "kvscope_source_up"
 """A family that every engine has on its page from the start, even while it loads its model."""
 
+Levels = Literal["none", "first token", "all"]
+
 OBJECTIVES = ("95", "99", "99.5", "99.9", "99.95")
 """Percent of the requests that keep a promise."""
-ANSWERED, IN_TIME = "99.9", "99"
+ANSWERED, IN_TIME = f"{100 * ERROR_OBJECTIVE:g}", f"{100 * TTFT_OBJECTIVE:g}"
 """Of the requests, by default: those that are answered, and those that are in time."""
-FIRST_TOKEN, TOKEN_GAP = "2.5", "0.5"
+FIRST_TOKEN, TOKEN_GAP = f"{TTFT_SECONDS:g}", f"{ITL_SECONDS:g}"
 """Seconds that count as in time by default; each is a bound of its histogram."""
 
 
 def variable(
-    name: str, label: str, query: str, help: str, *, every: str = ".+"
+    name: str, label: str, query: str, help: str, *, every: str = ".+", shown: bool = True
 ) -> db.QueryVariable:
     """A variable with several values or all; its values are those in the time range.
 
-    every: the regular expression that stands for all of them.
+    every: the regular expression that stands for all of them. shown: a hidden one is set by links,
+    and by hand in the address.
     """
     return (
         db.QueryVariable(name)
@@ -38,6 +43,7 @@ def variable(
         .multi(True)
         .include_all(True)
         .all_value(every)
+        .hide(_hidden(shown))
         .current(dm.VariableOption(text="All", value="$__all", selected=True))
     )
 
@@ -56,13 +62,17 @@ def place_variables(family: str) -> list[db.QueryVariable]:
     for label, help in labels.items():
         among = f"{family}{{{chosen}}}" if chosen else family
         query = f"label_values({among}, {label})"
-        found.append(variable(label, label.capitalize(), query, help, every=".*"))
+        shown = label != "pod"  # is in the server's address, and in the filters
+        found.append(variable(label, label.capitalize(), query, help, every=".*", shown=shown))
         chosen = ",".join(part for part in (chosen, f'{label}=~"${label}"') if part)
     return found
 
 
-def engine_variables(family: str) -> list[db.QueryVariable]:
-    """Model, server and engine, each limited by those before. family: one that every engine has."""
+def engine_variables(family: str, *, engine: bool = True) -> list[db.QueryVariable]:
+    """Model, server and engine, each limited by those before. family: one that every engine has.
+
+    engine: whether to show the last, which most servers have only one of.
+    """
     model, server = f'{PLACE},model_name=~"$model"', 'instance=~"$instance"'
     return [
         variable(
@@ -82,33 +92,38 @@ def engine_variables(family: str) -> list[db.QueryVariable]:
             "Engine",
             f"label_values({family}{{{model},{server}}}, engine)",
             "Number of the engine in its server; 0 where there is only one.",
+            shown=engine,
         ),
     ]
 
 
-def gpu_variable(family: str) -> db.QueryVariable:
+def gpu_variable(family: str, *, shown: bool) -> db.QueryVariable:
     """Devices by UUID, since two servers both have a GPU 0. family: one that every device has."""
     return variable(
         "gpu",
         "GPU",
         f'label_values({family}{{{PLACE},instance=~"$instance"}}, uuid)',
         "By UUID.",
+        shown=shown,
     )
 
 
-def level_variables(*, shown: bool) -> list[db.CustomVariable]:
-    """What is promised. shown: False where no panel compares with it; links carry it all the same.
+def level_variables(levels: Levels) -> list[db.CustomVariable]:
+    """What is promised. levels: most boards show that of the first token alone, Service levels all;
+    links carry the others.
 
-    They change lines and shares on boards; alerts have their own, which the generator sets.
+    They change lines, tiles and shares on boards; alerts have their own, which the generator sets.
     """
+    shown = levels == "all"
     return [
         choice(
             "ttft",
-            "First token within",
+            "Promise: first token within",
             [f"{bound:g}" for bound in FIRST_TOKEN_SECONDS],
             FIRST_TOKEN,
-            "Seconds; the bounds that the histogram has.",
-            shown,
+            "Seconds; the bounds that the histogram has. How many of 100 requests have to keep "
+            "it, and the other promises, are chosen on Service levels.",
+            levels != "none",
         ),
         choice(
             "itl",
@@ -159,5 +174,9 @@ def choice(
         .values(",".join(str(option.value) for option in options))
         .options(options)
         .current(dm.VariableOption(text=default, value=default, selected=True))
-        .hide(dm.VariableHide.DONT_HIDE if shown else dm.VariableHide.HIDE_VARIABLE)
+        .hide(_hidden(shown))
     )
+
+
+def _hidden(shown: bool) -> dm.VariableHide:
+    return dm.VariableHide.DONT_HIDE if shown else dm.VariableHide.HIDE_VARIABLE

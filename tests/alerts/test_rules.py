@@ -193,8 +193,9 @@ def test_panels_and_alerts_draw_the_same_lines() -> None:
     assert [bound for bound, _ in panels.RECOMPUTED_SHARE[1:]] == [noticeable, storm]
     assert panels.HOST_USED_SHARE[2][0] == thresholds.HOST_USED_SHARE
     assert panels.STEP_AGE_SECONDS[2][0] == thresholds.STEP_AGE_SECONDS
+    assert panels.EXHAUSTION_LEVEL == thresholds.EXHAUSTION_LEVEL
     assert panels.EXHAUSTION_PROBABILITY[1][0] == thresholds.EXHAUSTION_PROBABILITY
     assert panels.REGRETTED_SHARE[1][0] == thresholds.REGRETTED_SHARE
     assert panels.WHATIF_ERROR[1][0] == thresholds.WHATIF_ERROR
     long, short = thresholds.EXHAUSTION_SECONDS
-    assert [60 * (m or 0) for m, _ in panels.MINUTES_TO_EXHAUSTION[1:]] == [short, long]
+    assert [bound for bound, _ in panels.SECONDS_TO_EXHAUSTION[1:]] == [short, long]

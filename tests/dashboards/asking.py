@@ -12,7 +12,7 @@ from dashboards.generate import FOLDER
 from dashboards.kit.panels import MEDIAN
 from tests.dashboards.exceptions import Query
 from tests.dashboards.lint import PLACES
-from tests.dashboards.promql import NUMBERS, VARIABLE
+from tests.dashboards.promql import NUMBERS, VARIABLE, panels_of
 from tests.support.prometheus import Prometheus
 
 MACROS = {"__rate_interval": "5s", "__range": "30s", "__interval": "1s"}
@@ -33,7 +33,7 @@ def fill(text: str, **other: str) -> str:
 
 def targets(uid: str) -> Iterator[tuple[Query, dict[str, Any]]]:
     """Every query of a board, with its place."""
-    for panel in json.loads((FOLDER / f"{uid}.json").read_text())["panels"]:
+    for panel in panels_of(json.loads((FOLDER / f"{uid}.json").read_text())):
         for target in panel.get("targets", []):
             if target["legendFormat"] != MEDIAN:  # of more than ten engines; test_fleet has them
                 yield (uid, panel["id"], target["refId"]), target

@@ -8,7 +8,7 @@ import yaml
 
 from dashboards.generate import FOLDER
 from tests.alerts.tools import promtools, run
-from tests.dashboards.promql import VARIABLE
+from tests.dashboards.promql import VARIABLE, panels_of
 
 MACROS = {"__rate_interval": "1m", "__range": "10m", "__interval": "15s"}
 
@@ -23,13 +23,20 @@ def board(name: str) -> Board:
     return loaded
 
 
+def filled(expr: str) -> str:
+    """A query that is on several boards, with all variables of the overview at All or default."""
+    variables = [v for v in board("overview")["templating"]["list"] if "current" in v]
+    values = {v["name"]: v.get("allValue") or v["current"]["value"] for v in variables} | MACROS
+    return VARIABLE.sub(lambda match: str(values[match[1] or match[2]]), expr)
+
+
 def query(name: str, panel: int, ref: str = "A", **chosen: str) -> str:
     """As Grafana sends it; a variable that is not chosen is at All, or at its default."""
     shown = board(name)
     variables = [v for v in shown["templating"]["list"] if v["type"] in ("query", "custom")]
     values = {v["name"]: v.get("allValue") or v["current"]["value"] for v in variables}
     values |= MACROS | chosen
-    (found,) = (p for p in shown["panels"] if p["id"] == panel)
+    (found,) = (p for p in panels_of(shown) if p["id"] == panel)
     (expr,) = (t["expr"] for t in found["targets"] if t["refId"] == ref)
     return VARIABLE.sub(lambda match: values[match[1] or match[2]], expr)
 

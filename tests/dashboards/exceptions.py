@@ -1,7 +1,6 @@
 """What is not shown, and what may be empty: data, each with its reason."""
 
 NOT_SHOWN = {
-    "kvscope_server_state": "alerts read it",
     "kvscope_build_info": "a version, not a state; `kvscope doctor` and the page show it",
     "kvscope_config_last_reload_successful": "of a sidecar with a configuration file; it says so "
     "when asked to reload",
@@ -11,8 +10,7 @@ NOT_SHOWN = {
     **{
         f"kvscope_kv_tier_{name}": "of servers that publish KV events, which the boards do not know"
         for name in (
-            *("blocks", "duplicate_blocks", "stored_blocks_total", "removed_blocks_total"),
-            *("returned_blocks_total", "unmatched_removed_blocks_total"),
+            *("blocks", "duplicate_blocks", "unmatched_removed_blocks_total"),
             *("clears_total", "losses_total"),
         )
     },
@@ -27,9 +25,6 @@ NOT_SHOWN = {
     "kvscope_prompt_tokens_total": "only servers that are read from their pages have it",
     "kvscope_generated_tokens_total": "only servers that are read from their pages have it",
     "kvscope_kv_committed_tokens": "only TGI has it, which has no blocks",
-    "kvscope_kv_tier_queried_tokens_total": "only servers with further tiers have it",
-    "kvscope_kv_tier_hit_tokens_total": "only servers with further tiers have it",
-    "kvscope_kv_tier_used_ratio": "only servers with further tiers have it",
     "kvscope_kv_tier_used_bytes": "only servers with further tiers have it",
     "kvscope_prefix_cache_resets_total": "an act of the operator's, which explains a low hit ratio",
     "kvscope_sequences": "boards count calls, as users do; this is for the limit of sequences",
@@ -63,9 +58,10 @@ Query = tuple[str, int, str]
 """Dashboard, panel, refId."""
 
 ONLY_AFTER_A_FAULT: dict[Query, str] = {
-    ("kvscope-overview", 201, "A"): "an alert fires",
-    ("kvscope-overview", 201, "B"): "an alert fires",
-    ("kvscope-overview", 301, "A"): "an alert fires",
+    **dict.fromkeys(
+        [*(("kvscope-overview", 201, ref) for ref in "ABCD"), ("kvscope-overview", 203, "A")],
+        "an alert fires",
+    ),
     ("kvscope-memory", 604, "B"): "a call of NVML fails: its series begins with the first",
     ("kvscope-memory", 612, "A"): "an XID: its series begins with the first",
     ("kvscope-memory", 612, "B"): "an XID: its series begins with the first",
@@ -84,10 +80,21 @@ NOT_ON_THIS_MACHINE: dict[Query, str] = {
         [("kvscope-service-levels", 301, ref) for ref in "BCDE"],
         "more than five minutes of history; test_fleet evaluates them",
     ),
+    **dict.fromkeys(
+        [("kvscope-memory", 201, ref) for ref in "GJ"],
+        "a card whose parts cannot be told apart",
+    ),
     ("kvscope-memory", 503, "B"): "a card in MIG mode, where the first query is empty in turn",
     ("kvscope-kv-pool", 302, "D"): "an engine that swaps",
-    ("kvscope-kv-pool", 306, "A"): "an engine that swaps",
-    ("kvscope-kv-pool", 307, "A"): "an engine that swaps",
+    ("kvscope-kv-pool", 1001, "A"): "an engine that swaps",
+    ("kvscope-kv-pool", 1002, "A"): "an engine that swaps",
+    **dict.fromkeys(
+        [
+            *(("kvscope-kv-pool", panel, "A") for panel in (1004, 1005, 1006)),
+            *(("kvscope-kv-pool", 1006, ref) for ref in "BC"),
+        ],
+        "a server with a tier below its pool",
+    ),
     ("kvscope-memory", 106, "A"): "a limit of the control group",
     ("kvscope-memory", 303, "A"): "a control group with memory accounting",
     ("kvscope-memory", 303, "B"): "a control group with memory accounting",
@@ -112,7 +119,7 @@ COMES_AND_GOES: dict[Query, str] = {
         [
             *(("kvscope-kv-pool", 801, ref) for ref in "ABCD"),
             *(("kvscope-kv-pool", 102, "A"), ("kvscope-memory", 304, "A")),
-            ("kvscope-overview", 202, "G"),
+            ("kvscope-overview", 202, "H"),
         ],
         "a minute of history and twenty requests that have ended",
     ),
@@ -120,14 +127,17 @@ COMES_AND_GOES: dict[Query, str] = {
         [("kvscope-prefix-cache", 104, "A"), ("kvscope-prefix-cache", 403, "A")],
         "something evicted was asked for again",
     ),
-    ("kvscope-overview", 106, "A"): "nobody waits for a full pool",
-    ("kvscope-overview", 106, "B"): "somebody waits for a full pool",
-    ("kvscope-kv-pool", 101, "A"): "nobody waits for a full pool",
-    ("kvscope-kv-pool", 101, "B"): "somebody waits for a full pool",
-    ("kvscope-memory", 105, "A"): "nobody waits for a full pool",
-    ("kvscope-memory", 105, "B"): "somebody waits for a full pool",
-    ("kvscope-vllm", 102, "A"): "nobody waits for a full pool",
-    ("kvscope-vllm", 102, "B"): "somebody waits for a full pool",
+    **{
+        (f"kvscope-{board}", panel, ref): "of these queries one has a value, by the verdict"
+        for board, panel, refs in (
+            *(("overview", 103, "BC"), ("overview", 104, "ABC"), ("overview", 105, "ABC")),
+            *(("overview", 106, "ABC"), ("overview", 108, "ABC"), ("memory", 101, "ABC")),
+            *(("kv-pool", 101, "ABC"), ("wall", 102, "CDE"), ("wall", 104, "ABC")),
+            *(("wall", 105, "BC"), ("vllm", 102, "AB"), ("vllm", 104, "ABC")),
+            *(("vllm", 109, "ABC"), ("vllm", 111, "ABC")),
+        )
+        for ref in refs
+    },
     ("kvscope-prefix-cache", 105, "A"): "there is a block that could be evicted",
     ("kvscope-overview", 502, "A"): "the adviser has something to propose",
     ("kvscope-overview", 502, "B"): "the adviser has something to propose",

@@ -7,7 +7,7 @@ from typing import Any
 
 from grafana_foundation_sdk.models import units
 
-from tests.dashboards.promql import NUMBERS, VARIABLE, Exposed, Finding, check_query
+from tests.dashboards.promql import NUMBERS, VARIABLE, Exposed, Finding, check_query, panels_of
 
 UNITS = {v for k, v in vars(units).items() if isinstance(v, str) and not k.startswith("_")}
 NEEDS_UNIT = {"stat", "timeseries", "heatmap", "xychart"}
@@ -27,11 +27,12 @@ def lint(board: Json, exposed: Exposed) -> Iterator[Finding]:
     names = {v["name"] for v in variables}
     yield from _lint_board(board)
     yield from _lint_variables(variables, exposed)
-    yield from _lint_layout(board["panels"])
-    for panel in board["panels"]:
+    panels = panels_of(board)
+    yield from _lint_layout(panels, {p["id"] for p in board["panels"]})
+    for panel in panels:
         if panel["type"] != "row":
             yield from _lint_panel(panel, names, exposed)
-    text = " ".join(str(panel.get("targets", "")) for panel in board["panels"])
+    text = " ".join(str(panel.get("targets", "")) for panel in panels)
     used = {match[1] or match[2] for match in VARIABLE.finditer(f"{text} {variables}")}
     for name in names - used - SHARED:
         yield "D-template-unused", name, "no query uses it"
@@ -42,7 +43,7 @@ OPTIONAL = {"engine", *PLACES}
 ALL = {False: (".+",), True: (".+", ".*")}
 """Every value; of labels that not every server has, also none at all."""
 
-SHARED = {"datasource", "gpu", "engine", "model", "filters", *NUMBERS}
+SHARED = {"datasource", "gpu", "engine", "model", "pod", "filters", *NUMBERS}
 """On every dashboard, used or not, so that links carry the choice on."""
 
 
@@ -94,8 +95,11 @@ def _lint_variables(variables: list[Json], exposed: Exposed) -> Iterator[Finding
             yield "D-unknown-label", where, f"{family} has no label {match[2]}"
 
 
-def _lint_layout(panels: list[Json]) -> Iterator[Finding]:
-    """No overlap, nothing over the edge, no holes; ids there, once, below their row's."""
+def _lint_layout(panels: list[Json], shown: set[int]) -> Iterator[Finding]:
+    """No overlap, nothing over the edge, no holes; ids there, once, below their row's.
+
+    shown: ids of what no folded row hides; what is below one takes its room only when it is opened.
+    """
     taken: dict[tuple[int, int], str] = {}
     row = 0
     for panel in panels:
@@ -107,6 +111,8 @@ def _lint_layout(panels: list[Json]) -> Iterator[Finding]:
             yield "S-panel-id", where, f"not of row {row}"
         if box["x"] + box["w"] > 24:
             yield "S-grid", where, "over the edge"
+        if number not in shown:
+            continue
         cells = [
             (x, y)
             for x in range(box["x"], box["x"] + box["w"])
@@ -120,7 +126,8 @@ def _lint_layout(panels: list[Json]) -> Iterator[Finding]:
         if number is None or count > 1:
             yield "S-panel-id", "dashboard", f"id {number} {count} times"
     width = Counter(y for _, y in taken)
-    for line, cells_of_line in width.items():
+    for line in range(max(width) + 1):
+        cells_of_line = width[line]
         if cells_of_line != 24:
             yield "S-grid", f"line {line}", f"{24 - cells_of_line} of 24 columns are empty"
 
@@ -171,5 +178,5 @@ def _lint_looks(panel: Json) -> Iterator[Finding]:
         if not defaults.get("noValue"):
             yield "D-no-value", where, "says nothing when there is no value"
         legends = [t.get("legendFormat") for t in panel["targets"]]
-        if len(legends) > 1 and not all(legends):
+        if len(set(legends)) > 1 and not all(legends):
             yield "D-legend", where, "several numbers, not all with a name"

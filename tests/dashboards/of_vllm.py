@@ -5,7 +5,7 @@ from tests.dashboards.exceptions import Query
 _MEMORY, _POOL, _OVERVIEW = "kvscope-memory", "kvscope-kv-pool", "kvscope-overview"
 
 NOT_OF_VLLM: dict[Query, str] = {
-    (_POOL, 205, "A"): "vLLM shares whole blocks alone, and never copies one before a write",
+    (_POOL, 1003, "A"): "vLLM shares whole blocks alone, and never copies one before a write",
     **dict.fromkeys(
         [(_POOL, 605, "A"), (_OVERVIEW, 404, "B")],
         "vLLM refuses in its HTTP server, which the observer does not see",
@@ -20,7 +20,7 @@ NOT_OF_VLLM: dict[Query, str] = {
             *((_OVERVIEW, panel, "A") for panel in (108, 406)),
             *((_MEMORY, panel, "A") for panel in (101, 102, 104, 302, 305, 502)),
             *((_MEMORY, panel, "B") for panel in (302, 305)),
-            *((_MEMORY, 201, ref) for ref in "ABC"),
+            *((_MEMORY, 201, ref) for ref in "ABCDEF"),
             *((_MEMORY, 203, ref) for ref in "CDE"),
             *((_MEMORY, 501, ref) for ref in "ABCDEFG"),
         ],

@@ -11,6 +11,12 @@ from prometheus_client.parser import text_string_to_metric_families
 Finding = tuple[str, str, str]
 """Code, where, what."""
 
+
+def panels_of(board: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every panel of a dashboard's JSON in order, also those of folded rows; rows before theirs."""
+    return [one for panel in board["panels"] for one in (panel, *panel.get("panels", ()))]
+
+
 SENTINELS = {
     "__rate_interval": "4m13s",
     "__range": "1h1m1s",
@@ -22,9 +28,10 @@ WINDOWS = {
     timedelta(hours=1, minutes=1, seconds=1): "all",
     timedelta(minutes=2): "stall",
     timedelta(hours=1): "burn",
+    timedelta(minutes=5): "tile",
 }
-"""The last but one is STALL_WINDOW of the board for vLLM, which says why it is the same everywhere;
-the last is the window of the alert whose burn rate is drawn."""
+"""STALL_WINDOW of the board for vLLM, which says why it is the same everywhere; the window of the
+alert whose burn rate is drawn; TILE_WINDOW."""
 VARIABLE = re.compile(r"\$(\w+)|\$\{(\w+)(?::\w+)?\}")
 OF_PROMETHEUS = {"up", "scrape_samples_scraped", "ALERTS", "ALERTS_FOR_STATE"}
 OF_THE_TARGET = {"job", "instance", "cluster", "namespace", "pod"}
@@ -129,3 +136,5 @@ def _check_selector(
         yield "D-rate-interval", where, f"{name}: a window of its own, not $__rate_interval"
     elif window == "all" and not instant and "last_over_time" not in functions:
         yield "D-range", where, f"{name}: $__range in a query that is drawn over time"
+    elif window == "tile" and not instant:
+        yield "D-rate-interval", where, f"{name}: the window of tiles in a query that is drawn"

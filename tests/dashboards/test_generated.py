@@ -9,14 +9,14 @@ import pytest
 
 from dashboards.generate import BOARDS, FOLDER, as_json
 from dashboards.kit.queries import series
+from tests.dashboards.promql import panels_of
 from tests.repo.checkout import ROOT
 
 FILES = sorted(FOLDER.glob("*.json"))
 
 
 def panels(uid: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((FOLDER / f"{uid}.json").read_text())["panels"]
-    return found
+    return panels_of(json.loads((FOLDER / f"{uid}.json").read_text()))
 
 
 @pytest.mark.parametrize("uid", BOARDS)

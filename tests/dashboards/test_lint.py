@@ -13,7 +13,7 @@ from monitoring.elsewhere import ELSEWHERE
 from tests.dashboards.exceptions import NOT_SHOWN
 from tests.dashboards.fleet import Stage
 from tests.dashboards.lint import lint
-from tests.dashboards.promql import Exposed, check_query, names_in, read
+from tests.dashboards.promql import Exposed, check_query, names_in, panels_of, read
 from tests.repo.checkout import ROOT
 
 pytestmark = pytest.mark.waits
@@ -65,6 +65,20 @@ def exposed(stage: Stage) -> Exposed:
             for figure in ("pinned", "limit", "usage", "unreclaimable")
         )
         + "".join(
+            f"# TYPE kvscope_kv_tier_{name} {kind}\n"
+            f'kvscope_kv_tier_{name}{{model_name="demo",engine="0",tier="host"}} 1\n'
+            for name, kind in {
+                "used_ratio": "gauge",
+                **dict.fromkeys(
+                    [
+                        *("hit_tokens_total", "queried_tokens_total", "stored_blocks_total"),
+                        *("removed_blocks_total", "returned_blocks_total"),
+                    ],
+                    "counter",
+                ),
+            }.items()
+        )
+        + "".join(
             f"# TYPE kvscope_advice_{figure} gauge\n"
             f'kvscope_advice_{figure}{{model_name="demo",engine="0",option="replicas"}} 1\n'
             for figure in ("value", "saved_tokens_per_second")
@@ -93,7 +107,7 @@ def used_by_dashboards() -> set[str]:
     for path in FOLDER.glob("*.json"):
         board = load(path)
         variables = {v["name"] for v in board["templating"]["list"]}
-        for panel in board["panels"]:
+        for panel in panels_of(board):
             for target in panel.get("targets", []):
                 names |= names_in(target["expr"], variables)
     return names

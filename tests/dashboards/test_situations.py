@@ -84,21 +84,23 @@ def late(family: str, quick: str, slow: str) -> Series:
         for bound, count in ((quick, in_time), (slow, every), ("+Inf", every)):
             name = f'{family}_bucket{{le="{bound}",{server},{_MODEL}}}'
             series[name] = f"0+{count}x{SCRAPES}"
+        series[f"{family}_count{{{server},{_MODEL}}}"] = f"0+{every}x{SCRAPES}"
     return series
 
 
 @pytest.mark.parametrize(
     ("panel", "family", "quick", "slow", "shown"),
     [
-        (104, "vllm:time_to_first_token_seconds", "1", "5", 4.8),
-        (111, "vllm:inter_token_latency_seconds", "0.1", "0.5", 0.48),
+        (104, "vllm:time_to_first_token_seconds", "2.5", "5", 4.875),
+        (111, "vllm:inter_token_latency_seconds", "0.2", "0.5", 0.485),
     ],
     ids=["first token", "gap"],
 )
 def test_one_slow_vllm_is_not_averaged_away(
     panel: int, family: str, quick: str, slow: str, shown: float, tmp_path: Path
 ) -> None:
-    check(tmp_path, late(family, quick, slow), {query("vllm", panel): {"{}": shown}})
+    answers = {query("vllm", panel, ref): {"{}": shown} if ref == "C" else {} for ref in "ABC"}
+    check(tmp_path, late(family, quick, slow), answers)
 
 
 def ends(server: str, **reasons: int) -> Series:
@@ -116,24 +118,30 @@ def answers_of(server: str, **statuses: int) -> Series:
     }
 
 
-ERRORS = query("vllm", 109)
+GREEN, ORANGE, RED = "ABC"
+"""Queries of a tile, of which one has a value."""
 
 
 @pytest.mark.parametrize(
-    ("series", "shown"),
+    ("series", "shown", "colour"),
     [
-        (ends(WELL, stop=100, abort=50, error=0), 0),
-        (ends(WELL, stop=100, error=0) | ends(BAD, stop=3, abort=9, error=1), 0.25),
-        (ends(WELL, stop=9, error=0) | answers_of(WELL, _2xx=3, _5xx=2), 0.4),
-        (ends(WELL, stop=9, error=0) | answers_of(WELL, _2xx=3), 0),
-        (ends(WELL, stop=9, error=0) | answers_of('job="other",instance="web"', _5xx=9), 0),
+        (ends(WELL, stop=100, abort=50, error=0), 0, GREEN),
+        (ends(WELL, stop=100, error=0) | ends(BAD, stop=3, abort=9, error=1), 0.25, RED),
+        (ends(WELL, stop=995, error=5), 0.005, ORANGE),
+        (ends(WELL, stop=9, error=0) | answers_of(WELL, _2xx=3, _5xx=2), 0.4, RED),
+        (ends(WELL, stop=9, error=0) | answers_of(WELL, _2xx=3), 0, GREEN),
+        (
+            ends(WELL, stop=9, error=0) | answers_of('job="other",instance="web"', _5xx=9),
+            *(0, GREEN),
+        ),
     ],
-    ids=["aborts", "one engine", "5xx", "no 5xx yet", "another program"],
+    ids=["aborts", "one engine", "a few", "5xx", "no 5xx yet", "another program"],
 )
 def test_the_share_of_errors_is_that_of_the_worst(
-    series: Series, shown: float, tmp_path: Path
+    series: Series, shown: float, colour: str, tmp_path: Path
 ) -> None:
-    check(tmp_path, series, {ERRORS: {"{}": shown}})
+    answers = {query("vllm", 109, ref): {"{}": shown} if ref == colour else {} for ref in "ABC"}
+    check(tmp_path, series, answers)
 
 
 def test_engines_that_sleep_are_counted_and_told_apart(tmp_path: Path) -> None:

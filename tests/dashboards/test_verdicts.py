@@ -12,6 +12,7 @@ from dashboards.generate import BOARDS
 from dashboards.kit.queries import every_engine
 from monitoring import formulas
 from tests.dashboards.evaluate import board, check, query
+from tests.dashboards.promql import panels_of
 
 SICK, WELL = (f'model_name="{m}",instance="{m}:8000",engine="0",job="kvscope"' for m in "ab")
 CARD_1, CARD_2 = (f'gpu="{i}",uuid="GPU-{i}",job="kvscope"' for i in "12")
@@ -36,15 +37,22 @@ def test_one_sick_engine_is_not_averaged_away(tmp_path: Path) -> None:
     series = {
         **finished(SICK, stop="0+2x200", error="0+1x200", queue_full="0+1x200"),
         **finished(WELL, stop="0+1000x200"),
-        **{f'{buckets}{{le="{le}",{WELL}}}': "0+1000x200" for le in ("1", "5", "+Inf")},
-        f'{buckets}{{le="1",{SICK}}}': "0x200",
+        **{f'{buckets}{{le="{le}",{WELL}}}': "0+1000x200" for le in ("2.5", "5", "+Inf")},
+        f'{buckets}{{le="2.5",{SICK}}}': "0x200",
         **{f'{buckets}{{le="{le}",{SICK}}}': "0+1x200" for le in ("5", "+Inf")},
+        **{
+            f"{buckets.removesuffix('_bucket')}_count{{{who}}}": f"0+{n}x200"
+            for who, n in ((SICK, 1), (WELL, 1000))
+        },
         f"{again}{{{SICK}}}": "0+50x200",
         f"{again}{{{WELL}}}": "0x200",
         **{f'{steps}{{phase="decode",{who}}}': "0+100x200" for who in (SICK, WELL)},
     }
-    answers = {104: {"{}": 0.5}, 105: {"{}": 4.8}, 107: {"{}": 0.5}}
-    check(tmp_path, series, {query("overview", n): answer for n, answer in answers.items()})
+    answers = {
+        **{(104, "C"): 0.5, (104, "D"): 0.5, (105, "C"): 1.0, (105, "D"): 4.875},
+        (107, "A"): 0.5,
+    }
+    check(tmp_path, series, {query("overview", *n): {"{}": v} for n, v in answers.items()})
 
 
 @pytest.mark.promtool
@@ -131,7 +139,7 @@ def test_gpus_are_those_of_servers_that_serve_the_model(tmp_path: Path) -> None:
 
 def test_every_query_about_gpus_follows_the_choice_of_model() -> None:
     for uid in BOARDS:
-        for panel in board(uid.removeprefix("kvscope-"))["panels"]:
+        for panel in panels_of(board(uid.removeprefix("kvscope-"))):
             for target in panel.get("targets", []):
                 if "kvscope_gpu_" in target["expr"]:
                     assert every_engine() in target["expr"], (
@@ -186,4 +194,4 @@ def test_what_the_exporter_costs_is_that_of_one_engine(tmp_path: Path) -> None:
 def test_a_restart_is_seen_in_the_row_of_its_engine(tmp_path: Path) -> None:
     start = "process_start_time_seconds"
     series = {**SERVERS, f'{start}{{instance="a:8000",job="kvscope"}}': "500x200"}
-    check(tmp_path, series, {query("overview", 202, "H"): {f"{{{SICK}}}": 100.0}})
+    check(tmp_path, series, {query("overview", 202, "I"): {f"{{{SICK}}}": 100.0}})

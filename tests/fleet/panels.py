@@ -8,7 +8,7 @@ from typing import Any
 
 from alerts.timing import seconds_of
 from dashboards.generate import FOLDER
-from tests.dashboards.promql import VARIABLE
+from tests.dashboards.promql import VARIABLE, panels_of
 from tests.fleet.storage import Storage
 
 SCRAPE_SECONDS = 5
@@ -82,4 +82,4 @@ def _document(board: str) -> dict[str, Any]:
 
 
 def _panels(board: str) -> list[dict[str, Any]]:
-    return [panel for panel in _document(board)["panels"] if panel.get("targets")]
+    return [panel for panel in panels_of(_document(board)) if panel.get("targets")]

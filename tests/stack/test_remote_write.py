@@ -16,7 +16,7 @@ from alerts.rules import groups
 from dashboards.generate import FOLDER as DASHBOARDS
 from deploy.remote_write import FILE, URL, kept, remote_write
 from tests.alerts.tools import promtools, run
-from tests.dashboards.promql import names_in, selectors
+from tests.dashboards.promql import names_in, panels_of, selectors
 from tests.repo.checkout import ROOT
 from tests.support.http_peer import serving, text
 from tests.support.prometheus import Prometheus, prometheus_with
@@ -40,7 +40,7 @@ def of_boards() -> Iterator[str]:
         board = json.loads(path.read_text())
         variables = {variable["name"] for variable in board["templating"]["list"]}
         annotations = [a["expr"] for a in board["annotations"]["list"] if "expr" in a]
-        panels = [t["expr"] for panel in board["panels"] for t in panel.get("targets", ())]
+        panels = [t["expr"] for panel in panels_of(board) for t in panel.get("targets", ())]
         for expr in (*annotations, *panels):
             yield from names_in(expr, variables)
         for variable in board["templating"]["list"]:

@@ -20,7 +20,7 @@ from alerts.bare.server import VLLM
 from alerts.rule import Record
 from alerts.timing import Timing
 from tests.alerts.bare.pages import missing
-from tests.dashboards.promql import names_in, read
+from tests.dashboards.promql import names_in, panels_of, read
 from tests.repo.checkout import ROOT
 from tests.support.pages import sample
 from tests.support.prometheus import Prometheus, prometheus_with
@@ -218,7 +218,7 @@ def test_rules_and_board_for_a_bare_vllm_ask_for_what_it_has(vllm: Observed) -> 
     variables = {variable["name"] for variable in board["templating"]["list"]}
     asked = {
         name
-        for panel in board["panels"]
+        for panel in panels_of(board)
         for target in panel.get("targets", [])
         for name in names_in(target["expr"], variables)
     }

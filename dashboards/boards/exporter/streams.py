@@ -33,7 +33,7 @@ def row() -> Row:
                 "seconds: restart the server. Lost batches: give the exporter more CPU.",
                 Q(worst(series("kvscope_source_up", SERVER), _BY_STREAM), "heard"),
                 Q(worst(series("kvscope_source_state_known", SERVER), _BY_STREAM), "known"),
-                Q(worst(silence, _BY_STREAM), "silence"),
+                Q(f"clamp_min({worst(silence, _BY_STREAM)}, 0)", "silence"),
                 Q(worst(series("kvscope_fold_lag_seconds", SERVER), _BY_STREAM), "lag"),
                 Q(total(rate("kvscope_events_total", SERVER), _BY_STREAM), "events"),
                 Q(total(over_range("kvscope_event_gaps_total", SERVER), _BY_STREAM), "gaps"),

@@ -9,6 +9,9 @@ from dashboards.kit.panels import COUNT, SECONDS, Q, numbers
 from dashboards.kit.queries import SERVER, or_zero, over_range, series, total, worst
 from monitoring import formulas
 
+_SILENCE = formulas.age("kvscope_source_last_message_timestamp_seconds", SERVER)
+"""Below 0 where the clocks of two machines differ."""
+
 
 def row() -> Row:
     return Row(
@@ -37,10 +40,10 @@ def row() -> Row:
             numbers(
                 103,
                 "Longest silence",
-                "Time since the engine was last heard of that has been silent longest. Minutes, "
-                "though its server takes requests: look for the engine in the table below.",
+                "How long the quietest engine has been silent. Minutes, though its server takes "
+                "requests: look for the engine in the table below.",
                 SECONDS,
-                Q(worst(formulas.age("kvscope_source_last_message_timestamp_seconds", SERVER)), ""),
+                Q(f"clamp_min({worst(_SILENCE)}, 0)", ""),
             ),
             numbers(
                 104,

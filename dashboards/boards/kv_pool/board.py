@@ -7,6 +7,7 @@ from dashboards.boards.kv_pool import (
     experience,
     forecast,
     holders,
+    optional,
     residency,
     size,
     steps,
@@ -23,7 +24,7 @@ def build() -> db.Dashboard:
         "KV pool",
         KV_POOL,
         "One engine's KV pool: will it fill, who holds its blocks, what did pressure cost?",
-        every_variable(levels=True),
+        every_variable(levels="first token", engine=True),
         [
             verdict.row(),
             forecast.row(),
@@ -34,5 +35,6 @@ def build() -> db.Dashboard:
             experience.row(),
             steps.row(),
             size.row(),
+            optional.row(),
         ],
     )

@@ -4,8 +4,6 @@ from dashboards.kit import thresholds as limits
 from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import (
-    A_SECOND,
-    BLOCKS_PER_SECOND,
     COUNT,
     PER_SECOND,
     RATIO,
@@ -19,9 +17,9 @@ from dashboards.kit.queries import (
     EACH_ENGINE,
     ENGINE,
     RATE_WINDOW,
+    hundredths,
     over_range,
     rate,
-    series,
     total,
 )
 from dashboards.kit.tables import Column, rows
@@ -92,7 +90,7 @@ def row() -> Row:
                 "How many preempted requests wait, on average: seconds of waiting per second, "
                 "added when they resume or end. Each is a reply that stopped midway.",
                 COUNT,
-                Q(total(rate("kvscope_preemption_stalled_seconds_total")), "preempted"),
+                Q(hundredths(total(rate("kvscope_preemption_stalled_seconds_total"))), "preempted"),
                 colours={"preempted": "orange"},
                 steps=limits.STALLED_REQUESTS,
                 axis="requests",
@@ -119,36 +117,9 @@ def row() -> Row:
                     "recomputed": Column("Tokens recomputed, each", TOKENS),
                     "stalled": Column("Stood still, each", SECONDS),
                 },
-                height=5,
+                height=4,
                 when_absent="No preemption in this time range.",
                 worst_first=("Preemptions",),
-            ),
-            graph(
-                306,
-                "Swap pool",
-                "Blocks on the host, of an engine that swaps. used: what preempted requests wait "
-                "with. When none are free, further ones are recomputed: raise --swap-space.",
-                COUNT,
-                Q(total(series("kvscope_kv_swap_blocks"), "state"), "{{state}}"),
-                stacked=True,
-                colours={"used": "purple", "free": "green"},
-                axis="blocks",
-                span=12,
-                height=6,
-                when_absent="No engine here swaps.",
-            ),
-            graph(
-                307,
-                "Copied to the host and back",
-                "Blocks copied out when requests are preempted, and in when they resume. Less "
-                "comes in than goes out where the cache still has a part. Steps wait for it.",
-                BLOCKS_PER_SECOND,
-                Q(total(rate("kvscope_kv_swapped_blocks_total"), "direction"), "{{direction}}"),
-                colours={"out": "orange", "in": "light-blue"},
-                axis=A_SECOND,
-                span=12,
-                height=6,
-                when_absent="No engine here swaps.",
             ),
         ],
     )

@@ -1,8 +1,7 @@
 """KV pool: what do users feel?"""
 
-from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
-from dashboards.kit.levels import TOKEN_GAP_OBJECTIVE
+from dashboards.kit.levels import FIRST_TOKEN_OBJECTIVE, TOKEN_GAP_OBJECTIVE
 from dashboards.kit.panels import Q, heat, quantiles
 from dashboards.kit.queries import buckets, mean, quantile
 
@@ -46,13 +45,14 @@ def row() -> Row:
             quantiles(
                 503,
                 "In the queue",
-                "From arrival until a request first runs. Long with a full pool: more memory or "
-                "replicas. Long with a pool that is not full: raise --max-num-seqs.",
+                "From arrival until a request first runs, which is a part of its time to first "
+                "token. Long with a full pool: more memory or replicas. Long with a pool that is "
+                "not full: raise --max-num-seqs.",
                 *(
                     Q(quantile(q, "kvscope_request_queue_seconds"), f"p{q * 100:g}")
                     for q in (0.5, 0.95)
                 ),
-                steps=limits.QUEUE_SECONDS,
+                FIRST_TOKEN_OBJECTIVE,
                 height=9,
                 span=8,
             ),

@@ -3,18 +3,20 @@
 from dashboards.kit import thresholds as limits
 from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row
-from dashboards.kit.panels import MINUTES, RATIO, Q, graph
+from dashboards.kit.panels import RATIO, SECONDS, Q, graph
 from dashboards.kit.queries import BY_ENGINE, EACH_ENGINE, ENGINE, series, worst
 from exporter.catalogue import metric
 from monitoring import formulas
 
 _PROBABILITY = "kvscope_kv_exhaustion_probability"
+_SOON = 900
+"""Seconds: later than that, no trend of a minute is to be believed."""
 _TIME_LEFT = (
     f"0 * ({worst(series('kvscope_kv_active_ratio'), BY_ENGINE)} > {limits.FULL})\n"
-    f"or min by ({BY_ENGINE}) ({series('kvscope_kv_time_to_exhaustion_seconds')}) / 60"
+    f"or min by ({BY_ENGINE}) ({series('kvscope_kv_time_to_exhaustion_seconds')})"
 )
-"""In minutes; 0 where the pool is full: the trend of one that cannot fill any further would say
-that all is well."""
+"""0 where the pool is full: the trend of one that cannot fill any further would say that all is
+well."""
 
 
 def row() -> Row:
@@ -50,11 +52,11 @@ def row() -> Row:
                 802,
                 "Time to exhaustion",
                 "Time until active blocks fill the pool if the last minute's trend goes on. 0: "
-                "full. Gaps: not filling. It says how soon, where the probability says how "
-                "likely: act before it gets to 0.",
-                MINUTES,
-                *outstanding(_TIME_LEFT, lowest=True),
-                steps=limits.MINUTES_TO_EXHAUSTION,
+                "full. Gaps: not filling, or more than a quarter of an hour. Probability says how "
+                "likely, this says how soon: act before it reaches 0.",
+                SECONDS,
+                *outstanding(f"({_TIME_LEFT}) < {_SOON:g}", lowest=True),
+                steps=limits.SECONDS_TO_EXHAUSTION,
                 calcs=("lastNotNull", "min"),
                 span=8,
                 when_absent="Not filling in this time range.",
@@ -63,11 +65,11 @@ def row() -> Row:
                 803,
                 "Committed share",
                 "Blocks needed if every running request goes on to its max_tokens, over the "
-                "usable ones. Clients that name no max_tokens keep it high. Probable exhaustion "
-                "and more than 100 % here: lower max_tokens.",
+                "usable ones. Above 100 % is normal where clients name no max_tokens: such a "
+                "request counts with the whole context. Probable exhaustion and more than 100 % "
+                "here: lower max_tokens.",
                 RATIO,
                 *outstanding(formulas.committed_share(EACH_ENGINE, ENGINE), rank="avg"),
-                steps=limits.COMMITTED_SHARE,
                 span=8,
             ),
         ],

@@ -4,8 +4,8 @@ from dashboards.kit import thresholds as limits
 from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row
 from dashboards.kit.links import PREFIX_CACHE, to_dashboard
-from dashboards.kit.panels import A_SECOND, BLOCKS, BLOCKS_PER_SECOND, RATIO, Q, graph
-from dashboards.kit.queries import BY_ENGINE, ENGINE_LEGEND, rate, series, total, worst
+from dashboards.kit.panels import BLOCKS, RATIO, Q, graph
+from dashboards.kit.queries import BY_ENGINE, ENGINE_LEGEND, series, total, worst
 from monitoring.formulas import share
 
 _ACTIVE = series("kvscope_kv_blocks", state="active")
@@ -66,21 +66,8 @@ def row() -> Row:
                 Q(total(series("kvscope_kv_deduplicated_blocks")), "saved"),
                 axis="blocks",
                 height=6,
-                span=8,
+                span=12,
                 link=to_dashboard("Prefix cache", PREFIX_CACHE),
-            ),
-            graph(
-                205,
-                "Copied before a write",
-                "Shared blocks that were copied because one of their sequences wrote on: the "
-                "price of sharing a block that is not full. At most n - 1 for each prompt with "
-                "n samples; 0 without samples.",
-                BLOCKS_PER_SECOND,
-                Q(total(rate("kvscope_kv_block_copies_total")), "copies"),
-                axis=A_SECOND,
-                when_absent="Not told by these servers.",
-                height=6,
-                span=8,
             ),
             graph(
                 204,
@@ -97,7 +84,7 @@ def row() -> Row:
                     rank="avg",
                 ),
                 height=6,
-                span=8,
+                span=12,
             ),
         ],
     )

@@ -5,16 +5,17 @@ from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.panels import COUNT, RATIO, SECONDS, TOKENS, Q, numbers
 from dashboards.kit.queries import (
+    BY_ENGINE,
+    EACH_ENGINE,
     ENGINE,
+    TILE_WINDOW,
+    mean,
     over_range,
-    series,
+    recent,
     total,
     worst,
 )
 from monitoring import formulas
-
-_CAPACITY = series("kvscope_kv_capacity_blocks")
-_COMMITTED = series("kvscope_kv_committed_blocks")
 
 
 def row() -> Row:
@@ -25,9 +26,10 @@ def row() -> Row:
             numbers(
                 101,
                 "Active share",
-                "Share of the usable blocks that sequences reference. A full pool is no fault by "
-                "itself. Orange: it is full, and requests wait for it or were preempted; if it "
-                "stays orange, add replicas or KV memory, or lower --max-num-seqs.",
+                "Share of the usable blocks that sequences reference, at the peak of five minutes. "
+                "A full pool is no fault by itself. Orange: it is full, and requests wait for it "
+                "or were preempted, or it will be within a minute; if it stays orange, add "
+                "replicas or KV memory, or lower --max-num-seqs.",
                 RATIO,
                 *pressure.fullest_pool(),
                 steps=limits.NEVER_A_FAULT,
@@ -38,24 +40,29 @@ def row() -> Row:
                 102,
                 "Exhausted in 1 min",
                 "Probability that within a minute a running request finds no block, so that one is "
-                "preempted; of the engine where that is highest. Orange: send new work elsewhere. "
-                "'not yet': fewer than twenty requests have ended.",
+                "preempted; of the engine where that is highest, among pools that are half full. "
+                "Orange: send new work elsewhere. 'not expected': all are less than half full, or "
+                "the forecast does not know them yet.",
                 RATIO,
-                Q(worst(series("kvscope_kv_exhaustion_probability", horizon_seconds="60")), ""),
+                Q(worst(pressure.exhaustion()), ""),
                 steps=limits.EXHAUSTION_PROBABILITY,
-                when_absent="not yet",
+                when_absent="not expected",
                 span=4,
             ),
             numbers(
                 103,
-                "Committed share",
-                "Blocks needed if every running request goes on to its max_tokens, over the usable "
-                "ones. A chat without max_tokens counts with the whole context: above 100 % is "
-                "normal then. With a full pool it means preemption: lower max_tokens or "
-                "--max-num-seqs.",
+                "Work lost",
+                "What pressure costs, in five minutes, in the engine where that is most. "
+                "recomputed: share of the computed tokens that had been computed before. Orange: "
+                "noticeable; red: running requests preempt each other. queued: how long requests "
+                "waited for their first step, on average.",
                 RATIO,
-                Q(formulas.committed_share(selector=ENGINE), ""),
-                steps=limits.COMMITTED_SHARE,
+                Q(worst(formulas.recomputed_share(TILE_WINDOW, EACH_ENGINE, ENGINE)), "recomputed"),
+                Q(worst(recent(mean("kvscope_request_queue_seconds", BY_ENGINE))), "queued"),
+                steps=limits.RECOMPUTED_SHARE,
+                judged={"queued": limits.UNJUDGED},
+                units={"queued": SECONDS},
+                when_absent="idle",
                 span=4,
             ),
             numbers(
@@ -66,7 +73,6 @@ def row() -> Row:
                 COUNT,
                 Q(total(over_range("kvscope_preemptions_total")), ""),
                 when_absent="no engine",
-                steps=limits.SOME_ARE_WORTH_A_LOOK,
                 decimals=0,
                 span=4,
             ),
@@ -77,6 +83,7 @@ def row() -> Row:
                 "range on screen. Divide by tokens per second for the GPU time they took.",
                 TOKENS,
                 Q(total(over_range("kvscope_preemption_recomputed_tokens_total")), ""),
+                decimals=0,
                 when_absent="no engine",
                 span=4,
             ),

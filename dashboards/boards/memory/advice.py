@@ -19,14 +19,14 @@ more KV memory, lower `--max-num-seqs`, replicas |
 _COMPONENTS = """
 | part | is |
 |---|---|
-| weights, kv_pool | what the server took at its start |
-| torch_live_other | activations and buffers in use |
-| torch_pending, torch_cached | freed, not yet given back |
-| non_torch | CUDA context, kernels, NCCL, graphs |
-| other_processes | other processes on this card |
-| unattributed | owned by no visible process: displays, hidden processes |
-| server_process, unsplit | sums, where the parts cannot be told apart |
-| driver_reserved | firmware, page tables, ECC |
+| weights, KV pool | what the server took at its start |
+| activations | with buffers in use |
+| freed | still used by a stream, or kept by torch for itself |
+| CUDA and NCCL | context, kernels, graphs |
+| other processes | of this card: `nvidia-smi` names them |
+| owner unknown | owned by no visible process: displays, hidden processes |
+| this server, not told apart | sums, where the parts cannot be told apart |
+| driver | firmware, page tables, ECC |
 | free | available to every process |
 """
 
@@ -36,7 +36,7 @@ def row() -> Row:
         700,
         "What to do?",
         [
-            note(701, "Which one was it?", _ADVICE, span=15, height=11),
-            note(702, "What is which component?", _COMPONENTS, span=9, height=11),
+            note(701, "Which one was it?", _ADVICE, span=15, height=12),
+            note(702, "What each part is", _COMPONENTS, span=9, height=12),
         ],
     )

@@ -13,7 +13,7 @@ def build() -> db.Dashboard:
         "Memory and OOM risk",
         MEMORY,
         "Where every byte of the card went, and how far each of three kinds of running out is.",
-        every_variable(),
+        every_variable(gpu=True),
         [
             verdict.row(),
             where.row(),

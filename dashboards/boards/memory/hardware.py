@@ -47,6 +47,22 @@ def _each_card(expr: str) -> str:
     return worst(expr, "uuid")
 
 
+_LOST = total(_each_card(f"1 - {_gpu('up')}"))
+_PENDING, _FAILED = (
+    or_zero(total(_each_card(_gpu(f"row_remap_{state}"))), _gpu("up"))
+    for state in ("pending", "failed")
+)
+
+
+def faults() -> str:
+    """Cards and rows of memory that are broken, in one number."""
+    return f"({_LOST}) + ({_PENDING}) + ({_FAILED})"
+
+
+def xids() -> str:
+    return or_zero(total(_each_card(_gpu("xid_events_total"))), _gpu("up"))
+
+
 _POWER = worst(f"{_gpu('power_watts')} / {_gpu('power_limit_watts')}", BY_GPU)
 
 
@@ -58,6 +74,16 @@ def _memories(name: str, *, lowest: bool = False) -> Q:
     return among(
         *(worst(_gpu(name), BY_GPU), f"memory, {GPU_LEGEND}"), by=BY_GPU, lowest=lowest, most=3
     )
+
+
+_BY_REASON = "gpu, instance, reason"
+
+
+def _held_back() -> str:
+    """2 for the power limit, which is no fault."""
+    active = _gpu("clocks_event_active")
+    normal = _gpu("clocks_event_active", reason="sw_power_cap")
+    return f"2 * {worst(normal, _BY_REASON)} or {worst(active, _BY_REASON)}"
 
 
 def row() -> Row:
@@ -74,17 +100,14 @@ def row() -> Row:
         [
             numbers(
                 601,
-                "Lost, broken, unread",
+                "GPU and driver faults",
                 "GPUs that do not answer (lost), rows of memory that wait for a reset or could not "
                 "be replaced, servers whose driver does not answer. Not 0: drain the server, then "
                 "follow what 'The device asks for' says.",
                 COUNT,
-                Q(total(_each_card(f"1 - {_gpu('up')}")), "lost"),
-                Q(
-                    or_zero(total(_each_card(_gpu("row_remap_pending"))), _gpu("up")),
-                    "remap pending",
-                ),
-                Q(or_zero(total(_each_card(_gpu("row_remap_failed"))), _gpu("up")), "remap failed"),
+                Q(_LOST, "lost"),
+                Q(_PENDING, "remap pending"),
+                Q(_FAILED, "remap failed"),
                 Q(f"sum(1 - {_of_server('nvml_up')})", "driver silent"),
                 steps=limits.NONE_IS_GOOD,
                 span=8,
@@ -106,14 +129,10 @@ def row() -> Row:
                 603,
                 "Clocks are held back by",
                 "hw_* and sw_thermal: too hot, or the power supply brakes; tell who runs the "
-                "machine. sw_power_cap: at its power limit, normal under full load.",
-                among(
-                    worst(_gpu("clocks_event_active"), "gpu, instance, reason"),
-                    "{{reason}}, {{instance}} {{gpu}}",
-                    by="gpu, instance, reason",
-                    rank="avg",
-                ),
-                meanings={0: ("no", "green"), 1: ("yes", "orange")},
+                "machine. sw_power_cap: at its power limit, normal under full load, hence "
+                "grey.",
+                among(_held_back(), "{{reason}}, GPU {{gpu}}", by=_BY_REASON, rank="avg"),
+                meanings=limits.CLOCKS_HELD_BACK,
                 span=10,
                 height=7,
                 when_absent=_NO_GPU,
@@ -236,16 +255,16 @@ def row() -> Row:
                     "uncorrectable",
                 ),
                 columns={
-                    "gpu": Column("GPU", width=60),
-                    "name": Column("Model"),
+                    "uncorrectable": Column(
+                        "Remaps, uncorr.", COUNT, limits.SOME_ARE_WORTH_A_LOOK, width=125
+                    ),
+                    "correctable": Column("Remaps, corr.", COUNT, width=110),
                     "instance": Column("Server"),
-                    "driver_version": Column("Driver", width=110),
+                    "gpu": Column("GPU", width=55),
+                    "name": Column("Model"),
+                    "driver_version": Column("Driver", width=100),
                     "cuda_version": Column("CUDA", width=65),
                     "pci_bus_id": Column("PCI", width=145),
-                    "correctable": Column("Remaps, corr.", COUNT, width=115),
-                    "uncorrectable": Column(
-                        "Remaps, uncorr.", COUNT, limits.SOME_ARE_WORTH_A_LOOK, width=135
-                    ),
                 },
                 span=16,
                 height=5,

@@ -49,15 +49,23 @@ def row() -> Row:
         "Three ways to run out: they look alike from outside, and each has another remedy",
         [
             graph(
-                301,
-                "1  The KV pool is full",
-                "Nothing crashes: requests wait, or are preempted and recomputed. Remedy: more "
-                "KV memory, fewer sequences at once, more replicas.",
+                304,
+                "1  The KV pool is full: exhausted in 1 min",
+                "Probability that within a minute a running request finds no block, by engine. "
+                "Nothing crashes then: requests wait, or are preempted and recomputed. Remedy: "
+                "more KV memory, fewer sequences at once, more replicas. The KV pool dashboard has "
+                "the pool itself, and the longer horizons.",
                 RATIO,
-                *outstanding(worst(series("kvscope_kv_active_ratio"), BY_ENGINE), rank="avg"),
+                *outstanding(
+                    worst(
+                        series("kvscope_kv_exhaustion_probability", horizon_seconds="60"),
+                        BY_ENGINE,
+                    ),
+                ),
                 high=1,
-                steps=limits.POOL_USAGE,
+                steps=limits.EXHAUSTION_PROBABILITY,
                 span=8,
+                when_absent="Not known yet: twenty requests have to end first.",
                 link=to_dashboard("KV pool", KV_POOL),
             ),
             graph(
@@ -95,26 +103,6 @@ def row() -> Row:
                 listed=True,
             ),
             graph(
-                304,
-                "Pool: exhausted in 1 min",
-                "Probability that within a minute a running request finds no block, by engine. "
-                "Orange: send new work elsewhere now. The KV pool dashboard has the longer "
-                "horizons, which are for adding a replica in time.",
-                RATIO,
-                *outstanding(
-                    worst(
-                        series("kvscope_kv_exhaustion_probability", horizon_seconds="60"),
-                        BY_ENGINE,
-                    ),
-                ),
-                high=1,
-                steps=limits.EXHAUSTION_PROBABILITY,
-                span=8,
-                height=6,
-                when_absent="Not known yet: twenty requests have to end first.",
-                link=to_dashboard("KV pool", KV_POOL),
-            ),
-            graph(
                 305,
                 "Device: near misses and errors",
                 "retries: torch had to give back its cache first. refused: torch could not serve. "
@@ -131,7 +119,7 @@ def row() -> Row:
                     "step gave_up": "dark-red",
                 },
                 when_absent="Not told by these servers.",
-                span=8,
+                span=16,
                 height=6,
                 listed=True,
             ),
@@ -146,7 +134,7 @@ def row() -> Row:
                 steps=limits.HOST_USED_SHARE,
                 span=8,
                 height=6,
-                when_absent="No limit is set.",
+                when_absent="Its control group has no limit.",
             ),
         ],
     )

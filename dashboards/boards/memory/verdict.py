@@ -1,9 +1,10 @@
 """Memory, first row: will it run out?"""
 
-from dashboards.kit import pressure
+from dashboards.boards.memory.hardware import faults, xids
+from dashboards.boards.overview.verdict import gpu_room
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
-from dashboards.kit.links import KV_POOL, to_dashboard
+from dashboards.kit.links import MEMORY, to_dashboard
 from dashboards.kit.panels import BYTES, COUNT, RATIO, Q, numbers
 from dashboards.kit.queries import (
     ENGINE,
@@ -11,7 +12,6 @@ from dashboards.kit.queries import (
     TARGET,
     WHOLE_RANGE,
     gpu,
-    gpu_room,
     of_chosen,
     over_range,
     total,
@@ -19,7 +19,6 @@ from dashboards.kit.queries import (
 )
 from monitoring import formulas
 
-_HEADROOM = gpu("kvscope_gpu_memory_headroom_bytes")
 _OTHERS = gpu("kvscope_gpu_memory_component_bytes", component="other_processes")
 _OWN = gpu("kvscope_gpu_torch_reserved_bytes")
 """Selects cards that the server uses: on any other card, all processes count as others."""
@@ -34,12 +33,13 @@ def row() -> Row:
         [
             numbers(
                 101,
-                "GPU: room left",
+                "GPU room",
                 "Memory that the next allocation can get, less the largest step so far, on the GPU "
-                "where that is least. Red: the next step as large fails. Lower "
-                "--gpu-memory-utilization, or find who grew below.",
+                "where that is least. Short by: the next step as large fails, or is retried "
+                "smaller. Red: steps gave up. Lower --gpu-memory-utilization, or find who grew "
+                "below.",
                 BYTES,
-                Q(f"min({gpu_room()}) or min({_HEADROOM})", ""),
+                *gpu_room(),
                 steps=limits.ROOM_AFTER_PEAK_BYTES,
                 when_absent="not known",
             ),
@@ -50,7 +50,7 @@ def row() -> Row:
                 "back its cache: the earliest sign of a full device. Not 0: act before the first "
                 "error.",
                 COUNT,
-                Q(total(of_chosen(over_range(_RETRIES, GPU), WHOLE_RANGE)), ""),
+                Q(total(of_chosen(over_range(_RETRIES, GPU), WHOLE_RANGE)), "allocations"),
                 steps=limits.SOME_ARE_WORTH_A_LOOK,
                 decimals=0,
                 when_absent="no torch on a GPU",
@@ -81,26 +81,28 @@ def row() -> Row:
             ),
             numbers(
                 105,
-                "Pool: active share",
-                "Share of the usable blocks that sequences reference, in the engine where that is "
-                "highest. A full pool is no error. Orange: requests wait for it, or were "
-                "preempted; the KV pool dashboard says what that costs.",
-                RATIO,
-                *pressure.fullest_pool(),
-                steps=limits.NEVER_A_FAULT,
-                judged=pressure.JUDGED,
-                link=to_dashboard("KV pool", KV_POOL),
+                "Hardware",
+                "XIDs since the exporter began, and what the hardware row below counts: cards that "
+                "do not answer, rows of memory that wait for a reset or could not be replaced. Not "
+                "0: open that row, and the alert's runbook.",
+                COUNT,
+                Q(xids(), "XIDs", limits.SOME_ARE_WORTH_A_LOOK),
+                Q(faults(), "faults"),
+                steps=limits.NONE_IS_GOOD,
+                decimals=0,
+                when_absent="no GPU",
+                link=to_dashboard("GPU and driver faults", MEMORY, 601),
             ),
             numbers(
                 106,
-                "Host: used share",
+                "Host memory",
                 "Host memory of the control group over its limit, without file cache that can be "
                 "dropped. At 100 % the kernel kills the server without a word in its log. Raise "
                 "the limit, or look below for what grows.",
                 RATIO,
                 Q(worst(formulas.host_used_share(ENGINE)), ""),
                 steps=limits.HOST_USED_SHARE,
-                when_absent="no limit",
+                when_absent="no limit set",
             ),
         ],
     )

@@ -6,16 +6,6 @@ from dashboards.kit.panels import BYTES, RATIO, Q, graph
 from dashboards.kit.queries import BY_GPU, gpu, gpu_room, total, worst
 from dashboards.kit.tables import Column, rows
 
-_FROM_BELOW = (
-    ("weights",),
-    ("kv_pool",),
-    ("torch_live_other", "torch_pending", "torch_cached"),
-    ("non_torch", "server_process"),
-    ("other_processes", "unattributed", "unsplit"),
-    ("driver_reserved",),
-    ("free",),
-)
-"""Components in the order of the stack: a query each, because the stack follows the queries."""
 _HEADROOM = gpu("kvscope_gpu_memory_headroom_bytes")
 _PEAK = gpu("kvscope_gpu_activation_peak_bytes")
 _TOTAL = gpu("kvscope_gpu_memory_total_bytes")
@@ -23,8 +13,8 @@ _OTHERS = gpu("kvscope_gpu_memory_component_bytes", component="other_processes")
 _NO_GPU = "No GPU is read here: `kvscope doctor` says why."
 
 
-def _parts(components: tuple[str, ...]) -> str:
-    return total(gpu("kvscope_gpu_memory_component_bytes", component=components), "component")
+def _part(component: str) -> str:
+    return total(gpu("kvscope_gpu_memory_component_bytes", component=component))
 
 
 def row() -> Row:
@@ -40,11 +30,14 @@ def row() -> Row:
                 "What grew before the trouble is the culprit. Several cards, or servers that see "
                 "the same one: their sum; choose a server and a GPU above.",
                 BYTES,
-                *(Q(_parts(parts), "{{component}}") for parts in _FROM_BELOW),
+                *(Q(_part(part), name) for part, name in limits.MEMORY_NAMES.items()),
                 Q(total(_TOTAL), "total"),
                 stacked=True,
                 lines=("total",),
-                colours=limits.MEMORY_COLOURS,
+                colours={
+                    limits.MEMORY_NAMES.get(part, part): colour
+                    for part, colour in limits.MEMORY_COLOURS.items()
+                },
                 low=None,
                 height=12,
                 span=24,
@@ -56,7 +49,7 @@ def row() -> Row:
                 203,
                 "Cards",
                 "One line for each card and server, the least room first. Room is what a step can "
-                "still take beyond the largest so far: begin where a cell is red.",
+                "still take beyond the largest so far: begin where it is orange.",
                 Q(worst(_TOTAL, BY_GPU), "total"),
                 Q(worst(gpu("kvscope_gpu_memory_used_ratio"), BY_GPU), "used"),
                 Q(worst(_HEADROOM, BY_GPU), "headroom"),
@@ -64,17 +57,17 @@ def row() -> Row:
                 Q(worst(gpu_room(), BY_GPU), "room"),
                 Q(worst(_OTHERS, BY_GPU), "others"),
                 columns={
-                    "instance": Column("Server", width=150),
-                    "gpu": Column("GPU", width=55),
-                    "uuid": Column("UUID"),
-                    "total": Column("Memory", BYTES, width=95),
-                    "used": Column("In use", RATIO, width=80),
-                    "headroom": Column("Headroom", BYTES, limits.HEADROOM_BYTES, width=95),
-                    "peak": Column("Largest step", BYTES, width=105),
-                    "room": Column("Room", BYTES, limits.ROOM_AFTER_PEAK_BYTES, width=95),
-                    "others": Column("Other processes", BYTES, width=130),
+                    "room": Column("Room", BYTES, limits.ROOM_AFTER_PEAK_BYTES, width=105),
+                    "node": Column("Node"),
+                    "instance": Column("Server"),
+                    "gpu": Column("GPU", width=60),
+                    "headroom": Column("Headroom", BYTES, width=105),
+                    "peak": Column("Largest step", BYTES, width=115),
+                    "others": Column("Other processes", BYTES, width=140),
+                    "used": Column("In use", RATIO, width=85),
+                    "total": Column("Memory", BYTES, width=105),
                 },
-                height=7,
+                height=5,
                 when_absent=_NO_GPU,
                 least_first=("Room",),
             ),

@@ -13,6 +13,6 @@ def build() -> db.Dashboard:
         "Overview",
         OVERVIEW,
         "All engines at a glance: is anything wrong, what, since when, why, and what to do.",
-        every_variable(levels=True),
+        every_variable(levels="first token"),
         [verdict.row(), what.row(), since_when.row(), why.row(), advice.row(), trust.row()],
     )

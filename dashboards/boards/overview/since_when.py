@@ -5,11 +5,14 @@ from dashboards.kit.fleet import among, outstanding
 from dashboards.kit.frame import Row
 from dashboards.kit.levels import FIRST_TOKEN_OBJECTIVE
 from dashboards.kit.links import KV_POOL, to_dashboard
-from dashboards.kit.panels import COUNT, RATIO, SECONDS, Q, graph, heat, quantiles, timeline
+from dashboards.kit.panels import COUNT, RATIO, Q, graph, heat, quantiles, timeline
 from dashboards.kit.queries import (
     BY_ENGINE,
+    SERVER,
+    TARGET,
     buckets,
-    firing_by_rank,
+    every_engine,
+    known_servers,
     quantile,
     series,
     total,
@@ -17,6 +20,32 @@ from dashboards.kit.queries import (
 )
 
 _FIRST_TOKEN = "kvscope_time_to_first_token_seconds"
+_WAITS = {
+    0: ("in time", limits.GREEN),
+    1: ("over half of it", limits.ORANGE),
+    2: ("past the promise", limits.RED),
+}
+_STATES = {
+    0: ("silent", limits.RED),
+    1: ("expected", limits.ORANGE),
+    2: ("loading", limits.ORANGE),
+    3: ("ready", limits.GREEN),
+}
+
+
+def _waits() -> str:
+    oldest = worst(series("kvscope_requests_oldest_wait_seconds"), BY_ENGINE)
+    return f"({oldest} > bool $ttft) + ({oldest} > bool $ttft / 2)"
+
+
+def _states() -> str:
+    """By server; an exporter that has no state of its server has that of its engine."""
+    silent = f"0 * (up == 0 and on ({TARGET}) {known_servers(every_engine())})"
+    told = " or ".join(
+        f"{code:g} * ({series('kvscope_server_state', SERVER, state=state)} == 1)"
+        for code, state in enumerate(("gone", "expected", "loading", "ready"))
+    )
+    return f"min by (instance) ({silent} or {told} or 2 + {series('kvscope_engine_ready')})"
 
 
 def row() -> Row:
@@ -24,18 +53,6 @@ def row() -> Row:
         300,
         "Since when?",
         [
-            timeline(
-                301,
-                "Alerts over time",
-                "When which alert fired. What began first is closest to the cause; compare with "
-                "the curves at the same moment.",
-                Q(
-                    firing_by_rank("max by (alertname)"),
-                    "{{alertname}}",
-                ),
-                meanings=limits.SEVERITIES,
-                when_absent="No alert fired in this time range.",
-            ),
             graph(
                 302,
                 "Active share of the KV pool",
@@ -46,6 +63,7 @@ def row() -> Row:
                 *outstanding(worst(series("kvscope_kv_active_ratio"), BY_ENGINE), rank="avg"),
                 high=1,
                 steps=limits.POOL_USAGE,
+                span=8,
                 link=to_dashboard("KV pool", KV_POOL),
             ),
             quantiles(
@@ -54,12 +72,13 @@ def row() -> Row:
                 "How long users wait before they see anything. A p99 far from the p50: a few "
                 "requests pay for the others; look at waiting requests and preemptions at that "
                 "moment. A worst engine far from all others: it alone is sick; sort the table of "
-                "engines by first token.",
-                *(Q(quantile(q, _FIRST_TOKEN), f"p{q * 100:g}") for q in (0.5, 0.95, 0.99)),
+                "engines by first token. promise: what is chosen above.",
+                *(Q(quantile(q, _FIRST_TOKEN), f"p{q * 100:g}") for q in (0.5, 0.95)),
                 Q(worst(quantile(0.95, _FIRST_TOKEN, BY_ENGINE)), "p95, worst engine"),
                 FIRST_TOKEN_OBJECTIVE,
-                right=True,
+                colours={"p50": "light-blue", "p95": "blue", "p95, worst engine": "purple"},
                 coarse=True,
+                span=8,
             ),
             heat(
                 307,
@@ -68,6 +87,7 @@ def row() -> Row:
                 "more it stands out, the more requests. Two bands: two kinds of requests, or of "
                 "engines; choose a model above. A quantile between two bands is nobody's.",
                 buckets(_FIRST_TOKEN),
+                span=8,
             ),
             graph(
                 304,
@@ -81,25 +101,27 @@ def row() -> Row:
                 axis="requests",
                 span=8,
             ),
-            graph(
+            timeline(
                 305,
-                "Oldest wait",
-                "How long the request that has waited longest has waited, by engine. A line that "
-                "climbs by a second each second is a queue that does not move, although steps may "
-                "go on: look at that engine's log, then restart it.",
-                SECONDS,
-                *outstanding(worst(series("kvscope_requests_oldest_wait_seconds"), BY_ENGINE)),
-                steps=limits.QUEUE_SECONDS,
+                "Oldest wait, against the promise",
+                "The request that has waited longest, by engine: longer than a first token may "
+                "take, or than half of that; of many engines the ten where it was longest. Past "
+                "the promise in one engine alone: take it out. For minutes without an end, though "
+                "it makes steps: its queue does not move; look at its log, then restart it.",
+                among(_waits(), rank="avg"),
+                meanings=_WAITS,
                 span=8,
+                when_absent="No engine in this time range.",
             ),
             timeline(
                 306,
-                "Ready, or still loading",
-                "Whether an engine has loaded its model and takes requests; of many, the ten that "
-                "were least ready. Loading for longer than usual: its log says what it waits for. "
-                "Loading again by itself: it crashed.",
-                among(worst(series("kvscope_engine_ready"), BY_ENGINE), lowest=True, rank="avg"),
-                meanings=limits.READY,
+                "State of the servers",
+                "silent: does not answer Prometheus, or its engine is not heard any more. loading: "
+                "takes no requests yet; for longer than usual: its log says what it waits for. "
+                "Loading again by itself: it crashed. Of many servers the ten that were least "
+                "ready.",
+                among(_states(), "{{instance}}", by="instance", lowest=True, rank="avg"),
+                meanings=_STATES,
                 span=8,
                 when_absent="No engine in this time range.",
             ),

@@ -3,27 +3,44 @@
 from dashboards.kit import pressure
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
-from dashboards.kit.links import KV_POOL, MEMORY, to_dashboard
-from dashboards.kit.panels import BYTES, COUNT, RATIO, SECONDS, Q, numbers
+from dashboards.kit.levels import FIRST_TOKEN, verdict
+from dashboards.kit.links import KV_POOL, LEVELS, MEMORY, to_dashboard
+from dashboards.kit.panels import (
+    BYTES,
+    COUNT,
+    RATIO,
+    REQUESTS_PER_SECOND,
+    SECONDS,
+    TOKENS_PER_SECOND,
+    Q,
+    numbers,
+)
 from dashboards.kit.queries import (
     ALERT,
     BY_ENGINE,
     EACH_ENGINE,
     ENGINE,
-    RATE_WINDOW,
+    TILE_WINDOW,
+    added,
     every_engine,
-    gpu,
-    gpu_room,
+    least_gpu_room,
     or_zero,
+    peak,
     quantile,
+    rate,
+    recent,
+    series,
     silent_servers,
+    total,
+    up_for,
     worst,
 )
 from monitoring import formulas
 
 _STALLED = formulas.stalled(selector=ENGINE)
-_ERRORS = formulas.error_share(RATE_WINDOW, EACH_ENGINE, ENGINE)
-_RECOMPUTED = formulas.recomputed_share(RATE_WINDOW, EACH_ENGINE, ENGINE)
+_ERRORS = formulas.error_share(TILE_WINDOW, EACH_ENGINE, ENGINE)
+_RECOMPUTED = formulas.recomputed_share(TILE_WINDOW, EACH_ENGINE, ENGINE)
+_OLDEST = worst(peak(series("kvscope_requests_oldest_wait_seconds")))
 
 _WATCHDOG = 'ALERTS{alertname="KvscopeWatchdog",alertstate="firing"}'
 """Fires always, where our rules are evaluated."""
@@ -33,8 +50,21 @@ def _firing(severity: str) -> str:
     return f'count(ALERTS{{alertstate="firing",{ALERT},severity="{severity}"}})'
 
 
+def gpu_room() -> tuple[Q, Q, Q]:
+    """What is left, or what is missing: red only where steps gave up for want of it."""
+    short = f"-{least_gpu_room()} > 0"
+    gave_up = recent(added("kvscope_engine_oom_events_total", action="gave_up"))
+    hurt = f"on () ({total(gave_up)} > 0)"
+    return (
+        Q(f"{least_gpu_room()} >= 0", "left"),
+        Q(f"({short}) unless {hurt}", "short by", limits.ALWAYS_WORTH_A_LOOK),
+        Q(f"({short}) and {hurt}", "short by", limits.ALWAYS_A_FAULT),
+    )
+
+
 def row() -> Row:
     pool, memory = to_dashboard("KV pool", KV_POOL), to_dashboard("Memory", MEMORY)
+    levels = to_dashboard("Service levels", LEVELS)
     return Row(
         100,
         "Is anything wrong?  Green: no. Orange: look. Red: users are hurt",
@@ -61,8 +91,8 @@ def row() -> Row:
             numbers(
                 102,
                 "Down",
-                "Servers that had an engine in this time range and do not answer Prometheus now. "
-                "Not 0: is the process alive? See the runbook KvscopeTargetDown.",
+                "Servers that had an engine in this time range or within a day, and do not answer "
+                "Prometheus now. Not 0: is the process alive? See the runbook KvscopeTargetDown.",
                 COUNT,
                 Q(silent_servers(every_engine()), ""),
                 steps=limits.NONE_IS_GOOD,
@@ -71,12 +101,15 @@ def row() -> Row:
             ),
             numbers(
                 103,
-                "Stalled for",
-                "Time since the last step of the engine where that is longest, among those that "
-                "have had requests for a minute. Red: it hangs; look at /health and the log, then "
-                "restart it.",
+                "Stuck",
+                "no step: time since the last step of the engine where that is longest, among "
+                "those that have had requests for a minute. Red: it hangs; look at /health and the "
+                "log, then restart it. oldest wait: of any request in the last five minutes. "
+                "Orange: longer than a first token may take.",
                 SECONDS,
-                Q(or_zero(f"floor(clamp_min({worst(_STALLED)}, 0))", every_engine()), ""),
+                Q(or_zero(f"floor(clamp_min({worst(_STALLED)}, 0))", every_engine()), "no step"),
+                Q(f"{_OLDEST} <= $ttft", "oldest wait", limits.NEVER_A_FAULT),
+                Q(f"{_OLDEST} > $ttft", "oldest wait", limits.ALWAYS_WORTH_A_LOOK),
                 steps=limits.STEP_AGE_SECONDS,
                 span=3,
                 when_absent="no engine",
@@ -84,37 +117,44 @@ def row() -> Row:
             ),
             numbers(
                 104,
-                "Error ratio",
+                "Errors, 5 min",
                 "Share of requests that the server failed, or refused because its queue was full "
-                "or its engine was dead, in the engine where that is highest. What clients did "
-                "(an abort, a prompt too long) does not count, as in the service level. Red: the "
-                "KV pool dashboard says by which reason; 'idle' means that no request ended.",
+                "or its engine was dead, in five minutes: of the model where that is highest, in "
+                "the colour of its error budget (orange: used faster than it comes back; red: at "
+                "the rate that pages), and of the worst engine. What clients did (an abort, a "
+                "prompt too long) does not count. 'idle': no request ended.",
                 RATIO,
-                Q(worst(_ERRORS), ""),
-                steps=limits.ERROR_SHARE,
+                *verdict("answered", "failed"),
+                Q(worst(_ERRORS), "worst engine"),
+                steps=limits.UNJUDGED,
                 span=3,
                 when_absent="idle",
-                link=to_dashboard("Reasons", KV_POOL),
+                link=levels,
             ),
             numbers(
                 105,
-                "First token",
-                "95 of 100 requests have their first token within this time, in the engine where "
-                "that is longest. Red: sort the engines below by it, and compare with queueing. "
-                "Queue long: pool or batch is full. Queue short: prompts are long.",
-                SECONDS,
-                Q(worst(quantile(0.95, "kvscope_time_to_first_token_seconds", BY_ENGINE)), ""),
-                steps=limits.FIRST_TOKEN_SECONDS,
+                "First token, 5 min",
+                "late: share of the requests that had no first token within the promise above, in "
+                "five minutes, of the model where that is highest. Orange: its error budget is "
+                "used faster than it comes back; red: at the rate that pages. slowest 5 %: they "
+                "wait longer than this, in the worst engine. Long queue: the pool or the batch "
+                "is full. Short queue: prompts are long.",
+                RATIO,
+                *verdict("first token", "late"),
+                Q(worst(recent(quantile(0.95, FIRST_TOKEN, BY_ENGINE))), "slowest 5 %"),
+                steps=limits.UNJUDGED,
+                units={"slowest 5 %": SECONDS},
                 span=3,
                 when_absent="idle",
+                link=levels,
             ),
             numbers(
                 106,
                 "Fullest pool",
                 "Share of the usable blocks that sequences reference, in the engine where that is "
-                "highest. A full pool is no fault by itself. Orange: requests wait for one that "
-                "is full, or were preempted there; Recomputed and First token say how much it "
-                "hurts.",
+                "highest, at the peak of five minutes. A full pool is no fault by itself. Orange: "
+                "requests wait for one that is full, were preempted there, or soon will be; "
+                "Recomputed and First token say how much it hurts.",
                 RATIO,
                 *pressure.fullest_pool(),
                 steps=limits.NEVER_A_FAULT,
@@ -124,10 +164,10 @@ def row() -> Row:
             ),
             numbers(
                 107,
-                "Recomputed",
+                "Recomputed, 5 min",
                 "Share of the computed tokens that had been computed before and were discarded by "
-                "a preemption, in the engine where that is highest. Orange: its pool is too small "
-                "for its load, or too many sequences run at once.",
+                "a preemption, over five minutes, in the engine where that is highest. Orange: its "
+                "pool is too small for its load, or too many sequences run at once.",
                 RATIO,
                 Q(worst(_RECOMPUTED), ""),
                 steps=limits.RECOMPUTED_SHARE,
@@ -139,13 +179,36 @@ def row() -> Row:
                 108,
                 "GPU room",
                 "Memory that the next allocation can get, less the largest step so far, on the GPU "
-                "where that is least. Red: the next step as large runs out of memory. Open Memory.",
+                "where that is least. Short by: the next step as large fails, or is retried "
+                "smaller. Red: steps gave up, and their requests failed. Open Memory.",
                 BYTES,
-                Q(f"min({gpu_room()}) or min({gpu('kvscope_gpu_memory_headroom_bytes')})", ""),
+                *gpu_room(),
                 steps=limits.ROOM_AFTER_PEAK_BYTES,
                 span=3,
                 when_absent="no GPU",
                 link=memory,
+            ),
+            numbers(
+                109,
+                "Served now",
+                "What the selection serves at this moment. Fewer engines than usual: see Down. An "
+                "engine that has been up for less time than you think has crashed, or was rolled "
+                "out.",
+                COUNT,
+                Q(formulas.engines_heard(selector=ENGINE), "engines"),
+                Q(total(series("kvscope_requests", state="running")), "running"),
+                Q(total(series("kvscope_requests", state=("waiting", "swapped"))), "waiting"),
+                Q(total(rate("kvscope_requests_finished_total")), "answered"),
+                Q(total(rate("kvscope_step_tokens_total")), "computed"),
+                Q(f"min({up_for(every_engine())})", "last start, ago"),
+                units={
+                    "answered": REQUESTS_PER_SECOND,
+                    "computed": TOKENS_PER_SECOND,
+                    "last start, ago": SECONDS,
+                },
+                span=24,
+                height=3,
+                when_absent="-",
             ),
         ],
     )

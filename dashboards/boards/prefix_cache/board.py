@@ -21,7 +21,7 @@ def build() -> db.Dashboard:
         "Prefix cache",
         PREFIX_CACHE,
         "What the prefix cache saved, what it missed, and whether more memory would help.",
-        every_variable(levels=True),
+        every_variable(levels="first token", engine=True),
         [
             verdict.row(),
             misses.row(),

@@ -32,6 +32,7 @@ def row() -> Row:
                 "was only just too small, and a little more memory helps. Many minutes: it takes "
                 "a much larger one, see the curve.",
                 buckets("kvscope_prefix_cache_regret_age_seconds"),
+                axis="after the eviction",
                 span=6,
                 height=9,
             ),

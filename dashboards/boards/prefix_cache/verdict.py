@@ -4,10 +4,27 @@ from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
 from dashboards.kit.links import KV_POOL, to_dashboard
 from dashboards.kit.panels import BLOCKS, RATIO, SECONDS, TOKENS, Q, numbers
-from dashboards.kit.queries import ENGINE, WHOLE_RANGE, over_range, series, total, worst
+from dashboards.kit.queries import (
+    ENGINE,
+    WHOLE_RANGE,
+    over_range,
+    rate,
+    recent,
+    series,
+    total,
+    worst,
+)
 from monitoring import formulas
 
 _HIT = "kvscope_prefix_cache_hit_tokens_total"
+
+
+def _shortfall() -> str:
+    """In whole blocks. It is absent for two reasons, which are opposites: without regret this is 0,
+    and with regret that even the largest size known would not have spared, -1."""
+    regret = recent(total(rate("kvscope_prefix_cache_regret_tokens_total")))
+    known = worst(series("kvscope_kv_pool_shortfall_blocks"))
+    return f"ceil({known}) or 0 * ({regret} == 0) or -1 * ({regret} > bool 0)"
 
 
 def row() -> Row:
@@ -32,6 +49,7 @@ def row() -> Row:
                 "At 0, prefix caching buys nothing here.",
                 TOKENS,
                 Q(total(over_range(_HIT, phase="first")), ""),
+                decimals=0,
                 when_absent="no engine",
             ),
             numbers(
@@ -50,11 +68,13 @@ def row() -> Row:
                 104,
                 "Blocks too few",
                 "How many more blocks would have kept nine tenths of what was evicted and asked "
-                "for again in the last five minutes, in the engine where that is most. Without "
-                "regret there are none; with much of it, four times the pool would not be enough.",
+                "for again in the last five minutes, in the engine where that is most. 'over 4x': "
+                "four times the pool would not be enough; see the curve.",
                 BLOCKS,
-                Q(worst(series("kvscope_kv_pool_shortfall_blocks")), ""),
-                when_absent="none, or too many",
+                Q(_shortfall(), ""),
+                words={0: ("no shortfall", "text"), -1: ("over 4x", "orange")},
+                decimals=0,
+                when_absent="not known",
             ),
             numbers(
                 105,

@@ -17,7 +17,11 @@ from monitoring.selectors import rate
 _HITS = "kvscope_prefix_cache_whatif_hit_blocks_total"
 SIZES = tuple(s for s in metric(_HITS).closed_labels["scale"] if s != "inf")
 """Scales as the label has them, ascending."""
-_PRESENT, _UNLIMITED = "1", "inf"
+_PRESENT, _UNLIMITED, _LARGEST = "1", "inf", SIZES[-1]
+_SIZE_NAMES = {size: f"{size}x" for size in SIZES} | {_UNLIMITED: "never evicts"}
+_MARKS = {0: ("", "transparent"), 1: ("you are here", "transparent"), 2: ("best value", "blue")}
+_WORTH_IT = 0.05
+"""Gain in hits that four times the pool must bring for any size to be recommended."""
 _USABLE = series("kvscope_kv_usable_blocks")
 _BLOCK_BYTES = series("kvscope_kv_block_size_bytes")
 _BLOCK_TOKENS = series("kvscope_kv_block_size_tokens")
@@ -51,6 +55,20 @@ def _saved() -> str:
     return f"{total(f'{each} * {tokens}', 'scale')} - {_EVERY_ROW} {total(f'{now} * {tokens}')}"
 
 
+def _mark() -> str:
+    """2 for the size to take, 1 for the present one, 0 for the others: codes of _MARKS."""
+    here = f"{_EVERY_ROW} sum({_ratio(_PRESENT)})"
+    gain = f"(sum({_ratio(_LARGEST)}) - sum({_ratio(_PRESENT)}))"
+    enough = f"({_ratio(*SIZES)} - {here}) >= {_EVERY_ROW} (0.8 * ({gain} > {_WORTH_IT}))"
+    sizes = f"(({_scale()}) and on (scale) ({enough}))"
+    best = f"({sizes}) == {_EVERY_ROW} min({sizes})"
+    present = over_range(_HITS, scale=_PRESENT)
+    return (
+        f"2 * group by (scale) ({best}) or group by (scale) ({present})"
+        f" or 0 * group by (scale) ({over_range(_HITS)})"
+    )
+
+
 def row() -> Row:
     blocks = f"({_scale()}) * {_EVERY_ROW} {total(_USABLE)}"
     memory = f"({_scale()}) * {_EVERY_ROW} {total(f'{_USABLE} * {_BLOCK_BYTES}')}"
@@ -78,27 +96,29 @@ def row() -> Row:
                 x_axis="usable blocks",
                 x_unit=BLOCKS,
                 y_unit=RATIO,
-                span=11,
+                span=10,
                 when_absent=_NOT_YET,
             ),
             rows(
                 602,
                 "What another size would cost, and save",
-                "By scale: the present pool is 1, one of twice as many blocks 2, one that never "
-                "loses anything inf. Each with the prompt tokens a second that it would save "
-                "beyond the present one; below 0, what would be computed in addition. Take the "
-                "smallest after which the savings hardly grow. Where a connector loads evicted "
+                "By size: the present pool is 1x. Each with the prompt tokens a second that it "
+                "would save beyond the present one; below 0, what would be computed in addition. "
+                "best value: the smallest that has four fifths of what four times the pool would "
+                "gain; compare its bytes with GPU room on Memory. Where a connector loads evicted "
                 "blocks, what it loads counts as saved: see kvscope advise.",
                 Q(blocks, "blocks"),
                 Q(memory, "memory"),
                 Q(_saved(), "saved"),
+                Q(_mark(), "mark"),
                 columns={
-                    "scale": Column("Scale", width=70),
-                    "blocks": Column("Usable blocks", BLOCKS, width=120),
-                    "memory": Column("K and V", BYTES, width=110),
-                    "saved": Column("Saves", TOKENS_PER_SECOND),
+                    "scale": Column("Size", words=_SIZE_NAMES, width=100),
+                    "mark": Column("Verdict", meanings=_MARKS, width=105),
+                    "blocks": Column("Blocks", BLOCKS, width=85, decimals=0),
+                    "memory": Column("K and V", BYTES, width=90),
+                    "saved": Column("Saves", TOKENS_PER_SECOND, least=90, decimals=0),
                 },
-                span=9,
+                span=10,
                 height=10,
                 when_absent=_NOT_YET,
             ),

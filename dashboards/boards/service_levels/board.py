@@ -13,7 +13,7 @@ def build() -> db.Dashboard:
         "Service levels",
         LEVELS,
         "By model: is the promise kept, how fast is the error budget used, does capacity last?",
-        every_variable(levels=True),
+        every_variable(levels="all"),
         [budget.row(), burn.row(), capacity.row()],
         since="now-7d",
     )

@@ -2,43 +2,27 @@
 
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
-from dashboards.kit.levels import budget_used, late
+from dashboards.kit.levels import FIRST_TOKEN, broken, used
 from dashboards.kit.panels import COUNT, RATIO, Q, numbers
-from dashboards.kit.queries import ENGINE, WHOLE_RANGE, over_range, total, worst
+from dashboards.kit.queries import WHOLE_RANGE, over_range, total, worst
 from dashboards.kit.tables import Column, rows
-from monitoring import formulas
 
 _BY = "model_name"
-FIRST = "kvscope_time_to_first_token_seconds"
-GAP = "kvscope_inter_token_latency_seconds"
-
-
-def broken(window: str) -> dict[str, str]:
-    """Share of what broke each promise, by model."""
-    return {
-        "answered": formulas.error_share(window, f"by ({_BY})", ENGINE),
-        "first token": late(FIRST, "$ttft", window, _BY),
-        "next token": late(GAP, "$itl", window, _BY),
-    }
-
-
-def used(window: str) -> dict[str, str]:
-    """Share of each error budget, by model; 1 when all of it is gone."""
-    return {
-        name: budget_used(share, "$answered" if name == "answered" else "$objective")
-        for name, share in broken(window).items()
-    }
 
 
 def row() -> Row:
-    shares, budgets = broken(WHOLE_RANGE), used(WHOLE_RANGE)
+    shares, budgets = broken(WHOLE_RANGE, _BY), used(WHOLE_RANGE, _BY)
     why = {
         "answered": "Requests that the server failed, or refused because its queue was full or "
         "its engine was dead.",
-        "first token": "Requests whose first token came later than 'First token within' above.",
+        "first token": "Requests that had no first token within the promise above, those that gave "
+        "up after it included.",
         "next token": "Tokens that came later after the one before than 'Next token within' above.",
     }
-    then = "Of the model where most is used; above 100 % the promise is broken in this range."
+    then = (
+        "The model that has used most of its budget; above 100 % its promise is broken for this "
+        "time range."
+    )
     return Row(
         100,
         "Is the promise kept?  Error budget used in the time range on screen",
@@ -52,6 +36,7 @@ def row() -> Row:
                     RATIO,
                     Q(worst(budgets[name]), ""),
                     steps=limits.BUDGET_USED,
+                    decimals=0,
                     span=8,
                     when_absent="idle",
                 )
@@ -62,7 +47,7 @@ def row() -> Row:
                 "Models",
                 "One line for each model, the one with the least left first. What is promised is "
                 "chosen above; alerts have objectives of their own, which their generator sets.",
-                Q(total(over_range(f"{FIRST}_count"), _BY), "requests"),
+                Q(total(over_range(f"{FIRST_TOKEN}_count"), _BY), "requests"),
                 Q(shares["answered"], "failed"),
                 Q(budgets["answered"], "failed_budget"),
                 Q(shares["first token"], "late"),

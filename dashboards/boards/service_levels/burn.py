@@ -1,16 +1,16 @@
 """Service levels: how fast is the budget used, and since when?"""
 
-from dashboards.boards.service_levels.budget import used
 from dashboards.kit import thresholds as limits
 from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row
-from dashboards.kit.panels import REQUESTS_PER_SECOND, Q, graph
+from dashboards.kit.levels import used
+from dashboards.kit.panels import REQUESTS_PER_SECOND, TIMES, Q, graph
 from dashboards.kit.queries import rate, total
 
 BURN_WINDOW = "1h"
 """The long window of the alert that pages first: what it shows is what pages."""
-TIMES = "suffix:x"
-_GAVE_UP = total(rate("kvscope_request_abandoned_seconds_count"), "model_name")
+_BY = "model_name"
+_GAVE_UP = total(rate("kvscope_request_abandoned_seconds_count"), _BY)
 
 
 def row() -> Row:
@@ -33,21 +33,21 @@ def row() -> Row:
                 steps=limits.BURN_RATE,
                 span=8,
             )
-            for index, (name, budget) in enumerate(used(BURN_WINDOW).items())
+            for index, (name, budget) in enumerate(used(BURN_WINDOW, _BY).items())
         ]
         + [
             graph(
                 204,
                 "Gave up before the first token",
                 "Requests whose clients went away before anything came, by model. The curves of "
-                "the first token do not know them; the alert counts those who waited longer than "
-                "the limit. Some always do: a completion that the next keystroke makes useless.",
+                "the first token do not know them; the promise counts those who waited longer than "
+                "it allows. Some always do: a completion that the next keystroke makes useless.",
                 REQUESTS_PER_SECOND,
                 *outstanding(_GAVE_UP, "{{model_name}}", by="model_name"),
                 calcs=("mean", "max"),
                 span=24,
                 height=6,
-                when_absent="No server here tells who gives up: that takes our engine, or an "
+                when_absent="No server here reports who gives up: that takes our engine, or an "
                 "observer in it.",
             )
         ],

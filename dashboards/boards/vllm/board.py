@@ -46,7 +46,7 @@ def build() -> db.Dashboard:
 
 def _variables() -> list[Variable]:
     """All engines are also those without the label, which vLLM did not always have."""
-    model, server, engine = engine_variables("vllm:num_requests_running")
+    model, server, engine = engine_variables("vllm:num_requests_running", engine=False)
     return [
         *(model, server, engine.all_value(".*")),
         choice(

@@ -7,9 +7,9 @@ some servers have the former one. Aggregate outside of the `or`.
 from dashboards.kit.queries import (
     BY_ENGINE,
     ENGINE,
-    RATE_WINDOW,
     SERVER,
     known_servers,
+    peak,
     quantile_of,
     rate,
     series,
@@ -17,10 +17,11 @@ from dashboards.kit.queries import (
     up_for,
 )
 from monitoring.formulas import share
+from monitoring.objectives import ERROR_OBJECTIVE, TTFT_OBJECTIVE
 
 _USAGES = [series(f"vllm:{name}_cache_usage_perc") for name in ("kv", "gpu")]
 USAGE = f"({' or '.join(_USAGES)})"
-PEAK_USAGE = f"({' or '.join(f'max_over_time({usage}[{RATE_WINDOW}])' for usage in _USAGES)})"
+PEAK_USAGE = f"({' or '.join(peak(usage) for usage in _USAGES)})"
 HITS = f"({rate('vllm:prefix_cache_hits_total')} or {rate('vllm:gpu_prefix_cache_hits_total')})"
 QUERIES = (
     f"({rate('vllm:prefix_cache_queries_total')} or {rate('vllm:gpu_prefix_cache_queries_total')})"
@@ -34,6 +35,9 @@ EXTERNAL_QUERIES = rate("vllm:external_prefix_cache_queries_total")
 FIRST_TOKEN, NEXT_TOKEN = "first_token", "next_token"
 """Variables: seconds that count as in time. Not those of the other boards, whose histograms have
 other bounds."""
+
+LATE_BUDGET, ERROR_BUDGET = 1 - TTFT_OBJECTIVE, 1 - ERROR_OBJECTIVE
+"""Shares that may be late, or fail: those of the alerts."""
 
 REFUSALS = "vllm:admission_rejections_total"
 """Since 0.32; without an engine."""

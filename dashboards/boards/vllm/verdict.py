@@ -1,23 +1,27 @@
 """vLLM, first row: is anything wrong?"""
 
 from dashboards.boards.vllm.series import (
+    ERROR_BUDGET,
     HITS,
     KNOWN_SERVERS,
+    LATE_BUDGET,
     MODEL_OF_SERVER,
     PEAK_USAGE,
     QUERIES,
     REFUSALS,
     STALLED,
     STEPS,
-    USAGE,
     error_share,
+    first_tokens_in_time,
     gap,
+    gaps_in_time,
     http_error_share,
     of_state,
 )
 from dashboards.kit import pressure
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
+from dashboards.kit.levels import judged_by_burn
 from dashboards.kit.panels import COUNT, RATIO, SECONDS, Q, numbers
 from dashboards.kit.queries import (
     BY_ENGINE,
@@ -25,6 +29,7 @@ from dashboards.kit.queries import (
     over_range,
     quantile,
     rate,
+    recent,
     series,
     total,
     worst,
@@ -32,6 +37,12 @@ from dashboards.kit.queries import (
 from monitoring.formulas import share
 
 _SERVERS = "job, instance"
+_ERRORS = recent(worst(f"{error_share(f'job, {BY_ENGINE}')} or {http_error_share()}"))
+
+
+def _burn(in_time: str) -> str:
+    """Times the rate that the promise allows, of the server where that is highest."""
+    return f"({worst(f'1 - {recent(in_time)}')}) / {LATE_BUDGET:g}"
 
 
 def row() -> Row:
@@ -70,11 +81,12 @@ def row() -> Row:
             numbers(
                 109,
                 "Errors",
-                "Share of requests that fail, where it is highest: ended with an error by an "
-                "engine, or answered with 5xx by a server. Red: read its log; take it out.",
+                "Share of requests that fail, over five minutes, where it is highest: ended with "
+                "an error by an engine, or answered with 5xx by a server. Orange: more than the "
+                "error budget allows; red: at the rate that pages. Read its log; take it out.",
                 RATIO,
-                Q(worst(f"{error_share(f'job, {BY_ENGINE}')} or {http_error_share()}"), ""),
-                steps=limits.ERROR_SHARE,
+                *judged_by_burn(_ERRORS, f"{_ERRORS} / {ERROR_BUDGET:g}", ""),
+                steps=limits.UNJUDGED,
                 span=4,
                 height=4,
                 when_absent="idle",
@@ -83,10 +95,16 @@ def row() -> Row:
                 104,
                 "First token p95",
                 "In the server where it is highest, 95 of 100 requests have their first token "
-                "within this time. Red: which server is it, and does it queue? See below.",
+                "within this time, over five minutes. Orange: more are late than the promise above "
+                "allows; red: at the rate that pages. Which server is it, and does it queue? See "
+                "below.",
                 SECONDS,
-                Q(worst(quantile(0.95, "vllm:time_to_first_token_seconds", _SERVERS)), ""),
-                steps=limits.FIRST_TOKEN_SECONDS,
+                *judged_by_burn(
+                    worst(recent(quantile(0.95, "vllm:time_to_first_token_seconds", _SERVERS))),
+                    _burn(first_tokens_in_time(_SERVERS)),
+                    "",
+                ),
+                steps=limits.UNJUDGED,
                 span=4,
                 height=4,
                 when_absent="idle",
@@ -95,10 +113,14 @@ def row() -> Row:
                 111,
                 "Token gap p95",
                 "In the server where it is highest, 95 of 100 tokens come within this time after "
-                "the one before. Red: preemptions, large prefills, or a slow device.",
+                "the one before, over five minutes. Orange: more are late than the promise above "
+                "allows; red: at the rate that pages. Preemptions, large prefills, or a slow "
+                "device.",
                 SECONDS,
-                Q(worst(gap(0.95, _SERVERS)), ""),
-                steps=limits.TOKEN_GAP_SECONDS,
+                *judged_by_burn(
+                    worst(recent(gap(0.95, _SERVERS))), _burn(gaps_in_time(_SERVERS)), ""
+                ),
+                steps=limits.UNJUDGED,
                 span=4,
                 height=4,
                 when_absent="idle",
@@ -123,7 +145,6 @@ def row() -> Row:
                 "--max-num-seqs.",
                 RATIO,
                 *pressure.fullest(
-                    USAGE,
                     PEAK_USAGE,
                     total(series("vllm:num_requests_waiting"), BY_ENGINE),
                     total(rate("vllm:num_preemptions_total"), BY_ENGINE),

@@ -2,18 +2,20 @@
 
 from dashboards.boards.vllm.series import (
     HITS,
+    LATE_BUDGET,
     QUERIES,
     STALLED,
     STEPS,
     UP_SECONDS,
     USAGE,
     error_share,
+    first_tokens_in_time,
     gap,
 )
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
-from dashboards.kit.panels import COUNT, PER_SECOND, RATIO, SECONDS, Q
-from dashboards.kit.queries import BY_ENGINE, PLACE, quantile, rate, series, total, worst
+from dashboards.kit.panels import COUNT, PER_SECOND, RATIO, SECONDS, TIMES, Q
+from dashboards.kit.queries import BY_ENGINE, PLACE, quantile, rate, recent, series, total, worst
 from dashboards.kit.tables import Column, rows
 from monitoring.formulas import share
 
@@ -32,7 +34,8 @@ def row() -> Row:
                 201,
                 "Engines",
                 "One line for each engine, those that stall first, then the longest queue; begin "
-                "where a cell is coloured. First token, token gap: 95 of 100 come within it. "
+                "where a cell is coloured. First token, token gap: 95 of 100 come within it. Late: "
+                "how many times as many first tokens break the promise above as may. "
                 "Choose an engine above to see it alone. Up for less time than its neighbours: it "
                 "restarted.",
                 Q(worst(USAGE, by), "pool"),
@@ -40,7 +43,8 @@ def row() -> Row:
                 Q(worst(series("vllm:num_requests_waiting"), by), "waiting"),
                 Q(quantile(0.95, "vllm:time_to_first_token_seconds", by), "ttft"),
                 Q(gap(0.95, by), "gap"),
-                Q(error_share(by), "errors"),
+                Q(f"(1 - {recent(first_tokens_in_time(by))}) / {LATE_BUDGET:g}", "late"),
+                Q(recent(error_share(by)), "errors"),
                 Q(share(total(HITS, by), total(QUERIES, by)), "hits"),
                 Q(total(rate("vllm:num_preemptions_total"), by), "preemptions"),
                 Q(f"{worst(f'({STALLED}) + 1', by)} or 0 * {worst(STEPS, by)}", "stalled"),
@@ -53,9 +57,10 @@ def row() -> Row:
                     "pool": Column("KV cache", RATIO, width=80),
                     "running": Column("Running", COUNT, width=75),
                     "waiting": Column("Waiting", COUNT, limits.SOME_ARE_WORTH_A_LOOK, width=85),
-                    "ttft": Column("First token", SECONDS, limits.FIRST_TOKEN_SECONDS, width=90),
-                    "gap": Column("Token gap", SECONDS, limits.TOKEN_GAP_SECONDS, width=90),
-                    "errors": Column("Errors", RATIO, limits.ERROR_SHARE, width=70),
+                    "ttft": Column("First token", SECONDS, width=90),
+                    "gap": Column("Token gap", SECONDS, width=90),
+                    "late": Column("Late", TIMES, limits.BURN_RATE, width=70),
+                    "errors": Column("Errors", RATIO, width=70),
                     "hits": Column("Hit ratio", RATIO, width=75),
                     "preemptions": Column("Preemptions", PER_SECOND, width=100),
                     "up": Column("Up for", SECONDS, width=80),

@@ -13,7 +13,7 @@ def build() -> db.Dashboard:
         "Wall display",
         WALL,
         "Is the service up, how fast does it answer, how well, and how long is the queue?",
-        every_variable(levels=True),
+        every_variable(levels="first token"),
         [now.row(), history.row(), by_model.row()],
         since="now-3h",
     )

@@ -4,12 +4,15 @@ from dashboards.boards.wall import figures
 from dashboards.boards.wall.now import WORDS_PER_SECOND
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
-from dashboards.kit.panels import COUNT, RATIO, SECONDS, Q
+from dashboards.kit.levels import used
+from dashboards.kit.panels import COUNT, RATIO, SECONDS, TIMES, Q
+from dashboards.kit.queries import TILE_WINDOW, recent, worst
 from dashboards.kit.tables import Column, rows
 
 
 def row() -> Row:
     by = "model_name"
+    burn = {name: worst(each, by) for name, each in used(TILE_WINDOW).items()}
     return Row(
         300,
         "By model",
@@ -17,27 +20,35 @@ def row() -> Row:
             rows(
                 301,
                 "Models",
-                "The same figures for each model that is served, the slowest first. One that is "
-                "red while the others are green: use another one until it has recovered.",
+                "The same figures for each model that is served, over five minutes, the one that "
+                "breaks its promise fastest first. Budget: how many times as fast as allowed it is "
+                "used, by late first tokens and by failures. One that is red while the others are "
+                "green: use another one until it has recovered.",
                 Q(figures.ready(by), "up"),
-                Q(figures.first_token(0.5, by), "first"),
-                Q(figures.first_token(0.95, by), "late"),
-                Q(figures.speed(by), "speed"),
-                Q(figures.succeeded(by), "success"),
+                Q(recent(figures.first_token(0.5, by)), "first"),
+                Q(recent(figures.first_token(0.95, by)), "late"),
+                Q(burn["first token"], "late_burn"),
+                Q(recent(figures.speed(by)), "speed"),
+                Q(figures.succeeded(by, TILE_WINDOW), "success"),
+                Q(burn["answered"], "failed_burn"),
                 Q(figures.waiting(by), "waiting"),
-                Q(figures.queue_seconds(by), "queue"),
+                Q(figures.oldest_wait(by), "oldest"),
                 columns={
                     "model_name": Column("Model"),
-                    "up": Column("Servers up", COUNT, limits.AT_LEAST_ONE),
-                    "first": Column("Begins, half", SECONDS, limits.FIRST_TOKEN_SECONDS),
-                    "late": Column("Begins, 19 of 20", SECONDS, limits.FIRST_TOKEN_SECONDS),
-                    "speed": Column("Speed", WORDS_PER_SECOND, limits.TOKENS_A_SECOND),
-                    "success": Column("Success", RATIO, limits.SUCCESS_SHARE),
-                    "waiting": Column("Waiting", COUNT),
-                    "queue": Column("In the queue", SECONDS, limits.QUEUE_SECONDS),
+                    "up": Column("Servers up", COUNT, limits.AT_LEAST_ONE, width=100),
+                    "first": Column("First word", SECONDS, width=100),
+                    "late": Column("Slowest 5 %", SECONDS, width=105),
+                    "late_burn": Column("Budget, late", TIMES, limits.BURN_RATE, width=115),
+                    "speed": Column(
+                        "Speed", WORDS_PER_SECOND, limits.TOKENS_A_SECOND, decimals=0, width=120
+                    ),
+                    "success": Column("Success", RATIO, width=90),
+                    "failed_burn": Column("Budget, failed", TIMES, limits.BURN_RATE, width=120),
+                    "waiting": Column("Waiting", COUNT, width=85),
+                    "oldest": Column("Oldest waited", SECONDS, width=115),
                 },
-                height=7,
-                worst_first=("Begins, 19 of 20",),
+                height=5,
+                worst_first=("Budget, late",),
             ),
         ],
     )

@@ -1,14 +1,19 @@
 """Wall display: its figures, for everybody together or by model."""
 
+from dashboards.kit import thresholds as limits
+from dashboards.kit.levels import used
 from dashboards.kit.queries import (
     ENGINE,
     RATE_WINDOW,
+    TILE_WINDOW,
     every_engine,
     mean,
+    peak,
     quantile,
     series,
     silent_servers,
     total,
+    worst,
 )
 from monitoring import formulas
 
@@ -34,8 +39,29 @@ def speed(by: str = "") -> str:
     return f"1 / ({mean('kvscope_inter_token_latency_seconds', by)} > 0)"
 
 
-def succeeded(by: str = "") -> str:
-    return f"1 - {formulas.error_share(RATE_WINDOW, f'by ({by})', ENGINE)}"
+def succeeded(by: str = "", window: str = RATE_WINDOW) -> str:
+    return f"1 - {formulas.error_share(window, f'by ({by})', ENGINE)}"
+
+
+def oldest_wait(by: str = "") -> str:
+    return worst(peak(series("kvscope_requests_oldest_wait_seconds")), by)
+
+
+def verdict() -> str:
+    """What users of each model should know, as a number of limits.SERVICE_VERDICTS; the worst of it
+    in all places, and the worst four of many models."""
+    by = "model_name"
+    burn = {name: f"max by ({by}) ({expr})" for name, expr in used(TILE_WINDOW).items()}
+    _, (used_up, _), (pages, _) = limits.BURN_RATE
+    cases = {
+        4: f"{ready(by)} == 0",
+        3: f"{burn['answered']} >= {pages:g}",
+        2: f"{burn['first token']} >= {pages:g}",
+        1: " or ".join(f"{each} >= {used_up:g}" for each in burn.values()),
+        0: every_engine(),
+    }
+    each = " or ".join(f"{code:g} * group by ({by}) ({which})" for code, which in cases.items())
+    return f"topk(4, {each})"
 
 
 def waiting(by: str = "") -> str:

@@ -3,46 +3,69 @@
 from dashboards.boards.wall import figures
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import Row
+from dashboards.kit.levels import judged_by_burn, used, verdict
 from dashboards.kit.links import LEVELS, OVERVIEW, to_dashboard
 from dashboards.kit.panels import COUNT, RATIO, SECONDS, Q, numbers
+from dashboards.kit.queries import TILE_WINDOW, recent, worst
 
 WORDS_PER_SECOND = "suffix: tokens/s"
 
 
 def row() -> Row:
-    overview = to_dashboard("What is wrong?", OVERVIEW)
+    overview, levels = to_dashboard("What is wrong?", OVERVIEW), to_dashboard("Levels", LEVELS)
+    failing = worst(used(TILE_WINDOW)["answered"])
+    oldest = figures.oldest_wait()
     return Row(
         100,
         "Is the service well?  Green: yes. Orange: slower than usual. Red: no",
         [
             numbers(
+                106,
+                "The service",
+                "Each model in words, over five minutes; of many the four that are worst. answers "
+                "late: more requests wait for their first token than the promise allows, at the "
+                "rate that calls somebody. fails: so many are not answered. not served: no server "
+                "of it takes requests.",
+                COUNT,
+                Q(figures.verdict(), "{{model_name}}"),
+                steps=limits.UNJUDGED,
+                words=limits.SERVICE_VERDICTS,
+                span=24,
+                height=4,
+                when_absent="no engine",
+                link=overview,
+            ),
+            numbers(
                 101,
                 "Servers up",
                 "Engines that take requests, and those that do not: they load their model, are "
-                "told to take none, or do not answer. The overview says which.",
+                "switched off for requests, or do not answer. The overview says which.",
                 COUNT,
                 Q(f"{figures.ready()} or vector(0)", "up"),
                 Q(figures.not_up(), "not up"),
                 steps=limits.AT_LEAST_ONE,
                 judged={"not up": limits.SOME_ARE_WORTH_A_LOOK},
-                span=5,
-                height=7,
+                span=4,
+                height=6,
                 link=overview,
             ),
             numbers(
                 102,
-                "An answer begins after",
-                "From sending a request to its first token, for half of the people and for 19 of "
-                "20. Red: many wait; see the queue at the right.",
+                "Time to first word",
+                "From sending a request to its first token, over five minutes. late: longer than "
+                "promised, of the model where that is most often. Red: many wait; see the queue at "
+                "the right.",
                 SECONDS,
-                Q(figures.first_token(0.5), "half"),
-                Q(figures.first_token(0.95), "19 of 20"),
-                steps=limits.FIRST_TOKEN_SECONDS,
-                span=5,
-                height=7,
+                Q(recent(figures.first_token(0.5)), "typical"),
+                Q(recent(figures.first_token(0.95)), "slowest 5 %"),
+                *verdict("first token", "late"),
+                steps=limits.UNJUDGED,
+                units={"late": RATIO},
+                span=6,
+                height=6,
                 decimals=1,
                 when_absent="idle",
-                link=overview,
+                link=levels,
             ),
             numbers(
                 103,
@@ -50,10 +73,10 @@ def row() -> Row:
                 "Tokens a second that one person sees while an answer is written; a token is "
                 "about three quarters of a word. Ten are read as fast as they come.",
                 WORDS_PER_SECOND,
-                Q(figures.speed(), ""),
+                Q(recent(figures.speed()), ""),
                 steps=limits.TOKENS_A_SECOND,
                 span=4,
-                height=7,
+                height=6,
                 decimals=0,
                 when_absent="idle",
                 link=overview,
@@ -61,30 +84,32 @@ def row() -> Row:
             numbers(
                 104,
                 "Success",
-                "Share of the requests that were answered: neither failed nor refused because the "
-                "service was full. Red: try again later, and tell who runs it.",
+                "Share of the requests that were answered, over five minutes: neither failed nor "
+                "refused because the service was full; in the colour of the promise of the model "
+                "that keeps it least. Red: try again later, and call its operator.",
                 RATIO,
-                Q(figures.succeeded(), ""),
-                steps=limits.SUCCESS_SHARE,
+                *judged_by_burn(figures.succeeded(window=TILE_WINDOW), failing, ""),
+                steps=limits.UNJUDGED,
                 span=5,
-                height=7,
+                height=6,
                 when_absent="idle",
-                link=to_dashboard("Service levels", LEVELS),
+                link=levels,
             ),
             numbers(
                 105,
                 "The queue",
-                "Requests that wait for their turn, and how long those whose turn has come had "
-                "waited. It grows and does not shrink: more is asked for than can be served.",
+                "Requests that wait for their turn, and how long the oldest of them has waited, "
+                "in five minutes. Orange: longer than a first token may take. It grows and does "
+                "not shrink: more is asked for than can be served.",
                 COUNT,
                 Q(figures.waiting(), "waiting"),
-                Q(figures.queue_seconds(), "waited"),
+                Q(f"{oldest} <= $ttft", "oldest waited", limits.NEVER_A_FAULT),
+                Q(f"{oldest} > $ttft", "oldest waited", limits.ALWAYS_WORTH_A_LOOK),
                 steps=limits.UNJUDGED,
-                judged={"waited": limits.QUEUE_SECONDS},
-                units={"waited": SECONDS},
+                units={"oldest waited": SECONDS},
                 when_absent="idle",
                 span=5,
-                height=7,
+                height=6,
                 link=overview,
             ),
         ],

@@ -17,6 +17,7 @@ from alerts.bare.server import SERVERS, VLLM, Server
 from alerts.timing import seconds_of
 from tests.alerts.bare.pages import missing
 from tests.alerts.tools import ALERTS, promtools, run
+from tests.dashboards.promql import panels_of
 from tests.repo.checkout import ROOT
 
 PAGES = Path(__file__).parent / "pages"
@@ -108,7 +109,7 @@ def test_every_alert_has_a_section_in_the_runbook(server: Server) -> None:
 
 def test_the_runbook_names_panels_that_the_dashboard_has() -> None:
     board = json.loads((ROOT / "dashboards" / "kvscope-vllm.json").read_text())
-    titles = {panel.get("title") for panel in board["panels"]}
+    titles = {panel.get("title") for panel in panels_of(board)}
     sections = (RUNBOOKS / "vllm.md").read_text().split("\n## ", 1)[1]
     text = " ".join(sections.split()).replace("**", "")
     named = re.findall(r"Panels? (.*?\*)(?=[^*,]*[.:(?])", text)

@@ -1,0 +1,113 @@
+"""KV pool: what only some engines have: blocks on the host, tiers below the pool, samples."""
+
+from dashboards.kit.fleet import outstanding
+from dashboards.kit.frame import Row
+from dashboards.kit.panels import (
+    A_SECOND,
+    BLOCKS_PER_SECOND,
+    COUNT,
+    RATIO,
+    Q,
+    graph,
+)
+from dashboards.kit.queries import rate, series, total, worst
+from monitoring.formulas import share
+
+_NO_TIER = "No engine here has a tier below its pool."
+_BY = "instance, model_name, tier"
+_LEGEND = "{{tier}} of {{instance}}"
+
+
+def row() -> Row:
+    hits = total(rate("kvscope_kv_tier_hit_tokens_total"), _BY)
+    queried = total(rate("kvscope_kv_tier_queried_tokens_total"), _BY)
+    return Row(
+        1000,
+        "What lies beside the pool: host memory, tiers, copies",
+        [
+            graph(
+                1001,
+                "Swap pool",
+                "Blocks on the host, of an engine that swaps. used: what preempted requests wait "
+                "with. When none are free, further ones are recomputed: raise --swap-space.",
+                COUNT,
+                Q(total(series("kvscope_kv_swap_blocks"), "state"), "{{state}}"),
+                stacked=True,
+                colours={"used": "purple", "free": "green"},
+                axis="blocks",
+                span=8,
+                height=6,
+                when_absent="No engine here swaps.",
+            ),
+            graph(
+                1002,
+                "Copied to the host and back",
+                "Blocks copied out when requests are preempted, and in when they resume. Less "
+                "comes in than goes out where the cache still has a part. Steps wait for it.",
+                BLOCKS_PER_SECOND,
+                Q(total(rate("kvscope_kv_swapped_blocks_total"), "direction"), "{{direction}}"),
+                colours={"out": "orange", "in": "light-blue"},
+                axis=A_SECOND,
+                span=8,
+                height=6,
+                when_absent="No engine here swaps.",
+            ),
+            graph(
+                1003,
+                "Copied before a write",
+                "Shared blocks that were copied because one of their sequences wrote on: the "
+                "price of sharing a block that is not full. At most n - 1 for each prompt with "
+                "n samples; 0 without samples.",
+                BLOCKS_PER_SECOND,
+                Q(total(rate("kvscope_kv_block_copies_total")), "copies"),
+                axis=A_SECOND,
+                when_absent="Not told by these servers.",
+                height=6,
+                span=8,
+            ),
+            graph(
+                1004,
+                "Tiers: found",
+                "Share of the tokens looked up in a tier below the pool that it had. Low, though "
+                "it is full: it is too small, or prompts do not come back.",
+                RATIO,
+                *outstanding(share(hits, queried), _LEGEND, by=_BY, lowest=True, rank="avg"),
+                high=1,
+                span=8,
+                height=6,
+                when_absent=_NO_TIER,
+            ),
+            graph(
+                1005,
+                "Tiers: in use",
+                "How full each tier is, and what it holds. Full with few hits: it thrashes; give "
+                "it more memory, or switch it off.",
+                RATIO,
+                *outstanding(
+                    worst(series("kvscope_kv_tier_used_ratio"), _BY), _LEGEND, by=_BY, rank="avg"
+                ),
+                high=1,
+                span=8,
+                height=6,
+                when_absent=_NO_TIER,
+            ),
+            graph(
+                1006,
+                "Tiers: blocks that come and go",
+                "Blocks stored in a tier and removed from it. stored again: their content had been "
+                "removed before. Much of that: the tier thrashes, what it stores is gone before it "
+                "is asked for.",
+                BLOCKS_PER_SECOND,
+                Q(total(rate("kvscope_kv_tier_stored_blocks_total"), "tier"), "stored, {{tier}}"),
+                Q(total(rate("kvscope_kv_tier_removed_blocks_total"), "tier"), "removed, {{tier}}"),
+                Q(
+                    total(rate("kvscope_kv_tier_returned_blocks_total"), "tier"),
+                    "stored again, {{tier}}",
+                ),
+                axis=A_SECOND,
+                span=8,
+                height=6,
+                when_absent=_NO_TIER,
+            ),
+        ],
+    )
