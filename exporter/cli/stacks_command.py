@@ -39,7 +39,7 @@ def stacks(
 
     Exit status: 1 if a process has not answered.
 
-    Example: kvscope stacks ipc:///run/user/1000/kvscope/run-8010/sockets/*
+    Example: kvscope stacks /run/user/1000/kvscope/run-8010
     """
     from exporter.remote_stacks import NoAnswerError, NoStacksError, ask, endpoints_of
     from kvscope_events.wire.errors import EndpointError
