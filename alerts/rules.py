@@ -9,6 +9,7 @@ from alerts.memory import memory_groups
 from alerts.objectives import Objectives
 from alerts.prefix_cache import prefix_cache_groups
 from alerts.recordings import recordings
+from alerts.replicas import replica_groups
 from alerts.rule import Alert, Group, Places
 from alerts.server_state import state_groups
 from alerts.slo import slo_groups
@@ -42,6 +43,7 @@ def _every_group(timing: Timing | None, objectives: Objectives | None) -> list[G
         *memory_groups(timing, scope),
         *gpu_groups(timing, scope, objectives.page_below),
         *fleet_groups(timing, scope, objectives.to_zero),
+        *replica_groups(timing, scope),
         *slo_groups(timing, objectives),
     ]
 

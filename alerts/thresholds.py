@@ -113,6 +113,20 @@ ITL_OUTLIER_SECONDS = 0.02
 OUTLIER_MIN_TOKENS = 1000
 """Below it, a few preemptions determine the mean."""
 
+# Capacity that is not there or not used
+
+POOL_OF_MEDIAN = 0.9
+"""Share of the median replica's blocks. Profiling at the start varies by one or two per cent; a
+tenth is a neighbour on the card, or another flag."""
+IDLE_FIRST_TOKENS = 20
+"""First tokens of the median replica in a quarter of an hour: below it, a replica may have none by
+chance."""
+THRASH_SHARE = 0.5
+"""Share of a tier's stored blocks that it had held and removed before: as much is copied again as
+is new."""
+THRASH_BLOCKS = 1
+"""Stored blocks a second; below it, nobody notices the copies."""
+
 NVLINK_XIDS = ("144", "145", "146", "147", "148", "149", "150")
 XIDS = {
     "critical": (

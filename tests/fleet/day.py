@@ -29,6 +29,11 @@ class Clock:
     def times(self) -> Floats:
         return self.end - self.step * np.arange(self.count - 1, -1, -1, dtype=np.float64)
 
+    @property
+    def hours(self) -> float:
+        """From the first page to the last."""
+        return self.count * self.step / 3600
+
     def at(self, hours: float) -> int:
         """Number of the page, so many hours after the first."""
         return round(hours * 3600 / self.step)

@@ -23,7 +23,12 @@ from engine.step_plan import StepPlan
 from exporter.gpu import Reading
 from exporter.host_memory import HostMemory
 from exporter.machine import Machine
-from kvscope_events.events import DeviceMemorySampled, EngineEvent, RequestRejected
+from kvscope_events.events import (
+    DeviceMemorySampled,
+    EngineEvent,
+    RequestFinished,
+    RequestRejected,
+)
 from tests.fakes.nvml import GIB
 from tests.fakes.nvml.states import UUID
 from tests.gpu.scrapes import torch_sample
@@ -46,6 +51,8 @@ class Load:
     """Calls that may wait; others are refused."""
     again_seconds: float | None = None
     """After which a refused call comes again, as impatient clients have it; None: never."""
+    clients: int = 0
+    """Closed loop: each asks again when it is answered, instead of so many calls a second."""
     slower: float = 1.0
     """Times as long as usual that a step takes."""
 
@@ -75,6 +82,8 @@ class Clocked(Paced):
     cards: Reading
     max_num_batched_tokens: int = 512
     due: list[tuple[int, int, Call]] = field(default_factory=list)
+    later: Iterator[Call] = field(default_factory=lambda: iter(()))
+    """What clients of a closed loop ask next."""
 
     def __post_init__(self) -> None:
         self.machine = machine(self.cards)
@@ -109,6 +118,9 @@ class Clocked(Paced):
             self.ask_later(call, self.now_ns + int(self.load.again_seconds * SECOND))
 
     def _timed(self, event: EngineEvent, step_ns: int) -> Any:
+        if isinstance(event, RequestFinished):
+            for call in itertools.islice(self.later, 1):
+                self.ask_later(call, self.now_ns)
         return event  # its times are simulated already
 
 
@@ -122,7 +134,12 @@ def serving(load: Load, cards: Reading, seed: int) -> Iterator[Clocked]:
     """An engine that has served nothing yet; calls for an hour are due."""
     runner = _Runner()
     served = Clocked(num_blocks=load.blocks, runner=runner, load=load, cards=cards)
-    for call in _calls(load, seed):
+    calls = _calls(load, seed)
+    if load.clients:
+        served.later = calls
+        for call in itertools.islice(calls, load.clients):
+            served.ask_later(call, served.now_ns)
+    for call in () if load.clients else calls:
         served.ask_later(call, served.now_ns + int(call.at * SECOND))
     clock = SimpleNamespace(monotonic_ns=lambda: served.now_ns)
     patches = [patch.object(module, "time", clock) for module in _CLOCKED]

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from alerts.timing import seconds_of
-from tests.alerts.tools import RULE_FILE, names_in
+from tests.alerts.tools import names_in
 from tests.fleet.blocks import Series, write_blocks
 from tests.fleet.day import Clock
+from tests.fleet.installation import rule_groups
 from tests.fleet.storage import Labels, Storage, storage
 
 Say = Callable[[str], None]
@@ -79,7 +79,7 @@ def _lookback(clock: Clock) -> str:
 
 
 def _rules(step: int) -> list[_Rule]:
-    groups = yaml.safe_load(RULE_FILE.read_text())["groups"]
+    groups = rule_groups()
     return [
         _Rule(rule, max(step, seconds_of(group.get("interval", "0s"))))
         for group in groups

@@ -10,6 +10,7 @@ from tests.fleet.engine import Load
 from tests.fleet.recording import Recording, record, record_loading
 
 STORM, CROWDED, HALF_SPEED, THROTTLED = "storm", "crowded", "half speed", "throttled"
+CLOSED = "closed"
 LOADS = {
     **{
         name: Load(calls_per_second=rate)
@@ -19,6 +20,7 @@ LOADS = {
     CROWDED: Load(calls_per_second=4.3, blocks=750, queue=1000),
     HALF_SPEED: Load(calls_per_second=2.0, slower=2.0),
     THROTTLED: Load(calls_per_second=3.0, slower=1.3),
+    CLOSED: Load(calls_per_second=5.0, clients=22),
 }
 """A server that refuses nothing and keeps its promises serves five calls a second."""
 

@@ -22,7 +22,7 @@ from tests.fleet.fleet import healthy, read_by_rules, struck, write
 from tests.fleet.library import library
 from tests.fleet.outcome import Outcome, outcomes, timeline
 from tests.fleet.play import Firing, play, spans
-from tests.fleet.recordings import HALF_SPEED, record_all
+from tests.fleet.recordings import CLOSED, HALF_SPEED, record_all
 
 pytestmark = [
     pytest.mark.waits,
@@ -59,7 +59,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
     if compiler() is None and os.environ.get("CI") != "true":
         pytest.skip("no C compiler on PATH")
     folder, tool = tmp_path_factory.mktemp("fleet"), promtools()[0]
-    recordings = record_all(folder, 1, say, (*LEVELS, HALF_SPEED))
+    recordings = record_all(folder, 1, say, (*LEVELS, HALF_SPEED, CLOSED))
     pages = library(recordings, read_by_rules())
     clock = Clock(end=int(time.time()) // STEP * STEP, step=STEP, count=HOURS * 3600 // STEP)
     days, when = struck(SERVERS, clock, pages, STRUCK)

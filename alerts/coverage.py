@@ -1,0 +1,199 @@
+"""For which kind of server an alert can fire: what its expression needs, and what a source tells.
+
+A series is told, or not, by the declarations that also make docs/servers.md: the events that a
+source reports, and the tables by which a server's own page is read.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from alerts.rule import Group, Record
+from alerts.rules import groups
+from exporter.catalogue import Metric, metric
+from exporter.readings.tables import TABLES
+from exporter.sources.attachments import ENGINE_TELLS, KV_EVENTS_TELLS, VLLM_TELLS
+from kvscope_events.vocabulary import ServerKind
+
+_HARDWARE = ("kvscope_gpu_memory_headroom_bytes",)
+"""Families of torch's figures that need the driver's as well."""
+_IGNORED = re.compile(
+    r'"(?:[^"\\]|\\.)*"|\{[^}]*\}|\[[^\]]*\]|\boffset\s+\w+'
+    r"|\b(?:by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)"
+)
+_TOKEN = re.compile(r"[A-Za-z_:][\w:]*|[\d.]+(?:e\d+)?|[<>=!]=|[-+*/<>^%(),]")
+_OPERATORS = {*"+-*/<>^%", "==", "!=", "<=", ">="}
+_ONLY_BY = {
+    "kvscope_observer_stopped": {"ObserverStopped"},
+    "kvscope_event_batches_dropped_total": {"Hello", "NamesStored"},
+}
+"""Families about the stream of events itself, and the events of which a source has one."""
+_ALWAYS = ("up", "process_start_time_seconds")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A column of the table in docs/alerts.md."""
+
+    title: str
+    tells: frozenset[str] = frozenset()
+    """Names of events."""
+    server: ServerKind = "vllm"
+    page: bool = False
+    """Whether the server's own page is read."""
+    nvml: bool = False
+    """Whether the exporter reaches the driver."""
+
+    def has(self, name: str) -> bool:
+        """Whether there can be such a series."""
+        if name in _ALWAYS:
+            return True
+        row = _row(name)
+        if row.group == "gpu" or row.name in _HARDWARE:
+            return self.nvml and (row.group == "gpu" or row.is_told(self.tells, self.server))
+        if row.group == "host":
+            return "StepCompleted" in self.tells  # the engine's process is known
+        told = bool(row.events) and row.is_told(self.tells, self.server)
+        if row.group in ("self", "server"):
+            return name not in _ONLY_BY or not self.tells.isdisjoint(_ONLY_BY[name])
+        return told or (self.page and row.name in _ON_A_PAGE)
+
+
+_ON_A_PAGE = {row.family for table in TABLES["vllm"] for row in table.rows}
+_KINDS = (
+    Kind(title="own engine", tells=ENGINE_TELLS, server="kvscope"),
+    Kind(title="observed vLLM", tells=VLLM_TELLS),
+    Kind(title="vLLM by KV events and page", tells=KV_EVENTS_TELLS, page=True),
+    Kind(title="vLLM by page", page=True),
+)
+KINDS = {kind.title: kind for kind in _KINDS}
+YES, WITH_NVML, NO = "yes", "with NVML", "-"
+
+
+def coverage() -> dict[str, dict[str, str]]:
+    """For each alert and title of a kind: yes, with NVML, or -."""
+    all_groups = groups()
+    return {
+        name: {title: _answer(expressions, kind, all_groups) for title, kind in KINDS.items()}
+        for name, expressions in _by_name(all_groups).items()
+    }
+
+
+def table() -> str:
+    """The table of docs/alerts.md."""
+    head = ("alert", *KINDS)
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for name, cells in coverage().items():
+        lines.append(f"| `{name}` | " + " | ".join(cells[title] for title in KINDS) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _by_name(all_groups: Iterable[Group]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for group in all_groups:
+        for rule in group.rules:
+            if not isinstance(rule, Record):
+                found.setdefault(rule.name, []).append(rule.expr)
+    return found
+
+
+def _answer(expressions: list[str], kind: Kind, all_groups: Iterable[Group]) -> str:
+    records: dict[str, list[str]] = {}
+    for group in all_groups:
+        for rule in group.rules:
+            if isinstance(rule, Record):
+                records.setdefault(rule.record, []).append(rule.expr)
+    with_nvml = Kind(
+        title=kind.title, tells=kind.tells, server=kind.server, page=kind.page, nvml=True
+    )
+    for answer, each in ((YES, kind), (WITH_NVML, with_nvml)):
+        if any(can_be(expression, each, records) for expression in expressions):
+            return answer
+    return NO
+
+
+def can_be(expression: str, kind: Kind, records: Mapping[str, list[str]]) -> bool:
+    """Whether the expression can have a value, by what it is made of: of `or` one side is enough,
+    what follows `unless` is not needed, and all else is."""
+    tokens = _TOKEN.findall(_IGNORED.sub(" ", expression))
+    return _Parser(iter([*tokens, ""]), kind, records).whole()
+
+
+class _Parser:
+    """Recursive descent; numbers, functions and aggregations need what is in their brackets."""
+
+    def __init__(self, tokens: Iterator[str], kind: Kind, records: Mapping[str, list[str]]) -> None:
+        self._tokens, self._kind, self._records = tokens, kind, records
+        self._next = next(tokens)
+
+    def whole(self) -> bool:
+        found = self._either()
+        if self._next:
+            raise ValueError(f"cannot read the expression from {self._next!r} on")
+        return found
+
+    def _take(self) -> str:
+        taken, self._next = self._next, next(self._tokens, "")
+        return taken
+
+    def _either(self) -> bool:
+        found = self._all()
+        while self._next == "or":
+            self._take()
+            found = self._all() or found
+        return found
+
+    def _all(self) -> bool:
+        found = self._joined()
+        while self._next in ("and", "unless"):
+            needed = self._take() == "and"
+            other = self._joined()
+            found = found and (other or not needed)
+        return found
+
+    def _joined(self) -> bool:
+        found = self._one()
+        while self._next in _OPERATORS:
+            self._take()
+            found = self._one() and found
+        return found
+
+    def _one(self) -> bool:
+        word = self._take()
+        if word == "-":
+            return self._one()
+        if word == "(":
+            return self._bracket()
+        if word[0].isdigit():
+            return True
+        if self._next == "(":
+            self._take()
+            return self._bracket() or word == "absent"
+        if word in self._records:
+            return any(can_be(e, self._kind, self._records) for e in self._records[word])
+        return self._kind.has(word)
+
+    def _bracket(self) -> bool:
+        """Up to the closing one; arguments of functions are all needed."""
+        found = True
+        while self._next != ")":
+            if self._next == ",":
+                self._take()
+                continue
+            found = self._either() and found
+        self._take()
+        return found
+
+
+def _row(name: str) -> Metric:
+    for suffix in ("", "_bucket", "_sum", "_count"):
+        if name.endswith(suffix):
+            try:
+                return metric(name.removesuffix(suffix))
+            except KeyError:
+                continue
+    raise KeyError(f"no family of the catalogue is called {name}")
+
+
+if __name__ == "__main__":
+    print(table(), end="")
