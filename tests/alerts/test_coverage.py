@@ -8,12 +8,15 @@ import pytest
 import yaml
 
 from alerts.coverage import KINDS, NO, WITH_NVML, YES, Kind, coverage, table
+from alerts.rules import mapping
 from monitoring.names import names_in
-from tests.alerts.tools import CASE_FILES, RULE_FILE, WATCHDOG, promtools, run
+from tests.alerts.tools import CASE_FILES, WATCHDOG, promtools, run
 from tests.repo.checkout import ROOT
 
 DAYS = {"slow", "slo"}
 """Files whose cases take days of samples; what their alerts need is what others of them need."""
+GROUPS: Any = mapping()["groups"]
+COVERAGE = coverage()
 FILES = [path for path in CASE_FILES if path.name.split(".")[0] not in DAYS]
 
 
@@ -37,7 +40,7 @@ def test_the_document_has_the_table() -> None:
 def test_an_alert_fires_for_the_servers_that_tell_what_it_needs(
     alert: str, title: str, answer: str
 ) -> None:
-    assert coverage()[alert][title] == answer
+    assert COVERAGE[alert][title] == answer
 
 
 def _told(case: Any, kind: Kind) -> list[Any]:
@@ -74,7 +77,7 @@ def test_a_case_fires_without_the_series_that_a_kind_lacks(tmp_path: Path, title
                 {
                     "expr": f"clamp_max(count({state}), 1)",
                     "eval_time": firing[2]["eval_time"],
-                    "exp_samples": one if coverage()[alert][title] == YES else [],
+                    "exp_samples": one if COVERAGE[alert][title] == YES else [],
                 }
             ]
             target = tmp_path / f"{alert}.test.yml"
@@ -86,17 +89,18 @@ def test_a_case_fires_without_the_series_that_a_kind_lacks(tmp_path: Path, title
 
 def _rules_of(alert: str) -> dict[str, Any]:
     """The rule file with that alert alone, and what it reads of what is recorded."""
-    groups: list[Any] = yaml.safe_load(RULE_FILE.read_text())["groups"]
-    rules = [rule for group in groups for rule in group["rules"]]
+    rules = [rule for group in GROUPS for rule in group["rules"]]
     wanted: set[str] = set()
     left = {name for r in rules if r.get("alert") == alert for name in names_in(r["expr"])}
     while left - wanted:
         wanted |= left
         left = {n for r in rules if r.get("record") in wanted for n in names_in(r["expr"])}
-    for group in groups:
-        group["rules"] = [
-            rule
-            for rule in group["rules"]
-            if rule.get("alert") == alert or rule.get("record") in wanted
-        ]
-    return {"groups": [group for group in groups if group["rules"]]}
+    kept = [
+        group | {"rules": [r for r in group["rules"] if _kept(r, alert, wanted)]}
+        for group in GROUPS
+    ]
+    return {"groups": [group for group in kept if group["rules"]]}
+
+
+def _kept(rule: Any, alert: str, wanted: set[str]) -> bool:
+    return rule.get("alert") == alert or rule.get("record") in wanted
