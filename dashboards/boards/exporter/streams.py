@@ -30,7 +30,8 @@ def row() -> Row:
                 "Engines that are watched",
                 "One line for each stream of events, the longest silence first. A stream without a "
                 "model has never been heard: is its endpoint right? Unknown for longer than a few "
-                "seconds: restart the server. Lost batches: give the exporter more CPU.",
+                "seconds: restart the sidecar; the server only when it suits, which costs its "
+                "requests. Lost batches: give the exporter more CPU.",
                 Q(worst(series("kvscope_source_up", SERVER), _BY_STREAM), "heard"),
                 Q(worst(series("kvscope_source_state_known", SERVER), _BY_STREAM), "known"),
                 Q(f"clamp_min({worst(silence, _BY_STREAM)}, 0)", "silence"),

@@ -32,7 +32,7 @@ def row() -> Row:
                 "State unknown",
                 "Engines that have lost batches, or have not said yet what their pool holds; what "
                 "depends on it is absent until the next snapshot. If one stays, restart the "
-                "server.",
+                "sidecar; the server only when it suits, which costs its requests.",
                 COUNT,
                 Q(f"sum(1 - {series('kvscope_source_state_known', SERVER)})", ""),
                 steps=limits.NONE_IS_GOOD,

@@ -29,7 +29,8 @@ def row() -> Row:
                 "counts; a bug, keep the log and report it. Sources down: engines that the "
                 "exporter does not hear, so their numbers are old; see the runbook "
                 "KvscopeSourceDown. State unknown: batches were lost; what depends on them is "
-                "absent until the next snapshot. If one stays, restart the server. Observers "
+                "absent until the next snapshot. If one stays, restart the sidecar; the server "
+                "only when it suits, which costs its requests. Observers "
                 "stopped: the observer in a vLLM has switched itself off; the server is unharmed, "
                 "see the runbook KvscopeObserverStopped.",
                 COUNT,
