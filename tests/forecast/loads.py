@@ -178,16 +178,16 @@ def stops(random: Random, seconds: float) -> Iterator[Call]:
 
 
 def nights(random: Random, seconds: float) -> Iterator[Call]:
-    """An hour of day, two of night: next to nothing but a batch now and then, all of it at once."""
-    for begins in range(0, math.ceil(seconds), 10_800):
+    """Half an hour of day, an hour of night: little but a batch now and then, all of it at once."""
+    for begins in range(0, math.ceil(seconds), 5_400):
         rate = random.uniform(1.5, 2.1)
-        for at in arrivals(random, 3_600, lambda _, rate=rate: rate, rate):  # type: ignore[misc]
+        for at in arrivals(random, 1_800, lambda _, rate=rate: rate, rate):  # type: ignore[misc]
             yield call(begins + at, chat(random))
-        night = list(arrivals(random, 7_200, lambda _: 1 / 150, 1 / 150))
-        for at in arrivals(random, 7_200, lambda _: 1 / 1_200, 1 / 1_200):
+        night = list(arrivals(random, 3_600, lambda _: 1 / 150, 1 / 150))
+        for at in arrivals(random, 3_600, lambda _: 1 / 900, 1 / 900):
             night += [at] * random.randint(20, 120)
         for at in sorted(night):
-            yield call(begins + 3_600 + at, chat(random))
+            yield call(begins + 1_800 + at, chat(random))
 
 
 LOADS: tuple[Load, ...] = (
@@ -255,7 +255,7 @@ LOADS: tuple[Load, ...] = (
     ),
     Load(
         name="nights",
-        what="an hour of 1.5 to 2.1 a second; two hours with a batch of 20 to 120 now and then",
+        what="half an hour of 1.5 to 2.1 a second; an hour with a batch of 20 to 120 now and then",
         machine=Machine(num_blocks=1_400),
         calls=nights,
     ),

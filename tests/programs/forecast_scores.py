@@ -23,8 +23,8 @@ LEARNING_SECONDS = 3600.0
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--hours", type=float, default=10.0, help="of each load, simulated")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--hours", type=float, default=3.0, help="of each load, simulated")
+    parser.add_argument("--seed", type=int, default=21, help="1 is that of the constants")
     parser.add_argument("--load", action="append", help="only this one; may be repeated")
     parser.add_argument("--processes", type=int, default=1)
     arguments = parser.parse_args()
@@ -44,7 +44,8 @@ def main() -> None:
     print("\n### Idle\n")
     print_idle(late)
     for load in loads:
-        print(f"\n### {load.name}\n\n{load.what}; {load.machine.num_blocks:,} blocks.\n")
+        what = load.what[0].upper() + load.what[1:]
+        print(f"\n### {load.name.capitalize()}\n\n{what}; {load.machine.num_blocks:,} blocks.\n")
         print_scores(results[load.name])
         print()
         print_deciles(late[load.name])

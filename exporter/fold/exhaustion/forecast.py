@@ -60,10 +60,12 @@ class Forecast:
 
         Idleness before the first load is left out: a server is often started for it.
         """
+        if idle == (self._idle_since is not None):
+            return
         self._calibration.idles(now, idle and self.lengths.num_ended >= MIN_ENDED)
-        if idle and self._idle_since is None:
+        if self._idle_since is None:
             self._idle_since = now
-        elif not idle and self._idle_since is not None:
+        else:
             self.arrivals.paused(now - self._idle_since)
             self._idle_seconds += now - self._idle_since
             self._idle_since = None
