@@ -1,0 +1,40 @@
+"""The forecast of a real server whose load ends: calm at once, and no time to exhaustion."""
+
+import httpx
+import pytest
+
+from exporter.fold.exhaustion import HORIZONS
+from tests.support.pages import sample
+from tests.support.process import kvscope
+from tests.support.waiting import wait_for
+
+LOAD_SECONDS = 45
+"""Enough for 30 seconds of observation and 20 ended sequences."""
+
+
+@pytest.mark.slow
+def test_a_server_whose_load_has_ended_is_not_about_to_run_out() -> None:
+    blocks = ("--num-gpu-blocks-override", "399")
+    with kvscope("serve", "--port", "0", *blocks) as server, httpx.Client() as client:
+        url = server.find(r"serving \S+ at (\S+)/v1")
+        options = ("--duration", str(LOAD_SECONDS), "--concurrency", "16")
+        with kvscope("load", "chat", "--url", url, *options) as load:
+            name = "kvscope_kv_exhaustion_probability"
+
+            def page() -> str:
+                return client.get(f"{url}/metrics").text
+
+            def forecast() -> float | None:
+                return sample(page(), name, horizon_seconds="10")
+
+            wait_for(lambda: forecast() is not None, "a forecast", 2 * LOAD_SECONDS)
+            assert load.wait(4 * LOAD_SECONDS) == 0, load.text
+        idle = page()
+        assert sample(idle, "kvscope_kv_active_ratio") == 0
+        assert sample(idle, "kvscope_kv_time_to_exhaustion_seconds") is None
+        shown = [sample(idle, name, horizon_seconds=str(horizon)) for horizon in HORIZONS]
+        said = [number for number in shown if number is not None]
+        assert len(said) == len(HORIZONS)
+        assert said == sorted(said)
+        assert said[0] <= 0.05
+        assert said[2] <= 0.2
