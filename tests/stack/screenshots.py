@@ -75,10 +75,13 @@ class Picture:
 PICTURES = {
     "overview-healthy": Picture(dashboard="overview", situation="healthy", until=400),
     "overview-pressure": Picture(dashboard="overview", situation="pressure", until=400),
-    "overview-incident": Picture(dashboard="overview", situation="incident", until=500),
+    "overview-incident": Picture(dashboard="overview", situation="incident", until=400),
     "overview-fifty": Picture(dashboard="overview", situation="incident", until=400, fleet="fifty"),
-    "kv-pool-pressure": Picture(dashboard="kv-pool", situation="pressure", until=400),
-    "prefix-cache-pressure": Picture(dashboard="prefix-cache", situation="pressure", until=700),
+    "kv-pool-story": Picture(
+        dashboard="kv-pool", situation="pressure", panels=(201, 302, 305), fleet="one"
+    ),
+    "kv-pool-pressure": Picture(dashboard="kv-pool", situation="pressure", until=300),
+    "prefix-cache-pressure": Picture(dashboard="prefix-cache", situation="pressure", until=400),
     "wall-pressure": Picture(dashboard="wall", situation="pressure"),
     "memory-incident": Picture(dashboard="memory", situation="incident", until=300),
 }

@@ -20,10 +20,10 @@ LOAD = (
     *("--model", "llama-8b"),
 )
 PICTURES = {
-    "vllm-overview": Picture(dashboard="overview", situation="vllm", until=500),
-    "vllm-kv-pool": Picture(dashboard="kv-pool", situation="vllm", until=400),
-    "vllm-prefix-cache": Picture(dashboard="prefix-cache", situation="vllm", until=700),
-    "vllm-memory": Picture(dashboard="memory", situation="vllm"),
+    "vllm-overview": Picture(dashboard="overview", situation="vllm", until=400),
+    "vllm-kv-pool": Picture(dashboard="kv-pool", situation="vllm", panels=(201, 302, 305)),
+    "vllm-prefix-cache": Picture(dashboard="prefix-cache", situation="vllm", until=400),
+    "vllm-memory": Picture(dashboard="memory", situation="vllm", until=300),
 }
 
 

@@ -67,7 +67,8 @@ def row() -> Row:
     levels = to_dashboard("Service levels", LEVELS)
     return Row(
         100,
-        "Is anything wrong?  Green: no. Orange: look. Red: users are hurt",
+        "Is anything wrong, in the last five minutes?  "
+        "Green: no. Orange: look. Red: users are hurt",
         [
             numbers(
                 101,
@@ -117,7 +118,7 @@ def row() -> Row:
             ),
             numbers(
                 104,
-                "Errors, 5 min",
+                "Errors",
                 "Share of requests that the server failed, or refused because its queue was full "
                 "or its engine was dead, in five minutes: of the model where that is highest, in "
                 "the colour of its error budget (orange: used faster than it comes back; red: at "
@@ -133,7 +134,7 @@ def row() -> Row:
             ),
             numbers(
                 105,
-                "First token, 5 min",
+                "First token",
                 "late: share of the requests that had no first token within the promise above, in "
                 "five minutes, of the model where that is highest. Orange: its error budget is "
                 "used faster than it comes back; red: at the rate that pages. slowest 5 %: they "
@@ -164,7 +165,7 @@ def row() -> Row:
             ),
             numbers(
                 107,
-                "Recomputed, 5 min",
+                "Recomputed",
                 "Share of the computed tokens that had been computed before and were discarded by "
                 "a preemption, over five minutes, in the engine where that is highest. Orange: its "
                 "pool is too small for its load, or too many sequences run at once.",
@@ -200,11 +201,11 @@ def row() -> Row:
                 Q(total(series("kvscope_requests", state=("waiting", "swapped"))), "waiting"),
                 Q(total(rate("kvscope_requests_finished_total")), "answered"),
                 Q(total(rate("kvscope_step_tokens_total")), "computed"),
-                Q(f"min({up_for(every_engine())})", "last start, ago"),
+                Q(f"min({up_for(every_engine())})", "last start"),
                 units={
                     "answered": REQUESTS_PER_SECOND,
                     "computed": TOKENS_PER_SECOND,
-                    "last start, ago": SECONDS,
+                    "last start": SECONDS,
                 },
                 span=24,
                 height=3,
