@@ -98,10 +98,10 @@ def _lone_card(days: list[Day], when: slice) -> None:
 
 
 def _idle_night(days: list[Day], when: slice) -> None:
-    """One long prompt in ten minutes, each of which is late; nothing else is asked."""
+    """One long prompt in five minutes, each of which is late; nothing else is asked."""
     lone = _lone(days)
     family = "kvscope_time_to_first_token_seconds"
-    apart = max(1, round(600 / lone.clock.step))
+    apart = max(1, round(300 / lone.clock.step))
     for key, growth in lone.counters.items():
         growth[when] = 0
         late = key[0] == f"{family}_count" or dict(key[1]).get("le") == "+Inf"
@@ -172,8 +172,8 @@ LOSSES = (
     ),
     Fault(
         name="idle night",
-        what="a prompt each ten minutes to an idle model, and each is late",
-        alert="KvscopeTtftBudgetBurnsFast",
+        what="a model falls idle: a prompt each five minutes, and each is late",
+        alert=None,
         strike=_idle_night,
     ),
 )
