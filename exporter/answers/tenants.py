@@ -1,4 +1,4 @@
-"""`GET /api/tenants`: who asks for how much, and how it goes for them."""
+"""`GET /api/tenants`: requests, tokens and waiting by tenant."""
 
 import msgspec
 

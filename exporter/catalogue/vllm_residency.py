@@ -20,9 +20,9 @@ def _seconds(name: str, help: str) -> Metric:
 VLLM_RESIDENCY = (
     _seconds(
         "lifetime",
-        "Time from findable to evicted for want of room (in vLLM from allocation to reuse)",
+        "Time from becoming findable to eviction for lack of room (in vLLM: from allocation to reuse)",
     ),
-    _seconds("idle_before_evict", "Time from the last reference to the eviction for want of room"),
+    _seconds("idle_before_evict", "Time from the last reference to eviction for lack of room"),
     _seconds(
         "reuse_gap",
         "Time from the last reference to the next one by a prefix hit (in vLLM between the last "

@@ -92,7 +92,7 @@ class TelemetryConfig:
             )
         if self.log_stats and not self.exporter and self.event_endpoint is None:
             raise ValueError(
-                "--no-exporter without --event-endpoint leaves nobody to see the events: add "
+                "--no-exporter without --event-endpoint leaves the events without a reader: add "
                 "--event-endpoint, or give --disable-log-stats instead"
             )
 

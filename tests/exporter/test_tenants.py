@@ -1,4 +1,4 @@
-"""`GET /api/tenants`: who asks for how much, in fixed memory, and never by name."""
+"""`GET /api/tenants`: use by tenant, in fixed memory, and never by name."""
 
 from collections import Counter
 from hashlib import sha256

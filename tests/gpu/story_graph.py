@@ -2,7 +2,7 @@
 
     python -m tests.gpu.story_graph
 
-Needs matplotlib: pip install 'kvscope[plot]'.
+Needs matplotlib: pip install '.[plot]'.
 """
 
 from pathlib import Path
