@@ -18,8 +18,8 @@ def disagreements(ours: str, theirs: str, *, without: frozenset[str] = frozenset
     count, and a sum of at most vLLM's: its front end measures from before the engine has a request
     until after it has the token. Gauges are left out: they are of two moments.
     """
+    assert len(_values(ours, frozenset())) > 100, "no page of an observed vLLM"
     own, other = _values(ours, without), _values(theirs, without)
-    assert len(own) > 100, "no page of an observed vLLM"
     found = []
     for key, value in sorted(own.items()):
         name, labels = key
