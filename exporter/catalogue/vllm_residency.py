@@ -20,7 +20,8 @@ def _seconds(name: str, help: str) -> Metric:
 VLLM_RESIDENCY = (
     _seconds(
         "lifetime",
-        "Time from becoming findable to eviction for lack of room (in vLLM: from allocation to reuse)",
+        "Time from becoming findable to eviction for lack of room (in vLLM: from allocation to "
+        "reuse)",
     ),
     _seconds("idle_before_evict", "Time from the last reference to eviction for lack of room"),
     _seconds(
