@@ -24,7 +24,7 @@ class ResidencyAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     censoring: str
     retention_seconds: float | None
-    """How long nobody has referenced the block that is evicted next; None: there is none, or that
+    """How long the block that is evicted next has been idle; None: there is none, or that
     began before the exporter watched."""
     lifetime: FinishedAges
     """From findable to evicted for want of room."""
@@ -35,7 +35,7 @@ class ResidencyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     resident: PresentAges
     """Blocks that can be found now, by the time since they can."""
     idle: PresentAges
-    """Those of them that nobody references, by the time since the last reference."""
+    """Those of them that no sequence references, by the time since the last reference."""
     otherwise_blocks: int
     """Idle blocks that lost their content for another reason than want of room, such as a reset
     of the prefix cache: in none of the finished times."""

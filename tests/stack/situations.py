@@ -237,7 +237,7 @@ def pressure(on: Stage, seconds: float) -> None:
 
 
 def incident(on: Stage, seconds: float) -> None:
-    """Under that pressure somebody's notebook takes the card's memory, and then the card errs."""
+    """Under that pressure a notebook takes the card's memory, and then the card errs."""
     options = ("--concurrency", "64", "--sessions", "64", "--max-tokens", "224")
     began = time.monotonic()
     with on.load("mix", *options, *_ending_high(seconds)):
