@@ -6,7 +6,7 @@ from alerts.paging import paged_below
 from alerts.recordings import GPUS, GPUS_SEEN, LAST_ANSWER
 from alerts.rule import COUNT, GPU, SERVER, Alert, Group, Severity
 from alerts.scope import Scope
-from alerts.thresholds import NVLINK_XIDS, SLOWED_SHARE, XIDS
+from alerts.thresholds import LINK_BUSY, LINK_SHARE, NVLINK_XIDS, SLOWED_SHARE, XIDS
 from alerts.timing import Timing
 from monitoring.selectors import series
 
@@ -30,7 +30,7 @@ def gpu_groups(timing: Timing, scope: Scope, page_below: int) -> list[Group]:
         Group(
             name="kvscope-gpu",
             rules=[
-                *(*paged(critical), *lesser, *_ecc(), _slowdown(timing)),
+                *(*paged(critical), *lesser, *_ecc(), _slowdown(timing), _link(timing)),
                 *(*paged(_lost()), *paged(_recovery())),
                 _fewer(timing, scope),
                 _nvml(scope),
@@ -150,6 +150,27 @@ def _slowdown(timing: Timing) -> Alert:
         summary="A GPU runs slower because of heat or its power supply.",
         description=f"{GPU} had lowered its clocks ({{{{ $labels.reason }}}}) for "
         "{{ $value | humanizePercentage }} of the last five minutes: tokens come slower.",
+        board="kvscope-memory",
+        by=_DEVICE,
+    )
+
+
+def _link(timing: Timing) -> Alert:
+    """Uses the best of five minutes: the link of a card with gaps in its work goes up and down."""
+    window = timing.range("5m")
+    ratio = series("kvscope_gpu_pcie_link_ratio")
+    busy = series("kvscope_gpu_utilization_ratio")
+    return Alert(
+        name="KvscopeGpuLinkSlow",
+        severity="warning",
+        topic="gpu-link",
+        expr=f"max_over_time({ratio}[{window}]) < {LINK_SHARE}\n"
+        f"and avg_over_time({busy}[{window}]) > {LINK_BUSY}",
+        wait="5m",
+        summary="The PCIe link of a busy GPU is slower than the card and its slot allow.",
+        description=f"The PCIe link of {GPU} runs at {{{{ $value | humanizePercentage }}}} of the "
+        "rate that the card and its slot allow: with fewer lanes, or as an older generation. "
+        "Loading, swapping and offloading take longer.",
         board="kvscope-memory",
         by=_DEVICE,
     )

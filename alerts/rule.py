@@ -20,6 +20,7 @@ Topic = Literal[
     "gpu",
     "gpu-memory",
     "gpu-clocks",
+    "gpu-link",
     "gpu-errors",
     "exporter",
     "target",

@@ -78,6 +78,12 @@ that was given 96 % of the limit stays there: that is a warning."""
 
 SLOWED_SHARE = 0.4
 """Share of five minutes: two minutes in all."""
+LINK_SHARE = 0.75
+"""Of the rate that the device and its slot allow: half of the lanes, or one generation less, is
+0.5."""
+LINK_BUSY = 0.5
+"""Share of five minutes with a kernel running. An idle card may lower its link to save power, and
+raises it again for work."""
 
 # Engine
 

@@ -238,6 +238,12 @@ GPU = (
         otel="hw.gpu.io",
     ),
     _gpu(
+        "pcie_link_ratio",
+        "Rate of the PCIe link, its lanes times their rate, as a share of the most that the device "
+        "and its slot allow. An idle device may lower it.",
+        unit="ratio",
+    ),
+    _gpu(
         "nvlink_bytes_total",
         "Bytes over all NVLinks, by direction.",
         kind="counter",

@@ -152,6 +152,7 @@ _SINGLE: dict[str, Callable[[DeviceSample], float | None]] = {
     "kvscope_gpu_row_remap_pending": _of_rows("pending"),
     "kvscope_gpu_row_remap_failed": _of_rows("failed"),
     "kvscope_gpu_recovery_action": attrgetter("sensors.recovery_action"),
+    "kvscope_gpu_pcie_link_ratio": attrgetter("sensors.pcie_link_ratio"),
 }
 """Families of one series per device."""
 

@@ -107,6 +107,10 @@ _READINGS: dict[str, tuple[str, ...]] = {
     "remapped rows": ("DeviceGetRemappedRows",),
     "recovery action": ("DeviceGetFieldValues",),
     "PCIe": ("DeviceGetFieldValues",),
+    "PCIe link": (
+        *("DeviceGetCurrPcieLinkWidth", "DeviceGetCurrPcieLinkGeneration"),
+        *("DeviceGetMaxPcieLinkWidth", "DeviceGetMaxPcieLinkGeneration"),
+    ),
     "NVLink": ("DeviceGetFieldValues",),
     "XIDs": ("DeviceRegisterEvents",),
 }
@@ -134,6 +138,7 @@ def _has(device: DeviceSample, reading: str, refused: Mapping[tuple[Place, str],
         "remapped rows": sensors.remapped_rows,
         "recovery action": sensors.recovery_action,
         "PCIe": sensors.pcie_sent_bytes,
+        "PCIe link": sensors.pcie_link_ratio,
         "NVLink": sensors.nvlink_sent_bytes,
     }
     return values[reading] is not None

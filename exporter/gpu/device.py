@@ -2,7 +2,7 @@
 
 import ctypes
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import pynvml
 
@@ -31,6 +31,8 @@ _CORRECTED, _UNCORRECTED, _SINCE_DRIVER_LOAD = 0, 1, 0
 _GPU_SENSOR = 0
 _MEMORY_TEMPERATURE, _RECOVERY_ACTION = 82, 230
 _PCIE_SENT, _PCIE_RECEIVED = 197, 198
+_PCIE_LANE_RATES = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0, 7: 128.0}
+"""Billions of transfers a second, by generation of the link."""
 _NVLINK_SENT, _NVLINK_RECEIVED, _ALL_LINKS = 138, 139, 0xFFFFFFFF
 _FIELDS = (
     _MEMORY_TEMPERATURE,
@@ -131,6 +133,7 @@ class Device:
             recovery_action=fields.get(_RECOVERY_ACTION),
             pcie_sent_bytes=fields.get(_PCIE_SENT),
             pcie_received_bytes=fields.get(_PCIE_RECEIVED),
+            pcie_link_ratio=self._pcie_link_ratio(),
             nvlink_sent_bytes=_times(fields.get(_NVLINK_SENT), 1024),
             nvlink_received_bytes=_times(fields.get(_NVLINK_RECEIVED), 1024),
         )
@@ -172,6 +175,18 @@ class Device:
             pending=bool(pending),
             failed=bool(failed),
         )
+
+    def _pcie_link_ratio(self) -> float | None:
+        now, most = self._pcie_link_rate("Curr"), self._pcie_link_rate("Max")
+        return None if now is None or most is None else now / most
+
+    def _pcie_link_rate(self, which: Literal["Curr", "Max"]) -> float | None:
+        """Lanes times their rate; None as well for a link without lanes, or of a generation that is
+        not known here."""
+        lanes = self._ask(f"DeviceGet{which}PcieLinkWidth")
+        generation = self._ask(f"DeviceGet{which}PcieLinkGeneration")
+        rate = _PCIE_LANE_RATES.get(generation)
+        return lanes * rate if lanes and rate else None
 
     def _fields(self) -> dict[int, int]:
         """Field values: the call succeeds as a whole, and each field has a status of its own."""

@@ -75,6 +75,8 @@ class Sensors:
     recovery_action: int | None = None
     pcie_sent_bytes: int | None = None
     pcie_received_bytes: int | None = None
+    pcie_link_ratio: float | None = None
+    """Rate of the link as a share of the most that the device and its slot allow."""
     nvlink_sent_bytes: int | None = None
     nvlink_received_bytes: int | None = None
 

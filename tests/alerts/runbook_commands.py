@@ -63,7 +63,7 @@ FORMS: dict[Effect, tuple[str, ...]] = {
         r"journalctl -u (UNIT|kvscope-sidecar)( -n \d+)? --no-pager",
         r"docker (ps( -a)?|logs --tail \d+ CONTAINER|inspect --format '[^']+' CONTAINER)",
         r"nvidia-smi( -L| nvlink -e)?",
-        r"nvidia-smi (-q -d [A-Z_,]+|--query-compute-apps=[a-z_,]+ --format=csv) -i UUID",
+        r"nvidia-smi (-q -d [A-Z_,]+|--query-(compute-apps|gpu)=[a-z_.,]+ --format=csv) -i UUID",
         r"dmesg -T( \| grep -i( -e)? \w+( -e \w+)*)?",
         r"lspci -d 10de:",
         r"ps -o [a-z,]+ -p PID",

@@ -50,6 +50,7 @@ _GPU = DeviceSample(
         recovery_action=1,
         pcie_sent_bytes=987,
         pcie_received_bytes=654,
+        pcie_link_ratio=0.5,
         nvlink_sent_bytes=4096,
         nvlink_received_bytes=8192,
     ),

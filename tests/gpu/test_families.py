@@ -40,6 +40,11 @@ MOVES: tuple[tuple[str, dict[str, str], State, float], ...] = (
     ("kvscope_gpu_ecc_errors_total", {"type": "uncorrected"}, {"ecc.uncorrected": 1}, 1),
     ("kvscope_gpu_pcie_bytes_total", {"direction": "sent"}, {"field.197": 11}, 11),
     ("kvscope_gpu_pcie_bytes_total", {"direction": "received"}, {"field.198": 12}, 12),
+    ("kvscope_gpu_pcie_link_ratio", {}, {"pcie.lanes": 8}, 0.5),
+    ("kvscope_gpu_pcie_link_ratio", {}, {"pcie.generation": 4}, 0.5),
+    ("kvscope_gpu_pcie_link_ratio", {}, {"pcie.lanes": 4, "pcie.generation": 1}, 10 / 512),
+    ("kvscope_gpu_pcie_link_ratio", {}, {"pcie.lanes": 0}, float("nan")),
+    ("kvscope_gpu_pcie_link_ratio", {}, {"pcie.generation.max": 99}, float("nan")),
     ("kvscope_gpu_nvlink_bytes_total", {"direction": "sent"}, {"field.138": 2}, 2048),
     ("kvscope_gpu_nvlink_bytes_total", {"direction": "received"}, {"field.139": 3}, 3072),
     *(

@@ -238,7 +238,8 @@ def row() -> Row:
                 "What is built in, and what wore out: rows of memory that a spare row has "
                 "replaced, after errors that could be corrected, or could not (then data was "
                 "lost). Orange that increases: plan a replacement. A row without a spare one is "
-                "'remap failed' above.",
+                "'remap failed' above. PCIe link: its rate, of the best that card and slot allow; "
+                "idle cards lower it.",
                 Q(
                     worst(
                         _gpu("info"),
@@ -254,11 +255,13 @@ def row() -> Row:
                     worst(_gpu("remapped_rows_total", cause="uncorrectable"), BY_GPU),
                     "uncorrectable",
                 ),
+                Q(worst(_gpu("pcie_link_ratio"), BY_GPU), "link"),
                 columns={
                     "uncorrectable": Column(
                         "Remaps, uncorr.", COUNT, limits.SOME_ARE_WORTH_A_LOOK, width=125
                     ),
                     "correctable": Column("Remaps, corr.", COUNT, width=110),
+                    "link": Column("PCIe link", RATIO, width=90),
                     "instance": Column("Server"),
                     "gpu": Column("GPU", width=55),
                     "name": Column("Model"),

@@ -371,6 +371,10 @@ NUMBER(nvmlDeviceGetCurrentClocksThrottleReasons, u64, "clocks_event_reasons")
 NUMBER(nvmlDeviceGetPowerUsage, u32, "power_mw")
 NUMBER(nvmlDeviceGetEnforcedPowerLimit, u32, "power_limit_mw")
 NUMBER(nvmlDeviceGetTotalEnergyConsumption, u64, "energy_mj")
+NUMBER(nvmlDeviceGetCurrPcieLinkWidth, u32, "pcie.lanes")
+NUMBER(nvmlDeviceGetCurrPcieLinkGeneration, u32, "pcie.generation")
+NUMBER(nvmlDeviceGetMaxPcieLinkWidth, u32, "pcie.lanes.max")
+NUMBER(nvmlDeviceGetMaxPcieLinkGeneration, u32, "pcie.generation.max")
 
 API code_t nvmlDeviceGetClockInfo(device_t *device, int type, u32 *out) {
     static const char *const fields[] = {"clock.graphics", "clock.sm", "clock.memory", "clock.video"};
