@@ -101,6 +101,14 @@ def test_what_callers_saw_is_told_by_the_front_end_and_only_once() -> None:
     assert len(series) == len(set(series))
 
 
+def test_a_full_queue_of_an_observed_vllm_is_told_by_its_page_alone() -> None:
+    with observed() as engine:
+        assert sample(engine.page(), "kvscope_requests_rejected_total") is None
+        engine.is_up = True
+        text = engine.page()
+    assert sample(text, "kvscope_requests_rejected_total", reason="queue_full") == 6 + 8
+
+
 def test_a_page_that_fails_later_leaves_a_gap_and_no_other_definition() -> None:
     with observed() as engine:
         engine.is_up = True
