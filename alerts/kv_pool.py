@@ -53,7 +53,7 @@ def _predicted() -> tuple[Alert, Alert]:
             keep="2m",
             summary="A KV pool will probably run out of blocks within five minutes.",
             description="With a probability of {{ $value | humanizePercentage }} the KV pool of "
-            f"{ENGINE} cannot serve its running requests at some moment of the next five minutes. "
+            f"{ENGINE} will not have room for all its running requests within five minutes. "
             "Then they preempt each other.",
             board="kvscope-kv-pool",
         ),

@@ -52,7 +52,7 @@ def row() -> Row:
             graph(
                 404,
                 "The cache remembers the last",
-                "How long nobody has referenced the block that is evicted next. A conversation "
+                "How long the next block to be evicted has been idle. A conversation "
                 "that pauses longer is forgotten. It grows while there are free blocks; it falls "
                 "when load comes, because active requests take the cache's room.",
                 SECONDS,

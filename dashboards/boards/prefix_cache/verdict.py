@@ -79,7 +79,7 @@ def row() -> Row:
             numbers(
                 105,
                 "Remembers the last",
-                "How long nobody has referenced the block that is evicted next, in the engine "
+                "How long the next block to be evicted has been idle, in the engine "
                 "where that is shortest. Shorter than the pauses of your users' conversations: "
                 "the cache is too small for them.",
                 SECONDS,
