@@ -32,7 +32,9 @@ def gpu(
     ca: Authorities = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the answer.")] = 10.0,
 ) -> None:
-    """Release the GPUs for a reset or a change of MIG mode, and resume.
+    """Release the GPUs for a reset, and resume.
+
+    A change of MIG mode needs it as well.
 
     While they are released, kvscope makes no call to the driver and shows no figures of the GPUs.
 

@@ -32,7 +32,9 @@ def stacks(
         ),
     ] = False,
 ) -> None:
-    """Print the Python stacks of an observed vLLM's engine cores and workers, or of another server.
+    """Print where the threads of an observed vLLM are.
+
+    The Python stacks of its engine cores and workers, or of another server.
 
     The server goes on: a thread of kvscope in each process answers, also while no step ends.
     Run it as the server's user, on its machine or in its container.

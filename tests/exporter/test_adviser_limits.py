@@ -144,7 +144,8 @@ class Engine:
 def test_a_page_rendered_meanwhile_has_all_proposals_of_before() -> None:
     proposal = SimpleNamespace(option="block_size", proposed=16.0, gain=SimpleNamespace())
     proposal.gain.saved_tokens_per_second = 1.0
-    made, engines = SimpleNamespace(proposals=[proposal]), [Engine(), Engine(), Engine()]
+    made = SimpleNamespace(proposals=[proposal], idle_seconds=0.0)
+    engines = [Engine(), Engine(), Engine()]
     now, meanwhile = [0], []
     advised = Advised(Clock(monotonic_ns=lambda: now[0], wall_ns=lambda: 0))
     targets: list[Any] = engines
