@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(900)]
 SAYS = {
     r"kvscope doctor --target \S+": r"vllm",
     r"kvscope doctor": r"driver",
-    r"kvscope advise \S+": r"Over \d\d:\d\d to|idle",
+    r"kvscope advise \S+": r"Over \d\d:\d\d(:\d\d)? to|idle",
     r"kvscope record .*": r"run\.kvsf",
     r"kvscope stacks .*": r"vllm/v1/engine/core\.py",
     r"curl .*%\{http_code\}.*": r"200",
