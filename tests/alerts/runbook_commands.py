@@ -66,7 +66,7 @@ FORMS: dict[Effect, tuple[str, ...]] = {
         r"nvidia-smi (-q -d [A-Z_,]+|--query-(compute-apps|gpu)=[a-z_.,]+ --format=csv) -i UUID",
         r"dmesg -T( \| grep -i( -e)? \w+( -e \w+)*)?",
         r"lspci -d 10de:",
-        r"ps -o [a-z,]+ -p PID",
+        r"ps -ww -o [a-z,]+ -p PID",
         r"ss -Htn .*",
         r"curl -s( -o /dev/null -w '[^']*')? http://[A-Z]+:\d+/[a-z0-9/]+",
         r"kvscope (doctor|advise|record|whatif|stacks|sidecar)( (?!--held)\S+)*",

@@ -24,7 +24,7 @@ from tests.support.waiting import wait_for
 SAYS = {
     r"kvscope doctor": r"H200",
     r"kvscope doctor --target \S+": r"kvscope",
-    r"kvscope advise \S+": r"Over \d\d:\d\d to|idle",
+    r"kvscope advise \S+": r"Over \d\d:\d\d(:\d\d)? to|idle",
     r"kvscope record .*": r"run\.kvsf",
     r"kvscope stacks .*": r"step_loop\.py",
     r"python -m alerts": r"alert: KvscopeTargetDown",
