@@ -239,10 +239,11 @@ def notices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Notice]]:
 
 
 def many_at_once(run: Stack, scene: Scene, killed: Any, flaky: Flaky) -> None:
-    """Pressure on a small pool; a stall; a kill; a sick GPU, a full host, a change of prompts; slow
-    steps; a process that ends and is started again."""
+    """A process that ends and is started again; then pressure on a small pool, a stall, a kill, a
+    sick GPU, a full host, a change of prompts and slow steps, all together."""
     pressed, sick, doomed, slow = scene.pressed, scene.sick, scene.doomed, scene.slow
     with clients(sick.server, 4, scene.question, pause=0.2):
+        ends_and_starts(run, flaky)  # before the pressure, which would slow its starts down
         calm = f"count_over_time(up[1m]) >= {CALM_SECONDS}"
         wait_for(lambda: len(run.ask(calm)) >= len(scene.targets), "some calm", PATIENCE)
         pressed.rig.step_seconds, doomed.rig.step_seconds = 0.06, 0.05
@@ -263,7 +264,6 @@ def many_at_once(run: Stack, scene: Scene, killed: Any, flaky: Flaky) -> None:
             scene.host.use(0.98)
             sick.rig.torch = {"alloc_retries": 3}
             sick.rig.out_of_memory = 40
-            ends_and_starts(run, flaky)
             fired(run, SIDE_BY_SIDE)
             pressed.rig.step_seconds = doomed.rig.step_seconds = slow.rig.step_seconds = 0.0
             doomed.rig._go.set()
@@ -272,15 +272,17 @@ def many_at_once(run: Stack, scene: Scene, killed: Any, flaky: Flaky) -> None:
 
 
 def ends_and_starts(run: Stack, flaky: Flaky) -> None:
-    """As often as it takes."""
-    up = f'up{{instance="{flaky.address}"}}'
+    """As often as it takes: three starts have to be scraped within twenty seconds."""
+    started = f'process_start_time_seconds{{instance="{flaky.address}"}}'
     deadline = time.monotonic() + PATIENCE
+    before: set[str] = set()
     while "KvscopeRestartLoop" not in run.hook.seen("firing"):
         assert time.monotonic() < deadline, "no restart loop"
-        flaky.kill()
-        wait_for(lambda: run.ask(f"{up} == 0"), "it is gone", PATIENCE)
-        flaky.start()
-        wait_for(lambda: run.ask(f"{up} == 1"), "it is back", PATIENCE)
+        if now := {sample["value"][1] for sample in run.ask(started)} - before:
+            before |= now
+            flaky.kill()
+            flaky.start()
+        time.sleep(0.1)
 
 
 def some_later(run: Stack, scene: Scene) -> None:
