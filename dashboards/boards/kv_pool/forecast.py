@@ -27,7 +27,7 @@ def row() -> Row:
             graph(
                 801,
                 "Probability of exhaustion",
-                "Probability that within so many seconds a running request finds no block, so "
+                "Probability that within that many seconds a running request finds no block, so "
                 "that one is preempted; of the engine where that is highest. Only the longest "
                 "rises: add a replica in time. All rise: send new work elsewhere now. Where it "
                 "says 80 %, it comes true about eight times in ten.",

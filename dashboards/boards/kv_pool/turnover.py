@@ -53,8 +53,8 @@ def row() -> Row:
                 403,
                 "Evicted from the cache",
                 "Cached blocks that lost their content. capacity: others needed the room; the "
-                "prefix cache dashboard says whether that cost hits. reset: somebody cleared the "
-                "cache.",
+                "prefix cache dashboard says whether that cost hits. reset: it was cleared by "
+                "hand.",
                 BLOCKS_PER_SECOND,
                 Q(total(rate("kvscope_kv_block_evictions_total"), "cause"), "{{cause}}"),
                 stacked=True,

@@ -170,7 +170,7 @@ def row() -> Row:
                 606,
                 "Power, of the limit",
                 "Near 100 % under load is normal. Low under load: the GPU waits for something "
-                "else, or somebody lowered its clocks.",
+                "else, or its clocks were lowered by hand.",
                 RATIO,
                 *outstanding(_POWER, GPU_LEGEND, by=BY_GPU),
                 steps=limits.POWER_SHARE,

@@ -68,7 +68,7 @@ def table() -> Panel:
         "One line for each engine, the worst first; click a model for its KV pool, a hit ratio for "
         "its prefix cache. silent: its server does not answer Prometheus. stalled: work, but no "
         "step. late: first tokens or errors break a promise at the rate that pages. loading: it "
-        "takes no requests yet. slow: a promise is being broken slowly, or somebody has waited "
+        "takes no requests yet. slow: a promise is being broken slowly, or a request has waited "
         "longer than it allows. pressure: its pool is full, and requests wait for it. First token: "
         "the slowest 5 % wait longer. An engine that has been up for less time than its "
         "neighbours, without anybody having restarted it, has crashed: look at the end of its log.",

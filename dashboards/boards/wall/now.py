@@ -24,7 +24,7 @@ def row() -> Row:
                 "The service",
                 "Each model in words, over five minutes; of many the four that are worst. answers "
                 "late: more requests wait for their first token than the promise allows, at the "
-                "rate that calls somebody. fails: so many are not answered. not served: no server "
+                "rate that pages. fails: that many are not answered. not served: no server "
                 "of it takes requests.",
                 COUNT,
                 Q(figures.verdict(), "{{model_name}}"),
