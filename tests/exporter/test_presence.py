@@ -262,8 +262,8 @@ def test_a_server_that_is_taken_out_of_the_configuration_has_no_state(scene: Sce
 def test_a_retired_server_shows_nothing_until_it_is_heard_again(scene: Scene) -> None:
     exporter = scene.watch()
     engine, worker = scene.engine(), scene.worker()
-    comes_to(exporter, "ready")
     wait_for(lambda: value(exporter, "kvscope_source_up", endpoint=worker.endpoint) == 1)
+    comes_to(exporter, "ready")
     assert exporter.presence.retire() == ([], "ready"), "what speaks stays"
     engine.end()
     scene.fall_silent()
