@@ -1,7 +1,7 @@
 """For which kind of server an alert can fire: what its expression needs, and what a source tells.
 
-A series is told, or not, by the declarations that also make docs/servers.md: the events that a
-source reports, and the tables by which a server's own page is read.
+Whether a series is reported follows from the declarations that also make docs/servers.md: the
+events that a source reports, and the tables by which a server's own page is read.
 """
 
 import re

@@ -48,7 +48,7 @@ def _smaller(scope: Scope) -> Alert:
 
 
 def _idle(timing: Timing, scope: Scope) -> Alert:
-    """Of an engine that was there all the time. Its requests are asked for as well, so that one
+    """For an engine that was there all the time. Its requests are asked for as well, so that one
     long answer is not taken for silence."""
     window = timing.range("15m")
     tokens = formulas.first_tokens(window, f"by ({scope.engine})")

@@ -41,7 +41,7 @@ def _state(state: str) -> str:
 def _not_ready(scope: Scope, loading: Mapping[str, str]) -> list[Alert]:
     """Whatever it does instead: a server that crashes while it loads is loading, then gone, and so
     on. A server that was ready has gone, which is another alert. One expression for all states, so
-    that changing between them does not begin the wait anew."""
+    that changing between them does not restart the wait."""
     same = f"on ({scope.server})"
     states = "\n  or ".join(f"{value} * ({_state(name)} == 1)" for name, value in _STATES.items())
     ended = f"({_state('gone')} == 1 and {same} {READY_SEEN} == 1)"

@@ -62,7 +62,7 @@ class Slo(NamedTuple):
     budgets: Callable[[Objectives], tuple[float, Mapping[str, float]]]
     """That of every other model, and those of single models."""
     min_bad: int
-    """Fewest bad ones that page somebody, and that are a warning."""
+    """Fewest bad ones that page, and that are a warning."""
     warn_bad: int
 
 

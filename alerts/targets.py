@@ -29,7 +29,7 @@ def target_groups(timing: Timing, scope: Scope, page_below: int) -> list[Group]:
 
 
 def _down(scope: Scope) -> Alert:
-    """Only where it answered before: a pod that has yet to come up pages nobody. It stands as long
+    """Only where it answered before: a pod that has yet to come up pages no one. It stands as long
     as what was seen is remembered, whatever a shorter window would say."""
     age = f"time() - {LAST_ANSWER}"
     return Alert(

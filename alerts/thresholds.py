@@ -15,7 +15,7 @@ MANY_TARGETS = 3
 SEEN = "7d"
 """How long a server or a model that has gone is missed. Until then the alert stands."""
 LOADING = "30m"
-"""After which a server that has not become ready is told; `--loading` sets another time for one
+"""After which a server that has not become ready alerts; `--loading` sets another time for one
 model. The largest models load for a quarter of an hour from a disk, and for half an hour from far
 away."""
 PAGE_BELOW = 3
@@ -79,8 +79,8 @@ that was given 96 % of the limit stays there: that is a warning."""
 SLOWED_SHARE = 0.4
 """Share of five minutes: two minutes in all."""
 LINK_SHARE = 0.75
-"""Of the rate that the device and its slot allow: half of the lanes, or one generation less, is
-0.5."""
+"""Share of the rate that the device and its slot allow: half of the lanes, or one generation less,
+is 0.5."""
 LINK_BUSY = 0.5
 """Share of five minutes with a kernel running. An idle card may lower its link to save power, and
 raises it again for work."""
@@ -98,7 +98,7 @@ SILENCE_SECONDS = 60
 ERROR_OUTLIER_MIN = 5
 """Failed requests of one replica: fewer concern one user."""
 ERROR_OUTLIER_PAGE = 30
-"""As many page somebody: a balancer sends more and more to a replica that fails at once."""
+"""As many page: a balancer sends more and more to a replica that fails at once."""
 
 OUTLIER_REPLICAS = 3
 """Least number of replicas with traffic: of two, nobody can say which one is odd."""
@@ -108,14 +108,14 @@ TTFT_OUTLIER_FACTOR = 3
 """Mean time to the first token against the median's. Routing by prefix and prompts of different
 lengths make replicas differ by up to twice."""
 TTFT_OUTLIER_SECONDS = 1
-"""Below it nobody notices."""
+"""Below it users notice nothing."""
 OUTLIER_MIN_FIRST_TOKENS = 20
 """Below it, a few long prompts determine the mean."""
 ITL_OUTLIER_FACTOR = 1.6
 """Mean time between two tokens against the median's. Half speed is 2; replicas differ by a third
 with the sizes of their batches."""
 ITL_OUTLIER_SECONDS = 0.02
-"""Below it, nobody notices: fifty tokens a second."""
+"""Below it users notice nothing: fifty tokens a second."""
 OUTLIER_MIN_TOKENS = 1000
 """Below it, a few preemptions determine the mean."""
 
@@ -131,7 +131,7 @@ THRASH_SHARE = 0.5
 """Share of a tier's stored blocks that it had held and removed before: as much is copied again as
 is new."""
 THRASH_BLOCKS = 1
-"""Stored blocks a second; below it, nobody notices the copies."""
+"""Stored blocks a second; below it the copies go unnoticed."""
 
 NVLINK_XIDS = ("144", "145", "146", "147", "148", "149", "150")
 XIDS = {

@@ -17,10 +17,10 @@ ITL_OBJECTIVE = 0.99
 """Share of the tokens that come within that time after the one before."""
 ERROR_OBJECTIVE = 0.999
 """Share of the requests that the server neither failed nor refused for lack of room; `--errors`
-sets another for one model. With 0.99, an hour in which an eighth of them fails pages nobody."""
+sets another for one model. With 0.99, an hour in which an eighth of them fails pages no one."""
 
 BURN_MIN_BAD = 30
-"""Fewest bad requests in the long window that page somebody. Seven late prompts in an idle night
+"""Fewest bad requests in the long window that page. Seven late prompts in an idle night
 are one user's; they are a warning."""
 BURN_MIN_BAD_TOKENS = 3000
 """The same of tokens: thirty answers of ordinary length."""

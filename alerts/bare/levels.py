@@ -65,7 +65,7 @@ class Level(NamedTuple):
     topic: Topic
     objective: float
     least: int
-    """Fewest bad ones in the long window that are a warning, and that page somebody."""
+    """Fewest bad ones in the long window that are a warning, and that page."""
     page: int
     bad: str
     every: str

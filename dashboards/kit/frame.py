@@ -58,7 +58,7 @@ class Row(NamedTuple):
     panels: Sequence[Panel]
 
     def height(self) -> int:
-        """Of its panels, line by line; those of one line are equally high."""
+        """Sum over its lines of panels; those of one line are equally high."""
         boxes = [panel.build().grid_pos for panel in self.panels]
         return sum(box.w * box.h for box in boxes if box is not None) // 24
 

@@ -61,7 +61,7 @@ class Q(NamedTuple):
     expr: str
     legend: str
     steps: Steps | None = None
-    """Of a number that is judged otherwise than its panel."""
+    """For a number that is judged otherwise than its panel."""
 
 
 def numbers(
