@@ -56,11 +56,18 @@ class Scrapes:
     def series(self, name: str, **labels: str) -> dict[tuple[str, ...], float]:
         """By the values of the labels that were not asked for."""
         return {
-            tuple(v for k, v in sample.labels.items() if k not in labels): sample.value
-            for family in self.exporter.registry.collect()
-            for sample in family.samples
-            if sample.name == name and labels.items() <= sample.labels.items()
+            tuple(v for k, v in found.items() if k not in labels): value
+            for found, value in self.page().get(name, [])
+            if labels.items() <= found.items()
         }
+
+    def page(self) -> dict[str, list[tuple[dict[str, str], float]]]:
+        """Labels and values of one scrape, by sample name."""
+        samples: dict[str, list[tuple[dict[str, str], float]]] = {}
+        for family in self.exporter.registry.collect():
+            for sample in family.samples:
+                samples.setdefault(sample.name, []).append((sample.labels, sample.value))
+        return samples
 
     def names(self, prefix: str) -> set[str]:
         """Of the families that are there."""

@@ -15,9 +15,13 @@ NAME = "kvscope_gpu_xid_events_total"
 
 
 def xids(scrapes: Scrapes) -> set[tuple[str, ...]]:
-    """(gpu, xid) of the series there are."""
-    last = {key[::2] for key in scrapes.series("kvscope_gpu_xid_last_timestamp_seconds")}
-    assert {key[::2] for key in scrapes.series(NAME)} == last
+    """(gpu, xid) of the series on one page, the same for both families."""
+    page = scrapes.page()
+    counted, last = (
+        {(labels["gpu"], labels["xid"]) for labels, _ in page.get(name, [])}
+        for name in (NAME, "kvscope_gpu_xid_last_timestamp_seconds")
+    )
+    assert counted == last
     return last
 
 
