@@ -72,18 +72,18 @@ test-vllm-versions: venv ## Run the observer's tests on older vLLMs (VERSIONS="0
 	$(VENV)/bin/python -m tests.vllm.versions $(VERSIONS)
 
 chaos: venv ## Attack a server for ten minutes, and see what other clients notice (CHAOS_SECONDS=600)
-	$(VENV)/bin/python -m tests.chaos --seconds $(CHAOS_SECONDS)
+	$(VENV)/bin/python -m tools.chaos --seconds $(CHAOS_SECONDS)
 
 engine-chaos: venv ## Ten minutes of preemptions, faults and cancellations on the engine, in each mode (CHAOS_SECONDS=600)
-	$(VENV)/bin/python -m tests.programs.engine_chaos --seconds $(CHAOS_SECONDS) --mode recompute
-	$(VENV)/bin/python -m tests.programs.engine_chaos --seconds $(CHAOS_SECONDS) --mode swap
-	$(VENV)/bin/python -m tests.programs.engine_chaos --seconds $(CHAOS_SECONDS) --mode auto
+	$(VENV)/bin/python -m tools.engine_chaos --seconds $(CHAOS_SECONDS) --mode recompute
+	$(VENV)/bin/python -m tools.engine_chaos --seconds $(CHAOS_SECONDS) --mode swap
+	$(VENV)/bin/python -m tools.engine_chaos --seconds $(CHAOS_SECONDS) --mode auto
 
 fleet: venv tools ## A day of fifty servers with eight GPUs each: false pages, faults, the cost of rules and panels
-	$(VENV)/bin/python -m tests.programs.fleet
+	$(VENV)/bin/python -m tools.fleet
 
 fuzz: venv ## Feed every parser with mutated inputs (FUZZ_INPUTS=100000 for each)
-	$(VENV)/bin/python -m tests.fuzz --inputs $(FUZZ_INPUTS)
+	$(VENV)/bin/python -m tools.fuzz --inputs $(FUZZ_INPUTS)
 
 lint: venv ## Run ruff, check formatting and lines per file
 	$(VENV)/bin/ruff check .
@@ -94,25 +94,25 @@ types: venv ## Run mypy --strict
 	$(VENV)/bin/mypy
 
 bench: venv ## Run the benchmarks (VLLM_PYTHON=... to compare with the vLLM of that interpreter)
-	$(or $(VLLM_PYTHON),$(VENV)/bin/python) -m tests.benchmarks.pool_life
-	$(VENV)/bin/python -m tests.benchmarks.step_growth
-	$(VENV)/bin/python -m tests.benchmarks.swap_cost
-	$(VENV)/bin/python -m tests.benchmarks.fold_cost
-	$(VENV)/bin/python -m tests.benchmarks.fold_throughput
-	$(VENV)/bin/python -m tests.benchmarks.cache_cost
-	$(VENV)/bin/python -m tests.benchmarks.whatif_cost $(KVSCOPE_TRACE)
-	$(VENV)/bin/python -m tests.benchmarks.forecast_cost
-	$(VENV)/bin/python -m tests.benchmarks.wire_cost
-	$(VENV)/bin/python -m tests.benchmarks.sidecar_idle
-	$(VENV)/bin/python -m tests.benchmarks.kv_events_cost
-	$(VENV)/bin/python -m tests.benchmarks.page_cost
-	$(VENV)/bin/python -m tests.benchmarks.page_reading_cost
-	$(VENV)/bin/python -m tests.benchmarks.observer_cost
-	$(VENV)/bin/python -m tests.benchmarks.scrape_cost $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON))
-	$(VENV)/bin/python -m tests.benchmarks.request_cost
-	$(VENV)/bin/python -m tests.benchmarks.gpu_cost
-	$(if $(VLLM_PYTHON),$(VLLM_PYTHON) -m tests.benchmarks.vllm_scheduler_cost)
-	$(VENV)/bin/python -m tests.benchmarks.decode $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON))
+	$(or $(VLLM_PYTHON),$(VENV)/bin/python) -m benchmarks.pool_life
+	$(VENV)/bin/python -m benchmarks.step_growth
+	$(VENV)/bin/python -m benchmarks.swap_cost
+	$(VENV)/bin/python -m benchmarks.fold_cost
+	$(VENV)/bin/python -m benchmarks.fold_throughput
+	$(VENV)/bin/python -m benchmarks.cache_cost
+	$(VENV)/bin/python -m benchmarks.whatif_cost $(KVSCOPE_TRACE)
+	$(VENV)/bin/python -m benchmarks.forecast_cost
+	$(VENV)/bin/python -m benchmarks.wire_cost
+	$(VENV)/bin/python -m benchmarks.sidecar_idle
+	$(VENV)/bin/python -m benchmarks.kv_events_cost
+	$(VENV)/bin/python -m benchmarks.page_cost
+	$(VENV)/bin/python -m benchmarks.page_reading_cost
+	$(VENV)/bin/python -m benchmarks.observer_cost
+	$(VENV)/bin/python -m benchmarks.scrape_cost $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON))
+	$(VENV)/bin/python -m benchmarks.request_cost
+	$(VENV)/bin/python -m benchmarks.gpu_cost
+	$(if $(VLLM_PYTHON),$(VLLM_PYTHON) -m benchmarks.vllm_scheduler_cost)
+	$(VENV)/bin/python -m benchmarks.decode $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON))
 
 docs: venv ## Generate docs/metrics.md and docs/servers.md
 	$(VENV)/bin/kvscope metrics > $(VENV)/metrics.md
@@ -129,7 +129,7 @@ alerts: venv ## Generate the rule file and the PrometheusRule
 
 screenshots: venv tools ## Draw docs/images (needs node 20, npm, Chromium and a C compiler)
 	cd tools/render && npm install --no-package-lock --no-audit --no-fund && npm run build
-	$(VENV)/bin/python -m tests.stack.screenshots
+	$(VENV)/bin/python -m tools.pictures.screenshots
 
 clean: ## Remove everything that make and the tools have made
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

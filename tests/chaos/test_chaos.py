@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.attacks import ATTACKS
-from tests.chaos.limits import MORE_P99_SECONDS_BRIEFLY
-from tests.chaos.run import run
+from tools.chaos.attacks import ATTACKS
+from tools.chaos.limits import MORE_P99_SECONDS_BRIEFLY
+from tools.chaos.run import run
 
 SECONDS = 110.0
 

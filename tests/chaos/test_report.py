@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.figures import Figures
-from tests.chaos.limits import LOG_LINES, MORE_DESCRIPTORS, MORE_RSS_MIB, MORE_THREADS
-from tests.chaos.probe import percentile
-from tests.chaos.report import (
+from tools.chaos.figures import Figures
+from tools.chaos.limits import LOG_LINES, MORE_DESCRIPTORS, MORE_RSS_MIB, MORE_THREADS
+from tools.chaos.probe import percentile
+from tools.chaos.report import (
     Baseline,
     Ending,
     Round,

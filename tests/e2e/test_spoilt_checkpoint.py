@@ -10,10 +10,10 @@ import pytest
 
 from engine.config import ModelConfig
 from engine.model.loader import load_model
-from tests.fuzz.checkpoints import transformers_tokens
 from tests.support.checkpoints import make_checkpoint
 from tests.support.process import START_SECONDS, kvscope
 from tests.support.server import greedy
+from tools.fuzz.checkpoints import transformers_tokens
 
 PROMPT = "The cache of a server"
 

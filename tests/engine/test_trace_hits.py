@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.programs.trace_hits import main, replay
+from tools.checks.trace_hits import main, replay
 
 CONVERSATION = Path(os.environ.get("KVSCOPE_TRACE", ""))
 """Mooncake's conversation trace, too large to commit; the whole-trace tests run where it is."""
@@ -83,7 +83,7 @@ def test_wrong_arguments_get_the_usage(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(arguments) == 2
-    assert "python -m tests.programs.trace_hits TRACE.jsonl CAPACITY" in capsys.readouterr().err
+    assert "python -m tools.checks.trace_hits TRACE.jsonl CAPACITY" in capsys.readouterr().err
 
 
 def test_a_bad_trace_is_one_line_and_code_2(

@@ -9,7 +9,7 @@ from tests.support.process import ROOT
 
 
 def chaos(*options: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "tests.programs.engine_chaos", *options]
+    command = [sys.executable, "-m", "tools.engine_chaos", *options]
     return subprocess.run(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )

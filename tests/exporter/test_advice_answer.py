@@ -22,11 +22,11 @@ from tests.exporter.page import HELLO, make_exporter, put, value
 from tests.exporter.scenario import play
 from tests.exporter.test_workers import TERMS, OneCard, sampled, scheduler, worker
 from tests.fakes.nvml import MIB
-from tests.programs.advice_check import pool_too_small
-from tests.stack.card import BYTES_PER_BLOCK, TOTAL
 from tests.support.loads import chats
 from tests.support.paced import Paced
 from tests.support.simulated_card import paced_on_card
+from tools.checks.advice_check import pool_too_small
+from tools.pictures.card import BYTES_PER_BLOCK, TOTAL
 
 FACTS = Question(name="facts", summary="", events=(), folds=ADVICE.folds, read=gather)
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from benchmarks.engine_stream import Recording
 from exporter.fold import Cache
 from kvscope_events.events import PrefixLookup, RequestPreempted
-from tests.benchmarks.engine_stream import Recording
 
 
 @pytest.mark.parametrize(

@@ -15,14 +15,14 @@ from tests.alerts import failures
 from tests.alerts.timeline import STEP_SECONDS, firing
 from tests.alerts.tools import promtools
 from tests.fakes.nvml import compiler
-from tests.fleet.blocks import write_blocks
-from tests.fleet.day import LEVELS, Clock
-from tests.fleet.faults import FAULTS, Fault
-from tests.fleet.fleet import healthy, read_by_rules, struck, write
-from tests.fleet.library import library
-from tests.fleet.outcome import Outcome, outcomes, timeline
-from tests.fleet.play import Firing, play, spans
-from tests.fleet.recordings import CLOSED, HALF_SPEED, record_all
+from tools.fleet.blocks import write_blocks
+from tools.fleet.day import LEVELS, Clock
+from tools.fleet.faults import FAULTS, Fault
+from tools.fleet.fleet import healthy, read_by_rules, struck, write
+from tools.fleet.library import library
+from tools.fleet.outcome import Outcome, outcomes, timeline
+from tools.fleet.play import Firing, play, spans
+from tools.fleet.recordings import CLOSED, HALF_SPEED, record_all
 
 pytestmark = [
     pytest.mark.waits,

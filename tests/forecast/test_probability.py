@@ -5,6 +5,9 @@ from random import Random
 
 import pytest
 
+from benchmarks.forecast.clients import Call, Clients, Session
+from benchmarks.forecast.loads import arrivals, call, chat
+from benchmarks.forecast.simulator import SECOND, Machine, Simulator
 from exporter.fold.exhaustion import HORIZONS, Exhaustion
 from exporter.fold.exhaustion.footprint import Footprint
 from exporter.fold.exhaustion.forecast import MIN_ENDED, MIN_SECONDS
@@ -21,9 +24,6 @@ from kvscope_events.events import (
 )
 from tests.exporter.machine import NOW_NS
 from tests.exporter.page import ended, make_exporter, step, value
-from tests.forecast.clients import Call, Clients, Session
-from tests.forecast.loads import arrivals, call, chat
-from tests.forecast.simulator import SECOND, Machine, Simulator
 
 
 def calls(rate: float, seconds: float) -> Iterator[Call]:

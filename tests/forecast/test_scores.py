@@ -1,13 +1,13 @@
 """The forecast beats what people have on every load, and comes true as often as it says.
 
-The short form of `python -m tests.programs.forecast_scores`, whose tables are in docs/forecast.md.
+The short form of `python -m benchmarks.forecast`, whose tables are in docs/forecast.md.
 """
 
 import pytest
 
-from tests.forecast.loads import LOADS, Load
-from tests.forecast.rivals import Scrapes
-from tests.forecast.scores import play
+from benchmarks.forecast.loads import LOADS, Load
+from benchmarks.forecast.rivals import Scrapes
+from benchmarks.forecast.scores import play
 
 SECONDS = 2_400.0
 """Most of it before the forecast has learnt much; at 300 s it would hold eight outcomes."""

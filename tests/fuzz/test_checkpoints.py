@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.checkpoints import Templates, Verdict, judge, variants
-from tests.fuzz.spoilt_weights import INDEX
 from tests.support.checkpoints import make_checkpoint
+from tools.fuzz.checkpoints import Templates, Verdict, judge, variants
+from tools.fuzz.spoilt_weights import INDEX
 
 VARIANTS = 60
 WEIGHTS = "model.safetensors"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.fuzz.run import fuzz
-from tests.fuzz.targets import TARGETS
+from tools.fuzz.run import fuzz
+from tools.fuzz.targets import TARGETS
 
 INPUTS = 1500
 

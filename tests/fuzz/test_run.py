@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz import run as run_module
-from tests.fuzz import target as target_module
-from tests.fuzz.run import fuzz
-from tests.fuzz.target import Codec, Parse, Target
+from tools.fuzz import run as run_module
+from tools.fuzz import target as target_module
+from tools.fuzz.run import fuzz
+from tools.fuzz.target import Codec, Parse, Target
 
 
 def make_target(parse: Parse, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Target:

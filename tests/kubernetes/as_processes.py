@@ -24,9 +24,9 @@ import yaml
 from deploy.workloads import USER, vllm
 from tests.kubernetes.objects import container
 from tests.repo.checkout import ROOT
-from tests.stack.situations import answers, free_port, program
 from tests.vllm.model import tiny_model
 from tests.vllm.server import server_environment
+from tools.pictures.situations import answers, free_port, program
 
 _AT_PORT = re.compile(r"http://[a-z0-9.]+:8000")
 """vLLM's URL, which has a name of its own among Compose's services."""

@@ -1,7 +1,7 @@
 """Captures of real servers give the counts that were taken of them by other means.
 
 They are too large for this repository: KVSCOPE_CAPTURES names a folder of them, in the form that
-tests/programs/check_captures.py describes.
+tools/checks/check_captures.py describes.
 """
 
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs.check_captures import main
+from tools.checks.check_captures import main
 
 CAPTURES = os.environ.get("KVSCOPE_CAPTURES")
 

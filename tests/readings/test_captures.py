@@ -1,6 +1,6 @@
 """Captured pages of real servers give what was counted in them; KVSCOPE_CAPTURES names the folder.
 
-They are too large to be kept here; `tests/programs/check_pages.py` says how they are laid out.
+They are too large to be kept here; `tools/checks/check_pages.py` says how they are laid out.
 """
 
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs.check_pages import Check, checks_in, failures_of
+from tools.checks.check_pages import Check, checks_in, failures_of
 
 _FOLDER = os.environ.get("KVSCOPE_CAPTURES", "")
 CHECKS = list(checks_in(Path(_FOLDER))) if _FOLDER else []

@@ -18,6 +18,8 @@ OURS = {
     "dashboards",
     "alerts",
     "deploy",
+    "benchmarks",
+    "tools",
     "tests",
 }
 ALLOWED: dict[str, set[str]] = {

@@ -12,9 +12,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.stack.situations import free_port
 from tests.support.prometheus import Prometheus
 from tests.support.waiting import wait_for
+from tools.pictures.situations import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 

@@ -1,4 +1,4 @@
-"""The simulated card of `tests.stack.card` under an engine in simulated time."""
+"""The simulated card of `tools.pictures.card` under an engine in simulated time."""
 
 from pathlib import Path
 
@@ -10,7 +10,8 @@ from exporter.host_memory import HostMemory
 from exporter.machine import Machine
 from kvscope_events.events import DeviceMemorySampled
 from tests.fakes.nvml.states import UUID
-from tests.stack.card import (
+from tests.support.paced import Paced, WordlessRunner
+from tools.pictures.card import (
     ACTIVATIONS_PER_STEP,
     ACTIVATIONS_PER_TOKEN,
     BYTES_PER_BLOCK,
@@ -20,7 +21,6 @@ from tests.stack.card import (
     WEIGHTS,
     Card,
 )
-from tests.support.paced import Paced, WordlessRunner
 
 _NOWHERE = Path("/nonexistent")
 

@@ -1,6 +1,6 @@
 """The curve of one run of vLLM's scheduler and pool against further runs with pools of its sizes.
 
-Without a model, whose tokens do not matter here: `python -m tests.programs.whatif_check --vllm`
+Without a model, whose tokens do not matter here: `python -m tools.checks.whatif_check --vllm`
 does the same with one.
 """
 
@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from exporter.whatif.recording import curve_of_recording
-from tests.programs.whatif_check import VLLM_LIMIT, read
 from tests.support.prefix_trees import Load
 from tests.vllm.driven import run_in_vllm
+from tools.checks.whatif_check import VLLM_LIMIT, read
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 

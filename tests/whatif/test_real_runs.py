@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.programs.whatif_check import OWN_LIMIT, compare, own_run
 from tests.support.prefix_trees import Load
+from tools.checks.whatif_check import OWN_LIMIT, compare, own_run
 
 LOAD = Load(requests=250, clients=4, conversations=10)
 BLOCKS = 160

@@ -22,7 +22,7 @@ from kvscope_events.events import (
 from kvscope_events.wire.codec import decode_batch, encode_batch, flags_of
 from kvscope_events.wire.frame import HEADER_BYTES, FrameKind, pack_header
 from tests.exporter.stream import hello, step
-from tests.programs.trace_hits import replay
+from tools.checks.trace_hits import replay
 
 POOL = 12
 BLOCK_SIZE = 16

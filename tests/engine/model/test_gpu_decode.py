@@ -4,13 +4,13 @@ import os
 import subprocess
 import sys
 
-from tests.gpu_decode.report import Figure, table
+from benchmarks.gpu_decode.report import Figure, table
 from tests.repo.checkout import ROOT
 
 
 def test_without_a_device_it_says_so_in_one_line_and_ends_with_2() -> None:
     ended = subprocess.run(
-        [sys.executable, "-m", "tests.gpu_decode"],
+        [sys.executable, "-m", "benchmarks.gpu_decode"],
         env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
         cwd=ROOT,
         capture_output=True,
@@ -18,7 +18,7 @@ def test_without_a_device_it_says_so_in_one_line_and_ends_with_2() -> None:
         check=False,
     )
     assert ended.returncode == 2, ended.stderr
-    assert ended.stderr == "tests.gpu_decode: no CUDA device here, so nothing was measured\n"
+    assert ended.stderr == "benchmarks.gpu_decode: no CUDA device here: nothing measured\n"
     assert ended.stdout == ""
 
 

@@ -19,7 +19,7 @@ each multiprocessor, together more than enough bytes in flight to hide the memor
 _PREFILL_TILE_BYTES = 1 << 14
 """Larger: the same K and V meet a tile of queries."""
 # None of these sizes has been measured: the kernels have been compiled, and run in Triton's
-# interpreter. `python -m tests.gpu_decode --sweep` tries others.
+# interpreter. `python -m benchmarks.gpu_decode --sweep` tries others.
 
 
 class ProgramShape(NamedTuple):

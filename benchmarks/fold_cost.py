@@ -1,0 +1,267 @@
+"""What folding costs per engine step: `python -m benchmarks.fold_cost [--steps N]`.
+
+Steady decode of 1, 32 and 512 sequences on a real event stream: every step emits one token per
+sequence; a block fills every 16 tokens of a sequence, spread over the steps; after 256 tokens it
+ends, its blocks are evicted and another begins. CPU time of the thread, so that a busy machine does
+not count; prints medians over repetitions, and one JSON line.
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import subprocess
+import time
+from collections import deque
+from collections.abc import Callable
+from importlib.metadata import version
+
+from exporter.clock import Clock
+from exporter.fold import (
+    Cache,
+    Census,
+    Churn,
+    DeviceMemory,
+    Exhaustion,
+    Fold,
+    Latency,
+    Ledger,
+    Preemption,
+    Requests,
+    Steps,
+    Vllm,
+)
+from exporter.pipeline import CHUNK_BATCHES, Pipeline
+from exporter.sources.source import SourceKind
+from kvscope_events.events import (
+    Batch,
+    BlocksAllocated,
+    BlocksCached,
+    BlocksEvicted,
+    BlocksReleased,
+    EngineEvent,
+    FirstToken,
+    PoolCreated,
+    PrefixLookup,
+    RequestArrived,
+    RequestFinished,
+    RequestScheduled,
+    SequenceAdded,
+    SequenceFinished,
+    StepCompleted,
+)
+
+BLOCK_SIZE = 16
+PROMPT_BLOCKS = 8
+OUTPUT_TOKENS = 256
+STEP_NS = 20_000_000
+REPETITIONS = 7
+
+FOLDS: tuple[Callable[[], Fold], ...] = (
+    *(Ledger, Churn, Cache, Preemption, Requests, Latency, Steps, Exhaustion, DeviceMemory),
+    *(Census, Vllm),
+)
+
+
+class _Sequence:
+    """A sequence in decode, the only one of its request: its blocks, and tokens written so far."""
+
+    def __init__(self, number: int, blocks: list[int], tokens: int) -> None:
+        self.number = number
+        self.blocks = blocks
+        self.tokens = tokens
+
+
+class Stream:
+    """Makes one batch per step; consistent with a pool, so that the ledger stays balanced."""
+
+    def __init__(self, num_sequences: int) -> None:
+        blocks_each = PROMPT_BLOCKS + OUTPUT_TOKENS // BLOCK_SIZE + 1
+        self.num_blocks = (num_sequences + 1) * blocks_each
+        self._free = deque(range(self.num_blocks))
+        self._next = 0
+        self._seq = 0
+        self._first_tokens: list[int] = []
+        self._events: list[EngineEvent] = [PoolCreated(self.num_blocks, BLOCK_SIZE, 0)]
+        self._running = [self._admit() for _ in range(num_sequences)]
+        for index, sequence in enumerate(self._running):  # not all at the same place in a block
+            sequence.tokens += index % BLOCK_SIZE
+
+    def batch(self) -> Batch:
+        """The next step."""
+        events, emitted = self._events, []
+        for index, sequence in enumerate(self._running):
+            sequence.tokens += 1
+            if sequence.tokens % BLOCK_SIZE == 0:
+                self._grow(sequence)
+            emitted.append(sequence.number)
+            if sequence.tokens >= PROMPT_BLOCKS * BLOCK_SIZE + OUTPUT_TOKENS:
+                self._finish(sequence)
+                self._running[index] = self._admit()
+        held = sum(len(sequence.blocks) for sequence in self._running)
+        filled = sum(sequence.tokens for sequence in self._running)
+        events.append(
+            StepCompleted(
+                STEP_NS, len(emitted), 0, 0, 0, len(emitted), filled, held, 0,
+                self.num_blocks - held, emitted, self._first_tokens, len(emitted), 0,
+            )
+        )  # fmt: skip
+        now_ns = self._seq * STEP_NS
+        batch = Batch(self._seq, now_ns, events, now_ns, now_ns)
+        self._seq += 1
+        self._events = []
+        self._first_tokens = []
+        return batch
+
+    def _admit(self) -> _Sequence:
+        number, self._next = self._next, self._next + 1
+        blocks = [self._free.popleft() for _ in range(PROMPT_BLOCKS + 1)]
+        hashes = [self._name(number, index) for index in range(PROMPT_BLOCKS)]
+        tokens = PROMPT_BLOCKS * BLOCK_SIZE + 1
+        self._events += [
+            RequestArrived(number, tokens, OUTPUT_TOKENS),
+            SequenceAdded(number, number, tokens, OUTPUT_TOKENS),
+            PrefixLookup(number, tokens, hashes, 0),
+            BlocksAllocated(number, blocks.copy(), "prefill"),
+            RequestScheduled(number, 1_000_000, 0),
+            BlocksCached(number, blocks[:PROMPT_BLOCKS], hashes, None),
+            FirstToken(number, STEP_NS),
+        ]
+        self._first_tokens.append(number)
+        return _Sequence(number, blocks, tokens)
+
+    def _grow(self, sequence: _Sequence) -> None:
+        block = self._free.popleft()
+        self._events += [
+            BlocksAllocated(sequence.number, [block], "decode"),
+            BlocksCached(
+                sequence.number,
+                [sequence.blocks[-1]],
+                [self._name(sequence.number, len(sequence.blocks) - 1)],
+                b"",
+            ),
+        ]
+        sequence.blocks.append(block)
+
+    def _finish(self, sequence: _Sequence) -> None:
+        *full, last = sequence.blocks
+        full.reverse()
+        names = [self._name(sequence.number, index) for index in reversed(range(len(full)))]
+        self._events += [
+            BlocksReleased(sequence.number, full, [last], [], "finished"),
+            BlocksEvicted(full, names, "capacity"),
+            SequenceFinished(
+                sequence.number, sequence.number, "length", PROMPT_BLOCKS * BLOCK_SIZE + 1,
+                OUTPUT_TOKENS, OUTPUT_TOKENS, 0, OUTPUT_TOKENS * STEP_NS, 1_000_000, STEP_NS,
+                OUTPUT_TOKENS * STEP_NS,
+            ),
+            RequestFinished(
+                sequence.number, "length", PROMPT_BLOCKS * BLOCK_SIZE + 1, OUTPUT_TOKENS,
+                OUTPUT_TOKENS, 0, OUTPUT_TOKENS * STEP_NS, 1_000_000,
+            ),
+        ]  # fmt: skip
+        self._free.extend(sequence.blocks)
+
+    @staticmethod
+    def _name(number: int, index: int) -> bytes:
+        return number.to_bytes(8, "little") + index.to_bytes(8, "little")
+
+
+class Replay:
+    """A source that brings recorded batches, all known, none lost."""
+
+    kind: SourceKind = "recording"
+    endpoint = ""
+    session = "benchmark"
+    up = state_known = True
+    superseded = False
+    batches_dropped = gaps = 0
+    last_message_ns: int | None = None
+
+    def __init__(self) -> None:
+        self.queue: deque[Batch] = deque()
+        self.decode_errors: dict[str, int] = {}
+
+    def take(self) -> tuple[Batch, int] | None:
+        return (self.queue.popleft(), 0) if self.queue else None
+
+    def wait(self, timeout: float) -> bool:
+        return bool(self.queue)
+
+    def wake(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.queue.clear()
+
+
+def _folds() -> list[Fold]:
+    return [make() for make in FOLDS]
+
+
+def _pipeline_us(batches: list[Batch], chunk: int) -> float:
+    """Whole pipeline, `chunk` batches per drain, as the fold thread would find them."""
+    source = Replay()
+    folds = _folds()
+    pipeline = Pipeline(source, lambda: folds, Clock())
+    began = time.thread_time_ns()
+    for start in range(0, len(batches), chunk):
+        source.queue.extend(batches[start : start + chunk])
+        pipeline.drain()
+    spent = time.thread_time_ns() - began
+    assert not any(pipeline.errors.values()), pipeline.errors
+    assert not any(fold.imbalance for fold in folds if isinstance(fold, Ledger))
+    return spent / len(batches) / 1e3
+
+
+def _fold_us(fold: Fold, batches: list[Batch]) -> float:
+    began = time.thread_time_ns()
+    for batch in batches:
+        fold.on_batch(batch)
+    return (time.thread_time_ns() - began) / len(batches) / 1e3
+
+
+def measure(num_sequences: int, steps: int) -> dict[str, float]:
+    """Median microseconds per step: per fold, and of the pipeline one or many batches a drain."""
+    stream = Stream(num_sequences)
+    batches = [stream.batch() for _ in range(steps)]
+    result = {
+        "pipeline, one batch a drain": statistics.median(
+            _pipeline_us(batches, 1) for _ in range(REPETITIONS)
+        ),
+        "pipeline": statistics.median(
+            _pipeline_us(batches, CHUNK_BATCHES) for _ in range(REPETITIONS)
+        ),
+    }
+    samples = [[_fold_us(fold, batches) for fold in _folds()] for _ in range(REPETITIONS)]
+    for fold, costs in zip(_folds(), zip(*samples, strict=True), strict=True):
+        result[fold.name] = statistics.median(costs)
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=2000)
+    arguments = parser.parse_args()
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    ).stdout.strip()
+    environment = {
+        "commit": commit,
+        "python": platform.python_version(),
+        "msgspec": version("msgspec"),
+        "machine": platform.machine(),
+        "repetitions": REPETITIONS,
+        "steps": arguments.steps,
+    }
+    print(environment)
+    results = {n: measure(n, max(200, arguments.steps // (1 + n // 64))) for n in (1, 32, 512)}
+    names = list(results[1])
+    print(f"{'µs per step, median':30}" + "".join(f"{n:>10}" for n in results))
+    for name in names:
+        print(f"{name:30}" + "".join(f"{results[n][name]:10.2f}" for n in results))
+    print(json.dumps({**environment, "us_per_step": results}))
+
+
+if __name__ == "__main__":
+    main()

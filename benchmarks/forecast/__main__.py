@@ -1,0 +1,156 @@
+"""Score the forecast of exhaustion on simulated loads: `python -m benchmarks.forecast`.
+
+Prints the tables of docs/forecast.md: Brier scores against the two rivals and against the base
+rate; how often what was forecast came, by decile; what warnings are worth. KVSCOPE_TRACE names a
+public trace to replay as one more load.
+"""
+
+import argparse
+import multiprocessing
+from functools import partial
+from statistics import mean
+
+from alerts.thresholds import EXHAUSTION_PROBABILITY
+from benchmarks.forecast.loads import LOADS, Load
+from benchmarks.forecast.rivals import WINDOWS
+from benchmarks.forecast.scores import Decile, Forecasts, deciles, joined, play
+from benchmarks.forecast.trace import trace_load
+from exporter.fold.exhaustion import HORIZONS
+
+LEARNING_SECONDS = 3600.0
+"""Of a run that are scored apart: until then few outcomes are known to learn from."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hours", type=float, default=3.0, help="of each load, simulated")
+    parser.add_argument("--seed", type=int, default=21, help="1 is that of the constants")
+    parser.add_argument("--load", action="append", help="only this one; may be repeated")
+    parser.add_argument("--processes", type=int, default=1)
+    arguments = parser.parse_args()
+    trace = trace_load()
+    loads = [load for load in (*LOADS, *([trace] if trace else [])) if _chosen(load, arguments)]
+    if not loads:
+        parser.error(f"--load: there are {', '.join(load.name for load in LOADS)} and trace")
+    names = [load.name for load in loads]
+    with multiprocessing.Pool(arguments.processes) as pool:
+        run = partial(_play, seed=arguments.seed, seconds=arguments.hours * 3600)
+        results = dict(zip(names, pool.imap(run, names), strict=True))
+    late = {n: [part.since(LEARNING_SECONDS) for part in parts] for n, parts in results.items()}
+    print("\n### All loads together\n")
+    print_deciles([joined(parts) for parts in zip(*late.values(), strict=True)])
+    print()
+    print_summary(late)
+    print("\n### Idle\n")
+    print_idle(late)
+    for load in loads:
+        what = load.what[0].upper() + load.what[1:]
+        print(f"\n### {load.name.capitalize()}\n\n{what}; {load.machine.num_blocks:,} blocks.\n")
+        print_scores(results[load.name])
+        print()
+        print_deciles(late[load.name])
+    print("\n## The alerts\n")
+    print_warnings(late)
+
+
+def _chosen(load: Load, arguments: argparse.Namespace) -> bool:
+    return not arguments.load or load.name in arguments.load
+
+
+def _play(name: str, seed: int, seconds: float) -> list[Forecasts]:
+    trace = trace_load()
+    loads = {load.name: load for load in (*LOADS, *([trace] if trace else []))}
+    return play(loads[name], seed, seconds)
+
+
+def print_scores(results: list[Forecasts]) -> None:
+    print(
+        "| horizon | forecasts | came | kvscope | first hour | usage > 0.9 | predict_linear |",
+        end="",
+    )
+    print(" base rate |\n|---|---|---|---|---|---|---|---|")
+    for whole in results:
+        late = whole.since(LEARNING_SECONDS)
+        if not late.came:
+            continue
+        scores, early = late.brier(), whole.until(LEARNING_SECONDS)
+        first = f"{early.brier()['ours']:.3f}" if early.came else ""
+        print(
+            f"| {late.horizon} s | {len(late.came):,} | {sum(late.came) / len(late.came):.0%} "
+            f"| **{scores['ours']:.3f}** | {first} | {scores['usage']:.3f} "
+            f"| {scores['linear']:.3f} | {scores['base']:.3f} |"
+        )
+
+
+def print_deciles(results: list[Forecasts]) -> None:
+    columns = [{d.low: d for d in deciles(f.ours, f)} for f in results if f.came]
+    print("| forecast | " + " | ".join(f"{f.horizon} s" for f in results if f.came) + " |")
+    print("|---|" + "---|" * len(columns))
+    for tenth in range(10):
+        cells = (_cell(column.get(tenth / 10)) for column in columns)
+        print(f"| {10 * tenth} to {10 * tenth + 10} % | {' | '.join(cells)} |")
+
+
+def print_summary(results: dict[str, list[Forecasts]]) -> None:
+    """How many cells are calibrated, and where a rival or the base rate does better."""
+    cells = [
+        cell for parts in results.values() for part in parts for cell in deciles(part.ours, part)
+    ]
+    for least in (100, 30):
+        large = [cell for cell in cells if cell.windows >= least]
+        near = sum(abs(cell.said - cell.came) <= 0.05 for cell in large)
+        off = sum(cell.is_off for cell in large)
+        print(
+            f"Of {len(large)} cells of one load with {least} stretches or more, {near} are within "
+            f"five points, {off} are off beyond chance."
+        )
+    lost, unskilled = [], []
+    for name, parts in results.items():
+        for part in parts:
+            scores = part.brier()
+            if scores["ours"] >= min(scores["usage"], scores["linear"]):
+                lost.append(f"{name} at {part.horizon} s")
+            if scores["ours"] > scores["base"]:
+                unskilled.append(f"{name} at {part.horizon} s")
+    print(f"A rival is as good or better: {', '.join(lost) or 'nowhere'}.")
+    print(f"The base rate is better: {', '.join(unskilled) or 'nowhere'}.")
+
+
+def print_idle(results: dict[str, list[Forecasts]]) -> None:
+    """What is said while nothing runs and nothing waits, where that is 2 % of the time."""
+    print("| load | idle | " + " | ".join(f"{horizon} s" for horizon in HORIZONS) + " |")
+    print("|---|" + "---|" * (1 + len(HORIZONS)))
+    for name, parts in results.items():
+        idle = [part.while_idle() for part in parts]
+        share = len(idle[0].came) / len(parts[0].came)
+        if share >= 0.02:
+            cells = (f"{mean(i.ours):.1%} → {mean(i.came):.1%} ({max(i.ours):.0%})" for i in idle)
+            print(f"| {name} | {share:.0%} | {' | '.join(cells)} |")
+
+
+def print_warnings(results: dict[str, list[Forecasts]]) -> None:
+    """Of the threshold of the alerts, and of the rivals."""
+    columns = ("load", "60 s", "usage > 0.9", "300 s", "usage > 0.9", "predict_linear, 10 min")
+    print(f"| {' | '.join(columns)} |")
+    print("|---|" + "---|" * (len(columns) - 1))
+    for name, (*_, minute, minutes) in results.items():
+        cells = (
+            minute.warnings(minute.ours, EXHAUSTION_PROBABILITY),
+            minute.warnings(minute.usage, 0.5),
+            minutes.warnings(minutes.ours, EXHAUSTION_PROBABILITY),
+            minutes.warnings(minutes.usage, 0.5),
+            minutes.warnings(minutes.linear[max(WINDOWS)], 0.5),
+        )
+        texts = (f"{cell[0]:.0%}, {cell[1]:.0%}" if cell else "none" for cell in cells)
+        print(f"| {name} | {' | '.join(texts)} |")
+
+
+def _cell(decile: Decile | None) -> str:
+    if decile is None:
+        return ""
+    off = " !" if decile.is_off else ""
+    return f"{100 * decile.said:.0f} → {100 * decile.came:.0f} ({decile.windows}){off}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""A decode step of a model of 8 billion random weights: its time and its memory.
+
+A step has to read every weight once. That time, at the bandwidth of a copy, is the yardstick.
+"""
+
+import time
+from statistics import median
+
+import torch
+from transformers import LlamaConfig, PreTrainedModel
+from transformers.models.auto import AutoModelForCausalLM
+
+from benchmarks.gpu_decode.report import Figure
+from engine.config import SchedulerConfig
+from engine.hashing import PrefixHasher
+from engine.model.attention.choice import TORCH, choose_attention
+from engine.model.attention.interface import IMPLEMENTATION
+from engine.model.device_memory import CudaMemory
+from engine.model.execution import Execution
+from engine.model.graphs import StaticDecoding
+from engine.model.profile import graph_bytes, step_peaks
+from engine.model.runner import ModelRunner
+from engine.model.weights import weight_bytes
+from engine.sequence import SamplingParams, Sequence
+from engine.step_plan import ScheduledSequence, StepPlan
+
+DEVICE = torch.device("cuda")
+BLOCK_SIZE = 16
+CONTEXT = 1024
+SEQUENCES = (1, 32)
+STEPS = 60
+MAX_MODEL_LEN = 8192
+PEAK_SEQUENCES = 256
+PEAK_POOL_TOKENS = 1 << 18
+MIB = 2**20
+TARGET_RATIO = 1.5
+TARGET_PEAK = 300
+
+CONFIG = LlamaConfig(
+    vocab_size=128_256,
+    hidden_size=4096,
+    intermediate_size=14_336,
+    num_hidden_layers=32,
+    num_attention_heads=32,
+    num_key_value_heads=8,
+    max_position_embeddings=MAX_MODEL_LEN,
+    rope_theta=500_000.0,
+)
+"""The shape of Llama 3 8B."""
+
+
+def figures(copied: float) -> list[Figure]:
+    """copied: bytes a second of a copy."""
+    model = random_model()
+    embedding = model.get_input_embeddings().weight.nbytes  # of which a step reads a few rows
+    read_seconds = (weight_bytes(model) - embedding) / copied
+    found = [Figure("reading the 8B weights once", read_seconds * 1e3, "ms")]
+    triton = choose_attention("triton", DEVICE)
+    assert triton.prepare_static is not None
+    static = StaticDecoding(
+        attention=triton.prepare_static, max_num_seqs=32, max_model_len=MAX_MODEL_LEN
+    )
+    graphs = Execution(attention=triton.prepare, static=static)
+    eager = graphs.without_static()
+    plain = Execution(attention=TORCH.prepare)
+    for count in SEQUENCES:
+        named = f"8B decode step of {count} over reading the weights"
+        seconds = step_seconds(model, graphs, count)
+        found.append(Figure(f"{named}, graphs", seconds / read_seconds, "", TARGET_RATIO))
+        for name, execution in (("eager Triton", eager), ("plain torch", plain)):
+            seconds = step_seconds(model, execution, count)
+            found.append(Figure(f"{named}, {name}", seconds / read_seconds, ""))
+    memory = CudaMemory(DEVICE)
+    limits = SchedulerConfig(
+        max_model_len=MAX_MODEL_LEN, max_num_seqs=PEAK_SEQUENCES, max_num_batched_tokens=2048
+    )
+    for name, execution, target in (("Triton", eager, TARGET_PEAK), ("plain torch", plain, None)):
+        peaks = step_peaks(
+            model,
+            memory,
+            limits,
+            block_size=BLOCK_SIZE,
+            pool_tokens=PEAK_POOL_TOKENS,
+            execution=execution,
+        )
+        for batch, peak in peaks.items():
+            bound = target if batch == "decode" else None
+            found.append(
+                Figure(f"activation peak of the {batch} batch, {name}", peak / MIB, "MiB", bound)
+            )
+    taken = graph_bytes(model, memory, graphs, block_size=BLOCK_SIZE)
+    assert taken is not None, "an 8B Llama was not captured"
+    found.append(Figure("memory of the graphs, up to 32 sequences", taken / MIB, "MiB"))
+    return found
+
+
+def random_model() -> PreTrainedModel:
+    """In bfloat16, on the device."""
+    with DEVICE:
+        model = AutoModelForCausalLM.from_config(
+            CONFIG, dtype=torch.bfloat16, attn_implementation=IMPLEMENTATION
+        )
+    assert isinstance(model, PreTrainedModel)
+    model.train(False)
+    return model
+
+
+def step_seconds(model: PreTrainedModel, execution: Execution, count: int) -> float:
+    """Wall time of one step, sampling included, while the sequences grow; the median."""
+    blocks = -(-(CONTEXT + STEPS + 1) // BLOCK_SIZE)
+    runner = ModelRunner(
+        model, num_blocks=count * blocks, block_size=BLOCK_SIZE, execution=execution
+    )
+    if execution.static is not None:
+        assert runner.capture_graphs(), "an 8B Llama was not captured"
+    sequences = [
+        Sequence(
+            sequence_id=number,
+            request_id=number,
+            tokens=[1] * (CONTEXT + 1),  # what was never written is zero: as fast as any other
+            prompt_length=CONTEXT,
+            sampling=SamplingParams(max_tokens=STEPS),
+            hasher=PrefixHasher(b"", BLOCK_SIZE),
+            block_table=list(range(number * blocks, (number + 1) * blocks)),
+        )
+        for number in range(count)
+    ]
+    seconds = []
+    for _ in range(STEPS):
+        begin = time.perf_counter()
+        plan = StepPlan([ScheduledSequence(s, len(s.tokens) - 1, 1) for s in sequences])
+        tokens = runner.execute(plan)  # waits for the device: the tokens are on the host
+        seconds.append(time.perf_counter() - begin)
+        for sequence, token in zip(sequences, tokens, strict=True):
+            assert token is not None
+            sequence.tokens.append(token.token_id)
+    return median(seconds[STEPS // 6 :])

@@ -1,0 +1,304 @@
+"""Carries out the adviser's first proposal in three situations, and measures again.
+
+`python -m tools.checks.advice_check` prints prediction and outcome side by side. Each situation
+is our engine in simulated time (`tests/support/paced.py`) under the same load before and after, so
+that the figures are the same on every machine.
+"""
+
+import argparse
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+from exporter.adviser.proposal import Proposal
+from exporter.host_memory import Available, HostMemory
+from exporter.machine import Machine
+from tests.fakes.nvml import GIB
+from tests.support.loads import chats
+from tests.support.paced import Paced
+from tests.support.simulated_card import paced_on_card
+from tools.pictures.card import ACTIVATIONS_PER_STEP, ACTIVATIONS_PER_TOKEN
+
+SECONDS = 300.0
+LIMIT = 0.2
+"""Greatest difference of an outcome from what was predicted that needs no reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """One quantity: as it was, as the proposal says it will be, as it became."""
+
+    name: str
+    before: float
+    predicted: float
+    outcome: float
+    least: float = 0.0
+    """Differences below this one count as none: of a number that is 0, 20 % are 0 as well."""
+
+    @property
+    def is_close(self) -> bool:
+        return abs(self.outcome - self.predicted) <= max(LIMIT * abs(self.predicted), self.least)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    situation: str
+    proposal: Proposal
+    figures: list[Figure]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """A second of an engine under load, on average; its memory at the end."""
+
+    hit_ratio: float
+    prefill_tokens: float
+    recomputed_tokens: float
+    preemptions: float
+    errors: float
+    pool_blocks: float
+
+
+def measure(engine: Paced, seconds: float) -> Measured:
+    read = engine.metric
+    first = {"phase": "first"}
+    return Measured(
+        # Full blocks, as the curve counts them: partial ones cannot hit.
+        hit_ratio=read("kvscope_prefix_cache_hit_blocks_total", **first)
+        / (
+            read("kvscope_prefix_cache_queried_blocks_total", **first)
+            - read("kvscope_prefix_cache_missed_blocks_total", cause="partial")
+        ),
+        prefill_tokens=read("kvscope_step_tokens_total", phase="prefill") / seconds,
+        recomputed_tokens=read("kvscope_preemption_recomputed_tokens_total") / seconds,
+        preemptions=read("kvscope_preemptions_total") / seconds,
+        errors=read("kvscope_engine_oom_events_total") / seconds,
+        pool_blocks=read("kvscope_kv_usable_blocks"),
+    )
+
+
+def pool_too_small(
+    seconds: float = SECONDS,
+    *,
+    seed: int = 1,
+    blocks: int = 400,
+    calls_per_second: float = 4,
+    output_tokens: int = 100,
+    pause_seconds: float = 10,
+) -> Outcome:
+    """Chats whose prefixes are evicted between two turns, and which preempt each other."""
+    load = chats(
+        seed=seed,
+        seconds=seconds,
+        calls_per_second=calls_per_second,
+        output_tokens=output_tokens,
+        pause_seconds=pause_seconds,
+    )
+
+    def played(num_blocks: int) -> Paced:
+        machine = Machine(host=_resident, available=lambda: Available(64 * GIB, 32 * GIB))
+        engine = Paced(num_blocks=num_blocks, machine=machine)
+        engine.play(load, seconds)
+        return engine
+
+    engine = played(blocks)
+    proposal = engine.advice().proposals[0]
+    assert proposal.option == "num_gpu_blocks_override", proposal
+    before = measure(engine, seconds)
+    after = measure(played(int(proposal.proposed)), seconds)
+    return Outcome(
+        situation="pool too small",
+        proposal=proposal,
+        figures=list(_pool_figures(proposal, before, after)),
+    )
+
+
+def pool_too_large(seconds: float = SECONDS) -> Outcome:
+    """Few chats on a card whose pool has room for many."""
+    load = chats(seed=2, seconds=seconds, calls_per_second=1, output_tokens=60)
+
+    def played(utilization: float) -> tuple[Paced, float]:
+        engine, card = paced_on_card(utilization=utilization, max_num_batched_tokens=512)
+        engine.play(load, seconds)
+        return engine, card.free + card.cached
+
+    engine, free_before = played(0.9)
+    proposal = engine.advice().proposals[0]
+    assert proposal.option == "gpu_memory_utilization", proposal
+    before = measure(engine, seconds)
+    changed, free_after = played(proposal.proposed)
+    after = measure(changed, seconds)
+    figures = list(_pool_figures(proposal, before, after))
+    freed = float(proposal.gain.freed_bytes or 0)
+    figures.append(
+        Figure(
+            name="memory freed, MiB",
+            before=0.0,
+            predicted=freed / 2**20,
+            outcome=(free_after - free_before) / 2**20,
+        )
+    )
+    figures.append(
+        Figure(
+            name="preemptions / s",
+            before=before.preemptions,
+            predicted=0.0,
+            outcome=after.preemptions,
+        )
+    )
+    return Outcome(situation="pool too large", proposal=proposal, figures=figures)
+
+
+def chunk_too_large(seconds: float = SECONDS) -> Outcome:
+    """Long prompts on a card where another process has taken what large steps need."""
+    load = chats(
+        seed=3, seconds=seconds, calls_per_second=2, turn_tokens=900, turns=4, output_tokens=60
+    )
+
+    def played(max_num_batched_tokens: int) -> tuple[Paced, float]:
+        engine, card = paced_on_card(
+            num_blocks=1800,
+            foreign_bytes=GIB // 2,
+            max_num_batched_tokens=max_num_batched_tokens,
+        )
+        engine.play(load, seconds)
+        return engine, card.peak
+
+    engine, _ = played(2048)
+    proposal = engine.advice().proposals[0]
+    assert proposal.option == "max_num_batched_tokens", proposal
+    before = measure(engine, seconds)
+    changed, peak = played(int(proposal.proposed))
+    after = measure(changed, seconds)
+    gain = proposal.gain
+    assert gain.step_bytes_to is not None
+    needed = ACTIVATIONS_PER_STEP + 2048 * ACTIVATIONS_PER_TOKEN
+    figures = [
+        Figure(
+            name="steps out of memory / s",
+            before=before.errors,
+            predicted=gain.errors_per_second_to or 0.0,
+            outcome=after.errors,
+        ),
+        Figure(
+            name="recomputed tokens / s",
+            before=before.recomputed_tokens,
+            predicted=gain.recomputed_tokens_per_second_to or 0.0,
+            outcome=after.recomputed_tokens,
+            least=_noise(before.prefill_tokens),
+        ),
+        Figure(
+            name="largest step, MiB",
+            before=needed / 2**20,
+            predicted=gain.step_bytes_to / 2**20,
+            outcome=peak / 2**20,
+        ),
+    ]
+    return Outcome(situation="chunk too large", proposal=proposal, figures=figures)
+
+
+SITUATIONS: tuple[Callable[[float], Outcome], ...] = (
+    pool_too_small,
+    pool_too_large,
+    chunk_too_large,
+)
+
+
+SURVEY: tuple[dict[str, float], ...] = (
+    {"seed": 4, "blocks": 300, "calls_per_second": 3},
+    {"seed": 5, "blocks": 400, "calls_per_second": 5},
+    {"seed": 6, "blocks": 600, "calls_per_second": 6},
+    {"seed": 7, "blocks": 700, "calls_per_second": 6, "pause_seconds": 30},
+    {"seed": 8, "blocks": 900, "calls_per_second": 6, "output_tokens": 200},
+    {"seed": 9, "blocks": 1100, "calls_per_second": 4, "output_tokens": 300},
+    {"seed": 10, "blocks": 1500, "calls_per_second": 5, "pause_seconds": 60},
+    {"seed": 11, "blocks": 400, "calls_per_second": 8},
+)
+"""Further loads for a pool that is too small; the last one is more than the engine can compute."""
+
+
+def survey(seconds: float, console: Console) -> None:
+    """How far predictions are off, load by load."""
+    table = Table("load", "blocks", "quantity", "before", "predicted", "outcome", "within 20 %")
+    for number, load in enumerate(SURVEY, 1):
+        outcome = pool_too_small(seconds, **load)  # type: ignore[arg-type]
+        proposal = outcome.proposal
+        blocks = f"{proposal.current:.0f} → {proposal.proposed:.0f}"
+        for figure in outcome.figures:
+            if not figure.name.startswith("pool"):
+                numbers = (figure.before, figure.predicted, figure.outcome)
+                cells = [f"{value:,.1f}" for value in numbers]
+                is_close = "yes" if figure.is_close else "no"
+                table.add_row(str(number), blocks, figure.name, *cells, is_close)
+    console.print(table)
+
+
+def _pool_figures(proposal: Proposal, before: Measured, after: Measured) -> Iterator[Figure]:
+    gain = proposal.gain
+    assert gain.hit_ratio_to is not None
+    yield Figure(
+        name="hit ratio, %",
+        before=100 * before.hit_ratio,
+        predicted=100 * gain.hit_ratio_to,
+        outcome=100 * after.hit_ratio,
+    )
+    yield Figure(
+        name="pool, blocks",
+        before=before.pool_blocks,
+        predicted=before.pool_blocks + proposal.price.pool_blocks,
+        outcome=after.pool_blocks,
+    )
+    if gain.saved_tokens_per_second:
+        yield Figure(
+            name="prompt tokens saved / s",
+            before=0.0,
+            predicted=gain.saved_tokens_per_second,
+            outcome=before.prefill_tokens - after.prefill_tokens,
+        )
+    if gain.recomputed_tokens_per_second_to is not None:
+        yield Figure(
+            name="recomputed tokens / s",
+            before=before.recomputed_tokens,
+            predicted=gain.recomputed_tokens_per_second_to,
+            outcome=after.recomputed_tokens,
+            least=_noise(before.prefill_tokens),
+        )
+
+
+def _noise(prefill_tokens: float) -> float:
+    """A hundredth of the prompt tokens: less is not worth a restart either."""
+    return prefill_tokens / 100
+
+
+def _resident(_pid: int) -> HostMemory:
+    """All of the pool is in use already."""
+    return HostMemory(
+        resident=1 << 40, limit=None, usage=None, working_set=None, unreclaimable=None
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of load, simulated")
+    parser.add_argument("--survey", action="store_true", help="eight further loads instead")
+    arguments = parser.parse_args()
+    seconds, console = arguments.seconds, Console(width=100)
+    if arguments.survey:
+        survey(seconds, console)
+        return
+    for play in SITUATIONS:
+        outcome = play(seconds)
+        table = Table("quantity", "before", "predicted", "outcome", "within 20 %")
+        for figure in outcome.figures:
+            numbers = (figure.before, figure.predicted, figure.outcome)
+            is_close = "yes" if figure.is_close else "no"
+            table.add_row(figure.name, *(f"{number:,.1f}" for number in numbers), is_close)
+        console.print(f"\n{outcome.situation}: {outcome.proposal.text}")
+        console.print(f"confidence {outcome.proposal.confidence}: {outcome.proposal.because}")
+        console.print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+"""Output throughput of a vLLM with a means of observation, over the same vLLM without it.
+
+    python -m tools.checks.vllm_throughput [--python PYTHON] [--starts 5] [--pairs 24]
+
+PYTHON is an interpreter with vLLM. Means: the observer, with its sidecar beside (`kvscope run`),
+`--kv-cache-metrics` unsampled, the KV event publisher without a reader, and nothing at all, which
+shows what the comparison itself scatters.
+
+Both sides of a pair are one process (tests/vllm/offline.py), since two processes of one program
+differ by more than what is measured for as long as they live. It is vLLM without its HTTP server:
+on a CPU the server runs two processes that wait by spinning, and on few cores it decides by chance
+which of them is held up. The sidecar is stopped while the observer is away. The order alternates
+from pair to pair, and each process starts anew `--starts` times.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+from benchmarks.report import environment
+from tests.support.process import ROOT
+from tests.vllm.model import tiny_model
+from tests.vllm.offline import MEANS
+from tests.vllm.server import free_port, kvscope_command, server_environment
+
+SEQUENCES = (1, 8, 32, 64)
+KINDS = ("elapsed", "cpu")
+Pair = dict[bool, dict[str, float]]
+"""Output tokens a second with the means (True) and without it, of elapsed and of CPU time."""
+
+
+class Peer:
+    """A vLLM whose means of observation is switched from batch to batch."""
+
+    def __init__(self, means: str, process: "subprocess.Popen[str]", log: Path) -> None:
+        self._sidecar = process.pid if means == "observer" else None
+        self._process = process
+        self._log = log
+        self._answer()
+
+    def rates(self, on: bool, sequences: int, seed: int) -> dict[str, float]:
+        """Output tokens a second of one batch, of elapsed and of CPU time."""
+        if self._sidecar is not None:
+            os.kill(self._sidecar, signal.SIGCONT if on else signal.SIGSTOP)
+        assert self._process.stdin is not None
+        order = {"on": on, "sequences": sequences, "seed": seed}
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def resume(self) -> None:
+        """Let a stopped sidecar go on."""
+        if self._sidecar is not None:
+            os.kill(self._sidecar, signal.SIGCONT)
+
+    def _answer(self) -> dict[str, float]:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith('{"peer"'):
+                answer: dict[str, float] = json.loads(line)["peer"]
+                return answer
+        raise SystemExit(f"vLLM ended:\n{self._log.read_text()[-4000:]}")
+
+
+@contextmanager
+def running(means: str, python: Path, model: Path, folder: Path) -> Iterator[Peer]:
+    """A peer with this means; its files go to `folder`."""
+    command = [str(python), "-m", "tests.vllm.offline", means, str(model), str(folder)]
+    if means == "observer":
+        options = ("--port", str(free_port()), "--no-gpu", "--")
+        command = [*kvscope_command("run", *options), *command]
+    variables = server_environment(KVSCOPE_RUN_DIR=str(folder / "run"), PYTHONPATH=str(ROOT))
+    log = folder / "log"
+    with (
+        log.open("wb") as errors,
+        subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=variables,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        ) as process,
+    ):
+        peer = Peer(means, process, log)
+        try:
+            yield peer
+        finally:
+            peer.resume()
+
+
+def compare(peer: Peer, sequences: int, pairs: int) -> list[Pair]:
+    """Pairs of batches, after one of warm-up."""
+    found = []
+    for number in range(pairs + 1):
+        order = (True, False) if number % 2 else (False, True)
+        found.append({on: peer.rates(on, sequences, 1000 * sequences + number) for on in order})
+    return found[1:]
+
+
+def summary(pairs: list[Pair], kind: str) -> dict[str, float]:
+    """The ratio of the rates with the means and without it."""
+    ratios = sorted(pair[True][kind] / pair[False][kind] for pair in pairs)
+    return {
+        "tokens_per_second": median(pair[True][kind] for pair in pairs),
+        "ratio": median(ratios),
+        "lower_quartile": ratios[len(ratios) // 4],
+        "upper_quartile": ratios[-1 - len(ratios) // 4],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--python", type=Path, default=ROOT / ".venv" / "vllm" / "bin" / "python")
+    parser.add_argument("--starts", type=int, default=5, help="times that each vLLM starts")
+    parser.add_argument("--pairs", type=int, default=24, help="pairs a start")
+    parser.add_argument("--means", nargs="+", choices=MEANS, default=MEANS)
+    parser.add_argument("--sequences", nargs="+", type=int, default=SEQUENCES)
+    arguments = parser.parse_args()
+    pairs: dict[tuple[str, int], list[Pair]] = {}
+    with tempfile.TemporaryDirectory() as name:
+        model = tiny_model(Path(name) / "model", "llama")
+        for start in range(arguments.starts):
+            for means in arguments.means:
+                folder = Path(name) / f"{means}-{start}".replace(" ", "-")
+                folder.mkdir(mode=0o700)
+                with running(means, arguments.python, model, folder) as peer:
+                    for count in arguments.sequences:
+                        found = compare(peer, count, arguments.pairs)
+                        pairs.setdefault((means, count), []).extend(found)
+                        both = [f"{kind} {summary(found, kind)['ratio']:.3f}" for kind in KINDS]
+                        row = f"start {start}, {means}, {count} sequences"
+                        print(f"{row}: {', '.join(both)}", file=sys.stderr, flush=True)
+    rows = {
+        (means, kind, count): summary(pairs[means, count], kind)
+        for means, count in pairs
+        for kind in KINDS
+    }
+    print("| with over without | " + " | ".join(f"{n} sequences" for n in arguments.sequences), "|")
+    print("|---" * (len(arguments.sequences) + 1) + "|")
+    for means in arguments.means:
+        for kind in KINDS:
+            cells = (
+                "{ratio:.3f} ({lower_quartile:.2f} to {upper_quartile:.2f})".format(
+                    **rows[means, kind, count]
+                )
+                for count in arguments.sequences
+            )
+            print(f"| {means}, {kind} time | {' | '.join(cells)} |")
+    number = arguments.starts * arguments.pairs
+    listed = [{"means": m, "time": k, "sequences": n, **row} for (m, k, n), row in rows.items()]
+    print(json.dumps({"environment": environment(), "pairs": number, "found": listed}))
+
+
+if __name__ == "__main__":
+    main()

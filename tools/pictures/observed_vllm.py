@@ -1,0 +1,59 @@
+"""A real vLLM under `kvscope run`, with Prometheus on both pages and a simulated card beside it."""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from tests.fakes.nvml import Simulated, build_library, h200, machine
+from tests.support.prometheus import Prometheus
+from tests.vllm.model import tiny_model
+from tools.pictures.situations import Stage, answers, free_port, program, write_configuration
+
+POOL_BLOCKS = 180
+"""Of 32 tokens: conversations of twenty users do not fit."""
+
+
+@contextmanager
+def stage(folder: Path, python: Path) -> Iterator[Stage]:
+    """vLLM, kvscope and Prometheus, all up. python: of an environment that has vLLM."""
+    vllm_port, page_port, prometheus_port = free_port(), free_port(), free_port()
+    model = tiny_model(folder / "model", "llama")
+    library = build_library(folder / "driver")
+    state = folder / "nvml.state"
+    Simulated(state).become(machine(h200(processes="", used=0)))
+    environment = {
+        **{k: v for k, v in os.environ.items() if not k.startswith("KVSCOPE_")},
+        **{"LD_LIBRARY_PATH": str(library.parent), "FAKE_NVML_STATE": str(state)},
+        **{"VLLM_TARGET_DEVICE": "cpu", "VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1"},
+        **{"VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_HOST_IP": "127.0.0.1"},
+        **{"VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"},
+    }
+    server = [
+        *(str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)),
+        *("--served-model-name", "llama-8b", "--host", "127.0.0.1", "--port", str(vllm_port)),
+        *("--block-size", "32", "--enforce-eager", "--max-model-len", "2048"),
+        *("--num-gpu-blocks-override", str(POOL_BLOCKS), "--max-num-seqs", "16"),
+    ]
+    observed = [
+        *(sys.executable, "-m", "exporter.cli", "run", "--port", str(page_port), "--", *server),
+    ]
+    configuration = write_configuration(
+        folder, f"127.0.0.1:{page_port}", vllm=f"127.0.0.1:{vllm_port}"
+    )
+    prometheus = [
+        *("prometheus", f"--config.file={configuration}", f"--storage.tsdb.path={folder}/data"),
+        f"--web.listen-address=127.0.0.1:{prometheus_port}",
+    ]
+    url = f"http://127.0.0.1:{vllm_port}"
+    running = Prometheus(f"http://127.0.0.1:{prometheus_port}")
+    with ExitStack() as stack:
+        for name, command, up in (
+            ("vllm", observed, lambda: answers(f"{url}/health")),
+            ("prometheus", prometheus, running.ready),
+        ):
+            stack.enter_context(program(name, command, folder, environment, up))
+        running.wait_for('up{job="kvscope"}')
+        running.wait_for('up{job="vllm"}')
+        yield Stage(url=url, prometheus=running, orders=folder / "unused", folder=folder)
