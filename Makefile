@@ -114,10 +114,10 @@ bench: venv ## Run the benchmarks (VLLM_PYTHON=... to compare with the vLLM of t
 	$(if $(VLLM_PYTHON),$(VLLM_PYTHON) -m benchmarks.vllm_scheduler_cost)
 	$(VENV)/bin/python -m benchmarks.decode $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON))
 
-docs: venv ## Generate docs/metrics.md and docs/servers.md
+docs: venv ## Generate docs/reference/metrics.md and docs/reference/servers.md
 	$(VENV)/bin/kvscope metrics > $(VENV)/metrics.md
 	$(VENV)/bin/kvscope metrics --servers > $(VENV)/servers.md
-	mv $(VENV)/metrics.md $(VENV)/servers.md docs/
+	mv $(VENV)/metrics.md $(VENV)/servers.md docs/reference/
 
 dashboards: venv ## Generate dashboards/*.json and their ConfigMaps
 	$(VENV)/bin/python -m dashboards

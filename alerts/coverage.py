@@ -1,6 +1,6 @@
 """For which kind of server an alert can fire: what its expression needs, and what a source tells.
 
-Whether a series is reported follows from the declarations that also make docs/servers.md: the
+Whether a series is reported follows from the declarations that also make servers.md: the
 events that a source reports, and the tables by which a server's own page is read.
 """
 
@@ -33,7 +33,7 @@ _ALWAYS = ("up", "process_start_time_seconds")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A column of the table in docs/alerts.md."""
+    """A column of the table in docs/guides/alerts.md."""
 
     title: str
     tells: frozenset[str] = frozenset()
@@ -80,7 +80,7 @@ def coverage() -> dict[str, dict[str, str]]:
 
 
 def table() -> str:
-    """The table of docs/alerts.md."""
+    """The table of docs/guides/alerts.md."""
     head = ("alert", *KINDS)
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for name, cells in coverage().items():

@@ -17,7 +17,7 @@ from alerts.targets import target_groups
 from alerts.timing import Timing
 from alerts.yaml_text import to_yaml
 
-HEADER = "Written by `python -m alerts` from alerts/*.py: change those. docs/alerts.md explains."
+HEADER = "Written by `python -m alerts` from alerts/*.py: change those. alerts.md explains."
 
 
 def groups(

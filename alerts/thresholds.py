@@ -30,7 +30,7 @@ POOL_SATURATED = 0.90
 """Share of the usable blocks that sequences reference. In a pool that preempts it moves between 0.9
 and 1: each preemption returns all blocks of a request."""
 EXHAUSTION_PROBABILITY = 0.80
-"""Of exhaustion within five minutes, and within one. The forecast is calibrated (docs/forecast.md):
+"""Of exhaustion within five minutes, and within one. The forecast is calibrated (forecast.md):
 at least four of five such warnings come true. Both are info: a full pool makes requests wait;
 whether users are hurt shows in first tokens and recomputed tokens, which page."""
 EXHAUSTION_SECONDS = (300, 60)

@@ -16,11 +16,11 @@ FOLDER = Path(__file__).parent / "kubernetes"
 MARK = "Written by `python -m deploy`"
 """Begins every file: what has it is ours to replace."""
 _MONITORING = f"{MARK}: change alerts/, dashboards/ or deploy/monitoring.py."
-_WORKLOAD = f"{MARK}: change deploy/workloads.py. docs/kubernetes.md explains it."
+_WORKLOAD = f"{MARK}: change deploy/workloads.py. docs/guides/kubernetes.md explains it."
 _KUSTOMIZATION = f"""\
 {MARK}: change deploy/manifests.py. For `kubectl apply --server-side -k`
 (dashboards are too long for the annotation of a client-side apply)."""
-_PACK = f"{MARK}: change alerts/bare/. docs/bare-servers.md explains it."
+_PACK = f"{MARK}: change alerts/bare/. docs/guides/bare-servers.md explains it."
 _COMPONENT = {"version": "v1alpha1", "kind": "Component"}
 _NO_JOBS: Mapping[str, str] = MappingProxyType({})
 _NO_GRAFANA = Places(grafana="")

@@ -16,7 +16,7 @@ from alerts.yaml_text import to_yaml
 
 HEADER = (
     "Written by `python -m alerts` from alerts/bare/*.py: change those. "
-    "docs/bare-servers.md explains."
+    "docs/guides/bare-servers.md explains."
 )
 
 

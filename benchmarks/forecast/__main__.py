@@ -1,6 +1,6 @@
 """Score the forecast of exhaustion on simulated loads: `python -m benchmarks.forecast`.
 
-Prints the tables of docs/forecast.md: Brier scores against the two rivals and against the base
+Prints the tables of forecast.md: Brier scores against the two rivals and against the base
 rate; how often what was forecast came, by decile; what warnings are worth. KVSCOPE_TRACE names a
 public trace to replay as one more load.
 """

@@ -72,7 +72,7 @@ def plan(
     Example: kvscope plan --layers 32 --kv-heads 8 --head-dim 128 --params 8.03e9 --gpu L4
 
     The calculation is the engine's at start-up, except that activations are estimated where the
-    engine measures them. docs/planning.md has the formulas.
+    engine measures them. docs/guides/planning.md has the formulas.
     """
     try:
         name = chosen_model(context, checkpoint, model)

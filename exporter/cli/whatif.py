@@ -52,7 +52,7 @@ def whatif(
 
     Example: kvscope whatif qwen.kvsf --plot curve.png
 
-    docs/whatif.md says how to read the curve, and what is not in it.
+    docs/guides/whatif.md says how to read the curve, and what is not in it.
     """
     capacities = capacity or []
     for blocks in capacities:

@@ -71,7 +71,7 @@ class _Reader:
         if self._values > MAX_VALUES:
             self._refuse(path, f"over {MAX_VALUES} values", "split the servers among sidecars")
         if depth > MAX_DEPTH:
-            self._refuse(path, f"nested over {MAX_DEPTH} levels deep", "see docs/sidecar.md")
+            self._refuse(path, f"nested over {MAX_DEPTH} levels deep", "see docs/guides/sidecar.md")
         if isinstance(event, yaml.AliasEvent):
             self._refuse(path, f"the alias *{event.anchor}", "write the value out")
         if event.tag not in (None, _TEXT):

@@ -1,1 +1,1 @@
-"""Pages for people, written from the declarations: docs/metrics.md and docs/servers.md."""
+"""Pages for people, written from the declarations: metrics.md and servers.md."""

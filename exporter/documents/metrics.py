@@ -1,4 +1,4 @@
-"""docs/metrics.md: the catalogue as a page."""
+"""docs/reference/metrics.md: the catalogue as a page."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ where a label has a closed set of values, all of its series exist from the start
 servers are the nearest ones; their definitions can differ. The column "from" names the events that
 a server must report for a family to be there; [servers.md](servers.md) lists which servers do. The
 column "OpenTelemetry" has name and unit where metrics are sent by OTLP
-([opentelemetry.md](opentelemetry.md)).
+([opentelemetry.md](../guides/opentelemetry.md)).
 """
 
 

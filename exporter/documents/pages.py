@@ -1,4 +1,4 @@
-"""The parts of docs/servers.md about servers' own pages: written from the tables of readings."""
+"""The parts of servers.md about servers' own pages: written from the tables of readings."""
 
 from collections.abc import Iterator
 

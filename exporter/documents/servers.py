@@ -1,4 +1,4 @@
-"""docs/servers.md: which families are there for which server, at which depth of attachment."""
+"""servers.md: which families are there for which server, at which depth of attachment."""
 
 from collections.abc import Iterator
 
@@ -37,7 +37,7 @@ _OBSERVER = """
 | server | what was tested |
 |---|---|
 | kvscope | the engine itself, on a CPU and on one H200 |
-| vLLM | 0.32 for CPU: observer, KV events, page; see [vllm.md](vllm.md#what-has-been-tested) |
+| vLLM | 0.32 for CPU: observer, KV events, page: [tests](../guides/vllm.md#what-has-been-tested) |
 | SGLang | KV events and pages recorded from 0.5.17 and 0.5.23 on a CPU |
 | Ray Serve LLM | pages recorded from Ray 2.60 with two replicas of vLLM 0.32 |
 | Dynamo | KV events and pages recorded from 1.6.1, with its simulated engine only |
@@ -51,10 +51,10 @@ servers only kvscope's own engine has been watched on a GPU.
 ## Depth observer
 
 "exact": computed from every event, and equal to the engine's own figures; those of vLLM are the
-scheduler's, so times begin when a request reaches it ([vllm.md](vllm.md)). "on the same host":
-exact if the sidecar runs on the server's host, otherwise absent. "absent": the server does not
-report the events that the family needs. Group "HTTP server" of [metrics.md](metrics.md) is on the
-page of `kvscope serve` alone.
+scheduler's, so times begin when a request reaches it ([vllm.md](../guides/vllm.md)).
+"on the same host": exact if the sidecar runs on the server's host, otherwise absent.
+"absent": the server does not report the events that the family needs. Group "HTTP server" of
+[metrics.md](metrics.md) is on the page of `kvscope serve` alone.
 """
 
 _EVENTS = """
@@ -65,7 +65,7 @@ neither requests nor references, nor the engine's pid, which group Host needs. A
 watches a single server also shows the GPUs of its own machine (group GPU).
 
 "exact" holds for tiers of which the server announces all that they store and remove;
-[kv-events.md](kv-events.md) names the exceptions.
+[kv-events.md](../concepts/kv-events.md) names the exceptions.
 
 """
 

@@ -1,4 +1,4 @@
-"""How an operator lets each kind of server be read from its own page; see docs/servers.md."""
+"""How an operator lets each kind of server be read from its own page; see servers.md."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""The events that each kind of server reports, by depth of attachment; see docs/servers.md."""
+"""The events that each kind of server reports, by depth of attachment; see servers.md."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -7,7 +7,7 @@ from kvscope_events.events import EVENT_NAMES
 from kvscope_events.vocabulary import ServerKind
 
 Depth = Literal["observer", "events"]
-"""How deeply a server is attached; see docs/servers.md. At depth "page" it reports no events."""
+"""How deeply a server is attached; see servers.md. At depth "page" it reports no events."""
 
 CONTENT_EVENTS = frozenset({"NamesStored", "NamesRemoved", "NamesCleared"})
 """Events of a content stream, which names what is cached and knows no blocks."""
@@ -38,7 +38,7 @@ LOOKUP_EVENTS = frozenset({"PrefixLookup"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attachment:
-    """A column of docs/servers.md."""
+    """A column of docs/reference/servers.md."""
 
     server: str
     depth: Depth

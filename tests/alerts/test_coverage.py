@@ -21,7 +21,7 @@ FILES = [path for path in CASE_FILES if path.name.split(".")[0] not in DAYS]
 
 
 def test_the_document_has_the_table() -> None:
-    page = (ROOT / "docs" / "alerts.md").read_text()
+    page = (ROOT / "docs" / "guides" / "alerts.md").read_text()
     assert table() in page, "python -m alerts.coverage prints it"
 
 

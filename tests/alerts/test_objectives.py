@@ -120,7 +120,7 @@ def test_a_limit_beyond_the_last_bound_counts_delivered_first_tokens_alone() -> 
     assert 'kvscope_time_to_first_token_seconds_bucket{le=~"600([.]0)?"}' in text
 
 
-DOCUMENTS = "\n".join(path.read_text() for path in sorted((ROOT / "docs").glob("*.md")))
+DOCUMENTS = "\n".join(path.read_text() for path in sorted((ROOT / "docs").rglob("*.md")))
 COMMANDS = re.findall(r"python -m alerts (--[^`>\n]*)", DOCUMENTS)
 BARE_COMMANDS = re.findall(
     r"python -m alerts[.]bare ((?:vllm|sglang) [^`>\n]*)", DOCUMENTS.replace("\\\n", "")

@@ -257,7 +257,7 @@ def test_a_runbook_names_commands_and_options_that_exist(path: Path) -> None:
             assert f'"{answer}"' in CODE or f"/api/{answer}" in CODE, text
 
 
-DOCUMENTS = sorted([*(ROOT / "docs").glob("*.md"), ROOT / "README.md", ROOT / "SECURITY.md"])
+DOCUMENTS = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "SECURITY.md"])
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=stem)

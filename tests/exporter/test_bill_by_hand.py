@@ -1,4 +1,4 @@
-"""Every number of the scenario in docs/preemption.md is that of the real engine and its page."""
+"""Every number of the scenario in preemption.md is that of the real engine and its page."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""docs/servers.md says what the page obeys, and the engine says of itself what the page claims."""
+"""servers.md says what the page obeys, and the engine says of itself what the page claims."""
 
 import pytest
 
@@ -13,7 +13,7 @@ from tests.repo.checkout import ROOT
 
 
 def test_the_page_is_the_committed_one() -> None:
-    committed = (ROOT / "docs" / "servers.md").read_text()
+    committed = (ROOT / "docs" / "reference" / "servers.md").read_text()
     assert committed == servers_page(), "run: make docs"
 
 

@@ -1,4 +1,4 @@
-"""Every number of the example in docs/sharing.md is that of the real engine on its demo model."""
+"""Every number of the example in sharing.md is that of the real engine on its demo model."""
 
 import re
 import time
@@ -22,7 +22,7 @@ from exporter.fold import Churn, Fold, Ledger
 from kvscope_events.bus import EventBus
 from kvscope_events.events import StepCompleted
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "sharing.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "studies" / "sharing.md"
 PROMPT = list(range(40))
 SAMPLES, OUTPUT_TOKENS, BLOCK_SIZE, NUM_BLOCKS = 4, 24, 16, 64
 

@@ -1,4 +1,4 @@
-"""Every number of the scenario with a host in docs/preemption.md is that of the real engine."""
+"""Every number of the scenario with a host in preemption.md is that of the real engine."""
 
 import re
 

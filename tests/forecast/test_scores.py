@@ -1,6 +1,6 @@
 """The forecast beats what people have on every load, and comes true as often as it says.
 
-The short form of `python -m benchmarks.forecast`, whose tables are in docs/forecast.md.
+The short form of `python -m benchmarks.forecast`, whose tables are in docs/concepts/forecast.md.
 """
 
 import pytest

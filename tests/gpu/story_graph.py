@@ -1,4 +1,4 @@
-"""Draws docs/oom.svg from the table of docs/oom.md.
+"""Draws docs/images/oom.svg from the table of docs/guides/oom.md.
 
     python -m tests.gpu.story_graph
 
@@ -36,7 +36,7 @@ def read_signals(page: str) -> dict[str, str]:
 
 
 def main() -> None:
-    page = (DOCS / "oom.md").read_text()
+    page = (DOCS / "guides" / "oom.md").read_text()
     stages = read_stages(page)
     numbers = range(1, len(stages) + 1)
     figure, axes = plt.subplots(figsize=(8, 4))
@@ -60,7 +60,7 @@ def main() -> None:
     axes.grid(alpha=0.3)
     figure.tight_layout()
     mpl.rcParams |= {"svg.hashsalt": "kvscope", "svg.fonttype": "none"}
-    figure.savefig(DOCS / "oom.svg", metadata={"Date": None})
+    figure.savefig(DOCS / "images" / "oom.svg", metadata={"Date": None})
 
 
 if __name__ == "__main__":

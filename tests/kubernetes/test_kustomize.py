@@ -28,7 +28,7 @@ def test_a_folder_builds_to_the_objects_of_its_files(folder: str) -> None:
 
 def test_the_overlay_in_the_document_builds_also_with_the_component(tmp_path: Path) -> None:
     shutil.copytree(FOLDER, tmp_path / "kvscope" / "deploy" / "kubernetes")
-    page = (ROOT / "docs" / "kubernetes.md").read_text()
+    page = (ROOT / "docs" / "guides" / "kubernetes.md").read_text()
     overlay = page.split("```yaml\n")[1].split("```")[0]
     component = "components: [kvscope/deploy/kubernetes/components/nvml]\n"
     (tmp_path / "kustomization.yaml").write_text(overlay + component)

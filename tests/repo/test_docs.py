@@ -19,8 +19,8 @@ _MACHINE_PATH = re.compile(rf"(?<![\w.~:/}}-])/{_ROOT_FOLDER}/(?!kvscope\b)[\w.]
 
 
 def test_the_metrics_page_is_current() -> None:
-    page = (ROOT / "docs" / "metrics.md").read_text()
-    assert page == metrics_page(), "docs/metrics.md is out of date: run `make docs`"
+    page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
+    assert page == metrics_page(), "docs/reference/metrics.md is out of date: run `make docs`"
 
 
 def test_the_engine_page_has_every_flag_of_serve() -> None:
@@ -29,14 +29,21 @@ def test_the_engine_page_has_every_flag_of_serve() -> None:
     params = [p for p in group.commands["serve"].params if p.param_type_name == "option"]
     flags = {flag for param in params for flag in (*param.opts, *param.secondary_opts)}
     flags = {flag for flag in flags if flag.startswith("--")}  # not the argument MODEL
-    table = (ROOT / "docs" / "engine.md").read_text().split("## Flags")[1].split("\n## ")[0]
+    table = (
+        (ROOT / "docs" / "reference" / "engine.md")
+        .read_text()
+        .split("## Flags")[1]
+        .split("\n## ")[0]
+    )
     first_cells = re.findall(r"^\| (.*?) \|", table, re.MULTILINE)
     named = {flag for cell in first_cells for flag in re.findall(r"--[a-z][a-z-]*", cell)}
     assert named == flags
 
 
 def test_the_engine_page_has_every_field_of_the_api() -> None:
-    page = (ROOT / "docs" / "engine.md").read_text().split("## API")[1].split("\n## ")[0]
+    page = (
+        (ROOT / "docs" / "reference" / "engine.md").read_text().split("## API")[1].split("\n## ")[0]
+    )
     table, refused = page.split("Refused by name", 1)
     fields = {*CompletionRequest.__struct_fields__, *ChatCompletionRequest.__struct_fields__}
     assert fields <= set(re.findall(r"`([a-z_]+)`", table))
@@ -73,7 +80,7 @@ def test_every_benchmark_is_on_its_page_and_in_the_makefile() -> None:
         if f"-m benchmarks.{path.stem}" in path.read_text()
     }
     programs = {path.parent.name for path in folder.glob("*/__main__.py")}
-    for page in (ROOT / "docs" / "benchmarks.md", ROOT / "Makefile"):
+    for page in (ROOT / "docs" / "studies" / "benchmarks.md", ROOT / "Makefile"):
         named = set(re.findall(r"-m benchmarks\.(\w+)", page.read_text()))
         assert named - programs == runnable
 

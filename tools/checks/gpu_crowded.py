@@ -4,7 +4,7 @@
 
 `kvscope serve` with its defaults, a neighbour that takes what is free but a last rest, `kvscope
 load` with long prompts; then the neighbour ends. Prints what each metric said at each stage, as
-docs/oom.md does of a simulated card. Exit code 0 if the engine ran out of memory and afterwards
+oom.md does of a simulated card. Exit code 0 if the engine ran out of memory and afterwards
 answers as before; 1 if not; 2 where there is no CUDA device.
 """
 

@@ -3,7 +3,7 @@
     python -m tools.fleet [--servers 50] [--hours 24] [--step 60]
 
 Needs prometheus, promtool and prometheus-alertmanager on PATH, a C compiler, ten minutes and three
-GiB of disk. Every figure of "A day of a fleet" in docs/alerts.md is from this program.
+GiB of disk. Every figure of "A day of a fleet" in docs/guides/alerts.md is from this program.
 """
 
 import argparse
