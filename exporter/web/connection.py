@@ -1,7 +1,8 @@
-"""One client's connection: what it waits for, since when, and when that has been long enough."""
+"""uvicorn's HTTP protocol with deadlines for headers, bodies and readers, which uvicorn lacks."""
 
 import asyncio
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
 import h11
 import uvicorn
@@ -14,16 +15,15 @@ from exporter.web.limits import Limits
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 """Harmless to a client that reads; to one that has gone it makes the kernel say so."""
 _STALLED_SECONDS = 3.0
-"""A client that has taken next to nothing for so long gives way to another one."""
+"""A client that has read next to nothing for this long gives way to a new one."""
+
+Wait = Literal["header", "body", "read", "busy"]
+"""What a client is to do: send a header, send a body, read; `busy`: it is the server's turn."""
 
 
 class Connection(H11Protocol):
-    """uvicorn's protocol with time limits. `check` is called about once a second.
+    """`check` is called about once a second: requests pay nothing, where timers would cost each."""
 
-    Being looked at costs a request nothing, where timers would cost each of its steps.
-    """
-
-    transport: "_CountedTransport"
     cycle: RequestResponseCycle | None  # type: ignore[assignment]
 
     def __init__(
@@ -32,63 +32,48 @@ class Connection(H11Protocol):
         server_state: ServerState,
         app_state: dict[str, Any],
         limits: Limits,
-        app: ASGIApp,
+        admit: Callable[["Connection"], ASGIApp],
     ) -> None:
+        """admit: called once the connection is open; returns the app that answers on it."""
         super().__init__(config, server_state, app_state)
-        self.app = app
         self._limits = limits
-        self._waits_for: tuple[str, object] = ("busy", None)
-        self._since = self.loop.time()
-        self._sent = 0
-        self._sent_since = self._since
+        self._admit = admit
+        self._num_pauses = 0
+        self._waits: tuple[Wait, object] = ("header", None)
+        self.waiting_since = self.loop.time()
+        """Time of the event loop, to about a second."""
         self._half_closed = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(_CountedTransport(transport))
-        self._waits_for = self._awaited()
+        super().connection_made(transport)
+        self.app = self._admit(self)
 
     @property
-    def is_waiting(self) -> bool:
-        """Whether it is the client's turn, to send or to read."""
-        return self._awaited()[0] != "busy" or self._is_stalled
+    def may_give_way(self) -> bool:
+        """Whether it is the client's turn; a client that reads slowly has a few seconds."""
+        wait, _ = self._awaited()
+        stalled = self.loop.time() - self.waiting_since > _STALLED_SECONDS
+        return wait in ("header", "body") or (wait == "read" and stalled)
 
     @property
-    def waiting_since(self) -> float:
-        """Time of the event loop, to about a second."""
-        return self._sent_since if self._is_stalled else self._since
+    def has_unsent(self) -> bool:
+        return self.transport.get_write_buffer_size() > 0
 
-    @property
-    def _is_stalled(self) -> bool:
-        return self.unsent > 0 and self.loop.time() - self._sent_since > _STALLED_SECONDS
-
-    @property
-    def unsent(self) -> int:
-        """Bytes that the client has not taken yet."""
-        return self.transport.get_write_buffer_size()
-
-    def check(self, now: float) -> str | None:
-        """End it if a limit is over; the limit's name, or None.
+    def check(self, now: float) -> Wait | None:
+        """End the connection if it has waited too long; what it waited for, or None.
 
         now: time of the event loop.
         """
-        if self._has_stopped_reading(now):
-            self.drop()
-            return "write"
         awaited = self._awaited()
-        if awaited != self._waits_for:
-            self._waits_for, self._since = awaited, now
-        waits = now - self._since
-        limits = self._limits
-        match awaited[0]:
-            case "header" if waits > limits.header_seconds:
-                self.transport.close()
-                return "header"
-            case "body" if waits > limits.body_seconds:
+        if awaited != self._waits:
+            self._waits, self.waiting_since = awaited, now
+        wait, _ = awaited
+        if now - self.waiting_since > self._limits.seconds(wait):
+            if wait == "header":
+                self.transport.close()  # a client that reads slowly may read the last answer
+            else:
                 self.drop()
-                return "body"
-            case "rest" if waits > limits.rest_seconds:
-                self.transport.close()
-                return "body"
+            return wait
         if self._half_closed:
             self._probe()
         return None
@@ -97,6 +82,10 @@ class Connection(H11Protocol):
         """Close now, without waiting for what has not been sent."""
         self.connections.discard(self)
         self.transport.abort()
+
+    def pause_writing(self) -> None:
+        self._num_pauses += 1
+        super().pause_writing()
 
     def shutdown(self) -> None:
         if not self.transport.is_closing():
@@ -119,17 +108,6 @@ class Connection(H11Protocol):
         if self._half_closed and (self.cycle is None or self.cycle.response_complete):
             self.transport.close()
 
-    def _should_upgrade(self) -> bool:
-        """Called when the headers of a request are there. Nothing is upgraded here.
-
-        Where a proxy before us went by the length, and we go by the chunks, what follows may be
-        of somebody else: RFC 9112, section 6.1, has such a connection closed.
-        """
-        names = {name for name, _ in self.headers}
-        if b"transfer-encoding" in names and b"content-length" in names:
-            self.headers.append((b"connection", b"close"))
-        return False
-
     def send_400_response(self, msg: str) -> None:
         cycle = self.cycle
         if cycle is not None and not cycle.response_complete:  # its body is malformed
@@ -140,23 +118,31 @@ class Connection(H11Protocol):
                 return
         super().send_400_response(msg)
 
-    def _awaited(self) -> tuple[str, object]:
-        """What the client is to send, and of which request; `busy`: it is our turn."""
+    def _should_upgrade(self) -> bool:
+        """Called when the headers of a request are there. Nothing is upgraded here.
+
+        Where a proxy before us went by the length, and we go by the chunks, what follows may
+        belong to another client: RFC 9112, section 6.1, has such a connection closed.
+        """
+        names = {name for name, _ in self.headers}
+        if b"transfer-encoding" in names and b"content-length" in names:
+            self.headers.append((b"connection", b"close"))
+        return False
+
+    def _awaited(self) -> tuple[Wait, object]:
+        """What the client is to do, and a value that changes once it has done it."""
+        if self.flow.write_paused or (self.transport.is_closing() and self.has_unsent):
+            return "read", self._num_pauses
         cycle = self.cycle
         if cycle is None:
             return "header", None
-        if cycle.response_complete:
-            return ("rest" if cycle.more_body else "header"), cycle
-        if cycle.more_body and not (self.flow.read_paused or cycle.waiting_for_100_continue):
-            return "body", cycle
-        return "busy", cycle
-
-    def _has_stopped_reading(self, now: float) -> bool:
-        sent = self.transport.written - self.unsent
-        if self.unsent == 0 or sent - self._sent >= self._limits.write_bytes:
-            self._sent, self._sent_since = sent, now
-            return False
-        return now - self._sent_since > self._limits.write_seconds
+        if not cycle.more_body:
+            return ("header" if cycle.response_complete else "busy"), cycle
+        if not cycle.response_complete and (
+            self.flow.read_paused or cycle.waiting_for_100_continue
+        ):
+            return "busy", cycle
+        return "body", cycle
 
     def _probe(self) -> None:
         """Find out whether a client that sends no more has closed, or still reads.
@@ -167,42 +153,5 @@ class Connection(H11Protocol):
         cycle = self.cycle
         if cycle is None or cycle.response_started or self.conn.their_http_version != b"1.1":
             return
-        if self.conn.our_state is h11.SEND_RESPONSE:
+        if self.conn.our_state is h11.SEND_RESPONSE and not self.transport.is_closing():
             self.transport.write(_CONTINUE)
-
-
-class _CountedTransport(asyncio.Transport):
-    """Counts what is written, so that with the buffer's size it is known what has been sent."""
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        super().__init__()
-        self._transport = transport
-        self.written = 0
-        """Bytes, those in the buffer included."""
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        if self.is_closing():  # nobody would get it, and asyncio logs each such attempt
-            return
-        self.written += len(data)
-        self._transport.write(data)
-
-    def get_write_buffer_size(self) -> int:
-        return self._transport.get_write_buffer_size()
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self._transport.get_extra_info(name, default)
-
-    def is_closing(self) -> bool:
-        return self._transport.is_closing()
-
-    def close(self) -> None:
-        self._transport.close()
-
-    def abort(self) -> None:
-        self._transport.abort()
-
-    def pause_reading(self) -> None:
-        self._transport.pause_reading()
-
-    def resume_reading(self) -> None:
-        self._transport.resume_reading()

@@ -23,24 +23,30 @@ class Limits:
     handshake may take as long. Prometheus keeps a connection for the next scrape, or opens one."""
     body_seconds: float = 60.0
     """From the header of a request to the end of its body; 8 MiB at 1.2 Mbit/s."""
-    rest_seconds: float = 5.0
-    """For the rest of a body that is not needed, as its request was refused; it is discarded.
-    Closing at once would destroy the answer on its way to the client."""
     write_seconds: float = 20.0
-    """In which a client with bytes waiting for it must take some, `write_bytes`."""
-    write_bytes: int = 16 << 10
-    """A client that takes less in `write_seconds` than this, and not all, has stopped reading."""
+    """In which a client must read what fills the buffer of its connection, about 64 KiB."""
     max_connections: int = 1024
     """All of them; beyond, those that wait for their client are closed, oldest first."""
 
     def __post_init__(self) -> None:
-        times = (self.header_seconds, self.body_seconds, self.rest_seconds, self.write_seconds)
+        times = (self.header_seconds, self.body_seconds, self.write_seconds)
         if not all(0 < seconds < math.inf for seconds in times):
             raise ValueError(f"times must be positive and finite, got {times}")
         if self.max_connections < FEWEST_CONNECTIONS:
             raise ValueError(
                 f"max_connections must be {FEWEST_CONNECTIONS} or more, got {self.max_connections}"
             )
+
+    def seconds(self, wait: str) -> float:
+        """How long a client may take: for its `header`, its `body`, or to `read`."""
+        match wait:
+            case "header":
+                return self.header_seconds
+            case "body":
+                return self.body_seconds
+            case "read":
+                return self.write_seconds
+        return math.inf
 
     @property
     def room(self) -> int:

@@ -1,33 +1,44 @@
-"""uvicorn with bounds: time limits for every connection, room for new ones, an end in time."""
+"""uvicorn with deadlines for every connection, room for new ones, and an end in time."""
 
 import asyncio
+import heapq
 import math
 import socket
 import ssl
 import sys
 import time
+from operator import attrgetter
 
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.config import STARTUP_FAILURE
 
 from exporter.faults import Faults
-from exporter.web.acceptor import FAULTS, Acceptor
 from exporter.web.connection import Connection
 from exporter.web.crowd import Crowded
 from exporter.web.limits import Limits
-from exporter.web.quiet import quieten, quieten_uvicorn
+from exporter.web.quiet import quieten
 
+BACKLOG = 2048
+"""Connections that the kernel holds until they are accepted."""
+BURST = 16
+"""Connections accepted before those that are open get their turn on the event loop."""
+MAX_HEADER_BYTES = 64 << 10
+SHED_AT_ONCE = 16
+"""Idle connections closed together, since finding the oldest takes a look at all of them."""
+KEPT_SHARE = 8
+"""One in eight connections is for /health and /metrics alone."""
 STALLED_CLIENT_SECONDS = 0.5
-"""Time for clients to read the rest once requests have been ended; who has not is cut off."""
+"""Time for clients to read the rest once requests have been ended; then they are cut off."""
 LAST_SECONDS = 2.0
 """After the end of requests; then also those are cancelled that go on without their client."""
 TICKS_PER_CHECK = 10
 """uvicorn's server ticks ten times a second."""
 _PROBLEMS = {
-    "header": "clients that sent no complete request in time",
+    "crowded": "too many connections: idle ones are closed",
+    "header": "clients that sent no complete header in time",
     "body": "clients that sent no complete body in time",
-    "write": "clients that stopped reading",
+    "read": "clients that stopped reading",
 }
 
 
@@ -45,7 +56,7 @@ class WebServer(uvicorn.Server):
         stop_seconds: float = 0.0,
     ) -> None:
         """name: of the port, in log lines. stop_seconds: for requests under way at the end."""
-        quieten_uvicorn()
+        quieten()
         self._limits = limits or Limits()
         super().__init__(
             uvicorn.Config(
@@ -55,6 +66,7 @@ class WebServer(uvicorn.Server):
                 access_log=False,
                 proxy_headers=False,  # any client could name itself another's address
                 lifespan="on" if lifespan else "off",
+                h11_max_incomplete_event_size=MAX_HEADER_BYTES,
                 timeout_keep_alive=math.ceil(self._limits.header_seconds),
                 timeout_graceful_shutdown=math.ceil(stop_seconds + LAST_SECONDS),
             )
@@ -63,21 +75,38 @@ class WebServer(uvicorn.Server):
         self._tls = tls
         self._stop_seconds = stop_seconds
         self._crowded = Crowded(app)
-        self.faults: Faults[str] = Faults(name, FAULTS, time.monotonic_ns)
+        self._room = 0
+        self.faults: Faults[str] = Faults(name, _PROBLEMS, time.monotonic_ns)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         assert sockets, "bind before"
-        loop = asyncio.get_running_loop()
-        quieten(loop)
         await self.lifespan.startup()
         if self.lifespan.should_exit:
             sys.exit(STARTUP_FAILURE)
-        self.servers = [self._acceptor(listener) for listener in sockets]  # type: ignore[misc]
+        self._room = self.config.limit_concurrency = self._limits.room
+        for_tls = self._limits.header_seconds if self._tls is not None else None
+        self.servers = []
+        for listener in sockets:
+            # asyncio accepts as many in a row as its backlog is long.
+            server = await asyncio.get_running_loop().create_server(
+                self._connection,
+                sock=listener,
+                backlog=BURST,
+                ssl=self._tls,
+                ssl_handshake_timeout=for_tls,
+                ssl_shutdown_timeout=for_tls,
+            )
+            listener.listen(BACKLOG)
+            self.servers.append(server)
         self.started = True
 
     async def on_tick(self, counter: int) -> bool:
         if counter % TICKS_PER_CHECK == 0:
-            self._check_connections()
+            now = asyncio.get_running_loop().time()
+            for connection in self._connections():
+                overdue = connection.check(now)
+                if overdue is not None:
+                    self.faults.count(overdue, _PROBLEMS[overdue])
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -93,28 +122,29 @@ class WebServer(uvicorn.Server):
         self._stop_seconds = seconds
         self.config.timeout_graceful_shutdown = math.ceil(seconds + LAST_SECONDS)
 
-    def _acceptor(self, listener: socket.socket) -> Acceptor:
-        connections: set[Connection] = self.server_state.connections  # type: ignore[assignment]
-        return Acceptor(
-            listener, self._connection, connections, self._limits, self._tls, self.faults
-        )
-
-    def _connection(self, is_crowded: bool) -> Connection:
-        app = self._crowded if is_crowded else self.config.loaded_app
-        return Connection(self.config, self.server_state, self.lifespan.state, self._limits, app)
+    def _connection(self) -> Connection:
+        state = self.lifespan.state
+        return Connection(self.config, self.server_state, state, self._limits, self._admit)
 
     def _connections(self) -> list[Connection]:
         return list(self.server_state.connections)  # type: ignore[arg-type]
 
-    def _check_connections(self) -> None:
-        now = asyncio.get_running_loop().time()
-        for connection in self._connections():
-            limit = connection.check(now)
-            if limit is not None:
-                self.faults.count(limit, _PROBLEMS[limit])
+    @property
+    def _is_crowded(self) -> bool:
+        return len(self.server_state.connections) > self._room - self._room // KEPT_SHARE
+
+    def _admit(self, new: Connection) -> ASGIApp:
+        """What answers on a new connection; those that wait for their clients may be closed."""
+        if self._is_crowded:
+            self.faults.count("crowded", _PROBLEMS["crowded"])
+            waiting = [c for c in self._connections() if c is not new and c.may_give_way]
+            number = min(SHED_AT_ONCE, self._room // KEPT_SHARE or 1)
+            for oldest in heapq.nsmallest(number, waiting, key=attrgetter("waiting_since")):
+                oldest.drop()
+        return self._crowded if self._is_crowded else self.config.loaded_app
 
     def _cut(self) -> None:
         """Requests notice that their clients are gone, and end by themselves."""
         for connection in self._connections():
-            if connection.is_waiting or connection.unsent:
+            if connection.may_give_way or connection.has_unsent:
                 connection.drop()

@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from exporter.seldom import LOG_EVERY_NS, MAX_KINDS, Seldom
-from exporter.web.quiet import quieten, quieten_uvicorn
+from exporter.web.quiet import quieten
 
 
 class Hand:
@@ -39,8 +39,8 @@ def test_kinds_without_end_take_no_more_memory() -> None:
 def test_what_uvicorn_says_again_and_again_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    quieten_uvicorn()
-    quieten_uvicorn()
+    quieten()
+    quieten()
     log = logging.getLogger("uvicorn.error")
     message = "Invalid thing of a test received: %d"
     for number in range(3):
@@ -55,9 +55,10 @@ def test_what_an_event_loop_reports_again_and_again_is_logged_once(
 ) -> None:
     loop = asyncio.new_event_loop()
     try:
-        quieten(loop)
+        quieten()
         for problem in (OSError("first"), OSError("second"), ValueError("another")):
-            loop.call_exception_handler({"message": "socket.accept()", "exception": problem})
+            loop.call_exception_handler({"message": "accept() of a test", "exception": problem})
     finally:
         loop.close()
     assert len(caplog.records) == 2
+    assert caplog.records[0].message == "accept() of a test: first"
