@@ -12,7 +12,6 @@ from fastapi import APIRouter, FastAPI
 from engine.config import SchedulerConfig
 from engine.model.tokenizer import Tokenizer
 from engine.server import errors
-from engine.server.body_limit import BodyLimit
 from engine.server.calls import make_calls
 from engine.server.chat import chat_router
 from engine.server.completions import completions_router
@@ -44,7 +43,14 @@ def create_app(
 
     routers: of others.
     """
-    calls = make_calls(dispatcher, tokenizer, model, scheduler, begins_traces=config.begins_traces)
+    calls = make_calls(
+        dispatcher,
+        tokenizer,
+        model,
+        scheduler,
+        max_body_bytes=config.max_body_bytes,
+        begins_traces=config.begins_traces,
+    )
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -55,7 +61,6 @@ def create_app(
             calls.close()
 
     app = FastAPI(title="kvscope engine", lifespan=lifespan, docs_url=None, redoc_url=None)
-    app.add_middleware(BodyLimit, max_bytes=config.max_body_bytes)
     errors.install(app, lambda reason: dispatcher.engine.reject(reason))
     for router in (
         completions_router(calls),

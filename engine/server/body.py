@@ -1,4 +1,4 @@
-"""Reads the body of a request: how much all of them may hold, and where it is decoded."""
+"""Reads the body of a request: how long it may be, how much all may hold, who decodes it."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -6,6 +6,7 @@ from functools import partial
 from typing import TypeVar
 
 from fastapi import Request as HttpRequest
+from starlette.exceptions import HTTPException
 
 from engine.server.decoding import NO_OBJECT
 from engine.server.errors import BadRequestError
@@ -22,8 +23,10 @@ _T = TypeVar("_T")
 class BodyReader:
     """Reads and decodes. Small bodies always pass; larger ones share memory and threads."""
 
-    def __init__(self, workers: Workers) -> None:
+    def __init__(self, workers: Workers, max_bytes: int) -> None:
+        """max_bytes: of one body; decoding a long one holds up every other request."""
         self._workers = workers
+        self._max_bytes = max_bytes
         self._held = 0
 
     @asynccontextmanager
@@ -32,17 +35,23 @@ class BodyReader:
     ) -> AsyncIterator[_T]:
         """The decoded body; its memory counts as held until the context ends.
 
-        Raises BusyError when larger bodies hold too much already, BadRequestError for another type
-        of content, ClientDisconnect, and what `decode` raises.
+        Raises HTTPException with 413 for a body over the limit, announced or not, BusyError when
+        larger bodies hold too much already, BadRequestError for another type of content,
+        ClientDisconnect, and what `decode` raises.
         """
         if not _is_json(http_request.headers.get("content-type", "")):
             raise BadRequestError(None, NO_OBJECT)
+        announced = http_request.headers.get("content-length", "")
+        if announced.isdecimal() and int(announced) > self._max_bytes:
+            raise self._too_large()
         chunks: list[bytes] = []
         size = held = 0
         try:
             async for chunk in http_request.stream():
                 chunks.append(chunk)
                 size += len(chunk)
+                if size > self._max_bytes:
+                    raise self._too_large()
                 if size > SMALL_BODY:
                     self._held += size - held
                     held = size
@@ -58,6 +67,12 @@ class BodyReader:
             yield decoded
         finally:
             self._held -= held
+
+    def _too_large(self) -> HTTPException:
+        """The rest of the body is never read, so the connection cannot be used again."""
+        return HTTPException(
+            413, f"the body is over {self._max_bytes} bytes", {"Connection": "close"}
+        )
 
 
 def _is_json(content_type: str) -> bool:

@@ -77,6 +77,7 @@ def make_calls(
     model: ServedModel,
     scheduler: SchedulerConfig,
     *,
+    max_body_bytes: int,
     begins_traces: bool = False,
 ) -> Calls:
     """The parts over a running engine."""
@@ -86,7 +87,7 @@ def make_calls(
         dispatcher=dispatcher,
         tokenizer=tokenizer,
         factory=RequestFactory(model, scheduler, begins_traces=begins_traces),
-        reader=BodyReader(workers),
+        reader=BodyReader(workers, max_body_bytes),
         encoder=Encoder(tokenizer, workers, limit),
         names=TokenNames(tokenizer),
         limits=ClientLimits(scheduler.max_client_requests, scheduler.max_client_tokens),

@@ -20,7 +20,6 @@ from exporter.cli.run import FORCED_SECONDS, AppServer
 from exporter.cli.signals import signals_end
 from exporter.cli.telemetry import Telemetry, telemetry
 from exporter.web.access import Access
-from exporter.web.arrival import Arrival
 from exporter.web.gate import Gate
 from exporter.web.gpu import gpu_router
 from exporter.web.limits import allow_files
@@ -147,7 +146,7 @@ class _Startup:
         app = bare_app("kvscope")
         app.router.lifespan_context = self._lifespan
         app.include_router(observed.metrics)
-        app.mount("/", Arrival(self._gate))
+        app.mount("/", self._gate)
         served: ASGIApp = Access(app, protection.access)
         if observed.requests is not None:
             served = CountedRequests(served, observed.requests)

@@ -16,7 +16,6 @@ import httpx
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from exporter.web.arrival import WAIT_BYTES, Arrival
 from exporter.web.http_server import HttpServer
 from exporter.web.limits import Limits
 from exporter.web.server import BURST
@@ -350,28 +349,3 @@ def test_a_server_ends_in_time_while_clients_never_read(caplog: pytest.LogCaptur
     assert app.gone == 16
     assert "Traceback" not in caplog.text
     assert "CancelledError" not in caplog.text
-
-
-def test_an_app_hears_nothing_of_a_body_that_never_arrives(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    asked = []
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        body = b""
-        while (message := await receive()).get("more_body"):
-            body += message["body"]
-        asked.append(body + message["body"])
-        await send({"type": "http.response.start", "status": 200, "headers": [LENGTH]})
-        await send({"type": "http.response.body", "body": b"fine"})
-
-    with listening(Arrival(app)) as server:
-        for _ in range(20):
-            connect(server, POST + b"1\r\na\r\n").close()
-        url = f"http://127.0.0.1:{server.port}"
-        for body in (b"", b"abc", b"a" * WAIT_BYTES, b"a" * 3_000_000):
-            assert httpx.post(url, content=body).text == "fine"
-            assert asked.pop() == body
-        assert httpx.get(url).text == "fine"
-        assert asked == [b""], "and of none without a body"
-    assert "Traceback" not in caplog.text

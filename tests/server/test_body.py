@@ -5,12 +5,16 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from engine.server import body as reading
 from engine.server.body import SMALL_BODY, BodyReader
 from engine.server.errors import BadRequestError
 from engine.server.workers import BusyError, Workers
 from tests.support.server import Server
+
+MAX_BYTES = 8 * SMALL_BODY
 
 
 class Call:
@@ -42,7 +46,7 @@ def test_larger_bodies_share_memory_and_small_ones_always_pass(
 
     async def main() -> None:
         workers = Workers("test")
-        reader, go = BodyReader(workers), asyncio.Event()
+        reader, go = BodyReader(workers, MAX_BYTES), asyncio.Event()
         first = asyncio.ensure_future(read(reader, Call(large, go=go)))
         await asyncio.sleep(0)
         with pytest.raises(BusyError):
@@ -64,12 +68,47 @@ def test_a_body_counts_until_its_prompt_has_become_tokens(
 
     async def main() -> None:
         workers = Workers("test")
-        reader = BodyReader(workers)
+        reader = BodyReader(workers, MAX_BYTES)
         async with reader.read(large, len):
             with pytest.raises(BusyError):
                 await read(reader, large)
         assert await read(reader, large) == 2 * SMALL_BODY
         workers.close()
+
+    asyncio.run(main())
+
+
+def test_a_body_whose_client_goes_away_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MAX_BYTES_HELD", 3 * SMALL_BODY)
+    large = b"x" * (2 * SMALL_BODY)
+
+    class Leaving(Call):
+        async def stream(self) -> AsyncIterator[bytes]:
+            yield large
+            raise ClientDisconnect
+
+    async def main() -> None:
+        workers = Workers("test")
+        reader = BodyReader(workers, MAX_BYTES)
+        for _ in range(3):
+            with pytest.raises(ClientDisconnect):
+                await read(reader, Leaving())
+        assert await read(reader, Call(large)) == len(large)
+        workers.close()
+
+    asyncio.run(main())
+
+
+def test_a_body_over_the_limit_is_refused_announced_or_not() -> None:
+    async def main() -> None:
+        reader = BodyReader(Workers("test"), MAX_BYTES)
+        announced = Call()
+        announced.headers["content-length"] = str(MAX_BYTES + 1)
+        for call in (announced, Call(b"x" * MAX_BYTES, b"x")):
+            with pytest.raises(HTTPException) as caught:
+                await read(reader, call)
+            assert caught.value.status_code == 413
+            assert caught.value.headers == {"Connection": "close"}
 
     asyncio.run(main())
 
@@ -89,7 +128,7 @@ def test_a_body_says_that_it_is_json(kind: str, taken: bool) -> None:
     """A web page can send another type across origins without being asked."""
 
     async def main() -> None:
-        reader = BodyReader(Workers("test"))
+        reader = BodyReader(Workers("test"), MAX_BYTES)
         if taken:
             assert await read(reader, Call(b"{}", kind=kind)) == 2
         else:
