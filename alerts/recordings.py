@@ -81,11 +81,11 @@ def _replicas(timing: Timing, scope: Scope) -> list[Rule]:
 
 
 def _fleet(scope: Scope) -> list[Rule]:
+    # A vLLM that loads is heard before it says which model it serves: without this, the end of
+    # each load would be the end of a model without a name.
+    heard = formulas.engines_heard(f"by ({scope.model})", 'model_name!=""', scope.engine)
     return [
-        Record(
-            record=ENGINES,
-            expr=formulas.engines_heard(f"by ({scope.model})", same=scope.engine),
-        ),
+        Record(record=ENGINES, expr=heard),
         Record(record=GPUS, expr=f"count by ({scope.host}) ({series('kvscope_gpu_up')})"),
     ]
 
