@@ -31,6 +31,7 @@ COPY dashboards dashboards
 COPY monitoring monitoring
 COPY engine engine
 COPY exporter exporter
+COPY kvscope kvscope
 COPY kvscope_events kvscope_events
 RUN --mount=type=cache,target=/pip-cache /opt/kvscope/bin/pip install --no-deps .
 
@@ -42,6 +43,7 @@ COPY dashboards dashboards
 COPY monitoring monitoring
 COPY engine engine
 COPY exporter exporter
+COPY kvscope kvscope
 COPY kvscope_events kvscope_events
 RUN --mount=type=cache,target=/pip-cache /opt/kvscope/bin/pip install --no-deps .
 

@@ -38,7 +38,7 @@ class Server:
     def __init__(self, checkout: Path) -> None:
         arguments = ["serve", "--port", "0", "--no-gpu", "--num-gpu-blocks-override", "2048"]
         self._process = subprocess.Popen(
-            [sys.executable, "-c", "from exporter.cli import main; main()", *arguments],
+            [sys.executable, "-c", "from kvscope.cli import main; main()", *arguments],
             cwd=checkout,
             env=os.environ | {"PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"},
             stderr=subprocess.PIPE,

@@ -16,7 +16,7 @@ from random import Random
 from benchmarks.forecast.clients import Call
 from benchmarks.forecast.loads import Load
 from benchmarks.forecast.simulator import Machine
-from engine.workload.mooncake import TRACE_BLOCK_TOKENS, read_trace
+from kvscope.mooncake import TRACE_BLOCK_TOKENS, read_trace
 
 VARIABLE = "KVSCOPE_TRACE"
 LAPS = 4

@@ -74,7 +74,7 @@ class Placeholders:
     def run(self, command: str) -> str:
         """What it prints; fails unless it succeeds."""
         programs = (
-            f'kvscope() {{ "{sys.executable}" -m exporter.cli "$@"; }}\n'
+            f'kvscope() {{ "{sys.executable}" -P -m kvscope "$@"; }}\n'
             f'python() {{ "{sys.executable}" "$@"; }}\n'
         )
         done = subprocess.run(

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from alerts.rules import alerts
-from exporter.cli.app import app
+from kvscope.cli.app import app
 from tests.alerts.runbook_commands import (
     ANYWHERE,
     OF_ALERTS,

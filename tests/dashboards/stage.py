@@ -13,7 +13,7 @@ from engine.model.runner import ModelRunner
 from engine.out_of_memory import DeviceOutOfMemoryError
 from engine.runner import SampledToken
 from engine.step_plan import StepPlan
-from exporter.cli.app import app
+from kvscope.cli.app import app
 from kvscope_events.events import DeviceMemorySampled
 from tests.fakes.nvml import GIB, MIB, Simulated, h200, machine
 from tests.gpu.scrapes import torch_sample

@@ -19,12 +19,12 @@ def loaded(code: str, *modules: str) -> str:
 
 
 def test_the_tree_of_commands_loads_no_web_server_and_no_nvml() -> None:
-    assert loaded("import exporter.cli.app", *SERVER_AND_GPUS) == "[]"
+    assert loaded("import kvscope.cli.app", *SERVER_AND_GPUS) == "[]"
 
 
 def test_plan_loads_no_web_server_and_no_nvml() -> None:
     code = """
-from exporter.cli.app import app
+from kvscope.cli.app import app
 sys.argv = ["kvscope", "plan", "--layers", "2", "--kv-heads", "2", "--head-dim", "64"]
 app(standalone_mode=False)
 """
@@ -35,7 +35,7 @@ def test_the_sidecar_runs_without_torch() -> None:
     code = """
 import os, signal, threading, time
 sys.modules["torch"] = sys.modules["transformers"] = None
-from exporter.cli.app import app
+from kvscope.cli.app import app
 def end_once_it_listens_to_signals():
     while signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         time.sleep(0.05)

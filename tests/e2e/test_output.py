@@ -23,7 +23,7 @@ COMMANDS = (
 
 
 def command(arguments: list[str]) -> list[str]:
-    return [sys.executable, "-W", "error", "-m", "exporter.cli", *arguments]
+    return [sys.executable, "-W", "error", "-P", "-m", "kvscope", *arguments]
 
 
 @pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from engine.workload import LoadSpec, Report, Scenario, run
-from exporter.cli.load_documents import FetchedDocuments
+from kvscope.load import LoadSpec, Report, Scenario, run
+from kvscope.load.http_documents import FetchedDocuments
 from tests.e2e.vllm_boards import ASKS
 from tests.e2e.vllm_forms import Ask
 from tests.support.prometheus import Prometheus, prometheus

@@ -48,7 +48,7 @@ def runs(tmp_path: Path) -> Iterator[Path]:
 
 def run(runs: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "exporter.cli", "run", "--port", "0", "--no-gpu", "--", *command],
+        [sys.executable, "-P", "-m", "kvscope", "run", "--port", "0", "--no-gpu", "--", *command],
         cwd=ROOT,
         env=os.environ | {"KVSCOPE_RUN_DIR": str(runs)} | environment,
         capture_output=True,
@@ -89,7 +89,7 @@ def test_a_command_that_fails_at_once_is_not_waited_for(runs: Path) -> None:
 
 
 def test_a_parent_that_ignores_its_children_does_not_make_us_wait_for_ever(runs: Path) -> None:
-    command = 'trap "" CHLD; exec "$0" -m exporter.cli run --port 0 --no-gpu -- sh -c "exit 4"'
+    command = 'trap "" CHLD; exec "$0" -m kvscope run --port 0 --no-gpu -- sh -c "exit 4"'
     done = subprocess.run(
         ["sh", "-c", command, sys.executable],
         cwd=ROOT,
@@ -154,7 +154,7 @@ def test_ctrl_c_reaches_the_command_exactly_once(runs: Path) -> None:
     leader, terminal = pty.openpty()
     with subprocess.Popen(
         [
-            *(sys.executable, "-m", "exporter.cli", "run", "--port", "0", "--no-gpu", "--"),
+            *(sys.executable, "-P", "-m", "kvscope", "run", "--port", "0", "--no-gpu", "--"),
             *(sys.executable, "-c", SAYS_WHAT_IT_GETS),
         ],
         cwd=ROOT,
@@ -192,7 +192,7 @@ def test_a_port_in_use_is_an_error_before_the_command_starts(runs: Path, tmp_pat
         port = taken.getsockname()[1]
         done = subprocess.run(
             [
-                *(sys.executable, "-m", "exporter.cli", "run", "--no-gpu", "--port", str(port)),
+                *(sys.executable, "-P", "-m", "kvscope", "run", "--no-gpu", "--port", str(port)),
                 *("--", "touch", str(tmp_path / "started")),
             ],
             cwd=ROOT,
@@ -210,7 +210,7 @@ def test_a_port_in_use_is_an_error_before_the_command_starts(runs: Path, tmp_pat
 def test_options_after_the_command_are_its_own(runs: Path) -> None:
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "exporter.cli", "run", "--port", "0", "--no-gpu"),
+            *(sys.executable, "-P", "-m", "kvscope", "run", "--port", "0", "--no-gpu"),
             *("echo", "serve", "--port", "8000", "--help"),
         ],
         cwd=ROOT,
@@ -286,7 +286,7 @@ def test_orphans_are_reaped_where_we_are_their_parent(runs: Path) -> None:
         "import ctypes, sys; ctypes.CDLL(None).prctl(36, 1); "  # PR_SET_CHILD_SUBREAPER
         "sys.argv = ['kvscope', 'run', '--port', '0', '--no-gpu', '--', 'sh', '-c', "
         "'(sleep 0.2 & echo orphan $!) ; sleep 1; cat /proc/$PPID/task/*/children; exit 5']; "
-        "from exporter.cli import main; main()"
+        "from kvscope.cli import main; main()"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],
@@ -306,7 +306,7 @@ def test_the_folder_of_the_observer_is_written_anew(tmp_path: Path) -> None:
     folder = tmp_path / "a folder"
     for _ in range(2):
         done = subprocess.run(
-            [sys.executable, "-m", "exporter.cli", "observer", str(folder)],
+            [sys.executable, "-P", "-m", "kvscope", "observer", str(folder)],
             cwd=ROOT,
             capture_output=True,
             text=True,

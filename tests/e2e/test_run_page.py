@@ -72,7 +72,7 @@ def test_its_page_can_be_left_out(vllm: Path) -> None:
 def test_a_url_that_is_none_is_an_error_before_the_command_starts(tmp_path: Path) -> None:
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "exporter.cli", "run", "--port", "0", "--no-gpu"),
+            *(sys.executable, "-P", "-m", "kvscope", "run", "--port", "0", "--no-gpu"),
             *("--url", "localhost:8000", "--", "touch", str(tmp_path / "started")),
         ],
         cwd=ROOT,

@@ -41,7 +41,7 @@ print("it is", "ready", flush=True)
 forever()
 """
 """Busy threads, and no handler for any signal."""
-SHOWS = "from exporter.cli.stacks import show_stacks; show_stacks()"
+SHOWS = "from kvscope.serving.stacks import show_stacks; show_stacks()"
 HOLDS = "import re; print('it is', 'ready', flush=True); re.match('(a*)*b', 'a' * 60)"
 """A match that lasts for ever, with the interpreter's lock."""
 

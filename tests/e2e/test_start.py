@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from exporter.cli.app import app
+from kvscope.cli.app import app
 from tests.support.checkpoints import make_checkpoint
 
 SMALL_POOL = ("--num-gpu-blocks-override", "64")

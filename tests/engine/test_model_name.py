@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from engine.config import MAX_NAME_CHARACTERS, ModelConfig
-from exporter.cli.app import app
+from kvscope.cli.app import app
 
 SPOILT = {
     "surrogates": "ab\udcff",

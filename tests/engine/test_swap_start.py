@@ -9,7 +9,7 @@ from engine.config import CacheConfig, EngineConfig, ModelConfig, PreemptionPoli
 from engine.model.demo import NAME
 from engine.sizing import MainMemory, PoolSizeError
 from engine.swap.start import num_swap_blocks
-from exporter.cli.app import app
+from kvscope.cli.app import app
 from kvscope_events.bus import EventBus
 from kvscope_events.events import Hello, PoolCreated, PoolSnapshot
 

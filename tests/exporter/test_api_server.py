@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.cli.api_server import api_server_of
+from kvscope.run.api_server import api_server_of
 
 SERVE = "vllm serve Qwen/Qwen3-0.6B"
 MODULE = "python -m vllm.entrypoints.openai.api_server --model m"

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from exporter.cli.run import AppServer
 from exporter.web.http_server import bind
 from exporter.web.limits import Limits
 from exporter.web.metrics import bare_app
+from kvscope.serving.run import AppServer
 
 
 @pytest.fixture

@@ -6,13 +6,13 @@ from pathlib import Path
 import httpx
 import pytest
 
-from exporter.cli.beside import Beside
-from exporter.cli.configuration import ProtectionConfig
-from exporter.cli.protection import Protection
-from exporter.cli.sightings import Sightings
 from exporter.exporter import Exporter
 from exporter.sources import InProcessSource
 from exporter.target import Target
+from kvscope.options.configuration import ProtectionConfig
+from kvscope.run.beside import Beside
+from kvscope.run.sightings import Sightings
+from kvscope.serving.protection import Protection
 from kvscope_events.bus import Subscription
 from kvscope_events.events import ObserverStopped
 from tests.exporter.page import FIXED_CLOCK, hello, put

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.workload.mooncake import read_trace
 from exporter.buckets import REGRET_AGE_SECONDS, RESIDENCY_SECONDS
+from kvscope.mooncake import read_trace
 from kvscope_events.events import (
     BlocksCached,
     BlocksEvicted,

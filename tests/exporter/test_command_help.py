@@ -5,7 +5,7 @@ import typer
 from typer.core import TyperGroup, TyperOption
 from typer.testing import CliRunner
 
-from exporter.cli.app import app
+from kvscope.cli.app import app
 
 ROOT = typer.main.get_command(app)
 assert isinstance(ROOT, TyperGroup)

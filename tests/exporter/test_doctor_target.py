@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from exporter.cli.app import app
-from exporter.diagnosis import command_line
-from exporter.diagnosis.command_line import command_on, is_local
+from kvscope.cli.app import app
+from kvscope.diagnosis import command_line
+from kvscope.diagnosis.command_line import command_on, is_local
 from kvscope_events.bus import EventBus
 from kvscope_events.events import Hello
 from kvscope_events.wire.publisher import WirePublisher
@@ -46,7 +46,7 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("exporter.diagnosis.gpus.gpu_findings", lambda poller, timeout: iter(()))
+    monkeypatch.setattr("kvscope.diagnosis.gpus.gpu_findings", lambda poller, timeout: iter(()))
 
 
 def doctor(url: str, *options: str) -> tuple[int, str]:
@@ -193,7 +193,7 @@ def _hang(request: BaseHTTPRequestHandler) -> None:
 def test_a_page_that_never_ends_holds_nobody(
     answer: Callable[[BaseHTTPRequestHandler], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("exporter.diagnosis.target.READ_SECONDS", 0.5)
+    monkeypatch.setattr("kvscope.diagnosis.target.READ_SECONDS", 0.5)
     with serving({"/metrics": answer}) as peer:
         began = time.monotonic()
         code, said = doctor(peer.url)

@@ -3,7 +3,7 @@
 import re
 
 from exporter.catalogue import CATALOGUE, GROUPS
-from exporter.documents.metrics import metrics_page
+from kvscope.documents.metrics import metrics_page
 
 
 def test_every_metric_has_one_row_on_the_page() -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from exporter.cli.endpoints import servers_of
 from exporter.configuration import ServerConfig
+from kvscope.options.endpoints import servers_of
 
 A, B = "tcp://127.0.0.1:5557", "ipc:///run/kvscope/serve-8000.sock"
 U = "http://127.0.0.1:8000"

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from exporter.cli.endpoints import servers_of
-from exporter.diagnosis.finding import Finding
-from exporter.diagnosis.target import TargetReport, target_report
+from kvscope.diagnosis.finding import Finding
+from kvscope.diagnosis.target import TargetReport, target_report
+from kvscope.options.endpoints import servers_of
 from tests.support.hostile import Answer, bomb, drip, endless, head, response, serving
 
 TEXT = "Content-Type: text/plain"
@@ -24,8 +24,8 @@ def problems(found: TargetReport) -> list[Finding]:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr("exporter.diagnosis.target.READ_SECONDS", 0.5)
-    monkeypatch.setattr("exporter.diagnosis.identity.ALL_SECONDS", 4.0)
+    monkeypatch.setattr("kvscope.diagnosis.target.READ_SECONDS", 0.5)
+    monkeypatch.setattr("kvscope.diagnosis.identity.ALL_SECONDS", 4.0)
     started = time.monotonic()
     yield
     assert time.monotonic() - started < 15

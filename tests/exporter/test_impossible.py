@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from exporter.catalogue import CATALOGUE, metric
-from exporter.cli.output import MAX_MESSAGE, LineFormatter
 from exporter.fold import Introduction, Ledger
+from kvscope.cli.output import MAX_MESSAGE, LineFormatter
 from kvscope_events.events import (
     BlocksAllocated,
     EngineEvent,

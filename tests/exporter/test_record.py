@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from exporter.cli.app import app
 from exporter.clock import Clock
-from exporter.recorder import Recorder
+from exporter.sources.recorder import Recorder
 from exporter.sources.recording import RecordingSource
+from kvscope.cli.app import app
 from kvscope_events.events import Batch
 from kvscope_events.wire.publisher import WirePublisher
 from kvscope_events.wire.subscriber import Taken

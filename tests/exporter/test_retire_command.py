@@ -7,12 +7,12 @@ import httpx
 import pytest
 from typer.testing import CliRunner
 
-from exporter.cli.app import app
 from exporter.configuration import ServerConfig
 from exporter.sidecar import Sidecar
 from exporter.web.access import Access, AccessConfig, Credentials
 from exporter.web.http_server import HttpServer
 from exporter.web.sidecar_app import sidecar_app
+from kvscope.cli.app import app
 from tests.exporter.test_presence import Engine, state
 from tests.support.waiting import wait_for
 

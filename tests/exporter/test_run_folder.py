@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.cli.run_folder import run_folder
+from kvscope.run.folder import run_folder
 from kvscope_events.wire.errors import EndpointError
 
 

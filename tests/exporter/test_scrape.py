@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from exporter import scrape as scrape_module
-from exporter.cli.demo import status_line
 from exporter.scrape import NoAnswerError, ScrapedPage, ScrapeError, parse_page, scrape
+from kvscope.cli.demo import status_line
 
 URL = "http://kvscope/metrics"
 PAGE = b"""\

@@ -5,8 +5,8 @@ import pytest
 from engine.config import CacheConfig, EngineConfig, ModelConfig, PreemptionPolicy, SwapConfig
 from engine.introduction import Introduction
 from exporter.catalogue import metric
-from exporter.documents.servers import servers_page
 from exporter.sources.attachments import ENGINE_TELLS, LOOKUP_EVENTS, SWAP_EVENTS
+from kvscope.documents.servers import servers_page
 from kvscope_events.bus import NullBus
 from kvscope_events.events import EVENT_NAMES
 from tests.repo.checkout import ROOT

@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from exporter.cli.run_command import run
-from exporter.cli.watch_list import WatchList
 from exporter.clock import Clock
 from exporter.configuration import KvEventsConfig, ServerConfig
 from exporter.reloads import Reloads
 from exporter.sidecar import Sidecar
+from kvscope.cli.run import run
+from kvscope.serving.watch_list import WatchList
 from kvscope_events.wire.errors import EndpointError
 from kvscope_events.wire.publisher import WirePublisher
 from tests.events.producers import Producer

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 
 import pytest
 
-from exporter.cli.load_signals import Stop
-from exporter.cli.reloading import hangups, reloading
-from exporter.cli.signal_thread import SignalThread
+from kvscope.cli.interrupts import Stop
+from kvscope.serving.reloading import hangups, reloading
+from kvscope.serving.signal_thread import SignalThread
 from tests.support.waiting import wait_for
 
 MANY = 2000

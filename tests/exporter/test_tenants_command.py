@@ -5,7 +5,7 @@ import pytest
 from typer.testing import CliRunner
 
 from exporter.answers.tenants import TENANTS
-from exporter.cli.app import app
+from kvscope.cli.app import app
 from kvscope_events.events import PoolCreated, RequestArrived, RequestScheduled
 from tests.exporter.page import make_exporter
 from tests.exporter.stream import ended, finished, put, step

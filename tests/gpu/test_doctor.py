@@ -9,13 +9,13 @@ import pynvml
 import pytest
 from typer.testing import CliRunner, Result
 
-from exporter.cli.app import app
-from exporter.diagnosis.host import host_findings
-from exporter.diagnosis.target import target_report
 from exporter.gpu import GpuPoller, calls
 from exporter.gpu.visible import DEVICE_ORDER, VISIBLE_DEVICES
 from exporter.web.http_server import HttpServer
 from exporter.web.metrics import metrics_app
+from kvscope.cli.app import app
+from kvscope.diagnosis.host import host_findings
+from kvscope.diagnosis.target import target_report
 from tests.fakes.nvml import GIB, STATES, Simulated, h200, machine
 from tests.gpu.scrapes import Scrapes
 from tests.support.waiting import wait_for
@@ -158,11 +158,11 @@ def test_a_machine_without_nvidia_is_no_problem(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(pynvml, "nvmlLib", None)
     monkeypatch.setattr(pynvml, "CDLL", missing)
-    monkeypatch.setattr("exporter.diagnosis.gpus.has_nvidia", lambda root: False)
+    monkeypatch.setattr("kvscope.diagnosis.gpus.has_nvidia", lambda root: False)
     result = doctor()
     assert result.exit_code == 0, result.output
     assert "no NVIDIA GPU here" in result.output
-    monkeypatch.setattr("exporter.diagnosis.gpus.has_nvidia", lambda root: True)
+    monkeypatch.setattr("kvscope.diagnosis.gpus.has_nvidia", lambda root: True)
     result = doctor()
     assert result.exit_code == 1
     assert "libnvidia-ml.so.1 is missing, though the driver is there" in result.output

@@ -5,12 +5,12 @@ from collections.abc import Callable
 import pytest
 from typer.testing import CliRunner
 
-from exporter.cli.app import app
 from exporter.gpu import GpuPoller
 from exporter.web.access import Access, AccessConfig, Credentials
 from exporter.web.gpu import gpu_router
 from exporter.web.http_server import HttpServer
 from exporter.web.metrics import bare_app
+from kvscope.cli.app import app
 from tests.fakes.nvml import Simulated
 from tests.gpu.test_poller import wedge
 from tests.support.waiting import wait_for

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from exporter.cli.app import app
+from kvscope.cli.app import app
 from tests.fakes.nvml import GIB, MIB, Simulated, build_library, h200, machine
 from tests.fakes.nvml.library import SONAME
 from tests.gpu.scrapes import OWN_FAMILIES
@@ -168,7 +168,7 @@ def no_library(tmp_path: Path) -> Path:
 @contextmanager
 def serving(env: dict[str, str], *arguments: str) -> Iterator[tuple[str, list[str]]]:
     """`kvscope serve` with the demo model: its URL, and the lines of its log so far."""
-    command = [*(sys.executable, "-m", "exporter.cli", "serve", "--port", "0"), *arguments]
+    command = [*(sys.executable, "-P", "-m", "kvscope", "serve", "--port", "0"), *arguments]
     with subprocess.Popen(
         [*command, "--num-gpu-blocks-override", "64", "--max-model-len", "512", "--device", "cpu"],
         env=env,

@@ -90,7 +90,7 @@ def main() -> None:
             text = [_AT_PORT.sub(f"http://127.0.0.1:{ports['--port=8000']}", a) for a in text]
             return [a.replace("/kvscope/", f"{folder}/").replace("/models", models) for a in text]
 
-        kvscope = [*_as(setup.user), sys.executable, "-m", "exporter.cli"]
+        kvscope = [*_as(setup.user), sys.executable, "-P", "-m", "kvscope"]
         subprocess.run([*kvscope, *here(setup.observer)], cwd=ROOT, check=True)
         model = tiny_model(folder / "model", "llama")
         server = [

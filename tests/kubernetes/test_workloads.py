@@ -6,7 +6,7 @@ import pytest
 import typer
 
 from deploy.workloads import ENGINE_IMAGE, SIDECAR_IMAGE, USER, VLLM_IMAGE, engine, vllm
-from exporter.cli.app import app
+from kvscope.cli.app import app
 from tests.kubernetes.objects import Object, container, pod_of
 from tests.repo.checkout import ROOT
 

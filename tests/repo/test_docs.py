@@ -7,8 +7,8 @@ import pytest
 import typer
 
 from engine.server.protocol import NOT_SUPPORTED, ChatCompletionRequest, CompletionRequest
-from exporter.cli.app import app
-from exporter.documents.metrics import metrics_page
+from kvscope.cli.app import app
+from kvscope.documents.metrics import metrics_page
 from tests.repo.checkout import ROOT, project_files, relative
 
 PAGES = tuple(path for path in project_files() if path.suffix == ".md")

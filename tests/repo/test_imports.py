@@ -1,4 +1,4 @@
-"""Who may import whom: a ground floor, two wings that do not know each other, and roots above."""
+"""Who may import whom: a ground floor, two wings that do not know each other, and a roof."""
 
 import ast
 import subprocess
@@ -14,6 +14,7 @@ OURS = {
     "kvscope_events",
     "engine",
     "exporter",
+    "kvscope",
     "monitoring",
     "dashboards",
     "alerts",
@@ -26,14 +27,15 @@ ALLOWED: dict[str, set[str]] = {
     "kvscope_events": {"kvscope_events"},
     "engine": {"engine", "kvscope_events"},
     "exporter": {"exporter", "kvscope_events"},
+    "kvscope": {"kvscope", "engine", "exporter", "kvscope_events"},
     "monitoring": {"monitoring", "exporter", "kvscope_events"},
     "dashboards": {"dashboards", "monitoring", "exporter", "kvscope_events"},
     "alerts": {"alerts", "monitoring", "exporter", "kvscope_events"},
     "deploy": {"deploy", "alerts", "dashboards", "monitoring", "exporter", "kvscope_events"},
 }
-"""Packages that each package may import; `exporter/cli`, the composition root, also the engine."""
+"""Packages that each package may import; `kvscope/cli`, the composition root, also the engine."""
 CLI = ROOT / "exporter" / "cli"
-LOADED_BY_COMMANDS = {"engine.config", "engine.sizing", "engine.workload"}
+LOADED_BY_COMMANDS = {"engine.config", "engine.sizing", "kvscope.load"}
 """What a command may import at module level: all of it without torch."""
 WITHOUT_TORCH = "import sys; sys.modules['torch'] = None; sys.modules['transformers'] = None; "
 
@@ -81,7 +83,7 @@ def test_imports_go_one_way(path: Path) -> None:
     assert not of_package(everywhere(path), *(OURS - allowed))
 
 
-@pytest.mark.parametrize("path", python_files("exporter/cli"), ids=relative)
+@pytest.mark.parametrize("path", python_files("kvscope/cli"), ids=relative)
 def test_a_command_imports_torch_only_inside_functions(path: Path) -> None:
     names = of_package(at_module_level(path), "engine")
     allowed = {".".join(name.split(".")[:2]) for name in names} <= LOADED_BY_COMMANDS
@@ -113,13 +115,13 @@ def test_the_exporter_runs_without_torch_and_without_an_engine() -> None:
     )
 
 
-def test_every_exporter_module_imports_without_torch() -> None:
+def test_every_module_of_exporter_and_commands_imports_without_torch() -> None:
     modules = sorted(
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        for path in python_files("exporter")
+        for path in python_files("exporter", "kvscope")
         if path.name != "__main__.py"
     )
-    assert "exporter.cli.serve" in modules
+    assert "kvscope.cli.serve" in modules
     run_without_torch("import " + ", ".join(modules))
 
 
@@ -143,6 +145,6 @@ def test_every_exporter_module_imports_without_torch() -> None:
 def test_a_command_runs_without_torch(arguments: list[str], expected: str) -> None:
     code = (
         "import os; os.environ['COLUMNS'] = '200'; "
-        f"sys.argv = ['kvscope', *{arguments!r}]; from exporter.cli import main; main()"
+        f"sys.argv = ['kvscope', *{arguments!r}]; from kvscope.cli import main; main()"
     )
     assert expected in run_without_torch(code)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from exporter.cli.app import app
+from kvscope.cli.app import app
 from tests.sizing.configs import GEMMA_3_4B, LLAMA_3_8B, QWEN3_8B, QWEN3_30B_A3B
 
 GIB = 2**30
@@ -174,14 +174,14 @@ def test_a_config_that_is_no_object_is_one_line(tmp_path: Path, text: str) -> No
 def test_a_name_that_no_file_can_have_is_one_line(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("exporter.cli.plan_source.find_spec", lambda name: None)
+    monkeypatch.setattr("kvscope.plan.source.find_spec", lambda name: None)
     result = kvscope(name)
     assert result.exit_code == 2
     assert len(result.stderr.splitlines()) == 1
 
 
 def test_a_hub_name_without_huggingface_hub(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("exporter.cli.plan_source.find_spec", lambda name: None)
+    monkeypatch.setattr("kvscope.plan.source.find_spec", lambda name: None)
     result = kvscope("someone/model")
     assert result.exit_code == 2
     assert "huggingface_hub" in result.stderr
@@ -233,7 +233,7 @@ def test_a_plot_in_an_unknown_format(tmp_path: Path, qwen: str) -> None:
 
 
 def test_a_plot_without_matplotlib(qwen: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("exporter.cli.plan.find_spec", lambda name: None)
+    monkeypatch.setattr("kvscope.cli.plan.find_spec", lambda name: None)
     result = kvscope(qwen, "--plot", "plan.png")
     assert result.exit_code == 2
     assert ".[plot]" in result.stderr

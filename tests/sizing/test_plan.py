@@ -2,18 +2,12 @@
 
 import pytest
 
-from engine.sizing import (
-    ConfigError,
-    Dtype,
-    Plan,
-    PoolMemory,
-    Settings,
-    find_gpu,
-    shape_from_config,
-    shape_from_numbers,
-)
+from engine.sizing import ConfigError, Dtype
 from engine.sizing.config_json import Config
-from engine.sizing.report import grid, reservations
+from kvscope.plan.gpus import find_gpu
+from kvscope.plan.plan import Plan, PoolMemory, Settings
+from kvscope.plan.report import grid, reservations
+from kvscope.plan.shape import shape_from_config, shape_from_numbers
 from tests.sizing.configs import (
     DEEPSEEK_V2_LITE,
     GEMMA_3_4B,

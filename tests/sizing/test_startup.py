@@ -19,7 +19,7 @@ from engine.model.profile import graph_bytes
 from engine.model.runner import ModelRunner
 from engine.out_of_memory import DeviceOutOfMemoryError
 from engine.sizing import Footprint, MainMemory, MeasuredDevice, PoolSizeError, PoolSizer
-from exporter.cli.app import app
+from kvscope.cli.app import app
 from kvscope_events.bus import EventBus, Subscription
 from kvscope_events.events import EVENT_NAMES, EngineEvent, Hello, PoolCreated, PoolSnapshot
 from tests.support.checkpoints import ARCHITECTURES, make_checkpoint

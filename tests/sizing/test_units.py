@@ -2,7 +2,8 @@
 
 import pytest
 
-from engine.sizing import GPUS, Dtype, find_gpu, format_bytes, parse_bytes, parse_dtype
+from engine.sizing import Dtype, format_bytes, parse_bytes, parse_dtype
+from kvscope.plan.gpus import GPUS, find_gpu
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,11 @@ import torch
 from transformers import CONFIG_MAPPING, PreTrainedConfig
 from transformers.models.auto import AutoModelForCausalLM
 
-from engine.sizing import Dtype, Parameters, shape_from_config
+from engine.sizing import Dtype
 from engine.sizing.config_json import decoder_config
 from engine.sizing.families import FAMILIES
+from kvscope.plan.shape import shape_from_config
+from kvscope.plan.weights import Parameters
 from tests.sizing.configs import (
     DEEPSEEK_V2_LITE,
     LLAMA_3_8B,

@@ -9,7 +9,7 @@ import engine.build
 from engine.model.runner import ModelRunner
 from engine.runner import SampledToken
 from engine.step_plan import StepPlan
-from exporter.cli import main
+from kvscope.cli import main
 
 RAISES = "raise:"
 BREAKS = "break:"

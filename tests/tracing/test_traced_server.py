@@ -21,9 +21,9 @@ pytestmark = pytest.mark.timeout(120)
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 OFF = """
 import sys, threading
-from exporter.cli.configuration import TelemetryConfig
-from exporter.cli.telemetry import telemetry
-from exporter.cli.tracing import chosen_traces
+from kvscope.options.configuration import TelemetryConfig
+from kvscope.serving.telemetry import telemetry
+from kvscope.options.tracing import chosen_traces
 before = threading.active_count()
 traces = chosen_traces(None)
 with telemetry(TelemetryConfig(gpu=False, traces=traces), 8000) as observed:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.plugin_folder import write_plugin_folder
+from kvscope.run.plugin_folder import write_plugin_folder
 from tests.support.process import ROOT
 from tests.vllm.model import tiny_model
 from tests.vllm.observed import PROMPTS, SMALL, WITNESS

@@ -222,7 +222,7 @@ def end(server: VllmServer) -> None:
 
 def kvscope_command(*arguments: str) -> list[str]:
     """`kvscope` of this checkout, started anywhere, and not on the path of its children."""
-    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from exporter.cli import main; main()"
+    code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from kvscope.cli import main; main()"
     return [sys.executable, "-c", code, *arguments]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from exporter.plugin_folder import write_plugin_folder
+from kvscope.run.plugin_folder import write_plugin_folder
 from tests.support.pages import sample
 from tests.support.process import Process, kvscope
 from tests.support.waiting import wait_for

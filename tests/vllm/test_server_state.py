@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from exporter.catalogue.server import SERVER_STATES
-from exporter.plugin_folder import write_plugin_folder
+from kvscope.run.plugin_folder import write_plugin_folder
 from tests.support.pages import sample
 from tests.support.process import kvscope
 from tests.support.waiting import wait_for

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.whatif.recording import curve_of_recording
+from kvscope.whatif.recording import curve_of_recording
 from tests.support.prefix_trees import Load
 from tests.vllm.driven import run_in_vllm
 from tools.checks.whatif_check import VLLM_LIMIT, read

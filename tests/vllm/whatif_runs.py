@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from exporter.recorder import Recorder
+from exporter.sources.recorder import Recorder
 from kvscope_events.wire.subscriber import Taken
 from tests.support.prefix_trees import Load, drive
 from tests.vllm.drive import Driver, in_child

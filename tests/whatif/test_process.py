@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-import engine.workload.mooncake
-from engine.workload.mooncake import TraceRequest
-from exporter.cli import whatif_progress
-from exporter.cli.app import app
+import kvscope.mooncake
+from kvscope.cli.app import app
+from kvscope.mooncake import TraceRequest
+from kvscope.whatif import progress as whatif_progress
 from tests.repo.checkout import ROOT
 
 REQUESTS = 3_000
@@ -39,7 +39,7 @@ def test_a_long_file_shows_how_far_it_is(long_trace: Path, monkeypatch: pytest.M
 def test_ctrl_c_leaves_no_curve_and_no_traceback(
     long_trace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read_trace = engine.workload.mooncake.read_trace
+    read_trace = kvscope.mooncake.read_trace
 
     def interrupted(path: Path) -> Iterator[TraceRequest]:
         for number, request in enumerate(read_trace(path)):
@@ -47,7 +47,7 @@ def test_ctrl_c_leaves_no_curve_and_no_traceback(
                 raise KeyboardInterrupt
             yield request
 
-    monkeypatch.setattr(engine.workload.mooncake, "read_trace", interrupted)
+    monkeypatch.setattr(kvscope.mooncake, "read_trace", interrupted)
     result = CliRunner().invoke(app, ["whatif", str(long_trace)])
     assert (result.exit_code, result.output) == (130, "")
 
@@ -57,7 +57,7 @@ def test_a_reader_that_has_gone_ends_it_silently(long_trace: Path, options: list
     reading, writing = os.pipe()
     os.close(reading)
     done = subprocess.run(
-        [sys.executable, "-m", "exporter.cli", "whatif", str(long_trace), *options],
+        [sys.executable, "-P", "-m", "kvscope", "whatif", str(long_trace), *options],
         cwd=ROOT,
         stdout=writing,
         stderr=subprocess.PIPE,

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from engine.block_pool import BlockPool
-from exporter.cli.app import app
+from kvscope.cli.app import app
 from kvscope_events.bus import EventBus
 from kvscope_events.events import (
     Batch,

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from exporter.cli.app import app
-from exporter.whatif.findings import Findings, Point, Pool
-from exporter.whatif.grid import capacities_up_to
-from exporter.whatif.trace import curve_of_trace
+from kvscope.cli.app import app
+from kvscope.whatif.findings import Findings, Point, Pool
+from kvscope.whatif.grid import capacities_up_to
+from kvscope.whatif.trace import curve_of_trace
 from tests.engine.test_trace_hits import CONVERSATION, CONVERSATION_HITS, PATHS, ref_hits
 
 PATHS_OF_FIVE = [[0, 1, 2], [0, 1, 3, 4], [0, 1, 2], [5], [0, 6]]

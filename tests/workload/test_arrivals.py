@@ -2,8 +2,8 @@
 
 import pytest
 
-from engine.workload import LoadSpec, Scenario
-from engine.workload.arrivals import QUIET_LEVEL, level_of
+from kvscope.load import LoadSpec, Scenario
+from kvscope.load.arrivals import QUIET_LEVEL, level_of
 
 
 def levels(scenario: Scenario) -> list[float]:

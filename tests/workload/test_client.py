@@ -5,10 +5,10 @@ from email.utils import format_datetime
 
 import pytest
 
-from engine.workload.client import DEFAULT_RETRY_SECONDS, retry_seconds
-from engine.workload.doubts import Doubts
-from engine.workload.refusal import error_detail
-from engine.workload.retry_after import MAX_RETRY_SECONDS
+from kvscope.load.client import DEFAULT_RETRY_SECONDS, retry_seconds
+from kvscope.load.doubts import Doubts
+from kvscope.load.refusal import error_detail
+from kvscope.load.retry_after import MAX_RETRY_SECONDS
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from engine.workload import counters
 from exporter.catalogue import metric
+from kvscope.load import counters
 
 CANDIDATES = [*counters.QUERIED, *counters.HIT, *counters.PREEMPTIONS]
 

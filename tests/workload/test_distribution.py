@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.workload.distribution import Distribution
+from kvscope.load.distribution import Distribution
 
 
 @given(st.lists(st.floats(1e-6, 3600), min_size=1, max_size=300))

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from engine.workload import LoadSpec, Report, Scenario, ServerError, run
-from exporter.cli.load_documents import FetchedDocuments
+from kvscope.load import LoadSpec, Report, Scenario, ServerError, run
+from kvscope.load.http_documents import FetchedDocuments
 from tests.support.hostile import (
     Answer,
     bomb,
@@ -58,9 +58,9 @@ def at_most(seconds: float, mib: int = 150) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine.workload.server._HELLO_TIMEOUT_SECONDS", 2.0)
-    monkeypatch.setattr("engine.workload.counters._TIMEOUT_SECONDS", 2.0)
-    monkeypatch.setattr("engine.workload.refusal.MAX_REFUSAL_SECONDS", 0.2)
+    monkeypatch.setattr("kvscope.load.server._HELLO_TIMEOUT_SECONDS", 2.0)
+    monkeypatch.setattr("kvscope.load.counters._TIMEOUT_SECONDS", 2.0)
+    monkeypatch.setattr("kvscope.load.refusal.MAX_REFUSAL_SECONDS", 0.2)
 
 
 @pytest.mark.parametrize("first", [head(), b"HTTP/1.1 200 OK\r\nX: ", b""])
@@ -203,7 +203,7 @@ def test_a_stream_of_junk_fails_in_bounded_time_and_memory(answer: Answer, kind:
 def test_a_retry_after_of_junk_does_not_lose_the_report(
     header: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine.workload.client.DEFAULT_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("kvscope.load.client.DEFAULT_RETRY_SECONDS", 0.01)
     refusal = response(b"{}", f"Retry-After: {header}", status="429 Too Many Requests")
     report = load({"/v1/completions": refusal})
     assert (report.failed, report.retried) == ({"http_429": 2}, 10)

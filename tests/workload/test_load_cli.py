@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from engine.workload import Progress
-from exporter.cli.load_progress import showing_progress
+from kvscope.load import Progress
+from kvscope.load.progress import showing_progress
 from tests.workload.peer import Peer, serving
 
 FULL = Path("/dev/full")
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import typer
-from exporter.cli.load import load
+from kvscope.cli.load import load
 app = typer.Typer()
 app.command()(load)
 app()
@@ -106,7 +106,7 @@ class _Full(io.StringIO):
 
 
 def test_a_run_whose_progress_cannot_be_shown_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("exporter.cli.load_progress._LINE_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr("kvscope.load.progress._LINE_EVERY_SECONDS", 0.0)
     monkeypatch.setattr("sys.stderr", _Full())
     progress = Progress(
         elapsed_seconds=1.0, share_done=None, in_flight=0, ok=0, failed=0, output_tokens=0
@@ -121,7 +121,7 @@ def test_json_is_printed_where_the_table_cannot_be(peer: Peer) -> None:
     arguments = ("rag", "--url", peer.url, "--limit", "3", "--output-json", "-")
     with FULL.open("w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "exporter.cli", "load", *arguments],
+            [sys.executable, "-P", "-m", "kvscope", "load", *arguments],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=full,
@@ -138,7 +138,7 @@ def test_the_json_file_is_written_where_nobody_reads_the_table(peer: Peer, tmp_p
     os.close(reading)
     arguments = ("rag", "--url", peer.url, "--limit", "3", "--output-json", str(path))
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "exporter.cli", "load", *arguments],
+        [sys.executable, "-W", "error", "-P", "-m", "kvscope", "load", *arguments],
         cwd=ROOT,
         stdout=writing,
         stderr=subprocess.PIPE,
@@ -218,5 +218,5 @@ def test_a_server_that_is_gone_when_the_run_ends_is_1(tmp_path: Path) -> None:
 
 
 def test_workload_needs_no_torch() -> None:
-    code = "import sys; sys.modules['torch'] = None; import exporter.cli.load"
+    code = "import sys; sys.modules['torch'] = None; import kvscope.cli.load"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env=dict(os.environ))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.workload import TraceError, TraceRequest, read_trace
+from kvscope.load import TraceError, TraceRequest, read_trace
 
 GOOD = '{"timestamp": 5, "input_length": 600, "output_length": 7, "hash_ids": [0, 1]}'
 

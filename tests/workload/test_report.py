@@ -4,10 +4,10 @@ import random
 
 import pytest
 
-from engine.workload.client import Exchange
-from engine.workload.counters import Counters, HitRate, parse_counters
-from engine.workload.report import Tally
-from engine.workload.usage import Usage
+from kvscope.load.client import Exchange
+from kvscope.load.counters import Counters, HitRate, parse_counters
+from kvscope.load.report import Tally
+from kvscope.load.usage import Usage
 
 
 def make_exchange(rng: random.Random) -> Exchange:

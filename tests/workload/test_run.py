@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from engine.workload import (
+from kvscope.load import (
     BlockTokens,
     LoadSpec,
     Progress,
@@ -18,7 +18,7 @@ from engine.workload import (
     StoppedError,
     run,
 )
-from exporter.cli.load_documents import FetchedDocuments
+from kvscope.load.http_documents import FetchedDocuments
 from tests.workload.peer import Peer
 
 
@@ -228,6 +228,6 @@ def test_a_bug_in_a_request_is_not_swallowed(peer: Peer, monkeypatch: pytest.Mon
     def explode(*arguments: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("engine.workload.report.Tally.succeeded", explode)
+    monkeypatch.setattr("kvscope.load.report.Tally.succeeded", explode)
     with pytest.raises(ZeroDivisionError):
         run_load(make_spec(peer, Scenario.RAG))

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from engine.workload import LoadSpec, Scenario
-from engine.workload.scenarios import (
+from kvscope.load import LoadSpec, Scenario
+from kvscope.load.scenarios import (
     CHAT_COMPLETIONS,
     COMPLETIONS,
     Job,
@@ -15,7 +15,7 @@ from engine.workload.scenarios import (
     Reply,
     make_source,
 )
-from engine.workload.text import TextCost
+from kvscope.load.text import TextCost
 
 CONTEXT = 1024
 COST = TextCost(bytes_per_token=1.0, message_overhead=8)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from engine.workload import LoadSpec, Scenario
+from kvscope.load import LoadSpec, Scenario
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.workload.sse import MAX_EVENT_BYTES, EventParser, EventTooLongError
+from kvscope.load.sse import MAX_EVENT_BYTES, EventParser, EventTooLongError
 
 
 def parse(chunks: list[bytes]) -> list[str]:

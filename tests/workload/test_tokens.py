@@ -4,8 +4,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from engine.workload import TRACE_BLOCK_TOKENS, BlockTokens, TraceRequest
-from engine.workload.tokens import named_tokens
+from kvscope.load import TRACE_BLOCK_TOKENS, BlockTokens, TraceRequest
+from kvscope.load.tokens import named_tokens
 
 
 def make_request(hash_ids: list[int], last_block: int = TRACE_BLOCK_TOKENS) -> TraceRequest:

@@ -87,7 +87,7 @@ def chaos_server(folder: Path) -> Iterator[ChaosServer]:
     with (
         log.open("wb") as opened,
         subprocess.Popen(
-            [sys.executable, "-m", "exporter.cli", *_OPTIONS, "--model", str(checkpoint)],
+            [sys.executable, "-P", "-m", "kvscope", *_OPTIONS, "--model", str(checkpoint)],
             cwd=ROOT,
             stdout=opened,
             stderr=subprocess.STDOUT,

@@ -37,7 +37,7 @@ def serving(folder: Path, *changes: str) -> Iterator[str]:
     """The URL of the demo model in the small pool, but for these options."""
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-m", "exporter.cli", *_SERVE, "--port", str(port)]
+    command = [sys.executable, "-P", "-m", "kvscope", *_SERVE, "--port", str(port)]
     command += ["--num-gpu-blocks-override", str(POOL_BLOCKS), *changes]
     with program("server", command, folder, {}, lambda: answers(f"{url}/health")):
         yield url
@@ -47,7 +47,7 @@ def run(url: str, num_requests: int) -> ScrapedPage:
     """Send the chats; the page afterwards."""
     load = ["load", *_LOAD, "--url", url, "--num-requests", str(num_requests)]
     subprocess.run(
-        [sys.executable, "-m", "exporter.cli", *load],
+        [sys.executable, "-P", "-m", "kvscope", *load],
         cwd=ROOT,
         check=True,
         stdout=subprocess.DEVNULL,
@@ -59,7 +59,7 @@ def run(url: str, num_requests: int) -> ScrapedPage:
 
 def advice(url: str) -> dict[str, Any]:
     """As `kvscope advise` prints it."""
-    command = [sys.executable, "-m", "exporter.cli", "advise", url]
+    command = [sys.executable, "-P", "-m", "kvscope", "advise", url]
     subprocess.run(command, cwd=ROOT, check=True)
     printed = subprocess.run([*command, "--json"], cwd=ROOT, check=True, stdout=subprocess.PIPE)
     (engine,) = json.loads(printed.stdout)["engines"]

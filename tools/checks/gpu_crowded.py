@@ -89,7 +89,7 @@ def ask(url: str) -> Said:
 def load(
     url: str, report: Path, seconds: int = LOAD_SECONDS
 ) -> Iterator["subprocess.Popen[bytes]"]:
-    command = [sys.executable, "-m", "exporter.cli", "load", "rag", "--url", url]
+    command = [sys.executable, "-P", "-m", "kvscope", "load", "rag", "--url", url]
     command += ["--concurrency", "32", "--duration", str(seconds)]
     command += ["--output-json", str(report)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from engine.block_pool import BlockPool
-from engine.workload.mooncake import TRACE_BLOCK_TOKENS, TraceError, read_trace
 from exporter.fold import Ledger
+from kvscope.mooncake import TRACE_BLOCK_TOKENS, TraceError, read_trace
 from kvscope_events.bus import EventBus, Subscription
 from kvscope_events.events import PrefixLookup
 

@@ -20,10 +20,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from exporter.clock import Clock
-from exporter.recorder import Recorder
+from exporter.sources.recorder import Recorder
 from exporter.sources.recording import RecordingSource
-from exporter.whatif.findings import Findings
-from exporter.whatif.recording import curve_of_recording
+from kvscope.whatif.findings import Findings
+from kvscope.whatif.recording import curve_of_recording
 from kvscope_events.events import PrefixLookup, RequestPreempted, StepCompleted
 from kvscope_events.wire.subscriber import Taken
 from tests.support.own_engine import OwnEngine

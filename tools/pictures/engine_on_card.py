@@ -13,7 +13,7 @@ from engine.block_pool import BlockPool
 from engine.model.runner import ModelRunner
 from engine.runner import SampledToken
 from engine.step_plan import StepPlan
-from exporter.cli.app import main
+from kvscope.cli.app import main
 from tools.pictures.card import BYTES_PER_BLOCK, Card
 
 

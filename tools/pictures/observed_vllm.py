@@ -37,7 +37,7 @@ def stage(folder: Path, python: Path) -> Iterator[Stage]:
         *("--num-gpu-blocks-override", str(POOL_BLOCKS), "--max-num-seqs", "16"),
     ]
     observed = [
-        *(sys.executable, "-m", "exporter.cli", "run", "--port", str(page_port), "--", *server),
+        *(sys.executable, "-P", "-m", "kvscope", "run", "--port", str(page_port), "--", *server),
     ]
     configuration = write_configuration(
         folder, f"127.0.0.1:{page_port}", vllm=f"127.0.0.1:{vllm_port}"

@@ -84,7 +84,7 @@ class Stage:
     def load(self, scenario: str, *options: str, url: str = "") -> Iterator[None]:
         """`kvscope load` until the block ends. url: of another engine than that on the card."""
         to = url or self.url
-        command = [sys.executable, "-m", "exporter.cli", "load", scenario, "--url", to]
+        command = [sys.executable, "-P", "-m", "kvscope", "load", scenario, "--url", to]
         with (self.folder / "load.log").open("a") as log:
             arguments = [*command, "--duration", "86400", "--ignore-eos", *options]
             child = subprocess.Popen(arguments, cwd=ROOT, stdout=log, stderr=log)
@@ -110,7 +110,7 @@ def stage(folder: Path, *, with_many: bool = False) -> Iterator[Stage]:
     }
     targets = ",".join(f"127.0.0.1:{port}" for port in (engine_port, *neighbours))
     configuration = write_configuration(folder, targets)
-    alone = [*(sys.executable, "-m", "exporter.cli"), *_ENGINE, "--no-gpu"]
+    alone = [*(sys.executable, "-P", "-m", "kvscope"), *_ENGINE, "--no-gpu"]
     engine = [sys.executable, "-m", "tools.pictures.engine_on_card", *_ENGINE]
     server = prometheus_command(folder, configuration, prometheus_port)
     url = f"http://127.0.0.1:{engine_port}"

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from engine.model.checkpoint import check_files
 from engine.model.errors import CheckpointError
-from engine.sizing import ConfigError, read_config, shape_from_config
+from engine.sizing import ConfigError, read_config
+from kvscope.plan.shape import shape_from_config
 from tools.fuzz.target import CORPUS, Codec, Parse, Target
 
 _LENGTH_BYTES = 8

@@ -7,11 +7,11 @@ import contextlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from engine.workload.counters import parse_counters
 from exporter.readings.detect import detect
 from exporter.readings.mapping import PageMapper
 from exporter.readings.tables import TABLES
 from exporter.scrape import ScrapeError, parse_page
+from kvscope.load.counters import parse_counters
 from tools.fuzz.target import Parse, Target
 
 _TYPES = ("application/openmetrics-text; version=1.0.0", "text/plain; version=0.0.4")

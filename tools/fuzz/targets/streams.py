@@ -7,12 +7,12 @@ from contextlib import contextmanager
 
 import httpx
 
-from engine.workload.client import Client, Exchange, RequestFailedError
-from engine.workload.retry_after import MAX_RETRY_SECONDS, retry_after
-from engine.workload.scenarios import Job
-from engine.workload.spec import LoadSpec
 from exporter.fetch_error import FetchError
 from exporter.unpacking import unpacker
+from kvscope.load.client import Client, Exchange, RequestFailedError
+from kvscope.load.retry_after import MAX_RETRY_SECONDS, retry_after
+from kvscope.load.scenarios import Job
+from kvscope.load.spec import LoadSpec
 from tools.fuzz.target import Parse, Target
 
 _JOB = Job(path="/v1/completions", body={"prompt": [1], "max_tokens": 64})

@@ -1,8 +1,0 @@
-"""The `kvscope` command: the composition root, which alone knows both engine and exporter.
-
-The engine is imported inside functions: every command but `serve` and `demo` runs without torch.
-"""
-
-from exporter.cli.app import main
-
-__all__ = ["main"]

@@ -1,0 +1,140 @@
+"""`kvscope advise URL`: what to change about a server, as its exporter sees it."""
+
+import re
+import textwrap
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from kvscope.cli.asking import Authorities, KeyFile, TargetName
+from kvscope.cli.output import fail, printable
+
+if TYPE_CHECKING:
+    from exporter.adviser.proposal import Proposal
+    from exporter.answers.advice import AdviceAnswer
+    from kvscope.cli.answer_document import EngineAnswer
+
+_STYLES = {"high": "green", "medium": "yellow", "low": "red"}
+_IDLE_SECONDS = 60.0
+"""Shorter pauses are part of a load."""
+_LONG = 120.0
+"""Seconds from which on a window is named by its minutes alone."""
+_NO_BREAK = "\N{NO-BREAK SPACE}"
+_FIGURE = re.compile(r"(?<=\d) (?=\S)|(?<=→) ")
+"""Spaces between a number and its unit, and around arrows."""
+
+
+def advise(
+    url: Annotated[
+        str,
+        typer.Argument(
+            metavar="URL",
+            help="Base URL of a kvscope: of `serve` or `demo`, of `run`, or of a sidecar.",
+        ),
+    ],
+    target: TargetName = "",
+    metrics_key_file: KeyFile = None,
+    ca: Authorities = None,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the answer.")] = 10.0,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Also say what is not proposed, and why.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
+) -> None:
+    """Recommend changes to a server, with their cost and gain.
+
+    At most five proposals for each engine, the best first. Each is an option of the server with a
+    value, and says how sure it is and what it assumes. Nothing is proposed that the memory forbids.
+    Rates are averages over the last five minutes of load, which are printed first.
+
+    Exit status: 0, also if there is nothing to change; 2 if the server cannot be asked.
+
+    Example: kvscope advise http://127.0.0.1:8000
+    """
+    from exporter.answers.advice import ADVICE, AdviceAnswer
+    from kvscope.cli.answer_document import AnswerError, decode, fetch
+
+    try:
+        body = fetch(
+            url, ADVICE.name, target=target, key_file=metrics_key_file, ca=ca, seconds=timeout
+        )
+        engines = decode(body, url, ADVICE.name, AdviceAnswer)
+    except AnswerError as error:
+        raise fail(error) from None
+    if as_json:
+        typer.echo(body)
+        return
+    console = Console(highlight=False)
+    if not engines:
+        console.print("nothing is known yet: no engine has said who it is")
+    for engine in engines:
+        _print_engine(console, engine, is_one_of_many=len(engines) > 1, verbose=verbose)
+
+
+def _print_engine(
+    console: Console, engine: "EngineAnswer[AdviceAnswer]", *, is_one_of_many: bool, verbose: bool
+) -> None:
+    if is_one_of_many:
+        name = f"{engine.model_name or 'a model without a name'}, engine {engine.engine}"
+        console.print(Text(printable(name), "bold"))
+    answer = engine.answer
+    if answer is None:
+        _print(console, f"unknown: {engine.unknown or 'no reason is given'}")
+        return
+    _print(console, f"{minutes_of(answer)}:")
+    for number, proposal in enumerate(answer.proposals, 1):
+        _print_proposal(console, number, proposal)
+    if not answer.proposals:
+        _print(console, "nothing to change" if answer.unknown is None else "nothing is proposed")
+    if answer.unknown is not None:
+        _print(console, f"Not advised on: {answer.unknown}.")
+    if not verbose:
+        if not answer.proposals:
+            _print(console, "--verbose says what was considered, and why it is not proposed.")
+        return
+    console.print(Text("Not proposed", "bold"))
+    for reason in answer.declined:
+        _print(console, f"- {reason}", indent=2)
+
+
+def _print_proposal(console: Console, number: int, proposal: "Proposal") -> None:
+    _print(console, f"{number}. {proposal.text}", style="bold")
+    rows = [("why", proposal.why, "")]
+    if proposal.price.text:
+        rows.append(("price", proposal.price.text, ""))
+    certainty = f"{proposal.confidence}: {proposal.because}"
+    rows.append(("confidence", certainty, _STYLES.get(proposal.confidence, "")))
+    rows += [("assumes", sentence, "") for sentence in proposal.assumes]
+    for name, text, style in rows:
+        _print(console, text, label=f"{name}: ", style=style or "dim", indent=3)
+    console.print()
+
+
+def minutes_of(answer: "AdviceAnswer") -> str:
+    """Over 19:32 to 19:37, in this machine's time; and for how long the engine has been idle."""
+    if answer.end_seconds is None:
+        return "Of a server that has not run a step"
+    begin, end = (
+        time.strftime("%H:%M" if answer.seconds >= _LONG else "%H:%M:%S", time.localtime(seconds))
+        for seconds in (answer.end_seconds - answer.seconds, answer.end_seconds)
+    )
+    idle = answer.idle_seconds or 0.0
+    if idle < _IDLE_SECONDS:
+        return f"Over {begin} to {end}"
+    return f"Over {begin} to {end}, before the engine fell idle {idle / 60:,.0f} min ago"
+
+
+def _print(
+    console: Console, text: str, *, label: str = "", style: str = "", indent: int = 0
+) -> None:
+    """Lines that break between words, but not between a number and its unit or at an arrow."""
+    whole = _FIGURE.sub(_NO_BREAK, f"{label}{printable(text)}")
+    lines = textwrap.wrap(whole, max(20, console.width - indent), break_long_words=False) or [""]
+    for number, line in enumerate(lines):
+        shown = Text(" " * indent + line.replace(_NO_BREAK, " "), "" if label else style)
+        if label and not number:
+            shown.stylize(style, indent, indent + len(label))
+        console.print(shown, no_wrap=True, overflow="ignore", crop=False)

@@ -1,0 +1,107 @@
+"""All commands. Every option can be set by a variable as well: --port by KVSCOPE_PORT."""
+
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperOption
+
+from kvscope.cli.advise import advise
+from kvscope.cli.demo import demo
+from kvscope.cli.doctor import doctor
+from kvscope.cli.gpu import gpu
+from kvscope.cli.load import load
+from kvscope.cli.metrics import metrics
+from kvscope.cli.observer import observer
+from kvscope.cli.output_errors import output_errors
+from kvscope.cli.plan import plan
+from kvscope.cli.record import record
+from kvscope.cli.retire import retire
+from kvscope.cli.run import run
+from kvscope.cli.serve import serve
+from kvscope.cli.sidecar import sidecar
+from kvscope.cli.stacks import stacks
+from kvscope.cli.tenants import tenants
+from kvscope.cli.whatif import whatif
+
+ENVIRONMENT_PREFIX = "KVSCOPE_"
+
+
+class Command(TyperCommand):
+    """A command whose options can be set by variables, which errors name. A flag wins.
+
+    The help explains the rule once instead of naming a variable with each option.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._settable = [option for option in self.params if isinstance(option, TyperOption)]
+        for option in self._settable:
+            if option.envvar is None:
+                option.envvar = variable_of(option.opts)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        for option in self._settable:
+            option.show_envvar = option.envvar != variable_of(option.opts)
+        super().format_options(ctx, formatter)
+        for option in self._settable:
+            option.show_envvar = True
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        for option in self._settable:
+            if option.envvar == variable_of(option.opts):
+                formatter.write_paragraph()
+                formatter.write_text(
+                    f"Each option can be set by a variable: {option.opts[0]} by {option.envvar}."
+                )
+                return
+
+
+def variable_of(flags: Sequence[str]) -> str:
+    """KVSCOPE_MAX_NUM_SEQS for --max-num-seqs: the first long one of an option's flags."""
+    flag = next(flag for flag in flags if flag.startswith("--"))
+    return ENVIRONMENT_PREFIX + flag.removeprefix("--").replace("-", "_").upper()
+
+
+app = typer.Typer(
+    name="kvscope",
+    help="Observability for paged-KV LLM inference servers. Every option can be set by an "
+    "environment variable as well: --max-num-seqs by KVSCOPE_MAX_NUM_SEQS. A flag wins.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # the boxes of the rich help cut names off on 80 columns
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+# Options of the command that is run are its own, also without -- before it.
+app.command(cls=Command, context_settings={"allow_interspersed_args": False})(run)
+_COMMANDS = (
+    *(observer, serve, sidecar, demo, load, plan),
+    *(whatif, record, advise, tenants, retire, gpu, doctor, stacks, metrics),
+)
+for command in _COMMANDS:
+    app.command(cls=Command)(command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"kvscope {version('kvscope')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    show_version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version and exit.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Entry point of the `kvscope` script."""
+    with output_errors():
+        app()

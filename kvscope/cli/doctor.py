@@ -1,0 +1,143 @@
+"""`kvscope doctor`: one screen of what works here, what does not, and why."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from kvscope.cli.asking import Authorities
+from kvscope.cli.output import fail, printable
+from kvscope.diagnosis.finding import Finding, Status
+from kvscope.options.gpu_devices import GpuDevices, WatchedDevices
+
+if TYPE_CHECKING:
+    from kvscope.diagnosis.depth import Depths
+    from kvscope.diagnosis.gpus import GpuReport
+
+DEFAULT_TARGET = "http://127.0.0.1:8000"
+EXIT_PROBLEMS = 1
+_MARKS: dict[Status, tuple[str, str]] = {
+    "ok": ("ok", "green"),
+    "note": ("note", "yellow"),
+    "problem": ("problem", "bold red"),
+}
+_STATES = {"yes": "green", "no": "yellow", "unknown": "yellow", "-": ""}
+
+
+def doctor(
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Base URL of a server, to report what it is, at which depths it can be watched, "
+            "what is not known then, and the change that would add most. Default: "
+            f"{DEFAULT_TARGET}, where no answer is no problem.",
+        ),
+    ] = None,
+    ca: Authorities = None,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, help="Seconds to wait for the GPU driver's first answer.")
+    ] = 5.0,
+    gpu_devices: WatchedDevices = GpuDevices.VISIBLE,
+    as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,
+) -> None:
+    """Report what can be read here and from a server, and why.
+
+    Exit status: 1 if there is a problem.
+
+    Example: kvscope doctor --target http://127.0.0.1:8000
+    """
+    from exporter.gpu import GpuPoller
+    from exporter.readings import Tls
+    from kvscope.diagnosis.gpus import gpu_findings, gpu_reports
+    from kvscope.diagnosis.host import host_findings
+    from kvscope.diagnosis.target import target_report
+
+    asked_for = target is not None
+    tls = None if ca is None else Tls(ca=str(ca))
+    poller = GpuPoller(environment=gpu_devices.environment())
+    poller.start()
+    try:
+        server = target_report(target or DEFAULT_TARGET, asked_for=asked_for, tls=tls)
+    except OSError as error:  # ssl.SSLError is one
+        poller.stop()
+        raise fail(f"--ca {ca}: {error.strerror or error}") from None
+    here = [*gpu_findings(poller, timeout), *host_findings()]
+    findings = [*server.findings, *here] if asked_for else [*here, *server.findings]
+    sample = poller.read().sample
+    reports = [] if sample is None else list(gpu_reports(sample, poller.refused))
+    poller.stop()
+    problems = sum(finding.status == "problem" for finding in findings)
+    if as_json:
+        found = {"findings": findings, "gpus": reports, "server": server.server.facts}
+        typer.echo(msgspec.json.encode({**found, "depths": server.depths}))
+        raise typer.Exit(EXIT_PROBLEMS if problems else 0)
+    console = Console()
+    console.print(_findings_table(findings))
+    if reports:
+        console.print(_gpu_table(reports))
+    if server.depths is not None:
+        _print_depths(console, server.depths)
+    if problems:
+        console.print("1 problem" if problems == 1 else f"{problems} problems", style="bold red")
+        raise typer.Exit(EXIT_PROBLEMS)
+    console.print("no problems", style="green")
+
+
+def _findings_table(findings: Sequence[Finding]) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for finding in findings:
+        mark, style = _MARKS[finding.status]
+        table.add_row(Text(mark, style), Text(finding.subject), Text(printable(finding.text)))
+    return table
+
+
+def _gpu_table(reports: Sequence["GpuReport"]) -> Table:
+    table = Table("GPU", "name", "memory", "processes", "readable", "not readable", title="GPUs")
+    for report in reports:
+        table.add_row(
+            Text(str(report.index)),
+            Text(report.name),
+            Text(report.memory if report.up else "lost"),
+            Text(report.processes),
+            Text(", ".join(report.readable) or "-"),
+            Text(", ".join(report.refused) or "-"),
+        )
+    return table
+
+
+def _print_depths(console: Console, found: "Depths") -> None:
+    """At which depths the server can be watched, what is not known then, what would add to it."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name, step in (
+        ("observer", found.observer),
+        ("KV events", found.events),
+        ("page", found.page),
+    ):
+        table.add_row(Text(name), Text(step.state, _STATES[step.state]), Text(printable(step.text)))
+    console.print(Text("\nDepths at which it can be watched now", "bold"))
+    console.print(Padding(table, (0, 0, 0, 2)))
+    if found.attach:
+        is_entry = found.attach.startswith("-")
+        where = ", by this entry in the file of kvscope sidecar --config" if is_entry else ""
+        console.print(Text(f"\nHow to watch it now{where}", "bold"))
+        _print_line(console, found.attach)
+    if found.lost:
+        console.print(Text("\nNot known then", "bold"))
+        for text in found.lost:
+            console.print(Text(f"  - {text}"))
+    if found.change:
+        console.print(Text("\nThe change that would add most", "bold"))
+        console.print(Padding(Text(found.change), (0, 0, 0, 2)))
+        _print_line(console, found.command)
+    console.print()
+
+
+def _print_line(console: Console, line: str) -> None:
+    """Without a break of ours, so that it can be copied."""
+    console.print(Text(f"  {printable(line)}"), soft_wrap=True)

@@ -1,0 +1,71 @@
+"""`kvscope gpu release URL` and `resume URL`: lets a GPU be reset while a kvscope watches it."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from kvscope.cli.asking import Authorities, KeyFile
+from kvscope.cli.output import fail, printable
+
+
+class Action(StrEnum):
+    """What is done with NVML."""
+
+    RELEASE = "release"
+    RESUME = "resume"
+
+
+def gpu(
+    action: Annotated[
+        Action, typer.Argument(help="release: shut NVML down and pause; resume: read GPUs again.")
+    ],
+    url: Annotated[
+        str,
+        typer.Argument(
+            metavar="URL",
+            help="Base URL of the kvscope that reads the GPUs, on its metrics port where it has "
+            "one. Without a key it answers the same machine only.",
+        ),
+    ],
+    metrics_key_file: KeyFile = None,
+    ca: Authorities = None,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the answer.")] = 10.0,
+) -> None:
+    """Release the GPUs for a reset, and resume.
+
+    A change of MIG mode needs it as well.
+
+    While they are released, kvscope makes no call to the driver and shows no figures of the GPUs.
+
+    Exit status: 0; 1 if the driver still holds a call, so that the release is yet to come; 2 if
+    kvscope cannot be asked, or refuses.
+
+    Example: kvscope gpu release http://127.0.0.1:8010
+    """
+    import msgspec
+
+    from exporter.json_errors import JSON_ERRORS
+    from kvscope.cli.answer_document import AnswerError, fetch
+
+    class Answer(msgspec.Struct, frozen=True):
+        state: str
+
+    name = f"gpu/{action}"
+    try:
+        body = fetch(
+            *(url, name),
+            target="",
+            key_file=metrics_key_file,
+            ca=ca,
+            seconds=timeout,
+            content=b"{}",
+        )
+        state = msgspec.json.decode(body, type=Answer).state
+    except AnswerError as error:
+        raise fail(error) from None
+    except JSON_ERRORS as error:
+        raise fail(f"{url}/api/{name}: is no answer of this version of kvscope: {error}") from None
+    typer.echo(printable(state))
+    if state == "releasing":
+        raise typer.Exit(1)

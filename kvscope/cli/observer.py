@@ -1,0 +1,47 @@
+"""`kvscope observer`: the observer as a folder, for servers that `kvscope run` does not start."""
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kvscope.cli.output import fail
+
+
+def observer(
+    directory: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR", help="Folder to write; an older copy in it is replaced.", file_okay=False
+        ),
+    ],
+) -> None:
+    """Write the observer into a folder that a vLLM can load.
+
+    For vLLM in a container or under systemd: mount the folder, and set the variables that this
+    command prints.
+
+    Example: eval "$(kvscope observer ./kvscope-observer)"
+    """
+    from kvscope.run.plugin_folder import PLUGIN, PLUGINS_VARIABLE, write_plugin_folder
+    from kvscope_events.observers.vllm.endpoints import DIRECTORY_VARIABLE
+    from kvscope_events.observers.vllm.endpoints import directory as sockets
+    from kvscope_events.wire.errors import EndpointError
+
+    folder = directory.resolve()
+    try:
+        write_plugin_folder(folder)
+    except EndpointError as error:
+        raise fail(error) from None
+    except OSError as error:
+        raise fail(f"{folder}: cannot be written: {error.strerror}; name another DIR") from None
+    path = shlex.quote(str(folder))
+    allowed = f"${{{PLUGINS_VARIABLE}+set}}"
+    typer.echo(f'export PYTHONPATH={path}"${{PYTHONPATH:+:$PYTHONPATH}}"')
+    typer.echo(f"export {DIRECTORY_VARIABLE}={shlex.quote(sockets())}")
+    typer.echo(
+        f'[ -z "{allowed}" ] || '
+        f'export {PLUGINS_VARIABLE}="${{{PLUGINS_VARIABLE}:+${PLUGINS_VARIABLE},}}{PLUGIN}"'
+    )
+    typer.echo(f"# then: kvscope sidecar --events 'ipc://{sockets()}/*'")

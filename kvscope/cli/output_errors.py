@@ -1,0 +1,42 @@
+"""Standard output that cannot be written: a reader that has gone ends a command silently, a full
+disk ends it with one line. Never a traceback, also not when Python flushes at its very end."""
+
+import contextlib
+import errno
+import os
+import sys
+from collections.abc import Iterator
+
+from kvscope.cli.output import fail
+
+EXIT_NO_READER = 1
+"""As typer and rich end a command whose reader has gone, `head` say."""
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+
+@contextlib.contextmanager
+def output_errors() -> Iterator[None]:
+    """Around a whole command. Raises SystemExit."""
+    if sys.stdout is None:  # closed by whoever started us; open until Python ends
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        # An error with a file's name is not one of standard output.
+        if error.filename is not None or error.errno not in (errno.EPIPE, *_FULL):
+            raise
+        _discard_what_is_left()
+        if error.errno == errno.EPIPE:
+            raise SystemExit(EXIT_NO_READER) from None
+        code = fail(f"standard output: {error.strerror}").exit_code
+        raise SystemExit(code) from None
+
+
+def _discard_what_is_left() -> None:
+    """What is still buffered goes nowhere, or Python would fail on it once more at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

@@ -1,0 +1,128 @@
+"""`kvscope record`: the events of a running engine in a file."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from engine.sizing import format_bytes, parse_bytes
+from kvscope.cli.interrupts import Stop
+from kvscope.cli.output import fail, printable
+
+if TYPE_CHECKING:
+    from exporter.sources.recorder import Recorder
+    from kvscope_events.wire.subscriber import WireSubscriber
+
+DEFAULT_MAX_BYTES = "1GiB"
+PATTERN = "/*"
+_SILENCE_SECONDS = 5.0
+"""Time without a publisher after which a line says so."""
+_PROGRESS_SECONDS = 10.0
+"""Interval of lines on standard error that show the recording growing."""
+_BACKLOG_SECONDS = 1.0
+"""Time before the start of the command from which on the summary mentions the backlog."""
+_TICK_SECONDS = 0.2
+
+
+def record(
+    endpoint: Annotated[
+        str,
+        typer.Argument(
+            metavar="ENDPOINT", help="ipc:///DIRECTORY/NAME.sock or tcp://127.0.0.1:PORT."
+        ),
+    ],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that does not exist yet.")],
+    seconds: Annotated[
+        float | None,
+        typer.Option(min=0.1, help="Stop after this many seconds. Default: on Ctrl-C."),
+    ] = None,
+    max_bytes: Annotated[
+        str, typer.Option(metavar="BYTES", help="Stop before the file is larger: 500MB, 2GiB.")
+    ] = DEFAULT_MAX_BYTES,
+) -> None:
+    """Record the events of an engine into a file, until Ctrl-C.
+
+    A recording begins with the publisher's backlog, often the last minutes before this command:
+    start it right after an incident and the incident is in the file.
+
+    The recording holds names of blocks, never their text. kvscope whatif computes from it what
+    another pool would have found; kvscope sidecar --events file:///PATH shows its last state.
+
+    Example: kvscope record ipc:///run/user/1000/kvscope/qwen.sock qwen.kvsf --seconds 600
+    """
+    from exporter.sources.recorder import Recorder
+    from kvscope_events.wire.errors import EndpointError
+    from kvscope_events.wire.subscriber import WireSubscriber
+
+    try:
+        limit = parse_bytes(max_bytes)
+    except ValueError as error:
+        raise fail(f"--max-bytes: {error}") from None
+    if endpoint.endswith(PATTERN):
+        raise fail(f"{endpoint}: one stream to a file: name one socket of the folder")
+    try:
+        subscriber = WireSubscriber(endpoint)
+    except EndpointError as error:
+        raise fail(error) from None
+    try:
+        with Recorder(file, limit) as recorder, Stop() as stop:
+            began = time.monotonic()
+            _record(subscriber, recorder, stop, seconds)
+            lasted = time.monotonic() - began
+    except FileExistsError:
+        raise fail(f"{file}: it exists already; name another file") from None
+    except OSError as error:
+        raise fail(f"{file}: cannot be written: {error.strerror}") from None
+    finally:
+        subscriber.close()
+    if not recorder.num_batches:
+        why = f"even one batch is larger than {max_bytes}" if recorder.full else "nothing came"
+        raise fail(f"{endpoint}: {why} in {lasted:.1f} s; there is no recording")
+    line = (
+        f"{file}: {recorder.num_batches:,} batches, {format_bytes(recorder.num_bytes)}, "
+        f"{lasted:.1f} s"
+    )
+    if recorder.full:
+        line += f"; stopped at {max_bytes}"
+    if recorder.missing:
+        line += f"; {recorder.missing:,} batches are missing"
+    if len(recorder.sessions) > 1:
+        line += f"; the engine restarted {len(recorder.sessions) - 1} times"
+    earlier = recorder.recorded_ns / 1e9 - lasted
+    if earlier > _BACKLOG_SECONDS:
+        line += f"; began {earlier:,.0f} s earlier, with the publisher's backlog"
+    typer.echo(printable(line))
+
+
+def _record(
+    subscriber: "WireSubscriber", recorder: "Recorder", stop: Stop, seconds: float | None
+) -> None:
+    """Until a signal, the end of the time, or a full file. Raises OSError."""
+    began = time.monotonic()
+    silent = True
+    next_line = _PROGRESS_SECONDS
+    while not stop.is_set():
+        elapsed = time.monotonic() - began
+        if seconds is not None and elapsed >= seconds:
+            break
+        left = _TICK_SECONDS if seconds is None else min(_TICK_SECONDS, seconds - elapsed)
+        subscriber.wait(left)
+        if not _take_all(subscriber, recorder):
+            return
+        if silent and elapsed > _SILENCE_SECONDS and not recorder.num_batches:
+            silent = False
+            typer.echo(f"kvscope: nothing comes from {subscriber.endpoint} yet", err=True)
+        if elapsed >= next_line and recorder.num_batches:
+            next_line += _PROGRESS_SECONDS
+            size = format_bytes(recorder.num_bytes)
+            typer.echo(f"{elapsed:.0f} s: {recorder.num_batches:,} batches, {size}", err=True)
+    _take_all(subscriber, recorder)
+
+
+def _take_all(subscriber: "WireSubscriber", recorder: "Recorder") -> bool:
+    """Write what has come; False once the file is full."""
+    while (taken := subscriber.take()) is not None:
+        if not recorder.add(taken):
+            return False
+    return True

@@ -1,0 +1,66 @@
+"""`kvscope retire URL`: the server that a sidecar watches has ended on purpose."""
+
+from typing import Annotated
+
+import typer
+
+from kvscope.cli.asking import Authorities, KeyFile, TargetName
+from kvscope.cli.output import fail, printable
+
+STILL_THERE = 1
+
+
+def retire(
+    url: Annotated[
+        str,
+        typer.Argument(metavar="URL", help="Base URL of the sidecar that watches the server."),
+    ],
+    target: TargetName = "",
+    metrics_key_file: KeyFile = None,
+    ca: Authorities = None,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the answer.")] = 10.0,
+) -> None:
+    """Forget a server that was stopped on purpose.
+
+    What is silent leaves the sidecar's page, and with it the alerts about it, until it is heard
+    again. What still speaks is not affected. The sidecar does not remember this when it is
+    restarted: take a server that is gone for good out of its configuration.
+
+    Exit status: 0; 1 if all of the server still speaks; 2 if the sidecar cannot be asked, or
+    refuses.
+
+    Example: kvscope retire http://127.0.0.1:8010 --target llama
+    """
+    import msgspec
+
+    from exporter.json_errors import JSON_ERRORS
+    from kvscope.cli.answer_document import AnswerError, fetch
+
+    class Retired(msgspec.Struct, frozen=True):
+        retired: list[str]
+        state: str | None
+
+    try:
+        body = fetch(
+            url,
+            "retire",
+            target=target,
+            key_file=metrics_key_file,
+            ca=ca,
+            seconds=timeout,
+            content=b"{}",
+        )
+        answer = msgspec.json.decode(body, type=Retired)
+    except AnswerError as error:
+        raise fail(error) from None
+    except JSON_ERRORS as error:
+        raise fail(f"{url}/api/retire: is no answer of this version of kvscope: {error}") from None
+    for endpoint in answer.retired:
+        typer.echo(printable(f"retired {endpoint}"))
+    if answer.state is None:
+        typer.echo("nothing of the server is shown until it is heard again")
+    elif answer.retired:
+        typer.echo(printable(f"the rest of the server is {answer.state}"))
+    else:
+        typer.echo(printable(f"nothing to retire: the server is {answer.state}"))
+        raise typer.Exit(STILL_THERE)

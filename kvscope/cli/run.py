@@ -1,0 +1,152 @@
+"""`kvscope run`: a command with the observer on its path, and its metrics from this process."""
+
+import logging
+import os
+import shlex
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kvscope.cli.output import configure_logging, fail
+from kvscope.cli.sidecar import DEFAULT_PORT
+from kvscope.options import protection as options
+from kvscope.options.compat import NO_SETS, Compat, parse_compat
+from kvscope.options.configuration import ListenConfig
+from kvscope.options.gpu_devices import Gpu, GpuDevices, WatchedDevices, polling
+from kvscope.options.server import Host, Port
+from kvscope.run.api_server import api_server_of
+from kvscope.run.child import Child, CommandError, signal_waiting, signals_held
+from kvscope.serving.protection import protection_of_metrics
+from kvscope.serving.stacks import show_last_stacks
+
+if TYPE_CHECKING:
+    from kvscope.run.beside import Beside
+
+SERVER = "vllm"
+TICK_SECONDS = 0.5
+HINT_SECONDS = 300.0
+"""Importing vLLM takes a minute or two from a slow disk; its workers report before they load."""
+
+_LISTEN = ListenConfig()
+logger = logging.getLogger("kvscope")
+
+
+def run(
+    command: Annotated[
+        list[str],
+        typer.Argument(metavar="COMMAND", help="The command and its arguments, after --."),
+    ],
+    host: Host = _LISTEN.host,
+    port: Port = DEFAULT_PORT,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Base URL of the command's API server, whose own page tells latencies and "
+            "refusals as its clients see them; none: do not read it. Default: as the command's "
+            "own --host and --port say, if it is vLLM's.",
+        ),
+    ] = None,
+    compat: Compat = NO_SETS,
+    gpu: Gpu = True,
+    gpu_devices: WatchedDevices = GpuDevices.VISIBLE,
+    hint_after: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            min=0,
+            help="Log what to check if no observer has reported by then.",
+        ),
+    ] = HINT_SECONDS,
+    metrics_key_file: options.MetricsKeyFile = None,
+    web_config_file: options.WebConfigFile = None,
+    allowed_host: options.AllowedHost = None,
+    ssl_certfile: options.SslCertfile = None,
+    ssl_keyfile: options.SslKeyfile = None,
+) -> None:
+    """Run a vLLM with the observer inside it, and serve its metrics.
+
+    Nothing is installed into the server's environment: the observer is on its PYTHONPATH for this
+    one run. Signals are passed on, and the exit code is the command's own.
+
+    Example: kvscope run -- vllm serve Qwen/Qwen3-0.6B
+    """
+    configure_logging()
+    show_last_stacks()
+    sets = parse_compat(compat)
+    front_end = _front_end(url, command)
+    protection = protection_of_metrics(
+        host, metrics_key_file, web_config_file, allowed_host, ssl_certfile, ssl_keyfile
+    )
+    with signals_held() as mask, ExitStack() as stack:
+        from kvscope.run.folder import run_folder
+        from kvscope_events.wire.errors import EndpointError
+
+        try:
+            folder = stack.enter_context(run_folder(port))
+        except (EndpointError, OSError) as error:
+            raise fail(
+                f"cannot make a folder for this run: {error} (KVSCOPE_RUN_DIR sets where)"
+            ) from None
+        poller = stack.enter_context(polling(gpu, gpu_devices))
+        from kvscope.run.beside import Beside
+
+        sockets = f"ipc://{folder / 'sockets'}/*"
+        try:
+            page = Beside(
+                *(SERVER, sockets, host, port, sets, poller, hint_after),
+                protection=protection,
+                url=front_end,
+            )
+        except OSError as error:
+            raise fail(
+                f"cannot listen on {host}:{port} ({error.strerror}): choose another --port or "
+                "--host; the command was not started"
+            ) from None
+        code = _supervise(command, folder, mask, page, front_end)
+    raise typer.Exit(code)
+
+
+def _front_end(url: str | None, command: Sequence[str]) -> str | None:
+    """Base URL of the command's API server; None: it has none. Raises typer.Exit(2)."""
+    from exporter.configuration.check_server import url_problem
+
+    if url is None:
+        known = api_server_of(command)
+        return None if known is None or url_problem(known) else known
+    if url == "none":
+        return None
+    problem = url_problem(url)
+    if problem:
+        raise fail(f"--url: {problem}: write http://HOST:PORT, or none")
+    return url
+
+
+def _supervise(
+    command: Sequence[str], folder: Path, mask: set[int], page: "Beside", front_end: str | None
+) -> int:
+    from kvscope.run.plugin_folder import with_plugin
+    from kvscope_events.observers.vllm.endpoints import DIRECTORY_VARIABLE
+
+    early = signal_waiting()
+    if early is not None:  # of the terminal: the child would never get it
+        return early
+    environment = with_plugin(dict(os.environ), folder / "plugin")
+    environment[DIRECTORY_VARIABLE] = str(folder / "sockets")
+    try:
+        child = Child(command, environment, mask)
+    except CommandError as error:
+        typer.echo(f"kvscope: {error}", err=True)
+        return error.code
+    logger.info("started %s (pid %d)", shlex.join(command), child.pid)
+    logger.info("metrics: %s/metrics; events: %s", page.url, page.endpoint)
+    if front_end is None:
+        logger.info("latencies are the scheduler's: no API server is known; --url names it")
+    else:
+        logger.info("latencies are those of the API server: %s/metrics", front_end)
+    code = child.wait(TICK_SECONDS, page.look)
+    logger.info("the command has ended with exit code %d", code)
+    return code

@@ -1,0 +1,246 @@
+"""`kvscope sidecar`: watches servers in other processes; runs without torch."""
+
+import logging
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kvscope.cli.output import configure_logging, fail
+from kvscope.options import protection as options
+from kvscope.options.compat import HELP as COMPAT_HELP
+from kvscope.options.compat import NO_SETS
+from kvscope.options.configuration import ListenConfig
+from kvscope.options.gpu_devices import Gpu, GpuDevices, WatchedDevices, polling
+from kvscope.options.otlp import (
+    OtlpEndpoint,
+    chosen_otlp,
+    exporting,
+    instance_of,
+    outlet_of,
+    served_as,
+)
+from kvscope.options.tracing import (
+    OtlpTracesEndpoint,
+    chosen_traces,
+    tracing_of,
+    tracing_until_end,
+)
+from kvscope.serving.protection import Protection, protection_of_metrics
+from kvscope.serving.stacks import show_stacks
+from kvscope.serving.watch_list import WatchList
+
+if TYPE_CHECKING:
+    from exporter.configuration import SidecarConfig
+    from exporter.gpu import GpuPoller
+    from exporter.otlp.feed import Served
+    from exporter.otlp.settings import OtlpConfig
+    from exporter.sidecar import Sidecar
+    from exporter.tracing.session import Origin
+    from exporter.tracing.settings import TracesConfig
+
+DEFAULT_PORT = 8010
+"""Not 9400, where NVIDIA's DCGM exporter listens."""
+
+_LISTEN = ListenConfig()
+logger = logging.getLogger("kvscope")
+
+
+def sidecar(
+    events: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]ENDPOINT",
+            help="Where an engine publishes its events: ipc:///DIRECTORY/NAME.sock, "
+            "tcp://127.0.0.1:PORT, ipc:///DIRECTORY/* for every socket in a folder, also those "
+            "that appear later (quote it), or file:///PATH for a recording. May be repeated; "
+            "endpoints of one server have the same NAME. Default NAME: the file name, or host "
+            "and port.",
+        ),
+    ] = None,
+    url: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]URL",
+            help="Base URL of a server whose own page of metrics is read and shown under kvscope's "
+            "names: http://HOST:PORT of vLLM, SGLang, TGI and others. May be repeated.",
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="YAML file with the servers and how to reach them; SIGHUP reads it again. "
+            "Instead of --events and --url.",
+        ),
+    ] = None,
+    check: Annotated[
+        bool,
+        typer.Option(
+            "--check", help="Only check the configuration: exit status 0, or 2 if it has an error."
+        ),
+    ] = False,
+    host: Annotated[
+        str | None,
+        typer.Option(metavar="HOST", help=f"Address to listen on. Default: {_LISTEN.host}."),
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT",
+            min=0,
+            max=65535,
+            help=f"Port to listen on; 0: any free one. Default: {DEFAULT_PORT}.",
+        ),
+    ] = None,
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Address of this sidecar in /targets. Default: the one that Prometheus called.",
+        ),
+    ] = None,
+    compat: Annotated[
+        str | None, typer.Option(metavar="SETS", help=f"{COMPAT_HELP} Default: {NO_SETS}.")
+    ] = None,
+    otlp_endpoint: OtlpEndpoint = None,
+    otlp_traces_endpoint: OtlpTracesEndpoint = None,
+    gpu: Gpu = True,
+    gpu_devices: WatchedDevices = GpuDevices.VISIBLE,
+    metrics_key_file: options.MetricsKeyFile = None,
+    web_config_file: options.WebConfigFile = None,
+    allowed_host: options.AllowedHost = None,
+    ssl_certfile: options.SslCertfile = None,
+    ssl_keyfile: options.SslKeyfile = None,
+) -> None:
+    """Serve metrics of servers that run in other processes.
+
+    /scrape?target=NAME is the page of one server, /targets the list of servers for Prometheus'
+    http_sd_configs. /metrics is the page of the only server, or the sidecar's own state where
+    there are several.
+
+    Example: kvscope sidecar --events llama=tcp://127.0.0.1:5557 --port 8010
+
+    Example: kvscope sidecar --config /etc/kvscope/sidecar.yaml
+    """
+    configure_logging()
+    show_stacks()
+    otlp = chosen_otlp(otlp_endpoint)
+    traces = chosen_traces(otlp_traces_endpoint)
+    given = WatchList(config, tuple(events or ()), tuple(url or ()), compat)
+    wanted = given.read()
+    if check:
+        typer.echo(f"{config or 'options'}: {len(wanted.servers)} server(s), no errors")
+        raise typer.Exit
+    listen = wanted.listen
+    where = _Where(
+        host=host or listen.host or _LISTEN.host,
+        port=next((p for p in (port, listen.port) if p is not None), DEFAULT_PORT),
+        address=address or listen.address,
+    )
+    protection = protection_of_metrics(
+        where.host, metrics_key_file, web_config_file, allowed_host, ssl_certfile, ssl_keyfile
+    )
+    with polling(gpu, gpu_devices) as poller:
+        _run(given, wanted, where, protection, poller, otlp, traces)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Where:
+    host: str
+    port: int
+    address: str | None
+
+
+def _run(
+    given: WatchList,
+    wanted: "SidecarConfig",
+    where: _Where,
+    protection: Protection,
+    poller: "GpuPoller | None",
+    otlp: "OtlpConfig | None",
+    traces: "TracesConfig | None",
+) -> None:
+    """Serve until a signal. Raises typer.Exit(2)."""
+    from exporter.clock import Clock
+    from exporter.configuration import ConfigurationError
+    from exporter.reloads import Reloads
+    from exporter.sidecar import Sidecar
+    from exporter.web.access import Access
+    from exporter.web.address import is_address
+    from exporter.web.gpu import gpu_router
+    from exporter.web.limits import allow_files
+    from exporter.web.sidecar_app import sidecar_app
+    from kvscope.serving.listen import listening, url_of
+    from kvscope.serving.reloading import hangups, reloading
+    from kvscope.serving.run import AppServer
+    from kvscope.serving.signals import signals_end
+    from kvscope_events.wire.errors import EndpointError
+
+    if where.address is not None and not is_address(where.address):
+        raise fail(f"--address {where.address!r}: expected HOST:PORT")
+    allow_files()  # a target takes up to ten
+    reloads = Reloads(Clock())
+    sets = given.sets(wanted)
+    from_file = given.file is not None
+    with (
+        signals_end() as ending,
+        hangups(wanted=from_file) as hangup,
+        listening(where.host, where.port) as listener,
+        ExitStack() as last,
+    ):
+        port = listener.getsockname()[1]
+        outlet = outlet_of(otlp, lambda: _served(watched, instance_of(port)))
+        tracing = tracing_of(traces, lambda name: _origin(watched, name))
+        last.enter_context(tracing_until_end(tracing))  # the last spans are to be in it
+        collectors = (reloads if from_file else None, outlet, tracing)
+        try:
+            watched = Sidecar(
+                wanted.servers,
+                compat=sets,
+                gpu=poller,
+                further=[collector for collector in collectors if collector is not None],
+                listener=None if tracing is None else tracing.listener,
+            )
+        except (EndpointError, ConfigurationError) as error:
+            raise fail(error) from None
+
+        app = sidecar_app(watched, where.address)
+        if poller is not None:
+            app.include_router(gpu_router(poller))
+        tls = protection.tls_of_pages
+        url = url_of(where.host, port, tls=tls is not None)
+        protection.warn(where.host, url, has_api=False)
+        watched.start()
+        logger.info("watching %s; targets: %s/targets", ", ".join(watched.names()), url)
+        try:
+            with (
+                exporting(outlet),
+                reloading(hangup, lambda: given.reload(watched, reloads, wanted)),
+            ):
+                server = AppServer(Access(app, protection.access), tls=tls)
+                server.run_until_end(listener, ending)
+        finally:
+            watched.stop()
+    logger.info("stopped")
+
+
+def _served(watched: "Sidecar", instance: str) -> "list[Served]":
+    """Every server under its own name; the sidecar's state, too, where it has a page of its own."""
+    servers = [
+        served_as(name, exporter, watched.labels(name))
+        for name in watched.names()
+        if (exporter := watched.server(name)) is not None
+    ]
+    if len(servers) == 1:
+        return servers
+    return [*servers, served_as(instance, watched.own)]
+
+
+def _origin(watched: "Sidecar", name: str) -> "Origin":
+    """Whom the spans of a server are about."""
+    from exporter.tracing.session import Origin
+
+    return Origin(labels=watched.labels(name), is_only=len(watched.names()) == 1)

@@ -1,0 +1,232 @@
+"""One streamed request to an OpenAI-compatible server: what came back, and when."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+
+import httpx
+import msgspec
+
+from engine.one_line import quoted
+from exporter.json_errors import JSON_ERRORS
+from kvscope.load.doubts import Doubt, Doubts
+from kvscope.load.refusal import error_detail, read_refusal
+from kvscope.load.retry_after import retry_after
+from kvscope.load.scenarios import Job, Reply
+from kvscope.load.spec import LoadSpec
+from kvscope.load.sse import EventParser, EventTooLongError
+from kvscope.load.usage import Usage, read_usage
+
+MAX_RETRIES = 5
+"""Retries of one request that gets 429, before it counts as failed."""
+DEFAULT_RETRY_SECONDS = 1.0
+"""Wait after a 429 without a Retry-After that can be read."""
+MAX_BYTES_PER_TOKEN = 4096
+"""Of a stream, for each token that was asked for; a chunk of a completion is below 1 kB."""
+MAX_FURTHER_BYTES = 1 << 20
+"""Of a stream, for all that is no token: usage, comments that keep it open."""
+MAX_STREAM_BYTES = 64 << 20
+"""Of any stream; one of 200,000 tokens has about as much."""
+
+_MALFORMED = (EventTooLongError, *JSON_ERRORS)
+
+
+class RequestFailedError(Exception):
+    """A request that brought no whole reply.
+
+    `kind` is what the report counts: http_<status>, timeout, connection (none could be made),
+    disconnected (it broke), stream (an error in it, or no event), incomplete (it ended early).
+    """
+
+    def __init__(self, kind: str, detail: str) -> None:
+        super().__init__(f"{kind}: {detail}")
+        self.kind = kind
+        self.detail = detail
+
+
+@dataclass(slots=True, kw_only=True)
+class Exchange:
+    """A request that succeeded. Seconds count from the attempt that was accepted."""
+
+    text: str = ""
+    usage: Usage = field(default_factory=Usage)
+    num_chunks: int = 0
+    """Chunks with output: tokens, or a few tokens each."""
+    ttft: float | None = None
+    """None: no chunk carried a token."""
+    inter_token: list[float] = field(default_factory=list)
+    e2e: float = 0.0
+
+    @property
+    def reply(self) -> Reply:
+        return Reply(
+            text=self.text,
+            prompt_tokens=self.usage.prompt_tokens,
+            output_tokens=self.usage.output_tokens,
+        )
+
+
+class _Delta(msgspec.Struct):
+    role: str | None = None
+    content: str | None = None
+    reasoning_content: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    text: str | None = None
+    delta: _Delta | None = None
+    finish_reason: str | None = None
+
+    @property
+    def output(self) -> str | None:
+        """None: no token. Empty: a token whose text waits for the next, half a character say."""
+        if self.delta is None:
+            return self.text
+        if self.delta.reasoning_content is None and self.delta.content is None:
+            return None
+        text = (self.delta.reasoning_content or "") + (self.delta.content or "")
+        # The first chunk of a chat announces the role, before or together with a token.
+        return None if self.delta.role is not None and not text else text
+
+
+class _Chunk(msgspec.Struct):
+    choices: list[_Choice] = []
+    usage: object = None
+    error: object = None
+
+
+class Client:
+    """Sends jobs. Holds no state but the connections."""
+
+    def __init__(
+        self,
+        http: httpx.AsyncClient,
+        spec: LoadSpec,
+        model: str,
+        doubt: Doubt | None = None,
+    ) -> None:
+        """doubt: told of what the server says and cannot be true; None: that is only ignored."""
+        self._http = http
+        self._spec = spec
+        self._doubt = doubt or Doubts()
+        self._chunks = msgspec.json.Decoder(_Chunk)
+        self._common: dict[str, object] = {
+            "model": model,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "temperature": 0,  # the same replies each time, as far as the server's batching lets
+        }
+        if spec.generates_past_eos:
+            self._common["ignore_eos"] = True
+
+    async def send(self, job: Job, retried: Callable[[], None]) -> Exchange:
+        """Calls `retried` before each wait that a 429 asks for. Raises RequestFailedError."""
+        body = msgspec.json.encode(self._common | job.body)
+        for retries_left in reversed(range(MAX_RETRIES + 1)):
+            try:
+                async with asyncio.timeout(self._spec.timeout_seconds):
+                    outcome = await self._attempt(job, body)
+            except (TimeoutError, httpx.TimeoutException) as error:
+                raise RequestFailedError("timeout", f"{self._spec.timeout_seconds:g} s") from error
+            except httpx.ConnectError as error:
+                raise RequestFailedError("connection", describe(error)) from error
+            except httpx.RequestError as error:
+                raise RequestFailedError("disconnected", describe(error)) from error
+            except _MALFORMED as error:
+                raise RequestFailedError("stream", quoted(str(error))) from error
+            if isinstance(outcome, Exchange):
+                return outcome
+            if retries_left:
+                retried()
+                await asyncio.sleep(outcome)
+        raise RequestFailedError("http_429", f"still refused after {MAX_RETRIES} retries")
+
+    async def _attempt(self, job: Job, body: bytes) -> Exchange | float:
+        """The exchange, or the seconds to wait before the next attempt."""
+        started = time.perf_counter()
+        # Unpacked, a small answer could be of any size.
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        headers |= authorization(self._spec)
+        url = self._spec.base_url + job.path
+        async with self._http.stream("POST", url, content=body, headers=headers) as response:
+            if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
+                return retry_seconds(response.headers.get("Retry-After"), self._doubt)
+            if not response.is_success:
+                refusal = await read_refusal(response.aiter_raw())
+                raise RequestFailedError(f"http_{response.status_code}", error_detail(refusal))
+            encoding = response.headers.get("Content-Encoding", "identity")
+            if encoding != "identity":
+                raise RequestFailedError("stream", f"encoded as {quoted(encoding)}, unasked")
+            return await self._receive(response.aiter_raw(), _max_tokens(job), started)
+
+    async def _receive(
+        self, stream: AsyncIterator[bytes], max_tokens: int | None, started: float
+    ) -> Exchange:
+        exchange = Exchange()
+        texts: list[str] = []
+        parser = EventParser()
+        complete = False
+        newest = started
+        bytes_left = MAX_STREAM_BYTES
+        if max_tokens is not None:
+            bytes_left = min(bytes_left, MAX_FURTHER_BYTES + MAX_BYTES_PER_TOKEN * max_tokens)
+        async for received in stream:
+            now = time.perf_counter()
+            if now - started > self._spec.timeout_seconds:
+                raise TimeoutError  # a stream that always has more may leave a timer no turn
+            bytes_left -= len(received)
+            if bytes_left < 0:
+                raise RequestFailedError("stream", "far longer than what was asked for")
+            for event in parser.feed(received):
+                if event == "[DONE]":
+                    complete = True
+                    continue
+                chunk = self._chunks.decode(event)
+                if chunk.error is not None:
+                    raise RequestFailedError("stream", _message_of(chunk.error))
+                if isinstance(chunk.usage, dict):
+                    exchange.usage = read_usage(chunk.usage, max_tokens, self._doubt)
+                complete |= any(choice.finish_reason for choice in chunk.choices)
+                outputs = [c.output for c in chunk.choices if c.output is not None]
+                if outputs:
+                    texts += outputs
+                    exchange.num_chunks += 1
+                    if exchange.ttft is None:
+                        exchange.ttft = now - started
+                    else:
+                        exchange.inter_token.append(now - newest)
+                    newest = now
+        if not complete:
+            raise RequestFailedError("incomplete", "the stream ended before the reply did")
+        exchange.text = "".join(texts)
+        exchange.e2e = time.perf_counter() - started
+        return exchange
+
+
+def describe(error: Exception) -> str:
+    """The error as text; some of httpx's errors have none."""
+    return str(error) or type(error).__name__
+
+
+def authorization(spec: LoadSpec) -> dict[str, str]:
+    return {} if spec.api_key is None else {"Authorization": f"Bearer {spec.api_key}"}
+
+
+def retry_seconds(header: str | None, doubt: Doubt | None = None) -> float:
+    """Seconds to wait after a 429 with this Retry-After; the default if it cannot be read."""
+    seconds = None if header is None else retry_after(header)
+    if header is not None and seconds is None and doubt is not None:
+        doubt("Retry-After", repr(quoted(header)))
+    return DEFAULT_RETRY_SECONDS if seconds is None else seconds
+
+
+def _message_of(error: object) -> str:
+    """Of an error inside a stream, whatever its form."""
+    message = error.get("message") if isinstance(error, dict) else error
+    return quoted(message) if isinstance(message, str) else "an error without a message"
+
+
+def _max_tokens(job: Job) -> int | None:
+    max_tokens = job.body.get("max_tokens")
+    return max_tokens if isinstance(max_tokens, int) else None

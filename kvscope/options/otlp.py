@@ -1,0 +1,71 @@
+"""`--otlp-endpoint`: metrics by OTLP beside the pages."""
+
+import logging
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from exporter.clock import Clock
+from exporter.otlp.settings import OtlpConfig, OtlpSettingError, otlp_config
+from kvscope.cli.output import fail
+
+if TYPE_CHECKING:
+    from exporter.otlp.feed import Observed, Served
+    from exporter.otlp.outlet import Outlet
+
+OtlpEndpoint = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Send all metrics to this OTLP endpoint as well, http://HOST:4318; /v1/metrics is "
+        "added to its path. Default: as OTEL_EXPORTER_OTLP_ENDPOINT says; their interval: "
+        "OTEL_METRIC_EXPORT_INTERVAL.",
+    ),
+]
+
+logger = logging.getLogger("kvscope")
+
+
+def chosen_otlp(endpoint: str | None) -> OtlpConfig | None:
+    """The export that option and environment ask for. Raises typer.Exit(2)."""
+    try:
+        return otlp_config(endpoint, os.environ)
+    except OtlpSettingError as error:
+        raise fail(error) from None
+
+
+def instance_of(port: int) -> str:
+    """What tells this process from others in a store of metrics."""
+    return f"{socket.gethostname()}:{port}"
+
+
+def served_as(
+    instance: str, exporter: "Observed", labels: Mapping[str, str] | None = None
+) -> "Served":
+    """A server whose metrics are sent; labels: of its resource."""
+    from exporter.otlp.feed import Served
+
+    return Served(instance=instance, exporter=exporter, labels=labels or {})
+
+
+def outlet_of(
+    config: OtlpConfig | None, servers: "Callable[[], Sequence[Served]]"
+) -> "Outlet | None":
+    """The export, not yet started. Raises typer.Exit(2)."""
+    if config is None:
+        return None
+    from exporter.otlp.outlet import Outlet  # imports OpenTelemetry: only where it is wanted
+
+    try:
+        return Outlet(config, servers, Clock())
+    except OtlpSettingError as error:
+        raise fail(error) from None
+
+
+def exporting(outlet: "Outlet | None") -> AbstractContextManager[object]:
+    """Exports inside the block."""
+    return nullcontext() if outlet is None else outlet

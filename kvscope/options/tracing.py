@@ -1,0 +1,53 @@
+"""`--otlp-traces-endpoint`: a span of every request by OTLP."""
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from exporter.clock import Clock
+from exporter.otlp.settings import OtlpSettingError
+from exporter.tracing.settings import TracesConfig, traces_config
+from kvscope.cli.output import fail
+
+if TYPE_CHECKING:
+    from exporter.tracing.session import Origin, Tracing
+
+OtlpTracesEndpoint = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Send a trace span of every request to this OTLP endpoint, http://HOST:4318; "
+        "/v1/traces is added to its path. Default: as OTEL_EXPORTER_OTLP_ENDPOINT says; which of "
+        "them: OTEL_TRACES_SAMPLER.",
+    ),
+]
+
+
+def chosen_traces(endpoint: str | None) -> TracesConfig | None:
+    """The export that option and environment ask for. Raises typer.Exit(2)."""
+    try:
+        return traces_config(endpoint, os.environ)
+    except OtlpSettingError as error:
+        raise fail(error) from None
+
+
+def tracing_of(
+    config: TracesConfig | None, origin_of: "Callable[[str], Origin] | None" = None
+) -> "Tracing | None":
+    """The export, which has begun. origin_of: of a server by its name. Raises typer.Exit(2)."""
+    if config is None:
+        return None
+    from exporter.tracing.session import Origin, Tracing  # OpenTelemetry: only where it is wanted
+
+    try:
+        return Tracing(config, Clock(), origin_of or (lambda _: Origin()))
+    except OtlpSettingError as error:
+        raise fail(error) from None
+
+
+def tracing_until_end(tracing: "Tracing | None") -> AbstractContextManager[object]:
+    """Sends what is left at the end of the block."""
+    return nullcontext() if tracing is None else tracing

@@ -1,0 +1,69 @@
+"""The page of `kvscope run`: served from threads beside a command that does not depend on it."""
+
+import logging
+from collections.abc import Collection
+
+from exporter.configuration import ServerConfig, TlsConfig
+from exporter.gpu import GpuPoller
+from exporter.sidecar import Sidecar
+from exporter.web.access import Access
+from exporter.web.gpu import gpu_router
+from exporter.web.http_server import HttpServer
+from exporter.web.sidecar_app import sidecar_app
+from kvscope.run.sightings import Sightings
+from kvscope.serving.listen import url_of
+from kvscope.serving.protection import Protection
+
+logger = logging.getLogger("kvscope")
+
+
+class Beside:
+    """Watches all sockets of a folder from construction on.
+
+    It is never stopped: its threads are daemons, and the exit code must not wait for them.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        endpoint: str,
+        host: str,
+        port: int,
+        compat: Collection[str],
+        poller: GpuPoller | None,
+        hint_seconds: float,
+        *,
+        protection: Protection,
+        url: str | None = None,
+    ) -> None:
+        """url: of the command's own API server, whose page is read as well; None: it has none.
+
+        Raises OSError where the port is not available.
+        """
+        self.endpoint = endpoint
+        # Nothing secret is sent there, and its certificate is for another name than loopback's.
+        tls = TlsConfig(verify=False) if (url or "").startswith("https:") else None
+        server = ServerConfig(name=name, kind="vllm", events=(endpoint,), url=url, tls=tls)
+        self._sidecar = Sidecar([server], compat=compat, gpu=poller)
+        app = sidecar_app(self._sidecar)
+        if poller is not None:
+            app.include_router(gpu_router(poller))
+        own_tls = protection.tls_of_pages
+        self._server = HttpServer(Access(app, protection.access), host, port, tls=own_tls)
+        self.url = url_of(host, self._server.port, tls=own_tls is not None)
+        protection.warn(host, self.url, has_api=False)
+        self._sightings = Sightings(self._sidecar.own, hint_seconds)
+        self._failed = False
+        self._sidecar.start()
+
+    def look(self) -> None:
+        """Called now and then: what fails in our part is logged once, and the command goes on."""
+        if self._failed:
+            return
+        try:
+            if not self._server.running or not self._sidecar.own.watching:
+                raise RuntimeError("a thread has ended")
+            self._sightings.look()
+        except Exception as error:
+            self._failed = True
+            logger.error("metrics are no longer served (%s); the command keeps running", error)

@@ -1,0 +1,241 @@
+"""Runs the engine and its exporter in one process; the port answers while the model loads."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import typer
+from fastapi import FastAPI
+from starlette.types import ASGIApp
+
+from exporter.web.access import Access
+from exporter.web.gate import Gate
+from exporter.web.gpu import gpu_router
+from exporter.web.limits import allow_files
+from exporter.web.metrics import bare_app
+from exporter.web.requests import CountedRequests
+from kvscope.cli.output import fail
+from kvscope.options.configuration import ListenConfig, TelemetryConfig
+from kvscope.serving.listen import listening, metrics_listener, url_of
+from kvscope.serving.loading import Loading, leave_at_once
+from kvscope.serving.protection import Protection
+from kvscope.serving.run import FORCED_SECONDS, AppServer
+from kvscope.serving.signals import signals_end
+from kvscope.serving.telemetry import Telemetry, telemetry
+
+if TYPE_CHECKING:
+    from engine.build import Engine
+    from engine.config import EngineConfig
+    from engine.introduction import Introduction
+
+ENGINE_FAILED = 1
+"""Exit code, for supervisors that start anew what has failed."""
+ANSWER_SECONDS = 5.0
+"""For clients to read their errors once the engine has failed."""
+STOP_SECONDS = 10.0
+"""For the step under way, at the end."""
+logger = logging.getLogger("kvscope")
+
+OnReady = Callable[[str, AppServer], None]
+"""Called with the base URL once the API answers."""
+
+
+def require_engine() -> None:
+    """Raises typer.Exit(2) where only the exporter is installed."""
+    missing = [name for name in ("torch", "transformers") if find_spec(name) is None]
+    if missing:
+        raise fail(
+            f"the engine needs {missing[0]}: pip install '.[engine]' in a checkout of kvscope"
+        )
+
+
+def run_engine(
+    config: "EngineConfig",
+    listen: ListenConfig,
+    observe: TelemetryConfig,
+    on_ready: OnReady | None = None,
+) -> None:
+    """Listen, load, serve until a signal, drain, stop.
+
+    Raises typer.Exit(2) after one clear line for whatever is wrong with the settings, the
+    checkpoint or the ports.
+    """
+    allow_files()
+    protection = Protection(listen.protection, hosts=(listen.host, listen.metrics_host))
+    if listen.metrics_port is None:
+        protection.refuse_tls_of_pages()
+    with ExitStack() as stack:
+        ending = stack.enter_context(signals_end())
+        listener = stack.enter_context(listening(listen.host, listen.port))
+        port = listener.getsockname()[1]
+        observed = stack.enter_context(telemetry(observe, port))
+        url = url_of(listen.host, port, tls=protection.tls is not None)
+        operators = Gate() if listen.metrics_port is not None else None
+        metrics_url = f"{url}/metrics" if observed.page is not None else "none"
+        if observed.page is not None and operators is not None:
+            metrics_url = stack.enter_context(
+                _metrics_port(observed, listen, protection, operators)
+            )
+        protection.warn(listen.host, url, has_api=True)
+        logger.info("loading %s at %s; metrics: %s", config.model.name, url, metrics_url)
+        startup = _Startup(config, listen, protection, observed, operators, url, on_ready)
+        try:
+            startup.server.run_until_end(listener, ending)
+        finally:
+            stopped = startup.stop()
+    startup.raise_failure()
+    if startup.loading.running or not stopped:
+        leave_at_once(ENGINE_FAILED if startup.engine_failed else 0)
+    logger.info("stopped")
+    if startup.engine_failed:
+        raise typer.Exit(ENGINE_FAILED)
+
+
+@contextmanager
+def _metrics_port(
+    observed: Telemetry, listen: ListenConfig, protection: Protection, operators: Gate
+) -> Iterator[str]:
+    """The page, and what is for operators, on a port of their own; its URL. Raises typer.Exit(2).
+
+    operators: opened once there is an engine.
+    """
+    assert observed.page is not None
+    assert listen.metrics_port is not None
+    app = bare_app("kvscope metrics")
+    app.include_router(observed.metrics)
+    if observed.poller is not None:
+        app.include_router(gpu_router(observed.poller))
+    app.mount("/", operators)
+    tls = protection.tls_of_pages
+    port = metrics_listener(
+        Access(app, protection.access), listen.metrics_host, listen.metrics_port, tls
+    )
+    url = f"{url_of(listen.metrics_host, port.port, tls=tls is not None)}/metrics"
+    protection.warn(listen.metrics_host, url, has_api=False)
+    try:
+        yield url
+    finally:
+        port.stop()
+
+
+class _Startup:
+    """An app whose gate opens once the engine is built. Coroutines run on uvicorn's event loop."""
+
+    def __init__(
+        self,
+        config: "EngineConfig",
+        listen: ListenConfig,
+        protection: Protection,
+        observed: Telemetry,
+        operators: Gate | None,
+        url: str,
+        on_ready: OnReady | None,
+    ) -> None:
+        self._url = url
+        self._on_ready = on_ready
+        self._gate = Gate()
+        self._operators = operators
+        self._engine: Engine | None = None
+        self._failure: Exception | None = None
+        self._exit_on_failure = listen.exit_on_failure
+        self.engine_failed = False
+        """Whether the engine has failed, and the process is to end for it."""
+        app = bare_app("kvscope")
+        app.router.lifespan_context = self._lifespan
+        app.include_router(observed.metrics)
+        app.mount("/", self._gate)
+        served: ASGIApp = Access(app, protection.access)
+        if observed.requests is not None:
+            served = CountedRequests(served, observed.requests)
+        self.server = AppServer(served, listen.drain_seconds, tls=protection.tls)
+        from engine.introduction import Introduction
+
+        introduction = Introduction(config, observed.bus)
+        observed.bus.flush()  # the first page says who loads
+        self.loading = Loading(lambda: _load(config, observed, introduction, operators))
+
+    def stop(self) -> bool:
+        """End the engine's thread, if there is one; whether it has ended."""
+        if self._engine is None:
+            return True
+        seconds = FORCED_SECONDS if self.server.force_exit else STOP_SECONDS
+        return self._engine.loop.shutdown(0.0, stop_seconds=seconds)
+
+    def raise_failure(self) -> None:
+        """Report in one line why the model could not be loaded; raise an unexpected error as is."""
+        if self._failure is None:
+            return
+        from engine.model.errors import CheckpointError
+        from engine.sizing import PoolSizeError
+
+        if isinstance(self._failure, CheckpointError | PoolSizeError | ValueError):
+            raise fail(self._failure) from None
+        raise self._failure
+
+    @asynccontextmanager
+    async def _lifespan(self, app: FastAPI) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            opening = asyncio.create_task(self._open_when_loaded(stack))
+            yield
+            opening.cancel()
+            await asyncio.wait([opening])
+
+    async def _open_when_loaded(self, stack: AsyncExitStack) -> None:
+        try:
+            engine, app = await self.loading.result()
+            if self.server.should_exit:
+                return
+            await stack.enter_async_context(app.router.lifespan_context(app))
+        except Exception as error:
+            self._failure = error
+            self.server.should_exit = True
+            return
+        self._engine = engine
+        if self._exit_on_failure:
+            engine.loop.on_failure(self._leave)
+        self.server.drain = engine.loop.shutdown
+        engine.loop.start()
+        self._gate.open(app)
+        if self._operators is not None:
+            from engine.server.control import create_control_app
+
+            self._operators.open(create_control_app(engine.dispatcher))
+        logger.info("serving %s at %s/v1", engine.served.name, self._url)
+        if self._on_ready is not None:
+            self._on_ready(self._url, self.server)
+
+    def _leave(self) -> None:
+        """Called on the engine's thread, after every request has got its error."""
+        logger.error("the process ends, since its engine has failed (--exit-on-failure)")
+        self.engine_failed = True
+        self.server.end_within(ANSWER_SECONDS)
+
+
+def _load(
+    config: "EngineConfig",
+    observed: Telemetry,
+    introduction: "Introduction",
+    operators: Gate | None,
+) -> tuple["Engine", FastAPI]:
+    """Runs on the loading thread, since importing torch alone takes seconds."""
+    from engine.build import build_engine
+    from engine.server.app import ApiConfig, create_app
+    from engine.server.control import control_router
+
+    engine = build_engine(
+        config, observed.bus, introduction=introduction, listener=observed.kv_events
+    )
+    gpu_routers = [] if observed.poller is None else [gpu_router(observed.poller)]
+    app = create_app(
+        engine.dispatcher,
+        engine.tokenizer,
+        engine.served,
+        engine.scheduler,
+        ApiConfig(begins_traces=observed.makes_spans),
+        # Where operators have a port of their own, that is where their routes are.
+        [] if operators is not None else [control_router(engine.dispatcher), *gpu_routers],
+    )
+    return engine, app

@@ -1,0 +1,126 @@
+"""Turns the options about keys and TLS into what the ports of a command need."""
+
+import logging
+import ssl
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kvscope.cli.output import fail
+from kvscope.options.configuration import ProtectionConfig
+
+if TYPE_CHECKING:
+    from exporter.web.access import Credentials
+
+logger = logging.getLogger("kvscope")
+
+
+class Protection:
+    """Keys and certificates, read once. Raises typer.Exit(2) for a file that cannot be used."""
+
+    def __init__(self, config: ProtectionConfig, hosts: Iterable[str] = ()) -> None:
+        """hosts: names and addresses that the command listens on."""
+        from exporter.configuration import ConfigurationError
+        from exporter.web.access import AccessConfig
+        from exporter.web.access.web_config import WebConfig, read_web_config
+
+        try:
+            web = WebConfig()
+            if config.web_config_file is not None:
+                web = read_web_config(config.web_config_file)
+            self.tls = _tls(config)
+        except (ConfigurationError, ValueError) as error:
+            raise fail(error) from None
+        self._page_tls = web.tls
+        given = (*hosts, *config.allowed_hosts)
+        self.access: AccessConfig = AccessConfig(
+            api=_api(config), pages=_pages(config, web.users), hosts=frozenset(given)
+        )
+
+    @property
+    def tls_of_pages(self) -> ssl.SSLContext | None:
+        """Of a port with metrics alone: as its own file says, else as for the API."""
+        return self._page_tls or self.tls
+
+    def refuse_tls_of_pages(self) -> None:
+        """For a command without such a port. Raises typer.Exit(2)."""
+        if self._page_tls is not None:
+            raise fail(
+                "--web-config-file: tls_server_config needs a port of its own for metrics: add "
+                "--metrics-port, or use --ssl-certfile for both"
+            )
+
+    def warn(self, host: str, url: str, *, has_api: bool) -> None:
+        """Say so if what is beyond loopback is open to everybody who reaches it."""
+        from exporter.web.access.origin import is_loopback
+
+        if is_loopback(host):
+            return
+        if has_api and self.access.api is None:
+            logger.warning(
+                "%s is open to everyone who reaches it: --api-key-file asks for a key", url
+            )
+        elif not has_api and self.access.pages is None:
+            logger.warning(
+                "%s is open to everyone who reaches it: --metrics-key-file asks for a key, "
+                "--web-config-file for a password",
+                url,
+            )
+
+
+def protection_of_metrics(
+    host: str,
+    metrics_key_file: Path | None,
+    web_config_file: Path | None,
+    allowed_host: list[str] | None,
+    ssl_certfile: Path | None,
+    ssl_keyfile: Path | None,
+) -> Protection:
+    """From the options of a command that serves metrics alone. Raises typer.Exit(2)."""
+    try:
+        config = ProtectionConfig(
+            metrics_key_file=metrics_key_file,
+            web_config_file=web_config_file,
+            allowed_hosts=tuple(allowed_host or ()),
+            ssl_certfile=ssl_certfile,
+            ssl_keyfile=ssl_keyfile,
+        )
+    except ValueError as error:
+        raise fail(error) from None
+    return Protection(config, [host])
+
+
+def _tls(config: ProtectionConfig) -> ssl.SSLContext | None:
+    """Raises ValueError."""
+    from exporter.web.tls import server_context
+
+    if config.ssl_certfile is None:
+        return None
+    return server_context(config.ssl_certfile, config.ssl_keyfile)
+
+
+def _api(config: ProtectionConfig) -> "Credentials | None":
+    from exporter.web.access import Credentials
+
+    keys = _keys("--api-key-file", config.api_key_file)
+    if config.api_key is not None:
+        keys = (config.api_key, *keys)
+    return Credentials(keys) if keys else None
+
+
+def _pages(config: ProtectionConfig, users: dict[str, bytes]) -> "Credentials | None":
+    from exporter.web.access import Credentials
+
+    keys = _keys("--metrics-key-file", config.metrics_key_file)
+    return Credentials(keys, users) if keys or users else None
+
+
+def _keys(option: str, file: Path | None) -> tuple[str, ...]:
+    from exporter.web.access.keys import read_keys
+
+    if file is None:
+        return ()
+    try:
+        return read_keys(file)
+    except ValueError as error:
+        raise fail(f"{option}: {error}") from None

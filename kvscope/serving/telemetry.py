@@ -1,0 +1,127 @@
+"""Telemetry of an engine in this process: its bus, the exporter's page, the wire to a sidecar."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fastapi import APIRouter
+
+from exporter.clock import Clock
+from exporter.exporter import Exporter, in_process
+from exporter.gpu import GpuPoller
+from exporter.machine import Machine
+from exporter.web.answers import answers_router
+from exporter.web.compact import compact_router
+from exporter.web.landing import Listed, landing_router
+from exporter.web.metrics import metrics_router, no_metrics_router
+from exporter.web.requests import RequestCounts
+from kvscope.cli.output import fail
+from kvscope.options.configuration import TelemetryConfig
+from kvscope.options.gpu_devices import polling
+from kvscope.options.kv_events import kv_events_published
+from kvscope.options.otlp import exporting, instance_of, outlet_of, served_as
+from kvscope.options.tracing import tracing_of, tracing_until_end
+from kvscope_events.bus import EventBus, NullBus
+
+if TYPE_CHECKING:
+    from engine.content_listener import ContentListener
+
+AUTO = "auto"
+"""Value of --event-endpoint for a socket in the run directory."""
+
+logger = logging.getLogger("kvscope")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Telemetry:
+    """The observers of an engine in this process."""
+
+    bus: EventBus | NullBus
+    page: Exporter | None
+    poller: GpuPoller | None
+    makes_spans: bool = False
+    """Of every request; its trace begins at the server where the caller has none."""
+    metrics: APIRouter
+    """The routes at `/metrics` and `/api`: page and answers, or the reason why there are none."""
+    kv_events: "ContentListener | None"
+    """Publishes for routers which content can be found; None: nobody does."""
+    requests: RequestCounts | None = None
+    """Counts the requests to the API; None: they are not shown."""
+
+
+@contextmanager
+def telemetry(config: TelemetryConfig, port: int) -> Iterator[Telemetry]:
+    """All observers of the engine, running inside the block. Raises typer.Exit(2).
+
+    port: of the server; names the socket in the run directory, where --event-endpoint is `auto`,
+    and the instance in a store of metrics.
+    """
+    with ExitStack() as stack:
+        kv_events = stack.enter_context(kv_events_published(config.kv_events))
+        bus = EventBus() if config.log_stats else NullBus()
+        if isinstance(bus, EventBus) and config.event_endpoint is not None:
+            stack.enter_context(_publishing(bus, config.event_endpoint, f"serve-{port}"))
+        if isinstance(bus, NullBus) or not config.exporter:
+            router = no_metrics_router(config.reason_for_no_page)
+            yield Telemetry(bus=bus, page=None, poller=None, metrics=router, kv_events=kv_events)
+            return
+        poller = stack.enter_context(polling(config.gpu, config.gpu_devices))
+        machine = Machine(gpu=poller)
+        instance = instance_of(port)
+        tracing = tracing_of(config.traces)
+        page = in_process(
+            bus.subscribe(),
+            compat=config.compat,
+            machine=machine,
+            listeners=[] if tracing is None else [tracing.listener(instance)],
+        )
+        outlet = outlet_of(config.otlp, lambda: [served_as(instance, page)])
+        requests = RequestCounts(Clock()) if "vllm" in config.compat else None
+        further = (requests, outlet, tracing)
+        page.show(machine, [collector for collector in further if collector is not None])
+        # These end last: the last values and spans are to be in them.
+        stack.enter_context(tracing_until_end(tracing))
+        stack.enter_context(exporting(outlet))
+        page.start()
+        stack.callback(page.stop)
+        router = APIRouter()
+        router.include_router(landing_router("kvscope", lambda: _listed(page), has_targets=False))
+        router.include_router(metrics_router(page))
+        router.include_router(compact_router(lambda _target: page))
+        router.include_router(answers_router(lambda _target: page))
+        yield Telemetry(
+            bus=bus,
+            page=page,
+            poller=poller,
+            makes_spans=tracing is not None,
+            metrics=router,
+            kv_events=kv_events,
+            requests=requests,
+        )
+
+
+def _listed(page: Exporter) -> list[Listed]:
+    """The engine, by the name of its model once that is known."""
+    names = [model_name for model_name, _ in page.server_kinds()]
+    return [Listed(names[0] if names else "engine", page.presence)]
+
+
+@contextmanager
+def _publishing(bus: EventBus, endpoint: str, name: str) -> Iterator[None]:
+    """Publishes the bus's batches inside the block. Raises typer.Exit(2)."""
+    from kvscope_events.wire.errors import EndpointError
+    from kvscope_events.wire.publisher import WirePublisher
+    from kvscope_events.wire.run_directory import run_endpoint
+
+    try:
+        publisher = WirePublisher(bus, run_endpoint(name) if endpoint == AUTO else endpoint)
+    except EndpointError as error:
+        raise fail(f"--event-endpoint: {error}") from None
+    publisher.start()
+    logger.info("events: %s", publisher.address)
+    try:
+        yield
+    finally:
+        publisher.stop()

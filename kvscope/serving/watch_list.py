@@ -1,0 +1,72 @@
+"""Which servers `kvscope sidecar` watches: those of a file, which may change, or of options."""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kvscope.cli.output import fail
+from kvscope.options.compat import NO_SETS, parse_compat
+
+if TYPE_CHECKING:
+    from exporter.configuration import SidecarConfig
+    from exporter.reloads import Reloads
+    from exporter.sidecar import Sidecar
+
+logger = logging.getLogger("kvscope")
+
+
+@dataclass(frozen=True, slots=True)
+class WatchList:
+    """What the command line says about servers."""
+
+    file: Path | None
+    events: tuple[str, ...]
+    urls: tuple[str, ...]
+    compat: str | None
+    """None: as the file says, or the default."""
+
+    def read(self) -> "SidecarConfig":
+        """Raises typer.Exit(2) for what cannot be used."""
+        from exporter.configuration import ConfigurationError
+
+        try:
+            return self.read_again()
+        except (ConfigurationError, ValueError) as error:
+            raise fail(error) from None
+
+    def read_again(self) -> "SidecarConfig":
+        """Raises ConfigurationError, or ValueError for what is wrong with an option."""
+        from exporter.configuration import SidecarConfig, read_configuration
+        from kvscope.options.endpoints import servers_of
+
+        if self.file is None:
+            return SidecarConfig(servers=tuple(servers_of(self.events, self.urls)))
+        if self.events or self.urls:
+            raise ValueError(
+                "--config cannot be combined with --events or --url: write all servers into it"
+            )
+        return read_configuration(self.file)
+
+    def sets(self, wanted: "SidecarConfig") -> frozenset[str]:
+        """Compatibility sets. Raises typer.Exit(2)."""
+        if self.compat is None and wanted.compat is not None:
+            return frozenset(wanted.compat)
+        return parse_compat(NO_SETS if self.compat is None else self.compat)
+
+    def reload(self, sidecar: "Sidecar", reloads: "Reloads", at_start: "SidecarConfig") -> None:
+        """Read the file again; an error in it is logged in one line, and changes nothing."""
+        from exporter.configuration import ConfigurationError
+        from kvscope_events.wire.errors import EndpointError
+
+        try:
+            wanted = self.read_again()
+            changes = sidecar.watch(wanted.servers, self.sets(wanted))
+        except (EndpointError, ConfigurationError) as error:
+            reloads.count(successful=False)
+            logger.error("not reloaded, the previous configuration stays in use: %s", error)
+            return
+        reloads.count(successful=True)
+        logger.info("reloaded %s: %s", self.file, changes)
+        if wanted.listen != at_start.listen:
+            logger.warning("%s: a change of `listen` takes effect after a restart", self.file)

@@ -1,0 +1,231 @@
+"""The curve of a recorded stream: running requests hold their blocks as they did.
+
+A stretch is a part of the recording without a break: the same run of the engine, the same pool, no
+batch missing. The curve is that of the last stretch in which something was looked up.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from exporter.clock import Clock
+from exporter.fold.cache import Cache
+from exporter.fold.cache.curve import Grid, HitCurve
+from exporter.fold.cache.run_stack import Segment
+from exporter.fold.cache.whatif import MOST_SCALE, WhatIf
+from exporter.sources.recording import RecordingSource
+from kvscope.whatif.findings import Findings, Point, Pool, WhatIfError
+from kvscope_events.events import Batch, EngineEvent, Hello, PoolCreated, PoolSnapshot, PrefixLookup
+
+TELL_EVERY = 256
+"""Batches between two calls of `on_progress`."""
+_SHARES = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
+"""Capacities where none are given, as shares of the pool."""
+_NOTHING_LOOKED_UP = "no lookup in it while the state of the pool was known"
+
+
+class _AnySize(Grid):
+    """A grid that counts distances, too, so that any capacity can be asked for at the end."""
+
+    def __init__(self, usable_blocks: int, horizon: int) -> None:
+        super().__init__(usable_blocks, horizon)
+        self.horizon = horizon
+        self.curve = HitCurve()
+
+    def count(self, queried: int, held: int, seen: int, distances: Iterable[Segment]) -> None:
+        super().count(queried, held, seen, distances)
+        # A distance is one more than the blocks above, and here they are counted in.
+        self.curve.look_up(queried, held, -1, distances)
+
+
+class _Stretch:
+    """The fold of one stretch, and what the engine told of its own hits in it."""
+
+    def __init__(self) -> None:
+        self.lookups = 0
+        self.hit_blocks = 0
+        self.block_size = 0
+        self.is_whole = False
+        """It begins with an empty pool, not in the middle."""
+        self.has_pool = False
+        self.grid = _AnySize(0, 0)
+        self._cache = Cache()
+        self._cache.whatif = WhatIf(
+            self._cache.blocks,
+            self._cache.resident,
+            self._cache.evicted,
+            lambda: self._cache.batch.time_ns,
+            self._make_grid,
+        )
+        self._first_ns = self._last_ns = 0
+
+    @property
+    def usable_blocks(self) -> int:
+        return self._cache.whatif.usable_blocks
+
+    @property
+    def seconds(self) -> float:
+        """From the first lookup to the last."""
+        return (self._last_ns - self._first_ns) / 1e9
+
+    def apply(self, event: EngineEvent, batch: Batch) -> None:
+        """The next event, which does not begin another stretch, of this batch."""
+        cache = self._cache
+        cache.batch = batch
+        known = cache.whatif.known
+        if isinstance(event, PoolCreated | PoolSnapshot):
+            self.is_whole = isinstance(event, PoolCreated) or (
+                # Another reader asked for this snapshot, and the fold goes on as it was.
+                self.is_whole and known and cache.blocks.agrees(event)
+            )
+            self.has_pool = True
+            self.block_size = event.block_size
+        elif isinstance(event, PrefixLookup) and known and not event.resumed:
+            self._first_ns = self._first_ns if self.lookups else batch.time_ns
+            self._last_ns = batch.time_ns
+            self.lookups += 1
+            self.hit_blocks += event.hit_blocks
+        cache.apply(event)
+
+    def _make_grid(self, usable_blocks: int, horizon: int) -> _AnySize:
+        self.grid = _AnySize(usable_blocks, horizon)
+        return self.grid
+
+
+class _Reader:
+    """Divides a recording into stretches."""
+
+    def __init__(self, source: RecordingSource) -> None:
+        self.source = source
+        self.stretch = _Stretch()
+        self.best: _Stretch | None = None
+        """The last one in which something was looked up."""
+        self.lookups = 0
+        """First lookups in the whole file."""
+        self.breaks: dict[str, int] = {}
+        """Why stretches ended, and how often."""
+        self.caching: bool | None = None
+        self.has_pool = False
+        self._session = ""
+
+    def read(self, batch: Batch, lost: int) -> None:
+        """Take the next batch."""
+        if lost:
+            self._break(f"{lost:,} batches are missing")
+        elif self._session and self.source.session != self._session:
+            self._break("the engine was started anew")
+        self._session = self.source.session
+        for event in batch.events:
+            # What comes before it in the same batch is still of the former pool.
+            if isinstance(event, PoolCreated) and self.stretch.has_pool:
+                self._break("the pool was made anew")
+            self.stretch.apply(event, batch)
+            if isinstance(event, Hello):
+                self.caching = event.enable_prefix_caching
+            elif isinstance(event, PrefixLookup):
+                self.lookups += not event.resumed
+                if self.stretch.lookups:
+                    self.best = self.stretch
+        self.has_pool = self.has_pool or self.stretch.has_pool
+
+    def _break(self, why: str) -> None:
+        self.breaks[why] = self.breaks.get(why, 0) + 1
+        self.stretch = _Stretch()
+
+
+def curve_of_recording(
+    file: Path,
+    capacities: Sequence[int] = (),
+    on_progress: Callable[[int], None] = lambda batches: None,
+) -> Findings:
+    """One pass.
+
+    capacities: empty stands for some shares of the pool, to four times.
+
+    Raises EndpointError for a file that cannot be read, WhatIfError for one without a curve.
+    """
+    source = RecordingSource(f"file://{file}", Clock())
+    try:
+        reader = _Reader(source)
+        for number, (batch, lost) in enumerate(_batches(source), start=1):
+            reader.read(batch, lost)
+            if number % TELL_EVERY == 0:
+                on_progress(number)
+    finally:
+        source.close()
+    stretch = reader.best
+    if stretch is None:
+        raise WhatIfError(f"{file}: {_why_no_curve(reader)}")
+    return _findings(reader, stretch, capacities)
+
+
+def _batches(source: RecordingSource) -> Iterator[tuple[Batch, int]]:
+    while source.wait(0):
+        while (taken := source.take()) is not None:
+            yield taken
+
+
+def _why_no_curve(reader: _Reader) -> str:
+    """In the order of what a reader of the message can do about it."""
+    broken_off = reader.source.broken_off
+    if not reader.source.session:
+        return f"not a recording that can be read: {broken_off or 'it holds no batch'}"
+    if not reader.has_pool:
+        return "no pool in it: it is of a worker, or ends before the engine's state came"
+    if reader.caching is False:
+        return "nothing is looked up in it: prefix caching is off (--enable-prefix-caching)"
+    if reader.lookups and not reader.breaks:
+        return "its pool is not one of equal blocks with full attention: not modelled"
+    why = ", ".join(reader.breaks)
+    return f"{_NOTHING_LOOKED_UP}{f' ({why})' if why else ''}"
+
+
+def _findings(reader: _Reader, stretch: _Stretch, wanted: Sequence[int]) -> Findings:
+    usable, horizon = stretch.usable_blocks, stretch.grid.horizon
+    grid = sorted(set(wanted)) or sorted({max(1, int(share * usable)) for share in _SHARES})
+    known = [capacity for capacity in grid if capacity <= horizon]
+    curve = stretch.grid.curve
+    doubts = list(_doubts(reader, stretch))
+    if len(known) < len(grid):
+        doubts.append(
+            f"capacities over {horizon:,} blocks are unknown: a recording tells them up to "
+            f"{MOST_SCALE} times its pool"
+        )
+    lower_bounds = [] if stretch.is_whole else [c for c in known if c > usable]
+    if lower_bounds:
+        doubts.append(
+            "the recording begins with a pool in use: what that had evicted before is not known, "
+            f"so the hits of more than {usable:,} blocks are lower bounds"
+        )
+    return Findings(
+        kind="recording",
+        points=[
+            Point(capacity, hits, curve.queried_blocks)
+            for capacity, hits in zip(known, curve.hits_at(known), strict=True)
+        ],
+        lookups=stretch.lookups,
+        queried_blocks=curve.queried_blocks,
+        distinct_blocks=None,
+        seconds=stretch.seconds,
+        pool=Pool(
+            usable_blocks=usable, block_size=stretch.block_size, hit_blocks=stretch.hit_blocks
+        ),
+        lower_bounds=lower_bounds,
+        doubts=doubts,
+    )
+
+
+def _doubts(reader: _Reader, stretch: _Stretch) -> Iterator[str]:
+    for why, count in reader.breaks.items():
+        times = "" if count == 1 else f" ({count} times)"
+        yield f"{why}{times}: there the curve begins anew"
+    left_out = reader.lookups - stretch.lookups
+    if left_out:
+        yield f"{left_out:,} of {reader.lookups:,} lookups are not in the curve"
+    source = reader.source
+    if source.broken_off is not None:
+        yield f"the file cannot be read to its end: {source.broken_off}"
+    if source.repeated:
+        yield f"{source.repeated:,} batches are in the file more than once, and count once"
+    undecoded = sum(source.decode_errors.values()) - (source.broken_off is not None)
+    if undecoded:
+        yield f"{undecoded:,} batches or events could not be decoded"

@@ -1,0 +1,91 @@
+"""A curve for people and for programs: a table with its doubts, a JSON document, a picture."""
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from kvscope.cli.output import printable
+from kvscope.whatif.findings import Findings
+
+HERE = "◀ the pool"
+
+
+def document(file: Path, found: Findings) -> dict[str, Any]:
+    """All of it; what is not known is null."""
+    pool = found.pool
+    return {
+        "file": str(file),
+        "kind": found.kind,
+        "lookups": found.lookups,
+        "queried_blocks": found.queried_blocks,
+        "distinct_blocks": found.distinct_blocks,
+        "seconds": found.seconds,
+        "pool": None
+        if pool is None
+        else {
+            "usable_blocks": pool.usable_blocks,
+            "block_size": pool.block_size,
+            "hit_blocks": pool.hit_blocks,
+        },
+        "verdict": found.verdict,
+        "curve": [point._asdict() for point in found.points],
+        "lower_bounds": list(found.lower_bounds),
+        "doubts": list(found.doubts),
+        "not_modelled": list(found.not_modelled),
+    }
+
+
+def show(console: Console, file: Path, found: Findings) -> None:
+    """The table between what it is about and what it leaves out."""
+    console.print(Text(printable(_title(file, found)), "bold"))
+    if found.points:
+        console.print(_table(found))
+    if found.verdict is not None:
+        console.print(Text(found.verdict, "bold"))
+    for doubt in found.doubts:
+        console.print(Text(f"Note: {printable(doubt)}.", "yellow"))
+    console.print(Text("Not modelled:", "dim"))
+    for text in found.not_modelled:
+        console.print(Text(f"  - {text}", "dim"))
+
+
+def _title(file: Path, found: Findings) -> str:
+    what = "requests" if found.kind == "trace" else "lookups"
+    title = f"{file.name}: {found.lookups:,} {what}, {found.queried_blocks:,} blocks looked up"
+    if found.distinct_blocks is not None:
+        title += f", {found.distinct_blocks:,} different ones"
+    if found.seconds is not None:
+        title += f", {found.seconds:,.0f} s"
+    if found.pool is not None:
+        title += (
+            f"\na pool of {found.pool.usable_blocks:,} blocks of {found.pool.block_size} tokens "
+            f"found {found.pool.hit_blocks:,} of them"
+        )
+    return title
+
+
+def _table(found: Findings) -> Table:
+    table = Table()
+    for name in ("capacity, blocks", "hit blocks", "queried blocks", "hit ratio"):
+        table.add_column(name, justify="right")
+    if found.pool is not None:
+        table.add_column("of the pool", justify="right")
+        table.add_column("note")
+    for point in found.points:
+        ratio = point.hit_ratio
+        bound = "≥ " if point.capacity_blocks in found.lower_bounds else ""
+        cells = [
+            f"{point.capacity_blocks:,}",
+            f"{bound}{point.hit_blocks:,}",
+            f"{point.queried_blocks:,}",
+            "unknown" if ratio is None else f"{bound}{100 * ratio:.1f} %",
+        ]
+        if found.pool is not None:
+            usable = found.pool.usable_blocks
+            cells.append(f"{point.capacity_blocks / usable:.3g}")
+            cells.append(HERE if point.capacity_blocks == usable else "")
+        table.add_row(*cells)
+    return table
