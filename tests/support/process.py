@@ -58,7 +58,7 @@ class Process:
 
 @contextmanager
 def kvscope(
-    *arguments: str, module: str = "kvscope.cli", python: str | None = None, **environment: str
+    *arguments: str, module: str = "kvscope", python: str | None = None, **environment: str
 ) -> Iterator[Process]:
     """The command, killed at the end if it still runs. python: None is the one that runs us."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("KVSCOPE_")}
