@@ -2,10 +2,11 @@
 
 from alerts.rule import COUNT, ENGINE, Alert, Group
 from alerts.scope import Scope
-from alerts.thresholds import SILENCE_SECONDS, STEP_AGE_SECONDS
+from alerts.thresholds import SILENCE_SECONDS
 from alerts.timing import Timing
 from monitoring import formulas
 from monitoring.selectors import series
+from monitoring.thresholds import STEP_AGE_SECONDS
 
 
 def engine_groups(timing: Timing, scope: Scope) -> list[Group]:

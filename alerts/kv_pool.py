@@ -2,7 +2,9 @@
 
 from alerts.recordings import RECOMPUTED_RATIO_10M
 from alerts.rule import ENGINE, Alert, Group
-from alerts.thresholds import (
+from alerts.timing import Timing
+from monitoring.selectors import series
+from monitoring.thresholds import (
     EXHAUSTION_LEVEL,
     EXHAUSTION_PROBABILITY,
     EXHAUSTION_SECONDS,
@@ -10,8 +12,6 @@ from alerts.thresholds import (
     RECOMPUTED_NOTICEABLE,
     RECOMPUTED_SHARE,
 )
-from alerts.timing import Timing
-from monitoring.selectors import series
 
 _ACTIVE = series("kvscope_kv_active_ratio")
 

@@ -3,10 +3,11 @@
 from alerts.paging import graded
 from alerts.rule import COUNT, ENGINE, GPU, Alert, Group
 from alerts.scope import Scope
-from alerts.thresholds import HOST_GROWS_MINUTES, HOST_USED_SHARE, NEIGHBOUR_GREW_BYTES
+from alerts.thresholds import HOST_GROWS_MINUTES, NEIGHBOUR_GREW_BYTES
 from alerts.timing import Timing
 from monitoring import formulas
 from monitoring.selectors import series
+from monitoring.thresholds import HOST_USED_SHARE
 
 _DEVICE = ("instance", "uuid")
 

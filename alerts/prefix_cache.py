@@ -7,13 +7,12 @@ from alerts.thresholds import (
     HIT_RATIO_LEFT,
     HIT_RATIO_WORTH,
     PREFIX_TOKENS_PER_SECOND,
-    REGRETTED_SHARE,
     WHATIF_BLOCKS,
-    WHATIF_ERROR,
 )
 from alerts.timing import Timing
 from monitoring import formulas
 from monitoring.selectors import rate, series
+from monitoring.thresholds import REGRETTED_SHARE, WHATIF_ERROR
 
 
 def prefix_cache_groups(timing: Timing, scope: Scope) -> list[Group]:

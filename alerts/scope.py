@@ -4,6 +4,8 @@ import re
 from dataclasses import dataclass
 from typing import Self
 
+from monitoring.identity import ENGINE, MODEL, SERVER, SERVICE, clause
+
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 
@@ -12,13 +14,13 @@ class Scope:
     """A model in a place. A label that no series has costs nothing, so the defaults fit a fleet of
     one cluster without namespaces as well; where clusters share a ruler, they stay apart."""
 
-    labels: tuple[str, ...] = ("cluster", "namespace", "model_name")
+    labels: tuple[str, ...] = SERVICE
 
     def __post_init__(self) -> None:
         for label in self.labels:
             if not _NAME.fullmatch(label):
                 raise ValueError(f"--by: {label!r} is not the name of a label")
-        if "model_name" not in self.labels:
+        if MODEL not in self.labels:
             raise ValueError(
                 "--by: model_name has to be among the labels; objectives are a model's"
             )
@@ -31,26 +33,26 @@ class Scope:
     @property
     def place(self) -> tuple[str, ...]:
         """The labels that say where, without the model."""
-        return tuple(label for label in self.labels if label != "model_name")
+        return tuple(label for label in self.labels if label != MODEL)
 
     @property
     def model(self) -> str:
         """Of one model's replicas, for `by` and `on`; so are the next three."""
-        return ", ".join(self.labels)
+        return clause(*self.labels)
 
     @property
     def job(self) -> str:
-        return ", ".join((*self.place, "job"))
+        return clause(*self.place, "job")
 
     @property
     def server(self) -> str:
-        return ", ".join((*self.place, "job", "instance"))
+        return clause(*self.place, *SERVER)
 
     @property
     def host(self) -> str:
         """A server with the names that a person knows it by, where its target has them."""
-        return ", ".join((*self.place, "job", "instance", "pod", "node"))
+        return clause(*self.place, *SERVER, "pod", "node")
 
     @property
     def engine(self) -> str:
-        return ", ".join((*self.place, "job", "instance", "model_name", "engine"))
+        return clause(*self.place, *ENGINE)

@@ -1,6 +1,6 @@
-"""Every number that an alert compares with, and why it is that number.
+"""Every number that only rules compare with, and why it is that number.
 
-Those that a panel shows as well are the panel's (`dashboards/kit/thresholds.py`); a test compares.
+Those that a panel draws as well are in `monitoring/thresholds.py`.
 """
 
 JOB = "kvscope"
@@ -24,39 +24,12 @@ more it is a warning, since the others have its load and service levels page if 
 OUTAGES = 3
 """Ends of an engine within an hour: a roll-out is one, and a second one that puts it right."""
 
-# KV pool
-
-POOL_SATURATED = 0.90
-"""Share of the usable blocks that sequences reference. In a pool that preempts it moves between 0.9
-and 1: each preemption returns all blocks of a request."""
-EXHAUSTION_PROBABILITY = 0.80
-"""Of exhaustion within five minutes, and within one. The forecast is calibrated (forecast.md):
-at least four of five such warnings come true. Both are info: a full pool makes requests wait;
-whether users are hurt shows in first tokens and recomputed tokens, which page."""
-EXHAUSTION_SECONDS = (300, 60)
-"""An autoscaler can add a replica within five minutes, but not within one."""
-EXHAUSTION_LEVEL = 0.50
-"""Active share below which nobody is told: where load has just ended, the forecast still expects it
-to come back."""
-RECOMPUTED_NOTICEABLE = 0.01
-"""Share of the tokens that steps compute, over ten minutes and for twenty more. A pool that is well
-sized recomputes less; one preemption does not last that long."""
-RECOMPUTED_SHARE = 0.10
-"""Share of the tokens that steps compute. A tenth of the device's work is wasted; in our experience
-sequences that preempt each other do not stop by themselves."""
-
 # Prefix cache
 
 HIT_RATIO_LEFT = 0.5
 """Half of the former ratio: that of a mixed workload moves by a quarter in a day, not by half."""
 HIT_RATIO_WORTH = 0.2
 """Where less than a fifth of the tokens hit, the loss changes little."""
-REGRETTED_SHARE = 0.10
-"""Share of the prompt tokens that are computed again because their blocks had been evicted.
-Prefill that is a tenth cheaper is worth a look at the pool's size."""
-WHATIF_ERROR = 0.02
-"""Share of the queried blocks. The prediction for the present size is exact where the engine evicts
-the oldest release first; two points of hit ratio are more than most changes of a size are worth."""
 WHATIF_BLOCKS = 100
 """Least number of blocks queried in the window: below it, one odd lookup determines the share."""
 PREFIX_TOKENS_PER_SECOND = 10
@@ -67,9 +40,6 @@ PREFIX_TOKENS_PER_SECOND = 10
 NEIGHBOUR_GREW_BYTES = 2**30
 """Growth of other processes in half an hour. Opening a context takes about half a GiB; a process
 that takes more than one works on the card."""
-HOST_USED_SHARE = 0.95
-"""Share of the control group's limit, without file cache that can be dropped. The kernel kills at
-1."""
 HOST_GROWS_MINUTES = 30
 """Within which memory that goes on growing as it did reaches the limit, for a page. A pinned pool
 that was given 96 % of the limit stays there: that is a warning."""
@@ -87,8 +57,6 @@ raises it again for work."""
 
 # Engine
 
-STEP_AGE_SECONDS = 60
-"""The longest real step of a large prefill takes a few seconds; /health answers 503 after 60."""
 
 SILENCE_SECONDS = 60
 """An idle engine emits an event every second: a memory sample or a heartbeat."""

@@ -6,10 +6,10 @@ aggregation clause such as `by (model_name)` or `without (phase)`, empty for a s
 """
 
 from exporter.buckets import ABANDONED_SECONDS
+from monitoring import identity
 from monitoring.selectors import bucket, rate, series
 
-PER_ENGINE = "job, instance, model_name, engine"
-"""Labels that tell engines apart; `engine` is 0 in every server that has only one."""
+PER_ENGINE = identity.clause(*identity.ENGINE)
 
 HIT_TOKENS = "kvscope_prefix_cache_hit_tokens_total"
 QUERIED_TOKENS = "kvscope_prefix_cache_queried_tokens_total"

@@ -4,12 +4,8 @@ from alerts.bare.limits import PREEMPTED_MIN, PREEMPTED_SHARE
 from alerts.bare.pack import Pack
 from alerts.bare.server import summed
 from alerts.rule import Alert, Group, Record
-from alerts.thresholds import (
-    HIT_RATIO_LEFT,
-    HIT_RATIO_WORTH,
-    POOL_SATURATED,
-    PREFIX_TOKENS_PER_SECOND,
-)
+from alerts.thresholds import HIT_RATIO_LEFT, HIT_RATIO_WORTH, PREFIX_TOKENS_PER_SECOND
+from monitoring.thresholds import POOL_SATURATED
 
 
 def cache_groups(pack: Pack) -> list[Group]:

@@ -10,12 +10,12 @@ import multiprocessing
 from functools import partial
 from statistics import mean
 
-from alerts.thresholds import EXHAUSTION_PROBABILITY
 from benchmarks.forecast.loads import LOADS, Load
 from benchmarks.forecast.rivals import WINDOWS
 from benchmarks.forecast.scores import Decile, Forecasts, deciles, joined, play
 from benchmarks.forecast.trace import trace_load
 from exporter.fold.exhaustion import HORIZONS
+from monitoring.thresholds import EXHAUSTION_PROBABILITY
 
 LEARNING_SECONDS = 3600.0
 """Of a run that are scored apart: until then few outcomes are known to learn from."""

@@ -7,7 +7,7 @@ the rate that pages it is red. No other limit stands for the same promise.
 from dashboards.kit import thresholds as limits
 from dashboards.kit.panels import OBJECTIVE, Q
 from dashboards.kit.queries import ENGINE, TILE_WINDOW, series, total, worst
-from monitoring import formulas
+from monitoring import formulas, identity
 from monitoring.formulas import share
 
 FIRST_TOKEN, TOKEN_GAP = (
@@ -19,8 +19,7 @@ _GAVE_UP = "kvscope_request_abandoned_seconds"
 FIRST_TOKEN_OBJECTIVE = Q("vector($ttft)", OBJECTIVE)
 TOKEN_GAP_OBJECTIVE = Q("vector($itl)", OBJECTIVE)
 
-BY_SERVICE = "cluster, namespace, model_name"
-"""An objective is one model's in one place, as that of the alerts."""
+BY_SERVICE = identity.clause(*identity.SERVICE)
 _USED, _PAGES = (bound for bound, _ in limits.BURN_RATE[1:])
 
 

@@ -6,13 +6,11 @@ Under load one of many engines is always full, and a pool that is full of work i
 from dashboards.kit import thresholds as limits
 from dashboards.kit.panels import Q
 from dashboards.kit.queries import BY_ENGINE, peak, rate, recent, series, total, worst
+from monitoring.thresholds import EXHAUSTION_LEVEL, EXHAUSTION_PROBABILITY, POOL_SATURATED
 
 CALM, CROWDED, SOON = "no pressure", "pressure", "pressure soon"
 """Legends of the states, of which one has a value."""
 
-_CROWDED_FROM = limits.POOL_USAGE[1][0]
-"""Where the alert of a saturated pool begins, too: one that preempts moves between it and 1."""
-_PROBABLE = limits.EXHAUSTION_PROBABILITY[1][0]
 
 JUDGED = {CROWDED: limits.ALWAYS_WORTH_A_LOOK, SOON: limits.ALWAYS_WORTH_A_LOOK}
 """Their colours, beside NEVER_A_FAULT for the panel."""
@@ -24,16 +22,14 @@ def fullest_pool() -> tuple[Q, ...]:
         peak(series("kvscope_kv_active_ratio")),
         total(peak(series("kvscope_requests", state=("waiting", "swapped"))), BY_ENGINE),
         total(recent(rate("kvscope_preemptions_total")), BY_ENGINE),
-        soon=f"{worst(exhaustion(), BY_ENGINE)} >= {_PROBABLE}",
+        soon=f"{worst(exhaustion(), BY_ENGINE)} >= {EXHAUSTION_PROBABILITY}",
     )
 
 
 def crowded() -> str:
     """Engines with a full pool for which requests wait."""
     waiting = series("kvscope_requests", state=("waiting", "swapped"))
-    full = (
-        f"{worst(peak(series('kvscope_kv_active_ratio')), f'job, {BY_ENGINE}')} > {_CROWDED_FROM}"
-    )
+    full = f"{worst(peak(series('kvscope_kv_active_ratio')), BY_ENGINE)} > {POOL_SATURATED}"
     return f"{full} and on ({BY_ENGINE}) ({total(waiting, BY_ENGINE)} > 0)"
 
 
@@ -41,7 +37,7 @@ def exhaustion() -> str:
     """Probability that a pool runs out within a minute; only where the alert would believe it."""
     probability = series("kvscope_kv_exhaustion_probability", horizon_seconds="60")
     active = series("kvscope_kv_active_ratio")
-    half_full = f"{worst(active, BY_ENGINE)} > {limits.EXHAUSTION_LEVEL}"
+    half_full = f"{worst(active, BY_ENGINE)} > {EXHAUSTION_LEVEL}"
     return f"({probability} and on ({BY_ENGINE}) ({half_full}))"
 
 
@@ -53,7 +49,7 @@ def fullest(active: str, waiting: str, preempted: str, *, soon: str = "") -> tup
     engine. soon: engines whose pool will run out.
     """
     crowded = (
-        f"{worst(active, BY_ENGINE)} > {_CROWDED_FROM}"
+        f"{worst(active, BY_ENGINE)} > {POOL_SATURATED}"
         f" and on ({BY_ENGINE}) ({waiting} > 0 or {preempted} > 0)"
     )
     fault = f"({crowded}) or ({soon})" if soon else crowded

@@ -1,7 +1,7 @@
 """PromQL from the catalogue's names: selectors, rates, shares. A typo raises KeyError."""
 
 from dashboards.kit.thresholds import SEVERITIES
-from monitoring import selectors
+from monitoring import identity, selectors
 from monitoring.formulas import share
 from monitoring.objectives import FAST
 
@@ -14,13 +14,13 @@ SERVER = f'{PLACE},instance=~"$instance"'
 GPU = f'{SERVER},uuid=~"$gpu"'
 """The selector for device-level families, which belong to a server, not to a model; see `gpu`."""
 
-TARGET = "cluster, namespace, pod, job, instance"
-"""Labels that tell scraped servers apart, in several clusters as well; absent ones do no harm."""
-BY_ENGINE = "cluster, namespace, pod, model_name, instance, engine"
-"""Labels that tell engines apart; `engine` is 0 in every server that has only one."""
+TARGET = identity.clause(*identity.PLACE, *identity.SERVER)
+"""Labels that identify a scraped server, in several clusters as well."""
+BY_ENGINE = identity.clause(*identity.PLACE, *identity.ENGINE)
+"""Labels that identify an engine."""
 EACH_ENGINE = f"by ({BY_ENGINE})"
 """The same labels as the grouping of a formula."""
-BY_GPU = "cluster, namespace, pod, node, instance, gpu, uuid"
+BY_GPU = identity.clause(*identity.PLACE, "node", *identity.SERVER, *identity.GPU)
 """Labels that tell a card and the server that sees it from all others."""
 ENGINE_LEGEND = "{{instance}} ({{engine}})"
 """Short, or it is cut off; on Kubernetes a server's instance is its namespace and pod."""
@@ -133,7 +133,7 @@ def up_for(engines: str) -> str:
     began = series("process_start_time_seconds", SERVER)
     return (
         f"(time() - max by ({TARGET}) ({began}))"
-        f" * on ({TARGET}) group_right () group by (job, {BY_ENGINE}) ({engines})"
+        f" * on ({TARGET}) group_right () group by ({BY_ENGINE}) ({engines})"
     )
 
 

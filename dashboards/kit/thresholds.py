@@ -1,9 +1,12 @@
-"""Every threshold and colour of the dashboards, with the reason for each.
+"""How panels judge: bounds with their colours, and the reason for each bound of their own.
+
+Bounds that a rule compares with as well come from `monitoring/thresholds.py`, reasons included.
 
 A panel turns orange where someone should look and red where users are hurt. Panels whose good
 value depends on the workload (hit ratio, throughput) have no thresholds: a colour would be a guess.
 """
 
+from monitoring import thresholds as shared
 from monitoring.objectives import FAST
 
 GREEN, ORANGE, RED, NEUTRAL = "green", "orange", "red", "text"
@@ -43,10 +46,9 @@ NONE_IS_GOOD: Steps = ((None, GREEN), (0.5, RED))
 SOME_ARE_WORTH_A_LOOK: Steps = ((None, GREEN), (0.5, ORANGE))
 """For counts that do no harm by themselves: a preemption, a firing warning, a waiting request."""
 
-POOL_USAGE = rising(0.90, 0.98)
-"""Share of the usable blocks that sequences reference. At 90 % a burst of one long prompt can fill
-the pool; at 98 % the next decode step of a full batch does (one block for each sixteenth sequence,
-at blocks of 16)."""
+POOL_USAGE = rising(shared.POOL_SATURATED, 0.98)
+"""Share of the usable blocks that sequences reference. At 98 % the next decode step of a full batch
+fills the pool (one block for each sixteenth sequence, at blocks of 16)."""
 
 FULL = 0.95
 """Share of the usable blocks above which a pool counts as full: one that preempts moves between 0.9
@@ -59,29 +61,17 @@ ALWAYS_WORTH_A_LOOK: Steps = ((None, ORANGE),)
 """For figures that are only there, or only named so, in one of two states. A full pool is the first
 while nobody waits for it: under load one of many engines is always full."""
 
-SECONDS_TO_EXHAUSTION = falling(60, 300)
-"""An autoscaler can add a replica within five minutes, but not within one."""
+SECONDS_TO_EXHAUSTION = falling(*sorted(shared.EXHAUSTION_SECONDS))
 
-EXHAUSTION_PROBABILITY: Steps = ((None, GREEN), (0.80, ORANGE))
-"""The alerts' limit, for any horizon. Never red: a full pool makes requests wait; whether that
-hurts shows in first tokens and recomputed tokens."""
+EXHAUSTION_PROBABILITY: Steps = ((None, GREEN), (shared.EXHAUSTION_PROBABILITY, ORANGE))
+"""For any horizon. Never red: users are hurt only by waiting, which has limits of its own."""
 
-EXHAUSTION_LEVEL = 0.50
-"""Active share below which the alerts do not believe that probability: where load has just ended,
-the forecast still expects it to come back."""
+REGRETTED_SHARE: Steps = ((None, GREEN), (shared.REGRETTED_SHARE, ORANGE))
+"""Never red, for the same reason."""
 
-REGRETTED_SHARE: Steps = ((None, GREEN), (0.1, ORANGE))
-"""Share of the prompt tokens that were computed again because their blocks had been evicted, also
-the alert's limit: at a tenth of the prefill, consider more memory. Never red: users are hurt only
-by waiting, which has limits of its own."""
+WHATIF_ERROR: Steps = ((None, GREEN), (shared.WHATIF_ERROR, ORANGE))
 
-WHATIF_ERROR: Steps = ((None, GREEN), (0.02, ORANGE))
-"""Share of the queried blocks: the alert's limit. An error of two points of hit ratio is more than
-most changes of a pool's size are worth."""
-
-RECOMPUTED_SHARE = rising(0.01, 0.10)
-"""Share of the computed tokens. 1 % is noise in a pool of the right size; at 10 % a tenth of the
-GPU's work is wasted, and sequences that preempt each other tend to go on doing so."""
+RECOMPUTED_SHARE = rising(shared.RECOMPUTED_NOTICEABLE, shared.RECOMPUTED_SHARE)
 
 STALLED_REQUESTS = rising(0.1, 1.0)
 """Seconds of waiting per second, that is requests stalled on average."""
@@ -108,18 +98,15 @@ FLEET_USAGE: Steps = ((None, GREEN), (FULL_FLEET, ORANGE))
 DAYS_LEFT = falling(14, 45)
 """Days. A replica on hardware that is there takes hours; hardware takes weeks."""
 
-STEP_AGE_SECONDS = rising(10, 60)
-"""Seconds with work but without a step: the longest real step of a large prefill takes a few
-seconds, and at --stall-seconds (60 by default) /health answers 503."""
+STEP_AGE_SECONDS = rising(10, shared.STEP_AGE_SECONDS)
+"""Seconds with work but without a step; orange already after a few times the longest real one."""
 
 ROOM_AFTER_PEAK_BYTES: Steps = ((None, ORANGE), (2**30, GREEN))
 """Headroom less the largest step so far. Below 0, the next step as large fails or is retried
 smaller; users are hurt when one gives up, which is another figure. 1 GiB is about what another
 process takes when it merely opens a context and loads its kernels."""
 
-HOST_USED_SHARE = rising(0.80, 0.95)
-"""Share of the control group's limit, without file cache that can be dropped: the kernel kills at
-1."""
+HOST_USED_SHARE = rising(0.80, shared.HOST_USED_SHARE)
 
 GPU_CELSIUS = rising(80, 87)
 """Data-centre cards slow down at 83 to 90 °C, by model."""

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import yaml
 
-from alerts import thresholds
 from alerts.rules import groups, mapping, rule_file
 from alerts.thresholds import JOB, XIDS
 from alerts.timing import Timing, seconds_of
@@ -183,19 +182,3 @@ def test_every_recorded_series_is_read() -> None:
     texts += [path.read_text() for path in (ALERTS / "runbooks").glob("*.md")]
     read = set(re.findall(r"\w+(?::\w+)+", " ".join(texts)))
     assert [rule["record"] for rule in RECORDS if rule["record"] not in read] == []
-
-
-def test_panels_and_alerts_draw_the_same_lines() -> None:
-    """Where a panel shows what an alert compares; `warning` is orange, `critical` red."""
-    panels = pytest.importorskip("dashboards.kit.thresholds")
-    assert panels.POOL_USAGE[1][0] == thresholds.POOL_SATURATED
-    noticeable, storm = thresholds.RECOMPUTED_NOTICEABLE, thresholds.RECOMPUTED_SHARE
-    assert [bound for bound, _ in panels.RECOMPUTED_SHARE[1:]] == [noticeable, storm]
-    assert panels.HOST_USED_SHARE[2][0] == thresholds.HOST_USED_SHARE
-    assert panels.STEP_AGE_SECONDS[2][0] == thresholds.STEP_AGE_SECONDS
-    assert panels.EXHAUSTION_LEVEL == thresholds.EXHAUSTION_LEVEL
-    assert panels.EXHAUSTION_PROBABILITY[1][0] == thresholds.EXHAUSTION_PROBABILITY
-    assert panels.REGRETTED_SHARE[1][0] == thresholds.REGRETTED_SHARE
-    assert panels.WHATIF_ERROR[1][0] == thresholds.WHATIF_ERROR
-    long, short = thresholds.EXHAUSTION_SECONDS
-    assert [bound for bound, _ in panels.SECONDS_TO_EXHAUSTION[1:]] == [short, long]

@@ -26,7 +26,7 @@ replicas; more KV memory (`--kv-cache-memory-bytes`, `--gpu-memory-utilization`)
 
 
 def row() -> Row:
-    by = f"job, {BY_ENGINE}, option"
+    by = f"{BY_ENGINE}, option"
     return Row(
         500,
         "What to do?",

@@ -25,12 +25,11 @@ from dashboards.kit.queries import (
 from dashboards.kit.tables import Column, rows
 from monitoring import formulas
 
-_BY = f"job, {BY_ENGINE}"
-_OLDEST = worst(series("kvscope_requests_oldest_wait_seconds"), _BY)
+_OLDEST = worst(series("kvscope_requests_oldest_wait_seconds"), BY_ENGINE)
 
 
 def _where(condition: str) -> str:
-    return f"group by ({_BY}) ({condition})"
+    return f"group by ({BY_ENGINE}) ({condition})"
 
 
 def _state(state: str) -> str:
@@ -44,7 +43,7 @@ def _loading() -> str:
 
 def verdict() -> str:
     """What is worst about each engine, as a number of limits.ENGINE_VERDICTS."""
-    burn = used(TILE_WINDOW, _BY)
+    burn = used(TILE_WINDOW, BY_ENGINE)
     _, (used_up, _), (pages, _) = limits.BURN_RATE
     stalled = limits.STEP_AGE_SECONDS[2][0]
     cases = {
@@ -60,8 +59,8 @@ def verdict() -> str:
 
 
 def table() -> Panel:
-    recomputed = total(rate("kvscope_preemption_recomputed_tokens_total"), _BY)
-    hits = formulas.hit_ratio(RATE_WINDOW, f"by ({_BY})", ENGINE)
+    recomputed = total(rate("kvscope_preemption_recomputed_tokens_total"), BY_ENGINE)
+    hits = formulas.hit_ratio(RATE_WINDOW, f"by ({BY_ENGINE})", ENGINE)
     return rows(
         202,
         "Engines",
@@ -73,13 +72,13 @@ def table() -> Panel:
         "the slowest 5 % wait longer. An engine that has been up for less time than its "
         "neighbours, without anybody having restarted it, has crashed: look at the end of its log.",
         Q(verdict(), "verdict"),
-        Q(worst(series("kvscope_kv_active_ratio"), _BY), "pool"),
-        Q(total(series("kvscope_requests", state="running"), _BY), "running"),
-        Q(total(series("kvscope_requests", state=("waiting", "swapped")), _BY), "waiting"),
-        Q(recent(quantile(0.95, FIRST_TOKEN, _BY)), "ttft"),
+        Q(worst(series("kvscope_kv_active_ratio"), BY_ENGINE), "pool"),
+        Q(total(series("kvscope_requests", state="running"), BY_ENGINE), "running"),
+        Q(total(series("kvscope_requests", state=("waiting", "swapped")), BY_ENGINE), "waiting"),
+        Q(recent(quantile(0.95, FIRST_TOKEN, BY_ENGINE)), "ttft"),
         Q(hits, "hits"),
         Q(f"round({recomputed})", "recomputed"),
-        Q(worst(pressure.exhaustion(), _BY), "exhaustion"),
+        Q(worst(pressure.exhaustion(), BY_ENGINE), "exhaustion"),
         Q(up_for(every_engine()), "up"),
         Q(_OLDEST, "oldest"),
         columns={

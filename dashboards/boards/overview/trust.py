@@ -13,8 +13,7 @@ from monitoring import formulas
 def _costliest(counter: str) -> str:
     """The rates by fold, of the engine whose sum is highest."""
     each = rate(counter)
-    by = f"job, {BY_ENGINE}"
-    return f"{each} and on ({by}) topk(1, {total(each, by)})"
+    return f"{each} and on ({BY_ENGINE}) topk(1, {total(each, BY_ENGINE)})"
 
 
 def row() -> Row:

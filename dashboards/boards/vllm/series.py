@@ -8,6 +8,7 @@ from dashboards.kit.queries import (
     BY_ENGINE,
     ENGINE,
     SERVER,
+    TARGET,
     known_servers,
     peak,
     quantile_of,
@@ -64,7 +65,7 @@ STEPS = (
 )
 """Steps with output per second, or their tokens: 0 only while there is no output."""
 STALLED = (
-    f"{STEPS} == 0 and on (job, {BY_ENGINE})"
+    f"{STEPS} == 0 and on ({BY_ENGINE})"
     f" (min_over_time({_within('vllm:num_requests_running')}) > 0"
     f" or min_over_time({_within('vllm:num_requests_waiting')}) > 0)"
 )
@@ -121,7 +122,6 @@ def http_error_share() -> str:
 
     Also what never reaches an engine, or finds it dead. Many programs have such a counter.
     """
-    by = "job, instance"
-    every = total(rate("http_requests_total", f'{SERVER},method="POST"'), by)
-    failed = total(rate("http_requests_total", f'{SERVER},method="POST",status="5xx"'), by)
-    return f"({share(f'({failed} or 0 * {every})', every)}) and on ({by}) {KNOWN_SERVERS}"
+    every = total(rate("http_requests_total", f'{SERVER},method="POST"'), TARGET)
+    failed = total(rate("http_requests_total", f'{SERVER},method="POST",status="5xx"'), TARGET)
+    return f"({share(f'({failed} or 0 * {every})', every)}) and on ({TARGET}) {KNOWN_SERVERS}"

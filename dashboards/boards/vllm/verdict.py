@@ -25,6 +25,7 @@ from dashboards.kit.levels import judged_by_burn
 from dashboards.kit.panels import COUNT, RATIO, SECONDS, Q, numbers
 from dashboards.kit.queries import (
     BY_ENGINE,
+    TARGET,
     or_zero,
     over_range,
     quantile,
@@ -36,8 +37,7 @@ from dashboards.kit.queries import (
 )
 from monitoring.formulas import share
 
-_SERVERS = "job, instance"
-_ERRORS = recent(worst(f"{error_share(f'job, {BY_ENGINE}')} or {http_error_share()}"))
+_ERRORS = recent(worst(f"{error_share(BY_ENGINE)} or {http_error_share()}"))
 
 
 def _burn(in_time: str) -> str:
@@ -57,7 +57,7 @@ def row() -> Row:
                 "process alive?",
                 COUNT,
                 Q(
-                    or_zero(f"sum((1 - up) * on (job, instance) {KNOWN_SERVERS})", KNOWN_SERVERS),
+                    or_zero(f"sum((1 - up) * on ({TARGET}) {KNOWN_SERVERS})", KNOWN_SERVERS),
                     "",
                 ),
                 when_absent="no engine",
@@ -100,8 +100,8 @@ def row() -> Row:
                 "below.",
                 SECONDS,
                 *judged_by_burn(
-                    worst(recent(quantile(0.95, "vllm:time_to_first_token_seconds", _SERVERS))),
-                    _burn(first_tokens_in_time(_SERVERS)),
+                    worst(recent(quantile(0.95, "vllm:time_to_first_token_seconds", TARGET))),
+                    _burn(first_tokens_in_time(TARGET)),
                     "",
                 ),
                 steps=limits.UNJUDGED,
@@ -117,9 +117,7 @@ def row() -> Row:
                 "allows; red: at the rate that pages. Preemptions, large prefills, or a slow "
                 "device.",
                 SECONDS,
-                *judged_by_burn(
-                    worst(recent(gap(0.95, _SERVERS))), _burn(gaps_in_time(_SERVERS)), ""
-                ),
+                *judged_by_burn(worst(recent(gap(0.95, TARGET))), _burn(gaps_in_time(TARGET)), ""),
                 steps=limits.UNJUDGED,
                 span=4,
                 height=4,

@@ -23,9 +23,10 @@ _SETTINGS = "num_gpu_blocks, block_size, enable_prefix_caching, cache_dtype"
 _CONFIGURATION = series("vllm:cache_config_info", f'{PLACE},instance=~"$instance"')
 _MEANINGS = {0: ("no", "transparent"), 1: ("yes", limits.RED)}
 
+_STALLED = f"{worst(f'({STALLED}) + 1', BY_ENGINE)} or 0 * {worst(STEPS, BY_ENGINE)}"
+
 
 def row() -> Row:
-    by = f"job, {BY_ENGINE}"
     return Row(
         200,
         "What is wrong, and where?",
@@ -38,16 +39,16 @@ def row() -> Row:
                 "how many times as many first tokens break the promise above as may. "
                 "Choose an engine above to see it alone. Up for less time than its neighbours: it "
                 "restarted.",
-                Q(worst(USAGE, by), "pool"),
-                Q(worst(series("vllm:num_requests_running"), by), "running"),
-                Q(worst(series("vllm:num_requests_waiting"), by), "waiting"),
-                Q(quantile(0.95, "vllm:time_to_first_token_seconds", by), "ttft"),
-                Q(gap(0.95, by), "gap"),
-                Q(f"(1 - {recent(first_tokens_in_time(by))}) / {LATE_BUDGET:g}", "late"),
-                Q(recent(error_share(by)), "errors"),
-                Q(share(total(HITS, by), total(QUERIES, by)), "hits"),
-                Q(total(rate("vllm:num_preemptions_total"), by), "preemptions"),
-                Q(f"{worst(f'({STALLED}) + 1', by)} or 0 * {worst(STEPS, by)}", "stalled"),
+                Q(worst(USAGE, BY_ENGINE), "pool"),
+                Q(worst(series("vllm:num_requests_running"), BY_ENGINE), "running"),
+                Q(worst(series("vllm:num_requests_waiting"), BY_ENGINE), "waiting"),
+                Q(quantile(0.95, "vllm:time_to_first_token_seconds", BY_ENGINE), "ttft"),
+                Q(gap(0.95, BY_ENGINE), "gap"),
+                Q(f"(1 - {recent(first_tokens_in_time(BY_ENGINE))}) / {LATE_BUDGET:g}", "late"),
+                Q(recent(error_share(BY_ENGINE)), "errors"),
+                Q(share(total(HITS, BY_ENGINE), total(QUERIES, BY_ENGINE)), "hits"),
+                Q(total(rate("vllm:num_preemptions_total"), BY_ENGINE), "preemptions"),
+                Q(_STALLED, "stalled"),
                 Q(UP_SECONDS, "up"),
                 columns={
                     "model_name": Column("Model", least=100),

@@ -1,0 +1,22 @@
+"""Labels that identify what a series belongs to; every rule and panel builds its clauses from them.
+
+A label that no series has costs nothing in `by` and `on`. So panels name a place always, and rules
+that of their scope.
+"""
+
+PLACE = ("cluster", "namespace", "pod")
+"""Where a server runs, as far as the scrape job says so."""
+MODEL = "model_name"
+SERVER = ("job", "instance")
+"""A scraped page. `instance` alone is not enough: two jobs may scrape one address."""
+SERVICE = ("cluster", "namespace", MODEL)
+"""A model in one place, which is what has objectives."""
+ENGINE = (*SERVER, MODEL, "engine")
+"""An engine of a server; `engine` is 0 in every server that has only one."""
+GPU = ("gpu", "uuid")
+"""A card of a server."""
+
+
+def clause(*labels: str) -> str:
+    """The labels as PromQL's `by` and `on` take them."""
+    return ", ".join(labels)

@@ -1,0 +1,37 @@
+"""Every number that a rule compares with and a panel draws, and why it is that number.
+
+Numbers of rules alone are in `alerts/thresholds.py`; those of panels alone, and all colours, in
+`dashboards/kit/thresholds.py`.
+"""
+
+POOL_SATURATED = 0.90
+"""Share of the usable blocks that sequences reference. At 90 % a burst of one long prompt can fill
+the pool. One that preempts moves between 0.9 and 1: each preemption returns all blocks of a
+request."""
+EXHAUSTION_PROBABILITY = 0.80
+"""Of exhaustion within five minutes, and within one. The forecast is calibrated (forecast.md):
+at least four of five such warnings come true. Both are info: a full pool makes requests wait;
+whether users are hurt shows in first tokens and recomputed tokens, which page."""
+EXHAUSTION_SECONDS = (300, 60)
+"""An autoscaler can add a replica within five minutes, but not within one."""
+EXHAUSTION_LEVEL = 0.50
+"""Active share below which that probability is ignored: where load has just ended, the forecast
+still expects it to come back."""
+RECOMPUTED_NOTICEABLE = 0.01
+"""Share of the tokens that steps compute, over ten minutes and for twenty more. A pool that is well
+sized recomputes less; one preemption does not last that long."""
+RECOMPUTED_SHARE = 0.10
+"""Share of the tokens that steps compute. A tenth of the device's work is wasted; in our experience
+sequences that preempt each other do not stop by themselves."""
+REGRETTED_SHARE = 0.10
+"""Share of the prompt tokens that are computed again because their blocks had been evicted.
+Prefill that is a tenth cheaper is worth a look at the pool's size."""
+WHATIF_ERROR = 0.02
+"""Share of the queried blocks. The prediction for the present size is exact where the engine evicts
+the oldest release first; two points of hit ratio are more than most changes of a size are worth."""
+HOST_USED_SHARE = 0.95
+"""Share of the control group's limit, without file cache that can be dropped. The kernel kills at
+1."""
+STEP_AGE_SECONDS = 60
+"""Seconds with work but without a step. The longest real step of a large prefill takes a few
+seconds; at --stall-seconds (60 by default) /health answers 503."""
