@@ -1,14 +1,14 @@
-"""Generate deploy/kubernetes/ and deploy/prometheus/remote-write.yml from the alert rules and the
-dashboards' JSON."""
+"""Generate deploy/kubernetes/, dashboards/kustomization.yaml and deploy/prometheus/remote-write.yml
+from the alert rules and the dashboards' JSON."""
 
 import argparse
+import os
 from pathlib import Path
 
 from alerts.bare.server import SERVERS
 from alerts.options import add_options, chosen
-from dashboards.generate import FOLDER as DASHBOARDS
 from deploy import remote_write
-from deploy.manifests import FOLDER, MARK, manifests
+from deploy.manifests import DASHBOARDS, FOLDER, KUSTOMIZATION, MARK, manifests, of_dashboards
 from deploy.monitoring import RELEASE
 
 
@@ -36,7 +36,8 @@ def main(arguments: list[str] | None = None) -> None:
     if jobs.keys() - {server.word for server in SERVERS} or not all(jobs.values()):
         parser.error(f"--job: expected vllm=REGEX or sglang=REGEX, got {given.job}")
     folder: Path = given.out
-    files = manifests(DASHBOARDS, places, objectives, given.release, jobs, edits)
+    boards = os.path.relpath(DASHBOARDS, folder.resolve() / "base")
+    files = manifests(boards, places, objectives, given.release, jobs, edits)
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -46,6 +47,7 @@ def main(arguments: list[str] | None = None) -> None:
         if ours and str(path.relative_to(folder)) not in files:
             path.unlink()
     if folder == FOLDER:
+        KUSTOMIZATION.write_text(of_dashboards())
         remote_write.FILE.write_text(remote_write.remote_write(DASHBOARDS))
 
 

@@ -8,14 +8,17 @@ from alerts.edits import Edits
 from alerts.objectives import Objectives
 from alerts.rule import Places
 from alerts.yaml_text import to_yaml
-from deploy.monitoring import RELEASE, monitoring
+from deploy.monitoring import RELEASE, dashboards, monitoring
 from deploy.packs import packs
 from deploy.workloads import engine, vllm
 
 FOLDER = Path(__file__).parent / "kubernetes"
+DASHBOARDS = FOLDER.parent.parent / "dashboards"
+KUSTOMIZATION = DASHBOARDS / "kustomization.yaml"
+"""Beside the boards' JSON, because kustomize reads no file above a folder, only other folders."""
 MARK = "Written by `python -m deploy`"
 """Begins every file: what has it is ours to replace."""
-_MONITORING = f"{MARK}: change alerts/, dashboards/ or deploy/monitoring.py."
+_MONITORING = f"{MARK}: change alerts/ or deploy/monitoring.py."
 _WORKLOAD = f"{MARK}: change deploy/workloads.py. docs/guides/kubernetes.md explains it."
 _KUSTOMIZATION = f"""\
 {MARK}: change deploy/manifests.py. For `kubectl apply --server-side -k`
@@ -28,19 +31,19 @@ _NO_GRAFANA = Places(grafana="")
 
 
 def manifests(
-    dashboards: Path,
+    boards: str = "../../../dashboards",
     places: Places = _NO_GRAFANA,
     objectives: Objectives | None = None,
     release: str = RELEASE,
     jobs: Mapping[str, str] = _NO_JOBS,
     edits: Edits | None = None,
 ) -> dict[str, str]:
-    """Text by path below the folder. dashboards: the folder with their JSON; jobs: of servers
-    without kvscope, as in deploy/packs.py."""
-    base = monitoring(dashboards, places, objectives, release, edits)
+    """Text by path below the folder. boards: the folder of the dashboards, which is a base of its
+    own, as seen from base/; jobs: of servers without kvscope, as in deploy/packs.py."""
+    base = monitoring(places, objectives, release, edits)
     components = packs(places, release, jobs)
     return {
-        **_folder("base", base, _MONITORING),
+        **_folder("base", base, _MONITORING, above=boards),
         **_folder("overlays/engine", engine(), _WORKLOAD, above="../../base"),
         **_folder("overlays/vllm", vllm(), _WORKLOAD, above="../../base"),
         "components/nvml/kustomization.yaml": to_yaml(_nvml(), _KUSTOMIZATION),
@@ -51,6 +54,11 @@ def manifests(
             for path, text in _folder(f"components/{name}", objects, _PACK, **_COMPONENT).items()
         },
     }
+
+
+def of_dashboards() -> str:
+    """Text of the kustomization that makes ConfigMaps of the boards."""
+    return to_yaml(dashboards(DASHBOARDS), f"{MARK}: change deploy/monitoring.py.")
 
 
 def _folder(

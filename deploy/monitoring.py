@@ -1,6 +1,5 @@
-"""Objects for the Prometheus operator and Grafana's sidecar, from our rules and dashboards."""
+"""Objects for the Prometheus operator, and how kustomize makes those for Grafana's sidecar."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -24,24 +23,38 @@ POD_PORT, SERVICE_PORT = "kvscope", "http"
 
 
 def monitoring(
-    dashboards: Path,
     places: Places,
     objectives: Objectives | None,
     release: str,
     edits: Edits | None = None,
 ) -> dict[str, dict[str, object]]:
-    """Objects by file name. dashboards: the folder with their JSON."""
+    """Objects by file name."""
     groups = [
         group.mapping(Timing(), places) for group in rule_groups(objectives=objectives, edits=edits)
     ]
-    files = {
+    return {
         "podmonitor.yaml": _pod_monitor(release),
         "servicemonitor.yaml": _service_monitor(release),
         "prometheusrule.yaml": prometheus_rule(release, groups),
     }
-    for path in sorted(dashboards.glob("*.json")):
-        files[f"dashboard-{path.stem}.yaml"] = _config_map(path)
-    return files
+
+
+def dashboards(folder: Path) -> dict[str, object]:
+    """The kustomization of the folder with the boards' JSON: a ConfigMap for each, since one would be
+    too long. The label makes Grafana's sidecar load them."""
+    return {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "generatorOptions": {
+            "disableNameSuffixHash": True,  # or the chart's ConfigMaps would have other names
+            "labels": {**LABELS, "grafana_dashboard": "1"},
+            "annotations": {"grafana_folder": "kvscope"},
+        },
+        "configMapGenerator": [
+            {"name": f"{path.stem}-dashboard", "files": [path.name]}
+            for path in sorted(folder.glob("*.json"))
+        ],
+    }
 
 
 def prometheus_rule(
@@ -94,20 +107,4 @@ def _object(
         "kind": kind,
         "metadata": {"name": name, "labels": {**LABELS, "release": release}},
         "spec": dict(spec),
-    }
-
-
-def _config_map(path: Path) -> dict[str, object]:
-    """The label makes Grafana's sidecar load the dashboard."""
-    text = path.read_text()
-    uid = json.loads(text)["uid"]
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {
-            "name": f"{uid}-dashboard",
-            "labels": {**LABELS, "grafana_dashboard": "1"},
-            "annotations": {"grafana_folder": "kvscope"},
-        },
-        "data": {path.name: text},
     }

@@ -1,6 +1,8 @@
 """The Helm chart: linted, and rendered to the objects of the kustomize base with the values in."""
 
 import subprocess
+import tarfile
+from pathlib import Path
 
 import pytest
 import yaml
@@ -13,14 +15,13 @@ from alerts.objectives import Objectives
 from alerts.rule import Places
 from alerts.rules import mapping
 from alerts.yaml_text import to_yaml
-from deploy.manifests import FOLDER
+from deploy.manifests import DASHBOARDS, FOLDER
 from tests.kubernetes.objects import Object, output, parsed
 from tests.kubernetes.schemas import API_VERSIONS, problems
 from tests.repo.checkout import ROOT
 
 pytestmark = pytest.mark.helm
 CHART = str(ROOT / "deploy" / "helm" / "kvscope")
-BASE = [path for path in (FOLDER / "base").glob("*.yaml") if path.stem != "kustomization"]
 
 
 def rendered(*settings: str) -> dict[tuple[str, str], Object]:
@@ -32,12 +33,21 @@ def test_lint_finds_nothing() -> None:
     assert "0 chart(s) failed" in output("helm", "lint", "--strict", CHART)
 
 
+@pytest.mark.kubectl
 def test_with_its_own_values_it_is_the_base_in_the_releases_namespace() -> None:
-    expected = parsed("---\n".join(path.read_text() for path in BASE))
+    expected = parsed(output("kubectl", "kustomize", str(FOLDER / "base")))
     for content in expected.values():
         content["metadata"]["namespace"] = "watch"
         content["metadata"]["labels"]["app.kubernetes.io/managed-by"] = "Helm"
     assert rendered() == expected
+
+
+def test_a_packaged_chart_has_the_boards_and_nothing_of_their_generators(tmp_path: Path) -> None:
+    output("helm", "package", CHART, "--destination", str(tmp_path))
+    (archive,) = tmp_path.glob("*.tgz")
+    with tarfile.open(archive) as chart:
+        packed = [Path(name) for name in chart.getnames() if "/dashboards/" in name]
+    assert {path.name for path in packed} == {path.name for path in DASHBOARDS.glob("*.json")}
 
 
 def test_values_reach_the_objects() -> None:

@@ -1,33 +1,67 @@
 """Kustomize builds the base, both overlays, and the vLLM with the component for NVML."""
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 
 from alerts.bare.server import SERVERS
-from deploy.manifests import FOLDER
+from deploy.__main__ import main
+from deploy.manifests import DASHBOARDS, FOLDER, KUSTOMIZATION
 from tests.kubernetes.objects import container, one, output, parsed, pod_of
 from tests.kubernetes.schemas import API_VERSIONS, problems
 from tests.repo.checkout import ROOT
 
 pytestmark = pytest.mark.kubectl
+BOARDS = [*DASHBOARDS.glob("*.json")]
+CONFIG_MAP_BYTES = 1_000_000
+"""Kubernetes takes a little more than a megabyte."""
 
 
 @pytest.mark.parametrize("folder", ["base", "overlays/engine", "overlays/vllm"])
-def test_a_folder_builds_to_the_objects_of_its_files(folder: str) -> None:
+def test_a_folder_builds_to_the_objects_of_its_files_and_the_dashboards(folder: str) -> None:
     built = parsed(output("kubectl", "kustomize", str(FOLDER / folder)))
+    boards = {key: content for key, content in built.items() if key[0] == "ConfigMap"}
     files = [*(FOLDER / "base").glob("*.yaml"), *(FOLDER / folder).glob("*.yaml")]
-    written = (one(path.read_text()) for path in set(files))
-    assert built == {
-        (content["kind"], content["metadata"]["name"]): content
-        for content in written
-        if content["kind"] != "Kustomization"
-    }
+    written = [one(path.read_text()) for path in set(files)]
+    written = [content for content in written if content["kind"] != "Kustomization"]
+    assert built.keys() == {*boards, *((o["kind"], o["metadata"]["name"]) for o in written)}
+    for content in written:
+        assert built[content["kind"], content["metadata"]["name"]] == content
+    data = {name: text for content in boards.values() for name, text in content["data"].items()}
+    assert data == {path.name: path.read_text() for path in DASHBOARDS.glob("*.json")}
+
+
+def test_a_config_map_is_accepted_and_has_the_uid_of_its_board() -> None:
+    built = parsed(output("kubectl", "kustomize", str(DASHBOARDS)))
+    assert built
+    for (_, name), content in built.items():
+        ((_, text),) = content["data"].items()
+        assert len(text) < CONFIG_MAP_BYTES
+        assert f"{json.loads(text)['uid']}-dashboard" == name
+        assert content["metadata"]["labels"]["grafana_dashboard"] == "1"
+        assert [problem for version in API_VERSIONS for problem in problems(content, version)] == []
+        content["data"]["number"] = 1
+        assert all(len(problems(content, version)) == 1 for version in API_VERSIONS)
+
+
+def test_what_is_written_elsewhere_finds_the_dashboards(tmp_path: Path) -> None:
+    main(["--out", str(tmp_path)])
+    built = parsed(output("kubectl", "kustomize", str(tmp_path / "base")))
+    assert len([kind for kind, _ in built if kind == "ConfigMap"]) == len(BOARDS)
+
+
+def _cloned(folder: Path) -> None:
+    """What a clone has of what kustomize reads."""
+    shutil.copytree(FOLDER, folder / "deploy" / "kubernetes")
+    (folder / "dashboards").mkdir()
+    for path in (*BOARDS, KUSTOMIZATION):
+        shutil.copy(path, folder / "dashboards")
 
 
 def test_the_overlay_in_the_document_builds_also_with_the_component(tmp_path: Path) -> None:
-    shutil.copytree(FOLDER, tmp_path / "kvscope" / "deploy" / "kubernetes")
+    _cloned(tmp_path / "kvscope")
     page = (ROOT / "docs" / "guides" / "kubernetes.md").read_text()
     overlay = page.split("```yaml\n")[1].split("```")[0]
     component = "components: [kvscope/deploy/kubernetes/components/nvml]\n"
@@ -48,7 +82,7 @@ def test_the_overlay_in_the_document_builds_also_with_the_component(tmp_path: Pa
 
 
 def test_the_rules_for_other_servers_are_components(tmp_path: Path) -> None:
-    shutil.copytree(FOLDER, tmp_path / "kvscope" / "deploy" / "kubernetes")
+    _cloned(tmp_path / "kvscope")
     names = [f"{server.word}-rules" for server in SERVERS]
     components = "".join(f"- kvscope/deploy/kubernetes/components/{name}\n" for name in names)
     (tmp_path / "kustomization.yaml").write_text(

@@ -1,7 +1,6 @@
 """Manifests: current, accepted by the published schemas, selected by whom they are meant for."""
 
 import copy
-import json
 from typing import Any
 
 import pytest
@@ -13,20 +12,17 @@ from alerts.rule import Places
 from alerts.rules import mapping
 from alerts.thresholds import JOB
 from deploy.__main__ import main
-from deploy.manifests import FOLDER, manifests
+from deploy.manifests import FOLDER, KUSTOMIZATION, manifests, of_dashboards
 from deploy.monitoring import RELEASE, SCRAPE_INTERVAL, SCRAPE_TIMEOUT
 from exporter.catalogue import CATALOGUE
 from tests.kubernetes.objects import Object, container, one, pod_of
 from tests.kubernetes.schemas import API_KINDS, API_VERSIONS, OPERATOR_KINDS, problems
 from tests.repo.checkout import ROOT
 
-DASHBOARDS = ROOT / "dashboards"
-FILES = manifests(DASHBOARDS)
+FILES = manifests()
 OBJECTS: dict[str, Object] = {name: one(text) for name, text in FILES.items()}
 KUSTOMIZE_KINDS = ("Kustomization", "Component")
 TO_APPLY = {k: v for k, v in OBJECTS.items() if v["kind"] not in KUSTOMIZE_KINDS}
-CONFIG_MAP_BYTES = 1_000_000
-"""Kubernetes takes a little more than a megabyte."""
 OPERATOR_LABELS = {"namespace", "pod", "container", "service", "job", "instance", "endpoint"}
 """Labels that the operator gives to every target."""
 
@@ -38,6 +34,7 @@ def of_kind(kind: str) -> dict[str, Object]:
 def test_the_committed_files_are_what_the_generator_writes() -> None:
     committed = {str(p.relative_to(FOLDER)): p.read_text() for p in FOLDER.rglob("*.yaml")}
     assert committed == FILES, "run `python -m deploy`"
+    assert KUSTOMIZATION.read_text() == of_dashboards(), "run `python -m deploy`"
 
 
 @pytest.mark.parametrize("version", API_VERSIONS)
@@ -53,7 +50,6 @@ def test_the_published_schema_accepts_it(name: str, version: str) -> None:
         ("overlays/vllm/deployment.yaml", ("spec", "template", "spec", "hostPid"), True),
         ("overlays/vllm/deployment.yaml", ("spec", "replicas"), "one"),
         ("overlays/vllm/service.yaml", ("spec", "port"), 8000),
-        ("base/dashboard-kvscope-memory.yaml", ("data", "number"), 1),
         ("base/podmonitor.yaml", ("spec", "endpoints"), []),
         ("base/podmonitor.yaml", ("spec", "podMetricsEndpoints", 0, "interval"), "5 s"),
         ("base/servicemonitor.yaml", ("spec", "endpoints", 0, "relabelings", 0, "action"), "drop!"),
@@ -75,7 +71,7 @@ def test_the_schema_refuses_what_the_api_would(
 
 def test_every_kind_that_is_written_has_a_schema() -> None:
     kinds = {content["kind"] for content in TO_APPLY.values()}
-    assert kinds == {*API_KINDS, *OPERATOR_KINDS}
+    assert {*kinds, "ConfigMap"} == {*API_KINDS, *OPERATOR_KINDS}
 
 
 def test_the_rules_are_those_of_the_rule_file() -> None:
@@ -123,8 +119,7 @@ def test_the_operator_and_grafana_select_what_is_meant_for_them() -> None:
     for kind in OPERATOR_KINDS:
         for content in of_kind(kind).values():
             assert content["metadata"]["labels"]["release"] == RELEASE
-    maps = of_kind("ConfigMap").values()
-    assert all(content["metadata"]["labels"]["grafana_dashboard"] == "1" for content in maps)
+    assert one(of_dashboards())["generatorOptions"]["labels"]["grafana_dashboard"] == "1"
 
 
 def test_each_workload_is_scraped_by_one_monitor() -> None:
@@ -149,15 +144,6 @@ def test_each_workload_is_scraped_by_one_monitor() -> None:
         "overlays/engine/deployment.yaml": ["http"],
         "overlays/vllm/deployment.yaml": ["kvscope"],
     }
-
-
-def test_every_dashboard_is_in_a_config_map_unchanged() -> None:
-    maps = of_kind("ConfigMap").values()
-    data = {name: text for content in maps for name, text in content["data"].items()}
-    assert data == {path.name: path.read_text() for path in DASHBOARDS.glob("*.json")}
-    for text in data.values():
-        assert len(text) < CONFIG_MAP_BYTES
-        assert json.loads(text)["uid"]
 
 
 def test_the_generator_takes_addresses_and_the_release_and_clears_what_it_wrote(
