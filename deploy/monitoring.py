@@ -40,8 +40,8 @@ def monitoring(
 
 
 def dashboards(folder: Path) -> dict[str, object]:
-    """The kustomization of the folder with the boards' JSON: a ConfigMap for each, since one would be
-    too long. The label makes Grafana's sidecar load them."""
+    """The kustomization of the folder with the boards' JSON: a ConfigMap for each, because one
+    could not hold them all. The label makes Grafana's sidecar load them."""
     return {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",

@@ -33,7 +33,7 @@ def engine(number: int, **more: str) -> str:
 
 def line(number: int) -> str:
     """Labels of the engine's line."""
-    return f'{{model_name="m",instance="s{number:02}",engine="0"}}'
+    return f'{{model_name="m",instance="s{number:02}",engine="0",job="kvscope"}}'
 
 
 def pools(engines: int) -> Series:

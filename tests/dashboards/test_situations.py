@@ -152,10 +152,7 @@ def test_engines_that_sleep_are_counted_and_told_apart(tmp_path: Path) -> None:
         for state, each in states.items()
         for engine, now in enumerate(each)
     }
-    depth = {
-        f'{{instance="well",model_name="m",engine="{engine}"}}': float(engine)
-        for engine in range(3)
-    }
+    depth = {f'{{{WELL},model_name="m",engine="{engine}"}}': float(engine) for engine in range(3)}
     check(tmp_path, series, {query("vllm", 110): {"{}": 2}, query("vllm", 705): depth})
 
 
