@@ -7,6 +7,7 @@ public trace to replay as one more load.
 
 import argparse
 import multiprocessing
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from statistics import mean
 
@@ -17,6 +18,8 @@ from benchmarks.forecast.trace import trace_load
 from exporter.fold.exhaustion import HORIZONS
 from monitoring.thresholds import EXHAUSTION_PROBABILITY
 
+Run = list[Forecasts]
+"""By horizon."""
 LEARNING_SECONDS = 3600.0
 """Of a run that are scored apart: until then few outcomes are known to learn from."""
 
@@ -24,7 +27,9 @@ LEARNING_SECONDS = 3600.0
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hours", type=float, default=3.0, help="of each load, simulated")
-    parser.add_argument("--seed", type=int, default=21, help="1 is that of the constants")
+    parser.add_argument(
+        "--seed", type=int, nargs="+", default=[21], help="1 is that of the constants"
+    )
     parser.add_argument("--load", action="append", help="only this one; may be repeated")
     parser.add_argument("--processes", type=int, default=1)
     arguments = parser.parse_args()
@@ -32,11 +37,18 @@ def main() -> None:
     loads = [load for load in (*LOADS, *([trace] if trace else [])) if _chosen(load, arguments)]
     if not loads:
         parser.error(f"--load: there are {', '.join(load.name for load in LOADS)} and trace")
-    names = [load.name for load in loads]
+    runs = [(load.name, seed) for load in loads for seed in arguments.seed]
     with multiprocessing.Pool(arguments.processes) as pool:
-        run = partial(_play, seed=arguments.seed, seconds=arguments.hours * 3600)
-        results = dict(zip(names, pool.imap(run, names), strict=True))
-    late = {n: [part.since(LEARNING_SECONDS) for part in parts] for n, parts in results.items()}
+        played = pool.starmap(partial(_play, seconds=arguments.hours * 3600), runs, chunksize=1)
+    print_report(loads, dict(zip(runs, played, strict=True)))
+
+
+def print_report(loads: Sequence[Load], played: Mapping[tuple[str, int], Run]) -> None:
+    """played: by the name of the load and its seed."""
+    early, late = (
+        {load.name: _of_load(load, played, part) for load in loads}
+        for part in (Forecasts.until, Forecasts.since)
+    )
     print("\n### All loads together\n")
     print_deciles([joined(parts) for parts in zip(*late.values(), strict=True)])
     print()
@@ -46,7 +58,7 @@ def main() -> None:
     for load in loads:
         what = load.what[0].upper() + load.what[1:]
         print(f"\n### {load.name.capitalize()}\n\n{what}; {load.machine.num_blocks:,} blocks.\n")
-        print_scores(results[load.name])
+        print_scores(late[load.name], early[load.name])
         print()
         print_deciles(late[load.name])
     print("\n## The alerts\n")
@@ -57,23 +69,36 @@ def _chosen(load: Load, arguments: argparse.Namespace) -> bool:
     return not arguments.load or load.name in arguments.load
 
 
-def _play(name: str, seed: int, seconds: float) -> list[Forecasts]:
+def _of_load(
+    load: Load,
+    played: Mapping[tuple[str, int], Run],
+    part: Callable[[Forecasts, float], Forecasts],
+) -> Run:
+    """That part of the runs with each seed as one run."""
+    runs = (
+        [part(f, LEARNING_SECONDS) for f in run]
+        for (name, _), run in played.items()
+        if name == load.name
+    )
+    return [joined(horizon) for horizon in zip(*runs, strict=True)]
+
+
+def _play(name: str, seed: int, seconds: float) -> Run:
     trace = trace_load()
     loads = {load.name: load for load in (*LOADS, *([trace] if trace else []))}
     return play(loads[name], seed, seconds)
 
 
-def print_scores(results: list[Forecasts]) -> None:
+def print_scores(results: Run, first_hour: Run) -> None:
     print(
         "| horizon | forecasts | came | kvscope | first hour | usage > 0.9 | predict_linear |",
         end="",
     )
     print(" base rate |\n|---|---|---|---|---|---|---|---|")
-    for whole in results:
-        late = whole.since(LEARNING_SECONDS)
+    for late, early in zip(results, first_hour, strict=True):
         if not late.came:
             continue
-        scores, early = late.brier(), whole.until(LEARNING_SECONDS)
+        scores = late.brier()
         first = f"{early.brier()['ours']:.3f}" if early.came else ""
         print(
             f"| {late.horizon} s | {len(late.came):,} | {sum(late.came) / len(late.came):.0%} "
@@ -82,7 +107,7 @@ def print_scores(results: list[Forecasts]) -> None:
         )
 
 
-def print_deciles(results: list[Forecasts]) -> None:
+def print_deciles(results: Run) -> None:
     columns = [{d.low: d for d in deciles(f.ours, f)} for f in results if f.came]
     print("| forecast | " + " | ".join(f"{f.horizon} s" for f in results if f.came) + " |")
     print("|---|" + "---|" * len(columns))
@@ -91,7 +116,7 @@ def print_deciles(results: list[Forecasts]) -> None:
         print(f"| {10 * tenth} to {10 * tenth + 10} % | {' | '.join(cells)} |")
 
 
-def print_summary(results: dict[str, list[Forecasts]]) -> None:
+def print_summary(results: dict[str, Run]) -> None:
     """How many cells are calibrated, and where a rival or the base rate does better."""
     cells = [
         cell for parts in results.values() for part in parts for cell in deciles(part.ours, part)
@@ -116,19 +141,26 @@ def print_summary(results: dict[str, list[Forecasts]]) -> None:
     print(f"The base rate is better: {', '.join(unskilled) or 'nowhere'}.")
 
 
-def print_idle(results: dict[str, list[Forecasts]]) -> None:
+def print_idle(results: dict[str, Run]) -> None:
     """What is said while nothing runs and nothing waits, where that is 2 % of the time."""
     print("| load | idle | " + " | ".join(f"{horizon} s" for horizon in HORIZONS) + " |")
     print("|---|" + "---|" * (1 + len(HORIZONS)))
     for name, parts in results.items():
         idle = [part.while_idle() for part in parts]
-        share = len(idle[0].came) / len(parts[0].came)
+        moments = len(idle[0].came) + len(idle[0].silent)
+        share = moments / (len(parts[0].came) + len(idle[0].silent))
         if share >= 0.02:
-            cells = (f"{mean(i.ours):.1%} → {mean(i.came):.1%} ({max(i.ours):.0%})" for i in idle)
-            print(f"| {name} | {share:.0%} | {' | '.join(cells)} |")
+            print(f"| {name} | {share:.0%} | {' | '.join(map(_idle_cell, idle))} |")
 
 
-def print_warnings(results: dict[str, list[Forecasts]]) -> None:
+def _idle_cell(idle: Forecasts) -> str:
+    if not idle.came:
+        return "absent"
+    told = len(idle.came) / (len(idle.came) + len(idle.silent))
+    return f"{mean(idle.ours):.1%} → {mean(idle.came):.1%} ({max(idle.ours):.0%}; {told:.0%})"
+
+
+def print_warnings(results: dict[str, Run]) -> None:
     """Of the threshold of the alerts, and of the rivals."""
     columns = ("load", "60 s", "usage > 0.9", "300 s", "usage > 0.9", "predict_linear, 10 min")
     print(f"| {' | '.join(columns)} |")

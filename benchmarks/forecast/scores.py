@@ -35,14 +35,16 @@ class Forecasts:
     """Seconds since the load began, those of one run after those of another."""
     idle: list[bool] = field(default_factory=list)
     """Whether nothing ran and nothing waited."""
+    silent: list[float] = field(default_factory=list)
+    """The times while idle at which no forecast was made."""
 
     def since(self, seconds: float) -> "Forecasts":
         """Those made from a time on."""
-        return self._part(slice(bisect_left(self.times, seconds), None))
+        return self._part(seconds, math.inf)
 
     def until(self, seconds: float) -> "Forecasts":
         """Those made before a time."""
-        return self._part(slice(bisect_left(self.times, seconds)))
+        return self._part(0.0, seconds)
 
     def while_idle(self) -> "Forecasts":
         """Those made while nothing ran and nothing waited; without rivals."""
@@ -51,12 +53,15 @@ class Forecasts:
         result.ours = [self.ours[index] for index in at]
         result.came = [self.came[index] for index in at]
         result.times = [self.times[index] for index in at]
+        result.silent = self.silent
         return result
 
-    def _part(self, part: slice) -> "Forecasts":
+    def _part(self, begins: float, ends: float) -> "Forecasts":
+        part = slice(bisect_left(self.times, begins), bisect_left(self.times, ends))
         linear = {window: values[part] for window, values in self.linear.items()}
         lists = (self.ours[part], self.usage[part], linear, self.came[part], self.times[part])
-        return Forecasts(self.horizon, *lists, self.idle[part])
+        silent = [at for at in self.silent if begins <= at < ends]
+        return Forecasts(self.horizon, *lists, self.idle[part], silent)
 
     def warnings(self, said: Sequence[float], above: float) -> tuple[float, float] | None:
         """Forecasts above a threshold: the share that came true, and their share of all that came.
@@ -83,7 +88,7 @@ class Forecasts:
 
 
 def joined(parts: Sequence[Forecasts]) -> Forecasts:
-    """Forecasts of several loads as one, each at times of its own."""
+    """Forecasts of several runs as one, each at times of its own."""
     whole = Forecasts(parts[0].horizon)
     start = 0.0
     for part in parts:
@@ -94,7 +99,9 @@ def joined(parts: Sequence[Forecasts]) -> Forecasts:
         for window, values in part.linear.items():
             whole.linear[window] += values
         whole.times += [start + at for at in part.times]
-        start = math.ceil((whole.times[-1] + 1) / part.horizon) * part.horizon
+        whole.silent += [start + at for at in part.silent]
+        last = max((*whole.times[-1:], *whole.silent[-1:]), default=0.0)
+        start = math.ceil((last + 1) / part.horizon) * part.horizon
     return whole
 
 
@@ -152,7 +159,7 @@ class _Asked(NamedTuple):
     at: float
     usage: float
     idle: bool
-    probabilities: tuple[float, ...]
+    probabilities: dict[int, float]
 
 
 def play(load: Load, seed: int, seconds: float) -> list[Forecasts]:
@@ -172,8 +179,7 @@ def play(load: Load, seed: int, seconds: float) -> list[Forecasts]:
         while due < now:  # what is known before this batch
             scrapes.offer(due, usage)
             probabilities = fold.probabilities(due - last)
-            if probabilities is not None:
-                asked.append(_Asked(due, usage, not open_sequences, probabilities))
+            asked.append(_Asked(due, usage, not open_sequences, probabilities))
             due += EVERY_SECONDS
         fold.on_batch(batch)
         last = now
@@ -188,14 +194,10 @@ def play(load: Load, seed: int, seconds: float) -> list[Forecasts]:
                 usage = event.active_blocks / load.machine.num_blocks
         if not open_sequences:
             usage = 0.0
-    return [
-        _of_horizon(index, horizon, asked, exhausted, scrapes, seconds)
-        for index, horizon in enumerate(HORIZONS)
-    ]
+    return [_of_horizon(horizon, asked, exhausted, scrapes, seconds) for horizon in HORIZONS]
 
 
 def _of_horizon(
-    index: int,
     horizon: int,
     asked: Iterable[_Asked],
     exhausted: list[float],
@@ -206,10 +208,14 @@ def _of_horizon(
     for now, usage, idle, probabilities in asked:
         if now + horizon > seconds:
             break
+        if horizon not in probabilities:
+            if idle:
+                result.silent.append(now)
+            continue
         after = bisect_right(exhausted, now)
         result.times.append(now)
         result.idle.append(idle)
-        result.ours.append(probabilities[index])
+        result.ours.append(probabilities[horizon])
         result.usage.append(usage_above(usage))
         for window, values in result.linear.items():
             values.append(scrapes.full_by(now, window, horizon))

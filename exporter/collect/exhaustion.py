@@ -6,7 +6,6 @@ from prometheus_client.core import Metric as Family
 
 from exporter.collect.families import Families
 from exporter.fold import Exhaustion
-from exporter.fold.exhaustion import HORIZONS
 from kvscope_events.events import Hello
 
 
@@ -21,8 +20,6 @@ def collect_exhaustion(
         yield families.single("kvscope_kv_time_to_exhaustion_seconds", seconds)
     arrived_ns = exhaustion.batch.arrived_ns
     probabilities = exhaustion.probabilities(families.age(arrived_ns) if arrived_ns else 0.0)
-    if probabilities is not None:
-        yield families.column(
-            "kvscope_kv_exhaustion_probability",
-            dict(zip(map(str, HORIZONS), probabilities, strict=True)),
-        )
+    if probabilities:
+        by_horizon = {str(horizon): value for horizon, value in probabilities.items()}
+        yield families.column("kvscope_kv_exhaustion_probability", by_horizon)

@@ -1,4 +1,4 @@
-"""The forecast of a real server whose load ends: calm in seconds, and no time to exhaustion."""
+"""The forecast of a real server whose load ends: gone in seconds, as is the time to exhaustion."""
 
 import httpx
 import pytest
@@ -11,7 +11,7 @@ from tests.support.waiting import wait_for
 LOAD_SECONDS = 45
 """Enough for 30 seconds of observation and 20 ended sequences."""
 
-CALM_SECONDS = 20
+GONE_SECONDS = 20
 
 
 @pytest.mark.slow
@@ -31,14 +31,10 @@ def test_a_server_whose_load_has_ended_is_not_about_to_run_out() -> None:
 
             wait_for(lambda: forecast() is not None, "a forecast", 2 * LOAD_SECONDS)
             assert load.wait(4 * LOAD_SECONDS) == 0, load.text
-        # A forecast is made every five seconds: the newest may be from before the end.
-        wait_for(lambda: (forecast() or 0) <= 0.05, "it calms down", CALM_SECONDS)
+        # The newest may be from before the end.
+        wait_for(lambda: forecast() is None, "no forecast of an idle engine", GONE_SECONDS)
         idle = page()
         assert sample(idle, "kvscope_kv_active_ratio") == 0
         assert sample(idle, "kvscope_kv_time_to_exhaustion_seconds") is None
-        shown = [sample(idle, name, horizon_seconds=str(horizon)) for horizon in HORIZONS]
-        said = [number for number in shown if number is not None]
-        assert len(said) == len(HORIZONS)
-        assert said == sorted(said)
-        assert said[0] <= 0.05
-        assert said[2] <= 0.2
+        for horizon in HORIZONS:
+            assert sample(idle, name, horizon_seconds=str(horizon)) is None

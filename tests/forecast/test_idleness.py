@@ -1,40 +1,79 @@
 """What followed idleness, judged when its horizon has passed; how long a silence lasts."""
 
+import math
+from collections.abc import Iterable, Iterator
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.fold.exhaustion.idleness import Idleness
+from exporter.fold.exhaustion.horizons import HORIZONS
+from exporter.fold.exhaustion.idleness import MAX_ERROR, Idleness
 from exporter.fold.exhaustion.silence import Silence
 
-FIRST = 0.01
+SOON, _, _, LATE = HORIZONS
 
 
-def test_the_first_guess_stands_until_an_idle_stretch_has_ended() -> None:
-    idleness = Idleness(60, FIRST)
+def play(
+    idleness: Idleness, stretches: Iterable[tuple[float, float, bool]], begins: float = 0.0
+) -> float:
+    """Stretches of idleness and of work; whether work exhausts the pool, half way. Returns now."""
+    now = begins
+    for idle, busy, exhausted in stretches:
+        idleness.begins(now)
+        idleness.ends(now + idle)
+        if exhausted:
+            idleness.happened(now + idle + busy / 2)
+        now += idle + busy
+        idleness.judge(now)
+    idleness.judge(now + LATE)
+    return now + LATE
+
+
+def nights(random: Random, share: float, stretches: int) -> Iterator[tuple[float, float, bool]]:
+    """Idle for five minutes on average; that share of what comes then exhausts the pool at once."""
+    for _ in range(stretches):
+        yield random.expovariate(1 / 300), 1.0, random.random() < share
+
+
+def test_until_idleness_has_been_seen_long_enough_nothing_is_said_of_it() -> None:
+    idleness = Idleness()
     idleness.begins(100.0)
-    assert idleness.probability(100.0) == pytest.approx(FIRST)
-    assert idleness.probability(150.0) == pytest.approx(FIRST)
-    assert 0 < idleness.probability(10_000.0) < FIRST, "nothing followed hours of idleness"
+    assert idleness.probabilities(100.0) == {}
+    known = [set(idleness.probabilities(100.0 + LATE + 60.0 * n)) for n in range(100)]
+    assert known == sorted(known, key=len), "what is known stays known while nothing comes"
+    assert known[-1] == set(HORIZONS)
+    assert any(SOON in horizons and LATE not in horizons for horizons in known)
+    for horizon, probability in idleness.probabilities(10_000.0).items():
+        assert 0 < probability < 0.02, horizon
 
 
-@pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
-def test_an_idle_engine_says_how_often_exhaustion_followed(share: float) -> None:
-    """At its end: 400 stretches of 30 s, and exhaustion 5 s after so many of them."""
-    random, idleness = Random(3), Idleness(10, FIRST)
-    for number in range(400):
-        begins = 300.0 * number
-        idleness.begins(begins)
-        idleness.ends(begins + 30)
-        if random.random() < share:
-            idleness.happened(begins + 35)
-        idleness.judge(begins + 290)
-    idleness.begins(300.0 * 400)
-    # Of the moments from 10 s to 30 s, which are alike, those from 25 s on are within 10 s of it.
-    assert idleness.probability(300.0 * 400 + 28) == pytest.approx(share / 4, abs=0.06)
-    assert idleness.probability(300.0 * 400 + 1) < 0.05
+def test_an_idle_engine_seldom_says_more_than_its_base_rate() -> None:
+    """100 engines with histories of every length: most say less, and on average they do."""
+    for share in (0.05, 0.3, 1.0):
+        said: dict[int, list[float]] = {horizon: [] for horizon in HORIZONS}
+        for seed in range(100):
+            idleness = Idleness()
+            now = play(idleness, nights(Random(seed), share, 5 + 3 * seed))
+            idleness.begins(now)
+            for horizon, probability in idleness.probabilities(now).items():
+                said[horizon].append(probability)
+        for horizon, values in said.items():
+            # What exhausts the pool comes at random, once in 300 / share seconds.
+            base = -math.expm1(-horizon * share / 300)
+            assert len(values) > 30
+            assert sum(value > base for value in values) < 0.25 * len(values)
+            assert base - MAX_ERROR < sum(values) / len(values) <= base
+
+
+def test_an_idle_engine_comes_to_say_its_base_rate() -> None:
+    idleness = Idleness()
+    now = play(idleness, nights(Random(3), 0.5, 2_000))
+    idleness.begins(now)
+    for horizon, probability in idleness.probabilities(now).items():
+        base = -math.expm1(-horizon * 0.5 / 300)
+        assert base - MAX_ERROR < probability <= base
 
 
 @given(
@@ -49,37 +88,36 @@ def test_nothing_is_learnt_before_the_horizon_has_passed(
     """Two streams that differ only within a horizon of the last stretch say the same until then."""
     answers = []
     for last in (future, not future):
-        idleness, now = Idleness(300, FIRST), 0.0
-        for idle, busy, exhausted in stretches:
-            idleness.begins(now)
-            idleness.ends(now + idle)
-            if exhausted:
-                idleness.happened(now + idle + busy / 2)
-            now += idle + busy
-            idleness.judge(now)
-        now += 300
-        idleness.judge(now)
+        idleness = Idleness()
+        now = play(idleness, [(20_000.0, 1.0, False), *stretches])
         idleness.begins(now)
         idleness.ends(now + 10)
         if last:
             idleness.happened(now + 11)
         idleness.judge(now + 12)
         idleness.begins(now + 12)
-        answers.append(idleness.probability(now + 20))
-        assert 0 <= answers[-1] <= 1
+        answers.append(idleness.probabilities(now + 20))
+        said = list(answers[-1].values())
+        assert said == sorted(said)
+        assert all(0 < value < 1 for value in said)
     assert answers[0] == answers[1]
 
 
 def test_what_was_pending_when_batches_were_lost_teaches_nothing() -> None:
-    idleness = Idleness(10, FIRST)
-    idleness.begins(0.0)
-    idleness.ends(20.0)
-    idleness.happened(21.0)
-    idleness.forget()
-    idleness.judge(100.0)
-    assert not idleness.is_known
-    idleness.begins(100.0)
-    assert idleness.probability(100.0) == pytest.approx(FIRST)
+    lost, whole = Idleness(), Idleness()
+    for idleness in (lost, whole):
+        play(idleness, [(20_000.0, 1.0, False)])
+        idleness.begins(30_000.0)
+        idleness.ends(40_000.0)
+        idleness.happened(40_001.0)
+    lost.forget()
+    answers = []
+    for idleness in (lost, whole):
+        idleness.judge(41_000.0)
+        assert idleness.probabilities(41_000.0) == {}, "it does not idle, or since when is unknown"
+        idleness.begins(41_000.0)
+        answers.append(idleness.probabilities(41_000.0)[LATE])
+    assert answers[0] < answers[1]
 
 
 def test_a_load_that_has_stopped_is_told_from_one_that_goes_on_within_seconds() -> None:

@@ -1,6 +1,9 @@
 """When the probability is known; what a gap, an idle engine and a full pool do to it."""
 
+import math
+from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -11,11 +14,15 @@ from benchmarks.forecast.simulator import SECOND, Machine, Simulator
 from exporter.fold.exhaustion import HORIZONS, Exhaustion
 from exporter.fold.exhaustion.footprint import Footprint
 from exporter.fold.exhaustion.forecast import MIN_ENDED, MIN_SECONDS
+from exporter.fold.exhaustion.idleness import MAX_ERROR
 from exporter.fold.exhaustion.sequences import Sequences
 from kvscope_events.events import (
+    AllocationFailed,
     Batch,
     BlocksAllocated,
+    BlocksReleased,
     CacheGroup,
+    EngineEvent,
     PoolCreated,
     PoolSnapshot,
     SequenceAdded,
@@ -56,12 +63,11 @@ def test_it_is_unknown_until_enough_has_been_seen(busy: list[Batch]) -> None:
         ended += sum(type(event) is SequenceFinished for event in batch.events)
         seconds = batch.time_ns / SECOND
         if ended < MIN_ENDED or seconds < MIN_SECONDS:
-            assert fold.probabilities() is None
+            assert not fold.probabilities()
     probabilities = fold.probabilities()
-    assert probabilities is not None
-    assert len(probabilities) == len(HORIZONS)
-    assert list(probabilities) == sorted(probabilities)
-    assert 0 <= probabilities[0] <= probabilities[-1] <= 1
+    assert tuple(probabilities) == HORIZONS
+    assert list(probabilities.values()) == sorted(probabilities.values())
+    assert 0 <= probabilities[10] <= probabilities[300] <= 1
 
 
 def test_it_is_unknown_after_a_gap_until_those_that_ran_have_ended(busy: list[Batch]) -> None:
@@ -69,14 +75,14 @@ def test_it_is_unknown_after_a_gap_until_those_that_ran_have_ended(busy: list[Ba
     half = len(busy) // 2
     for batch in busy[:half]:
         fold.on_batch(batch)
-    assert fold.probabilities() is not None
+    assert fold.probabilities()
     fold.on_gap()
     unknown = 0
     for batch in busy[half + 10 :]:
         fold.on_batch(batch)
         if fold.committed_blocks is None:
             unknown += 1
-            assert fold.probabilities() is None
+            assert not fold.probabilities()
     assert unknown > 50
 
 
@@ -89,7 +95,7 @@ def test_sequences_that_wait_unseen_make_it_unknown(busy: list[Batch]) -> None:
     assert type(done) is StepCompleted
     waiting = StepCompleted(**{**_fields(done), "waiting": 3})
     fold.on_batch(Batch(last.seq + 1, last.time_ns + 2 * SECOND, [waiting]))
-    assert fold.probabilities() is None
+    assert not fold.probabilities()
 
 
 def test_a_pool_that_preempts_all_the_time_will_preempt() -> None:
@@ -97,9 +103,8 @@ def test_a_pool_that_preempts_all_the_time_will_preempt() -> None:
     for batch in stream(4.0, 120):
         fold.on_batch(batch)
     probabilities = fold.probabilities()
-    assert probabilities is not None
-    assert probabilities[0] > 0.8
-    assert probabilities[-1] > 0.8
+    assert probabilities[10] > 0.8
+    assert probabilities[300] > 0.8
 
 
 def test_a_pool_far_too_large_is_safe() -> None:
@@ -107,8 +112,7 @@ def test_a_pool_far_too_large_is_safe() -> None:
     for batch in stream(1.0, 120, num_blocks=20_000):
         fold.on_batch(batch)
     probabilities = fold.probabilities()
-    assert probabilities is not None
-    assert probabilities[2] < 0.02
+    assert probabilities[60] < 0.02
 
 
 @pytest.fixture(scope="module")
@@ -119,22 +123,49 @@ def stopped() -> list[Batch]:
     return list(Simulator(machine).play(Clients(Random(1), [session]), 400))
 
 
-def test_an_idle_engine_is_not_about_to_run_out(stopped: list[Batch]) -> None:
-    fold, busy = Exhaustion(), None
+def test_an_idle_engine_says_nothing_until_idleness_has_been_seen(stopped: list[Batch]) -> None:
+    fold, busy = Exhaustion(), {}
     for batch in stopped:
         fold.on_batch(batch)
         if batch.time_ns < 95 * SECOND:
             busy = fold.probabilities()
-    assert busy is not None
-    assert busy[1] > 0.8, "it ran out all the time"
-    for seconds in (0.0, 1.0, 10.0, 30.0, 300.0):
+    assert busy[30] > 0.8, "it ran out all the time"
+    known = []
+    for seconds in (0.0, 1.0, 10.0, 300.0, 1_200.0, 12_000.0):
         assert fold.seconds_to_exhaustion is None
         idle = fold.probabilities(seconds)
-        assert idle is not None
-        assert idle[0] <= 0.005
-        assert idle[2] <= 0.02
-        assert idle[3] <= 0.06
-        assert list(idle) == sorted(idle)
+        known.append(len(idle))
+        assert all(probability < 0.02 for probability in idle.values())
+        assert list(idle.values()) == sorted(idle.values())
+    assert known == sorted(known)
+    assert (known[0], known[-1]) == (0, len(HORIZONS))
+
+
+def test_a_pool_with_pinned_blocks_idles_like_any_other(stopped: list[Batch]) -> None:
+    """What is pinned stays held, and says nothing of what comes."""
+    fold = Exhaustion()
+    for batch in stopped:
+        fold.on_batch(batch)
+    last = fold.batch.time_ns
+    fold.on_batch(Batch(0, last + SECOND, [step(active_blocks=300, running=0)]))
+    assert not fold.probabilities(10.0)
+    assert fold.probabilities(12_000.0)[300] < 0.02
+
+
+def test_whether_an_engine_idles_is_unknown_after_a_gap_until_it_says_so(
+    stopped: list[Batch],
+) -> None:
+    fold = Exhaustion()
+    for batch in stopped:
+        fold.on_batch(batch)
+    assert fold.probabilities(12_000.0)
+    fold.on_gap()
+    now = fold.batch.time_ns + 12_000 * SECOND
+    snapshot = PoolSnapshot(399, 16, 0, 0, [0] * 399, [None] * 399, [])
+    fold.on_batch(Batch(0, now, [snapshot]))
+    assert not fold.probabilities(12_000.0)
+    fold.on_batch(Batch(1, now + SECOND, [step()]))
+    assert fold.probabilities(12_000.0)
 
 
 def test_a_pool_whose_load_has_stopped_calms_down_while_the_last_answers_are_written(
@@ -145,27 +176,51 @@ def test_a_pool_whose_load_has_stopped_calms_down_while_the_last_answers_are_wri
         fold.on_batch(batch)
         if batch.time_ns > 97 * SECOND and 0 < fold.num_pending <= 4:
             calm = fold.probabilities()
-    assert calm is not None
-    assert calm[0] < 0.3
+    assert calm
+    assert calm[10] < 0.3
 
 
-def test_a_load_that_comes_back_each_time_is_expected_by_an_idle_engine() -> None:
-    """20 times in a row it fills the pool within 10 s, 60 s after it has stopped."""
-    machine = Machine(num_blocks=399, step_seconds=0.015, sequence_seconds=0.0001)
-    sessions = [
-        Session(begins=80.0 * n, ends=80.0 * n + 20, clients=32, lengths=chat) for n in range(20)
-    ]
-    simulator, fold = Simulator(machine), Exhaustion()
-    for batch in simulator.play(Clients(Random(2), sessions), 1_600):
+def requests_to_an_idle_engine(random: Random, count: int) -> Iterator[Batch]:
+    """One after the other, each for 10 s and 40 s apart on average; a third exhausts the pool."""
+    seconds = 0.0
+
+    def batch(later: float, *events: EngineEvent) -> Batch:
+        nonlocal seconds
+        seconds += later
+        return Batch(0, round(seconds * SECOND), list(events))
+
+    yield batch(0.0, PoolCreated(8, 16, 0), step())
+    for number in range(count):
+        came = SequenceAdded(number, number, 20, 60), BlocksAllocated(number, [0, 1], "prefill")
+        busy = step(running=1, active_blocks=2, emitted=[number])
+        yield batch(random.expovariate(1 / 40), *came, busy)
+        yield batch(
+            5.0, *([AllocationFailed(number, 1, 0)] if random.random() < 1 / 3 else []), busy
+        )
+        released = BlocksReleased(number, [], [0, 1], [], "finished")
+        yield batch(5.0, released, ended(number, output_tokens=50), step())
+
+
+def test_an_idle_engine_says_less_than_how_often_exhaustion_followed_earlier_idle_moments() -> None:
+    batches = list(requests_to_an_idle_engine(Random(4), 600))
+    fold = Exhaustion()
+    exhausted: list[float] = []
+    idle: list[int] = []
+    for batch, coming in pairwise(batches):
         fold.on_batch(batch)
-    assert not fold.num_pending
-    now = fold.batch.time_ns / SECOND
-    soon, late = fold.probabilities(1_575 - now), fold.probabilities(1_595 - now)
-    assert soon is not None
-    assert late is not None
-    assert soon[0] < 0.2
-    assert late[1] > 0.4
-    assert late[3] > 0.7
+        now = batch.time_ns / SECOND
+        exhausted += [now for event in batch.events if type(event) is AllocationFailed]
+        if not fold.num_pending:
+            idle += range(math.ceil(now), math.ceil(coming.time_ns / SECOND))
+    fold.on_batch(batches[-1])
+    last = exhausted[-1]
+    said = fold.probabilities(1.0)
+    assert tuple(said) == HORIZONS
+    for horizon, probability in said.items():
+        judged = [at for at in idle if at < last - horizon]
+        after = [exhausted[bisect_right(exhausted, at)] - at for at in judged]
+        base = sum(seconds <= horizon for seconds in after) / len(judged)
+        assert base - 2 * MAX_ERROR < probability < base
 
 
 def test_a_request_that_finds_an_idle_engine_does_not_exhaust_it() -> None:
@@ -174,8 +229,7 @@ def test_a_request_that_finds_an_idle_engine_does_not_exhaust_it() -> None:
     for batch in stream(1.0, 80, num_blocks=5_000):
         fold.on_batch(batch)
     number = 10**6
-    end = fold.probabilities()
-    assert end is not None
+    assert fold.probabilities()
     last = batch.time_ns
     for known in list(fold._sequences.known):
         fold.on_batch(Batch(0, last, [ended(known, output_tokens=50)]))
@@ -183,8 +237,7 @@ def test_a_request_that_finds_an_idle_engine_does_not_exhaust_it() -> None:
     fold.on_batch(Batch(0, last + SECOND, [SequenceAdded(number, number, 500, 200)]))
     for seconds in (0.0, 1.5, 3.0, 4.5):
         probabilities = fold.probabilities(seconds)
-        assert probabilities is not None
-        assert max(probabilities) < 0.1
+        assert max(probabilities.values()) < 0.1
 
 
 def test_a_pool_that_was_full_before_a_gap_is_not_full_for_ever() -> None:
@@ -230,7 +283,7 @@ def test_it_is_computed_once_a_second_however_often_it_is_read(busy: list[Batch]
 def test_a_snapshot_alone_tells_nothing_of_the_sequences() -> None:
     fold = Exhaustion()
     fold.on_batch(Batch(0, 0, [PoolSnapshot(8, 16, 0, 0, [0] * 8, [None] * 8, [])]))
-    assert fold.probabilities() is None
+    assert not fold.probabilities()
 
 
 def test_tokens_are_counted_by_the_clock_as_if_one_by_one() -> None:

@@ -4,7 +4,7 @@ import math
 from itertools import accumulate
 
 from exporter.fold.exhaustion.correction import State
-from exporter.fold.exhaustion.horizons import FIRST_IDLE, FIRST_WEIGHTS, HORIZONS
+from exporter.fold.exhaustion.horizons import FIRST_WEIGHTS, HORIZONS
 from exporter.fold.exhaustion.idleness import Idleness
 from exporter.fold.exhaustion.outcomes import Outcomes
 
@@ -20,38 +20,35 @@ class Calibration:
             Outcomes(horizon, INTERVAL_SECONDS, weights)
             for horizon, weights in zip(HORIZONS, FIRST_WEIGHTS, strict=True)
         ]
-        self._idleness = [
-            Idleness(horizon, first) for horizon, first in zip(HORIZONS, FIRST_IDLE, strict=True)
-        ]
+        self._idleness = Idleness()
         self._exhausted_at = -math.inf
 
     def exhausted(self, now: float) -> None:
         """The pool could not serve a running sequence."""
         self._exhausted_at = now
-        for outcomes, idleness in zip(self._outcomes, self._idleness, strict=True):
+        self._idleness.happened(now)
+        for outcomes in self._outcomes:
             outcomes.happened(now)
-            idleness.happened(now)
 
     def idles(self, now: float, idle: bool) -> None:
         """Whether nothing runs and nothing waits."""
-        for idleness in self._idleness:
-            if idle:
-                idleness.begins(now)
-            else:
-                idleness.ends(now)
+        if idle:
+            self._idleness.begins(now)
+        else:
+            self._idleness.ends(now)
 
     def forget(self) -> None:
         """Batches were lost: whether the pool was exhausted is not known."""
         self._exhausted_at = -math.inf
-        for outcomes, idleness in zip(self._outcomes, self._idleness, strict=True):
+        self._idleness.forget()
+        for outcomes in self._outcomes:
             outcomes.forget()
-            idleness.forget()
 
     def judge(self, now: float) -> None:
         """Learn from what has passed since the last time."""
-        for outcomes, idleness in zip(self._outcomes, self._idleness, strict=True):
+        self._idleness.judge(now)
+        for outcomes in self._outcomes:
             outcomes.judge(now)
-            idleness.judge(now)
 
     def remember(self, now: float, model: list[float], fullness: float, waiting: bool) -> None:
         """Keep what the model says now, to judge it later."""
@@ -60,19 +57,17 @@ class Calibration:
 
     def busy(
         self, now: float, model: list[float], fullness: float, waiting: bool
-    ) -> tuple[float, ...]:
-        """What the model's word means; never less for a longer horizon."""
+    ) -> dict[int, float]:
+        """By horizon: what the model's word means; never less for a longer one."""
         means = (
             outcomes.calibrated(said, self._state(now, horizon, fullness, waiting))
             for horizon, outcomes, said in zip(HORIZONS, self._outcomes, model, strict=True)
         )
-        return tuple(accumulate(means, max))
+        return dict(zip(HORIZONS, accumulate(means, max), strict=True))
 
-    def idle(self, now: float) -> tuple[float, ...] | None:
-        """While nothing runs and nothing waits; None: when that began is not known."""
-        if not all(idleness.is_known for idleness in self._idleness):
-            return None
-        return tuple(accumulate((each.probability(now) for each in self._idleness), max))
+    def idle(self, now: float) -> dict[int, float]:
+        """The same while nothing runs and nothing waits; without horizons that are not known."""
+        return self._idleness.probabilities(now)
 
     def _state(self, now: float, horizon: int, fullness: float, waiting: bool) -> State:
         return State(

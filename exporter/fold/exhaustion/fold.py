@@ -65,13 +65,13 @@ class Exhaustion(Fold):
         self._copies = Copies()
         self._active: int | None = None
         self._num_running = 0
-        self._waiting_known = True
+        self._waiting_known = False
         self._trend = Trend()
         self._forecast = Forecast(self._sequences)
         self._seconds = 0.0  # of the latest batch
         self._due = 0.0
         self._computed_at: float | None = None
-        self._probabilities: tuple[float, ...] | None = None
+        self._probabilities: dict[int, float] = {}
 
     @property
     def committed_blocks(self) -> int | None:
@@ -91,8 +91,8 @@ class Exhaustion(Fold):
             return None
         return self._trend.seconds_to_full(self._seconds, self._active, self._usable)
 
-    def probabilities(self, age_seconds: float = 0.0) -> tuple[float, ...] | None:
-        """Of exhaustion within each of `HORIZONS`; None: not known, or not yet.
+    def probabilities(self, age_seconds: float = 0.0) -> dict[int, float]:
+        """Of exhaustion, by horizon; without those at which it is not known, or not yet.
 
         age_seconds: since the latest batch came; an idle engine sends none.
         """
@@ -123,6 +123,7 @@ class Exhaustion(Fold):
 
     def on_gap(self) -> None:
         self._active = None
+        self._waiting_known = False
         self._forget()
 
     def _forget(self) -> None:
@@ -134,7 +135,7 @@ class Exhaustion(Fold):
     def _compute(self, now: float) -> list[float] | None:
         """What the model says now; keeps what that means."""
         self._computed_at = now
-        self._probabilities = model = None
+        self._probabilities, model = {}, None
         if self._is_idle:
             self._probabilities = self._forecast.idle(now)
         elif self.committed_blocks is not None and self._waiting_known and self._footprint:
@@ -150,9 +151,9 @@ class Exhaustion(Fold):
 
     @property
     def _is_idle(self) -> bool:
-        """Nothing runs, nothing waits, and nothing is held."""
-        busy = self._active or self._num_running or self._sequences.known
-        return self._active is not None and not busy and self._waiting_known
+        """Nothing runs and nothing waits; what is pinned is held all the same."""
+        known = self._active is not None and self._waiting_known
+        return known and not self._num_running and not self._sequences.known
 
     def _sized(self, event: PoolCreated | PoolSnapshot) -> None:
         self._usable = event.num_blocks - event.reserved
@@ -165,6 +166,7 @@ class Exhaustion(Fold):
         if self._active is not None:  # in place of another, with other blocks
             self._forget()
         self._active = self._num_running = 0
+        self._waiting_known = True
 
     def _added(self, event: SequenceAdded) -> None:
         if self._footprint is not None:

@@ -84,9 +84,9 @@ class Forecast:
         """
         return (now if self._idle_since is None else self._idle_since) - self._idle_seconds
 
-    def idle(self, now: float) -> tuple[float, ...] | None:
-        """By horizon, while nothing runs and nothing waits; never less for a longer one."""
-        return self._calibration.idle(now) if self._knows_enough(now) else None
+    def idle(self, now: float) -> dict[int, float]:
+        """By horizon, while nothing runs and nothing waits; without those that are not known."""
+        return self._calibration.idle(now) if self._knows_enough(now) else {}
 
     def ended(self, tokens: int, *, stopped: bool) -> None:
         """A sequence ended after so many tokens: by itself, or it was cut off."""
@@ -110,7 +110,7 @@ class Forecast:
         if model is not None:
             self._calibration.remember(now, model, active_ratio, self._is_waiting)
 
-    def calibrated(self, now: float, model: list[float], active_ratio: float) -> tuple[float, ...]:
+    def calibrated(self, now: float, model: list[float], active_ratio: float) -> dict[int, float]:
         """By horizon: what the model's word has turned out to mean; never less for a longer one."""
         return self._calibration.busy(now, model, active_ratio, self._is_waiting)
 

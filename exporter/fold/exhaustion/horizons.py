@@ -22,7 +22,3 @@ FIRST_WEIGHTS = (
 log odds, and each part of `State`. From simulated loads: the further ahead, the more of what the
 model says is error in rates and lengths. At 300 s they say mostly how often these loads exhaust
 their pools, so that only half of what they say is taken."""
-
-FIRST_IDLE = (0.001, 0.005, 0.01, 0.05)
-"""The probability of an idle engine at each horizon before an idle stretch has ended: low, since
-load has to come first, and then to fill the pool."""

@@ -1,49 +1,45 @@
 """How often exhaustion followed an idle moment: the forecast while nothing runs and nothing waits.
 
-An idle pool says nothing of what comes, so what followed earlier idle moments is all that is known:
-by how long the engine had been idle, since a pause of seconds ends sooner than a night. As in
-`outcomes.py`, an idle moment is judged once its horizon has passed.
+An idle pool says nothing of what comes, so what followed earlier idle moments is all that is known.
+A few of them say little: a horizon's forecast is absent while its standard error is larger than
+`MAX_ERROR`, and then one standard error below the estimate, so that chance seldom makes an idle
+engine say more than its base rate.
 """
 
+import math
 from collections import deque
 from dataclasses import dataclass
 
-_EDGES = (0.0, 2.0, 10.0, 40.0, 160.0, 640.0, 2560.0, 10240.0)
-"""Seconds of idleness at which bins begin; the last one has no end."""
+from exporter.fold.exhaustion.horizons import HORIZONS
+
+MAX_ERROR = 0.05
+"""Five points: a forecast that may be further off is worth less than none."""
 _STRETCHES = 512
-"""Idle stretches whose horizon has not passed; a busy engine with short gaps has hundreds."""
-_MEMORY = 150.0
-"""Windows that a bin remembers: weeks of nights, or half an hour of short gaps."""
-_SHARED = 12.0
-"""Windows that all idleness together is worth in one bin."""
-_FIRST = 6.0
-"""Windows that the first guess is worth."""
+"""Idle stretches whose outcome is open; a busy engine with short gaps has hundreds."""
+_MEMORY_SECONDS = 24 * 3600.0
+"""Of idleness that count: a few nights, or weeks of short gaps."""
 
 
 @dataclass(slots=True)
 class _Stretch:
     begins: float
     ends: float
-    exhausted: float | None = None
+    exhausted: float = math.inf
     """The first exhaustion after it."""
 
 
 class Idleness:
-    """One horizon. first: the probability before an idle stretch has ended."""
+    """Counts seconds of idleness, and those within a horizon of exhaustion.
 
-    def __init__(self, horizon: float, first: float) -> None:
-        self._horizon = horizon
-        self._first = first
+    A stretch is judged when the longest horizon has passed, never earlier: those that end in
+    exhaustion are known first, and would count alone.
+    """
+
+    def __init__(self) -> None:
         self._since: float | None = None
-        self._pending: deque[_Stretch] = deque(maxlen=_STRETCHES)
-        self._all_windows = self._all_hits = 0.0
-        self._windows = [0.0] * len(_EDGES)
-        self._hits = [0.0] * len(_EDGES)
-
-    @property
-    def is_known(self) -> bool:
-        """Whether the engine idles, and since when."""
-        return self._since is not None
+        self._open: deque[_Stretch] = deque(maxlen=_STRETCHES)
+        self._seconds = 0.0
+        self._hits = [0.0] * len(HORIZONS)
 
     def begins(self, now: float) -> None:
         """Nothing runs and nothing waits from now on."""
@@ -53,75 +49,53 @@ class Idleness:
     def ends(self, now: float) -> None:
         """Something has come."""
         if self._since is not None and now > self._since:
-            self._pending.append(_Stretch(self._since, now))
+            self._open.append(_Stretch(self._since, now))
         self._since = None
 
     def happened(self, now: float) -> None:
         """The pool is exhausted now."""
-        for stretch in reversed(self._pending):
-            if stretch.exhausted is not None:
+        for stretch in reversed(self._open):
+            if stretch.exhausted < math.inf:
                 return  # so have all before it
             stretch.exhausted = now
 
     def forget(self) -> None:
         """What came, and whether the pool was exhausted, is not known."""
         self._since = None
-        self._pending.clear()
+        self._open.clear()
 
     def judge(self, now: float) -> None:
-        """Learn from the stretches whose horizon has passed."""
-        while self._pending and self._pending[0].ends + self._horizon <= now:
-            stretch = self._pending.popleft()
-            hit = stretch.exhausted
-            from_ = stretch.ends if hit is None else max(stretch.begins, hit - self._horizon)
-            self._all_windows += (stretch.ends - stretch.begins) / self._horizon
-            self._all_hits += (stretch.ends - from_) / self._horizon
-            for index, seconds in _parts(stretch.begins, stretch.ends, stretch.begins):
-                self._windows[index] += seconds / self._unit(index)
-            for index, seconds in _parts(stretch.begins, stretch.ends, from_):
-                self._hits[index] += seconds / self._unit(index)
-            self._fade()
+        """Learn from the stretches whose outcome is known."""
+        while self._open and self._open[0].ends + HORIZONS[-1] <= now:
+            stretch = self._open.popleft()
+            self._seconds += stretch.ends - stretch.begins
+            for index, horizon in enumerate(HORIZONS):
+                first = max(stretch.begins, stretch.exhausted - horizon)
+                self._hits[index] += max(0.0, stretch.ends - first)
+            kept = min(1.0, _MEMORY_SECONDS / self._seconds)
+            self._seconds *= kept
+            self._hits = [kept * seconds for seconds in self._hits]
 
-    def _fade(self) -> None:
-        """Let what is new count, however much is known."""
-        if self._all_windows > _MEMORY:
-            self._all_hits *= _MEMORY / self._all_windows
-            self._all_windows = _MEMORY
-        for index, windows in enumerate(self._windows):
-            if windows > _MEMORY:
-                self._hits[index] *= _MEMORY / windows
-                self._windows[index] = _MEMORY
+    def probabilities(self, now: float) -> dict[int, float]:
+        """By horizon, where enough idle moments are known; never less for a longer one."""
+        known: dict[int, float] = {}
+        if self._since is not None:
+            for horizon, hits in zip(HORIZONS, self._hits, strict=True):
+                probability = self._probability(now - self._since, horizon, hits)
+                if probability is not None:
+                    known[horizon] = max(probability, *known.values(), 0.0)
+        return known
 
-    def probability(self, now: float) -> float:
-        """Of exhaustion within the horizon, idle as the engine is."""
-        assert self._since is not None
-        index = _bin(now - self._since)
-        windows, all_windows = self._windows[index], self._all_windows
+    def _probability(self, idle_seconds: float, horizon: int, hits: float) -> float | None:
         # This stretch, too: nothing followed its moments of more than a horizon ago.
-        for bin_, seconds in _parts(self._since, now - self._horizon, self._since):
-            all_windows += seconds / self._horizon
-            if bin_ == index:
-                windows += seconds / self._unit(index)
-        shared = (self._all_hits + _FIRST * self._first) / (all_windows + _FIRST)
-        return (self._hits[index] + _SHARED * shared) / (windows + _SHARED)
-
-    def _unit(self, index: int) -> float:
-        """Seconds in a bin that count once: moments of one horizon share their outcome."""
-        if index + 1 == len(_EDGES):
-            return self._horizon
-        return min(self._horizon, _EDGES[index + 1] - _EDGES[index])
-
-
-def _bin(seconds: float) -> int:
-    return max(index for index, edge in enumerate(_EDGES) if edge <= max(0.0, seconds))
-
-
-def _parts(begins: float, ends: float, since: float) -> list[tuple[int, float]]:
-    """(bin, seconds) of a stretch from a moment in it on."""
-    parts = []
-    for index, edge in enumerate(_EDGES):
-        low = max(since, begins + edge)
-        high = min(ends, begins + _EDGES[index + 1]) if index + 1 < len(_EDGES) else ends
-        if high > low:
-            parts.append((index, high - low))
-    return parts
+        seconds = self._seconds + max(0.0, idle_seconds - horizon)
+        # Moments of one horizon share their outcome and count once. Half a hit and half a miss
+        # more, as Jeffreys has it: an event that never came is not impossible.
+        windows = seconds / horizon + 1
+        share = (hits / horizon + 0.5) / windows
+        variance = share * (1 - share)
+        error = math.sqrt(variance / (windows + 1))
+        if error > MAX_ERROR:
+            return None
+        odds = math.log(share / (1 - share)) - error / variance
+        return 1 / (1 + math.exp(-odds))
