@@ -62,7 +62,7 @@ class Kind:
 _ON_A_PAGE = {row.family for table in TABLES["vllm"] for row in table.rows}
 _KINDS = (
     Kind(title="own engine", tells=ENGINE_TELLS, server="kvscope"),
-    Kind(title="observed vLLM", tells=VLLM_TELLS),
+    Kind(title="observed vLLM", tells=VLLM_TELLS, page=True),  # `run` and sidecars read it
     Kind(title="vLLM by KV events and page", tells=KV_EVENTS_TELLS, page=True),
     Kind(title="vLLM by page", page=True),
 )

@@ -1,5 +1,6 @@
 """All groups, and the rule file that consists of them."""
 
+from alerts.api_server import api_groups
 from alerts.edits import Edits
 from alerts.engine_health import engine_groups
 from alerts.fleet import fleet_groups
@@ -38,6 +39,7 @@ def _every_group(timing: Timing | None, objectives: Objectives | None) -> list[G
         *target_groups(timing, scope, objectives.page_below),
         *state_groups(timing, scope, objectives.page_below, objectives.loading),
         *engine_groups(timing, scope),
+        *api_groups(timing, scope),
         *kv_pool_groups(timing),
         *prefix_cache_groups(timing, scope),
         *memory_groups(timing, scope),

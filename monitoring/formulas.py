@@ -117,6 +117,18 @@ def error_share(window: str, grouping: str, selector: str = "") -> str:
     )
 
 
+def api_responses(window: str, grouping: str, selector: str = "") -> str:
+    """Responses of the API per second, whatever their status."""
+    return _sum(rate("kvscope_api_responses_total", window, selector), grouping)
+
+
+def api_failures(window: str, grouping: str, selector: str = "") -> str:
+    """Responses with 5xx per second beyond those of requests that failed or were refused, which
+    count for the objective already."""
+    answered = _sum(rate("kvscope_api_responses_total", window, selector, status="5xx"), grouping)
+    return f"({answered} - {failed_requests(window, grouping, selector)} or {answered})"
+
+
 def first_tokens(window: str, grouping: str, selector: str = "") -> str:
     """First tokens per second."""
     counted = rate("kvscope_time_to_first_token_seconds_count", window, selector)
@@ -164,7 +176,7 @@ def mean(family: str, window: str, grouping: str, selector: str = "") -> str:
 
 
 def _with_refused(ended: str, window: str, grouping: str, selector: str) -> str:
-    """Requests that ended, and those refused where the server tells them, which a vLLM does not."""
+    """Requests that ended, and those refused where the server tells them."""
     refused = rate("kvscope_requests_rejected_total", window, selector, reason=_REFUSED_BY_US)
     return _sum(f"{ended} or {refused}", grouping)
 

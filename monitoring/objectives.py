@@ -32,6 +32,9 @@ BURN_WARN_BAD = 5
 """Fewest bad requests that are a warning: fewer concern one user, whatever the ratio."""
 BURN_WARN_BAD_TOKENS = 100
 """The same of tokens: an answer of ordinary length."""
+FAILING_SHARE = 0.10
+"""Share of a server's answers: a replica that fails one request of ten is broken, whatever the
+model's other replicas do; the burn rates of the whole fleet may not notice."""
 ORDINARY = "3d"
 """What the ordinary traffic is a mean of: as far back as any window goes."""
 

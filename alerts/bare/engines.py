@@ -2,7 +2,6 @@
 
 from alerts.bare.limits import (
     FAILING_MIN,
-    FAILING_SHARE,
     SLOW_FACTOR,
     SLOW_MIN_SECONDS,
     SLOW_MIN_SERVERS,
@@ -10,6 +9,8 @@ from alerts.bare.limits import (
 from alerts.bare.pack import Pack
 from alerts.bare.server import VLLM, summed
 from alerts.rule import Alert, Group, Record
+from monitoring.formulas import share
+from monitoring.objectives import FAILING_SHARE
 
 SHARE = "{{ $value | humanizePercentage }}"
 
@@ -81,7 +82,7 @@ def _fails(pack: Pack) -> Alert:
         "ServerFails",
         severity="critical",
         topic="errors",
-        expr=f"{without} ({bad})\n/ ({without} ({every}) > 0)\n> {FAILING_SHARE:.2f}\n"
+        expr=f"{share(f'{without} ({bad})', f'{without} ({every})')}\n> {FAILING_SHARE:.2f}\n"
         f"and {without} ({count}) >= {FAILING_MIN}",
         wait="2m",
         summary=f"A {server.title} server answers requests with 5xx.",
@@ -103,7 +104,7 @@ def _fails_in_engine(pack: Pack) -> Alert:
         "ServerFails",
         severity="critical",
         topic="errors",
-        expr=f"{bad}\n/ ({every} > 0)\n> {FAILING_SHARE:.2f}\nand {count} >= {FAILING_MIN}",
+        expr=f"{share(bad, every)}\n> {FAILING_SHARE:.2f}\nand {count} >= {FAILING_MIN}",
         wait="2m",
         summary=f"A {server.title} engine ends requests with an error.",
         description=f"{SHARE} of the requests that {pack.subject} ended in the last ten minutes "

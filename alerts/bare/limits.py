@@ -7,9 +7,6 @@ from types import MappingProxyType
 from alerts.bare.server import SGLANG, VLLM
 from alerts.scope import Scope
 
-FAILING_SHARE = 0.10
-"""Share of a server's answers: a replica that fails one request of ten is broken, whatever the
-model's other replicas do; the burn rates of the whole fleet may not notice."""
 FAILING_MIN = 5
 """Least number of failures in the window: fewer concern one user."""
 

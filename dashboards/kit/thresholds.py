@@ -209,6 +209,7 @@ END_COLOURS = {
     "abort": "orange",
     "error": "red",
     "refused": "dark-red",
+    "other 5xx": "semi-dark-red",
 }
 """How requests ended: blue is as intended, as far as the engine can tell, the others are not."""
 

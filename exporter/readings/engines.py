@@ -1,7 +1,8 @@
 """Whose sample is it: the engines on a page, each with what it says of itself.
 
 A server's front end has series for all of its engines together. Where there is one engine they are
-its own; where there are several they are kept apart, under the labels that they do have.
+its own; where there are several they are kept apart, under the labels that they do have, and the name
+of the model where all of them have the same.
 """
 
 from collections.abc import Sequence
@@ -57,6 +58,8 @@ def sort_by_engine(page: Samples, identity: Identity, model_name: str = "") -> S
     engines = _engines(owned)
     kept = engines[:MAX_ENGINES]
     count = len(engines)
+    models = {model for model, _ in engines}
+    only_model = models.pop() if len(models) == 1 else ""
     by_engine = {engine: Samples(spoiled=page.spoiled, num_engines=count) for engine in kept}
     leaders: dict[tuple[str, Engine], tuple[int, ...]] = {}
     for name, sample, model, engine, rank in owned:
@@ -65,7 +68,7 @@ def sort_by_engine(page: Samples, identity: Identity, model_name: str = "") -> S
         else:
             owners = [e for e in kept if model in (None, e[0]) and engine in (None, e[1])]
             if len(owners) > 1 or count > len(kept):
-                owners = [(model or "", engine or "")]
+                owners = [(model or only_model, engine or "")]
                 if len(by_engine) < 2 * MAX_ENGINES:
                     of_several = Samples(spoiled=page.spoiled, num_engines=count)
                     by_engine.setdefault(owners[0], of_several)

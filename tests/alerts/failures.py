@@ -177,6 +177,29 @@ def bad_replica() -> Situation:
     return situation
 
 
+def bad_api(name: str, *, engine_fails: bool) -> Situation:
+    """The API server of one vLLM of ten answers every request with 5xx: by itself, or because its
+    engine fails them."""
+    situation = Situation(name, END)
+    for number in range(10):
+        replica = Replica(situation, f"s{number}")
+        replica.answers((END + 1, 1))
+        failed_after = CALM if number == 0 else END + 1
+        for status, before, after in (("2xx", 60, 0), ("5xx", 0, 60)):
+            labels = {**replica.engine, "status": status}
+            family = "kvscope_api_responses_total"
+            situation.count(family, labels, (failed_after, before), (END + 1, after))
+        if engine_fails or number:
+            replica.serves(tokens=False)
+        else:
+            replica.serves(until=CALM, tokens=False)
+            heard = {**replica.engine, "source": "inprocess"}
+            situation.add("kvscope_source_up", heard, (END + 1, 1))
+        if engine_fails and number == 0:
+            replica.requests(60, failed_after=CALM)
+    return situation
+
+
 def healthy() -> Situation:
     """Ten replicas, a plain roll-out of one of them, a scrape that fails now and then."""
     situation = Situation("healthy", END)

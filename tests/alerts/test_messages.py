@@ -27,6 +27,8 @@ SITUATIONS = {
         failures.sick_card(),
         failures.full_pools(),
         failures.bad_replica(),
+        failures.bad_api("api", engine_fails=False),
+        failures.bad_api("api of an engine", engine_fails=True),
         failures.healthy(),
     )
 }
@@ -52,6 +54,11 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
     return Played(fired, deliver(folder, timelines, start=calm, end=end, faster=FASTER))
 
 
+def names_in(messages: list[Message]) -> list[tuple[str, str]]:
+    """The receiver and the alert of each, by its first notice."""
+    return [(m.notices[0].receiver, m.notices[0].labels["alertname"]) for m in messages]
+
+
 @pytest.mark.parametrize(
     ("name", "receiver", "alert"),
     [
@@ -69,6 +76,14 @@ def test_a_failure_is_one_message(played: Played, name: str, receiver: str, aler
         for message in played.messages[name]
     ]
     assert said == [{(receiver, "firing", alert)}]
+
+
+def test_an_api_server_that_fails_by_itself_is_named_and_its_engine_is_not(played: Played) -> None:
+    assert names_in(played.messages["api"]) == [("on-call", "KvscopeServerFails")]
+
+
+def test_what_an_engine_fails_does_not_page_again_as_an_answer_of_its_api(played: Played) -> None:
+    assert names_in(played.messages["api of an engine"]) == [("on-call", "KvscopeErrorOutlier")]
 
 
 def test_a_sick_card_of_one_of_ten_does_not_mute_that_its_engine_hangs(played: Played) -> None:

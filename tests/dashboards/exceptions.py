@@ -73,6 +73,7 @@ NOT_ON_THIS_MACHINE: dict[Query, str] = {
         [("kvscope-overview", 101, ref) for ref in "ABC"],
         "our rules, whose watchdog says that they are evaluated",
     ),
+    ("kvscope-overview", 404, "C"): "a vLLM whose page is read",
     ("kvscope-overview", 604, "D"): "an engine in another process",
     ("kvscope-exporter", 303, "A"): "an engine in another process",
     ("kvscope-prefix-cache", 301, "B"): "twice as much history as is on screen",

@@ -32,6 +32,7 @@ from monitoring import formulas
 def row() -> Row:
     recomputed = total(rate("kvscope_preemption_recomputed_tokens_total"))
     regretted = or_zero(total(rate("kvscope_prefix_cache_regret_tokens_total")), every_engine())
+    other_failures = formulas.api_failures(RATE_WINDOW, EACH_ENGINE, ENGINE)
     return Row(
         400,
         "Why?",
@@ -89,10 +90,12 @@ def row() -> Row:
                 "Requests by how they ended. error: see the log. refused: turned away, whatever "
                 "the reason; the KV pool dashboard tells the reasons apart. abort: clients gave "
                 "up, often because they waited. stop_string_or_abort: one or the other; the "
-                "scheduler of a vLLM cannot tell which.",
+                "scheduler of a vLLM cannot tell which. other 5xx: answered so by the API server of a "
+                "vLLM, and neither failed nor refused; see its log.",
                 REQUESTS_PER_SECOND,
                 Q(total(rate("kvscope_requests_finished_total"), "reason"), "{{reason}}"),
                 Q(total(rate("kvscope_requests_rejected_total")), "refused"),
+                Q(total(f"clamp_min({other_failures}, 0)"), "other 5xx"),
                 stacked=True,
                 colours=limits.END_COLOURS,
                 span=8,

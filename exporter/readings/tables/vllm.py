@@ -4,6 +4,7 @@ One series per data-parallel rank, whose number is the label `engine`. The gauge
 last step, so those of a hung engine stay.
 """
 
+from exporter.catalogue.http import STATUSES
 from exporter.readings.row import Identity, Row, Table
 from exporter.readings.tables.lmcache import IN_PROCESS
 from exporter.readings.value import Engines, Number, Whole
@@ -40,6 +41,27 @@ _FINISHED = {
     "length": ("length",),
     "error": ("error",),
 }
+
+_INSTRUMENTED = count_of("http_request_duration_highr_seconds")
+"""Has no labels, and therefore is on the page from the start; classes of status begin later."""
+_API_ROWS = tuple(
+    row
+    for status in STATUSES
+    for row in (
+        Row(
+            family="kvscope_api_responses_total",
+            labels={"status": status},
+            value=counter("http_requests", method="POST", status=status),
+            reason="all ranks together; 503 is a full queue as well, and 429 is in 4xx",
+        ),
+        Row(
+            family="kvscope_api_responses_total",
+            labels={"status": status},
+            value=Number(0).beside(_INSTRUMENTED),
+            reason="until the first response of that class",
+        ),
+    )
+)
 
 VLLM_ROWS = (
     Row(family="kvscope_kv_capacity_blocks", value=_BLOCKS, reason=_SHARED_OUT),
@@ -212,7 +234,7 @@ VLLM_ROWS = (
 
 VLLM = Table(
     server="vllm",
-    rows=(*VLLM_ROWS, *IN_PROCESS),
+    rows=(*VLLM_ROWS, *_API_ROWS, *IN_PROCESS),
     identity=Identity(ranks=("worker_id",)),  # LMCache's, of tensor parallelism
     note="A data-parallel rank is an engine. Gauges are those of the last step: an engine that "
     "hangs keeps exporting them.",

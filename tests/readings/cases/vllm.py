@@ -135,6 +135,8 @@ def _rank(usage: float, active: float) -> Series:
     }
 
 
+_NO_RESPONSES: Series = {f"kvscope_api_responses_total:{n}xx": 0 for n in range(2, 6)}
+
 CASES = (
     Case(name="current", kind="vllm", page=CURRENT_PAGE, expected={("m", "0"): dict(CURRENT_READ)}),
     Case(name="the first engine", kind="vllm", page=OLD_PAGE, expected={("m", "0"): OLD_READ}),
@@ -164,6 +166,44 @@ CASES = (
         }
         | {("m", ""): {"kvscope_requests_rejected_total:queue_full": 5}},
         num_contradictory=8,
+    ),
+    Case(
+        name="responses of the API server by class, whatever the route",
+        kind="vllm",
+        page="""\
+vllm:generation_tokens_total{engine="0",model_name="m"} 8
+http_requests_total{handler="/v1/completions",method="POST",status="2xx"} 40.0
+http_requests_total{handler="/v1/chat/completions",method="POST",status="2xx"} 2.0
+http_requests_total{handler="/v1/models",method="GET",status="2xx"} 900.0
+http_requests_total{handler="none",method="GET",status="4xx"} 70.0
+http_requests_total{handler="/v1/completions",method="POST",status="3xx"} 1.0
+http_requests_total{handler="/v1/completions",method="POST",status="4xx"} 3.0
+http_requests_total{handler="/v1/completions",method="POST",status="5xx"} 4.0
+http_request_duration_highr_seconds_count 1020.0
+""",
+        expected={
+            ("m", "0"): {
+                "kvscope_generated_tokens_total": 8,
+                "kvscope_api_responses_total:2xx": 42,
+                "kvscope_api_responses_total:3xx": 1,
+                "kvscope_api_responses_total:4xx": 3,
+                "kvscope_api_responses_total:5xx": 4,
+            }
+        },
+    ),
+    Case(
+        name="an API server of two ranks that has answered nothing yet",
+        kind="vllm",
+        page="""\
+vllm:generation_tokens_total{engine="0",model_name="m"} 0
+vllm:generation_tokens_total{engine="1",model_name="m"} 0
+http_request_duration_highr_seconds_count 0.0
+""",
+        expected={
+            ("m", "0"): {"kvscope_generated_tokens_total": 0},
+            ("m", "1"): {"kvscope_generated_tokens_total": 0},
+            ("m", ""): _NO_RESPONSES,
+        },
     ),
     Case(
         name="LMCache in the process, on two workers",
