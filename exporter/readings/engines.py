@@ -1,8 +1,8 @@
 """Whose sample is it: the engines on a page, each with what it says of itself.
 
 A server's front end has series for all of its engines together. Where there is one engine they are
-its own; where there are several they are kept apart, under the labels that they do have, and the name
-of the model where all of them have the same.
+its own; where there are several they are kept apart, under the labels that they do have, and under
+the model's name where all engines have the same.
 """
 
 from collections.abc import Sequence
