@@ -90,8 +90,8 @@ def row() -> Row:
                 "Requests by how they ended. error: see the log. refused: turned away, whatever "
                 "the reason; the KV pool dashboard tells the reasons apart. abort: clients gave "
                 "up, often because they waited. stop_string_or_abort: one or the other; the "
-                "scheduler of a vLLM cannot tell which. other 5xx: answers of a vLLM's API server to "
-                "requests that neither failed nor were refused; see its log.",
+                "scheduler of a vLLM cannot tell which. other 5xx: answers of a vLLM's API server "
+                "to requests that neither failed nor were refused; see its log.",
                 REQUESTS_PER_SECOND,
                 Q(total(rate("kvscope_requests_finished_total"), "reason"), "{{reason}}"),
                 Q(total(rate("kvscope_requests_rejected_total")), "refused"),
