@@ -16,7 +16,7 @@ VERSIONS ?= 0.20.2 0.28.0
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help venv tools vllm vllm-beside demo test test-vllm-versions chaos engine-chaos fleet fuzz lint types bench \
+.PHONY: help venv tools vllm vllm-beside demo test nightly test-vllm-versions chaos engine-chaos fleet fuzz lint types bench \
   docs dashboards alerts screenshots clean
 
 PIP_INSTALL := $(VENV)/bin/pip install $(if $(CI),--quiet) -c $(VENV)/constraints.txt
@@ -65,8 +65,12 @@ vllm-beside: | $(STAMP)
 demo: venv ## Run the engine under a live workload (PORT=8000, DEMO_SECONDS=60 to stop by itself)
 	@exec $(VENV)/bin/kvscope demo --port $(PORT) $(if $(DEMO_SECONDS),--duration $(DEMO_SECONDS))
 
-test: venv $(if $(PYTEST_ARGS),,vllm-beside) tools lint types ## Run everything that checks the project (PYTEST_ARGS="-k pool")
-	$(if $(PYTEST_ARGS),$(VENV)/bin/pytest $(PYTEST_ARGS),scripts/run-tests $(VENV)/bin/pytest)
+# PATHs come before options: the runner looks there for the tests of each of its lanes.
+test: venv $(if $(PYTEST_ARGS),,vllm-beside) tools lint types ## Lint, types and all tests but those of `make nightly` (PYTEST_ARGS="tests/engine -k pool")
+	$(VENV)/bin/python -m tools.run_tests $(PYTEST_ARGS)
+
+nightly: venv vllm-beside tools ## The rest: real vLLM, chaos, what measures times, long runs, more examples (PYTEST_ARGS=...)
+	$(VENV)/bin/python -m tools.run_tests --nightly $(PYTEST_ARGS)
 
 test-vllm-versions: venv ## Run the observer's tests on older vLLMs (VERSIONS="0.20.2 0.28.0")
 	$(VENV)/bin/python -m tests.vllm.versions $(VERSIONS)

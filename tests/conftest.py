@@ -1,14 +1,17 @@
 """Skips what this machine cannot run; in CI (CI=true) a missing program is a failure instead.
 
-What one test does to the signals of this process does not reach the processes of the next.
+The slowest files come first, so that no process is left with one at the end. What one test does to
+the signals of this process does not reach the processes of the next.
 """
 
 import os
 import shutil
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 PROGRAMS = {
     "promtool": "promtool",
@@ -19,6 +22,26 @@ PROGRAMS = {
     "helm": "helm",
 }
 """Marker to program on PATH."""
+SLOW_FILES = Path(__file__).with_name("slow_files.txt")
+"""Seconds and name of each, as `python -m tools.run_tests --times FILE` writes them."""
+
+settings.register_profile("default", max_examples=50, deadline=None)
+settings.register_profile("ci", max_examples=50, deadline=None, derandomize=True, database=None)
+settings.register_profile("nightly", settings.get_profile("ci"), max_examples=300)
+settings.load_profile(
+    os.environ.get("KVSCOPE_HYPOTHESIS_PROFILE")
+    or ("ci" if os.environ.get("CI") == "true" else "default")
+)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    lines = SLOW_FILES.read_text().splitlines()
+    seconds = {file: float(took) for took, file in map(str.split, lines)}
+    items.sort(key=lambda item: -seconds.get(item.nodeid.partition("::")[0], 0.0))
+    for item in items:
+        if item.get_closest_marker("chaos") or item.get_closest_marker("timed"):
+            item.add_marker("nightly")
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

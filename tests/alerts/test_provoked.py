@@ -312,6 +312,7 @@ def test_every_other_alert_is_provoked() -> None:
     assert sorted(SIDE_BY_SIDE | AFTERWARDS | AT_LAST) == NAMES
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", NAMES)
 def test_an_alert_arrives_whole_and_is_resolved(notices: list[Notice], name: str) -> None:
     mine = [notice for notice in notices if notice.labels["alertname"] == name]
@@ -327,6 +328,7 @@ def test_an_alert_arrives_whole_and_is_resolved(notices: list[Notice], name: str
         assert not re.search(r"=(&|$)", notice.annotations["dashboard_url"]), "a label is missing"
 
 
+@pytest.mark.nightly
 def test_the_watchdog_arrives_and_stays(notices: list[Notice]) -> None:
     mine = {(n.receiver, n.status) for n in notices if n.labels["alertname"] == WATCHDOG}
     assert mine == {("watchdog", "firing")}

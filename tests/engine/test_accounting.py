@@ -168,9 +168,7 @@ class EngineMachine(RuleBasedStateMachine):
 
 TestEngineMachine = EngineMachine.TestCase
 TestEngineMachine.settings = settings(
-    max_examples=150,
     stateful_step_count=30,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
 

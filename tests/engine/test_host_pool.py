@@ -51,7 +51,7 @@ class HostPoolMachine(RuleBasedStateMachine):
 
 
 TestHostPoolMachine = HostPoolMachine.TestCase
-TestHostPoolMachine.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestHostPoolMachine.settings = settings(stateful_step_count=30)
 
 
 def test_a_double_free_stops_the_pool() -> None:

@@ -1,7 +1,7 @@
 """Under the policy `priority` a class is a head start of so many seconds: nobody starves."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.sequence import SequenceState
@@ -45,7 +45,6 @@ def test_equals_are_served_in_the_order_of_arrival_whatever_their_class() -> Non
         assert served(engine) == list(range(6))
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(-3, 3), st.integers(0, 40), st.integers(1, 3)),

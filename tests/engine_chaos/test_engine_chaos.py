@@ -15,6 +15,7 @@ def chaos(*options: str) -> "subprocess.CompletedProcess[str]":
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["recompute", "swap", "auto"])
 def test_calls_that_are_left_alone_get_their_tokens_and_nothing_is_left_behind(mode: str) -> None:

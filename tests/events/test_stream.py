@@ -1,7 +1,7 @@
 """The reading state machine: it delivers what was sent, or names a gap and goes on at a state."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from kvscope_events.wire.errors import FrameError
@@ -239,7 +239,6 @@ OPERATIONS = st.lists(
 
 
 @given(OPERATIONS, st.integers(1, 12))
-@settings(max_examples=400, deadline=None)
 def test_delivered_is_sent_or_a_reported_gap_before_a_state(
     operations: list[str], ring: int
 ) -> None:

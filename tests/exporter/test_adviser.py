@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.adviser.facts import Facts, HitCurve, Point, Room, Sizing
@@ -362,7 +362,6 @@ any_facts = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(any_facts)
 def test_no_proposal_is_forbidden_by_the_headroom(given: Facts) -> None:
     for proposal in advise(given).proposals:
@@ -384,7 +383,6 @@ def test_no_proposal_is_forbidden_by_the_headroom(given: Facts) -> None:
             assert proposal.proposed * given.sizing.total_bytes <= budget
 
 
-@settings(max_examples=60, deadline=None)
 @given(any_facts)
 def test_at_most_five_each_with_its_option_and_another_value(given: Facts) -> None:
     proposals = advise(given).proposals
@@ -398,7 +396,6 @@ def test_at_most_five_each_with_its_option_and_another_value(given: Facts) -> No
         assert proposal.text
 
 
-@settings(max_examples=60, deadline=None)
 @given(any_facts, st.integers(250, 4000), st.integers(250, 4000))
 def test_a_larger_pool_never_gains_less(given: Facts, one: int, other: int) -> None:
     small, large = sorted((one, other))
@@ -406,7 +403,6 @@ def test_a_larger_pool_never_gains_less(given: Facts, one: int, other: int) -> N
     assert gains[0] <= gains[1] + 1e-6
 
 
-@settings(max_examples=60, deadline=None)
 @given(any_facts)
 def test_less_room_never_brings_a_larger_pool(given: Facts) -> None:
     def most(rooms: list[Room]) -> int:

@@ -277,9 +277,7 @@ class CacheEqualsAnExactModel(RuleBasedStateMachine):
 
 
 TestCacheEqualsAnExactModel = CacheEqualsAnExactModel.TestCase
-TestCacheEqualsAnExactModel.settings = settings(
-    max_examples=100, stateful_step_count=30, deadline=None
-)
+TestCacheEqualsAnExactModel.settings = settings(stateful_step_count=30)
 
 
 def test_the_forgotten_are_all_known_and_strangers_hardly_ever_taken_for_them() -> None:

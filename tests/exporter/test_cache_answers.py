@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from exporter.answers import residency
 from exporter.answers.ages import _CHUNK, PresentAges, present
@@ -138,7 +138,6 @@ def test_nothing_is_answered_while_the_state_is_unknown() -> None:
         assert engine.unknown
 
 
-@settings(max_examples=60, deadline=None)
 @given(life=lives())
 def test_resident_blocks_have_the_ages_found_by_looking_back(life: Life) -> None:
     heard = oracle.flat(life.record)

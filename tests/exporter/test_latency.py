@@ -1,6 +1,6 @@
 """Latencies equal what a plain per-request bookkeeping finds, in bounded memory."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.buckets import INTER_TOKEN_SECONDS, VLLM_INTER_TOKEN_SECONDS, merged
@@ -28,7 +28,6 @@ STEPS = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(STEPS)
 def test_gaps_are_those_of_each_sequence_alone(
     steps: list[tuple[list[int], int, list[int], bool]],

@@ -122,7 +122,7 @@ class LedgerFollowsPool(RuleBasedStateMachine):
 
 
 TestLedgerFollowsPool = LedgerFollowsPool.TestCase
-TestLedgerFollowsPool.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestLedgerFollowsPool.settings = settings(stateful_step_count=30)
 
 
 def ledger_with(*events: EngineEvent) -> Ledger:

@@ -4,7 +4,7 @@ from random import Random
 from typing import get_args
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.fold.preemption import UNATTRIBUTED, Preemption
@@ -107,7 +107,6 @@ EVENTS = st.lists(
 PARTS = st.one_of(EVENTS, EVENTS, EVENTS, EVENTS, st.just(None))
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(PARTS, max_size=14))
 def test_the_fold_agrees_with_plain_loops_whatever_is_told(
     parts: list[list[EngineEvent] | None],

@@ -1,6 +1,6 @@
 """Top prefixes, against plain lists; that tokens add up, series never fall, and memory ends."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.fold import Cache
@@ -23,7 +23,6 @@ from tests.exporter.stream import batch_of
 SYSTEM, TALK, OTHER_TALK, QUESTION = [1] * 10, [2] * 4, [3] * 6, [4] * 3
 
 
-@settings(max_examples=80, deadline=None)
 @given(life=lives(), window=st.sampled_from([3, 100]), counters=st.sampled_from([1, 2, 5, 1000]))
 def test_the_table_is_that_of_plain_rows(life: Life, window: int, counters: int) -> None:
     if LOST in life.record:  # in which order names fall out of a gap is not known
@@ -37,7 +36,6 @@ def test_the_table_is_that_of_plain_rows(life: Life, window: int, counters: int)
     assert table.least_weight == (min(row.weight for row in rows) if full else 0)
 
 
-@settings(max_examples=50, deadline=None)
 @given(life=lives())
 def test_every_token_belongs_to_one_prefix(life: Life) -> None:
     cache = folded(life.record)
@@ -46,7 +44,6 @@ def test_every_token_belongs_to_one_prefix(life: Life) -> None:
     assert sum(p.lost_tokens for p in prefixes) == cache.regret.tokens
 
 
-@settings(max_examples=50, deadline=None)
 @given(life=lives(), counters=st.sampled_from([1, 3, 8]))
 def test_the_errors_bound_what_was_credited_before(life: Life, counters: int) -> None:
     """All that was credited to a name is at least what its counter says, and at most its error
@@ -65,7 +62,6 @@ def test_the_errors_bound_what_was_credited_before(life: Life, counters: int) ->
             assert prefix.error_tokens <= total / counters
 
 
-@settings(max_examples=80, deadline=None)
 @given(
     lookups=st.lists(st.tuples(st.integers(0, 9), st.integers(1, 40)), max_size=120),
     counters=st.sampled_from([3, 6, 50]),

@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.fold.recent import NEED_BINS, NEED_STEPS, NUM_SLOTS, SLOT_NS, Recent, Slot
@@ -161,7 +161,6 @@ def plain(batches: list[Batch]) -> tuple[float, Slot, int | None]:
     return seconds, total, limit if limit_steps >= 3 else None
 
 
-@settings(max_examples=100, deadline=None)
 @given(histories())
 def test_it_is_what_plain_loops_count(batches: list[Batch]) -> None:
     fold = Recent()

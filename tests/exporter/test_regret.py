@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.block_pool import BlockPool
@@ -20,7 +20,6 @@ SECOND = 10**9
 A, B, C, D = (block_hash(number) for number in range(4))
 
 
-@settings(max_examples=80, deadline=None)
 @given(life=lives(), window=st.sampled_from([2, 5, 100]))
 def test_regret_is_that_found_by_looking_back(life: Life, window: int) -> None:
     if LOST in life.record:  # in which order names fall out of a gap is not known
@@ -83,7 +82,6 @@ _CALLS = st.lists(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(calls=_CALLS, now=st.integers(0, 1_100))
 def test_the_shortfall_is_that_of_a_sorted_list_but_for_its_buckets(
     calls: list[tuple[int, int, list[tuple[int, int]]]], now: int
@@ -166,7 +164,6 @@ def replayed(paths: Sequence[Sequence[int]], num_blocks: int) -> Cache:
     return cache
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     paths=st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=6), min_size=5, max_size=40),
     num_blocks=st.integers(6, 12),

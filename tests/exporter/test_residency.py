@@ -1,6 +1,6 @@
 """How long blocks stay, against searches through the whole record; and what is not known."""
 
-from hypothesis import given, settings
+from hypothesis import given
 
 from exporter.buckets import RESIDENCY_SECONDS
 from exporter.fold import Cache, Histogram
@@ -28,7 +28,6 @@ def assert_same(histogram: Histogram, ages: oracle.Ages) -> None:
     assert histogram.total == sum(ages.known)
 
 
-@settings(max_examples=80, deadline=None)
 @given(life=lives())
 def test_all_times_are_those_found_by_looking_back(life: Life) -> None:
     residency = folded(life.record).residency
@@ -44,7 +43,6 @@ def test_all_times_are_those_found_by_looking_back(life: Life) -> None:
     }
 
 
-@settings(max_examples=80, deadline=None)
 @given(life=lives())
 def test_retention_is_the_idle_time_of_the_pools_own_oldest(life: Life) -> None:
     cache = folded(life.record)

@@ -6,7 +6,7 @@ from math import inf
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.fold import Cache
@@ -72,7 +72,6 @@ def since_start(cache: Cache) -> Curve:
 
 
 @given(starts=STARTS)
-@settings(max_examples=50, deadline=None)
 def test_every_size_has_the_hits_of_a_real_pool_of_that_size(starts: list[Start]) -> None:
     cache = Cache()
     play(starts, TreePool(USABLE, cache.apply))
@@ -89,7 +88,6 @@ def test_every_size_has_the_hits_of_a_real_pool_of_that_size(starts: list[Start]
 
 
 @given(starts=STARTS, unnamed=st.lists(st.integers(0, 3), min_size=1, max_size=10))
-@settings(max_examples=200, deadline=None)
 def test_the_present_size_is_exact_though_blocks_come_back_empty(
     starts: list[Start], unnamed: list[int]
 ) -> None:
@@ -109,7 +107,6 @@ def test_the_present_size_is_exact_though_blocks_come_back_empty(
 
 
 @given(starts=STARTS, samples=st.lists(st.integers(0, 3), min_size=1, max_size=10))
-@settings(max_examples=200, deadline=None)
 def test_the_present_size_is_exact_though_samples_share_blocks_without_a_name(
     starts: list[Start], samples: list[int]
 ) -> None:
@@ -138,7 +135,6 @@ def test_the_present_size_is_exact_though_samples_share_blocks_without_a_name(
 
 
 @given(starts=STARTS, joined=st.integers(0, 15))
-@settings(max_examples=30, deadline=None)
 def test_who_joins_late_is_right_as_soon_as_a_size_is_known(
     starts: list[Start], joined: int
 ) -> None:

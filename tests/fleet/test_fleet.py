@@ -73,10 +73,12 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
     )
 
 
+@pytest.mark.nightly
 def test_healthy_servers_are_silent_under_load_lost_scrapes_and_restarts(played: Played) -> None:
     assert played.healthy == []
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("fault", STRUCK, ids=lambda fault: fault.name)
 def test_a_fault_is_told_by_its_alert(played: Played, fault: Fault) -> None:
     outcome = played.outcomes[fault.name]
@@ -85,6 +87,7 @@ def test_a_fault_is_told_by_its_alert(played: Played, fault: Fault) -> None:
     assert 0 < outcome.seconds <= 20 * 60
 
 
+@pytest.mark.nightly
 def test_a_replica_that_failed_and_is_well_again_calls_nobody_twice(played: Played) -> None:
     """Its model's budget burns as well, and was silenced only while the replica failed."""
     outcome = played.outcomes["failing replica"]

@@ -88,8 +88,6 @@ def test_the_exported_ledger_sums_on_every_machine(
 
 
 @settings(
-    max_examples=40,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],  # each example sets the hardware
 )
 @given(

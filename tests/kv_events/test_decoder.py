@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.fold.tiers import Tiers
@@ -50,7 +50,6 @@ def folded(dialect: Dialect, history: list[list[Said]]) -> Tiers:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.name)
-@settings(deadline=None)
 @given(history=histories)
 def test_every_dialect_gives_what_a_brute_force_count_gives(
     dialect: Dialect, history: list[list[Said]]
@@ -274,7 +273,6 @@ def test_random_bytes_never_raise() -> None:
         _is_total(decoder, tiers, source.choice((b"", b"\x92\x01", b"\x93\x01")) + b"".join(parts))
 
 
-@settings(deadline=None)
 @given(frames=st.lists(st.binary(max_size=10), max_size=6))
 def test_any_frames_are_a_message_or_none(frames: list[bytes]) -> None:
     live, answer = read_live(frames), read_answer(frames)

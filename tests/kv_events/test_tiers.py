@@ -3,7 +3,7 @@
 import logging
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.fold import tiers as module
@@ -118,7 +118,6 @@ def test_stores_that_are_announced_again_and_again_make_a_tier_unknown_for_good(
     assert device.stored == 100 + announced + 1
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(st.sampled_from("srcg"), st.lists(st.integers(0, 6), max_size=4)), max_size=40

@@ -1,6 +1,6 @@
 """Bounded memory, and one process word for word, whatever happens; without sockets."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.sources.kv_events.recent import REMEMBERED
@@ -54,7 +54,6 @@ def test_remembered_messages_are_bounded_and_a_duplicate_of_an_old_one_begins_an
     assert reader.tracker.behind
 
 
-@settings(max_examples=300, deadline=None)
 @given(data=st.data(), replays=st.booleans(), buffered=st.integers(1, 12))
 def test_whatever_happens_an_unbroken_run_is_one_process_word_for_word(
     data: st.DataObject, replays: bool, buffered: int

@@ -2,7 +2,7 @@
 
 import threading
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.block_pool import BlockPool
@@ -110,7 +110,6 @@ def act(tables: Tables, operation: tuple[object, ...]) -> None:
                 tables.release(sequence)
 
 
-@settings(max_examples=300, deadline=None)
 @given(_OPERATIONS)
 def test_what_is_told_is_what_can_be_found_after_each_operation(
     operations: list[tuple[object, ...]],
@@ -127,7 +126,6 @@ def test_what_is_told_is_what_can_be_found_after_each_operation(
     tables.pool.check()
 
 
-@settings(max_examples=100, deadline=None)
 @given(_OPERATIONS)
 def test_a_listener_changes_no_event_of_the_bus(operations: list[tuple[object, ...]]) -> None:
     heard, unheard = Tables(listener=Router()), Tables()

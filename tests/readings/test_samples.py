@@ -5,7 +5,7 @@ import random
 from math import isfinite
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -119,7 +119,6 @@ def test_what_is_read_is_what_the_library_reads(text: str) -> None:
     } == pytest.approx(library, nan_ok=True)
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.text(), st.text(alphabet='a{}"=\\,.# \n\t01xle+-InfNaN_'))
 def test_any_text_gives_a_reading(text: str, likely: str) -> None:
     for page in (text, likely, f"vllm:prompt_tokens_total{{{likely}}} {text}"):

@@ -301,8 +301,6 @@ def _calls(draw: st.DrawFn) -> tuple[str, dict[str, object]]:
 
 
 @settings(
-    max_examples=150,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(_calls())

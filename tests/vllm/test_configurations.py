@@ -12,7 +12,7 @@ from tests.vllm.counters import disagreements, total
 from tests.vllm.model import HYBRID
 from tests.vllm.observed import PROMPTS, SMALL, Observed, ended, load, observed
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.vllm, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(900)]
 
 FAULT = "kvscope_events.observers.vllm.names:Names.of_blocks"
 """What the observer calls for every block that becomes full."""

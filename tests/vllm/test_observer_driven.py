@@ -30,19 +30,37 @@ MODES = (
     "spec",
     "spec-async",
 )
+SMOKE = "sync"
+"""One mode of a real vLLM runs in `make test`; the others, and what is broken, run nightly."""
+BY_MODE = pytest.mark.parametrize(
+    "mode",
+    [mode if mode == SMOKE else pytest.param(mode, marks=pytest.mark.nightly) for mode in MODES],
+)
+
+
+class Driven:
+    """What each mode found. The smoke run is one process and all others another, on first use,
+    since vLLM takes ten seconds to import."""
+
+    def __init__(self, python: Path, model: Path, factory: pytest.TempPathFactory) -> None:
+        self._python, self._model, self._factory = python, model, factory
+        self._found: dict[str, Any] = {}
+
+    def __getitem__(self, mode: str) -> dict[str, Any]:
+        if mode not in self._found:
+            modes = [mode] if mode == SMOKE else [other for other in MODES if other != SMOKE]
+            command = ("tests.vllm.drive", ",".join(modes), str(self._model), "--steps", str(STEPS))
+            lines, _ = run_in_vllm(self._python, _short_folder(self._factory), *command)
+            self._found |= {found["mode"]: found for found in lines}
+        found: dict[str, Any] = self._found[mode]
+        return found
 
 
 @pytest.fixture(scope="module")
 def driven(
     vllm_python: Path, models: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Any]:
-    """What each mode found; all in one process, since vLLM takes ten seconds to import."""
-    folder, model = _short_folder(tmp_path_factory), str(models("llama"))
-    modes = ",".join(MODES)
-    lines, _ = run_in_vllm(
-        vllm_python, folder, "tests.vllm.drive", modes, model, "--steps", str(STEPS)
-    )
-    return {found["mode"]: found for found in lines}
+) -> Driven:
+    return Driven(vllm_python, models("llama"), tmp_path_factory)
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +77,8 @@ def _short_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_the_replayed_ledger_is_the_pool_at_every_step(driven: dict[str, Any], mode: str) -> None:
+@BY_MODE
+def test_the_replayed_ledger_is_the_pool_at_every_step(driven: Driven, mode: str) -> None:
     found = driven[mode]
     assert found["live"]
     assert found["compared"] >= STEPS
@@ -69,8 +87,8 @@ def test_the_replayed_ledger_is_the_pool_at_every_step(driven: dict[str, Any], m
     assert found["violations"] == found["self_check_differences"] == 0
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_lookups_and_tokens_are_those_that_vllm_counts(driven: dict[str, Any], mode: str) -> None:
+@BY_MODE
+def test_lookups_and_tokens_are_those_that_vllm_counts(driven: Driven, mode: str) -> None:
     found = driven[mode]
     assert found["queried"][0] == found["queried"][1]
     assert found["hit"][0] == found["hit"][1]
@@ -78,8 +96,8 @@ def test_lookups_and_tokens_are_those_that_vllm_counts(driven: dict[str, Any], m
     assert (found["queried"][0] > 0) == ("nocache" not in mode)
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_every_request_ends_once_and_nothing_is_kept(driven: dict[str, Any], mode: str) -> None:
+@BY_MODE
+def test_every_request_ends_once_and_nothing_is_kept(driven: Driven, mode: str) -> None:
     found = driven[mode]
     events = found["events"]
     assert events["RequestArrived"] == events["SequenceAdded"] == found["requests"]
@@ -90,8 +108,8 @@ def test_every_request_ends_once_and_nothing_is_kept(driven: dict[str, Any], mod
         assert found["left_over"] == 0
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_the_bill_of_preemption_is_that_of_plain_loops(driven: dict[str, Any], mode: str) -> None:
+@BY_MODE
+def test_the_bill_of_preemption_is_that_of_plain_loops(driven: Driven, mode: str) -> None:
     bill, preemptions = driven[mode]["bill"], driven[mode]["events"].get("RequestPreempted", 0)
     assert bill["agrees"]
     assert sum(bill["states"].values()) == preemptions
@@ -102,9 +120,13 @@ def test_the_bill_of_preemption_is_that_of_plain_loops(driven: dict[str, Any], m
     assert (bill["taken"] > 0) == (preemptions > 0)
 
 
-def test_the_modes_reach_what_they_are_for(driven: dict[str, Any]) -> None:
-    assert driven["sync"]["events"]["RequestPreempted"] > 0
-    assert driven["sync"]["events"]["RequestResumed"] > 0
+def test_the_smoke_run_reaches_preemption(driven: Driven) -> None:
+    assert driven[SMOKE]["events"]["RequestPreempted"] > 0
+    assert driven[SMOKE]["events"]["RequestResumed"] > 0
+
+
+@pytest.mark.nightly
+def test_the_modes_reach_what_they_are_for(driven: Driven) -> None:
     assert driven["async-force"]["forced"] > 0
     assert driven["hybrid"]["causes"]["BlocksReleased out_of_window"] > 0
     assert driven["partial"]["causes"]["BlocksShared cow"] > 0
@@ -113,6 +135,7 @@ def test_the_modes_reach_what_they_are_for(driven: dict[str, Any]) -> None:
     assert spec["decode"] > spec["output"]  # drafts that were rejected
 
 
+@pytest.mark.nightly
 def test_each_function_of_ours_was_broken_in_turn(broken: tuple[list[Any], str]) -> None:
     _, *lines = broken[0]
     parts = [(f"{h.owner}.{h.method}", p) for h in HOOKS for p in ("before", "after")]
@@ -120,6 +143,7 @@ def test_each_function_of_ours_was_broken_in_turn(broken: tuple[list[Any], str])
     assert [(line["method"], line["part"]) for line in lines if "method" in line] == wanted
 
 
+@pytest.mark.nightly
 def test_a_broken_observer_goes_off_and_the_scheduler_goes_on(
     broken: tuple[list[Any], str],
 ) -> None:
@@ -135,6 +159,7 @@ def test_a_broken_observer_goes_off_and_the_scheduler_goes_on(
         assert said in broken[1]
 
 
+@pytest.mark.nightly
 def test_a_vllm_that_differs_is_left_alone(broken: tuple[list[Any], str]) -> None:
     bare, *lines = broken[0]
     found = {line["change"]: line for line in lines if "change" in line}

@@ -28,7 +28,7 @@ from tests.vllm.server import (
     witness_lines,
 )
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.vllm, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(900)]
 
 STOPPED_SECONDS = float(os.environ.get("STOPPED_SECONDS", "10"))
 """How long the sidecar is stopped; longer than the silence after which a server counts as down."""

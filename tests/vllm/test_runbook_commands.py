@@ -27,7 +27,7 @@ from tests.vllm.server import (
     started,
 )
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.vllm, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(900)]
 
 SAYS = {
     r"kvscope doctor --target \S+": r"vllm",

@@ -30,7 +30,7 @@ from tests.vllm.counters import disagreements, total
 from tests.vllm.observed import PROMPTS, SMALL, Observed, ended, load, observed, reset_while_it_runs
 from tests.vllm.server import kvscope_command
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.vllm, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from tests.support.prefix_trees import Load
 from tests.vllm.driven import run_in_vllm
 from tools.checks.whatif_check import VLLM_LIMIT, read
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+pytestmark = [pytest.mark.vllm, pytest.mark.nightly, pytest.mark.slow]
 
 LOAD = Load(requests=500)
 USABLE = 300

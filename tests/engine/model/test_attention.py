@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.model.attention import torch_plan
@@ -41,7 +41,6 @@ CASES = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(case=CASES)
 def test_equals_dense_attention(case: Case) -> None:
     for backend in BACKENDS:

@@ -14,6 +14,7 @@ import torch
 CHECKS = Path(__file__).with_name("triton")
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "file", ["attention_checks.py", "token_checks.py", "engine_checks.py", "compile_checks.py"]

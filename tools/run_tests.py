@@ -1,0 +1,294 @@
+"""Runs the tests in lanes, several beside each other; what fails there is run again, alone.
+
+    python -m tools.run_tests [--nightly] [--times FILE] [PATH...] [PYTEST_OPTION...]
+
+A test that fails in a lane beside others and passes when run again with nothing beside it is named
+at the end and counted as passed: two cores were too few for it. A second failure is a failure, and
+so is a worker that crashed, a file that cannot be collected, or too many failures to be noise.
+"""
+
+import itertools
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import IO, NoReturn
+
+import pytest
+
+MOST_RUN_AGAIN = 20
+"""More failures than this are no noise."""
+SLOWEST = 20
+"""Tests named at the end."""
+LISTED_SECONDS = 3
+"""Files that take longer are in the table by which tests/conftest.py sorts."""
+_PHASES = {"setup", "call", "teardown"}
+_PASSED, _FAILED, _NONE_SELECTED = (int(code) for code in (0, 1, 5))
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """Tests that one pytest runs."""
+
+    name: str
+    processes: int
+    """0: the process of pytest itself."""
+    marks: str
+    named_in: str = ""
+    """Pattern of the files that have such tests; only these are collected. Empty: all."""
+
+    def files(self, paths: Sequence[str]) -> list[str]:
+        if not self.named_in:
+            return list(paths)
+        return [file for path in paths for file in _files_with(path, re.compile(self.named_in))]
+
+
+TEST = (
+    Lane("main", 2, "not (nightly or waits or vllm)"),
+    Lane("waits", 4, "waits and not nightly", r"mark\.waits\b"),
+    Lane("vllm", 0, "vllm and not nightly", r"mark\.vllm\b"),
+)
+NIGHTLY = (
+    Lane(
+        "long",
+        1,
+        "(nightly or hypothesis) and not (waits or vllm or chaos or timed)",
+        r"mark\.nightly\b|(?m:^from hypothesis)",
+    ),
+    Lane("waits", 2, "nightly and waits", r"mark\.waits\b"),
+    Lane("vllm", 0, "nightly and vllm", r"mark\.vllm\b"),
+)
+ALONE = Lane("chaos and timed", 0, "chaos or timed", r"mark\.(chaos|timed)\b")
+"""Last, with nothing beside it: these measure times."""
+
+
+@dataclass(slots=True)
+class Report:
+    """What happened in one pytest."""
+
+    failed: list[str] = field(default_factory=list)
+    broken: list[str] = field(default_factory=list)
+    """Tests during which a worker crashed, and files that could not be collected."""
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @pytest.hookimpl
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        name = report.nodeid
+        self.seconds[name] = self.seconds.get(name, 0.0) + report.duration
+        if not report.failed:
+            return
+        if report.when not in _PHASES:  # xdist: the worker has crashed
+            self.broken.append(name)
+        elif name not in self.failed:
+            self.failed.append(name)
+
+    @pytest.hookimpl
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.broken.append(report.nodeid)
+
+
+@dataclass(slots=True)
+class Running:
+    """A pytest in a process of its own."""
+
+    lane: Lane
+    process: "subprocess.Popen[bytes]"
+    output: IO[bytes] | None
+    report: Path
+    started: float
+
+    def end(self) -> tuple[int, Report]:
+        status = self.process.wait()
+        if self.output is not None:
+            self.output.seek(0)
+            sys.stdout.flush()
+            sys.stdout.buffer.write(self.output.read())
+        seconds = time.monotonic() - self.started
+        print(f"kvscope: {self.lane.name}: ended with {status} in {seconds:.0f} s", flush=True)
+        try:
+            return status, Report(**json.loads(self.report.read_text()))
+        except FileNotFoundError:  # it ended before it had anything to report
+            return status or _FAILED, Report(broken=[f"pytest of {self.lane.name}"])
+
+
+def main() -> int:
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["--lane"]:
+        return _pytest(Path(arguments[1]), arguments[2:])
+    nightly, arguments = _taken("--nightly", arguments, 0)
+    times, arguments = _taken("--times", arguments, 1)
+    paths = list(itertools.takewhile(lambda text: not text.startswith("-"), arguments))
+    options = arguments[len(paths) :]
+    signal.signal(signal.SIGTERM, _exit)
+    # One thread for each process: two with two threads each would wait for each other.
+    os.environ["OMP_NUM_THREADS"] = "1"
+    if nightly is not None:
+        os.environ["KVSCOPE_HYPOTHESIS_PROFILE"] = "nightly"
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="kvscope-tests-") as folder:
+        run = Run(Path(folder), paths or ["tests"], options)
+        run.beside(TEST if nightly is None else NIGHTLY)
+        run.again()
+        if nightly is not None:
+            run.alone(ALONE)
+    run.conclude(time.monotonic() - started)
+    if times is not None:
+        Path(times[0]).write_text(_table(run.seconds))
+    return run.status
+
+
+class Run:
+    """The lanes of one target, and what became of their tests."""
+
+    def __init__(self, folder: Path, paths: Sequence[str], options: Sequence[str]) -> None:
+        self._folder = folder
+        self._paths = paths
+        self._options = options
+        self._to_run_again: list[str] = []
+        self._passed_alone: list[str] = []
+        self._statuses: set[int] = set()
+        self.seconds: dict[str, float] = {}
+
+    @property
+    def status(self) -> int:
+        if self._statuses <= {_PASSED, _NONE_SELECTED}:
+            return _PASSED if _PASSED in self._statuses else _NONE_SELECTED
+        return _FAILED
+
+    def beside(self, lanes: Sequence[Lane]) -> None:
+        """The first lane writes to the terminal, the others at their end."""
+        with ExitStack() as stack:
+            running = [
+                stack.enter_context(self._started(lane, files, shown=not number))
+                for number, (lane, files) in enumerate(self._with_files(lanes))
+            ]
+            for each in running:
+                status, report = each.end()
+                noise = status == _FAILED and not report.broken and bool(report.failed)
+                if noise and len(report.failed) <= MOST_RUN_AGAIN:
+                    self._to_run_again += report.failed
+                else:
+                    self._note(status, report)
+                self._time(report)
+
+    def again(self) -> None:
+        if not self._to_run_again:
+            return
+        print("kvscope: running again, alone:", *self._to_run_again, sep="\n  ", flush=True)
+        lane = Lane("again", 0, "")
+        with self._started(lane, self._to_run_again, shown=True) as running:
+            status, report = running.end()
+        self._note(status, report)
+        self._passed_alone = [
+            name for name in self._to_run_again if name not in {*report.failed, *report.broken}
+        ]
+
+    def alone(self, lane: Lane) -> None:
+        for _, files in self._with_files([lane]):
+            with self._started(lane, files, shown=True) as running:
+                status, report = running.end()
+            self._note(status, report)
+            self._time(report)
+
+    def conclude(self, seconds: float) -> None:
+        slowest = sorted(self.seconds.items(), key=lambda item: -item[1])[:SLOWEST]
+        print(f"kvscope: the slowest of {len(self.seconds)} tests:")
+        print(*(f"{took:8.1f} s  {name}" for name, took in slowest), sep="\n")
+        if self._passed_alone:
+            print("kvscope: passed only when run alone:", *self._passed_alone, sep="\n  ")
+        if self.status == _NONE_SELECTED:
+            print("kvscope: no test selected; some are in the other of `make test`, `make nightly`")
+        else:
+            ended = "failed" if self.status else "passed"
+            print(f"kvscope: {ended} in {seconds // 60:.0f} min {seconds % 60:.0f} s", flush=True)
+
+    def _with_files(self, lanes: Sequence[Lane]) -> list[tuple[Lane, list[str]]]:
+        named = [(lane, lane.files(self._paths)) for lane in lanes]
+        found = [(lane, files) for lane, files in named if files]
+        if not found:
+            self._statuses.add(_NONE_SELECTED)
+        return found
+
+    @contextmanager
+    def _started(self, lane: Lane, files: Sequence[str], *, shown: bool) -> Iterator[Running]:
+        report = self._folder / f"{lane.name}.json"
+        options = [*files, *(() if lane.name == "again" else self._options)]
+        if lane.processes:
+            # Files in the order in which they are collected: the slowest first.
+            options += ["-n", str(lane.processes), "--dist", "loadfile", "--no-loadscope-reorder"]
+        if lane.marks:
+            options += ["-m", lane.marks]
+        # Each pytest has a cache of its own: two that write one file would spoil it.
+        options += ["-o", f"cache_dir=.pytest_cache/{lane.name.replace(' ', '-')}"]
+        # -P: this folder is nothing that tests may import from.
+        command = [sys.executable, "-P", __file__, "--lane", str(report), *options]
+        with ExitStack() as stack:
+            output = None if shown else stack.enter_context(tempfile.TemporaryFile())
+            process = stack.enter_context(
+                subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+            )
+            stack.callback(process.terminate)
+            yield Running(lane, process, output, report, time.monotonic())
+
+    def _note(self, status: int, report: Report) -> None:
+        self._statuses.add(status)
+        if report.broken:
+            print("kvscope: crashed or not collected:", *report.broken, sep="\n  ", flush=True)
+
+    def _time(self, report: Report) -> None:
+        for name, seconds in report.seconds.items():
+            self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+
+
+def _pytest(path: Path, options: list[str]) -> int:
+    sys.argv[0] = "pytest"
+    report = Report()
+    status = pytest.main(options, plugins=[report])
+    path.write_text(
+        json.dumps({"failed": report.failed, "broken": report.broken, "seconds": report.seconds})
+    )
+    return int(status)
+
+
+def _files_with(path: str, pattern: re.Pattern[str]) -> list[str]:
+    """Test files below the path that have the pattern; of `FILE::TEST`, the file decides."""
+    place = Path(path.partition("::")[0])
+    if place.is_file():
+        return [path] if pattern.search(place.read_text()) else []
+    return [
+        str(file) for file in sorted(place.rglob("test_*.py")) if pattern.search(file.read_text())
+    ]
+
+
+def _table(seconds: dict[str, float]) -> str:
+    files: dict[str, float] = {}
+    for name, took in seconds.items():
+        file = name.partition("::")[0]
+        files[file] = files.get(file, 0.0) + took
+    slow = sorted((-took, file) for file, took in files.items() if took >= LISTED_SECONDS)
+    return "".join(f"{-took:4.0f} {file}\n" for took, file in slow)
+
+
+def _taken(name: str, arguments: list[str], values: int) -> tuple[list[str] | None, list[str]]:
+    """The values after this option, which comes before all that is pytest's, and the rest."""
+    if arguments[:1] != [name]:
+        return None, arguments
+    return arguments[1 : 1 + values], arguments[1 + values :]
+
+
+def _exit(number: int, frame: FrameType | None) -> NoReturn:
+    sys.exit(128 + number)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
