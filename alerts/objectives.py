@@ -8,7 +8,7 @@ from types import MappingProxyType
 from alerts.scope import Scope
 from alerts.thresholds import PAGE_BELOW
 from alerts.timing import seconds_of
-from exporter.buckets import FIRST_TOKEN_SECONDS, INTER_TOKEN_SECONDS
+from exporter.fold.buckets import FIRST_TOKEN_SECONDS, INTER_TOKEN_SECONDS
 from monitoring.objectives import ERROR_OBJECTIVE, ITL_SECONDS, TTFT_SECONDS
 
 _NOBODY: Mapping[str, float] = MappingProxyType({})

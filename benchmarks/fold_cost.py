@@ -31,7 +31,7 @@ from exporter.fold import (
     Steps,
     Vllm,
 )
-from exporter.pipeline import CHUNK_BATCHES, Pipeline
+from exporter.sources.pipeline import CHUNK_BATCHES, Pipeline
 from exporter.sources.source import SourceKind
 from kvscope_events.events import (
     Batch,

@@ -22,7 +22,7 @@ from benchmarks.fold_cost import Replay, Stream
 from benchmarks.report import environment
 from exporter.catalogue import COMPAT_SETS
 from exporter.clock import Clock
-from exporter.target import Target
+from exporter.watched.target import Target
 from kvscope_events.events import Batch, Hello
 
 TARGET_RATE = 1_000_000

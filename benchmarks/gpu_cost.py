@@ -24,7 +24,7 @@ from exporter.collect.device_memory import collect_ledger_of_devices, collect_to
 from exporter.collect.families import Families
 from exporter.collect.gpu import collect_gpus, collect_nvml
 from exporter.fold import DeviceMemory
-from exporter.gpu import GpuPoller
+from exporter.machine.gpu import GpuPoller
 from tests.fakes.nvml import Simulated, build_library, h200, machine
 from tests.fakes.nvml.states import UUID
 from tests.gpu.scrapes import SERVER_PID, Scrapes, torch_sample

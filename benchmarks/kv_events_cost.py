@@ -20,9 +20,9 @@ from benchmarks.report import environment
 from exporter.clock import Clock
 from exporter.collect.parts import parts_of
 from exporter.fold import Census, DeviceMemory, Folds, Introduction
-from exporter.pipeline import Pipeline
 from exporter.sources.kv_events import KvEventsSource
 from exporter.sources.kv_events.decoder import Decoded, Decoder
+from exporter.sources.pipeline import Pipeline
 from kvscope_events.events import Batch
 from tests.kv_events.dialects import BY_NAME, Dialect, Removed, Said, Stored
 from tests.kv_events.publisher import Publisher

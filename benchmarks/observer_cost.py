@@ -81,7 +81,10 @@ def main() -> None:
     with sink() as url, reading(exporter.render, SCRAPE_SECONDS):
         config = OtlpConfig(url=f"{url}/v1/metrics", interval_seconds=EXPORT_SECONDS)
         served = [Served(instance="bench", exporter=exporter)]
-        with Outlet(config, lambda: served, Clock()), reading(exporter.compact, COMPACT_SECONDS):
+        with (
+            Outlet(config, lambda: served, Clock()),
+            reading(exporter.compact, COMPACT_SECONDS),
+        ):
             for count in SEQUENCES:
                 row = rows[str(count)] = measure(observed, silent, count)
                 cells = "  ".join(f"{key} {value:8.3f}" for key, value in row.items())

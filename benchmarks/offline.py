@@ -19,8 +19,8 @@ from engine.sequence import SamplingParams, Sequence
 from engine.step import Step, StepOutput
 from engine.step_loop import StepLoop
 from exporter.catalogue import COMPAT_SETS
-from exporter.exporter import Exporter, in_process
-from exporter.machine import Machine
+from exporter.machine.machine import Machine
+from exporter.watched.exporter import Exporter, in_process
 from kvscope_events.bus import EventBus, NullBus
 from tests.support.served import served_execution
 

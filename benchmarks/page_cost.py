@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.report import environment
-from exporter.exporter import Exporter
 from exporter.sources import InProcessSource
-from exporter.target import Target
+from exporter.watched.exporter import Exporter
+from exporter.watched.target import Target
 from kvscope_events.bus import Subscription
 from tests.exporter.page import FIXED_CLOCK, hello, put
 from tests.exporter.scenario import play

@@ -19,10 +19,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.report import environment
 from exporter.clock import Clock
-from exporter.exporter import Exporter
 from exporter.readings import PageReader
 from exporter.readings.mapping import PageMapper
 from exporter.readings.tables import TABLES
+from exporter.watched.exporter import Exporter
 from tests.readings.cases.case import NOW, histogram
 from tests.readings.cases.vllm import CURRENT_PAGE
 

@@ -22,7 +22,7 @@ import zmq
 from benchmarks.fold_cost import FOLDS, Stream
 from benchmarks.report import environment
 from exporter.clock import Clock
-from exporter.pipeline import Pipeline
+from exporter.sources.pipeline import Pipeline
 from exporter.sources.wire import WireSource
 from kvscope_events.bus import EventBus
 from kvscope_events.events import CONTRACT_VERSION, EVENT_NAMES, Batch, Hello

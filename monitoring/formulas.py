@@ -5,7 +5,7 @@ aggregation clause such as `by (model_name)` or `without (phase)`, empty for a s
 `selector`, matchers that go into every selector. Ratios without a denominator are absent, not NaN.
 """
 
-from exporter.buckets import ABANDONED_SECONDS
+from exporter.fold.buckets import ABANDONED_SECONDS
 from monitoring import identity
 from monitoring.selectors import bucket, rate, series
 

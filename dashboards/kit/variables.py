@@ -8,7 +8,7 @@ from grafana_foundation_sdk.models import dashboard as dm
 
 from dashboards.kit.links import SOURCE
 from dashboards.kit.queries import PLACE
-from exporter.buckets import FIRST_TOKEN_SECONDS, INTER_TOKEN_SECONDS
+from exporter.fold.buckets import FIRST_TOKEN_SECONDS, INTER_TOKEN_SECONDS
 from monitoring.objectives import ERROR_OBJECTIVE, ITL_SECONDS, TTFT_OBJECTIVE, TTFT_SECONDS
 
 EVERY_ENGINE = "kvscope_source_up"

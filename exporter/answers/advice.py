@@ -2,9 +2,9 @@
 
 import msgspec
 
-from exporter.adviser.gather import gather
 from exporter.adviser.proposal import Proposal
 from exporter.adviser.rank import advise
+from exporter.answers.gather import gather
 from exporter.answers.question import Asked, Question, UnknownError
 from exporter.fold import Cache, Ledger, Preemption, Recent
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from exporter.buckets import RESIDENCY_SECONDS
 from exporter.fold import Histogram
+from exporter.fold.buckets import RESIDENCY_SECONDS
 from exporter.fold.cache.blocks import NEVER
 
 _CHUNK = 4096

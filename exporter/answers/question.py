@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar
 
 from exporter.clock import Clock
 from exporter.fold import Fold, Folds, TimedSample
-from exporter.machine import Machine
+from exporter.machine.machine import Machine
 from kvscope_events.events import Hello
 
 T = TypeVar("T")

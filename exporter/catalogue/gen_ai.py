@@ -5,8 +5,8 @@ On a page they would repeat kvscope's and vLLM's families with other bounds.
 
 from typing import get_args
 
-from exporter import buckets
 from exporter.catalogue.metric import ENGINE, Labels, Metric
+from exporter.fold import buckets
 from kvscope_events.vocabulary import Operation
 
 OPERATIONS = tuple(operation for operation in get_args(Operation) if operation)

@@ -8,7 +8,7 @@ and `engine` are left out.
 from typing import get_args
 
 from exporter.catalogue.metric import ENGINE, Kind, Labels, Metric
-from exporter.fetch_error import FETCH_ERROR_KINDS
+from exporter.fetch.error import FETCH_ERROR_KINDS
 from exporter.sources.source import SourceKind
 from kvscope_events.events import EVENT_NAMES
 from kvscope_events.wire.errors import DECODE_ERROR_KINDS

@@ -1,8 +1,8 @@
 """What early eviction cost, and what the cache saved by prefix."""
 
-from exporter.buckets import REGRET_AGE_SECONDS
 from exporter.catalogue.metric import ENGINE, Metric
 from exporter.catalogue.pool import STATE_EVENTS
+from exporter.fold.buckets import REGRET_AGE_SECONDS
 
 _EVICTED = ("PrefixLookup", "PoolCreated", "BlocksCached", "BlocksEvicted")
 

@@ -2,9 +2,9 @@
 
 from typing import get_args
 
-from exporter import buckets
 from exporter.catalogue.http import STATUSES
 from exporter.catalogue.metric import ENGINE, Metric
+from exporter.fold import buckets
 from kvscope_events.vocabulary import FinishReason, RejectReason
 
 REQUESTS = (

@@ -1,8 +1,8 @@
 """Residency: how long blocks stay in the pool, and how long the cache remembers."""
 
-from exporter.buckets import RESIDENCY_SECONDS
 from exporter.catalogue.metric import Metric
 from exporter.catalogue.pool import STATE_EVENTS
+from exporter.fold.buckets import RESIDENCY_SECONDS
 
 _UNKNOWN = "What began before the exporter started, or in lost events, is left out."
 

@@ -4,9 +4,9 @@ nearly every article and many a dashboard still begin with.
 vLLM makes each sequence of a call a request of its own, so its "requests" are our sequences.
 """
 
-from exporter import buckets
 from exporter.catalogue.metric import ENGINE, Metric
 from exporter.catalogue.pool import STATE_EVENTS
+from exporter.fold import buckets
 from kvscope_events.vocabulary import ServerKind
 
 _OURS: tuple[ServerKind, ...] = ("kvscope",)

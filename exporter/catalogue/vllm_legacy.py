@@ -3,8 +3,8 @@
 The two that nearly every article begins with are served with the current names: `vllm.py`.
 """
 
-from exporter import buckets
 from exporter.catalogue.metric import Metric
+from exporter.fold import buckets
 
 VLLM_LEGACY = (
     Metric(

@@ -1,8 +1,8 @@
 """Compatibility: what vLLM shows of its blocks with `--kv-cache-metrics`, of every block here."""
 
-from exporter.buckets import VLLM_RESIDENCY_SECONDS
 from exporter.catalogue.metric import Metric
 from exporter.catalogue.pool import STATE_EVENTS
+from exporter.fold.buckets import VLLM_RESIDENCY_SECONDS
 
 
 def _seconds(name: str, help: str) -> Metric:

@@ -8,7 +8,7 @@ from exporter.collect.engine_memory import EngineMemory
 from exporter.collect.families import Families
 from exporter.collect.gpu import Values, key_of
 from exporter.fold import DeviceMemory
-from exporter.gpu import DeviceSample, components, headroom, owners
+from exporter.machine.gpu import DeviceSample, components, headroom, owners
 from kvscope_events.events import Hello
 
 

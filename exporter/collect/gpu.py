@@ -7,7 +7,7 @@ from prometheus_client.core import Metric as Family
 
 from exporter.catalogue.gpu_sets import CLOCKS_EVENTS
 from exporter.collect.families import Families
-from exporter.gpu import DeviceSample, GpuSample, Reading
+from exporter.machine.gpu import DeviceSample, GpuSample, Reading
 
 Key = tuple[str, ...]
 Values = dict[Key, float]

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from exporter.turns import Turns
+from exporter.collect.turns import Turns
 
 logger = logging.getLogger(__name__)
 

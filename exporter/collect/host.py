@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from prometheus_client.core import Metric as Family
 
 from exporter.collect.families import Families
-from exporter.host_memory import HostMemory
+from exporter.machine.host_memory import HostMemory
 
 
 def collect_host(

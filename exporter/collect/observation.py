@@ -8,8 +8,8 @@ from prometheus_client.core import Metric as Family
 
 from exporter.collect.families import Families
 from exporter.fold import Census, Introduction
-from exporter.pipeline import Pipeline
 from exporter.sources import Source
+from exporter.sources.pipeline import Pipeline
 
 _CHEAP_FOLDS = frozenset({"introduction", "census", "steps", "churn", "tenants"})
 """Shown together, since a series for each would be worth less than what else fits on a page."""

@@ -4,9 +4,8 @@ from collections.abc import Iterator
 
 from prometheus_client.core import Metric as Family
 
-from exporter import buckets
 from exporter.collect.families import Families
-from exporter.fold import Cache, Introduction, Latency, Ledger, Requests, Vllm
+from exporter.fold import Cache, Introduction, Latency, Ledger, Requests, Vllm, buckets
 from exporter.fold.capacity import block_tokens, is_plain
 from kvscope_events.events import Hello
 

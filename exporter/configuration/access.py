@@ -12,7 +12,7 @@ import msgspec
 
 from exporter.configuration.error import ConfigurationError
 from exporter.configuration.model import FileValue, ServerConfig, TlsConfig
-from exporter.fetch_error import FetchError
+from exporter.fetch.error import FetchError
 from exporter.foreign_file import read_small
 from exporter.readings.tls import Tls
 

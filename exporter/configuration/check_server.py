@@ -4,12 +4,12 @@ import re
 
 import httpx
 
-from exporter.address import address_problem
 from exporter.catalogue import CATALOGUE
 from exporter.configuration.access import check_tls, header_values
 from exporter.configuration.error import ConfigurationError
 from exporter.configuration.model import KvEventsConfig, ServerConfig
 from exporter.configuration.places import FOLDER
+from exporter.fetch.address import address_problem
 from exporter.readings.detect import OWN_PAGE, OWN_PAGE_REMEDY
 from exporter.sources.recording import SCHEME as RECORDING
 from kvscope_events.limits import MAX_LABEL

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple, get_args
 
-from exporter import buckets
+from exporter.fold import buckets
 from exporter.fold.fold import Fold
 from exporter.fold.histogram import Histogram
 from kvscope_events.events import (

@@ -6,7 +6,7 @@ count, and their last emission is kept once for all of them.
 
 from collections import Counter
 
-from exporter import buckets
+from exporter.fold import buckets
 from exporter.fold.fold import Fold
 from exporter.fold.histogram import Histogram
 from kvscope_events.events import (

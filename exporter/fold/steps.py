@@ -1,6 +1,6 @@
 """The engine's heartbeat: how long steps take, what they compute, when the last one ended."""
 
-from exporter import buckets
+from exporter.fold import buckets
 from exporter.fold.fold import Fold
 from exporter.fold.histogram import Histogram
 from kvscope_events.events import (

@@ -4,7 +4,7 @@ The semantics are those of vLLM 0.28 to 0.33, where each sequence is a request, 
 its client has left is forgotten: none of the figures of ended requests has it.
 """
 
-from exporter import buckets
+from exporter.fold import buckets
 from exporter.fold.fold import Fold
 from exporter.fold.histogram import Histogram
 from kvscope_events.events import (

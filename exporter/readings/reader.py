@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 from exporter.catalogue.observation import PAGE_ERROR_KINDS
 from exporter.clock import Clock
 from exporter.faults import Faults
-from exporter.fetch import Document, Fetcher, Merged
-from exporter.fetch_error import FetchError
+from exporter.fetch.error import FetchError
+from exporter.fetch.fetch import Document, Fetcher, Merged
 from exporter.readings.detect import OWN_PAGE, OWN_PAGE_REMEDY, detect
 from exporter.readings.engines import Engine
 from exporter.readings.mapping import EngineReading, PageMapper

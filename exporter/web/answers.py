@@ -9,7 +9,7 @@ from fastapi.responses import PlainTextResponse
 
 from exporter.answers.question import Question
 from exporter.answers.questions import QUESTIONS
-from exporter.answers.reply import Reply
+from exporter.watched.reply import Reply
 from exporter.web.metrics import METHODS
 
 _ENCODER = msgspec.json.Encoder()

@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
-from exporter.compact import CONTENT_TYPE
+from exporter.watched.compact import CONTENT_TYPE
 from exporter.web.answers import NoServerError
 from exporter.web.metrics import METHODS
 

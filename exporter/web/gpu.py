@@ -7,7 +7,7 @@ from typing import Protocol
 
 from fastapi import APIRouter, Response
 
-from exporter.gpu import State
+from exporter.machine.gpu import State
 
 
 class Releasable(Protocol):

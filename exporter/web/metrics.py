@@ -6,7 +6,7 @@ from typing import Protocol
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import PlainTextResponse
 
-from exporter.web.negotiation import accepts_gzip
+from exporter.watched.negotiation import accepts_gzip
 
 PATH = "/metrics"
 METHODS = ["GET", "HEAD"]

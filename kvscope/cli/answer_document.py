@@ -7,9 +7,9 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
-from exporter.fetch import Fetcher
-from exporter.fetch_error import FetchError
-from exporter.json_errors import JSON_ERRORS
+from exporter.fetch.error import FetchError
+from exporter.fetch.fetch import Fetcher
+from exporter.fetch.json_errors import JSON_ERRORS
 from exporter.readings import Tls
 from exporter.web.access.keys import read_keys
 

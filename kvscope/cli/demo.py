@@ -12,8 +12,8 @@ import typer
 
 from engine.config import CacheConfig, EngineConfig, ModelConfig
 from exporter.catalogue import DEFAULT_COMPAT
-from exporter.scrape import ScrapedPage, ScrapeError, scrape
 from kvscope.cli.output import configure_logging
+from kvscope.diagnosis.scrape import ScrapedPage, ScrapeError, scrape
 from kvscope.options.configuration import ListenConfig, TelemetryConfig
 from kvscope.options.otlp import OtlpEndpoint, chosen_otlp
 from kvscope.options.server import Host, Port

@@ -45,7 +45,7 @@ def gpu(
     """
     import msgspec
 
-    from exporter.json_errors import JSON_ERRORS
+    from exporter.fetch.json_errors import JSON_ERRORS
     from kvscope.cli.answer_document import AnswerError, fetch
 
     class Answer(msgspec.Struct, frozen=True):

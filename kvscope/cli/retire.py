@@ -33,7 +33,7 @@ def retire(
     """
     import msgspec
 
-    from exporter.json_errors import JSON_ERRORS
+    from exporter.fetch.json_errors import JSON_ERRORS
     from kvscope.cli.answer_document import AnswerError, fetch
 
     class Retired(msgspec.Struct, frozen=True):

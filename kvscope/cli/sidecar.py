@@ -34,10 +34,10 @@ from kvscope.serving.watch_list import WatchList
 
 if TYPE_CHECKING:
     from exporter.configuration import SidecarConfig
-    from exporter.gpu import GpuPoller
+    from exporter.machine.gpu import GpuPoller
     from exporter.otlp.feed import Served
     from exporter.otlp.settings import OtlpConfig
-    from exporter.sidecar import Sidecar
+    from exporter.sidecar.sidecar import Sidecar
     from exporter.tracing.session import Origin
     from exporter.tracing.settings import TracesConfig
 
@@ -166,8 +166,8 @@ def _run(
     """Serve until a signal. Raises typer.Exit(2)."""
     from exporter.clock import Clock
     from exporter.configuration import ConfigurationError
-    from exporter.reloads import Reloads
-    from exporter.sidecar import Sidecar
+    from exporter.sidecar.reloads import Reloads
+    from exporter.sidecar.sidecar import Sidecar
     from exporter.web.access import Access
     from exporter.web.address import is_address
     from exporter.web.gpu import gpu_router

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import urlsplit
 
-from exporter.fetch_error import FetchError
+from exporter.fetch.error import FetchError
 from exporter.readings import detect
 from exporter.sources.kv_events.discovery import PATHS, NoStreams, Stream, read_streams
 from kvscope.diagnosis.command_line import command_on, is_local

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from exporter.gpu import DeviceSample, GpuPoller, GpuSample, Place, binding_problem
+from exporter.machine.gpu import DeviceSample, GpuPoller, GpuSample, Place, binding_problem
 from kvscope.diagnosis.finding import Finding
 from kvscope.diagnosis.host import GIB, has_nvidia
 

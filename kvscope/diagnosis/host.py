@@ -4,8 +4,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from exporter.host_memory import host_memory
-from exporter.text_file import read_text
+from exporter.machine.host_memory import host_memory
+from exporter.machine.text_file import read_text
 from kvscope.diagnosis.finding import Finding
 
 GIB = 2**30

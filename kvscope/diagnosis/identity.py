@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from exporter.fetch import Document, Fetcher
-from exporter.fetch_error import FetchError, FetchErrorKind
-from exporter.json_errors import JSON_ERRORS
+from exporter.fetch.error import FetchError, FetchErrorKind
+from exporter.fetch.fetch import Document, Fetcher
+from exporter.fetch.json_errors import JSON_ERRORS
 from exporter.readings import TABLES, Tls, detect
 from exporter.readings.mapping import PageMapper
-from exporter.scrape import PAGE_FORMATS
+from kvscope.diagnosis.scrape import PAGE_FORMATS
 from kvscope_events.vocabulary import ServerKind
 
 READ_SECONDS = 5.0

@@ -9,7 +9,7 @@ import httpx
 import msgspec
 
 from engine.one_line import quoted
-from exporter.json_errors import JSON_ERRORS
+from exporter.fetch.json_errors import JSON_ERRORS
 from kvscope.load.doubts import Doubt, Doubts
 from kvscope.load.refusal import error_detail, read_refusal
 from kvscope.load.retry_after import retry_after

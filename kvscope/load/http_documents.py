@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import httpx
 
-from exporter.fetch import Fetcher
-from exporter.fetch_error import FetchError
+from exporter.fetch.error import FetchError
+from exporter.fetch.fetch import Fetcher
 from kvscope.load import Document, DocumentError
 
 REFUSAL_BYTES = 4096

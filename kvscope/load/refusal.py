@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import msgspec
 
 from engine.one_line import quoted
-from exporter.json_errors import JSON_ERRORS
+from exporter.fetch.json_errors import JSON_ERRORS
 
 MAX_REFUSAL_BYTES = 4096
 """Read of the body of an answer that is no success; the rest is never waited for."""

@@ -8,7 +8,7 @@ import httpx
 import msgspec
 
 from engine.one_line import quoted
-from exporter.json_errors import JSON_ERRORS
+from exporter.fetch.json_errors import JSON_ERRORS
 from kvscope.load.client import authorization
 from kvscope.load.documents import DocumentError, Documents
 from kvscope.load.doubts import Doubt

@@ -4,8 +4,8 @@ import logging
 from collections.abc import Collection
 
 from exporter.configuration import ServerConfig, TlsConfig
-from exporter.gpu import GpuPoller
-from exporter.sidecar import Sidecar
+from exporter.machine.gpu import GpuPoller
+from exporter.sidecar.sidecar import Sidecar
 from exporter.web.access import Access
 from exporter.web.gpu import gpu_router
 from exporter.web.http_server import HttpServer

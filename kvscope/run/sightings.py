@@ -4,8 +4,8 @@ import logging
 import time
 from collections.abc import Callable
 
-from exporter.exporter import Exporter
 from exporter.fold import Introduction
+from exporter.watched.exporter import Exporter
 from kvscope_events.events import Hello
 
 logger = logging.getLogger("kvscope")

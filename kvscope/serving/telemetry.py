@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter
 
 from exporter.clock import Clock
-from exporter.exporter import Exporter, in_process
-from exporter.gpu import GpuPoller
-from exporter.machine import Machine
+from exporter.machine.gpu import GpuPoller
+from exporter.machine.machine import Machine
+from exporter.watched.exporter import Exporter, in_process
 from exporter.web.answers import answers_router
 from exporter.web.compact import compact_router
 from exporter.web.landing import Listed, landing_router

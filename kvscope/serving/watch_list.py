@@ -10,8 +10,8 @@ from kvscope.options.compat import NO_SETS, parse_compat
 
 if TYPE_CHECKING:
     from exporter.configuration import SidecarConfig
-    from exporter.reloads import Reloads
-    from exporter.sidecar import Sidecar
+    from exporter.sidecar.reloads import Reloads
+    from exporter.sidecar.sidecar import Sidecar
 
 logger = logging.getLogger("kvscope")
 

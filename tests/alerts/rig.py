@@ -16,10 +16,10 @@ from engine.config import CacheConfig, ModelConfig
 from engine.out_of_memory import DeviceOutOfMemoryError
 from engine.runner import SampledToken
 from engine.step_plan import StepPlan
-from exporter.exporter import in_process
-from exporter.gpu import Cadence, GpuPoller, xids
-from exporter.host_memory import HostMemory, host_memory
-from exporter.machine import Machine
+from exporter.machine.gpu import Cadence, GpuPoller, xids
+from exporter.machine.host_memory import HostMemory, host_memory
+from exporter.machine.machine import Machine
+from exporter.watched.exporter import in_process
 from exporter.web.http_server import HttpServer
 from exporter.web.metrics import metrics_app
 from kvscope_events.bus import EventBus

@@ -9,8 +9,8 @@ import yaml
 from alerts.rules import groups, mapping, rule_file
 from alerts.thresholds import JOB, XIDS
 from alerts.timing import Timing, seconds_of
-from exporter.buckets import FIRST_TOKEN_SECONDS, INTER_TOKEN_SECONDS
 from exporter.catalogue import metric
+from exporter.fold.buckets import FIRST_TOKEN_SECONDS, INTER_TOKEN_SECONDS
 from monitoring.objectives import ITL_SECONDS, TTFT_SECONDS
 from tests.alerts.tools import (
     ALERTS,

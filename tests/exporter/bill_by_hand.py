@@ -13,8 +13,8 @@ from engine.runner import SampledToken
 from engine.sequence import Sequence, SequenceState
 from engine.step import Step
 from engine.step_plan import StepPlan
-from exporter.exporter import Exporter, in_process
 from exporter.sources.attachments import ENGINE_TELLS, SWAP_EVENTS
+from exporter.watched.exporter import Exporter, in_process
 from kvscope_events.events import RequestPreempted, StepCompleted
 from tests.exporter.machine import MACHINE
 from tests.exporter.page import hello

@@ -6,7 +6,7 @@ from prometheus_client.core import Metric as Family
 
 from exporter.catalogue import COMPAT_SETS
 from exporter.clock import Clock
-from exporter.exporter import Exporter, in_process
+from exporter.watched.exporter import Exporter, in_process
 from kvscope_events.bus import Subscription
 from tests.exporter.machine import MACHINE, NOW_NS
 from tests.exporter.stream import (

@@ -6,15 +6,15 @@ import msgspec
 import pytest
 
 from exporter.adviser.facts import Facts
-from exporter.adviser.gather import gather
 from exporter.answers.advice import ADVICE
+from exporter.answers.gather import gather
 from exporter.answers.question import Question, UnknownError
-from exporter.answers.reply import ask, memory_of
 from exporter.clock import Clock
-from exporter.host_memory import Available, HostMemory, available_memory
-from exporter.machine import Machine
+from exporter.machine.host_memory import Available, HostMemory, available_memory
+from exporter.machine.machine import Machine
 from exporter.sources import InProcessSource
-from exporter.target import Target
+from exporter.watched.reply import ask, memory_of
+from exporter.watched.target import Target
 from kvscope_events.bus import Subscription
 from kvscope_events.events import StartupProfiled
 from tests.exporter.machine import GIB, NOW_NS

@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from exporter.advised import MAX_AGE_NS, Advised
 from exporter.adviser.facts import Facts, Sizing
 from exporter.adviser.pool_size import candidates
 from exporter.adviser.proposal import Declined, Proposal
@@ -17,12 +16,13 @@ from exporter.adviser.sequences import more_sequences
 from exporter.adviser.smaller_steps import smaller_steps
 from exporter.adviser.step_room import step_room
 from exporter.answers.question import UnknownError
-from exporter.answers.reply import memory_of
 from exporter.clock import Clock
 from exporter.collect.families import Families
 from exporter.fold.recent import Recent
-from exporter.machine import Machine
-from exporter.target import Target
+from exporter.machine.machine import Machine
+from exporter.watched.advised import MAX_AGE_NS, Advised
+from exporter.watched.reply import memory_of
+from exporter.watched.target import Target
 from kvscope_events.events import PoolCreated, PoolSnapshot, SequenceAdded, StartupProfiled
 from tests.exporter.machine import GIB, UUID
 from tests.exporter.stream import batch_of, hello, step

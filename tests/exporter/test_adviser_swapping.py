@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.adviser.facts import Facts
-from exporter.adviser.gather import gather, most_lost_at_once
 from exporter.adviser.proposal import Proposal
 from exporter.adviser.rank import advise
 from exporter.answers.advice import ADVICE
+from exporter.answers.gather import gather, most_lost_at_once
 from exporter.answers.question import Question
-from exporter.answers.reply import memory_of
 from exporter.fold.preemption.victim import Victim
-from exporter.host_memory import Available, HostMemory
-from exporter.machine import Machine
+from exporter.machine.host_memory import Available, HostMemory
+from exporter.machine.machine import Machine
+from exporter.watched.reply import memory_of
 from kvscope_events.events import RequestPreempted
 from tests.exporter.test_adviser import GIB, SECOND, facts, needed, room, slot
 from tests.support.loads import chats

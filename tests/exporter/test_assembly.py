@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from exporter.assembly import exporter_of
 from exporter.clock import Clock
 from exporter.configuration import (
     ConfigurationError,
@@ -17,7 +16,8 @@ from exporter.configuration import (
     ServerConfig,
     TlsConfig,
 )
-from exporter.exporter import Exporter
+from exporter.sidecar.assembly import exporter_of
+from exporter.watched.exporter import Exporter
 from kvscope_events.wire.errors import EndpointError
 from tests.exporter.page import value
 from tests.kv_events.dialects import Stored

@@ -13,9 +13,9 @@ from exporter.answers.ages import _CHUNK, PresentAges, present
 from exporter.answers.prefixes import PREFIXES, PrefixesAnswer
 from exporter.answers.question import Asked, Question
 from exporter.answers.residency import RESIDENCY, ResidencyAnswer
-from exporter.buckets import RESIDENCY_SECONDS
 from exporter.clock import Clock
 from exporter.fold import Cache, Folds, Ledger
+from exporter.fold.buckets import RESIDENCY_SECONDS
 from exporter.fold.cache.blocks import NEVER
 from kvscope_events.events import BlocksEvicted, PoolCreated, PrefixLookup
 from tests.exporter import cache_oracle as oracle

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.buckets import REGRET_AGE_SECONDS, RESIDENCY_SECONDS
+from exporter.fold.buckets import REGRET_AGE_SECONDS, RESIDENCY_SECONDS
 from kvscope.mooncake import read_trace
 from kvscope_events.events import (
     BlocksCached,

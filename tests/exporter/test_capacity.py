@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from exporter.exporter import Exporter
+from exporter.watched.exporter import Exporter
 from kvscope_events.events import CacheGroup, PoolCreated, PoolSnapshot
 from tests.exporter.page import families, hello, make_exporter, put, value
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter.departures import Departures
-from exporter.exporter import Exporter
+from exporter.sidecar.departures import Departures
+from exporter.watched.exporter import Exporter
 from tests.exporter.test_presence import Scene, comes_to
 from tests.support.http_peer import serving, text
 from tests.support.waiting import wait_for

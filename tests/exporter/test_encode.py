@@ -12,7 +12,7 @@ from prometheus_client.openmetrics import exposition as library_openmetrics
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar, Sample
 
-from exporter.web import encode
+from exporter.watched import encode
 from tests.exporter.page import make_exporter
 from tests.exporter.scenario import play
 

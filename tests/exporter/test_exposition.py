@@ -15,9 +15,9 @@ from exporter.catalogue.http import HTTP
 from exporter.catalogue.otlp import OTLP
 from exporter.catalogue.sizing import SIZING_PARTS
 from exporter.clock import Clock
-from exporter.exporter import Exporter
 from exporter.fold.cache.shown_prefixes import SHOWN
 from exporter.fold.exhaustion.horizons import HORIZONS
+from exporter.watched.exporter import Exporter
 from exporter.web.requests import RequestCounts
 from kvscope_events.wire.errors import DECODE_ERROR_KINDS
 from tests.exporter.page import HELLO, families, make_exporter, value

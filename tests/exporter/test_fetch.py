@@ -6,9 +6,9 @@ import time
 import httpx
 import pytest
 
-from exporter.fetch import Fetcher
-from exporter.fetch_attempt import Document
-from exporter.fetch_error import FetchError
+from exporter.fetch.attempt import Document
+from exporter.fetch.error import FetchError
+from exporter.fetch.fetch import Fetcher
 from tests.support.hostile import Answer, bomb, drip, endless, head, response, serving
 
 REFUSED = "503 No"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from exporter.host_memory import host_memory
+from exporter.machine.host_memory import host_memory
 
 PID = 7
 

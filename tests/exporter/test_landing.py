@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from exporter.configuration import ServerConfig
-from exporter.sidecar import Sidecar
+from exporter.sidecar.sidecar import Sidecar
 from exporter.web.access import Access, AccessConfig, Credentials
 from exporter.web.http_server import HttpServer
 from exporter.web.landing import Listed, landing_router
@@ -75,7 +75,7 @@ def test_nothing_in_it_can_run_or_be_framed() -> None:
     name = "<script>alert(1)</script>\" onload='x"
     app = bare_app("x")
     app.include_router(
-        landing_router("a <b>", lambda: [Listed(name, exporter.presence)], has_targets=True)
+        landing_router("a <b>", lambda: [Listed(name, exporter.watched.presence)], has_targets=True)
     )
     with HttpServer(app, "127.0.0.1", 0) as server:
         answer = httpx.get(f"http://127.0.0.1:{server.port}/")

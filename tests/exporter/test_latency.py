@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.buckets import INTER_TOKEN_SECONDS, VLLM_INTER_TOKEN_SECONDS, merged
 from exporter.fold import Histogram, Latency
+from exporter.fold.buckets import INTER_TOKEN_SECONDS, VLLM_INTER_TOKEN_SECONDS, merged
 from kvscope_events.events import (
     EngineEvent,
     FirstToken,

@@ -12,10 +12,10 @@ from exporter.catalogue import CATALOGUE
 from exporter.clock import Clock
 from exporter.collect import parts
 from exporter.collect.part import Part
-from exporter.exporter import Exporter
-from exporter.machine import Machine
+from exporter.machine.machine import Machine
 from exporter.sources import InProcessSource
-from exporter.target import Target
+from exporter.watched.exporter import Exporter
+from exporter.watched.target import Target
 from kvscope_events.bus import Subscription
 from kvscope_events.events import Hello, NamesStored, ObserverStopped
 from tests.exporter.machine import MACHINE

@@ -6,14 +6,14 @@ import time
 
 import pytest
 
-from exporter import pipeline as pipeline_module
 from exporter.catalogue import CATALOGUE, COMPAT_SETS
-from exporter.exporter import Exporter, in_process
 from exporter.fold import Census
-from exporter.pipeline import CHUNK_BATCHES, Pipeline
 from exporter.sources import InProcessSource
+from exporter.sources import pipeline as pipeline_module
 from exporter.sources.attachments import ENGINE_TELLS, LOOKUP_EVENTS
-from exporter.target import Target
+from exporter.sources.pipeline import CHUNK_BATCHES, Pipeline
+from exporter.watched.exporter import Exporter, in_process
+from exporter.watched.target import Target
 from kvscope_events.bus import EventBus, Subscription
 from kvscope_events.events import (
     Batch,

@@ -6,7 +6,7 @@ import msgspec
 
 from exporter.answers.preemptions import PREEMPTIONS
 from exporter.answers.questions import QUESTIONS
-from exporter.exporter import Exporter
+from exporter.watched.exporter import Exporter
 from kvscope_events.events import (
     AllocationFailed,
     BlocksAllocated,

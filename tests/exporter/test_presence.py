@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from exporter.assembly import exporter_of
 from exporter.catalogue.server import SERVER_STATES
 from exporter.clock import Clock
 from exporter.configuration import KvEventsConfig, ServerConfig
-from exporter.exporter import Exporter
-from exporter.sidecar import Sidecar
+from exporter.sidecar.assembly import exporter_of
+from exporter.sidecar.sidecar import Sidecar
 from exporter.sources.attachments import VLLM_TELLS
+from exporter.watched.exporter import Exporter
 from kvscope_events.bus import EventBus
 from kvscope_events.events import Hello
 from kvscope_events.observers.vllm.worker import WORKER_TELLS

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from exporter.exporter import in_process
+from exporter.watched.exporter import in_process
 from exporter.web.http_server import HttpServer
 from exporter.web.metrics import metrics_app
 from kvscope_events.bus import EventBus

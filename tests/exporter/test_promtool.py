@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from exporter.exporter import Exporter
+from exporter.watched.exporter import Exporter
 from tests.exporter.page import make_exporter
 from tests.exporter.scenario import play
 

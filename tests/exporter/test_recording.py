@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from exporter.clock import Clock
-from exporter.exporter import Exporter
 from exporter.sources.recording import RecordingSource
-from exporter.target import Target
+from exporter.watched.exporter import Exporter
+from exporter.watched.target import Target
 from kvscope_events.events import Batch, EngineEvent, PoolCreated
 from kvscope_events.wire.codec import encode_batch, flags_of
 from kvscope_events.wire.errors import EndpointError

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.block_pool import BlockPool
-from exporter.buckets import REGRET_AGE_SECONDS
 from exporter.fold import Cache
+from exporter.fold.buckets import REGRET_AGE_SECONDS
 from exporter.fold.cache.regret import Regret
 from exporter.fold.cache.shortfall import SLICE_NS, SLICES, Shortfall
 from kvscope_events.bus import EventBus

@@ -2,8 +2,8 @@
 
 from hypothesis import given
 
-from exporter.buckets import RESIDENCY_SECONDS
 from exporter.fold import Cache, Histogram
+from exporter.fold.buckets import RESIDENCY_SECONDS
 from kvscope_events.events import (
     BlocksAllocated,
     BlocksCached,

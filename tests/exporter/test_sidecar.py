@@ -13,8 +13,8 @@ import pytest
 
 from exporter.clock import Clock
 from exporter.configuration import KvEventsConfig, ServerConfig
-from exporter.reloads import Reloads
-from exporter.sidecar import Sidecar
+from exporter.sidecar.reloads import Reloads
+from exporter.sidecar.sidecar import Sidecar
 from kvscope.cli.run import run
 from kvscope.serving.watch_list import WatchList
 from kvscope_events.wire.errors import EndpointError

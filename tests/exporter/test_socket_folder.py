@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from exporter import socket_folder as module
 from exporter.clock import Clock
 from exporter.configuration import ServerConfig
 from exporter.configuration.places import is_folder
-from exporter.exporter import Exporter
-from exporter.sidecar import Sidecar
-from exporter.socket_folder import FORGET_NS, SocketFolder
+from exporter.sidecar import socket_folder as module
+from exporter.sidecar.sidecar import Sidecar
+from exporter.sidecar.socket_folder import FORGET_NS, SocketFolder
 from exporter.sources.wire import WireSource
-from exporter.target import Target
+from exporter.watched.exporter import Exporter
+from exporter.watched.target import Target
 from kvscope_events.wire.errors import EndpointError
 from kvscope_events.wire.publisher import WirePublisher
 from tests.events.producers import Producer

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from exporter.catalogue import DEFAULT_COMPAT
-from exporter.exporter import Exporter
 from exporter.sources.attachments import ENGINE_TELLS, SWAP_EVENTS
+from exporter.watched.exporter import Exporter
 from kvscope_events.bus import Subscription
 from kvscope_events.events import (
     AllocationFailed,

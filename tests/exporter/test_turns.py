@@ -7,7 +7,7 @@ import pytest
 from prometheus_client.core import Metric as Family
 
 from exporter.collect.guard import Guard
-from exporter.turns import TURN_SECONDS, WAIT_SECONDS, Turns
+from exporter.collect.turns import TURN_SECONDS, WAIT_SECONDS, Turns
 
 
 @pytest.fixture

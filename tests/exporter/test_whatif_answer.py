@@ -7,7 +7,7 @@ import pytest
 
 from exporter.answers.questions import QUESTIONS
 from exporter.answers.whatif import WHATIF
-from exporter.exporter import Exporter
+from exporter.watched.exporter import Exporter
 from kvscope_events.events import (
     BlocksAllocated,
     BlocksCached,

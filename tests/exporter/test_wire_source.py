@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from exporter.clock import Clock
-from exporter.exporter import Exporter
 from exporter.sources.source import Source
 from exporter.sources.wire import WireSource
-from exporter.target import Target
+from exporter.watched.exporter import Exporter
+from exporter.watched.target import Target
 from kvscope_events.bus import EventBus
 from kvscope_events.events import Batch, Hello
 from kvscope_events.pid_space import pid_space

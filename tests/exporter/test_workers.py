@@ -6,12 +6,20 @@ from typing import Any
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from exporter.exporter import Exporter
-from exporter.gpu import DeviceSample, GpuSample, Identity, Memory, ProcessList, ProcessUse, Reading
-from exporter.host_memory import HostMemory
-from exporter.machine import Machine
+from exporter.machine.gpu import (
+    DeviceSample,
+    GpuSample,
+    Identity,
+    Memory,
+    ProcessList,
+    ProcessUse,
+    Reading,
+)
+from exporter.machine.host_memory import HostMemory
+from exporter.machine.machine import Machine
 from exporter.sources import InProcessSource
-from exporter.target import Target
+from exporter.watched.exporter import Exporter
+from exporter.watched.target import Target
 from kvscope_events.bus import Subscription
 from kvscope_events.events import DeviceMemorySampled, ObserverStopped, StartupProfiled
 from kvscope_events.observers.vllm.worker import WORKER_TELLS

@@ -2,10 +2,10 @@
 
 import time
 
-from exporter.exporter import in_process
-from exporter.gpu import Cadence, GpuSource
-from exporter.host_memory import HostMemory
-from exporter.machine import Machine
+from exporter.machine.gpu import Cadence, GpuSource
+from exporter.machine.host_memory import HostMemory
+from exporter.machine.machine import Machine
+from exporter.watched.exporter import in_process
 from kvscope_events.bus import Subscription
 from kvscope_events.events import Batch, DeviceMemorySampled, EngineEvent
 from tests.exporter.page import hello

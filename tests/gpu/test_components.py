@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from exporter.gpu import (
+from exporter.machine.gpu import (
     Cadence,
     GpuPoller,
     Memory,

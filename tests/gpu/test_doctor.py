@@ -9,8 +9,8 @@ import pynvml
 import pytest
 from typer.testing import CliRunner, Result
 
-from exporter.gpu import GpuPoller, calls
-from exporter.gpu.visible import DEVICE_ORDER, VISIBLE_DEVICES
+from exporter.machine.gpu import GpuPoller, calls
+from exporter.machine.gpu.visible import DEVICE_ORDER, VISIBLE_DEVICES
 from exporter.web.http_server import HttpServer
 from exporter.web.metrics import metrics_app
 from kvscope.cli.app import app

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from exporter.catalogue import CATALOGUE
-from exporter.gpu import GpuPoller
+from exporter.machine.gpu import GpuPoller
 from tests.fakes.nvml import GIB, MIB, Simulated, State, h200, machine, mig
 from tests.gpu.scrapes import Scrapes, torch_sample
 from tests.support.waiting import wait_for

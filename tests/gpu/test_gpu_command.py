@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from typer.testing import CliRunner
 
-from exporter.gpu import GpuPoller
+from exporter.machine.gpu import GpuPoller
 from exporter.web.access import Access, AccessConfig, Credentials
 from exporter.web.gpu import gpu_router
 from exporter.web.http_server import HttpServer

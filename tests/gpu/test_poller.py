@@ -11,11 +11,11 @@ from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from exporter.clock import Clock
-from exporter.gpu import Cadence, GpuPoller
-from exporter.gpu.calls import Calls
-from exporter.gpu.recovery import Recovery
-from exporter.gpu.session import Due, Session
-from exporter.gpu.xids import Xids
+from exporter.machine.gpu import Cadence, GpuPoller
+from exporter.machine.gpu.calls import Calls
+from exporter.machine.gpu.recovery import Recovery
+from exporter.machine.gpu.session import Due, Session
+from exporter.machine.gpu.xids import Xids
 from exporter.web.gpu import gpu_router
 from tests.fakes.nvml import STATES, Simulated, h200, machine
 from tests.gpu.scrapes import OWN_FAMILIES, Scrapes

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.gpu.sample import Identity
-from exporter.gpu.visible import DEVICE_ORDER, VISIBLE_DEVICES, Visible, visible
+from exporter.machine.gpu.sample import Identity
+from exporter.machine.gpu.visible import DEVICE_ORDER, VISIBLE_DEVICES, Visible, visible
 
 GPUS = 8
 ALL = tuple(range(GPUS))

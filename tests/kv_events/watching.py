@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from exporter.clock import Clock
-from exporter.exporter import Exporter
-from exporter.machine import Machine
+from exporter.machine.machine import Machine
 from exporter.sources.kv_events import KvEventsSource
-from exporter.target import Target
+from exporter.watched.exporter import Exporter
+from exporter.watched.target import Target
 from tests.exporter.page import families
 from tests.support.waiting import wait_for
 

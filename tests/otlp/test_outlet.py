@@ -14,11 +14,11 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 )
 
 from exporter.clock import Clock
-from exporter.exporter import Exporter, in_process
-from exporter.machine import Machine
+from exporter.machine.machine import Machine
 from exporter.otlp.feed import Served
 from exporter.otlp.outlet import FLUSH_SECONDS, MAX_QUEUED, Outlet
 from exporter.otlp.settings import OtlpConfig, OtlpSettingError
+from exporter.watched.exporter import Exporter, in_process
 from kvscope_events.bus import EventBus
 from tests.exporter.page import make_exporter, value
 from tests.exporter.scenario import play

@@ -12,14 +12,14 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
 from opentelemetry.sdk.metrics.export import MetricsData
 
-from exporter import buckets
 from exporter.catalogue import CATALOGUE
 from exporter.catalogue import Metric as Row
-from exporter.exporter import Exporter
+from exporter.fold import buckets
 from exporter.otlp import resource as resources
 from exporter.otlp.feed import Feed, Served
 from exporter.otlp.resource import resource_of
 from exporter.otlp.units import unit_of
+from exporter.watched.exporter import Exporter
 from kvscope_events.events import EngineEvent, FirstToken, RequestArrived, SequenceAdded
 from tests.exporter.machine import GIB, NOW_NS, UUID
 from tests.exporter.page import HELLO, families, make_exporter, put, value

@@ -20,10 +20,10 @@ import pytest
 
 from exporter.catalogue import CATALOGUE
 from exporter.clock import Clock
-from exporter.exporter import Exporter, in_process
 from exporter.otlp.feed import Served
 from exporter.otlp.outlet import Outlet
 from exporter.otlp.settings import otlp_config
+from exporter.watched.exporter import Exporter, in_process
 from kvscope_events.bus import EventBus
 from tests.exporter.machine import MACHINE
 from tests.exporter.page import HELLO, families

@@ -6,10 +6,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from exporter.clock import Clock
-from exporter.exporter import Exporter
 from exporter.readings import PageReader
 from exporter.sources import InProcessSource
-from exporter.target import Target
+from exporter.watched.exporter import Exporter
+from exporter.watched.target import Target
 from kvscope_events.bus import Subscription
 from kvscope_events.events import EngineEvent, FirstToken
 from tests.exporter.stream import batch_of, finished, hello

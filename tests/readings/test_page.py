@@ -9,11 +9,11 @@ import pytest
 from prometheus_client.core import Metric as Family
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from exporter.exporter import Exporter
 from exporter.readings import PageReader
 from exporter.readings.tables import TABLES
 from exporter.sources import InProcessSource
-from exporter.target import Target
+from exporter.watched.exporter import Exporter
+from exporter.watched.target import Target
 from kvscope_events.bus import Subscription
 from kvscope_events.events import ObserverStopped
 from tests.exporter.page import FIXED_CLOCK, put

@@ -109,7 +109,7 @@ def test_importing_a_package_runs_nothing(package: str) -> None:
 
 def test_the_exporter_runs_without_torch_and_without_an_engine() -> None:
     run_without_torch(
-        "import exporter.sidecar, exporter.page; "
+        "import exporter.sidecar.sidecar, exporter.watched.page; "
         "loaded = {n for n in sys.modules if n.split('.')[0] == 'engine'}; "
         "assert not loaded, loaded"
     )

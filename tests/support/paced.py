@@ -25,10 +25,10 @@ from engine.step import Step
 from engine.step_plan import StepPlan
 from exporter.answers.advice import ADVICE, AdviceAnswer
 from exporter.answers.question import Question
-from exporter.answers.reply import Reply
 from exporter.clock import Clock
-from exporter.exporter import Exporter, in_process
-from exporter.machine import Machine
+from exporter.machine.machine import Machine
+from exporter.watched.exporter import Exporter, in_process
+from exporter.watched.reply import Reply
 from kvscope_events.bus import EventBus, Subscription
 from kvscope_events.events import Batch, DeviceMemorySampled, EngineEvent, StepCompleted
 

@@ -21,9 +21,9 @@ from engine.server.control import control_router
 from engine.step_plan import StepPlan
 from exporter.catalogue import COMPAT_SETS
 from exporter.clock import Clock
-from exporter.exporter import Exporter, in_process
-from exporter.listener import Listener
-from exporter.machine import Machine
+from exporter.machine.machine import Machine
+from exporter.sources.listener import Listener
+from exporter.watched.exporter import Exporter, in_process
 from exporter.web.metrics import metrics_router
 from exporter.web.requests import CountedRequests, RequestCounts
 from kvscope_events.bus import EventBus

@@ -5,9 +5,9 @@ from pathlib import Path
 from engine.runner import SampledToken
 from engine.sizing.rule import kv_budget, requested_bytes
 from engine.step_plan import StepPlan
-from exporter.gpu import DeviceSample, GpuSample, Identity, Memory, Reading
-from exporter.host_memory import HostMemory
-from exporter.machine import Machine
+from exporter.machine.gpu import DeviceSample, GpuSample, Identity, Memory, Reading
+from exporter.machine.host_memory import HostMemory
+from exporter.machine.machine import Machine
 from kvscope_events.events import DeviceMemorySampled
 from tests.fakes.nvml.states import UUID
 from tests.support.paced import Paced, WordlessRunner

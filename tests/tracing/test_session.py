@@ -14,7 +14,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from exporter.clock import Clock
 from exporter.configuration import ServerConfig
 from exporter.otlp.settings import OtlpSettingError
-from exporter.sidecar import Sidecar
+from exporter.sidecar.sidecar import Sidecar
 from exporter.tracing.session import FLUSH_SECONDS, Origin, Tracing
 from exporter.tracing.settings import TracesConfig
 from kvscope_events.bus import EventBus

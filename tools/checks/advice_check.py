@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from exporter.adviser.proposal import Proposal
-from exporter.host_memory import Available, HostMemory
-from exporter.machine import Machine
+from exporter.machine.host_memory import Available, HostMemory
+from exporter.machine.machine import Machine
 from tests.fakes.nvml import GIB
 from tests.support.loads import chats
 from tests.support.paced import Paced

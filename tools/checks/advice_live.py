@@ -18,7 +18,7 @@ from typing import Any
 
 import httpx
 
-from exporter.scrape import ScrapedPage, scrape
+from kvscope.diagnosis.scrape import ScrapedPage, scrape
 from tools.pictures.situations import ROOT, answers, free_port, program
 
 POOL_BLOCKS = 384

@@ -19,11 +19,11 @@ from typing import Any
 from exporter.clock import Clock
 from exporter.fold import Folds
 from exporter.fold.tiers import Tiers
-from exporter.pipeline import Pipeline
 from exporter.sources.kv_events import KvEventsSource
 from exporter.sources.kv_events.decoder import Decoded, Decoder
 from exporter.sources.kv_events.framing import read_answer, read_live
 from exporter.sources.kv_events.naming import tier_of
+from exporter.sources.pipeline import Pipeline
 from kvscope_events.events import Batch
 from tests.kv_events.publisher import Publisher
 

@@ -20,8 +20,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.offline import OfflineEngine
-from exporter.gpu import Cadence, GpuPoller
-from exporter.machine import Machine
+from exporter.machine.gpu import Cadence, GpuPoller
+from exporter.machine.machine import Machine
 
 TARGET_SHARE = 0.01
 COMPONENT = "kvscope_gpu_memory_component_bytes"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from exporter.gpu import Cadence, GpuPoller, Reading
+from exporter.machine.gpu import Cadence, GpuPoller, Reading
 from tests.fakes.nvml import GIB, MIB, Simulated, build_library, h200, machine
 from tests.support.waiting import wait_for
 from tools.fleet.engine import GPUS

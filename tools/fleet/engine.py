@@ -20,9 +20,9 @@ import engine.scheduler
 import engine.step
 from engine.runner import SampledToken
 from engine.step_plan import StepPlan
-from exporter.gpu import Reading
-from exporter.host_memory import HostMemory
-from exporter.machine import Machine
+from exporter.machine.gpu import Reading
+from exporter.machine.host_memory import HostMemory
+from exporter.machine.machine import Machine
 from kvscope_events.events import (
     DeviceMemorySampled,
     EngineEvent,

@@ -8,8 +8,8 @@ import numpy.typing as npt
 
 from engine.config import CacheConfig, EngineConfig, ModelConfig
 from engine.introduction import Introduction
-from exporter.exporter import Exporter, in_process
-from exporter.gpu import Reading
+from exporter.machine.gpu import Reading
+from exporter.watched.exporter import Exporter, in_process
 from kvscope_events.bus import EventBus
 from tests.support.paced import SECOND
 from tools.fleet.engine import Load, machine, serving

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from exporter.gpu import Reading
+from exporter.machine.gpu import Reading
 from tools.fleet.cards import read_cards
 from tools.fleet.day import LEVELS, LOADING
 from tools.fleet.engine import Load

@@ -18,7 +18,7 @@ from dashboards.boards.vllm.series import FIRST_TOKEN, NEXT_TOKEN
 from dashboards.kit.frame import Variable, assemble, engine_variables
 from dashboards.kit.links import VLLM
 from dashboards.kit.variables import choice
-from exporter.buckets import VLLM_FIRST_TOKEN_SECONDS, VLLM_INTER_TOKEN_SECONDS
+from exporter.fold.buckets import VLLM_FIRST_TOKEN_SECONDS, VLLM_INTER_TOKEN_SECONDS
 
 FIRST_TOKEN_SECONDS, NEXT_TOKEN_SECONDS = 2.5, 0.2
 """What is promised by default: limits of the alerts for such a server."""

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from exporter.buckets import REGRET_AGE_SECONDS
+from exporter.fold.buckets import REGRET_AGE_SECONDS
 from exporter.fold.cache.blocks import NEVER
 from exporter.fold.cache.shortfall import Shortfall
 from exporter.fold.histogram import Histogram

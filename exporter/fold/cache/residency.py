@@ -5,7 +5,7 @@ Of every block, not of a sample.
 
 from collections import Counter
 
-from exporter import buckets
+from exporter.fold import buckets
 from exporter.fold.cache.ages import observe_ages, times_of
 from exporter.fold.cache.blocks import NEVER, Blocks
 from exporter.fold.histogram import Histogram

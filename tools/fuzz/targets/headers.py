@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from exporter.watched.negotiation import accepts_gzip, negotiate
 from exporter.web.access import AccessConfig, Credentials
-from exporter.web.negotiation import accepts_gzip, negotiate
 from exporter.web.refusal import Refused
 from kvscope_events.trace_context import trace_context
 from tools.fuzz.target import Parse, Target

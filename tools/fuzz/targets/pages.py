@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from exporter.readings.detect import detect
 from exporter.readings.mapping import PageMapper
 from exporter.readings.tables import TABLES
-from exporter.scrape import ScrapeError, parse_page
+from kvscope.diagnosis.scrape import ScrapeError, parse_page
 from kvscope.load.counters import parse_counters
 from tools.fuzz.target import Parse, Target
 

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 import httpx
 
-from exporter.fetch_error import FetchError
-from exporter.unpacking import unpacker
+from exporter.fetch.error import FetchError
+from exporter.fetch.unpacking import unpacker
 from kvscope.load.client import Client, Exchange, RequestFailedError
 from kvscope.load.retry_after import MAX_RETRY_SECONDS, retry_after
 from kvscope.load.scenarios import Job

@@ -1,0 +1,207 @@
+"""The facts about one engine, from its folds and the machine that it runs on."""
+
+import math
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+
+from exporter.adviser.facts import Facts, HitCurve, Point, Room, Sizing
+from exporter.adviser.proposal import Option
+from exporter.adviser.words import HOST, SERVERS
+from exporter.answers.question import Asked, ProcessMemory, UnknownError
+from exporter.collect.engine_memory import EngineMemory
+from exporter.fold import Cache, Ledger, Preemption, Recent
+from exporter.fold.capacity import is_plain, longest_sequences
+from exporter.fold.preemption.victim import Victim
+from exporter.fold.recent import NUM_SLOTS, SLOT_NS
+from exporter.machine.gpu import headroom
+from exporter.machine.host_memory import together
+from kvscope_events.events import Hello
+
+
+def gather(asked: Asked) -> Facts:
+    """Raises UnknownError for a server with other options, and while its pool is not known."""
+    if asked.hello.server not in SERVERS:
+        raise UnknownError(f"the options of a {asked.hello.server} are not known here")
+    hello, ledger, recent = asked.hello, asked.folds[Ledger], asked.folds[Recent]
+    if not ledger.known or not ledger.num_usable:
+        raise UnknownError("the pool has not been created yet, or its state is not known")
+    own = [p for p in asked.processes if _labels(p) == (hello.model_name, hello.engine)]
+    sizing = _sizing(asked, own)
+    option, is_set = _pool_option(hello, ledger, sizing)
+    fitting = longest_sequences(ledger, hello.max_model_len)
+    seconds, load = recent.window()
+    return Facts(
+        usable_blocks=ledger.num_usable,
+        reserved_blocks=ledger.reserved,
+        block_size=ledger.block_size,
+        is_plain=is_plain(ledger.groups),
+        caches_prefixes=hello.enable_prefix_caching is not False,
+        bytes_per_block=ledger.bytes_per_block or None,
+        engines=_num_engines(asked),
+        sizing=sizing,
+        rooms=_rooms(asked, own),
+        uses_device=_uses_device(asked, own),
+        pool_option=option,
+        is_option_set=is_set,
+        longest_blocks=math.ceil(ledger.num_usable / fitting) if fitting else None,
+        curve=_curve(asked, recent.last_step_ns),
+        seconds=seconds,
+        load=load,
+        largest_step=recent.largest_step or None,
+        max_num_seqs=recent.max_num_seqs,
+        can_swap=hello.server == "kvscope",
+        swap_blocks=ledger.swap_blocks,
+        host=_host(asked, own),
+        lost_blocks=most_lost_at_once(asked.folds[Preemption].history),
+    )
+
+
+def most_lost_at_once(victims: Iterable[Victim]) -> int:
+    """Blocks of those preempted for want of blocks, while they waited."""
+    changes = []
+    for victim in victims:
+        event = victim.preempted
+        if event.cause == "out_of_blocks" and event.mode == "recompute" and victim.state != "lost":
+            changes.append((victim.time_ns, event.blocks))
+            if victim.stalled_ns is not None:
+                changes.append((victim.time_ns + victim.stalled_ns, -event.blocks))
+    changes.sort()  # what is given back comes first
+    return max(accumulate(blocks for _, blocks in changes), default=0)
+
+
+def _num_engines(asked: Asked) -> int:
+    """Of this server."""
+    return len({_labels(process) for process in asked.processes}) or 1
+
+
+def _curve(asked: Asked, end_ns: int | None) -> HitCurve | None:
+    whatif = asked.folds[Cache].whatif
+    curve = whatif.curve(SLOT_NS * NUM_SLOTS / 1e9, end_ns)
+    if curve is None or not curve.seconds:
+        return None
+    doubtful = [point.capacity_blocks for point in curve.points if point.is_lower_bound]
+    first = min((capacity for capacity in doubtful if capacity is not None), default=None)
+    return HitCurve(
+        exact_up_to_blocks=None if first is None else first - 1,
+        points=[
+            Point(point.capacity_blocks, point.hit_blocks, point.loaded_blocks)
+            for point in curve.points
+            if point.capacity_blocks is not None
+        ],
+        queried_blocks=curve.queried_blocks,
+        seconds=curve.seconds,
+        error_ratio=whatif.error_blocks / whatif.queried_blocks if whatif.queried_blocks else None,
+    )
+
+
+def _labels(process: ProcessMemory) -> tuple[str, str]:
+    return process.hello.model_name, process.hello.engine
+
+
+def _pool_option(hello: Hello, ledger: Ledger, sizing: Sizing | None) -> tuple[Option, bool]:
+    """The option to propose, and whether it gave the present size."""
+    told = hello.pool_sized_by
+    if told == "num_gpu_blocks_override":
+        return "num_gpu_blocks_override", True
+    if told == "kv_cache_memory_bytes" and ledger.bytes_per_block:
+        return "kv_cache_memory_bytes", True
+    if sizing is not None:
+        return "gpu_memory_utilization", True
+    # A share whose terms are not known, or a default: bytes, unless no tensors back the pool.
+    return ("kv_cache_memory_bytes" if ledger.bytes_per_block else "num_gpu_blocks_override"), False
+
+
+def _sizing(asked: Asked, own: Sequence[ProcessMemory]) -> Sizing | None:
+    share = asked.hello.gpu_memory_utilization
+    told = [asked.folds[Ledger].memory_terms, *(process.startup_terms for process in own)]
+    terms = [of_one for of_one in told if "total" in of_one]
+    if share is None or not terms:
+        return None
+    return Sizing(
+        total_bytes=min(of_one["total"] for of_one in terms),
+        utilization=share,
+        in_use_at_start_bytes=max(of_one.get("in_use_at_start", 0) for of_one in terms),
+    )
+
+
+def _uses_device(asked: Asked, own: Sequence[ProcessMemory]) -> bool:
+    """As its processes say; where none says anything, whatever has tensors is taken to."""
+    places = {uuid for process in own for uuid in process.samples}
+    return bool(places - {None}) if places else bool(asked.folds[Ledger].bytes_per_block)
+
+
+def _rooms(asked: Asked, own: Sequence[ProcessMemory]) -> tuple[Room, ...]:
+    """Of every device that the engine uses, or of its host; empty where one is not known."""
+    uuids = {uuid for process in own for uuid in process.samples if uuid is not None}
+    if uuids:
+        return _device_rooms(asked, uuids, own)
+    is_on_host = any(None in process.samples for process in own)
+    host = _host(asked, own) if is_on_host else None
+    return () if host is None else (host,)
+
+
+def _device_rooms(asked: Asked, uuids: set[str], own: Sequence[ProcessMemory]) -> tuple[Room, ...]:
+    gpu, now_ns = asked.machine.gpu, asked.clock.monotonic_ns()
+    sample = None if gpu is None else gpu.read().sample
+    if sample is None:
+        return ()
+    everyone = EngineMemory(
+        [process.samples for process in asked.processes],
+        [process.activation_peaks for process in asked.processes],
+    )
+    fresh, num_blocks = everyone.fresh(now_ns), asked.folds[Ledger].num_blocks
+    at_start = [process.startup_terms.get("activation_peak") for process in own]
+    at_start.append(asked.folds[Ledger].memory_terms.get("activation_peak"))
+    profiled = max((peak for peak in at_start if peak is not None), default=None)
+    rooms = []
+    for device in sample.devices:
+        uuid, memory = device.identity.uuid, device.memory
+        # Neither makes the other one wrong: a session may have had small steps alone so far.
+        peaks = [p for p in (everyone.activation_peaks.get(uuid), profiled) if p is not None]
+        if uuid not in uuids or memory is None or uuid not in fresh:
+            continue
+        free = headroom(memory, fresh[uuid])
+        if free is not None and peaks:
+            own_bytes = max(_pool_bytes(process, uuid) for process in own)
+            rooms.append(
+                Room(
+                    name=f"GPU {device.identity.index}",
+                    total_bytes=memory.total,
+                    free_bytes=free,
+                    largest_step_bytes=max(peaks),
+                    # An option is that of all engines of a server, also of those on one device.
+                    bytes_per_block=-(-fresh[uuid].kv_pool_bytes // num_blocks),
+                    own_bytes_per_block=-(-own_bytes // num_blocks),
+                    is_profiled=profiled is not None,
+                )
+            )
+    return tuple(rooms) if len(rooms) == len(uuids) else ()
+
+
+def _host(asked: Asked, own: Sequence[ProcessMemory]) -> Room | None:
+    """What the machine can give, and the control group with the least room; None: not known."""
+    machine, ledger = asked.machine, asked.folds[Ledger]
+    if not own or not all(process.is_here for process in own) or not ledger.bytes_per_block:
+        return None
+    whole = machine.available()
+    group = together([machine.host(process.hello.pid) for process in own])
+    if whole is None or group.resident is None:
+        return None
+    room = group.room
+    free = whole.available if room is None else min(room, whole.available)
+    # The kernel gives memory when it is first written: what the pool has not yet touched is taken.
+    pool_bytes = 0 if _uses_device(asked, own) else ledger.num_blocks * ledger.bytes_per_block
+    return Room(
+        name=HOST,
+        total_bytes=whole.total if group.limit is None else min(group.limit, whole.total),
+        free_bytes=free - max(0, pool_bytes - group.resident),
+        largest_step_bytes=0,
+        bytes_per_block=ledger.bytes_per_block * _num_engines(asked),
+        own_bytes_per_block=ledger.bytes_per_block,
+    )
+
+
+def _pool_bytes(process: ProcessMemory, uuid: str) -> int:
+    """Of a device; 0: the process does not use it."""
+    samples = process.samples.get(uuid)
+    return samples[-1].event.kv_pool_bytes if samples else 0

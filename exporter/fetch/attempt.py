@@ -1,0 +1,186 @@
+"""One attempt to fetch a document, on a thread that whoever waits for it can abandon."""
+
+import socket
+import ssl
+import threading
+import time
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import httpx
+
+from exporter.fetch.address import address_problem
+from exporter.fetch.error import FetchError, FetchErrorKind
+from exporter.fetch.unpacking import unpacker
+
+MAX_REASON = 300
+"""Characters of a library's message, which may quote the answer."""
+_CONNECTED = ("connection.connect_tcp.complete", "connection.start_tls.complete")
+
+
+class Document(NamedTuple):
+    body: bytes
+    content_type: str
+    is_framed: bool
+    """The answer said where it ends, so that it is complete."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked for, and how much of an answer is taken."""
+
+    url: str
+    headers: Mapping[str, str]
+    content: bytes | None
+    """What is posted; None: nothing, it is a GET."""
+    max_bytes: int
+    """Of a document, after unpacking."""
+    refusal_bytes: int
+    """Read of the body of an answer that is no success."""
+    server_name: str | None
+
+
+class Attempt(threading.Thread):
+    """Reads for at most `seconds` from its start; it ends with a result, or an error."""
+
+    def __init__(self, client: httpx.Client, question: Question, seconds: float) -> None:
+        super().__init__(name="kvscope-fetch", daemon=True)
+        self.answered = False
+        self._client = client
+        self._question = question
+        self._seconds = seconds
+        self._deadline = time.monotonic() + seconds
+        self._lock = threading.Lock()
+        self._abandoned = False
+        self._socket: socket.socket | None = None
+        self._document: Document | None = None
+        self._error: FetchError | None = None
+
+    def run(self) -> None:
+        try:
+            self._document = self._read()
+        except FetchError as error:
+            error.answered = self.answered
+            # Once a refusal is known, its status says more than how its body ended.
+            self._error = self._error or error
+        except Exception as error:  # also what a library raises for an URL or an answer of nonsense
+            self._error = self._error or _error_of(error, self.answered)
+
+    def result(self) -> Document:
+        """What there is by now; an attempt that has not ended is given up. Raises FetchError."""
+        if self.is_alive():
+            late = FetchError("timeout", "did not end in time", answered=self.answered)
+            known = self._error or late  # before its connection breaks, an error as well
+            self.end()
+            raise known
+        if self._document is not None:
+            return self._document
+        assert self._error is not None, "it has ended"
+        raise self._error
+
+    def end(self) -> None:
+        """Let the thread end: whatever it reads fails now. Does not wait for it."""
+        with self._lock:
+            self._abandoned = True
+            _shut_down(self._socket)
+
+    def _read(self) -> Document:
+        asked = self._question
+        if problem := address_problem(httpx.URL(asked.url)):
+            raise FetchError("url", problem)
+        extensions: dict[str, Any] = {"trace": self._note_socket}
+        if asked.server_name is not None:
+            extensions["sni_hostname"] = asked.server_name
+        request = self._client.build_request(
+            "GET" if asked.content is None else "POST",
+            asked.url,
+            content=asked.content,
+            headers=asked.headers,
+            timeout=self._seconds,
+            extensions=extensions,
+        )
+        answer = self._client.send(request, stream=True, follow_redirects=False)
+        try:
+            self.answered = True
+            if not answer.is_success:
+                self._refuse(answer)
+            body = self._body(answer, asked.max_bytes, is_cut=False)
+        finally:
+            answer.close()
+        framed = {"content-length", "transfer-encoding"} & answer.headers.keys()
+        return Document(body, answer.headers.get("content-type", ""), bool(framed))
+
+    def _refuse(self, answer: httpx.Response) -> None:
+        """Raises FetchError."""
+        status = answer.status_code
+        if answer.is_redirect:
+            where = answer.headers.get("location", "")[:200]
+            reason = f"answered {status}, a redirect to {where!r}"
+            raise FetchError("redirect", reason, status=status)
+        refusal = FetchError("status", f"answered {status}", answered=True, status=status)
+        self._error = refusal  # known from here on, whatever becomes of the body
+        if self._question.refusal_bytes:
+            refusal.body = self._body(answer, self._question.refusal_bytes, is_cut=True)
+        raise refusal
+
+    def _body(self, answer: httpx.Response, max_bytes: int, *, is_cut: bool) -> bytes:
+        """is_cut: what goes beyond the limit is left out, and is no error."""
+        unpack = unpacker(answer.headers.get("content-encoding", ""))
+        body = bytearray()
+        for chunk in answer.iter_raw():
+            body += unpack(chunk, max_bytes + 1 - len(body))
+            if len(body) > max_bytes:
+                if is_cut:
+                    return bytes(body[:max_bytes])
+                raise FetchError("too_large", f"is larger than {_size(max_bytes)}")
+            if time.monotonic() > self._deadline:
+                raise FetchError("timeout", "did not end in time")
+        if not unpack.is_complete:
+            raise FetchError("truncated", "ended inside its compressed data")
+        return bytes(body)
+
+    def _note_socket(self, event: str, info: Mapping[str, Any]) -> None:
+        if event not in _CONNECTED:
+            return
+        found = info["return_value"].get_extra_info("socket")
+        with self._lock:
+            self._socket = found
+            if self._abandoned:
+                _shut_down(found)
+
+
+def _size(num_bytes: int) -> str:
+    return f"{num_bytes >> 20} MiB" if num_bytes >= 1 << 20 else f"{num_bytes} bytes"
+
+
+def _error_of(error: Exception, answered: bool) -> FetchError:
+    causes: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and len(causes) < 8:
+        causes.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    kind: FetchErrorKind = "connection"
+    if any(isinstance(c, socket.gaierror) for c in causes):
+        kind = "dns"
+    elif any(isinstance(c, ssl.SSLError) for c in causes):
+        kind = "tls"
+    elif isinstance(error, httpx.TimeoutException):
+        kind = "timeout"
+    elif isinstance(error, httpx.RemoteProtocolError):
+        kind = "truncated" if answered else "protocol"
+    elif isinstance(error, zlib.error):
+        kind = "encoding"
+    elif isinstance(error, httpx.UnsupportedProtocol | httpx.InvalidURL | ValueError):
+        kind = "url"
+    reason = str(error)[:MAX_REASON] or type(error).__name__
+    return FetchError(kind, reason, answered=answered)
+
+
+def _shut_down(connection: socket.socket | None) -> None:
+    if connection is not None:
+        try:
+            connection.shutdown(socket.SHUT_RDWR)
+        except OSError:  # it has been closed meanwhile
+            return

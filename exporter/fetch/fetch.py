@@ -1,0 +1,103 @@
+"""Fetches one document over HTTP: within a time for the whole of it, and a size after unpacking.
+
+httpx limits each read, not the answer, and nothing limits a name server. So each attempt runs on a
+thread of its own, is waited for until its time is over, and then has its connection shut down.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping
+
+import httpx
+
+from exporter.fetch.attempt import Attempt, Document, Question
+from exporter.fetch.error import FetchError
+
+__all__ = ["MAX_BYTES", "Document", "Fetcher", "Merged"]
+
+MAX_BYTES = 32 << 20
+"""A page of 600 series has 100 KB, and that of a node of Ray with 30 replicas 10 MB."""
+_POLL_SECONDS = 0.01
+"""Period of looking whether an attempt has ended, where an event loop waits for it."""
+
+
+class Merged(Mapping[str, str]):
+    """Headers, and others that go before them; each is looked up whenever it is read."""
+
+    def __init__(self, defaults: Mapping[str, str], others: Mapping[str, str]) -> None:
+        self._defaults = defaults
+        self._others = others
+
+    def __getitem__(self, name: str) -> str:
+        return self._others[name] if name in self._others else self._defaults[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys((*self._defaults, *self._others)))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+class Fetcher:
+    """One URL. At most one attempt exists at a time: while an abandoned one has not ended, because
+    a name server holds it, the next fails at once."""
+
+    def __init__(
+        self,
+        client: httpx.Client,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        content: bytes | None = None,
+        max_bytes: int = MAX_BYTES,
+        refusal_bytes: int = 0,
+        server_name: str | None = None,
+    ) -> None:
+        """The client must not follow redirects, which lead to other hosts.
+
+        headers: read for each attempt; may raise FetchError. content: what is posted; None: it is a
+        GET. refusal_bytes: kept of the body of a refusal, in the FetchError. server_name: what the
+        certificate of an https server must be for; None: the URL's host.
+        """
+        self._client = client
+        self._url = url
+        self._headers = headers
+        self._content = content
+        self._max_bytes = max_bytes
+        self._refusal_bytes = refusal_bytes
+        self._server_name = server_name
+        self._former: Attempt | None = None
+
+    def fetch(self, timeout: float) -> Document:
+        """Wait at most `timeout` seconds. Raises FetchError."""
+        attempt = self._begin(timeout)
+        attempt.join(timeout)
+        return attempt.result()
+
+    async def fetched(self, timeout: float) -> Document:
+        """The same on an event loop. Whoever is cancelled does not wait for the attempt's end."""
+        attempt = self._begin(timeout)
+        end = time.monotonic() + timeout
+        try:
+            while attempt.is_alive() and time.monotonic() < end:
+                await asyncio.sleep(_POLL_SECONDS)
+        except asyncio.CancelledError:
+            attempt.end()
+            raise
+        return attempt.result()
+
+    def _begin(self, timeout: float) -> Attempt:
+        if self._former is not None and self._former.is_alive():
+            raise FetchError("timeout", "the previous attempt has not ended")
+        question = Question(
+            url=self._url,
+            headers={**self._headers, "Accept-Encoding": "gzip, identity"},
+            content=self._content,
+            max_bytes=self._max_bytes,
+            refusal_bytes=self._refusal_bytes,
+            server_name=self._server_name,
+        )
+        attempt = Attempt(self._client, question, timeout)
+        self._former = attempt
+        attempt.start()
+        return attempt

@@ -1,0 +1,1 @@
+"""What the machine says beside the engines' events: its GPUs and its memory."""

@@ -1,0 +1,41 @@
+"""NVIDIA GPUs through NVML: one thread polls, any thread reads the last sample."""
+
+from exporter.machine.gpu.calls import Place, binding_problem
+from exporter.machine.gpu.components import components, headroom, owners
+from exporter.machine.gpu.poller import Cadence, GpuPoller, GpuSource, Reading, State
+from exporter.machine.gpu.sample import (
+    DeviceSample,
+    GpuSample,
+    Identity,
+    Memory,
+    MigMemory,
+    ProcessList,
+    ProcessUse,
+    RemappedRows,
+    Sensors,
+)
+from exporter.machine.gpu.xids import XidCount, XidKey
+
+__all__ = [
+    "Cadence",
+    "DeviceSample",
+    "GpuPoller",
+    "GpuSample",
+    "GpuSource",
+    "Identity",
+    "Memory",
+    "MigMemory",
+    "Place",
+    "ProcessList",
+    "ProcessUse",
+    "Reading",
+    "RemappedRows",
+    "Sensors",
+    "State",
+    "XidCount",
+    "XidKey",
+    "binding_problem",
+    "components",
+    "headroom",
+    "owners",
+]

@@ -1,0 +1,42 @@
+"""Ends a device's XIDs once it has been reset: an error that a reset has mended is history.
+
+A reset needs that every client lets go of the device. So it has happened when the device was opened
+again after a release or a loss, or needed a recovery, and does not say that it still needs one.
+"""
+
+import logging
+from typing import Literal
+
+from exporter.clock import Clock
+from exporter.machine.gpu.sample import Identity
+from exporter.machine.gpu.xids import Xids
+
+Opening = Literal["start", "release", "loss"]
+"""What came before: a start or a failure of NVML, a release on request, the device's loss."""
+
+logger = logging.getLogger(__name__)
+
+
+class Recovery:
+    """Of all devices, over all sessions of NVML; used by one polling thread."""
+
+    def __init__(self, xids: Xids, clock: Clock) -> None:
+        self._xids = xids
+        self._clock = clock
+        self._opened_ns: dict[int, int] = {}
+        self._needed: dict[int, int | None] = {}
+
+    def opened(self, index: int, after: Opening) -> None:
+        """The device of that index was opened."""
+        if after != "start":
+            self._opened_ns[index] = self._clock.wall_ns()
+
+    def observed(self, identity: Identity, action: int | None) -> None:
+        """action: what the device needs to recover; 0: nothing, None: it does not say."""
+        opened_ns = self._opened_ns.pop(identity.index, None)
+        needed, self._needed[identity.index] = self._needed.get(identity.index), action
+        if action or (opened_ns is None and not needed):
+            return
+        until_ns = self._clock.wall_ns() if opened_ns is None else opened_ns
+        if over := self._xids.forget(identity.uuid, until_ns):
+            logger.info("GPU %d was reset: XID %s is over", identity.index, ", ".join(over))

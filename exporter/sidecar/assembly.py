@@ -1,0 +1,139 @@
+"""From the configuration of one server to its exporter."""
+
+from collections.abc import Callable, Collection
+
+from exporter.clock import Clock
+from exporter.configuration import ConfigurationError, ServerConfig
+from exporter.configuration.access import LiveHeaders, tls_of
+from exporter.configuration.places import is_folder
+from exporter.fetch.fetch import Fetcher
+from exporter.readings import PageReader, metrics_path
+from exporter.sidecar.enquiry import Enquiry
+from exporter.sidecar.socket_folder import SocketFolder
+from exporter.sources.kv_events import KvEventsSource
+from exporter.sources.kv_events.discovery import MAX_ANSWER_BYTES, Stream
+from exporter.sources.listener import Listener
+from exporter.sources.recording import SCHEME, RecordingSource
+from exporter.sources.source import Source
+from exporter.sources.wire import WireSource
+from exporter.watched.exporter import Exporter
+from exporter.watched.target import Target
+from kvscope_events.vocabulary import ServerKind
+
+MakeListener = Callable[[str], Listener]
+"""What else gets the batches of an engine, by the name of its server."""
+
+
+def exporter_of(
+    config: ServerConfig,
+    compat: Collection[str],
+    clock: Clock,
+    listener: MakeListener | None = None,
+) -> Exporter:
+    """Connects now, reads from `start` on. Raises EndpointError or ConfigurationError for what
+    cannot be read, and then holds nothing."""
+    try:
+        return _Builder(config, compat, clock, listener).build()
+    except OSError as error:  # a file of `tls` that is gone since it was checked
+        problem = f"its TLS cannot be set up: {error.strerror or error}"
+        raise ConfigurationError(config.name, problem, "put the files back") from None
+
+
+class _Builder:
+    def __init__(
+        self,
+        config: ServerConfig,
+        compat: Collection[str],
+        clock: Clock,
+        listener: MakeListener | None,
+    ) -> None:
+        self._listener = listener
+        self._config = config
+        self._compat = compat
+        self._clock = clock
+
+    def build(self) -> Exporter:
+        config = self._config
+        reader = self._reader()
+        readers = [] if reader is None else [reader]
+        exporter = Exporter([], readers=readers, clock=self._clock, process=False)
+        try:
+            for endpoint in config.events:
+                if is_folder(endpoint):
+                    exporter.attach(SocketFolder(endpoint, exporter, self._wire, self._clock))
+                else:
+                    exporter.add(self._wire(endpoint))
+            if config.kv_events != "auto":
+                for kv in config.kv_events:
+                    assert config.kind != "auto", "checked"
+                    stream = Stream(kv.engine, kv.endpoint, kv.replay, kv.topic)
+                    exporter.add(self._stream(config.kind, stream, bind=kv.bind))
+            if reader is not None and config.kv_events:
+                exporter.attach(self._enquiry(exporter, reader))
+        except BaseException:
+            exporter.stop()
+            raise
+        return exporter
+
+    def _reader(self) -> PageReader | None:
+        config = self._config
+        if config.url is None:
+            return None
+        path = config.metrics_path or metrics_path(config.kind)
+        return PageReader(
+            config.url.rstrip("/") + path,
+            config.kind,
+            headers=LiveHeaders(config.headers),
+            tls=tls_of(config.tls),
+            timeout=config.timeout,
+            clock=self._clock,
+            model_name=config.model_name or "",
+            is_beside_events=bool(config.events),
+        )
+
+    def _enquiry(self, exporter: Exporter, reader: PageReader) -> Enquiry:
+        config = self._config
+        assert config.url is not None
+        base = config.url.rstrip("/")
+        fetch = self._fetch(base) if config.kv_events == "auto" else None
+        return Enquiry(exporter, reader, base, fetch=fetch, make=self._stream)
+
+    def _fetch(self, base: str) -> Callable[[str], bytes]:
+        config = self._config
+        tls, headers = tls_of(config.tls), LiveHeaders(config.headers)
+        client = tls.client(base, config.timeout)  # holds nothing between two questions
+
+        def fetch(path: str) -> bytes:
+            fetcher = Fetcher(
+                client,
+                base + path,
+                headers=headers,
+                max_bytes=MAX_ANSWER_BYTES,
+                server_name=tls.server_name,
+            )
+            return fetcher.fetch(config.timeout).body
+
+        return fetch
+
+    def _wire(self, endpoint: str) -> Target:
+        if endpoint.startswith(SCHEME):
+            return self._target(RecordingSource(endpoint, self._clock))
+        listeners = [] if self._listener is None else [self._listener(self._config.name)]
+        source = WireSource(endpoint, self._clock)
+        return Target(source, compat=self._compat, clock=self._clock, listeners=listeners)
+
+    def _stream(self, kind: ServerKind, stream: Stream, *, bind: bool = False) -> Target:
+        source = KvEventsSource(
+            stream.endpoint,
+            server=kind,
+            engine=stream.engine,
+            clock=self._clock,
+            replay=stream.replay,
+            topic=stream.topic,
+            bind=bind,
+            model_name=self._config.model_name or "",
+        )
+        return self._target(source)
+
+    def _target(self, source: Source) -> Target:
+        return Target(source, compat=self._compat, clock=self._clock)

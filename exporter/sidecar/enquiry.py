@@ -1,0 +1,158 @@
+"""Finds out what a server was not configured with: its streams of KV events, its model's name.
+
+Asks in the background, within a time-out, again and again: servers start after their sidecar, and
+start again.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+from exporter.fetch.error import FetchError
+from exporter.readings import PageReader
+from exporter.sources.kv_events import KvEventsSource
+from exporter.sources.kv_events.discovery import (
+    PATHS,
+    NoStreams,
+    Stream,
+    read_streams,
+)
+from exporter.watched.exporter import Exporter
+from exporter.watched.target import Target
+from kvscope_events.vocabulary import ServerKind
+from kvscope_events.wire.errors import EndpointError
+
+FIRST_SECONDS = 1.0
+LONGEST_SECONDS = 30.0
+"""Between two questions, from the first on doubled each time without an answer."""
+STOP_SECONDS = 1.0
+
+logger = logging.getLogger(__name__)
+
+Fetch = Callable[[str], bytes]
+"""The document at a path of the server's base URL. Raises FetchError."""
+Make = Callable[[ServerKind, Stream], Target]
+
+
+class Enquiry:
+    """A watcher of one exporter, which has the reader's page on its own."""
+
+    def __init__(
+        self,
+        exporter: Exporter,
+        reader: PageReader,
+        url: str,
+        *,
+        fetch: Fetch | None,
+        make: Make,
+    ) -> None:
+        """fetch: None: the streams are configured, and only the model's name is asked for."""
+        self._exporter = exporter
+        self._reader = reader
+        self._url = url
+        self._fetch = fetch
+        self._make = make
+        self._streams: list[Stream] | None = None
+        self._targets: list[Target] = []
+        self._told = ""
+        self._stopping = threading.Event()
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._run, name="kvscope-enquiry", daemon=True)
+
+    @property
+    def running(self) -> bool:
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        """Begin to ask; may be called once."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """Ask no more, without waiting for the question under way."""
+        self._stopping.set()
+
+    def stop(self) -> None:
+        """End the thread, or leave it to its time-out; the exporter stops the targets."""
+        with self._lock:
+            self.end()
+        if self._thread.is_alive():
+            self._thread.join(STOP_SECONDS)
+
+    def ask(self) -> bool:
+        """Ask once for all that is not known; True if nothing is missing."""
+        reading = self._reader.read()
+        kind = self._reader.kind
+        if kind is None or not reading.is_up:
+            return False
+        found = self._fetch is None or self._look_for_streams(kind)
+        named = self._name([model for model, _ in reading.engines])
+        return found and named
+
+    def _run(self) -> None:
+        pause = FIRST_SECONDS
+        while not self._stopping.is_set():
+            try:
+                known = self.ask()
+            except Exception:
+                logger.exception("%s: asking the server failed: a bug", self._url)
+                known = False
+            pause = LONGEST_SECONDS if known else min(2 * pause, LONGEST_SECONDS)
+            self._stopping.wait(pause)
+
+    def _look_for_streams(self, kind: ServerKind) -> bool:
+        assert self._fetch is not None
+        if kind not in PATHS:
+            self._tell(f"a {kind} does not say where it publishes KV events, if it does")
+            return True
+        try:
+            streams = read_streams(kind, self._fetch(PATHS[kind]), self._url)
+        except FetchError as error:
+            self._tell(f"{PATHS[kind]} {error}: its KV events are not read")
+            return False
+        except NoStreams as error:
+            self._tell(str(error))
+            return False
+        if streams != self._streams:
+            self._replace(kind, streams)
+        return True
+
+    def _replace(self, kind: ServerKind, streams: list[Stream]) -> None:
+        for target in self._targets:
+            self._exporter.remove(target)
+        self._streams, self._targets = streams, []
+        for stream in streams:
+            try:
+                target = self._make(kind, stream)
+            except EndpointError as error:
+                self._tell(str(error))
+                continue
+            with self._lock:
+                if self._stopping.is_set():
+                    target.source.close()
+                    return
+                self._targets.append(target)
+                self._exporter.add(target)
+            logger.info(
+                "%s: KV events of engine %s at %s", self._url, stream.engine, stream.endpoint
+            )
+
+    def _name(self, models: Sequence[str]) -> bool:
+        """Give streams the label that the page has, where it has only one."""
+        unnamed = [
+            target.source
+            for target in self._exporter.targets
+            if isinstance(target.source, KvEventsSource) and not target.source.model_name
+        ]
+        names = {model for model in models if model}
+        if unnamed and len(names) == 1:
+            name = names.pop()
+            for source in unnamed:
+                source.model_name = name
+            return True
+        return not unnamed
+
+    def _tell(self, problem: str) -> None:
+        """Once, until it is another one."""
+        if problem != self._told:
+            self._told = problem
+            logger.warning("%s: %s", self._url, problem)

@@ -1,0 +1,194 @@
+"""One thread that hands a source's batches to listeners; a reader drains first, so none is stale.
+
+A listener that raises is given up: its families are absent from then on, and the others go on.
+"""
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from exporter.clock import Clock
+from exporter.sources import Source
+from exporter.sources.listener import Listener
+from kvscope_events.events import Batch
+
+logger = logging.getLogger(__name__)
+
+COALESCE_SECONDS = 0.05
+"""Pause after the first batch of a burst: the engine wakes our thread 20 times a second at most."""
+IDLE_SECONDS = 5.0
+"""Longest wait for a batch; `end` cuts it short."""
+CHUNK_BATCHES = 256
+"""Batches that one listener takes before the next one sees them, and before the clock is read."""
+MAX_PENDING = 1 << 17
+"""Requests and sequences that one listener remembers, in several entries each of some 100 bytes: a
+producer that never ends what it begins takes no more memory than that."""
+
+
+class _Worker:
+    """A listener, and whether it still works."""
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+        self.failed = False
+
+    def apply(self, batches: list[Batch], after_gap: bool) -> bool:
+        """Hand it the batches; False if it raised."""
+        try:
+            if after_gap:
+                self.listener.on_gap()
+            on_batch = self.listener.on_batch
+            for batch in batches:
+                on_batch(batch)
+            if self.listener.num_pending > MAX_PENDING:
+                logger.error(
+                    "fold %s: over %d requests and sequences have begun and not ended: forgotten",
+                    self.listener.name,
+                    MAX_PENDING,
+                )
+                self.listener.on_gap()
+        except Exception:
+            self.failed = True
+            logger.exception("fold %s failed and is given up", self.listener.name)
+            return False
+        return True
+
+
+class Pipeline:
+    """Listeners in the order given; all of them see every batch once.
+
+    `listeners` makes them: at first, and again whenever the session of the source changes, or a
+    newer one was heard of, so that no state of a former producer remains.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        listeners: Callable[[], Sequence[Listener]],
+        clock: Clock,
+        after: Callable[[], None] = lambda: None,
+    ) -> None:
+        """after: called whenever something may have been folded, while the folds are held; quick,
+        and must not raise."""
+        self._source = source
+        self._clock = clock
+        self._make_listeners = listeners
+        self._after = after
+        self._session: str | None = None
+        self._spent_ns: Counter[str] = Counter()
+        self._errors: Counter[str] = Counter()
+        self._workers: list[_Worker] = []
+        self._renew()
+        self._lock = threading.Lock()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.lag_seconds = 0.0
+        """Age of the oldest batch that the last drain found; 0 when it found none."""
+
+    @property
+    def running(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    @property
+    def spent_seconds(self) -> dict[str, float]:
+        """Time spent in each listener."""
+        return {w.listener.name: self._spent_ns[w.listener.name] / 1e9 for w in self._workers}
+
+    @property
+    def errors(self) -> dict[str, int]:
+        """How often each listener was given up: at most once in a session."""
+        return {w.listener.name: self._errors[w.listener.name] for w in self._workers}
+
+    def failed(self, listener: Listener) -> bool:
+        """Whether a listener of the present session was given up."""
+        return any(worker.failed for worker in self._workers if worker.listener is listener)
+
+    def start(self) -> None:
+        """Begin to fold; may be called once."""
+        if self._thread is not None:
+            raise RuntimeError("the pipeline has been started before")
+        self._thread = threading.Thread(target=self._run, name="kvscope-fold", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Ask the thread to end, without waiting for it."""
+        self._stopping.set()
+        self._source.wake()
+
+    def stop(self) -> None:
+        """Fold what is queued and end the thread; what was folded can still be read."""
+        self.end()
+        if self._thread is not None:
+            self._thread.join()
+        self.drain()
+
+    def drain(self) -> None:
+        """Fold everything that was queued before the call."""
+        with self._lock:
+            self._drain()
+
+    @contextmanager
+    def settled(self) -> Iterator[None]:
+        """Drain, and hold the folds while the caller reads them."""
+        with self._lock:
+            self._drain()
+            yield
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            if self._source.wait(IDLE_SECONDS) and not self._stopping.wait(COALESCE_SECONDS):
+                self.drain()
+
+    def _drain(self) -> None:
+        source = self._source
+        began_ns = self._clock.monotonic_ns()
+        self.lag_seconds = 0.0
+        chunk: list[Batch] = []
+        after_gap = False
+        first = True
+        while (taken := source.take()) is not None:
+            batch, lost = taken
+            if first:
+                self.lag_seconds = max(0, began_ns - batch.arrived_ns) / 1e9
+                first = False
+            if source.session != self._session:
+                self._fold(chunk, after_gap)
+                chunk, after_gap = [], False
+                if self._session is not None:
+                    self._renew()
+                self._session = source.session
+            elif lost:
+                self._fold(chunk, after_gap)
+                chunk, after_gap = [], True
+            chunk.append(batch)
+            if len(chunk) == CHUNK_BATCHES:
+                self._fold(chunk, after_gap)
+                chunk, after_gap = [], False
+            # An engine that is faster than we are must not hold us here forever.
+            if batch.arrived_ns > began_ns:
+                break
+        self._fold(chunk, after_gap)
+        if self._session is not None and source.superseded:
+            self._renew()
+            self._session = None
+        self._after()
+
+    def _fold(self, chunk: list[Batch], after_gap: bool) -> None:
+        if not chunk:
+            return
+        now_ns = self._clock.monotonic_ns
+        before = now_ns()
+        for worker in self._workers:
+            if worker.failed:
+                continue
+            name = worker.listener.name
+            if not worker.apply(chunk, after_gap):
+                self._errors[name] += 1
+            after = now_ns()
+            self._spent_ns[name] += after - before
+            before = after
+
+    def _renew(self) -> None:
+        self._workers = [_Worker(listener) for listener in self._make_listeners()]

@@ -1,0 +1,52 @@
+"""The adviser's families on a page; asked seldom, since a proposal rests on minutes."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+from prometheus_client.core import Metric as Family
+
+from exporter.answers.advice import ADVICE, AdviceAnswer
+from exporter.answers.question import ProcessMemory, UnknownError
+from exporter.clock import Clock
+from exporter.collect.advice import collect_advice
+from exporter.machine.machine import Machine
+from exporter.watched.reply import memory_of
+from exporter.watched.target import Shown, Target
+
+IDLE_SECONDS = 60.0
+"""Without a step for so long an engine is idle, and its page, which is of now, shows no advice."""
+MAX_AGE_NS = 10_000_000_000
+"""For which an answer is shown again: it takes longer than the rest of an engine's part."""
+
+
+class Advised:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._known: dict[Target, AdviceAnswer] = {}
+        self._asked_ns: int | None = None
+
+    def collect(
+        self, asked: Sequence[tuple[Target, Shown]], targets: Sequence[Target], machine: Machine
+    ) -> Iterator[Family]:
+        """asked: the engines of this page, each with its part."""
+        now_ns = self._clock.monotonic_ns()
+        if self._asked_ns is None or now_ns - self._asked_ns >= MAX_AGE_NS:
+            self._ask([target for target, _ in asked], memory_of(targets), machine)
+            self._asked_ns = now_ns
+        known = self._known
+        for target, shown in asked:
+            if target in known and shown.up:
+                yield from collect_advice(shown.maker, known[target])
+
+    def _ask(
+        self, targets: Sequence[Target], processes: Sequence[ProcessMemory], machine: Machine
+    ) -> None:
+        """All at once replace what is known: other pages may be rendered meanwhile."""
+        known: dict[Target, AdviceAnswer] = {}
+        for target in targets:
+            # Of one engine; those of the others are known all the same.
+            with suppress(UnknownError):
+                answer = target.answer(ADVICE, machine, processes)
+                if answer.idle_seconds is not None and answer.idle_seconds <= IDLE_SECONDS:
+                    known[target] = answer
+        self._known = known

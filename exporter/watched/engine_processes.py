@@ -1,0 +1,79 @@
+"""What the processes of one engine report together: its scheduler's, and those of its workers.
+
+They have the same labels, so that a page has each family once.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from prometheus_client.core import Metric as Family
+
+from exporter.collect.guard import Guard
+from exporter.collect.host import collect_host
+from exporter.collect.sizing import collect_terms
+from exporter.machine.host_memory import together
+from exporter.machine.machine import Machine
+from exporter.watched.target import Shown
+
+SIZING = "kvscope_kv_pool_sizing_bytes"
+
+
+def collect_processes(
+    engines: Sequence[Shown], guard: Guard, machine: Machine, now_ns: int
+) -> Iterator[Family]:
+    """Host memory, and the terms of a pool whose creator does not know them."""
+    processes: dict[tuple[str, str], list[Shown]] = {}
+    for shown in engines:
+        if shown.hello is not None and not shown.is_alike:
+            processes.setdefault(shown.labels, []).append(shown)
+    for of_engine in processes.values():
+        yield from _ready(of_engine, guard)
+        yield from _host(of_engine, guard, machine, now_ns)
+        yield from _sizing(of_engine, guard)
+
+
+def _ready(processes: Sequence[Shown], guard: Guard) -> Iterable[Family]:
+    """An engine of which only workers speak still loads, or has died before them."""
+    live = [shown for shown in processes if shown.up]
+    if not live or any(shown.worker is None for shown in live):
+        return []
+    return guard.read("requests", lambda: [live[0].maker.single("kvscope_engine_ready", 0)])
+
+
+def _host(
+    processes: Sequence[Shown], guard: Guard, machine: Machine, now_ns: int
+) -> Iterable[Family]:
+    """Absent where one of them runs elsewhere: the sum would lack it."""
+    live = [shown for shown in processes if shown.up]
+    if not live or not all(shown.is_here for shown in live):
+        return []
+    pids = dict.fromkeys(shown.hello.pid for shown in live if shown.hello is not None)
+    pinned = [
+        history[-1].event.pinned_host_bytes
+        for shown in live
+        for history in shown.memory_samples.values()
+        if history and history[-1].is_fresh(now_ns)
+    ]
+    known = [number for number in pinned if number is not None]
+
+    def read() -> Iterable[Family]:
+        host = together([machine.host(pid) for pid in pids])
+        return collect_host(live[0].maker, host, sum(known) if known else None)
+
+    return guard.read("host", read)
+
+
+def _sizing(processes: Sequence[Shown], guard: Guard) -> Iterable[Family]:
+    """Of the first rank that told them, unless the pool's own terms are shown."""
+    if any(family.name == SIZING for shown in processes for family in shown.families):
+        return []
+    told = [shown for shown in processes if shown.startup_terms]
+    if not told:
+        return []
+    first = min(told, key=_rank)
+    return guard.read("pool", lambda: collect_terms(first.maker, first.startup_terms))
+
+
+def _rank(shown: Shown) -> tuple[int, str]:
+    """Ranks are numbers, though a producer may call its workers anything."""
+    rank = shown.worker or ""
+    return (int(rank), "") if rank.isascii() and rank.isdigit() else (1 << 31, rank)

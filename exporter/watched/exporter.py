@@ -1,0 +1,219 @@
+"""One server's exporter: give it targets, start it, render pages."""
+
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Protocol
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import Metric as Family
+from prometheus_client.registry import Collector
+
+from exporter.answers.question import Question
+from exporter.catalogue import COMPAT_SETS, DEFAULT_COMPAT
+from exporter.clock import Clock
+from exporter.machine.machine import Machine
+from exporter.readings import PageReader
+from exporter.sources import InProcessSource
+from exporter.sources.listener import Listener
+from exporter.watched.compact import compact_page
+from exporter.watched.negotiation import negotiate
+from exporter.watched.page import Page
+from exporter.watched.presence import Presence
+from exporter.watched.reply import Reply, ask
+from exporter.watched.target import Target
+from kvscope_events.bus import Subscription
+from kvscope_events.vocabulary import ServerKind
+
+
+class Watcher(Protocol):
+    """Adds targets to an exporter and removes them, from a thread of its own."""
+
+    @property
+    def running(self) -> bool: ...
+
+    def start(self) -> None:
+        """Begin; called once."""
+        ...
+
+    def end(self) -> None:
+        """Ask the thread to end, without waiting for it."""
+        ...
+
+    def stop(self) -> None:
+        """End the thread; the exporter stops the targets."""
+        ...
+
+
+class Exporter:
+    """Renders the page of a server, at any time and from any thread.
+
+        exporter = in_process(bus.subscribe())
+        exporter.start()
+        app.include_router(metrics_router(exporter))
+        ...
+        exporter.stop()
+
+    Before `start` and after `stop` a page is as fresh as at any time: rendering drains the queues.
+    """
+
+    def __init__(
+        self,
+        targets: Sequence[Target],
+        *,
+        readers: Sequence[PageReader] = (),
+        machine: Machine | None = None,
+        clock: Clock | None = None,
+        process: bool = True,
+        beside_engine: bool = False,
+    ) -> None:
+        """readers: of the server's own pages, for what its targets do not tell.
+
+        process: with the `process_*` families of this process. beside_engine: the engine's steps
+        run in this process, and a page lets them through while it is made.
+        """
+        self._clock = clock or Clock()
+        self._targets = tuple(targets)
+        self._watchers: tuple[Watcher, ...] = ()
+        self._lock = threading.Lock()
+        self._running = False
+        self.readers = tuple(readers)
+        self.presence = Presence(
+            lambda: self._targets,
+            self.readers,
+            lambda: bool(self._targets or self._watchers or self.readers),
+        )
+        self._page = Page(
+            lambda: self._present,
+            machine or Machine(),
+            self._clock,
+            self.readers,
+            self.presence,
+            beside_engine=beside_engine,
+        )
+        self.registry = CollectorRegistry()
+        self.registry.register(self._page)
+        self._further: tuple[Collector, ...] = ()
+        if process:
+            ProcessCollector(registry=self.registry)
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """Those of this moment, in the order in which they came."""
+        return self._targets
+
+    @property
+    def _present(self) -> list[Target]:
+        return [target for target in self._targets if not target.is_retired]
+
+    def show(self, machine: Machine, further: Collection[Collector] = ()) -> None:
+        """Read this machine and these collectors from now on, in place of those before."""
+        self._page.machine = machine
+        if tuple(further) == self._further:  # a page of this moment has them
+            return
+        for collector in self._further:
+            self.registry.unregister(collector)
+        self._further = tuple(further)
+        for collector in self._further:
+            self.registry.register(collector)
+
+    def start(self) -> None:
+        """Begin to fold, on one thread for each target; may be called once."""
+        with self._lock:
+            self._running = True
+            for target in self._targets:
+                target.start()
+            for watcher in self._watchers:
+                watcher.start()
+
+    def end(self) -> None:
+        """Ask all threads to end, without waiting for them."""
+        for watcher in self._watchers:
+            watcher.end()
+        for target in self._targets:
+            target.end()
+
+    def stop(self) -> None:
+        """End the threads; pages can still be rendered."""
+        for watcher in self._watchers:  # first: they add and remove targets
+            watcher.stop()
+        with self._lock:
+            self._running = False
+            self.end()  # all at once, since each takes a moment
+            for target in self._targets:
+                target.stop()
+        for reader in self.readers:
+            reader.close()
+
+    @property
+    def watching(self) -> bool:
+        """Whether everything runs that adds targets and removes them."""
+        return all(watcher.running for watcher in self._watchers)
+
+    def attach(self, watcher: Watcher) -> None:
+        """Let it run from `start` to `stop`; called before `start`."""
+        self._watchers = (*self._watchers, watcher)
+
+    def add(self, target: Target) -> None:
+        """Show a further target from the next page on; it is started if the others are."""
+        with self._lock:
+            self._targets = (*self._targets, target)
+            if self._running:
+                target.start()
+
+    def remove(self, target: Target) -> None:
+        """Stop a target, and forget all that it told."""
+        with self._lock:
+            self._targets = tuple(other for other in self._targets if other is not target)
+        target.stop()
+
+    def answer(self, question: Question[Any]) -> Reply:
+        """What all engines of this server answer; for any thread."""
+        return ask(question, self._present, self._page.machine)
+
+    def compact(self) -> bytes:
+        """The page for a gateway, from figures that are there already; for an event loop."""
+        signals = (target.signals for target in self._present)
+        return compact_page(engine for engine in signals if engine is not None)
+
+    def server_kinds(self) -> dict[tuple[str, str], ServerKind]:
+        """What the engines are, by model_name and engine; those that have said it."""
+        hellos = [target.hello for target in self._targets]
+        return {(h.model_name, h.engine): h.server for h in hellos if h is not None}
+
+    def collect_for_otlp(self) -> Iterator[Family]:
+        """All families but those under other servers' names; for any thread."""
+        yield from self._page.collect("otlp")
+        for collector in self._further:
+            yield from collector.collect()
+
+    def render(self, accept: str | None = None) -> tuple[bytes, str]:
+        """The page and its content type: OpenMetrics where `accept` names it, otherwise text."""
+        began_ns = self._clock.monotonic_ns()
+        encode, content_type = negotiate(accept or "")
+        page = encode(self.registry)
+        self._page.scrape_seconds = (self._clock.monotonic_ns() - began_ns) / 1e9
+        return page, content_type
+
+
+def in_process(
+    subscription: Subscription,
+    *,
+    compat: Collection[str] = DEFAULT_COMPAT,
+    machine: Machine | None = None,
+    clock: Clock | None = None,
+    listeners: Sequence[Listener] = (),
+) -> Exporter:
+    """The exporter of an engine in this process. listeners: what else gets its batches."""
+    clock = clock or Clock()
+    check_compat(compat)
+    source = InProcessSource(subscription)
+    target = Target(source, compat=compat, clock=clock, listeners=listeners)
+    return Exporter([target], machine=machine, clock=clock, beside_engine=True)
+
+
+def check_compat(compat: Collection[str]) -> None:
+    """Raises ValueError for a compatibility set that does not exist."""
+    unknown = set(compat) - COMPAT_SETS
+    if unknown:
+        known = ", ".join(sorted(COMPAT_SETS))
+        raise ValueError(f"compat {', '.join(sorted(unknown))}: expected some of {known}")

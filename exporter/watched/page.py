@@ -1,0 +1,147 @@
+"""One server's page: its engines, its GPUs, and the exporter; every family once, in the order of
+the catalogue.
+
+A part that raises is left out and counted; the rest of the page is there.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from prometheus_client.core import Metric as Family
+
+from exporter.catalogue import CATALOGUE
+from exporter.clock import Clock
+from exporter.collect.device_memory import collect_ledger_of_devices, collect_torch
+from exporter.collect.engine_memory import EngineMemory
+from exporter.collect.families import Families
+from exporter.collect.gpu import collect_gpus, collect_nvml
+from exporter.collect.guard import Guard
+from exporter.collect.observation import build_version, collect_build
+from exporter.collect.part import Outlet
+from exporter.collect.readings import Readings
+from exporter.collect.server import collect_server
+from exporter.collect.turns import Turns
+from exporter.machine.gpu import DeviceSample
+from exporter.machine.machine import Machine
+from exporter.readings import PageReader
+from exporter.watched.advised import Advised
+from exporter.watched.engine_processes import collect_processes
+from exporter.watched.presence import Presence
+from exporter.watched.target import Shown, Target
+
+_PLACES = {row.family: place for place, row in enumerate(CATALOGUE)}
+
+
+def _place(family: Family) -> int:
+    return _PLACES[family.name]
+
+
+def _takes_requests(target: Target) -> bool:
+    hello = target.hello
+    return hello is not None and hello.worker is None and hello.ready and target.source.up
+
+
+class Page:
+    """A collector for a prometheus_client registry."""
+
+    def __init__(
+        self,
+        targets: Callable[[], Sequence[Target]],
+        machine: Machine,
+        clock: Clock,
+        readers: Sequence[PageReader],
+        presence: Presence,
+        *,
+        beside_engine: bool = False,
+    ) -> None:
+        """targets: returns those of the moment, which may come and go.
+
+        beside_engine: a page lets the steps of this process through while it is made.
+        """
+        self._targets = targets
+        self._readings = Readings(readers, clock)
+        self._presence = presence
+        self.machine = machine
+        self._clock = clock
+        self._advised = Advised(clock)
+        self._turns = Turns(beside_engine=beside_engine)
+        self._guard = Guard(self._turns)
+        self._families = Families({}, clock)
+        self._build = build_version()
+        self.scrape_seconds: float | None = None
+        """Duration of the last scrape, set by the caller that times it."""
+
+    def collect(self, outlet: Outlet = "page") -> Iterator[Family]:
+        """Each engine's folds are held only while its own part is read."""
+        self._turns.begin()
+        page: dict[str, Family] = {}
+        for family in self._all(outlet):
+            known = page.setdefault(family.name, family)
+            if known is not family:
+                known.samples += family.samples
+        for family in sorted(page.values(), key=_place):
+            self._turns.offer()
+            yield family
+
+    def _all(self, outlet: Outlet) -> Iterator[Family]:
+        now_ns = self._clock.monotonic_ns()
+        seen: dict[bool, set[tuple[str, str]]] = {False: set(), True: set()}
+        told: dict[tuple[str, str], frozenset[str]] = {}
+        engines: list[Shown] = []
+        asked: list[tuple[Target, Shown]] = []
+        targets, readings = self._targets(), self._readings
+        is_ready = any(_takes_requests(target) for target in targets)
+        pages = self._guard.read("page", lambda: readings.read(is_ready=is_ready))
+        for target in targets:
+            taken = seen[target.is_content]  # a stream of names may stand beside one of blocks
+            shown = target.collect(self._guard, taken, outlet)
+            yield from readings.beside(shown.labels, shown.families)
+            if shown.hello is not None and shown.worker is None:
+                taken.add(shown.labels)
+            if not shown.is_alike and shown.worker is None:
+                told[shown.labels] = told.get(shown.labels, frozenset()) | shown.tellable
+                if shown.hello is not None and not target.is_content:
+                    asked.append((target, shown))
+            engines.append(shown)
+        yield from self._guard.read("page", lambda: readings.collect(pages, told))
+        state = self._presence.state  # of the pages that were read just now
+        yield from self._guard.read("server", lambda: collect_server(self._families, state))
+        yield from collect_processes(engines, self._guard, self.machine, now_ns)
+        advised, machine = self._advised, self.machine
+        yield from self._guard.read(
+            "advice", lambda: advised.collect(asked, self._targets(), machine)
+        )
+        yield from self._devices(engines, now_ns)
+        yield from self._own()
+
+    def _devices(self, shown: Sequence[Shown], now_ns: int) -> Iterator[Family]:
+        engines = EngineMemory(
+            [engine.memory_samples for engine in shown],
+            [engine.activation_peaks for engine in shown],
+        )
+        devices: tuple[DeviceSample, ...] = ()
+        guard, families, machine = self._guard, self._families, self.machine
+        gpu = machine.gpu
+        if gpu is not None:
+            reading = gpu.read()
+            yield from guard.read("gpu", lambda: collect_nvml(families, reading))
+            sample = reading.sample
+            if sample is not None:
+                devices = sample.devices
+                if machine.only_reported:
+                    devices = tuple(d for d in devices if d.identity.uuid in engines.devices)
+                yield from guard.read("gpu", lambda: collect_gpus(families, sample, devices))
+                pids = {engine.hello.pid for engine in shown if engine.hello is not None}
+                yield from guard.read(
+                    "device_memory",
+                    lambda: collect_ledger_of_devices(families, devices, engines, pids, now_ns),
+                )
+        yield from guard.read(
+            "device_memory", lambda: collect_torch(families, engines, devices, now_ns)
+        )
+
+    def _own(self) -> Iterator[Family]:
+        families = self._families
+        if self.scrape_seconds is not None:
+            yield families.single("kvscope_scrape_duration_seconds", self.scrape_seconds)
+        yield from self._guard.read("self", lambda: collect_build(families, self._build))
+        yield families.single("kvscope_collect_errors_total", self._guard.errors.total())

@@ -1,0 +1,95 @@
+"""Which state a watched server is in, from what its engines and its own page say.
+
+A server that is configured or was heard has exactly one state until it is retired.
+"""
+
+from collections.abc import Callable, Sequence
+
+from exporter.catalogue.server import ServerState
+from exporter.readings import PageReader
+from exporter.watched.target import Target
+
+
+class Presence:
+    """The state of one server; computed whenever it is asked for, by any thread."""
+
+    def __init__(
+        self,
+        targets: Callable[[], Sequence[Target]],
+        readers: Sequence[PageReader],
+        is_configured: Callable[[], bool],
+    ) -> None:
+        """is_configured: whether there is a server to watch, though nothing of it may be there."""
+        self._targets = targets
+        self._readers = readers
+        self._is_configured = is_configured
+        self._was_heard = False
+        self._retired = False
+
+    @property
+    def state(self) -> ServerState | None:
+        """None: no server is watched, or it was retired and has not been heard since."""
+        if not self._is_configured():
+            return None
+        targets = [target for target in self._targets() if not target.is_retired]
+        readers = [reader for reader in self._readers if not reader.is_retired]
+        is_heard = any(target.source.up for target in targets)
+        self._was_heard = (
+            self._was_heard
+            or is_heard
+            or any(
+                [
+                    *(target.source.last_message_ns is not None for target in targets),
+                    *(reader.last_success_ns is not None for reader in readers),
+                ]
+            )
+        )
+        if not is_heard and not any(reader.answers for reader in readers):
+            if self._retired:
+                return None
+            return "gone" if self._was_heard else "expected"
+        self._retired = False
+        return "ready" if _is_ready(targets, readers) else "loading"
+
+    def retire(self) -> tuple[list[str], ServerState | None]:
+        """Regard as ended on purpose what is silent now, until it is heard again.
+
+        Returns the endpoints concerned, and the state that remains. Blocks while pages are asked.
+        """
+        silent: list[Target | PageReader] = [t for t in self._targets() if not t.is_retired]
+        silent += [reader for reader in self._readers if not reader.is_retired]
+        retired = [_endpoint(each) for each in silent if each.retire()]
+        self._retired = True
+        self._was_heard = False
+        return retired, self.state
+
+
+def _endpoint(watched: Target | PageReader) -> str:
+    return watched.endpoint if isinstance(watched, PageReader) else watched.source.endpoint
+
+
+def _is_ready(targets: Sequence[Target], readers: Sequence[PageReader]) -> bool:
+    """Whether every engine takes requests, and the server's own page answers.
+
+    Streams of KV events say nothing of readiness: the page does, or without one the connection.
+    """
+    watched = [target for target in targets if not target.is_content]
+    if watched:
+        return _all_engines_ready(watched) and all(reader.answers for reader in readers)
+    if readers:
+        return all(reader.is_up for reader in readers)
+    return all(target.source.up for target in targets)
+
+
+def _all_engines_ready(targets: Sequence[Target]) -> bool:
+    """An engine of which only workers speak is not; nor is one that is silent, or never spoke."""
+    ready: dict[tuple[str, str], bool] = {}
+    for target in targets:
+        hello, is_up = target.hello, target.source.up
+        if hello is None:
+            return False
+        if hello.worker is None:
+            ready[target.labels] = ready.get(target.labels, False) or (is_up and hello.ready)
+        elif is_up:
+            ready.setdefault(target.labels, False)
+    return bool(ready) and all(ready.values())

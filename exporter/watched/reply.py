@@ -1,0 +1,60 @@
+"""A question put to all engines of a page; one that cannot answer says why."""
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from exporter.answers.question import ProcessMemory, Question, UnknownError
+from exporter.machine.machine import Machine
+from exporter.watched.target import Target
+
+logger = logging.getLogger(__name__)
+
+
+class EngineReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Of one engine: an answer, or the reason why there is none."""
+
+    model_name: str
+    engine: str
+    answer: Any = None
+    unknown: str | None = None
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one server; without engines nothing is known of it yet."""
+
+    question: str
+    engines: list[EngineReply]
+
+
+def memory_of(targets: Iterable[Target]) -> list[ProcessMemory]:
+    """What the processes of one server report of their memory."""
+    return [report for target in targets if (report := target.memory()) is not None]
+
+
+def ask(question: Question[Any], targets: Iterable[Target], machine: Machine) -> Reply:
+    """The answers of all engines among these targets, each of one moment."""
+    engines = []
+    targets = list(targets)
+    processes = memory_of(targets)
+    for target in targets:
+        target.pipeline.drain()  # an engine may just have said Hello
+        hello = target.hello
+        if hello is None or hello.worker is not None or target.is_content:
+            continue
+        answer, unknown = None, None
+        try:
+            answer = target.answer(question, machine, processes)
+        except UnknownError as error:
+            unknown = str(error)
+        except Exception:
+            logger.exception("the question %s failed", question.name)
+            unknown = "it failed here: the log of this process has the reason"
+        engines.append(
+            EngineReply(
+                model_name=hello.model_name, engine=hello.engine, answer=answer, unknown=unknown
+            )
+        )
+    return Reply(question=question.name, engines=engines)

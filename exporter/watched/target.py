@@ -1,0 +1,342 @@
+"""One watched engine: its source, its folds, the facts in its Hello, its part of a page."""
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from prometheus_client.core import Metric as Family
+
+from exporter.answers.question import Asked, ProcessMemory, Question, UnknownError
+from exporter.catalogue import CATALOGUE
+from exporter.clock import Clock
+from exporter.collect.families import Families
+from exporter.collect.guard import Guard
+from exporter.collect.observation import (
+    collect_census,
+    collect_observer,
+    collect_pipeline,
+    collect_source,
+)
+from exporter.collect.part import Outlet
+from exporter.collect.parts import parts_of
+from exporter.fold import (
+    Census,
+    DeviceMemory,
+    Fold,
+    Folds,
+    Introduction,
+    Ledger,
+    Recent,
+    Requests,
+    Tenants,
+    TimedSample,
+)
+from exporter.machine.machine import Machine
+from exporter.sources import Source
+from exporter.sources.listener import Listener
+from exporter.sources.pipeline import Pipeline
+from exporter.watched.compact import Signals, signals_of
+from kvscope_events.events import Hello
+from kvscope_events.pid_space import pid_space
+
+logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
+
+_FACTS = frozenset(row.family for row in CATALOGUE if row.events == ("Hello",))
+"""Families of facts in the Hello, which do not depend on the state of the pool."""
+_OF_WORKERS = frozenset(fold.name for fold in (Introduction, DeviceMemory, Census))
+"""Folds that answer what a worker tells; the others never see an event of their own there."""
+_FOLDED = frozenset(row.family for row in CATALOGUE if row.events)
+"""Families that come from events."""
+
+
+class Shown(NamedTuple):
+    """An engine's part of one page, all of one moment."""
+
+    families: list[Family]
+    maker: Families
+    """Of families with this engine's labels."""
+    hello: Hello | None
+    tellable: frozenset[str]
+    """Families that its events give, shown or not: another definition must not stand in for one."""
+    is_alike: bool
+    """Another engine on the page has the same labels: only the stream is shown."""
+    memory_samples: Mapping[str | None, Sequence[TimedSample]]
+    """Reports of device memory by device."""
+    activation_peaks: Mapping[str, int]
+    """Largest step by device."""
+    startup_terms: Mapping[str, int]
+    """What a worker measured at start-up; empty while its state is not known."""
+    up: bool
+    is_here: bool
+    """Its pid names the same process for us; it does not from another container."""
+
+    @property
+    def labels(self) -> tuple[str, str]:
+        """model_name and engine; empty until the engine has said them."""
+        return labels_of(self.hello)
+
+    @property
+    def worker(self) -> str | None:
+        """Rank of a process that reports memory only, for the engine with the same labels."""
+        return None if self.hello is None else self.hello.worker
+
+
+def labels_of(hello: Hello | None) -> tuple[str, str]:
+    return ("", "") if hello is None else (hello.model_name, hello.engine)
+
+
+class Target:
+    """Facts arrive late: until the engine's Hello, only the families about the stream are known."""
+
+    def __init__(
+        self,
+        source: Source,
+        *,
+        compat: Collection[str],
+        clock: Clock,
+        listeners: Sequence[Listener] = (),
+    ) -> None:
+        self.source = source
+        self._clock = clock
+        self._parts = parts_of(compat, source.kind)
+        self._further = tuple(listeners)
+        self.folds = Folds(())
+        self._signals = Signals(("", ""))
+        self.pipeline = Pipeline(source, self._listeners, clock, self._note_signals)
+        own = pid_space()
+        self._pid_spaces = () if own is None else (own,)
+        self._same_labels_reported = False
+        self._retired = False
+        self._retired_after: int | None = None
+        self._families: Families | None = None
+        self._known_as: Hello | None = None
+        self._tells: frozenset[str] = frozenset()
+        self._shown: frozenset[str] = frozenset()
+        self._sums: frozenset[str] = frozenset()
+
+    @property
+    def hello(self) -> Hello | None:
+        """The engine's latest Hello; None before the first."""
+        return self.folds[Introduction].hello
+
+    @property
+    def labels(self) -> tuple[str, str]:
+        """model_name and engine; empty before the first Hello."""
+        return labels_of(self.hello)
+
+    @property
+    def is_content(self) -> bool:
+        """Its stream names what is cached and knows no blocks, so that no family is in both."""
+        return self.source.kind == "kv_events"
+
+    @property
+    def signals(self) -> Signals | None:
+        """Of the last moment when something was folded; nothing is asked or waited for.
+
+        None: this is no engine with requests and a pool of its own.
+        """
+        signals, hello = self._signals, self.hello
+        if self.is_content or (hello is not None and hello.worker is not None):
+            return None
+        if not (self.source.up and self.source.state_known):
+            return Signals(signals.labels)
+        return signals
+
+    @property
+    def is_retired(self) -> bool:
+        """Whether it ended on purpose and has not been heard since."""
+        source = self.source
+        if self._retired and (source.up or source.last_message_ns != self._retired_after):
+            self._retired = False
+        return self._retired
+
+    def retire(self) -> bool:
+        """Regard it as ended on purpose; False, without effect, while it is heard."""
+        if self.source.up:
+            return False
+        self._retired, self._retired_after = True, self.source.last_message_ns
+        return True
+
+    def start(self) -> None:
+        """Begin to read the source; may be called once."""
+        self.pipeline.start()
+
+    def end(self) -> None:
+        """Ask the thread to end, without waiting for it."""
+        self.pipeline.end()
+
+    def stop(self) -> None:
+        """Fold what has arrived, and close the source; a page can still be read."""
+        self.pipeline.stop()
+        with self.pipeline.settled():  # a page may be reading it on another thread
+            self.source.close()
+
+    def collect(
+        self, guard: Guard, taken: Collection[tuple[str, str]] = (), outlet: Outlet = "page"
+    ) -> Shown:
+        """Every known family. The folds are held meanwhile; the text is made afterwards.
+
+        taken: the labels of other engines on this page. An engine with the same labels shows only
+        the families about its stream, which tell the two apart.
+        """
+        with self.pipeline.settled():
+            families = self._current_families()
+            page = self._stream_families(families, guard)
+            memory = self.folds[DeviceMemory]
+            hello, source = self.hello, self.source
+            is_worker = hello is not None and hello.worker is not None
+            is_alike = hello is not None and not is_worker and labels_of(hello) in taken
+            if is_alike and not self._same_labels_reported:
+                self._report_same_labels()
+            is_observed = hello is not None and self.folds[Introduction].stopped is None
+            if hello is not None and is_observed and not is_alike and not is_worker:
+                for part in self._parts:
+                    if outlet in part.outlets and not self.pipeline.failed(self.folds[part.fold]):
+                        read = partial(part.read, families, self.folds, hello)
+                        page += self._tellable(guard.read(part.group, read))
+            known = is_observed and source.up and source.state_known
+            return Shown(
+                families=page,
+                maker=families,
+                hello=hello,
+                tellable=self._shown & _FOLDED if is_observed else frozenset(),
+                is_alike=is_alike,
+                memory_samples=memory.samples(),
+                activation_peaks=memory.activation_peaks.copy(),
+                startup_terms=memory.startup_terms if known else {},
+                up=source.up,
+                is_here=hello is not None and self._is_here(hello),
+            )
+
+    def memory(self) -> ProcessMemory | None:
+        """What this process reports of its memory; None: nothing is known of it now."""
+        with self.pipeline.settled():
+            hello, memory = self.hello, self.folds[DeviceMemory]
+            if hello is None or not self.source.up or self.pipeline.failed(memory):
+                return None
+            return ProcessMemory(
+                hello=hello,
+                samples=memory.samples(),
+                activation_peaks=memory.activation_peaks.copy(),
+                startup_terms=memory.startup_terms,
+                is_here=self._is_here(hello),
+            )
+
+    def answer(
+        self,
+        question: Question[_T],
+        machine: Machine,
+        processes: Sequence[ProcessMemory] = (),
+    ) -> _T:
+        """What the question makes of its folds, which are settled, and held while it reads them.
+
+        Raises UnknownError, and what the question raises.
+        """
+        with self.pipeline.settled():
+            self._current_families()
+            hello, source = self.hello, self.source
+            if hello is None or not source.up or not source.state_known:
+                raise UnknownError("the engine's state is not known: it is not connected, or lost")
+            if self.folds[Introduction].stopped is not None:
+                raise UnknownError("its observer has switched itself off: its log has the reason")
+            untold = sorted(set(question.events) - self._tells)
+            if untold:
+                raise UnknownError(f"this server does not tell {', '.join(untold)}")
+            read = self.folds.only(question.folds)
+            needed = (self.folds[Introduction], *read)
+            failed = [fold.name for fold in needed if self.pipeline.failed(fold)]
+            if failed:
+                raise UnknownError(f"folds {', '.join(failed)} failed and were given up")
+            answer = question.read(
+                Asked(
+                    hello=hello,
+                    folds=read,
+                    machine=machine,
+                    clock=self._clock,
+                    processes=processes,
+                )
+            )
+        return question.finish(answer)
+
+    def _is_here(self, hello: Hello) -> bool:
+        return self.source.kind == "inprocess" or hello.pid_space in self._pid_spaces
+
+    def _report_same_labels(self) -> None:
+        self._same_labels_reported = True
+        logger.error(
+            "%s: two engines of one server have the labels model_name=%r engine=%r: only the first "
+            "is shown; give each engine a model name or a rank of its own",
+            self.source.endpoint or self.source.kind,
+            *self.labels,
+        )
+
+    def _stream_families(self, families: Families, guard: Guard) -> list[Family]:
+        pipeline, source, folds = self.pipeline, self.source, self.folds
+        hello = self.hello
+        is_worker = hello is not None and hello.worker is not None
+        only = _OF_WORKERS if is_worker else frozenset(fold.name for fold in folds)
+        return [
+            *guard.read("self", lambda: collect_source(families, source, pipeline.running)),
+            *guard.read(
+                "self", lambda: collect_observer(families, folds[Introduction], self._tells)
+            ),
+            *guard.read("self", lambda: collect_census(families, folds[Census], self._tells)),
+            *guard.read("self", lambda: collect_pipeline(families, pipeline, only)),
+        ]
+
+    def _note_signals(self) -> None:
+        """Called by whoever holds the folds."""
+        hello, folds = self.hello, self.folds
+        if hello is None or self.is_content or hello.worker is not None:
+            return
+        failed = self.pipeline.failed(folds[Requests]) or self.pipeline.failed(folds[Ledger])
+        if failed or folds[Introduction].stopped is not None:
+            self._signals = Signals(self.labels)
+        else:
+            self._signals = signals_of(self.labels, folds, frozenset(hello.tells))
+
+    def _listeners(self) -> tuple[Listener, ...]:
+        """New folds for a new session; the former producer's state is dropped with the old ones."""
+        for listener in self._further:
+            listener.on_gap()  # what the former producer began will not end
+        kinds: list[type[Fold]] = [Introduction]
+        kinds += [part.fold for part in self._parts]
+        kinds += [DeviceMemory, Census]
+        if not self.is_content:
+            kinds += [Recent, Tenants]
+        self.folds = Folds(kinds)
+        self._signals = Signals(("", ""))
+        return (*self.folds, *self._further)
+
+    def _tellable(self, families: list[Family]) -> list[Family]:
+        """The families that the engine can tell; only sums while its present state is unknown."""
+        shown = self._shown
+        if not self.source.up:
+            shown = self._sums
+        elif not self.source.state_known:
+            shown = self._sums | _FACTS & shown
+        return [family for family in families if family.name in shown]
+
+    def _current_families(self) -> Families:
+        hello = self.hello
+        if self._families is None or hello is not self._known_as:
+            self._known_as = hello
+            model_name, engine = self.labels
+            self._families = Families(
+                {
+                    "model_name": model_name,
+                    "engine": engine,
+                    "source": self.source.kind,
+                    "endpoint": self.source.endpoint,
+                },
+                self._clock,
+            )
+            self._tells = frozenset(hello.tells) if hello is not None else frozenset()
+            server = hello.server if hello is not None else None
+            known = [row for row in CATALOGUE if row.is_told(self._tells, server)]
+            self._shown = frozenset(row.family for row in known)
+            self._sums = frozenset(row.family for row in known if row.kind != "gauge")
+        return self._families

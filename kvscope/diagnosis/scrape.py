@@ -1,0 +1,116 @@
+"""Fetches a page of metrics, parses it, and looks up values by the catalogue's names."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TextIO, cast
+
+import httpx
+from prometheus_client.core import Metric as Family
+from prometheus_client.openmetrics.parser import text_fd_to_metric_families as openmetrics
+from prometheus_client.parser import text_fd_to_metric_families as text
+
+from exporter.catalogue import metric
+from exporter.fetch.error import FetchError
+from exporter.fetch.fetch import MAX_BYTES, Fetcher
+
+TIMEOUT_SECONDS = 5.0
+MAX_LINES = 200_000
+"""Of a page: a parsed sample takes a thousand bytes, and a page of 600 series has 1,000 lines."""
+MAX_LINE = 8192
+"""Characters; the library takes a time that grows with the square of a line's length."""
+PARSE_SECONDS = 5.0
+"""For one page."""
+_MAX_REASON = 200
+"""Characters of what the library says, which may quote a whole line."""
+PAGE_FORMATS = "application/openmetrics-text;version=1.0.0;q=0.9,text/plain;version=0.0.4;q=0.5"
+_OPENMETRICS = "application/openmetrics-text"
+
+
+class ScrapeError(Exception):
+    """No page could be read; the message names the URL and the reason."""
+
+
+class NoAnswerError(ScrapeError):
+    """Nothing answers at the URL."""
+
+    def __init__(self, url: str, reason: Exception) -> None:
+        super().__init__(f"nothing answers at {url}: {str(reason) or type(reason).__name__}")
+
+
+@dataclass(frozen=True, slots=True)
+class ScrapedPage:
+    """A parsed page."""
+
+    families: tuple[Family, ...]
+    is_openmetrics: bool
+    """Parsed strictly; False: the text format."""
+
+    @property
+    def num_series(self) -> int:
+        return sum(len(family.samples) for family in self.families)
+
+    def value(self, name: str, **labels: str) -> float | None:
+        """The sum of the samples with that name and those labels, or None without any.
+
+        Raises KeyError for a name or label that is not in the catalogue: after a rename it must not
+        pass for "nothing exposed".
+        """
+        unknown = labels.keys() - metric(name).labels.keys()
+        if unknown:
+            raise KeyError(f"{name} has no label {', '.join(sorted(unknown))}")
+        found = [
+            sample.value
+            for family in self.families
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        ]
+        return sum(found) if found else None
+
+
+def scrape(client: httpx.Client, url: str, timeout: float = TIMEOUT_SECONDS) -> ScrapedPage:
+    """Fetch and parse a page within `timeout` seconds. Raises ScrapeError."""
+    fetcher = Fetcher(client, url, headers={"Accept": PAGE_FORMATS}, max_bytes=MAX_BYTES)
+    try:
+        document = fetcher.fetch(timeout)
+    except FetchError as error:
+        if not error.answered:
+            raise NoAnswerError(url, error) from error
+        raise ScrapeError(f"{url} {error}") from error
+    return parse_page(document.body, document.content_type, url)
+
+
+def parse_page(body: bytes, content_type: str, url: str) -> ScrapedPage:
+    """Parse as strict OpenMetrics where the content type names it, else as text; ScrapeError."""
+    strict = content_type.startswith(_OPENMETRICS)
+    parse = openmetrics if strict else text
+    try:
+        # Both parsers only iterate over the lines.
+        lines = cast(TextIO, _bounded_lines(body.decode()))
+        page = ScrapedPage(tuple(parse(lines)), strict)
+        for family in page.families:
+            for sample in family.samples:
+                if isinstance(sample.value, int):
+                    float(sample.value)  # the library reads whole numbers of any size
+    except Exception as error:  # not UTF-8, or no page: the library's errors are of many types
+        reason = " ".join(f"{type(error).__name__}: {error}"[:_MAX_REASON].split())
+        raise ScrapeError(f"{url} cannot be parsed: {reason}") from error
+    return page
+
+
+def _bounded_lines(page: str) -> Iterator[str]:
+    """Raises ValueError where the page has too many lines or too long ones, or takes too long."""
+    deadline = time.monotonic() + PARSE_SECONDS
+    start = 0
+    for _ in range(MAX_LINES):
+        if start == len(page):
+            return
+        end = page.find("\n", start) + 1 or len(page)
+        if end - start > MAX_LINE:
+            raise ValueError(f"a line has more than {MAX_LINE} characters")
+        if time.monotonic() > deadline:
+            raise ValueError(f"it takes longer than {PARSE_SECONDS:g} s")
+        yield page[start:end]
+        start = end
+    if start < len(page):
+        raise ValueError(f"it has more than {MAX_LINES} lines")
