@@ -12,12 +12,12 @@ import typer
 
 from engine.config import CacheConfig, EngineConfig, ModelConfig
 from exporter.catalogue import DEFAULT_COMPAT
-from kvscope.cli.output import configure_logging
 from kvscope.diagnosis.scrape import ScrapedPage, ScrapeError, scrape
 from kvscope.options.configuration import ListenConfig, TelemetryConfig
 from kvscope.options.otlp import OtlpEndpoint, chosen_otlp
 from kvscope.options.server import Host, Port
 from kvscope.options.tracing import OtlpTracesEndpoint, chosen_traces
+from kvscope.output import configure_logging
 from kvscope.serving.stacks import show_stacks
 
 if TYPE_CHECKING:

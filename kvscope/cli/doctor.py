@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from kvscope.cli.asking import Authorities
-from kvscope.cli.output import fail, printable
 from kvscope.diagnosis.finding import Finding, Status
 from kvscope.options.gpu_devices import GpuDevices, WatchedDevices
+from kvscope.output import fail, printable
 
 if TYPE_CHECKING:
     from kvscope.diagnosis.depth import Depths

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from kvscope.cli.asking import Authorities, KeyFile
-from kvscope.cli.output import fail, printable
+from kvscope.output import fail, printable
 
 
 class Action(StrEnum):

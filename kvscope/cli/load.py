@@ -11,7 +11,6 @@ import typer
 from rich.console import Console
 
 from kvscope.cli.interrupts import Stop
-from kvscope.cli.output import fail
 from kvscope.load import (
     LoadSpec,
     Report,
@@ -24,6 +23,7 @@ from kvscope.load import (
 from kvscope.load.http_documents import FetchedDocuments
 from kvscope.load.progress import showing_progress
 from kvscope.load.table import report_table
+from kvscope.output import fail
 
 EXIT_FAILED = 1
 

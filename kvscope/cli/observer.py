@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kvscope.cli.output import fail
+from kvscope.output import fail
 
 
 def observer(

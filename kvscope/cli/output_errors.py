@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 
-from kvscope.cli.output import fail
+from kvscope.output import fail
 
 EXIT_NO_READER = 1
 """As typer and rich end a command whose reader has gone, `head` say."""

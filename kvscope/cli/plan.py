@@ -12,9 +12,9 @@ from rich.console import Console
 from engine.config import DEFAULT_MAX_NUM_BATCHED_TOKENS, CacheConfig, EngineConfig, ModelConfig
 from engine.sizing import ConfigError, Dtype, parse_bytes, parse_dtype
 from engine.sizing.bounds import MAX_PARAMETERS
-from kvscope.cli.output import fail
 from kvscope.options import plan as options
 from kvscope.options.model import chosen_model
+from kvscope.output import fail
 from kvscope.plan.gpus import find_gpu
 from kvscope.plan.plan import Plan, PoolMemory, Settings
 from kvscope.plan.report import document, notes

@@ -8,7 +8,7 @@ import typer
 
 from engine.sizing import format_bytes, parse_bytes
 from kvscope.cli.interrupts import Stop
-from kvscope.cli.output import fail, printable
+from kvscope.output import fail, printable
 
 if TYPE_CHECKING:
     from exporter.sources.recorder import Recorder

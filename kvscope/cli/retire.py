@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from kvscope.cli.asking import Authorities, KeyFile, TargetName
-from kvscope.cli.output import fail, printable
+from kvscope.output import fail, printable
 
 STILL_THERE = 1
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvscope.cli.output import configure_logging, fail
 from kvscope.cli.sidecar import DEFAULT_PORT
 from kvscope.options import protection as options
 from kvscope.options.compat import NO_SETS, Compat, parse_compat
 from kvscope.options.configuration import ListenConfig
 from kvscope.options.gpu_devices import Gpu, GpuDevices, WatchedDevices, polling
 from kvscope.options.server import Host, Port
+from kvscope.output import configure_logging, fail
 from kvscope.run.api_server import api_server_of
 from kvscope.run.child import Child, CommandError, signal_waiting, signals_held
 from kvscope.serving.protection import protection_of_metrics

@@ -3,7 +3,6 @@
 import typer
 
 from engine.config import CacheConfig, EngineConfig, ModelConfig, SwapConfig
-from kvscope.cli.output import configure_logging, fail
 from kvscope.options import engine as engine
 from kvscope.options import protection as protection
 from kvscope.options import server as server
@@ -14,6 +13,7 @@ from kvscope.options.kv_events import KvEventsOption, chosen_kv_events
 from kvscope.options.model import chosen_model
 from kvscope.options.otlp import OtlpEndpoint, chosen_otlp
 from kvscope.options.tracing import OtlpTracesEndpoint, chosen_traces
+from kvscope.output import configure_logging, fail
 from kvscope.serving.stacks import show_stacks
 
 _DEFAULT = EngineConfig(model=ModelConfig(), cache=CacheConfig())

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvscope.cli.output import configure_logging, fail
 from kvscope.options import protection as options
 from kvscope.options.compat import HELP as COMPAT_HELP
 from kvscope.options.compat import NO_SETS
@@ -28,6 +27,7 @@ from kvscope.options.tracing import (
     tracing_of,
     tracing_until_end,
 )
+from kvscope.output import configure_logging, fail
 from kvscope.serving.protection import Protection, protection_of_metrics
 from kvscope.serving.stacks import show_stacks
 from kvscope.serving.watch_list import WatchList

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from kvscope.cli.output import fail, printable
+from kvscope.output import fail, printable
 
 EXIT_MISSING = 1
 DEFAULT_SECONDS = 10.0

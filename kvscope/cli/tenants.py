@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from kvscope.cli.asking import Authorities, KeyFile, TargetName
-from kvscope.cli.output import USAGE_ERROR, fail, printable
+from kvscope.output import USAGE_ERROR, fail, printable
 
 if TYPE_CHECKING:
     from exporter.answers.tenants import OneTenant, TenantsAnswer

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from kvscope.cli.interrupts import EXIT_SIGNALLED
-from kvscope.cli.output import fail
+from kvscope.output import fail
 from kvscope.whatif.findings import Findings, WhatIfError
 from kvscope.whatif.progress import showing_progress
 from kvscope.whatif.view import document, show

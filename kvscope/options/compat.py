@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from exporter.catalogue import COMPAT_SETS, DEFAULT_COMPAT
-from kvscope.cli.output import fail
+from kvscope.output import fail
 
 DEFAULT_SETS = ",".join(sorted(DEFAULT_COMPAT))
 """Of our own engine, whose page is the only one."""

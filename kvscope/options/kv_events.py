@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kvscope.cli.output import fail
+from kvscope.output import fail
 
 if TYPE_CHECKING:
     from engine.content_listener import ContentListener

@@ -11,7 +11,7 @@ import typer
 
 from exporter.clock import Clock
 from exporter.otlp.settings import OtlpConfig, OtlpSettingError, otlp_config
-from kvscope.cli.output import fail
+from kvscope.output import fail
 
 if TYPE_CHECKING:
     from exporter.otlp.feed import Observed, Served

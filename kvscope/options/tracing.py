@@ -10,7 +10,7 @@ import typer
 from exporter.clock import Clock
 from exporter.otlp.settings import OtlpSettingError
 from exporter.tracing.settings import TracesConfig, traces_config
-from kvscope.cli.output import fail
+from kvscope.output import fail
 
 if TYPE_CHECKING:
     from exporter.tracing.session import Origin, Tracing

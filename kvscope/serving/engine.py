@@ -17,8 +17,8 @@ from exporter.web.gpu import gpu_router
 from exporter.web.limits import allow_files
 from exporter.web.metrics import bare_app
 from exporter.web.requests import CountedRequests
-from kvscope.cli.output import fail
 from kvscope.options.configuration import ListenConfig, TelemetryConfig
+from kvscope.output import fail
 from kvscope.serving.listen import listening, metrics_listener, url_of
 from kvscope.serving.loading import Loading, leave_at_once
 from kvscope.serving.protection import Protection

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from starlette.types import ASGIApp
 
 from exporter.web.http_server import HttpServer, bind
-from kvscope.cli.output import fail
+from kvscope.output import fail
 
 
 @contextmanager

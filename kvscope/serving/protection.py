@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvscope.cli.output import fail
 from kvscope.options.configuration import ProtectionConfig
+from kvscope.output import fail
 
 if TYPE_CHECKING:
     from exporter.web.access import Credentials

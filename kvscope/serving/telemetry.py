@@ -17,12 +17,12 @@ from exporter.web.compact import compact_router
 from exporter.web.landing import Listed, landing_router
 from exporter.web.metrics import metrics_router, no_metrics_router
 from exporter.web.requests import RequestCounts
-from kvscope.cli.output import fail
 from kvscope.options.configuration import TelemetryConfig
 from kvscope.options.gpu_devices import polling
 from kvscope.options.kv_events import kv_events_published
 from kvscope.options.otlp import exporting, instance_of, outlet_of, served_as
 from kvscope.options.tracing import tracing_of, tracing_until_end
+from kvscope.output import fail
 from kvscope_events.bus import EventBus, NullBus
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kvscope.cli.output import fail
 from kvscope.options.compat import NO_SETS, parse_compat
+from kvscope.output import fail
 
 if TYPE_CHECKING:
     from exporter.configuration import SidecarConfig

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kvscope.cli.output import printable
+from kvscope.output import printable
 from kvscope.whatif.findings import Findings
 
 HERE = "◀ the pool"

@@ -7,7 +7,7 @@ import pytest
 
 from exporter.catalogue import CATALOGUE, metric
 from exporter.fold import Introduction, Ledger
-from kvscope.cli.output import MAX_MESSAGE, LineFormatter
+from kvscope.output import MAX_MESSAGE, LineFormatter
 from kvscope_events.events import (
     BlocksAllocated,
     EngineEvent,
