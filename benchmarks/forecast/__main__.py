@@ -18,6 +18,8 @@ from benchmarks.forecast.trace import trace_load
 from exporter.fold.exhaustion import HORIZONS
 from monitoring.thresholds import EXHAUSTION_PROBABILITY
 
+ENOUGH_STRETCHES = 100
+"""Of a decile, as long as the horizon: chance leaves ±10 points to a forecast of 50 %."""
 Run = list[Forecasts]
 """By horizon."""
 LEARNING_SECONDS = 3600.0
@@ -50,8 +52,10 @@ def print_report(loads: Sequence[Load], played: Mapping[tuple[str, int], Run]) -
         for part in (Forecasts.until, Forecasts.since)
     )
     print("\n### All loads together\n")
-    print_deciles([joined(parts) for parts in zip(*late.values(), strict=True)])
+    together = [joined(parts) for parts in zip(*late.values(), strict=True)]
+    print_deciles(together)
     print()
+    print_calibration(together)
     print_summary(late)
     print("\n### Idle\n")
     print_idle(late)
@@ -116,12 +120,23 @@ def print_deciles(results: Run) -> None:
         print(f"| {10 * tenth} to {10 * tenth + 10} % | {' | '.join(cells)} |")
 
 
+def print_calibration(results: Run) -> None:
+    """Deciles of all loads together that hold enough stretches of time to say anything."""
+    for result in results:
+        large = [d for d in deciles(result.ours, result) if d.windows >= ENOUGH_STRETCHES]
+        near = sum(abs(decile.said - decile.came) <= 0.05 for decile in large)
+        print(
+            f"At {result.horizon} s {near} of {len(large)} deciles with {ENOUGH_STRETCHES} "
+            "stretches or more are within five points."
+        )
+
+
 def print_summary(results: dict[str, Run]) -> None:
     """How many cells are calibrated, and where a rival or the base rate does better."""
     cells = [
         cell for parts in results.values() for part in parts for cell in deciles(part.ours, part)
     ]
-    for least in (100, 30):
+    for least in (ENOUGH_STRETCHES, 30):
         large = [cell for cell in cells if cell.windows >= least]
         near = sum(abs(cell.said - cell.came) <= 0.05 for cell in large)
         off = sum(cell.is_off for cell in large)
