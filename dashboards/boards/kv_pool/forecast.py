@@ -46,7 +46,7 @@ def row() -> Row:
                 steps=limits.EXHAUSTION_PROBABILITY,
                 span=8,
                 listed=True,
-                when_absent="Not known yet: twenty requests have to end first.",
+                when_absent="Not known: twenty requests have to end first, or nothing runs.",
             ),
             graph(
                 802,
