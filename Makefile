@@ -17,7 +17,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help venv tools vllm vllm-beside demo test nightly test-vllm-versions chaos engine-chaos fleet fuzz lint types bench \
-  docs dashboards alerts screenshots clean
+  docs site dashboards alerts screenshots clean
 
 PIP_INSTALL := $(VENV)/bin/pip install $(if $(CI),--quiet) -c $(VENV)/constraints.txt
 STAMP := $(VENV)/.installed
@@ -118,10 +118,24 @@ bench: venv ## Run the benchmarks (VLLM_PYTHON=... to compare with the vLLM of t
 	$(if $(VLLM_PYTHON),$(VLLM_PYTHON) -m benchmarks.vllm_scheduler_cost)
 	$(VENV)/bin/python -m benchmarks.decode $(if $(VLLM_PYTHON),--vllm-python $(VLLM_PYTHON))
 
-docs: venv ## Generate docs/reference/metrics.md and docs/reference/servers.md
+docs: venv ## Generate the reference of metrics, servers, commands and environment variables
 	$(VENV)/bin/kvscope metrics > $(VENV)/metrics.md
 	$(VENV)/bin/kvscope metrics --servers > $(VENV)/servers.md
 	mv $(VENV)/metrics.md $(VENV)/servers.md docs/reference/
+	$(VENV)/bin/python -m tools.reference
+
+SITE := $(VENV)/site
+$(SITE)/.installed: pyproject.toml tools/site/constraints.txt
+	$(PYTHON) -m venv $(SITE)
+	$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")' \
+	  > $(SITE)/requirements.txt
+	$(SITE)/bin/pip install --quiet -c tools/site/constraints.txt -r $(SITE)/requirements.txt
+	@touch $@
+
+site: $(SITE)/.installed ## Build the documentation into build/site, and check its links and anchors
+	rm -rf build/site
+	$(SITE)/bin/sphinx-build --quiet --fail-on-warning --keep-going -c tools/site . build/site
+	@$(SITE)/bin/python tools/site/check.py build/site
 
 dashboards: venv ## Generate dashboards/*.json and their ConfigMaps
 	$(VENV)/bin/python -m dashboards

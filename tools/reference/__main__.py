@@ -1,0 +1,16 @@
+"""`python -m tools.reference`: writes the reference of commands and of environment variables."""
+
+from tools.reference.commands import commands_page
+from tools.reference.environment import ROOT, environment_page
+
+FOLDER = ROOT / "docs" / "reference"
+PAGES = {"commands.md": commands_page, "environment.md": environment_page}
+
+
+def main() -> None:
+    for name, page in PAGES.items():
+        (FOLDER / name).write_text(page())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""The reference of all commands, written from their own declarations."""
+
+import re
+from collections.abc import Iterable
+
+import typer
+
+from kvscope.cli.app import app, variable_of
+
+_HEAD = """\
+# Commands
+
+Written by `make docs` from the commands themselves; `kvscope COMMAND --help` prints the same.
+
+Every option can be set by a variable as well: `--max-num-seqs` by `KVSCOPE_MAX_NUM_SEQS`. A flag
+wins. [Environment](environment.md) lists all variables. `demo` and `serve` need the packages of the
+engine; the other commands run without torch.
+
+Exit codes: 0 for success, 1 for a negative result, 2 for a value, file or address that cannot be
+used (one line says which and why), 130 after Ctrl-C. `kvscope run` exits with the exit code of its
+command.
+"""
+_EXTRA = re.compile(r"\s*\[([^\[\]]*)\]$")
+
+
+def commands_page() -> str:
+    commands = _commands()
+    table = "".join(
+        f"| [`kvscope {name}`](#kvscope-{name}) | {_first_line(command)} |\n"
+        for name, command in commands.items()
+    )
+    sections = "".join(_section(name, command) for name, command in commands.items())
+    return f"{_HEAD}\n| command | does |\n|---|---|\n{table}{sections}"
+
+
+def options_by_variable() -> dict[str, dict[str, list[str]]]:
+    """variable -> flag -> the commands that have it."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for name, command in _commands().items():
+        for option in _options(command):
+            flags = found.setdefault(str(option.envvar), {})
+            flags.setdefault(_flag(option), []).append(name)
+    return found
+
+
+def _commands() -> dict[str, typer.core.TyperCommand]:
+    group = typer.main.get_command(app)
+    assert isinstance(group, typer.core.TyperGroup)
+    return {n: c for n, c in group.commands.items() if isinstance(c, typer.core.TyperCommand)}
+
+
+def _first_line(command: typer.core.TyperCommand) -> str:
+    return (command.help or "").partition("\n")[0]
+
+
+def _options(command: typer.core.TyperCommand) -> Iterable[typer.core.TyperOption]:
+    return (p for p in command.params if isinstance(p, typer.core.TyperOption) and not p.hidden)
+
+
+def _flag(option: typer.core.TyperOption) -> str:
+    return next(flag for flag in option.opts if flag.startswith("--"))
+
+
+def _section(name: str, command: typer.core.TyperCommand) -> str:
+    context = typer.Context(command, info_name=f"kvscope {name}")
+    for option in _options(command):
+        option.show_envvar = False
+    usage = " ".join(command.get_usage(context).removeprefix("Usage: ").split())
+    text = "\n\n".join(_paragraph(part) for part in (command.help or "").split("\n\n"))
+    parts = [f"\n## kvscope {name}\n\n```\n{usage}\n```\n\n{text}\n"]
+    arguments = [p for p in command.params if isinstance(p, typer.core.TyperArgument)]
+    if rows := [_row(a.get_help_record(context)) for a in arguments if not a.hidden]:
+        parts.append("\n| argument | default | meaning |\n|---|---|---|\n" + "".join(rows))
+    if rows := [_row(o.get_help_record(context), _variable(o)) for o in _options(command)]:
+        parts.append("\n| option | default | meaning |\n|---|---|---|\n" + "".join(rows))
+    return "".join(parts)
+
+
+def _paragraph(text: str) -> str:
+    """An example is a command: it stands in a block of its own."""
+    text = " ".join(text.split())
+    label, colon, command = text.partition(": ")
+    if colon and label.lower().startswith("example"):
+        return f"```\n{command}\n```"
+    return _escaped(text)
+
+
+def _variable(option: typer.core.TyperOption) -> str:
+    """Named where it does not follow from the flag."""
+    return "" if option.envvar == variable_of(option.opts) else f" Variable: `{option.envvar}`."
+
+
+def _row(record: tuple[str, str] | None, more: str = "") -> str:
+    flags, text = record or ("", "")
+    default, text = _default(" ".join(text.split()))
+    flags = flags.replace("  ", " ").replace("|", "\\|")
+    return f"| `{flags}` | {default} | {_escaped(text)}{more} |\n"
+
+
+def _default(text: str) -> tuple[str, str]:
+    """What stands in the brackets at the end: a default, limits, or that it is required."""
+    found = _EXTRA.search(text)
+    if found is None:
+        return "", text
+    parts = [part.strip() for part in found[1].split("; ")]
+    shown = []
+    for part in parts:
+        key, _, value = part.partition(": ")
+        shown.append(f"`{value}`" if key == "default" else _escaped(_limits(part)))
+    return ", ".join(shown), text[: found.start()]
+
+
+def _limits(part: str) -> str:
+    return part.replace("<=x<=", " to ").replace("x>=", "at least ").replace("x<=", "at most ")
+
+
+def _escaped(text: str) -> str:
+    """A cell shows names with underscores, stars and angles as they are."""
+    return re.sub(r"([*_<>|\[\]])", r"\\\1", text)

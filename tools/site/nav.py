@@ -1,0 +1,77 @@
+"""The navigation of the site: which page stands under which heading, in this order.
+
+Kept apart from the pages, so that they read well where they are written as well.
+"""
+
+ROOT = "docs/index"
+
+NAVIGATION = {
+    "Start": [
+        "docs/start/install",
+        "docs/start/vllm",
+        "docs/start/other-servers",
+        "docs/start/demo",
+        "docs/start/five-figures",
+    ],
+    "Guides": [
+        "docs/guides/vllm",
+        "docs/guides/sidecar",
+        "docs/guides/kubernetes",
+        "docs/guides/stack",
+        "docs/guides/dashboards",
+        "docs/guides/alerts",
+        "docs/guides/bare-servers",
+        "docs/guides/whatif",
+        "docs/guides/planning",
+        "docs/guides/advice",
+        "docs/guides/oom",
+        "docs/guides/opentelemetry",
+        "docs/guides/troubleshooting",
+    ],
+    "Reference": [
+        "docs/reference/commands",
+        "docs/reference/environment",
+        "docs/reference/metrics",
+        "docs/reference/servers",
+        "docs/reference/engine",
+        "alerts/runbooks/README",
+    ],
+    "Concepts": [
+        "docs/concepts/architecture",
+        "docs/concepts/prefix-cache",
+        "docs/concepts/preemption",
+        "docs/concepts/forecast",
+        "docs/concepts/wire",
+        "docs/concepts/kv-events",
+    ],
+    "Studies": ["docs/studies/benchmarks", "docs/studies/sharing"],
+    "Project": [
+        "docs/project/tested",
+        "docs/project/compatibility",
+        "docs/project/first-hour",
+        "CONTRIBUTING",
+        "SECURITY",
+        "CHANGELOG",
+    ],
+}
+RUNBOOKS = "alerts/runbooks/README"
+PAGES = [
+    "docs/*.md",
+    "docs/**/*.md",
+    "alerts/runbooks/*.md",
+    "alerts/runbooks/**/*.md",
+    *(f"{p}.md" for p in NAVIGATION["Project"][3:]),
+]
+
+
+def contents(page: str) -> str:
+    """What is appended to a page to put others beneath it in the navigation."""
+    if page == ROOT:
+        return "\n".join(_tree(caption, pages) for caption, pages in NAVIGATION.items())
+    return _tree("", ["alerts/runbooks/*", "alerts/runbooks/bare/*"]) if page == RUNBOOKS else ""
+
+
+def _tree(caption: str, pages: list[str]) -> str:
+    options = f":caption: {caption}\n" if caption else ":glob:\n"
+    lines = "\n".join(f"/{page}" for page in pages)
+    return f"\n```{{toctree}}\n:hidden:\n:maxdepth: 1\n{options}\n{lines}\n```\n"
