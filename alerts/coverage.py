@@ -12,7 +12,7 @@ from alerts.rule import Group, Record
 from alerts.rules import groups
 from exporter.catalogue import Metric, metric
 from exporter.readings.tables import TABLES
-from exporter.sources.attachments import ENGINE_TELLS, KV_EVENTS_TELLS, VLLM_TELLS
+from kvscope_events.producers import ENGINE_EVENTS, KV_STREAM_EVENTS, VLLM_EVENTS
 from kvscope_events.vocabulary import ServerKind
 
 _HARDWARE = ("kvscope_gpu_memory_headroom_bytes",)
@@ -61,9 +61,9 @@ class Kind:
 
 _ON_A_PAGE = {row.family for table in TABLES["vllm"] for row in table.rows}
 _KINDS = (
-    Kind(title="own engine", tells=ENGINE_TELLS, server="kvscope"),
-    Kind(title="observed vLLM", tells=VLLM_TELLS, page=True),  # `run` and sidecars read it
-    Kind(title="vLLM by KV events and page", tells=KV_EVENTS_TELLS, page=True),
+    Kind(title="own engine", tells=ENGINE_EVENTS, server="kvscope"),
+    Kind(title="observed vLLM", tells=VLLM_EVENTS, page=True),  # `run` and sidecars read it
+    Kind(title="vLLM by KV events and page", tells=KV_STREAM_EVENTS, page=True),
     Kind(title="vLLM by page", page=True),
 )
 KINDS = {kind.title: kind for kind in _KINDS}

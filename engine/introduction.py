@@ -11,19 +11,10 @@ from engine.block_pool import BlockPool
 from engine.config import EngineConfig
 from engine.step import Step
 from kvscope_events.bus import Bus
-from kvscope_events.events import CONTRACT_VERSION, EVENT_NAMES, EngineEvent, Hello
+from kvscope_events.events import CONTRACT_VERSION, EngineEvent, Hello
 from kvscope_events.pid_space import pid_space
+from kvscope_events.producers import ENGINE_EVENTS, LOOKUP_EVENTS, SWAP_EVENTS, in_order
 
-_NEVER_EMITTED = frozenset(
-    {
-        "ObserverStopped",
-        "ContentDropped",
-        "StartupProfiled",
-        "NamesStored",
-        "NamesRemoved",
-        "NamesCleared",
-    }
-)
 _HASH_ALGORITHM = "sha256"
 
 
@@ -63,10 +54,9 @@ class Introduction:
 
 def _hello_of(config: EngineConfig) -> Hello:
     caching = config.cache.enable_prefix_caching
-    # Without prefix caching there are no lookups; the pool's state remains known event by event.
-    never = _NEVER_EMITTED if caching else _NEVER_EMITTED | {"PrefixLookup"}
-    if not config.swap.space_bytes:
-        never |= {"BlocksSwapped"}
+    tells = ENGINE_EVENTS if caching else ENGINE_EVENTS - LOOKUP_EVENTS
+    if config.swap.space_bytes:
+        tells |= SWAP_EVENTS
     return Hello(
         contract=CONTRACT_VERSION,
         session=secrets.token_hex(8),
@@ -76,7 +66,7 @@ def _hello_of(config: EngineConfig) -> Hello:
         engine="0",
         pid=os.getpid(),
         ready=False,
-        tells=[name for name in EVENT_NAMES if name not in never],
+        tells=in_order(tells),
         requests_are="call",
         max_model_len=config.max_model_len,
         enable_prefix_caching=caching,

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from exporter.catalogue import CATALOGUE, metric
 from exporter.readings import TABLES
-from exporter.sources.attachments import ENGINE_TELLS, KV_EVENTS_TELLS, VLLM_TELLS
+from kvscope_events.producers import ENGINE_EVENTS, KV_STREAM_EVENTS, VLLM_EVENTS
 from kvscope_events.vocabulary import ServerKind
 
 
@@ -42,7 +42,7 @@ CONCEPTS = (
 """The most wanted first."""
 assert all(metric(family) for concept in CONCEPTS for family in concept.families)
 
-OBSERVED: dict[ServerKind, frozenset[str]] = {"kvscope": ENGINE_TELLS, "vllm": VLLM_TELLS}
+OBSERVED: dict[ServerKind, frozenset[str]] = {"kvscope": ENGINE_EVENTS, "vllm": VLLM_EVENTS}
 """Events that an observer reports, by kind of server; there is none for the others."""
 
 
@@ -52,7 +52,7 @@ def lost(kind: ServerKind, *, page: bool, events: bool, observer: bool) -> list[
     if page:
         known |= {row.family for table in TABLES.get(kind, ()) for row in table.rows}
     if events:
-        known |= _told_by(KV_EVENTS_TELLS)
+        known |= _told_by(KV_STREAM_EVENTS)
     if observer:
         known |= _told_by(OBSERVED.get(kind, frozenset()))
     return [concept.text for concept in CONCEPTS if known.isdisjoint(concept.families)]

@@ -13,9 +13,9 @@ from engine.runner import SampledToken
 from engine.sequence import Sequence, SequenceState
 from engine.step import Step
 from engine.step_plan import StepPlan
-from exporter.sources.attachments import ENGINE_TELLS, SWAP_EVENTS
 from exporter.watched.exporter import Exporter, in_process
 from kvscope_events.events import RequestPreempted, StepCompleted
+from kvscope_events.producers import ENGINE_EVENTS, SWAP_EVENTS
 from tests.exporter.machine import MACHINE
 from tests.exporter.page import hello
 from tests.support.accounting import Accounting, ContentRunner
@@ -92,7 +92,7 @@ class Scenario:
             num_blocks=blocks, max_num_seqs=6, swap_blocks=swap_blocks, runner=self.runner
         )
         self.exporter: Exporter = in_process(engine.bus.subscribe(), machine=MACHINE)
-        tells = ENGINE_TELLS | SWAP_EVENTS if swap_blocks else ENGINE_TELLS
+        tells = ENGINE_EVENTS | SWAP_EVENTS if swap_blocks else ENGINE_EVENTS
         engine.bus.emit(hello(tells=sorted(tells)))
         self._steps = Step(engine.scheduler, engine.pool, self.runner, engine.bus)
         self._arrivals = arrivals(requests)

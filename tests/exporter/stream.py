@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from exporter.sources.attachments import ENGINE_TELLS
 from kvscope_events.bus import EventBus, Subscription
 from kvscope_events.events import (
     CONTRACT_VERSION,
@@ -23,6 +22,7 @@ from kvscope_events.events import (
     SequenceFinished,
     StepCompleted,
 )
+from kvscope_events.producers import ENGINE_EVENTS
 from kvscope_events.vocabulary import ContentCause, ReleaseCause
 from tests.exporter.machine import SERVER_PID
 
@@ -38,7 +38,7 @@ def hello(**changes: Any) -> Hello:
         "engine": "0",
         "pid": SERVER_PID,
         "ready": True,
-        "tells": sorted(ENGINE_TELLS),
+        "tells": sorted(ENGINE_EVENTS),
         "max_model_len": 131_072,
         "enable_prefix_caching": True,
         "cache_dtype": "auto",

@@ -10,7 +10,6 @@ from exporter.catalogue import CATALOGUE, COMPAT_SETS
 from exporter.fold import Census
 from exporter.sources import InProcessSource
 from exporter.sources import pipeline as pipeline_module
-from exporter.sources.attachments import ENGINE_TELLS, LOOKUP_EVENTS
 from exporter.sources.pipeline import CHUNK_BATCHES, Pipeline
 from exporter.watched.exporter import Exporter, in_process
 from exporter.watched.target import Target
@@ -27,6 +26,7 @@ from kvscope_events.events import (
     SequenceAdded,
     StepCompleted,
 )
+from kvscope_events.producers import ENGINE_EVENTS, LOOKUP_EVENTS
 from tests.exporter.page import (
     FIXED_CLOCK,
     HELLO,
@@ -281,7 +281,7 @@ def test_pages_and_steps_at_once_lose_nothing() -> None:
 
 def test_without_prefix_caching_its_families_are_absent() -> None:
     subscription = Subscription(8)
-    tells = sorted(ENGINE_TELLS - LOOKUP_EVENTS)
+    tells = sorted(ENGINE_EVENTS - LOOKUP_EVENTS)
     put(subscription, 0, 0, hello(tells=tells, enable_prefix_caching=False))
     exporter = in_process(subscription, compat=COMPAT_SETS)
     prefix = {metric.family for metric in CATALOGUE if metric.group == "prefix"}

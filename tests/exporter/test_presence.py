@@ -12,11 +12,10 @@ from exporter.clock import Clock
 from exporter.configuration import KvEventsConfig, ServerConfig
 from exporter.sidecar.assembly import exporter_of
 from exporter.sidecar.sidecar import Sidecar
-from exporter.sources.attachments import VLLM_TELLS
 from exporter.watched.exporter import Exporter
 from kvscope_events.bus import EventBus
 from kvscope_events.events import Hello
-from kvscope_events.observers.vllm.worker import WORKER_TELLS
+from kvscope_events.producers import VLLM_EVENTS, VLLM_WORKER_EVENTS
 from kvscope_events.wire.publisher import WirePublisher
 from tests.events.producers import SNAPSHOT
 from tests.exporter.page import families, make_exporter, put, value
@@ -34,7 +33,7 @@ class Engine:
 
     def __init__(self, endpoint: str, **changes: object) -> None:
         self.endpoint = endpoint
-        self._changes = {"server": "vllm", "tells": sorted(VLLM_TELLS), **changes}
+        self._changes = {"server": "vllm", "tells": sorted(VLLM_EVENTS), **changes}
         self.bus = EventBus()
         self.bus.provide_snapshot(lambda: [self.hello(), SNAPSHOT])
         self._publisher = WirePublisher(self.bus, endpoint)
@@ -71,7 +70,7 @@ class Scene:
         return made
 
     def worker(self, name: str = "engine-0-worker-0", rank: str = "0") -> Engine:
-        return self.engine(name, worker=rank, ready=False, tells=sorted(WORKER_TELLS))
+        return self.engine(name, worker=rank, ready=False, tells=sorted(VLLM_WORKER_EVENTS))
 
     def watch(self, **config: object) -> Exporter:
         config = {"events": (f"ipc://{self.folder}/*",), **config}

@@ -5,10 +5,10 @@ import pytest
 from engine.config import CacheConfig, EngineConfig, ModelConfig, PreemptionPolicy, SwapConfig
 from engine.introduction import Introduction
 from exporter.catalogue import metric
-from exporter.sources.attachments import ENGINE_TELLS, LOOKUP_EVENTS, SWAP_EVENTS
 from kvscope.documents.servers import servers_page
 from kvscope_events.bus import NullBus
 from kvscope_events.events import EVENT_NAMES
+from kvscope_events.producers import ENGINE_EVENTS, LOOKUP_EVENTS, SWAP_EVENTS
 from tests.repo.checkout import ROOT
 
 
@@ -25,9 +25,9 @@ def test_our_engine_tells_the_events_on_the_servers_page(
     cache = CacheConfig(enable_prefix_caching=caching)
     config = EngineConfig(model=ModelConfig(), cache=cache, swap=SwapConfig(mode=mode))
     says = Introduction(config, NullBus()).hello.tells
-    expected = ENGINE_TELLS if caching else ENGINE_TELLS - LOOKUP_EVENTS
+    expected = ENGINE_EVENTS if caching else ENGINE_EVENTS - LOOKUP_EVENTS
     assert set(says) == (expected if mode == "recompute" else expected | SWAP_EVENTS)
-    assert set(EVENT_NAMES) > ENGINE_TELLS
+    assert set(EVENT_NAMES) > ENGINE_EVENTS
 
 
 def test_without_prefix_caching_only_its_families_are_absent() -> None:

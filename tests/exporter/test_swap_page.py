@@ -4,7 +4,6 @@ import msgspec
 import pytest
 
 from exporter.catalogue import DEFAULT_COMPAT
-from exporter.sources.attachments import ENGINE_TELLS, SWAP_EVENTS
 from exporter.watched.exporter import Exporter
 from kvscope_events.bus import Subscription
 from kvscope_events.events import (
@@ -21,12 +20,13 @@ from kvscope_events.events import (
     RequestScheduled,
     SequenceAdded,
 )
+from kvscope_events.producers import ENGINE_EVENTS, SWAP_EVENTS
 from tests.exporter.page import families, hello, make_exporter, value
 from tests.exporter.scenario import STEPS, play
 from tests.exporter.stream import ended, finished, put, step
 from tests.exporter.test_exposition import MAX_SERIES, most_series
 
-SWAPPING = hello(tells=sorted(ENGINE_TELLS | SWAP_EVENTS))
+SWAPPING = hello(tells=sorted(ENGINE_EVENTS | SWAP_EVENTS))
 STATES = ("waiting", "running", "swapped")
 START: list[EngineEvent] = [
     PoolCreated(8, 4, 64, swap_blocks=6),

@@ -3,8 +3,8 @@
 import pytest
 
 from exporter.catalogue import CATALOGUE, Metric
-from exporter.sources.attachments import VLLM_TELLS
 from kvscope_events.events import FirstToken, PoolCreated, PrefixLookup, SequenceAdded
+from kvscope_events.producers import VLLM_EVENTS
 from tests.exporter.page import (
     block_hash,
     ended,
@@ -119,6 +119,6 @@ def test_what_only_vllms_own_page_tells_is_not_claimed_of_an_observed_vllm(row: 
     exporter, subscription = make_exporter()
     put(subscription, 0, 0, PoolCreated(9, 4, 64, 1), step())
     assert row.family in families(exporter)
-    put(subscription, 1, 0, hello(server="vllm", tells=sorted(VLLM_TELLS)), step())
+    put(subscription, 1, 0, hello(server="vllm", tells=sorted(VLLM_EVENTS)), step())
     assert row.family not in families(exporter)
     assert "vllm:prompt_tokens" in families(exporter)

@@ -22,7 +22,7 @@ from exporter.watched.exporter import Exporter
 from exporter.watched.target import Target
 from kvscope_events.bus import Subscription
 from kvscope_events.events import DeviceMemorySampled, ObserverStopped, StartupProfiled
-from kvscope_events.observers.vllm.worker import WORKER_TELLS
+from kvscope_events.producers import VLLM_WORKER_EVENTS
 from tests.exporter.machine import GIB, NOW_NS, UUID
 from tests.exporter.page import FIXED_CLOCK, hello, put, value
 from tests.exporter.scenario import play
@@ -56,7 +56,9 @@ def silent(pid: int = SCHEDULER) -> Target:
 
 
 def worker(rank: int, *events: Any, **changes: Any) -> Target:
-    greeting = hello(worker=str(rank), pid=WORKERS[rank], tells=sorted(WORKER_TELLS), **changes)
+    greeting = hello(
+        worker=str(rank), pid=WORKERS[rank], tells=sorted(VLLM_WORKER_EVENTS), **changes
+    )
     source, _ = source_of(f"worker-{rank}", greeting, *events, state_known=True)
     return Target(source, compat={"vllm"}, clock=FIXED_CLOCK)
 

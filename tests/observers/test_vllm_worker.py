@@ -20,7 +20,8 @@ from kvscope_events.observers.vllm.memory import (
     weights_bytes,
 )
 from kvscope_events.observers.vllm.sizing import pool_bytes
-from kvscope_events.observers.vllm.worker import WORKER_TELLS, install_worker_hooks
+from kvscope_events.observers.vllm.worker import install_worker_hooks
+from kvscope_events.producers import VLLM_WORKER_EVENTS
 from kvscope_events.wire.subscriber import WireSubscriber
 from tests.events.producers import collect
 from tests.observers.workers import Worker, Wrapper, pool_of
@@ -67,7 +68,7 @@ def test_a_worker_on_a_cpu_says_who_it_is_and_what_it_holds(wrapper: type[Wrappe
     events = events_until(StartupProfiled, rank=3)
     hello = [event for event in events if isinstance(event, Hello)][-1]
     assert (hello.server, hello.worker, hello.engine, hello.ready) == ("vllm", "3", "0", True)
-    assert (hello.model_name, set(hello.tells)) == ("tiny", WORKER_TELLS)
+    assert (hello.model_name, set(hello.tells)) == ("tiny", VLLM_WORKER_EVENTS)
     terms = next(event for event in events if isinstance(event, StartupProfiled)).memory_terms
     assert (terms["weights"], terms["kv_pool"]) == (8 * 4 * 4, 1024)
     assert terms.pop("total") == sum(terms.values())

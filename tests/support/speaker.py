@@ -7,10 +7,9 @@ way, with its socket.
 import signal
 import sys
 
-from exporter.sources.attachments import VLLM_TELLS
 from kvscope_events.bus import EventBus
 from kvscope_events.events import Hello
-from kvscope_events.observers.vllm.worker import WORKER_TELLS
+from kvscope_events.producers import VLLM_EVENTS, VLLM_WORKER_EVENTS
 from kvscope_events.wire.publisher import WirePublisher
 from tests.events.producers import SNAPSHOT
 from tests.exporter.stream import hello
@@ -29,7 +28,7 @@ def main(endpoint: str, who: str) -> None:
             model_name="llama",
             ready=is_ready,
             worker="0" if is_worker else None,
-            tells=sorted(WORKER_TELLS if is_worker else VLLM_TELLS),
+            tells=sorted(VLLM_WORKER_EVENTS if is_worker else VLLM_EVENTS),
         )
 
     bus = EventBus()

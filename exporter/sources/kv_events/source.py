@@ -8,13 +8,13 @@ import os
 
 from exporter.clock import Clock
 from exporter.faults import Faults
-from exporter.sources.attachments import KV_EVENTS_TELLS
 from exporter.sources.kv_events.decoder import ERROR_KINDS, Decoded, Decoder
 from exporter.sources.kv_events.link import MAX_FRAME_BYTES
 from exporter.sources.kv_events.reader import Address, Reader
 from exporter.sources.kv_events.tracker import Delivery
 from exporter.sources.source import SourceKind
 from kvscope_events.events import CONTRACT_VERSION, Batch, Hello, NamesCleared
+from kvscope_events.producers import KV_STREAM_EVENTS
 from kvscope_events.vocabulary import ServerKind
 from kvscope_events.wire.endpoint import parse_endpoint
 from kvscope_events.wire.errors import EndpointError
@@ -158,7 +158,7 @@ class KvEventsSource:
             engine=self._engine,
             pid=0,  # not known; no process has it
             ready=True,
-            tells=sorted(KV_EVENTS_TELLS),
+            tells=sorted(KV_STREAM_EVENTS),
             requests_are="sequence",
         )
         self._seq += 1

@@ -3,7 +3,7 @@
 import os
 from typing import Any
 
-from kvscope_events.events import CONTRACT_VERSION, EVENT_NAMES, Hello, PoolCreated
+from kvscope_events.events import CONTRACT_VERSION, Hello, PoolCreated
 from kvscope_events.limits import MAX_LABEL
 from kvscope_events.observers.vllm.served import engine_index, served_name, server_version
 from kvscope_events.observers.vllm.sizing import (
@@ -14,26 +14,7 @@ from kvscope_events.observers.vllm.sizing import (
     sized_by,
 )
 from kvscope_events.pid_space import pid_space
-
-NEVER = frozenset(
-    (
-        "DeviceMemorySampled",  # the workers tell what is about memory
-        "DeviceOutOfMemory",
-        "StartupProfiled",
-        "RequestRejected",  # the front end refuses, in another process
-        "NamesStored",
-        "NamesRemoved",
-        "NamesCleared",
-        "BlockCopied",  # it forks nothing; where a block of its state is copied, shares tell
-        "BlocksSwapped",  # its engine core recomputes
-    )
-)
-"""Events that the scheduler's process never tells."""
-TELLS = frozenset(EVENT_NAMES) - NEVER
-WITHOUT_CACHING = frozenset(("PrefixLookup",))
-"""Without prefix caching there are no look-ups; that no block is ever cached is still known."""
-WITHOUT_TOKENS = frozenset(("FirstToken",))
-"""Of models that give no tokens: embeddings, scores."""
+from kvscope_events.producers import LOOKUP_EVENTS, TOKEN_EVENTS, VLLM_SCHEDULER_EVENTS, in_order
 
 
 def created_of(scheduler: Any) -> PoolCreated:
@@ -58,11 +39,11 @@ def hello_of(scheduler: Any, session: str) -> Hello:
     config = scheduler.vllm_config
     model, cache = config.model_config, config.cache_config
     caching = bool(scheduler.kv_cache_manager.enable_caching)
-    tells = set(TELLS)
+    tells = VLLM_SCHEDULER_EVENTS
     if not caching:
-        tells -= WITHOUT_CACHING
+        tells -= LOOKUP_EVENTS
     if getattr(model, "runner_type", "generate") == "pooling":
-        tells -= WITHOUT_TOKENS
+        tells -= TOKEN_EVENTS
     return Hello(
         contract=CONTRACT_VERSION,
         session=session,
@@ -72,7 +53,7 @@ def hello_of(scheduler: Any, session: str) -> Hello:
         engine=str(engine_index(config)),
         pid=os.getpid(),
         ready=True,
-        tells=[name for name in EVENT_NAMES if name in tells],
+        tells=in_order(tells),
         requests_are="sequence",
         max_model_len=int(model.max_model_len),
         enable_prefix_caching=caching,

@@ -37,11 +37,10 @@ from kvscope_events.observers.vllm.memory import (
 from kvscope_events.observers.vllm.served import engine_index, served_name, server_version
 from kvscope_events.observers.vllm.sizing import pool_bytes
 from kvscope_events.pid_space import pid_space
+from kvscope_events.producers import VLLM_WORKER_EVENTS
 from kvscope_events.wire.errors import EndpointError
 from kvscope_events.wire.publisher import WirePublisher
 
-WORKER_TELLS = frozenset({"Hello", "ObserverStopped", "DeviceMemorySampled", "StartupProfiled"})
-"""Events that a worker's stream can have."""
 SAMPLE_SECONDS = 1.0
 REPLAY_BYTES = 256 << 10
 """Some ten minutes of samples; a reader that comes later gets the present state."""
@@ -179,7 +178,7 @@ class WorkerObserver:
             engine=str(engine_index(config)),
             pid=self._pid,
             ready=False,
-            tells=sorted(WORKER_TELLS),
+            tells=sorted(VLLM_WORKER_EVENTS),
             requests_are="sequence",
             pid_space=pid_space(),
             worker=str(rank),
@@ -222,7 +221,7 @@ class WorkerObserver:
         sampler.kv_pool_bytes = pool_bytes(kv_cache_config)
         terms = sizing_terms(self._measured, sampler.weights_bytes, sampler.kv_pool_bytes)
         self._profiled = StartupProfiled(terms) if terms else None
-        tells = WORKER_TELLS if terms else WORKER_TELLS - {"StartupProfiled"}
+        tells = VLLM_WORKER_EVENTS if terms else VLLM_WORKER_EVENTS - {"StartupProfiled"}
         self._hello = msgspec.structs.replace(self._hello, ready=True, tells=sorted(tells))
         for event in self._state():
             self._bus.emit(event)

@@ -1,0 +1,56 @@
+"""Which events each producer reports: what its `Hello` claims, and what documents say of it.
+
+A new event belongs to every producer unless it is taken out here.
+"""
+
+from collections.abc import Collection
+
+from kvscope_events.events import EVENT_NAMES
+
+_ALL = frozenset(EVENT_NAMES)
+
+
+def _named(*events: str) -> frozenset[str]:
+    assert _ALL.issuperset(events), f"not events: {sorted(set(events) - _ALL)}"
+    return frozenset(events)
+
+
+CONTENT_EVENTS = _named("NamesStored", "NamesRemoved", "NamesCleared")
+"""Events of a content stream, which names what is cached and knows no blocks."""
+SWAP_EVENTS = _named("BlocksSwapped")
+"""Events of an engine that keeps the KV of preempted sequences on the host."""
+LOOKUP_EVENTS = _named("PrefixLookup")
+"""Events that need a prefix cache. Without one it is still known that no block is ever cached."""
+TOKEN_EVENTS = _named("FirstToken")
+"""Events of models that generate, which those for embeddings and scores do not."""
+
+ENGINE_EVENTS = (
+    _ALL
+    - CONTENT_EVENTS
+    - SWAP_EVENTS
+    - _named("ObserverStopped", "ContentDropped", "StartupProfiled")
+)
+"""Our own engine never stops observing itself, never drops a referenced block's content, and knows
+its start-up figures when it creates the pool. With a swap space it reports SWAP_EVENTS as well."""
+
+VLLM_WORKER_EVENTS = _named("Hello", "ObserverStopped", "DeviceMemorySampled", "StartupProfiled")
+"""What the observer reports from a worker's process, which has the memory."""
+VLLM_SCHEDULER_EVENTS = (
+    _ALL
+    - CONTENT_EVENTS
+    - SWAP_EVENTS  # its engine core recomputes
+    - _named("DeviceMemorySampled", "StartupProfiled")  # workers report memory
+    - _named("DeviceOutOfMemory")  # the engine dies of it
+    - _named("RequestRejected")  # the front end refuses, in another process
+    - _named("BlockCopied")  # it forks nothing; copies of state are reported as shares
+)
+"""What the observer reports from the scheduler's process."""
+VLLM_EVENTS = VLLM_SCHEDULER_EVENTS | VLLM_WORKER_EVENTS
+
+KV_STREAM_EVENTS = CONTENT_EVENTS
+"""What a server that publishes KV events reports; kvscope writes its Hello, with no facts in it."""
+
+
+def in_order(events: Collection[str]) -> list[str]:
+    """The names in the contract's order, as a Hello has them."""
+    return [name for name in EVENT_NAMES if name in events]
