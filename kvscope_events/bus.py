@@ -118,6 +118,13 @@ class EventBus:
         """End the step: every queue gets the batch. Without events it does nothing."""
         events = self._events[:]
         del self._events[: len(events)]  # not clear(): another thread may have emitted since
+        self.send(events)
+
+    def send(self, events: list[EngineEvent]) -> None:
+        """End a step whose events were collected by its caller; the list is the bus's from now on.
+
+        Without events it only serves subscribers that request a snapshot.
+        """
         if self._snapshot is not None:
             wanted = [s for s in self._subscriptions if s.snapshot_wanted]
             if wanted:

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from exporter.clock import Clock
-from exporter.fold.cache import Cache
+from exporter.fold.cache.contents import Contents
 from exporter.fold.cache.curve import Grid, HitCurve
 from exporter.fold.cache.run_stack import Segment
-from exporter.fold.cache.whatif import MOST_SCALE, WhatIf
+from exporter.fold.cache.whatif import MOST_SCALE
 from exporter.sources.recording import RecordingSource
 from kvscope.whatif.findings import Findings, Point, Pool, WhatIfError
-from kvscope_events.events import Batch, EngineEvent, Hello, PoolCreated, PoolSnapshot, PrefixLookup
+from kvscope_events.events import Batch, Hello, PoolCreated, PoolSnapshot, PrefixLookup
 
 TELL_EVERY = 256
 """Batches between two calls of `on_progress`."""
@@ -37,54 +37,38 @@ class _AnySize(Grid):
         self.curve.look_up(queried, held, -1, distances)
 
 
-class _Stretch:
-    """The fold of one stretch, and what the engine told of its own hits in it."""
+class _Stretch(Contents):
+    """What the pool held in one stretch, and what the engine told of its own hits in it."""
 
     def __init__(self) -> None:
+        super().__init__(make_grid=self._make_grid)
         self.lookups = 0
         self.hit_blocks = 0
-        self.block_size = 0
         self.is_whole = False
         """It begins with an empty pool, not in the middle."""
-        self.has_pool = False
         self.grid = _AnySize(0, 0)
-        self._cache = Cache()
-        self._cache.whatif = WhatIf(
-            self._cache.blocks,
-            self._cache.resident,
-            self._cache.evicted,
-            lambda: self._cache.batch.time_ns,
-            self._make_grid,
-        )
         self._first_ns = self._last_ns = 0
 
     @property
-    def usable_blocks(self) -> int:
-        return self._cache.whatif.usable_blocks
+    def has_pool(self) -> bool:
+        return self.block_size > 0
 
     @property
     def seconds(self) -> float:
         """From the first lookup to the last."""
         return (self._last_ns - self._first_ns) / 1e9
 
-    def apply(self, event: EngineEvent, batch: Batch) -> None:
-        """The next event, which does not begin another stretch, of this batch."""
-        cache = self._cache
-        cache.batch = batch
-        known = cache.whatif.known
-        if isinstance(event, PoolCreated | PoolSnapshot):
-            self.is_whole = isinstance(event, PoolCreated) or (
-                # Another reader asked for this snapshot, and the fold goes on as it was.
-                self.is_whole and known and cache.blocks.agrees(event)
-            )
-            self.has_pool = True
-            self.block_size = event.block_size
-        elif isinstance(event, PrefixLookup) and known and not event.resumed:
-            self._first_ns = self._first_ns if self.lookups else batch.time_ns
-            self._last_ns = batch.time_ns
+    def _begin(self, event: PoolCreated | PoolSnapshot, gone_ns: int) -> None:
+        super()._begin(event, gone_ns)
+        self.is_whole = isinstance(event, PoolCreated)
+
+    def _look_up(self, event: PrefixLookup) -> tuple[list[Segment], int]:
+        if self.whatif.known and not event.resumed:
+            self._last_ns = self.batch.time_ns
+            self._first_ns = self._first_ns if self.lookups else self._last_ns
             self.lookups += 1
             self.hit_blocks += event.hit_blocks
-        cache.apply(event)
+        return super()._look_up(event)
 
     def _make_grid(self, usable_blocks: int, horizon: int) -> _AnySize:
         self.grid = _AnySize(usable_blocks, horizon)
@@ -118,7 +102,8 @@ class _Reader:
             # What comes before it in the same batch is still of the former pool.
             if isinstance(event, PoolCreated) and self.stretch.has_pool:
                 self._break("the pool was made anew")
-            self.stretch.apply(event, batch)
+            self.stretch.batch = batch
+            self.stretch.apply(event)
             if isinstance(event, Hello):
                 self.caching = event.enable_prefix_caching
             elif isinstance(event, PrefixLookup):
@@ -180,7 +165,7 @@ def _why_no_curve(reader: _Reader) -> str:
 
 
 def _findings(reader: _Reader, stretch: _Stretch, wanted: Sequence[int]) -> Findings:
-    usable, horizon = stretch.usable_blocks, stretch.grid.horizon
+    usable, horizon = stretch.whatif.usable_blocks, stretch.grid.horizon
     grid = sorted(set(wanted)) or sorted({max(1, int(share * usable)) for share in _SHARES})
     known = [capacity for capacity in grid if capacity <= horizon]
     curve = stretch.grid.curve

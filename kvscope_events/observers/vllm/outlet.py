@@ -30,7 +30,6 @@ class Outlet:
 
     def __init__(self, endpoint: str) -> None:
         self.bus = EventBus()
-        self._emit = self.bus.emit
         self._publisher = WirePublisher(
             self.bus,
             endpoint,
@@ -75,7 +74,7 @@ class Outlet:
             if self._unsent:
                 self._send(self._older())
             elif may():
-                self.bus.flush()
+                self.bus.send([])
         finally:
             self._busy.release()
 
@@ -90,15 +89,10 @@ class Outlet:
         return events
 
     def _send(self, events: list[EngineEvent]) -> None:
-        emit = self._emit
         if len(events) > BATCH_EVENTS:
             self.in_part = True
             while len(events) > BATCH_EVENTS:
-                for event in events[:BATCH_EVENTS]:
-                    emit(event)
-                self.bus.flush()
+                self.bus.send(events[:BATCH_EVENTS])
                 events = events[BATCH_EVENTS:]
             self.in_part = False
-        for event in events:
-            emit(event)
-        self.bus.flush()
+        self.bus.send(events)

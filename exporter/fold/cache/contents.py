@@ -1,0 +1,157 @@
+"""What a pool holds and has held: its blocks, resident and evicted names, and the curve over sizes.
+
+Names cached in blocks that the pool has not, or more names than it has blocks, contradict the
+events before: then the state is unknown, as after lost batches, until the next snapshot.
+"""
+
+from collections.abc import Callable
+
+from exporter.fold.cache.blocks import NEVER, Blocks
+from exporter.fold.cache.curve import Grid
+from exporter.fold.cache.evicted import Evicted
+from exporter.fold.cache.forgotten import Forgotten
+from exporter.fold.cache.resident import Resident
+from exporter.fold.cache.run_stack import Segment
+from exporter.fold.cache.whatif import WhatIf
+from exporter.fold.fold import Fold
+from kvscope_events.events import (
+    BlocksAllocated,
+    BlocksCached,
+    BlocksEvicted,
+    BlocksReleased,
+    BlocksShared,
+    ContentDropped,
+    PoolCreated,
+    PoolSnapshot,
+    PrefixCacheReset,
+    PrefixLookup,
+)
+
+WINDOW_NAMES = 1 << 19
+"""Number of evicted names kept exactly, with their times: 8.4 million tokens in blocks of 16, and
+about as many names as a large pool has blocks. They take at most 100 MB."""
+FORGOTTEN_NAMES = 1 << 22
+"""Number of older names kept approximately, at least; at most twice as many. That is 67 million
+tokens in blocks of 16. They take at most 16 MiB."""
+
+
+class Contents(Fold):
+    """What `Cache` and the command `whatif` have in common; either adds what it wants to know."""
+
+    def __init__(
+        self,
+        window: int = WINDOW_NAMES,
+        forgotten: int = FORGOTTEN_NAMES,
+        make_grid: Callable[[int, int], Grid] = Grid,
+    ) -> None:
+        """make_grid: see `WhatIf`."""
+        super().__init__(
+            {
+                PoolCreated: self._created,
+                PoolSnapshot: self._synchronised,
+                PrefixLookup: self._looked_up,
+                BlocksAllocated: self._allocated,
+                BlocksShared: self._shared,
+                BlocksReleased: self._released,
+                BlocksCached: self._cached,
+                BlocksEvicted: self._lost,
+                ContentDropped: self._lost,
+                PrefixCacheReset: self._reset,
+            }
+        )
+        self.blocks = Blocks()
+        self.resident = Resident()
+        self.evicted = Evicted(window, Forgotten(forgotten))
+        self.whatif = WhatIf(
+            self.blocks, self.resident, self.evicted, lambda: self.batch.time_ns, make_grid
+        )
+        self.block_size = 0
+        """Tokens; 0 before the first pool."""
+        self._known = False
+
+    @property
+    def known(self) -> bool:
+        """Whether the names and the blocks' times are those of the pool."""
+        return self._known
+
+    def on_gap(self) -> None:
+        self._known = False
+        self.whatif.on_gap()
+
+    def _created(self, event: PoolCreated) -> None:
+        # Without a gap, what the former pool held went now.
+        self._begin(event, self.batch.time_ns if self._known else NEVER)
+
+    def _synchronised(self, event: PoolSnapshot) -> None:
+        if self._known and self.blocks.agrees(event):
+            return  # another reader asked for it: it has nothing new, and no past
+        self._begin(event, NEVER)
+
+    def _begin(self, event: PoolCreated | PoolSnapshot, gone_ns: int) -> None:
+        """gone_ns: when names went that are here no more; NEVER: somewhere in a gap."""
+        self.blocks.replace(event)
+        names = [name for name in self.blocks.names if name is not None]
+        self.block_size = event.block_size
+        self.evicted.add(self.resident.replace(names), gone_ns)
+        self.evicted.discard(names)
+        self._known = True
+        self.whatif.begin(event)
+
+    def _looked_up(self, event: PrefixLookup) -> None:
+        if self.block_size:  # otherwise joined late, and the snapshot has not come yet
+            self._look_up(event)
+
+    def _look_up(self, event: PrefixLookup) -> tuple[list[Segment], int]:
+        """See `WhatIf.look_up`; and how many blocks were loaded from elsewhere."""
+        # A block goes when the pool is full, and vacant blocks are what is left of the last time.
+        in_the_way = self.blocks.num_referenced + self.blocks.num_vacant
+        loaded = -(-event.loaded_tokens // self.block_size)  # a part of a block is as good
+        return self.whatif.look_up(event, in_the_way, loaded), loaded
+
+    def _allocated(self, event: BlocksAllocated) -> None:
+        if self._known:
+            self.blocks.allocate(event.blocks)
+
+    def _shared(self, event: BlocksShared) -> None:
+        if self._known:
+            idle = self.blocks.idle_among(event.blocks)
+            self._share(event, idle)
+
+    def _share(self, event: BlocksShared, idle: list[int]) -> None:
+        """idle: those of its blocks that nobody references."""
+        self.blocks.share(idle)
+        self.whatif.share(event.sequence, idle)
+
+    def _released(self, event: BlocksReleased) -> None:
+        if self._known:
+            self._release(event)
+
+    def _release(self, event: BlocksReleased) -> int:
+        """The number of its blocks that are idle from now on."""
+        idle = self.blocks.release(event.cached, event.free, self.batch.time_ns)
+        self.whatif.release(event)
+        return idle
+
+    def _cached(self, event: BlocksCached) -> None:
+        if not self._known:
+            return
+        if not self.blocks.can_hold(event.blocks, event.hashes):
+            self.on_gap()
+            return
+        self.blocks.write(event.blocks, event.hashes, self.batch.time_ns)
+        self.resident.add(event.hashes)
+        self.evicted.discard(event.hashes)
+        self.whatif.cache(event.hashes)
+        if len(self.resident.names) > len(self.blocks.names):  # some must have gone untold
+            self.on_gap()
+
+    def _lost(self, event: BlocksEvicted | ContentDropped) -> None:
+        if self._known:
+            gone = self.resident.remove(event.hashes)
+            self.evicted.add(gone, self.batch.time_ns)
+            self.whatif.lose(event, gone)
+            self.blocks.lose(event.blocks)
+
+    def _reset(self, event: PrefixCacheReset) -> None:
+        self.blocks.reset()  # the names are gone with BlocksEvicted
+        self.whatif.reset()
