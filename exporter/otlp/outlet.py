@@ -53,9 +53,7 @@ class Outlet(Collector):
         self._families = Families({}, clock)
         self._session = Session(rejected_points)
         self._session.check(config.url)
-        self._exporter = OTLPMetricExporter(
-            endpoint=config.url, timeout=config.timeout_seconds, session=self._session
-        )
+        self._exporter = OTLPMetricExporter(endpoint=config.url, session=self._session)
         self._feeds: dict[str, Feed] = {}
         self._last_ns = clock.wall_ns()
         self._queue: deque[MetricsData] = deque()

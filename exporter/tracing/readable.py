@@ -2,16 +2,9 @@
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import Event, ReadableSpan
+from opentelemetry.sdk.trace import Event, ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-from opentelemetry.sdk.trace.sampling import (
-    ALWAYS_OFF,
-    ALWAYS_ON,
-    Decision,
-    ParentBased,
-    Sampler,
-    TraceIdRatioBased,
-)
+from opentelemetry.sdk.trace.sampling import Decision
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import (
     NonRecordingSpan,
@@ -24,7 +17,6 @@ from opentelemetry.trace import (
 )
 
 from exporter.collect.observation import build_version
-from exporter.tracing.settings import TracesConfig
 from exporter.tracing.span import RequestSpan
 from kvscope_events.trace_context import TraceContext
 
@@ -32,8 +24,9 @@ from kvscope_events.trace_context import TraceContext
 class Readable:
     """Gives spans their ids and asks the sampler; for any thread."""
 
-    def __init__(self, config: TracesConfig) -> None:
-        self._sampler = _sampler_of(config)
+    def __init__(self) -> None:
+        # The provider's default is what OTEL_TRACES_SAMPLER says.
+        self._sampler = TracerProvider(shutdown_on_exit=False).sampler
         self._ids = RandomIdGenerator()
         self._scope = InstrumentationScope("kvscope", build_version())
 
@@ -78,13 +71,3 @@ def _parent_of(trace: TraceContext) -> SpanContext | None:
     ids = int(trace.trace_id or "0", 16), int(trace.parent_span_id, 16)
     parent = SpanContext(*ids, is_remote=True, trace_flags=flags)
     return parent if parent.is_valid else None
-
-
-def _sampler_of(config: TracesConfig) -> Sampler:
-    name = config.sampler
-    root: Sampler
-    if name.endswith("traceidratio"):
-        root = TraceIdRatioBased(config.ratio)
-    else:
-        root = ALWAYS_ON if name.endswith("always_on") else ALWAYS_OFF
-    return ParentBased(root) if name.startswith("parentbased_") else root

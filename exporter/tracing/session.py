@@ -25,8 +25,8 @@ from exporter.faults import Faults
 from exporter.otlp.logs import quiet_libraries
 from exporter.otlp.resource import resource_of
 from exporter.otlp.session import Session, rejected_spans
+from exporter.otlp.settings import OtlpSettingError, TracesConfig
 from exporter.tracing.readable import Readable
-from exporter.tracing.settings import TracesConfig
 from exporter.tracing.span import RequestSpan
 from exporter.tracing.spans import MAX_OPEN, Spans
 
@@ -59,14 +59,14 @@ class Tracing(Collector):
     ) -> None:
         """origin_of: asked for each span, by the server's instance.
 
-        Raises OtlpSettingError where the HTTP library cannot use the URL.
+        Raises OtlpSettingError for a URL or a variable that the library cannot use.
         """
         quiet_libraries()
         session = Session(rejected_spans)
         session.check(config.url)
         self._config = config
         self._origin_of = origin_of
-        self._readable = Readable(config)
+        self._readable = Readable()
         self._resources: dict[tuple[object, ...], Resource] = {}
         self._lock = threading.Lock()
         self._counts = dict.fromkeys(SPAN_RESULTS, 0)
@@ -76,18 +76,14 @@ class Tracing(Collector):
         self._faults: Faults[str] = Faults(
             f"OTLP {config.shown_url}", ("failed", "dropped", "bug"), clock.monotonic_ns
         )
-        sending = _Sending(
-            OTLPSpanExporter(endpoint=config.url, timeout=config.timeout_seconds, session=session),
-            session,
-            self._sent,
-        )
+        exporter = OTLPSpanExporter(endpoint=config.url, session=session)
+        sending = _Sending(exporter, session, self._sent)
         self._exporter = sending
-        self._processor = BatchSpanProcessor(
-            sending,
-            max_queue_size=config.queue_spans,
-            schedule_delay_millis=config.delay_seconds * 1000,
-            max_export_batch_size=config.batch_spans,
-        )
+        try:
+            self._processor = BatchSpanProcessor(sending, max_queue_size=config.queue_spans)
+        except ValueError as error:
+            queue = str(config.queue_spans)
+            raise OtlpSettingError("OTEL_BSP_MAX_QUEUE_SIZE", queue, str(error)) from None
 
     def listener(self, instance: str) -> Spans:
         """Makes spans of one engine's events. instance: what the server is called in a store."""

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from exporter.otlp.settings import OtlpConfig
     from exporter.sidecar.sidecar import Sidecar
     from exporter.tracing.session import Origin
-    from exporter.tracing.settings import TracesConfig
 
 DEFAULT_PORT = 8010
 """Not 9400, where NVIDIA's DCGM exporter listens."""

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporter.otlp.settings import OtlpConfig
-from exporter.tracing.settings import TracesConfig
+from exporter.otlp.settings import OtlpConfig, TracesConfig
 from kvscope.options.gpu_devices import GpuDevices
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from exporter.clock import Clock
-from exporter.otlp.settings import OtlpSettingError
-from exporter.tracing.settings import TracesConfig, traces_config
+from exporter.otlp.settings import OtlpSettingError, TracesConfig, traces_config
 from kvscope.output import fail
 
 if TYPE_CHECKING:

@@ -36,8 +36,17 @@ def played() -> Exporter:
     return exporter
 
 
-def config(url: str, timeout: float = 5.0, interval: float = INTERVAL_SECONDS) -> OtlpConfig:
-    return OtlpConfig(url=f"{url}/v1/metrics", interval_seconds=interval, timeout_seconds=timeout)
+def config(url: str, interval: float = INTERVAL_SECONDS) -> OtlpConfig:
+    return OtlpConfig(url=f"{url}/v1/metrics", interval_seconds=interval)
+
+
+TIMEOUT = "OTEL_EXPORTER_OTLP_TIMEOUT"
+
+
+@pytest.fixture(autouse=True)
+def timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seconds of one export, which the library reads itself."""
+    monkeypatch.setenv(TIMEOUT, "5")
 
 
 @contextmanager
@@ -118,10 +127,12 @@ def test_an_endpoint_that_refuses_is_counted_and_said_once_a_minute(
     answer: Callable[[BaseHTTPRequestHandler], None],
     said: str,
     caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv(TIMEOUT, "0.3")
     exporter = played()
     with caplog.at_level(logging.WARNING), Receiver(answer) as receiver:
-        with exporting(exporter, config(receiver.url, timeout=0.3)):
+        with exporting(exporter, config(receiver.url)):
             wait_for(lambda: exports(exporter, "failed") >= 3, "three failures")
         assert exports(exporter, "ok") == 0
         failures = [r.getMessage() for r in caplog.records if "failed:" in r.getMessage()]
@@ -141,11 +152,13 @@ def test_it_recovers_and_counts_nothing_twice() -> None:
 @pytest.mark.timed
 def test_a_silent_endpoint_costs_exports_only_and_no_memory(
     caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv(TIMEOUT, "30")
     exporter = played()
     with Receiver() as receiver:
         receiver.answer = lambda handler: receiver.released.wait(30) and None
-        with exporting(exporter, config(receiver.url, timeout=30)) as outlet:
+        with exporting(exporter, config(receiver.url)) as outlet:
             wait_for(lambda: exports(exporter, "failed") >= 3, "exports are dropped")
             assert len(outlet._queue) == MAX_QUEUED
             began = time.monotonic()
@@ -156,11 +169,12 @@ def test_a_silent_endpoint_costs_exports_only_and_no_memory(
     assert f"it is {MAX_QUEUED} exports behind" in caplog.text
 
 
-def test_a_silent_endpoint_is_given_up_after_the_time_out() -> None:
+def test_a_silent_endpoint_is_given_up_after_the_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(TIMEOUT, "0.2")
     exporter = played()
     with Receiver() as receiver:
         receiver.answer = lambda handler: receiver.released.wait(30) and None
-        with exporting(exporter, config(receiver.url, timeout=0.2)):
+        with exporting(exporter, config(receiver.url)):
             wait_for(lambda: len(receiver.requests) >= 3, "it is tried again")
         assert exports(exporter, "ok") == 0
 
@@ -168,12 +182,14 @@ def test_a_silent_endpoint_is_given_up_after_the_time_out() -> None:
 @pytest.mark.timed
 def test_an_endpoint_that_is_down_is_said_and_ends_promptly(
     caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv(TIMEOUT, "0.5")
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}"
         exporter = played()
-        with exporting(exporter, config(url, timeout=0.5)):
+        with exporting(exporter, config(url)):
             refused = "ConnectionError: [Errno 111] Connection refused"
             wait_for(lambda: refused in caplog.text, "it is said")
             assert exports(exporter, "failed") > 0

@@ -2,7 +2,13 @@
 
 import pytest
 
-from exporter.otlp.settings import OtlpConfig, OtlpSettingError, otlp_config
+from exporter.otlp.settings import (
+    OtlpConfig,
+    OtlpSettingError,
+    TracesConfig,
+    otlp_config,
+    traces_config,
+)
 
 BASE = "OTEL_EXPORTER_OTLP_ENDPOINT"
 OWN = "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
@@ -53,19 +59,9 @@ def test_the_option_wins_then_the_variable_for_metrics_which_is_taken_as_it_is()
     assert chosen("http://o:1", OTEL_METRICS_EXPORTER="none").url == "http://o:1/v1/metrics"
 
 
-def test_intervals_and_time_outs_are_milliseconds() -> None:
-    config = chosen("http://a")
-    assert (config.interval_seconds, config.timeout_seconds) == (60, 10)
-    config = chosen(
-        "http://a",
-        OTEL_METRIC_EXPORT_INTERVAL="1500",
-        OTEL_EXPORTER_OTLP_TIMEOUT="3000",
-    )
-    assert (config.interval_seconds, config.timeout_seconds) == (1.5, 3)
-    config = chosen(
-        "http://a", OTEL_EXPORTER_OTLP_TIMEOUT="3000", OTEL_EXPORTER_OTLP_METRICS_TIMEOUT="250"
-    )
-    assert config.timeout_seconds == 0.25
+def test_intervals_are_milliseconds() -> None:
+    assert chosen("http://a").interval_seconds == 60
+    assert chosen("http://a", OTEL_METRIC_EXPORT_INTERVAL="1500").interval_seconds == 1.5
 
 
 @pytest.mark.parametrize(
@@ -111,15 +107,23 @@ def test_a_password_is_not_shown() -> None:
     assert chosen("https://me:secret@a:4318").shown_url == "https://a:4318/v1/metrics"
 
 
-@pytest.mark.parametrize("name", ["HEADERS", "METRICS_HEADERS"])
-@pytest.mark.parametrize(
-    "text", ["Authorization: Bearer SECRET", "a=SE;CRET", 'a="SECRET"', "a=SEC%0ARET", "=SECRET"]
-)
-def test_malformed_headers_are_refused_and_not_shown(name: str, text: str) -> None:
-    with pytest.raises(OtlpSettingError, match=r"HEADERS .*expected name=value") as refused:
-        otlp_config("http://a", {f"OTEL_EXPORTER_OTLP_{name}": text})
-    assert "SE" not in str(refused.value).replace("OTEL_EXPORTER_OTLP_METRICS_HEADERS", "")
+def test_traces_have_variables_and_a_path_of_their_own() -> None:
+    own = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+    for endpoint, environment, url in (
+        ("http://o:1", {own: "http://b/x"}, "http://o:1/v1/traces"),
+        ("http://o:1", {"OTEL_SDK_DISABLED": "true"}, "http://o:1/v1/traces"),
+        (None, {own: "http://b/x", BASE: "http://c"}, "http://b/x"),
+        (None, {BASE: "http://c"}, "http://c/v1/traces"),
+    ):
+        config = traces_config(endpoint, environment)
+        assert config == TracesConfig(url=url)
+    for off in ({OWN: "http://a:4318"}, {BASE: "http://a", "OTEL_TRACES_EXPORTER": "none"}):
+        assert traces_config(None, off) is None
+    with pytest.raises(OtlpSettingError, match=r"^--otlp-traces-endpoint 'a:4318'"):
+        traces_config("a:4318", {})
 
 
-def test_headers_with_encoded_values_are_taken() -> None:
-    assert chosen("http://a", OTEL_EXPORTER_OTLP_HEADERS="authorization=Bearer%20x, x-scope=team")
+@pytest.mark.parametrize("text", ["0", "65537", "many"])
+def test_a_queue_of_spans_has_bounds(text: str) -> None:
+    with pytest.raises(OtlpSettingError, match=r"^OTEL_BSP_MAX_QUEUE_SIZE '.*whole spans"):
+        traces_config("http://a", {"OTEL_BSP_MAX_QUEUE_SIZE": text})

@@ -13,10 +13,9 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from exporter.clock import Clock
 from exporter.configuration import ServerConfig
-from exporter.otlp.settings import OtlpSettingError
+from exporter.otlp.settings import DEFAULT_QUEUE_SPANS, OtlpSettingError, TracesConfig
 from exporter.sidecar.sidecar import Sidecar
 from exporter.tracing.session import FLUSH_SECONDS, Origin, Tracing
-from exporter.tracing.settings import TracesConfig
 from kvscope_events.bus import EventBus
 from kvscope_events.events import EngineEvent, FirstToken, PoolCreated, RequestArrived
 from kvscope_events.wire.publisher import WirePublisher
@@ -31,9 +30,15 @@ BOOT_NS = 1_800_000_000 * SECOND
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 
-def config(url: str, **changes: object) -> TracesConfig:
-    fields: dict[str, object] = {"timeout_seconds": 5.0, "delay_seconds": 0.05} | changes
-    return TracesConfig(url=f"{url}/v1/traces", **fields)  # type: ignore[arg-type]
+def config(url: str, queue_spans: int = DEFAULT_QUEUE_SPANS) -> TracesConfig:
+    return TracesConfig(url=f"{url}/v1/traces", queue_spans=queue_spans)
+
+
+@pytest.fixture(autouse=True)
+def variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the library reads itself."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "5")
+    monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
 
 
 def play(tracing: Tracing, *arrivals: RequestArrived, reason: str = "stop") -> None:
@@ -90,11 +95,12 @@ def test_a_span_arrives_in_the_callers_trace_under_the_callers_span() -> None:
     ],
 )
 def test_the_callers_flag_decides_unless_the_sampler_says_otherwise(
-    sampler: str, ids: set[int]
+    sampler: str, ids: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", sampler)
     calls = (arrival(1), arrival(2, sampled=False), RequestArrived(3, 1, 3))
     with Receiver() as receiver:
-        with Tracing(config(receiver.url, sampler=sampler), Clock()) as tracing:
+        with Tracing(config(receiver.url), Clock()) as tracing:
             for event in calls:
                 play(tracing, event, reason="error" if event.request == 3 else "stop")
         spans = spans_in(receiver.traces)
@@ -113,12 +119,12 @@ def test_a_trace_without_a_parent_begins_with_the_span() -> None:
 
 
 @pytest.mark.timed
-def test_a_silent_endpoint_costs_spans_only_and_no_memory() -> None:
+def test_a_silent_endpoint_costs_spans_only_and_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "30")
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "4")
     with Receiver() as receiver:
         receiver.answer = lambda handler: receiver.released.wait(30) and None
-        with Tracing(
-            config(receiver.url, timeout_seconds=30.0, queue_spans=8, batch_spans=4), Clock()
-        ) as tracing:
+        with Tracing(config(receiver.url, queue_spans=8), Clock()) as tracing:
             play(tracing, *(arrival(number) for number in range(20)))
             assert counts(tracing)["dropped"] == 12
             began = time.monotonic()
@@ -126,12 +132,13 @@ def test_a_silent_endpoint_costs_spans_only_and_no_memory() -> None:
 
 
 def test_an_endpoint_that_is_down_is_counted_and_said_once(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.3")
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}"
-        with Tracing(config(url, timeout_seconds=0.3), Clock()) as tracing:
+        with Tracing(config(url), Clock()) as tracing:
             play(tracing, arrival(1), arrival(2))
             wait_for(lambda: counts(tracing)["failed"] == 2, "they are given up")
             play(tracing, arrival(3))
@@ -211,6 +218,12 @@ def test_a_url_that_the_http_library_refuses_is_refused_at_the_start() -> None:
     with pytest.raises(OtlpSettingError, match="expected a URL"):
         Tracing(config("http://*.a"), Clock())
     assert threading.active_count() == before
+
+
+def test_a_batch_over_the_queue_is_refused_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "9999")
+    with pytest.raises(OtlpSettingError, match="max_export_batch_size"):
+        Tracing(config("http://127.0.0.1:9"), Clock())
 
 
 def test_a_page_without_traces_has_no_series_of_them() -> None:

@@ -12,8 +12,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from engine.config import CacheConfig
 from engine.server.app import ApiConfig
 from exporter.clock import Clock
+from exporter.otlp.settings import TracesConfig
 from exporter.tracing.session import Tracing
-from exporter.tracing.settings import TracesConfig
 from tests.otlp.receiver import Receiver, attributes_in, spans_in
 from tests.support.server import Server, greedy, make_engine_config, serving
 
