@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from exporter.configuration import SidecarConfig
     from exporter.machine.gpu import GpuPoller
     from exporter.otlp.feed import Served
-    from exporter.otlp.settings import OtlpConfig
+    from exporter.otlp.settings import OtlpConfig, TracesConfig
     from exporter.sidecar.sidecar import Sidecar
     from exporter.tracing.session import Origin
 
