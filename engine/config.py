@@ -1,52 +1,68 @@
-"""Every setting of the engine, checked once when it is built; vLLM's names where vLLM has one."""
+"""Every setting of the engine, checked once when it is built; vLLM's names where vLLM has one.
+
+A field made by `option` is a flag of `kvscope serve`, an environment variable and a row of
+docs/reference/engine.md as well: nothing else has to be written for it.
+"""
 
 from dataclasses import dataclass, fields
 from typing import Literal
 
 from engine.one_line import one_line
+from engine.option import option
 
 SchedulingPolicy = Literal["fcfs", "priority"]
 AttentionName = Literal["auto", "torch", "triton", "cpu"]
 PreemptionPolicy = Literal["recompute", "swap", "auto"]
 
-DEFAULT_MODEL = "demo"
 MAX_NAME_CHARACTERS = 256
 """Of a model's name, which clients send with each call and every metric carries."""
-DEFAULT_SEED = 0
-DEFAULT_BLOCK_SIZE = 16
 DEFAULT_GPU_MEMORY_UTILIZATION = 0.9
 """The default of vLLM up to 0.19."""
-DEFAULT_ENABLE_PREFIX_CACHING = True
-DEFAULT_MAX_NUM_SEQS = 64
 DEFAULT_MAX_NUM_BATCHED_TOKENS = 2048
-DEFAULT_ENABLE_CHUNKED_PREFILL = True
-DEFAULT_POLICY: SchedulingPolicy = "fcfs"
-DEFAULT_PRIORITY_AGING_SECONDS = 60.0
-DEFAULT_PREEMPTION_MODE: PreemptionPolicy = "recompute"
 DEFAULT_SWAP_SPACE_GIB = 4.0
 """The default of vLLM while it swapped; here only where something is swapped."""
-DEFAULT_MAX_NUM_QUEUED_REQS = 1024
 DEFAULT_STALL_SECONDS = 60.0
+
+
+def _require_positive(config: object, *names: str) -> None:
+    for name in names:
+        number = getattr(config, name)
+        if number is not None and number <= 0:
+            raise ValueError(f"{name} must be positive, got {number}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
     """Which weights to serve, in which type and on which device."""
 
-    model: str = DEFAULT_MODEL
-    """A folder with a Hugging Face checkpoint, a hub name, or `demo`: seeded, no download."""
-    served_model_name: str | None = None
-    """Name in the API and in the `model_name` label; None: `model` itself."""
-    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    """Type of weights and activations; auto: the checkpoint's own."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """auto: CUDA where there is one."""
-    attention_backend: AttentionName = "auto"
-    """auto: Triton on CUDA, a C kernel on a CPU with a compiler, else plain torch."""
-    enforce_eager: bool = False
-    """Launch every kernel of every step from Python; off: decode steps are CUDA graphs."""
-    seed: int = DEFAULT_SEED
-    """Seed of the demo model's weights, and of sampling where a call brings none."""
+    model: str = option(
+        "demo",
+        "Folder of a Hugging Face checkpoint (safetensors), a name on the hub, or 'demo': a small "
+        "random model made on the spot.",
+        "MODEL",
+    )
+    served_model_name: str | None = option(
+        None, "Name in the API and in metrics. Default: that of --model.", "NAME", unset="--model"
+    )
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = option(
+        "auto", "Type of weights and activations; auto: the checkpoint's own."
+    )
+    device: Literal["auto", "cpu", "cuda"] = option(
+        "auto", "Device to run on; auto: CUDA where there is one."
+    )
+    attention_backend: AttentionName = option(
+        "auto",
+        "Attention by triton (CUDA), cpu (a C kernel) or torch; auto: the first that can run.",
+        "BACKEND",
+    )
+    enforce_eager: bool = option(False, "Do not capture decode steps as CUDA graphs.")
+    seed: int = option(
+        0,
+        "Seed for requests without one, and for the demo model's weights.",
+        "INT",
+        least=0,
+        most=2**63 - 1,
+    )
 
     def __post_init__(self) -> None:
         name, remedy = self.name, ""
@@ -71,18 +87,35 @@ class ModelConfig:
 class CacheConfig:
     """The block pool. With neither blocks nor bytes its size follows from the device's memory."""
 
-    block_size: int = DEFAULT_BLOCK_SIZE
-    """Tokens per block."""
-    num_gpu_blocks_override: int | None = None
-    """Blocks in the pool; wins over bytes."""
-    kv_cache_memory_bytes: int | None = None
-    """Bytes for the pool."""
-    gpu_memory_utilization: float = DEFAULT_GPU_MEMORY_UTILIZATION
-    """Share of the device's total memory for weights, activations and pool together."""
-    kv_cache_dtype: Literal["auto", "fp8"] = "auto"
-    """Type of stored K and V; auto: the model's. fp8: e4m3, half the bytes of 16-bit models."""
-    enable_prefix_caching: bool = DEFAULT_ENABLE_PREFIX_CACHING
-    """Keep full blocks findable by content after their last reference has gone."""
+    block_size: int = option(16, "Tokens per block.", "TOKENS", least=1)
+    num_gpu_blocks_override: int | None = option(
+        None,
+        "Blocks in the pool, also on a CPU. Wins over --kv-cache-memory-bytes.",
+        "BLOCKS",
+        least=1,
+    )
+    kv_cache_memory_bytes: int | None = option(
+        None,
+        "Bytes for the pool. Default on CUDA: measured; on a CPU: a quarter of the free memory, at "
+        "most what --max-num-seqs sequences of full length need.",
+        "BYTES",
+        least=1,
+    )
+    gpu_memory_utilization: float = option(
+        DEFAULT_GPU_MEMORY_UTILIZATION,
+        "On CUDA: share of the device's total memory for weights, activations and pool.",
+        "SHARE",
+        least=0.01,
+        most=1.0,
+    )
+    kv_cache_dtype: Literal["auto", "fp8"] = option(
+        "auto",
+        "Type of K and V in the pool; auto: the model's; fp8: e4m3, half the bytes of 16-bit "
+        "models, and less exact.",
+    )
+    enable_prefix_caching: bool = option(
+        True, "Keep the KV of finished prefixes for later requests."
+    )
 
     @property
     def size_option(self) -> str | None:
@@ -103,10 +136,21 @@ class CacheConfig:
 class SwapConfig:
     """What becomes of the KV of a sequence that is preempted for want of blocks."""
 
-    mode: PreemptionPolicy = DEFAULT_PREEMPTION_MODE
-    """recompute: it is dropped; swap: it is copied to the host and back; auto: what costs less."""
-    space_gib: float | None = None
-    """Host memory for it; None: the default where the mode swaps."""
+    mode: PreemptionPolicy = option(
+        "recompute",
+        "What becomes of the KV of a request that is preempted for want of blocks: recompute: "
+        "dropped; swap: copied to the host and back; auto: what is estimated to take less time.",
+        flags=("--preemption-mode",),
+    )
+    space_gib: float | None = option(
+        None,
+        f"Host memory for swapped requests. Default: {DEFAULT_SWAP_SPACE_GIB:g}, or 0 with "
+        "--preemption-mode recompute.",
+        "GIB",
+        flags=("--swap-space",),
+        least=0.0,
+        unset=f"{DEFAULT_SWAP_SPACE_GIB:g}, or 0",
+    )
 
     def __post_init__(self) -> None:
         if self.space_gib is not None and self.space_gib < 0:
@@ -132,20 +176,43 @@ class SwapConfig:
 class SchedulingLimits:
     """What may run at once, whatever the model."""
 
-    max_num_seqs: int = DEFAULT_MAX_NUM_SEQS
-    """Sequences running at once."""
-    enable_chunked_prefill: bool = DEFAULT_ENABLE_CHUNKED_PREFILL
-    """Split a prompt over steps; off: it is computed whole, so a step must hold the longest."""
-    policy: SchedulingPolicy = DEFAULT_POLICY
-    """fcfs: in order of arrival; priority: lower numbers first, then arrival."""
-    priority_aging_seconds: float = DEFAULT_PRIORITY_AGING_SECONDS
-    """Waiting that makes up for one class of priority; 0: none does, and a low one may starve."""
-    max_num_queued_reqs: int = DEFAULT_MAX_NUM_QUEUED_REQS
-    """Calls that wait before new ones get 429."""
-    max_client_requests: int | None = None
-    """Calls that one client may have under way; None: no limit."""
-    max_client_tokens: int | None = None
-    """Tokens that the calls of one client may take together; None: no limit."""
+    max_num_seqs: int = option(64, "Sequences running at once.", "SEQUENCES", least=1)
+    enable_chunked_prefill: bool = option(True, "Split long prompts over several steps.")
+    """Off: a prompt is computed whole, so a step must hold the longest."""
+    policy: SchedulingPolicy = option(
+        "fcfs",
+        "fcfs: in order of arrival; priority: lower numbers first, then arrival.",
+        flags=("--scheduling-policy",),
+    )
+    priority_aging_seconds: float = option(
+        60.0,
+        "With --scheduling-policy priority: waiting that makes up for one class, so that no "
+        "request starves; 0: none does.",
+        "SECONDS",
+        flags=("--priority-aging",),
+        least=0.0,
+    )
+    max_num_queued_reqs: int = option(
+        1024,
+        "Requests that may wait; further ones are answered with 429.",
+        "REQUESTS",
+        least=1,
+    )
+    max_client_requests: int | None = option(
+        None,
+        "Requests that one client, by key or address, may have under way; further ones are "
+        "answered with 429.",
+        "REQUESTS",
+        least=1,
+        unset="no limit",
+    )
+    max_client_tokens: int | None = option(
+        None,
+        "Tokens, prompts and answers together, that the requests of one client may take.",
+        "TOKENS",
+        least=1,
+        unset="no limit",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,15 +254,30 @@ class SchedulerConfig(SchedulingLimits):
 class EngineConfig(SchedulingLimits):
     """All that the operator sets; the rest comes from the checkpoint."""
 
-    model: ModelConfig
-    cache: CacheConfig
+    model: ModelConfig = ModelConfig()
+    cache: CacheConfig = CacheConfig()
     swap: SwapConfig = SwapConfig()
-    max_model_len: int | None = None
-    """Prompt and output tokens of one sequence; None: the checkpoint's limit."""
-    max_num_batched_tokens: int | None = None
-    """Tokens computed in one step; None: the default, more where the other settings need it."""
-    stall_seconds: float = DEFAULT_STALL_SECONDS
-    """Seconds without a step, while there is work, after which /health reports a stall."""
+    max_model_len: int | None = option(
+        None,
+        "Prompt and output tokens of a sequence. Default: the model's limit.",
+        "TOKENS",
+        least=1,
+        unset="the model's limit",
+    )
+    max_num_batched_tokens: int | None = option(
+        None,
+        f"Tokens computed in a step. Default: {DEFAULT_MAX_NUM_BATCHED_TOKENS}; without chunked "
+        "prefill at least --max-model-len.",
+        "TOKENS",
+        least=1,
+        unset=f"{DEFAULT_MAX_NUM_BATCHED_TOKENS}",
+    )
+    stall_seconds: float = option(
+        DEFAULT_STALL_SECONDS,
+        "Seconds without a finished step, while there is work, until /health answers 503.",
+        "SECONDS",
+        least=0.1,
+    )
 
     def scheduler(self, model_limit: int) -> SchedulerConfig:
         """The limits for a checkpoint of `model_limit` positions. Raises ValueError."""
@@ -214,10 +296,3 @@ class EngineConfig(SchedulingLimits):
             max_num_batched_tokens=budget,
             **{limit.name: getattr(self, limit.name) for limit in fields(SchedulingLimits)},
         )
-
-
-def _require_positive(config: object, *names: str) -> None:
-    for name in names:
-        number = getattr(config, name)
-        if number is not None and number <= 0:
-            raise ValueError(f"{name} must be positive, got {number}")

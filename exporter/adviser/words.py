@@ -1,19 +1,16 @@
 """How numbers read in a proposal."""
 
+from typing import get_args
+
 from exporter.adviser.proposal import Gain, Option, Price
 from kvscope_events.vocabulary import ServerKind
 
 FLAGS: dict[Option, str] = {
-    "gpu_memory_utilization": "--gpu-memory-utilization",
-    "num_gpu_blocks_override": "--num-gpu-blocks-override",
-    "kv_cache_memory_bytes": "--kv-cache-memory-bytes",
-    "max_num_seqs": "--max-num-seqs",
-    "max_num_batched_tokens": "--max-num-batched-tokens",
-    "block_size": "--block-size",
+    **{name: f"--{name.replace('_', '-')}" for name in get_args(Option)},
     "swap_space": "--preemption-mode auto --swap-space",
     "replicas": "",
 }
-"""Ours are vLLM's names, so that one list serves both; swapping is ours alone."""
+"""Ours are vLLM's names, so that they serve both; swapping is ours alone."""
 SERVERS: frozenset[ServerKind] = frozenset({"kvscope", "vllm"})
 """Those that have these options."""
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
-from engine.config import DEFAULT_MAX_NUM_BATCHED_TOKENS, CacheConfig, EngineConfig, ModelConfig
 from engine.sizing import ConfigError, Dtype, parse_bytes, parse_dtype
 from engine.sizing.bounds import MAX_PARAMETERS
-from kvscope.options import plan as options
-from kvscope.options.model import chosen_model
+from kvscope.options.generated import with_options
+from kvscope.options.model import Checkpoint, chosen_model
+from kvscope.options.plan import PlanOptions
 from kvscope.output import fail
 from kvscope.plan.gpus import find_gpu
 from kvscope.plan.plan import Plan, PoolMemory, Settings
@@ -23,38 +23,17 @@ from kvscope.plan.source import find_config
 from kvscope.plan.tables import tables
 from kvscope.plan.weights import Parameters
 
-DEFAULT_OTHER = "512MiB"
 DEFAULT_MAX_MODEL_LEN = 4096
 """Used where neither a flag nor the checkpoint gives one."""
 
-_CACHE = CacheConfig()
-_LIMITS = EngineConfig(model=ModelConfig(), cache=_CACHE)
+_DEFAULT = PlanOptions()
 
 
+@with_options
 def plan(
     context: typer.Context,
-    checkpoint: options.Checkpoint = None,
-    model: options.Model = None,
-    layers: options.Layers = None,
-    kv_heads: options.KvHeads = None,
-    head_dim: options.HeadDim = None,
-    params: options.Params = None,
-    dtype: options.Dtype = "auto",
-    kv_cache_dtype: options.KvCacheDtype = "auto",
-    gpu: options.Gpu = None,
-    gpu_memory: options.GpuMemory = None,
-    gpu_memory_utilization: options.GpuMemoryUtilization = _CACHE.gpu_memory_utilization,
-    other_memory: options.OtherMemory = DEFAULT_OTHER,
-    activation_memory: options.ActivationMemory = None,
-    kv_cache_memory_bytes: options.KvCacheMemoryBytes = None,
-    host_memory: options.HostMemory = None,
-    block_size: options.BlockSize = _CACHE.block_size,
-    max_model_len: options.MaxModelLen = None,
-    concurrency: options.Concurrency = _LIMITS.max_num_seqs,
-    max_num_batched_tokens: options.MaxNumBatchedTokens = DEFAULT_MAX_NUM_BATCHED_TOKENS,
-    window_aware: options.WindowAware = False,
-    output_json: options.OutputJson = False,
-    plot: options.Plot = None,
+    checkpoint: Checkpoint = None,
+    given: PlanOptions = _DEFAULT,
 ) -> None:
     """Calculate a model's KV cache, and what fits on a GPU.
 
@@ -66,40 +45,47 @@ def plan(
     engine measures them. docs/guides/planning.md has the formulas.
     """
     try:
-        name = chosen_model(context, checkpoint, model)
-        shape = _shape(name, {"layers": layers, "kv_heads": kv_heads, "head_dim": head_dim})
-        if params is not None:
-            shape = replace(shape, parameters=Parameters(matrices=_weights(params)))
-        weight_dtype = _dtype(dtype, shape.dtype or Dtype.BF16)
+        name = chosen_model(context, checkpoint, given.model)
+        shape = _shape(name, given)
+        if given.params is not None:
+            shape = replace(shape, parameters=Parameters(matrices=_weights(given.params)))
+        weight_dtype = _dtype(given.dtype, shape.dtype or Dtype.BF16)
         settings = Settings(
             weight_dtype=weight_dtype,
-            kv_dtype=_dtype(kv_cache_dtype, Dtype.BF16 if weight_dtype.quantized else weight_dtype),
-            block_size=block_size,
-            max_model_len=max_model_len or shape.max_positions or DEFAULT_MAX_MODEL_LEN,
-            concurrency=concurrency,
-            max_num_batched_tokens=max(max_num_batched_tokens, concurrency),
-            window_aware=window_aware,
-            activations=None if activation_memory is None else parse_bytes(activation_memory),
+            kv_dtype=_dtype(
+                given.kv_cache_dtype, Dtype.BF16 if weight_dtype.quantized else weight_dtype
+            ),
+            block_size=given.block_size,
+            max_model_len=given.max_model_len or shape.max_positions or DEFAULT_MAX_MODEL_LEN,
+            concurrency=given.concurrency,
+            max_num_batched_tokens=max(given.max_num_batched_tokens, given.concurrency),
+            window_aware=given.window_aware,
+            activations=None
+            if given.activation_memory is None
+            else parse_bytes(given.activation_memory),
         )
         memory = PoolMemory(
-            total=_total(gpu, gpu_memory),
-            pool=None if kv_cache_memory_bytes is None else parse_bytes(kv_cache_memory_bytes),
-            free_host=None if host_memory is None else parse_bytes(host_memory),
-            utilization=gpu_memory_utilization,
-            other=parse_bytes(other_memory),
+            total=_total(given.gpu, given.gpu_memory),
+            pool=None
+            if given.kv_cache_memory_bytes is None
+            else parse_bytes(given.kv_cache_memory_bytes),
+            free_host=None if given.host_memory is None else parse_bytes(given.host_memory),
+            utilization=given.gpu_memory_utilization,
+            other=parse_bytes(given.other_memory),
         )
         result = Plan(shape=shape, settings=settings, memory=memory)
     except (ConfigError, ValueError) as error:
         raise fail(error) from None
-    if plot is not None:
-        _plot(result, plot)
-    if output_json:
+    if given.plot is not None:
+        _plot(result, given.plot)
+    if given.output_json:
         sys.stdout.write(json.dumps(document(result), indent=2) + "\n")
     else:
         _print(result)
 
 
-def _shape(model: str | None, numbers: dict[str, int | None]) -> ModelShape:
+def _shape(model: str | None, options: PlanOptions) -> ModelShape:
+    numbers = {name: getattr(options, name) for name in ("layers", "kv_heads", "head_dim")}
     given = {name: number for name, number in numbers.items() if number is not None}
     if model is not None:
         return shape_from_config(find_config(model), model, given)

@@ -1,59 +1,32 @@
 """`kvscope serve`: the engine and its exporter in one process."""
 
+from dataclasses import replace
+
 import typer
 
-from engine.config import CacheConfig, EngineConfig, ModelConfig, SwapConfig
-from kvscope.options import engine as engine
+from engine.config import EngineConfig
 from kvscope.options import protection as protection
 from kvscope.options import server as server
 from kvscope.options.compat import DEFAULT_SETS, Compat, parse_compat
 from kvscope.options.configuration import ListenConfig, ProtectionConfig, TelemetryConfig
+from kvscope.options.generated import with_options
 from kvscope.options.gpu_devices import Gpu, GpuDevices, WatchedDevices
 from kvscope.options.kv_events import KvEventsOption, chosen_kv_events
-from kvscope.options.model import chosen_model
+from kvscope.options.model import Checkpoint, chosen_model
 from kvscope.options.otlp import OtlpEndpoint, chosen_otlp
 from kvscope.options.tracing import OtlpTracesEndpoint, chosen_traces
 from kvscope.output import configure_logging, fail
 from kvscope.serving.stacks import show_stacks
 
-_DEFAULT = EngineConfig(model=ModelConfig(), cache=CacheConfig())
-_DTYPE = engine.DtypeName(_DEFAULT.model.dtype)
-_DEVICE = engine.DeviceName(_DEFAULT.model.device)
-_ATTENTION = engine.AttentionName(_DEFAULT.model.attention_backend)
-_KV_CACHE_DTYPE = engine.KvCacheDtypeName(_DEFAULT.cache.kv_cache_dtype)
-_POLICY = engine.PolicyName(_DEFAULT.policy)
-_PREEMPTION = engine.PreemptionModeName(_DEFAULT.swap.mode)
+_DEFAULT = EngineConfig()
 _LISTEN = ListenConfig()
 
 
+@with_options
 def serve(
     context: typer.Context,
-    checkpoint: engine.Checkpoint = None,
-    model: engine.Model = _DEFAULT.model.model,
-    served_model_name: engine.ServedModelName = None,
-    dtype: engine.Dtype = _DTYPE,
-    device: engine.Device = _DEVICE,
-    attention_backend: engine.AttentionBackend = _ATTENTION,
-    enforce_eager: engine.EnforceEager = _DEFAULT.model.enforce_eager,
-    seed: engine.Seed = _DEFAULT.model.seed,
-    max_model_len: engine.MaxModelLen = None,
-    block_size: engine.BlockSize = _DEFAULT.cache.block_size,
-    num_gpu_blocks_override: engine.NumBlocks = None,
-    kv_cache_memory_bytes: engine.PoolBytes = None,
-    gpu_memory_utilization: engine.MemoryUtilization = _DEFAULT.cache.gpu_memory_utilization,
-    kv_cache_dtype: engine.KvCacheDtype = _KV_CACHE_DTYPE,
-    enable_prefix_caching: engine.PrefixCaching = _DEFAULT.cache.enable_prefix_caching,
-    max_num_seqs: engine.MaxNumSeqs = _DEFAULT.max_num_seqs,
-    max_num_batched_tokens: engine.MaxNumBatchedTokens = None,
-    enable_chunked_prefill: engine.ChunkedPrefill = _DEFAULT.enable_chunked_prefill,
-    scheduling_policy: engine.Policy = _POLICY,
-    priority_aging: engine.PriorityAging = _DEFAULT.priority_aging_seconds,
-    preemption_mode: engine.PreemptionMode = _PREEMPTION,
-    swap_space: engine.SwapSpace = None,
-    max_num_queued_reqs: engine.MaxNumQueued = _DEFAULT.max_num_queued_reqs,
-    max_client_requests: engine.MaxClientRequests = None,
-    max_client_tokens: engine.MaxClientTokens = None,
-    stall_seconds: engine.StallSeconds = _DEFAULT.stall_seconds,
+    checkpoint: Checkpoint = None,
+    config: EngineConfig = _DEFAULT,
     host: server.Host = _LISTEN.host,
     port: server.Port = _LISTEN.port,
     api_key: protection.ApiKey = None,
@@ -92,36 +65,8 @@ def serve(
     otlp = chosen_otlp(otlp_endpoint)
     traces = chosen_traces(otlp_traces_endpoint)
     try:
-        config = EngineConfig(
-            model=ModelConfig(
-                model=chosen_model(context, checkpoint, model) or model,
-                served_model_name=served_model_name,
-                dtype=dtype.value,
-                device=device.value,
-                attention_backend=attention_backend.value,
-                enforce_eager=enforce_eager,
-                seed=seed,
-            ),
-            cache=CacheConfig(
-                block_size=block_size,
-                num_gpu_blocks_override=num_gpu_blocks_override,
-                kv_cache_memory_bytes=kv_cache_memory_bytes,
-                gpu_memory_utilization=gpu_memory_utilization,
-                kv_cache_dtype=kv_cache_dtype.value,
-                enable_prefix_caching=enable_prefix_caching,
-            ),
-            swap=SwapConfig(mode=preemption_mode.value, space_gib=swap_space),
-            max_model_len=max_model_len,
-            max_num_seqs=max_num_seqs,
-            max_num_batched_tokens=max_num_batched_tokens,
-            enable_chunked_prefill=enable_chunked_prefill,
-            policy=scheduling_policy.value,
-            priority_aging_seconds=priority_aging,
-            max_num_queued_reqs=max_num_queued_reqs,
-            max_client_requests=max_client_requests,
-            max_client_tokens=max_client_tokens,
-            stall_seconds=stall_seconds,
-        )
+        name = chosen_model(context, checkpoint, config.model.model) or config.model.model
+        config = replace(config, model=replace(config.model, model=name))
         listen = ListenConfig(
             host=host,
             port=port,
@@ -143,7 +88,9 @@ def serve(
             compat=sets,
             exporter=exporter,
             event_endpoint=event_endpoint,
-            kv_events=chosen_kv_events(kv_events_config, prefix_caching=enable_prefix_caching),
+            kv_events=chosen_kv_events(
+                kv_events_config, prefix_caching=config.cache.enable_prefix_caching
+            ),
             log_stats=not disable_log_stats,
             gpu=gpu,
             gpu_devices=gpu_devices,

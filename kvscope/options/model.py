@@ -1,6 +1,10 @@
 """The model of a command: `kvscope serve X` and `kvscope serve --model X` mean the same."""
 
+from typing import Annotated
+
 import typer
+
+Checkpoint = Annotated[str | None, typer.Argument(metavar="MODEL", help="The same as --model.")]
 
 
 def chosen_model(context: typer.Context, argument: str | None, option: str | None) -> str | None:

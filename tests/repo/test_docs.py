@@ -8,6 +8,7 @@ import typer
 
 from engine.server.protocol import NOT_SUPPORTED, ChatCompletionRequest, CompletionRequest
 from kvscope.cli.app import app
+from kvscope.documents.engine_options import with_table
 from kvscope.documents.metrics import metrics_page
 from tests.repo.checkout import ROOT, project_files, relative
 
@@ -16,6 +17,11 @@ _LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 _TARGET = re.compile(r"^([a-z]+):.*##", re.MULTILINE)
 _ROOT_FOLDER = r"(?:home|root|work|Users|srv|mnt|opt/(?:wheels|pypi)|tmp/[a-z]/)"
 _MACHINE_PATH = re.compile(rf"(?<![\w.~:/}}-])/{_ROOT_FOLDER}/(?!kvscope\b)[\w.]+")
+
+
+def test_the_table_of_engine_options_is_current() -> None:
+    page = (ROOT / "docs" / "reference" / "engine.md").read_text()
+    assert page == with_table(page), "docs/reference/engine.md is out of date: run `make docs`"
 
 
 def test_the_metrics_page_is_current() -> None:
