@@ -47,39 +47,42 @@ def test_the_committed_file_is_what_the_generator_writes() -> None:
     assert yaml.safe_load(rule_file()) == mapping()
 
 
-@pytest.mark.parametrize("rule", ALERT_RULES, ids=rule_id)
-def test_an_alert_says_what_it_is(rule: Any) -> None:
-    assert re.fullmatch(r"Kvscope[A-Z][A-Za-z0-9]+", rule["alert"])
-    always = rule["alert"] == WATCHDOG
-    severities = ("none",) if always else ("critical", "warning", "info")
-    assert rule["labels"]["severity"] in severities
-    assert rule["labels"]["topic"]
-    assert "$value" not in str(rule["labels"]), "a new alert at every evaluation"
-    assert always or seconds_of(rule["for"]) > 0
-    annotations = rule["annotations"]
-    assert "{{" not in annotations["summary"], "a templated summary breaks grouping"
-    assert annotations["summary"].endswith(".")
-    assert always or "{{" in annotations["description"], "whom it is about"
-    assert annotations["runbook_url"].endswith(f"/alerts/runbooks/{rule['alert']}.md")
-    assert "/d/kvscope-" in annotations["dashboard_url"]
+def test_an_alert_says_what_it_is(subtests: pytest.Subtests) -> None:
+    for rule in ALERT_RULES:
+        with subtests.test(rule_id(rule)):
+            assert re.fullmatch(r"Kvscope[A-Z][A-Za-z0-9]+", rule["alert"])
+            always = rule["alert"] == WATCHDOG
+            severities = ("none",) if always else ("critical", "warning", "info")
+            assert rule["labels"]["severity"] in severities
+            assert rule["labels"]["topic"]
+            assert "$value" not in str(rule["labels"]), "a new alert at every evaluation"
+            assert always or seconds_of(rule["for"]) > 0
+            annotations = rule["annotations"]
+            assert "{{" not in annotations["summary"], "a templated summary breaks grouping"
+            assert annotations["summary"].endswith(".")
+            assert always or "{{" in annotations["description"], "whom it is about"
+            assert annotations["runbook_url"].endswith(f"/alerts/runbooks/{rule['alert']}.md")
+            assert "/d/kvscope-" in annotations["dashboard_url"]
 
 
-@pytest.mark.parametrize("rule", RULES, ids=rule_id)
-def test_a_rule_asks_for_known_metrics(rule: Any) -> None:
-    recorded = {record["record"] for record in RECORDS}
-    assert names_in(rule["expr"]) <= known_names() | recorded
-    assert names_in(rule["expr"]) or rule.get("alert") == WATCHDOG
+def test_a_rule_asks_for_known_metrics(subtests: pytest.Subtests) -> None:
+    for rule in RULES:
+        with subtests.test(rule_id(rule)):
+            recorded = {record["record"] for record in RECORDS}
+            assert names_in(rule["expr"]) <= known_names() | recorded
+            assert names_in(rule["expr"]) or rule.get("alert") == WATCHDOG
 
 
-@pytest.mark.parametrize("rule", RECORDS, ids=rule_id)
-def test_a_recording_rule_is_named_by_level_metric_and_operation(rule: Any) -> None:
-    level, name, operation = rule["record"].split(":")
-    assert level in ("engine", "server", "model")
-    assert name.startswith("kvscope_")
-    assert re.fullmatch(
-        r"sum|count|max(7d)?|timestamp(7d)?|ratio|(ratio_|mean_)?rate\d+[mhd]|increase\d+[mhd]",
-        operation,
-    )
+def test_a_recording_rule_is_named_by_level_metric_and_operation(subtests: pytest.Subtests) -> None:
+    for rule in RECORDS:
+        with subtests.test(rule_id(rule)):
+            level, name, operation = rule["record"].split(":")
+            assert level in ("engine", "server", "model")
+            assert name.startswith("kvscope_")
+            assert re.fullmatch(
+                r"sum|count|max(7d)?|timestamp(7d)?|ratio|(ratio_|mean_)?rate\d+[mhd]|increase\d+[mhd]",
+                operation,
+            )
 
 
 def test_recording_rules_are_in_groups_of_their_own() -> None:
@@ -92,28 +95,31 @@ def test_no_two_rules_are_told_apart_by_nothing() -> None:
     assert len({rule_id(rule) for rule in RULES}) == len(RULES)
 
 
-@pytest.mark.parametrize("rule", [r for r in ALERT_RULES if r["alert"] != WATCHDOG], ids=rule_id)
-def test_cases_see_an_alert_quiet_pending_firing_and_resolved(rule: Any) -> None:
-    (case,) = (case for case in CASES if case["name"] == rule["alert"])
-    assert {check["alertname"] for check in case["alert_rule_test"]} == {rule["alert"]}
-    seen = [bool(check["exp_alerts"]) for check in case["alert_rule_test"]]
-    assert seen == [False, False, True, False], "quiet, pending, firing, resolved"
-    quiet, pending = (check["exp_samples"] for check in case["promql_expr_test"])
-    assert not quiet, "at first not even pending"
-    own = {"severity", "topic", "sign"} & rule["labels"].keys()
-    here = [f'{label}="{rule["labels"][label]}"' for label in own]
-    states = [state["labels"] for state in pending if all(x in state["labels"] for x in here)]
-    assert states
-    assert all('alertstate="pending"' in state for state in states)
-    fired = [
-        alert["exp_annotations"]
-        for alert in case["alert_rule_test"][2]["exp_alerts"]
-        if rule["labels"].items() <= alert["exp_labels"].items()
-    ]
-    assert fired
-    for annotations in fired:
-        assert annotations.keys() == rule["annotations"].keys()
-        assert not re.search(r"\{\{|<no value>|\bNaN\b|\bInf\b", str(annotations))
+def test_cases_see_an_alert_quiet_pending_firing_and_resolved(subtests: pytest.Subtests) -> None:
+    for rule in (r for r in ALERT_RULES if r["alert"] != WATCHDOG):
+        with subtests.test(rule_id(rule)):
+            (case,) = (case for case in CASES if case["name"] == rule["alert"])
+            assert {check["alertname"] for check in case["alert_rule_test"]} == {rule["alert"]}
+            seen = [bool(check["exp_alerts"]) for check in case["alert_rule_test"]]
+            assert seen == [False, False, True, False], "quiet, pending, firing, resolved"
+            quiet, pending = (check["exp_samples"] for check in case["promql_expr_test"])
+            assert not quiet, "at first not even pending"
+            own = {"severity", "topic", "sign"} & rule["labels"].keys()
+            here = [f'{label}="{rule["labels"][label]}"' for label in own]
+            states = [
+                state["labels"] for state in pending if all(x in state["labels"] for x in here)
+            ]
+            assert states
+            assert all('alertstate="pending"' in state for state in states)
+            fired = [
+                alert["exp_annotations"]
+                for alert in case["alert_rule_test"][2]["exp_alerts"]
+                if rule["labels"].items() <= alert["exp_labels"].items()
+            ]
+            assert fired
+            for annotations in fired:
+                assert annotations.keys() == rule["annotations"].keys()
+                assert not re.search(r"\{\{|<no value>|\bNaN\b|\bInf\b", str(annotations))
 
 
 def test_every_case_belongs_to_an_alert() -> None:

@@ -135,23 +135,34 @@ def test_the_target_is_up(scraped: Prometheus) -> None:
     assert series < 600 + sum(_MORE_SERIES.values())
 
 
-@pytest.mark.parametrize("expression", EXPRESSIONS)
-def test_queries_of_the_kind_dashboards_ask(scraped: Prometheus, expression: str) -> None:
-    wait_for(lambda: scraped.answers(filled_in(expression)), expression)
+def answered(scraped: Prometheus, expression: str) -> None:
+    wait_for(lambda: scraped.answers(expression), expression)
+
+
+def test_queries_of_the_kind_dashboards_ask(scraped: Prometheus, subtests: pytest.Subtests) -> None:
+    for expression in EXPRESSIONS:
+        with subtests.test(expression):
+            answered(scraped, filled_in(expression))
 
 
 def id_of(ask: Ask) -> str:
     return f"{ask.board}: {ask.panel}"
 
 
-@pytest.mark.parametrize("ask", [ask for ask in ASKS if not ask.why_not], ids=id_of)
-def test_a_panel_of_vllms_generated_boards_has_data(scraped: Prometheus, ask: Ask) -> None:
-    wait_for(lambda: scraped.answers(ask.expr), ask.expr)
+def test_a_panel_of_vllms_generated_boards_has_data(
+    scraped: Prometheus, subtests: pytest.Subtests
+) -> None:
+    for ask in (ask for ask in ASKS if not ask.why_not):
+        with subtests.test(id_of(ask)):
+            answered(scraped, ask.expr)
 
 
-@pytest.mark.parametrize("ask", [ask for ask in ASKS if ask.why_not], ids=id_of)
-def test_what_the_engine_has_not_is_absent_and_not_0(scraped: Prometheus, ask: Ask) -> None:
-    assert scraped.ask(ask.expr) == [], f"is there after all; the reason was: {ask.why_not}"
+def test_what_the_engine_has_not_is_absent_and_not_0(
+    scraped: Prometheus, subtests: pytest.Subtests
+) -> None:
+    for ask in (ask for ask in ASKS if ask.why_not):
+        with subtests.test(id_of(ask)):
+            assert scraped.ask(ask.expr) == [], f"is there after all; the reason was: {ask.why_not}"
 
 
 def test_vllms_published_dashboard_has_no_empty_panel(

@@ -21,35 +21,43 @@ def test_a_name_is_returned_and_a_typo_gets_the_nearest_names() -> None:
         name("zzz")
 
 
-@pytest.mark.parametrize("row", CATALOGUE, ids=lambda row: row.name)
-def test_every_row_is_complete(row: Metric) -> None:
-    assert re.fullmatch(r"[A-Z].*\.", row.help), "help ends with a full stop"
-    assert not row.notes or row.notes.endswith(".")
-    assert row.group in GROUPS
-    assert set(row.events) <= EVENTS
-    assert (row.kind == "histogram") == bool(row.buckets), "without buckets it is a summary"
-    assert (row.kind == "counter") == row.name.endswith("_total") or row.kind == "histogram"
-    assert all(values is None or len(set(values)) == len(values) for values in row.labels.values())
+def test_every_row_is_complete(subtests: pytest.Subtests) -> None:
+    for row in CATALOGUE:
+        with subtests.test(row.name):
+            assert re.fullmatch(r"[A-Z].*\.", row.help), "help ends with a full stop"
+            assert not row.notes or row.notes.endswith(".")
+            assert row.group in GROUPS
+            assert set(row.events) <= EVENTS
+            assert (row.kind == "histogram") == bool(row.buckets), "without buckets it is a summary"
+            assert (row.kind == "counter") == row.name.endswith("_total") or row.kind == "histogram"
+            assert all(
+                values is None or len(set(values)) == len(values) for values in row.labels.values()
+            )
 
 
-@pytest.mark.parametrize("row", OURS, ids=lambda row: row.name)
-def test_our_names_follow_the_style(row: Metric) -> None:
-    assert re.fullmatch(r"kvscope(_[a-z]+)+", row.name)
-    assert row.otel_name or row.kind == "info"
-    first_labels = list(row.labels)[:2]
-    if row.group == "gpu":
-        assert "engine" not in row.labels
-        assert not row.events, "NVML says it, whatever an engine tells"
-    elif row.group not in ("self", "server"):
-        assert first_labels in (["model_name", "engine"], ["gpu", "uuid"])
-        assert row.events or row.group in ("device_memory", "host", "page"), (
-            "what else is it read from?"
-        )
-    if row.group == "gpu":
-        assert first_labels == ["gpu", "uuid"] or "_nvml_" in row.name or "_sample_" in row.name
-    if row.unit in {"seconds", "bytes", "ratio", "celsius", "watts", "joules", "hertz"}:
-        says = {"ratio": ("_ratio", "_probability")}.get(row.unit, f"_{row.unit}")
-        assert row.family.endswith(says)
+def test_our_names_follow_the_style(subtests: pytest.Subtests) -> None:
+    for row in OURS:
+        with subtests.test(row.name):
+            assert re.fullmatch(r"kvscope(_[a-z]+)+", row.name)
+            assert row.otel_name or row.kind == "info"
+            first_labels = list(row.labels)[:2]
+            if row.group == "gpu":
+                assert "engine" not in row.labels
+                assert not row.events, "NVML says it, whatever an engine tells"
+            elif row.group not in ("self", "server"):
+                assert first_labels in (["model_name", "engine"], ["gpu", "uuid"])
+                assert row.events or row.group in ("device_memory", "host", "page"), (
+                    "what else is it read from?"
+                )
+            if row.group == "gpu":
+                assert (
+                    first_labels == ["gpu", "uuid"]
+                    or "_nvml_" in row.name
+                    or "_sample_" in row.name
+                )
+            if row.unit in {"seconds", "bytes", "ratio", "celsius", "watts", "joules", "hertz"}:
+                says = {"ratio": ("_ratio", "_probability")}.get(row.unit, f"_{row.unit}")
+                assert row.family.endswith(says)
 
 
 def test_compatibility_names_have_the_colon_and_no_opentelemetry_name() -> None:

@@ -10,26 +10,29 @@ from exporter.fold.cache.run_stack import RunStack
 HORIZON = 12
 
 
-@pytest.mark.parametrize("seed", range(200))
-def test_any_paths_leave_the_weights_right(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_stack, "_SPARE", 3)
-    rng, stack = Random(seed), RunStack(HORIZON)
-    for _ in range(100):
-        path = [rng.randrange(20) for _ in range(rng.randint(1, 9))]
-        draw = rng.random()
-        if draw < 0.4:
-            taken = stack.take(path)
-            assert sum(count for _, count in taken) <= len(path)
-            assert not taken or path[0] not in stack
-        elif draw < 0.9:
-            stack.push(path, rng.choice([0, 0, 1]))
-            assert all(name in stack for name in path)
-        else:
-            stack.remove(path[:2])
-        stack.check()
-    stack.remove(range(20))
-    stack.check()
-    assert not any(name in stack for name in range(20))
+def test_any_paths_leave_the_weights_right(
+    monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
+) -> None:
+    for seed in range(200):
+        with subtests.test(seed=seed):
+            monkeypatch.setattr(run_stack, "_SPARE", 3)
+            rng, stack = Random(seed), RunStack(HORIZON)
+            for _ in range(100):
+                path = [rng.randrange(20) for _ in range(rng.randint(1, 9))]
+                draw = rng.random()
+                if draw < 0.4:
+                    taken = stack.take(path)
+                    assert sum(count for _, count in taken) <= len(path)
+                    assert not taken or path[0] not in stack
+                elif draw < 0.9:
+                    stack.push(path, rng.choice([0, 0, 1]))
+                    assert all(name in stack for name in path)
+                else:
+                    stack.remove(path[:2])
+                stack.check()
+            stack.remove(range(20))
+            stack.check()
+            assert not any(name in stack for name in range(20))
 
 
 def test_a_name_that_stands_twice_in_a_release_is_one_block() -> None:

@@ -106,10 +106,11 @@ def test_nothing_is_sent_but_what_the_catalogue_names(
     assert shown <= metrics.keys()
 
 
-@pytest.mark.parametrize("row", list(rows()), ids=lambda row: row.otel_name)
-def test_units_are_those_of_the_convention(row: Row) -> None:
-    assert unit_of(row) in UNITS or unit_of(row).startswith("{")
-    assert " " not in unit_of(row)
+def test_units_are_those_of_the_convention(subtests: pytest.Subtests) -> None:
+    for row in rows():
+        with subtests.test(row.otel_name):
+            assert unit_of(row) in UNITS or unit_of(row).startswith("{")
+            assert " " not in unit_of(row)
 
 
 def test_kinds(metrics: dict[str, Metric]) -> None:

@@ -1,7 +1,6 @@
 """The documents say what is there: the metrics page is current, links lead somewhere."""
 
 import re
-from pathlib import Path
 
 import pytest
 import typer
@@ -64,11 +63,12 @@ def test_the_readme_names_every_command() -> None:
     assert set(re.findall(r"^\| `kvscope ([a-z]+)`", page, re.MULTILINE)) == group.commands.keys()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=relative)
-def test_links_lead_to_files(page: Path) -> None:
-    for link in _LINK.findall(page.read_text()):
-        if "://" not in link and not link.startswith("mailto:"):
-            assert (page.parent / link).exists(), f"{relative(page)}: {link}"
+def test_links_lead_to_files(subtests: pytest.Subtests) -> None:
+    for page in PAGES:
+        with subtests.test(relative(page)):
+            for link in _LINK.findall(page.read_text()):
+                if "://" not in link and not link.startswith("mailto:"):
+                    assert (page.parent / link).exists(), f"{relative(page)}: {link}"
 
 
 def test_make_targets_in_the_documents_exist() -> None:

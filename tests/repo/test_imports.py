@@ -74,20 +74,22 @@ def run_without_torch(code: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize(
-    "path", [path for package in ALLOWED for path in python_files(package)], ids=relative
-)
-def test_imports_go_one_way(path: Path) -> None:
-    package = path.relative_to(ROOT).parts[0]
-    allowed = ALLOWED[package] | ({"engine"} if path.is_relative_to(CLI) else set())
-    assert not of_package(everywhere(path), *(OURS - allowed))
+def test_imports_go_one_way(subtests: pytest.Subtests) -> None:
+    for path in (path for package in ALLOWED for path in python_files(package)):
+        with subtests.test(relative(path)):
+            package = path.relative_to(ROOT).parts[0]
+            allowed = ALLOWED[package] | ({"engine"} if path.is_relative_to(CLI) else set())
+            assert not of_package(everywhere(path), *(OURS - allowed))
 
 
-@pytest.mark.parametrize("path", python_files("kvscope/cli"), ids=relative)
-def test_a_command_imports_torch_only_inside_functions(path: Path) -> None:
-    names = of_package(at_module_level(path), "engine")
-    allowed = {".".join(name.split(".")[:2]) for name in names} <= LOADED_BY_COMMANDS
-    assert allowed, f"import inside the function that needs it: {names - LOADED_BY_COMMANDS}"
+def test_a_command_imports_torch_only_inside_functions(subtests: pytest.Subtests) -> None:
+    for path in python_files("kvscope/cli"):
+        with subtests.test(relative(path)):
+            names = of_package(at_module_level(path), "engine")
+            allowed = {".".join(name.split(".")[:2]) for name in names} <= LOADED_BY_COMMANDS
+            assert allowed, (
+                f"import inside the function that needs it: {names - LOADED_BY_COMMANDS}"
+            )
 
 
 @pytest.mark.parametrize("folder", ["fold", "catalogue"])
