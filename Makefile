@@ -17,7 +17,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help venv tools vllm vllm-beside demo test nightly test-vllm-versions chaos engine-chaos fleet fuzz lint types bench \
-  docs site dashboards alerts screenshots clean
+  docs site dashboards alerts regenerate screenshots clean
 
 PIP_INSTALL := $(VENV)/bin/pip install $(if $(CI),--quiet) -c $(VENV)/constraints.txt
 STAMP := $(VENV)/.installed
@@ -145,6 +145,9 @@ dashboards: venv ## Generate dashboards/*.json and their ConfigMaps
 alerts: venv ## Generate the rule file and the PrometheusRule
 	$(VENV)/bin/python -m alerts
 	$(VENV)/bin/python -m deploy
+
+regenerate: docs dashboards alerts ## Generate all that is generated and committed, the golden page of the tests too
+	KVSCOPE_UPDATE_GOLDEN=1 $(VENV)/bin/pytest -q tests/exporter/test_exposition.py -k golden
 
 screenshots: venv tools ## Draw docs/images (needs node 20, npm, Chromium and a C compiler)
 	cd tools/render && npm install --no-package-lock --no-audit --no-fund && npm run build
