@@ -197,7 +197,7 @@ def test_a_page_that_never_ends_holds_nobody(
     with serving({"/metrics": answer}) as peer:
         began = time.monotonic()
         code, said = doctor(peer.url)
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < 40
     assert code == 1
     assert "did not end in time" in said or "did not answer in time" in said
 

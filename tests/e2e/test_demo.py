@@ -65,10 +65,8 @@ def test_demo_shows_pressure_that_comes_and_goes() -> None:
 
 
 def test_demo_ends_by_itself() -> None:
-    began = time.monotonic()
     with kvscope("demo", "--port", "0", "--duration", "2") as process:
         assert process.wait(PATIENCE_SECONDS) == 0
-    assert time.monotonic() - began < PATIENCE_SECONDS
     assert "Traceback" not in process.text
 
 

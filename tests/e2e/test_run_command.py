@@ -83,9 +83,7 @@ def test_the_exit_code_is_the_commands(
 
 
 def test_a_command_that_fails_at_once_is_not_waited_for(runs: Path) -> None:
-    began = time.monotonic()
-    assert run(runs, "false").returncode == 1
-    assert time.monotonic() - began < 10, "the start of two Pythons on a busy machine"
+    assert run(runs, "false").returncode == 1, "`run` gives up after a minute"
 
 
 def test_a_parent_that_ignores_its_children_does_not_make_us_wait_for_ever(runs: Path) -> None:
@@ -231,13 +229,11 @@ def test_a_command_that_forks_ends_when_it_ends(runs: Path) -> None:
         "if 0 in children: time.sleep(0.2); os._exit(0)\n"
         "print([os.waitpid(child, 0)[1] for child in children], flush=True)\n"
         "if os.fork() == 0:\n"
-        "    os.setsid(); os.close(1); os.close(2); time.sleep(5); os._exit(0)\n"
+        "    os.setsid(); os.close(1); os.close(2); time.sleep(90); os._exit(0)\n"
         "sys.exit(4)"
     )
-    began = time.monotonic()
-    done = run(runs, sys.executable, "-c", code)
+    done = run(runs, sys.executable, "-c", code)  # gives up after a minute, before the daemon ends
     assert (done.returncode, done.stdout) == (4, "[0, 0, 0]\n"), done.stderr
-    assert time.monotonic() - began < 5 + 5
 
 
 def test_the_page_is_there_and_says_what_to_check_without_an_observer(runs: Path) -> None:

@@ -9,6 +9,7 @@ from kvscope.diagnosis.finding import Finding
 from kvscope.diagnosis.target import TargetReport, target_report
 from kvscope.options.endpoints import servers_of
 from tests.support.hostile import Answer, bomb, drip, endless, head, response, serving
+from tests.support.waiting import WAIT_SECONDS
 
 TEXT = "Content-Type: text/plain"
 
@@ -28,7 +29,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr("kvscope.diagnosis.identity.ALL_SECONDS", 4.0)
     started = time.monotonic()
     yield
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < WAIT_SECONDS
 
 
 @pytest.mark.parametrize(
