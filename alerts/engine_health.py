@@ -2,7 +2,7 @@
 
 from alerts.rule import COUNT, ENGINE, Alert, Group
 from alerts.scope import Scope
-from alerts.thresholds import SILENCE_SECONDS
+from alerts.thresholds import SILENCE_SECONDS, STARVED_FACTOR, STARVED_SECONDS
 from alerts.timing import Timing
 from monitoring import formulas
 from monitoring.selectors import series
@@ -13,7 +13,12 @@ def engine_groups(timing: Timing, scope: Scope) -> list[Group]:
     return [
         Group(
             name="kvscope-engine",
-            rules=[_stalled(timing, scope), *_dead(timing, scope), _queue_stuck(timing, scope)],
+            rules=[
+                _stalled(timing, scope),
+                *_dead(timing, scope),
+                _queue_stuck(timing, scope),
+                _starved(timing, scope),
+            ],
         ),
         Group(
             name="kvscope-exporter",
@@ -125,6 +130,28 @@ def _queue_stuck(timing: Timing, scope: Scope) -> Alert:
         summary="Requests wait, and an engine has delivered no first token for ten minutes.",
         description=f"{COUNT} or more requests have waited at {ENGINE} for ten minutes, and none "
         "has had its first token in that time: the queue does not move, whatever the steps do.",
+        board="kvscope-overview",
+    )
+
+
+def _starved(timing: Timing, scope: Scope) -> Alert:
+    """The queue moves, so that KvscopeQueueStuck is silent, and what is late has no latency yet."""
+    oldest = series("kvscope_requests_oldest_wait_seconds")
+    others = formulas.mean(
+        "kvscope_request_queue_seconds", timing.range("10m"), f"by ({scope.engine})"
+    )
+    return Alert(
+        name="KvscopeRequestStarved",
+        severity="warning",
+        topic="queue",
+        expr=f"{oldest} > {timing.seconds(f'{STARVED_SECONDS}s'):g}\n"
+        f"and on ({scope.engine}) ({STARVED_FACTOR} * {others} < on ({scope.engine}) {oldest})",
+        wait="2m",
+        summary="A request waits, and an engine serves others that came later.",
+        description=f"A request has waited at {ENGINE} for "
+        "{{ $value | humanizeDuration }}, which is more than "
+        f"{STARVED_FACTOR} times as long as those that were served in the last ten minutes: others "
+        "overtake it.",
         board="kvscope-overview",
     )
 

@@ -15,6 +15,7 @@ Topic = Literal[
     "host-memory",
     "engine",
     "engine-sleep",
+    "queue",
     "errors",
     "outlier",
     "gpu",

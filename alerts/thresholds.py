@@ -61,6 +61,12 @@ raises it again for work."""
 SILENCE_SECONDS = 60
 """An idle engine emits an event every second: a memory sample or a heartbeat."""
 
+STARVED_SECONDS = 600
+"""As long as a whole queue has to stand still for KvscopeQueueStuck."""
+STARVED_FACTOR = 10
+"""Times the mean wait of the others. Where requests are served in turn, the oldest has waited about
+as long as they do, or twice as long while a queue builds up."""
+
 # Replicas among replicas, over ten minutes
 
 ERROR_OUTLIER_MIN = 5

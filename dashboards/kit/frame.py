@@ -9,7 +9,7 @@ from grafana_foundation_sdk.models import dashboard as dm
 
 from dashboards.kit.links import SOURCE, VLLM
 from dashboards.kit.panels import Panel
-from dashboards.kit.queries import ALERT, ENGINE, SERVER, TARGET
+from dashboards.kit.queries import ALERT, ENGINE, TARGET, server_age
 from dashboards.kit.variables import (
     EVERY_ENGINE,
     Levels,
@@ -175,7 +175,7 @@ def _starts(family: str) -> db.AnnotationQuery:
     One bar for each model and place: those of fifty servers on top of each other would hide the
     graph. family: one that every engine has, since other processes of the job start as well.
     """
-    young = f"time() - process_start_time_seconds{{{SERVER}}} < {START_SECONDS}"
+    young = f"{server_age()} < {START_SECONDS}"
     engines = f"group by ({TARGET}, model_name) ({family}{{{ENGINE}}})"
     return (
         db.AnnotationQuery()

@@ -128,11 +128,17 @@ def every_engine() -> str:
     return series("kvscope_source_up")
 
 
+def server_age() -> str:
+    """Seconds since each server's process started: the watched one's where its page says so."""
+    names = ("kvscope_server_start_time_seconds", "process_start_time_seconds")
+    began = " or ".join(f"max by ({TARGET}) ({series(name, SERVER)})" for name in names)
+    return f"(time() - ({began}))"
+
+
 def up_for(engines: str) -> str:
     """Seconds since the process started, by engine. engines: one series per engine."""
-    began = series("process_start_time_seconds", SERVER)
     return (
-        f"(time() - max by ({TARGET}) ({began}))"
+        f"{server_age()}"
         f" * on ({TARGET}) group_right () group by ({BY_ENGINE}) ({engines})"
     )
 

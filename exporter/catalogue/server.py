@@ -18,4 +18,14 @@ SERVER = (
         labels={"state": SERVER_STATES},
         otel_name="kvscope.server.state",
     ),
+    Metric(
+        name="kvscope_server_start_time_seconds",
+        kind="gauge",
+        help="Unix time when the watched server's process began, by its own page; a sidecar's "
+        "process_start_time_seconds is its own.",
+        unit="seconds",
+        group="server",
+        otel_name="kvscope.server.start_time",
+        aliases=("process_start_time_seconds",),
+    ),
 )

@@ -73,12 +73,13 @@ AT_LAST = {"KvscopeTargetAbsent", "KvscopeManyTargetsDown"}
 NOT_HERE = {
     *("KvscopeEnginesFewer", "KvscopeModelGone", "KvscopeSourceDown"),
     *("KvscopePoolSmaller", "KvscopeReplicaIdle", "KvscopeTierThrashes", "KvscopeGpuLinkSlow"),
-    "KvscopeServerFails",
+    *("KvscopeServerFails", "KvscopeRequestStarved"),
 }
 """The first compares with an hour ago for half an hour; shortened, both are twenty seconds, and it
 is over when it could begin. A model is gone when each of its servers is. An engine that is not
 heard while its server is ready takes a second source. Replicas here differ in size and traffic all
-the time. NVML's double changes its link in tests/gpu. A server whose API fails by itself is a vLLM.
+the time. NVML's double changes its link in tests/gpu. A server whose API fails by itself is a vLLM,
+and a queue that is served in turn starves no one.
 test_messages.py plays the first and the last, and alerts/tests/ has the cases of all."""
 STANDING = {"KvscopeXidCritical"}
 """Until the process is another one; here, until nobody scrapes it."""

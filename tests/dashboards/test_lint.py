@@ -50,6 +50,8 @@ def exposed(stage: Stage) -> Exposed:
         'kvscope_kv_pool_shortfall_blocks{model_name="demo",engine="0"} 1\n'
         "# TYPE kvscope_api_responses_total counter\n"
         'kvscope_api_responses_total{model_name="demo",engine="0",status="5xx"} 0\n'
+        "# TYPE kvscope_server_start_time_seconds gauge\n"
+        'kvscope_server_start_time_seconds{model_name="demo",engine="0"} 1\n'
         "# TYPE kvscope_kv_swap_blocks gauge\n"
         'kvscope_kv_swap_blocks{model_name="demo",engine="0",state="used"} 0\n'
         "# TYPE kvscope_kv_swapped_blocks_total counter\n"

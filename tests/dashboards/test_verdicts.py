@@ -195,3 +195,14 @@ def test_a_restart_is_seen_in_the_row_of_its_engine(tmp_path: Path) -> None:
     start = "process_start_time_seconds"
     series = {**SERVERS, f'{start}{{instance="a:8000",job="kvscope"}}': "500x200"}
     check(tmp_path, series, {query("overview", 202, "I"): {f"{{{SICK}}}": 100.0}})
+
+
+@pytest.mark.promtool
+def test_a_server_beside_a_sidecar_is_as_old_as_its_page_says(tmp_path: Path) -> None:
+    """The sidecar's own process began later."""
+    series = {
+        **SERVERS,
+        'process_start_time_seconds{instance="a:8000",job="kvscope"}': "500x200",
+        f"kvscope_server_start_time_seconds{{{SICK}}}": "300x200",
+    }
+    check(tmp_path, series, {query("overview", 202, "I"): {f"{{{SICK}}}": 300.0}})

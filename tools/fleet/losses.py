@@ -13,6 +13,7 @@ LONE = "solo"
 """The model that has one replica."""
 _STATE = "kvscope_server_state"
 _SOURCE = "kvscope_source_up"
+_FIRST_TOKEN = "kvscope_time_to_first_token_seconds"
 _XID = "kvscope_gpu_xid_last_timestamp_seconds"
 
 
@@ -97,16 +98,49 @@ def _lone_card(days: list[Day], when: slice) -> None:
     _card(_lone(days), when)
 
 
-def _idle_night(days: list[Day], when: slice) -> None:
-    """One long prompt in five minutes, each of which is late; nothing else is asked."""
-    lone = _lone(days)
-    family = "kvscope_time_to_first_token_seconds"
-    apart = max(1, round(300 / lone.clock.step))
-    for key, growth in lone.counters.items():
+def _seldom(day: Day, when: slice, minutes: float, *, late: bool) -> None:
+    """Nothing is asked but a prompt in so many minutes."""
+    apart = max(1, round(minutes * 60 / day.clock.step))
+    for key, growth in day.counters.items():
         growth[when] = 0
-        late = key[0] == f"{family}_count" or dict(key[1]).get("le") == "+Inf"
-        if late and key[0].startswith(family):
+        of_all = key[0] == f"{_FIRST_TOKEN}_count" or dict(key[1]).get("le") == "+Inf"
+        if key[0].startswith(_FIRST_TOKEN) and (of_all or not late):
             growth[when.start : when.stop : apart] = 1
+
+
+def _idle_night(days: list[Day], when: slice) -> None:
+    """Long prompts, each of which is late."""
+    _seldom(_lone(days), when, 5, late=True)
+
+
+def _few_late(days: list[Day], when: slice) -> None:
+    """It has been quiet before, and each prompt was answered in time."""
+    lone = _lone(days)
+    quiet = slice(max(0, when.start - lone.clock.at(0.75)), when.start)
+    _seldom(lone, quiet, 3, late=False)
+    _seldom(lone, when, 3, late=True)
+
+
+def _failing_api(days: list[Day], when: slice) -> None:
+    """Nothing reaches its engine any more."""
+    victim = days[4]
+    engine = next(dict(labels) for name, labels in victim.gauges if name == "kvscope_requests")
+    for growth in victim.counters.values():
+        growth[when] = 0
+    for key in _named(victim.gauges, "kvscope_requests"):
+        victim.gauges[key][when] = 0
+    for status, answers in (("2xx", 180.0), ("5xx", 0.0)):
+        labels = tuple(sorted({**engine, "status": status}.items()))
+        key = "kvscope_api_responses_total", tuple(each for each in labels if each[0] != "state")
+        victim.counters[key] = np.full(victim.clock.count, answers * victim.clock.step / 60)
+        victim.counters[key][when] = (180.0 - answers) * victim.clock.step / 60
+
+
+def _starved(days: list[Day], when: slice) -> None:
+    """Those that come later overtake it."""
+    waited = days[5].clock.step * np.arange(1, when.stop - when.start + 1)
+    for key in _named(days[5].gauges, "kvscope_requests_oldest_wait_seconds"):
+        days[5].gauges[key][when] = waited
 
 
 LOSSES = (
@@ -175,5 +209,23 @@ LOSSES = (
         what="a model falls idle: a prompt each five minutes, and each is late",
         alert=None,
         strike=_idle_night,
+    ),
+    Fault(
+        name="failing API",
+        what="the API server of one replica of ten answers every request with 5xx",
+        alert="KvscopeServerFails",
+        strike=_failing_api,
+    ),
+    Fault(
+        name="few late",
+        what="a quiet model: a prompt each three minutes, and each is late from then on",
+        alert="KvscopeTtftBudgetBurnsFast",
+        strike=_few_late,
+    ),
+    Fault(
+        name="starved",
+        what="one request waits, and the engine serves those that come later",
+        alert="KvscopeRequestStarved",
+        strike=_starved,
     ),
 )

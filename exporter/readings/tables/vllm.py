@@ -42,6 +42,11 @@ _FINISHED = {
     "error": ("error",),
 }
 
+_STARTED = Row(
+    family="kvscope_server_start_time_seconds",
+    value=gauge("process_start_time_seconds"),
+    reason="of the API server's process; absent with several API servers",
+)
 _INSTRUMENTED = count_of("http_request_duration_highr_seconds")
 """Has no labels, and therefore is on the page from the start; classes of status begin later."""
 _API_ROWS = tuple(
@@ -234,7 +239,7 @@ VLLM_ROWS = (
 
 VLLM = Table(
     server="vllm",
-    rows=(*VLLM_ROWS, *_API_ROWS, *IN_PROCESS),
+    rows=(*VLLM_ROWS, _STARTED, *_API_ROWS, *IN_PROCESS),
     identity=Identity(ranks=("worker_id",)),  # LMCache's, of tensor parallelism
     note="A data-parallel rank is an engine. Gauges are those of the last step: an engine that "
     "hangs keeps exporting them.",

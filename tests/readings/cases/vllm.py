@@ -180,9 +180,11 @@ http_requests_total{handler="/v1/completions",method="POST",status="3xx"} 1.0
 http_requests_total{handler="/v1/completions",method="POST",status="4xx"} 3.0
 http_requests_total{handler="/v1/completions",method="POST",status="5xx"} 4.0
 http_request_duration_highr_seconds_count 1020.0
+process_start_time_seconds 1.79516543e+09
 """,
         expected={
             ("m", "0"): {
+                "kvscope_server_start_time_seconds": 1795165430,
                 "kvscope_generated_tokens_total": 8,
                 "kvscope_api_responses_total:2xx": 42,
                 "kvscope_api_responses_total:3xx": 1,
