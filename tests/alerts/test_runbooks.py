@@ -234,9 +234,13 @@ WORDS = {
 }
 
 
-SOURCES = [path for package in ("exporter", "engine", "alerts") for path in python_files(package)]
+SOURCES = [
+    path
+    for package in ("exporter", "engine", "alerts", "kvscope")
+    for path in python_files(package)
+]
 CODE = "\n".join(path.read_text() for path in SOURCES)
-OF_VLLM = {"--shutdown-timeout"}
+OF_VLLM = {"--shutdown-timeout", "--scheduling-policy"}
 """Options of vLLM alone; a test with a vLLM asks for them."""
 
 
