@@ -40,7 +40,7 @@ SAYS = {
     r"amtool .* alert query": r"KvscopeWatchdog",
     r"amtool .* silence query": r"(?m)^ID",
     r"amtool .* silence add .*": r"^[0-9a-f-]{36}\s*$",
-    r"ps .*": r"exporter\.cli",
+    r"ps .*": r"-m kvscope",
 }
 """What each prints."""
 ONE_BY_ONE = [text for text in typed() if " silence add " not in text]
