@@ -137,10 +137,7 @@ def server_age() -> str:
 
 def up_for(engines: str) -> str:
     """Seconds since the process started, by engine. engines: one series per engine."""
-    return (
-        f"{server_age()}"
-        f" * on ({TARGET}) group_right () group by ({BY_ENGINE}) ({engines})"
-    )
+    return f"{server_age()} * on ({TARGET}) group_right () group by ({BY_ENGINE}) ({engines})"
 
 
 def known_servers(engines: str) -> str:
