@@ -41,21 +41,21 @@ def test_until_idleness_has_been_seen_long_enough_nothing_is_said_of_it() -> Non
     idleness = Idleness()
     idleness.begins(100.0)
     assert idleness.probabilities(100.0) == {}
-    known = [set(idleness.probabilities(100.0 + LATE + 60.0 * n)) for n in range(100)]
+    known = [set(idleness.probabilities(100.0 + LATE + 60.0 * n)) for n in range(200)]
     assert known == sorted(known, key=len), "what is known stays known while nothing comes"
     assert known[-1] == set(HORIZONS)
     assert any(SOON in horizons and LATE not in horizons for horizons in known)
-    for horizon, probability in idleness.probabilities(10_000.0).items():
+    for horizon, probability in idleness.probabilities(12_000.0).items():
         assert 0 < probability < 0.02, horizon
 
 
 def test_an_idle_engine_seldom_says_more_than_its_base_rate() -> None:
-    """100 engines with histories of every length: most say less, and on average they do."""
+    """100 engines with histories of every length: nearly all say less."""
     for share in (0.05, 0.3, 1.0):
         said: dict[int, list[float]] = {horizon: [] for horizon in HORIZONS}
         for seed in range(100):
             idleness = Idleness()
-            now = play(idleness, nights(Random(seed), share, 5 + 3 * seed))
+            now = play(idleness, nights(Random(seed), share, 5 + 15 * seed))
             idleness.begins(now)
             for horizon, probability in idleness.probabilities(now).items():
                 said[horizon].append(probability)
@@ -63,8 +63,8 @@ def test_an_idle_engine_seldom_says_more_than_its_base_rate() -> None:
             # What exhausts the pool comes at random, once in 300 / share seconds.
             base = -math.expm1(-horizon * share / 300)
             assert len(values) > 30
-            assert sum(value > base for value in values) < 0.25 * len(values)
-            assert base - MAX_ERROR < sum(values) / len(values) <= base
+            assert sum(value > base for value in values) <= 0.05 * len(values)
+            assert base - MAX_ERROR < sum(values) / len(values) < base
 
 
 def test_an_idle_engine_comes_to_say_its_base_rate() -> None:
