@@ -8,12 +8,11 @@ from engine.config import SchedulerConfig
 from engine.hashing import PrefixHasher, chain_seed
 from engine.kv_manager import KVManager
 from engine.request import Request
-from engine.runner import SampledToken
 from engine.scheduler import Scheduler
 from engine.sequence import SamplingParams
 from engine.sequence import Sequence as EngineSequence
 from engine.step import Step
-from engine.step_plan import StepPlan
+from engine.step_plan import SampledToken, StepPlan
 from kvscope_events.bus import EventBus, Subscription
 from kvscope_events.events import CONTRACT_VERSION, EVENT_NAMES, Batch, DeviceMemorySampled, Hello
 

@@ -13,8 +13,8 @@ from itertools import chain
 
 from engine.log_limit import LogLimit
 from engine.out_of_memory import DeviceOutOfMemoryError
-from engine.runner import Runner, SampledToken
-from engine.step_plan import ScheduledSequence, StepPlan
+from engine.runner import Runner
+from engine.step_plan import SampledToken, ScheduledSequence, StepPlan
 
 _Rows = list[ScheduledSequence]
 

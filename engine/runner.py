@@ -1,18 +1,9 @@
 """The port between the step and the model: whatever computes a plan is a `Runner`."""
 
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
-from engine.step_plan import StepPlan
+from engine.step_plan import SampledToken, StepPlan
 from kvscope_events.events import DeviceMemorySampled
-
-
-class SampledToken(NamedTuple):
-    """The token chosen for one row, with log probabilities where the caller asked for them."""
-
-    token_id: int
-    logprob: float | None = None
-    alternatives: list[tuple[int, float]] | None = None
-    """(token id, log probability), the likeliest first."""
 
 
 class Runner(Protocol):

@@ -1,15 +1,21 @@
-"""What one step computes: the scheduler writes the plan, the runner carries it out."""
+"""What one step computes: the scheduler writes the plan, the runner answers each of its rows."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from engine.sequence import Sequence
 
-if TYPE_CHECKING:
-    from engine.runner import SampledToken
-
 _NONE = range(0)
+
+
+class SampledToken(NamedTuple):
+    """The token chosen for one row, with log probabilities where the caller asked for them."""
+
+    token_id: int
+    logprob: float | None = None
+    alternatives: list[tuple[int, float]] | None = None
+    """(token id, log probability), the likeliest first."""
 
 
 @dataclass(slots=True)
@@ -24,7 +30,7 @@ class ScheduledSequence:
     sequence: Sequence
     start: int
     count: int
-    prompt_tokens: "list[SampledToken] | None" = None
+    prompt_tokens: list[SampledToken] | None = None
     """Those at `scored`, once the runner knows their log probabilities; None: there are none."""
 
     @property

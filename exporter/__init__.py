@@ -1,1 +1,26 @@
-"""Turns engines' events into metrics; of an engine it knows only the contract."""
+"""Turns engines' events into metrics; of an engine it knows only the contract.
+
+| room | is |
+|---|---|
+| `sources/`, `readings/` | what arrives: streams of events, and a server's own page |
+| `fold/` | what events are folded into, a state machine for each question |
+| `machine/` | what the machine says: GPUs and memory |
+| `catalogue/` | every metric, declared once |
+| `collect/` | folds, readings and samples as families of these metrics |
+| `watched/` | one watched server: its engines, its state, its page |
+| `otlp/`, `tracing/` | the same metrics, and a span for each request, by OTLP |
+| `adviser/`, `answers/` | what is answered beside metrics |
+| `web/` | pages and answers over HTTP |
+| `sidecar/`, `configuration/` | several servers, and the file that lists them |
+| `fetch/` | documents of other servers |
+"""
+
+from importlib.metadata import PackageNotFoundError, version
+
+
+def build_version() -> str:
+    """Version of the installed distribution; `unknown` in a bare checkout."""
+    try:
+        return version("kvscope")
+    except PackageNotFoundError:
+        return "unknown"

@@ -15,8 +15,7 @@ from engine.model.step_batch import StepBatch
 from engine.model.torch_errors import device_out_of_memory
 from engine.model.trial import trial_rows
 from engine.model.weights import weight_bytes
-from engine.runner import SampledToken
-from engine.step_plan import ScheduledSequence, StepPlan
+from engine.step_plan import SampledToken, ScheduledSequence, StepPlan
 from kvscope_events.events import DeviceMemorySampled
 
 _PLAIN = Execution()

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from engine.model.penalties import adjust
-from engine.runner import SampledToken
 from engine.sequence import Sequence
+from engine.step_plan import SampledToken
 
 _MASK = (1 << 64) - 1
 _ELEMENTS_AT_ONCE = 1 << 21

@@ -6,7 +6,7 @@ All choices of a prompt share it. The first one's steps score its tokens; the ot
 import asyncio
 
 from engine.model.tokenizer import Tokenizer
-from engine.runner import SampledToken
+from engine.step_plan import SampledToken
 
 
 class EchoedPrompt:

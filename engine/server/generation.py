@@ -9,12 +9,12 @@ from itertools import chain
 import msgspec
 
 from engine.model.tokenizer import Tokenizer
-from engine.runner import SampledToken
 from engine.sequence import Sequence
 from engine.server.dispatch import Dispatcher
 from engine.server.echo import EchoedPrompt
 from engine.server.logprobs import LogprobWriter
 from engine.server.stop_strings import StopPattern, StopStrings
+from engine.step_plan import SampledToken
 from kvscope_events.vocabulary import FinishReason
 
 ECHOED_AT_ONCE = 256

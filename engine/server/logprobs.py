@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 
 from engine.model.tokenizer import Tokenizer
-from engine.runner import SampledToken
+from engine.step_plan import SampledToken
 
 
 class LogprobWriter(Protocol):

@@ -2,7 +2,6 @@
 
 import platform
 from collections.abc import Collection, Iterator
-from importlib.metadata import PackageNotFoundError, version
 
 from prometheus_client.core import Metric as Family
 
@@ -13,14 +12,6 @@ from exporter.sources.pipeline import Pipeline
 
 _CHEAP_FOLDS = frozenset({"introduction", "census", "steps", "churn", "tenants"})
 """Shown together, since a series for each would be worth less than what else fits on a page."""
-
-
-def build_version() -> str:
-    """Version of the installed distribution; `unknown` in a bare checkout."""
-    try:
-        return version("kvscope")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def collect_source(families: Families, source: Source, running: bool) -> Iterator[Family]:

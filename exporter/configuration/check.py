@@ -5,8 +5,8 @@ from exporter.configuration.check_server import check_server
 from exporter.configuration.error import ConfigurationError
 from exporter.configuration.model import ServerConfig, SidecarConfig
 from exporter.configuration.places import FOLDER, folder_of, place_of, place_of_page
+from exporter.fetch.address import is_address
 from exporter.readings import metrics_path
-from exporter.web.address import is_address
 
 MAX_SERVERS = 256
 """Each takes threads and sockets; more belong to several sidecars."""

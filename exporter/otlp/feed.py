@@ -9,8 +9,8 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from prometheus_client.core import Metric as Family
 
+from exporter import build_version
 from exporter.catalogue import metric
-from exporter.collect.observation import build_version
 from exporter.otlp.attributes import Facts
 from exporter.otlp.points import metrics_of
 from exporter.otlp.starts import Starts

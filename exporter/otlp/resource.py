@@ -7,7 +7,7 @@ from typing import Any
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.version import __version__ as SDK_VERSION
 
-from exporter.collect.observation import build_version
+from exporter import build_version
 
 SERVICE_NAME = "kvscope"
 _INSTANCE = "service.instance.id"

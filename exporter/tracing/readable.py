@@ -16,7 +16,7 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from exporter.collect.observation import build_version
+from exporter import build_version
 from exporter.tracing.span import RequestSpan
 from kvscope_events.trace_context import TraceContext
 

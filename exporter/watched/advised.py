@@ -5,10 +5,11 @@ from contextlib import suppress
 
 from prometheus_client.core import Metric as Family
 
+from exporter.adviser.proposal import Proposal
 from exporter.answers.advice import ADVICE, AdviceAnswer
 from exporter.answers.question import ProcessMemory, UnknownError
 from exporter.clock import Clock
-from exporter.collect.advice import collect_advice
+from exporter.collect.families import Families
 from exporter.machine.machine import Machine
 from exporter.watched.reply import memory_of
 from exporter.watched.target import Shown, Target
@@ -36,7 +37,7 @@ class Advised:
         known = self._known
         for target, shown in asked:
             if target in known and shown.up:
-                yield from collect_advice(shown.maker, known[target])
+                yield from _families_of(shown.maker, known[target].proposals)
 
     def _ask(
         self, targets: Sequence[Target], processes: Sequence[ProcessMemory], machine: Machine
@@ -50,3 +51,13 @@ class Advised:
                 if answer.idle_seconds is not None and answer.idle_seconds <= IDLE_SECONDS:
                     known[target] = answer
         self._known = known
+
+
+def _families_of(families: Families, made: Sequence[Proposal]) -> Iterator[Family]:
+    """None while nothing is proposed."""
+    if made:
+        yield families.column("kvscope_advice_value", {p.option: p.proposed for p in made})
+        yield families.column(
+            "kvscope_advice_saved_tokens_per_second",
+            {p.option: p.gain.saved_tokens_per_second for p in made},
+        )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from prometheus_client.core import Metric as Family
 
+from exporter import build_version
 from exporter.catalogue import CATALOGUE
 from exporter.clock import Clock
 from exporter.collect.device_memory import collect_ledger_of_devices, collect_torch
@@ -15,7 +16,7 @@ from exporter.collect.engine_memory import EngineMemory
 from exporter.collect.families import Families
 from exporter.collect.gpu import collect_gpus, collect_nvml
 from exporter.collect.guard import Guard
-from exporter.collect.observation import build_version, collect_build
+from exporter.collect.observation import collect_build
 from exporter.collect.part import Outlet
 from exporter.collect.readings import Readings
 from exporter.collect.server import collect_server

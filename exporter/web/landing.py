@@ -10,9 +10,9 @@ from urllib.parse import quote
 from fastapi import APIRouter
 from starlette.responses import HTMLResponse, Response
 
+from exporter import build_version
 from exporter.answers.questions import QUESTIONS
 from exporter.catalogue.server import ServerState
-from exporter.collect.observation import build_version
 from exporter.web.metrics import METHODS
 
 LANDING_PATH = "/"

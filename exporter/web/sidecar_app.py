@@ -10,7 +10,7 @@ from typing import Protocol
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
-from exporter.web.address import is_address
+from exporter.fetch.address import is_address
 from exporter.web.answers import Answering, NoServerError, answers_router
 from exporter.web.compact import Compact, compact_router
 from exporter.web.landing import Listed, landing_router

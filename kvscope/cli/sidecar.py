@@ -165,10 +165,10 @@ def _run(
     """Serve until a signal. Raises typer.Exit(2)."""
     from exporter.clock import Clock
     from exporter.configuration import ConfigurationError
+    from exporter.fetch.address import is_address
     from exporter.sidecar.reloads import Reloads
     from exporter.sidecar.sidecar import Sidecar
     from exporter.web.access import Access
-    from exporter.web.address import is_address
     from exporter.web.gpu import gpu_router
     from exporter.web.limits import allow_files
     from exporter.web.sidecar_app import sidecar_app

@@ -14,8 +14,7 @@ import pytest
 
 from engine.config import CacheConfig, ModelConfig
 from engine.out_of_memory import DeviceOutOfMemoryError
-from engine.runner import SampledToken
-from engine.step_plan import StepPlan
+from engine.step_plan import SampledToken, StepPlan
 from exporter.machine.gpu import Cadence, GpuPoller, xids
 from exporter.machine.host_memory import HostMemory, host_memory
 from exporter.machine.machine import Machine

@@ -11,8 +11,7 @@ from pathlib import Path
 
 from engine.model.runner import ModelRunner
 from engine.out_of_memory import DeviceOutOfMemoryError
-from engine.runner import SampledToken
-from engine.step_plan import StepPlan
+from engine.step_plan import SampledToken, StepPlan
 from kvscope.cli.app import app
 from kvscope_events.events import DeviceMemorySampled
 from tests.fakes.nvml import GIB, MIB, Simulated, h200, machine

@@ -8,9 +8,8 @@ import pytest
 
 from engine.culprit import execute
 from engine.out_of_memory import DeviceOutOfMemoryError
-from engine.runner import SampledToken
 from engine.step import Step
-from engine.step_plan import ScheduledSequence, StepPlan
+from engine.step_plan import SampledToken, ScheduledSequence, StepPlan
 from kvscope_events.events import RequestFinished, StepCompleted
 from tests.support.accounting import Accounting, ContentRunner, continuation
 from tests.support.faults import FaultyRunner, InjectedError

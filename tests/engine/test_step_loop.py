@@ -6,9 +6,8 @@ import weakref
 
 import pytest
 
-from engine.runner import SampledToken
 from engine.step_loop import EngineUnavailableError, QueueFullError
-from engine.step_plan import StepPlan
+from engine.step_plan import SampledToken, StepPlan
 from kvscope_events.events import (
     DeviceMemorySampled,
     DeviceOutOfMemory,

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from engine.out_of_memory import DeviceOutOfMemoryError
-from engine.runner import SampledToken
 from engine.sequence import Sequence, SequenceState
 from engine.step import Step
-from engine.step_plan import StepPlan
+from engine.step_plan import SampledToken, StepPlan
 from exporter.watched.exporter import Exporter, in_process
 from kvscope_events.events import RequestPreempted, StepCompleted
 from kvscope_events.producers import ENGINE_EVENTS, SWAP_EVENTS

@@ -6,8 +6,8 @@ import httpx
 import pytest
 
 from exporter.answers.question import Question
+from exporter.fetch.address import is_address
 from exporter.watched.reply import Reply
-from exporter.web.address import is_address
 from exporter.web.metrics import Exposition
 from exporter.web.sidecar_app import sidecar_app
 

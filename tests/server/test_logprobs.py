@@ -10,9 +10,9 @@ import pytest
 
 from engine.model.demo import demo_tokenizer
 from engine.model.tokenizer import Tokenizer
-from engine.runner import SampledToken
 from engine.server.json_response import LATER, SLICE_BYTES, json_response
 from engine.server.logprobs import ChatLogprobs, CompletionLogprobs, LogprobWriter, TokenNames
+from engine.step_plan import SampledToken
 from tests.support.server import Server
 
 NAMES = TokenNames(Tokenizer(demo_tokenizer(), frozenset()))

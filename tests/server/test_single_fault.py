@@ -9,13 +9,12 @@ import pytest
 
 from engine.model.tokenizer import Tokenizer
 from engine.request import Request
-from engine.runner import SampledToken
 from engine.sequence import Sequence
 from engine.server.dispatch import Dispatcher
 from engine.server.echo import EchoedPrompt
 from engine.server.generation import Piece, generate
 from engine.server.stop_strings import StopPattern
-from engine.step_plan import ScheduledSequence, StepPlan
+from engine.step_plan import SampledToken, ScheduledSequence, StepPlan
 from tests.server.test_faults import in_background
 from tests.support.faults import FaultyRunner
 from tests.support.server import Server, greedy

@@ -4,8 +4,8 @@ import random
 from collections.abc import Callable
 
 from engine.out_of_memory import DeviceOutOfMemoryError
-from engine.runner import Runner, SampledToken
-from engine.step_plan import ScheduledSequence, StepPlan
+from engine.runner import Runner
+from engine.step_plan import SampledToken, ScheduledSequence, StepPlan
 from kvscope_events.events import DeviceMemorySampled
 
 

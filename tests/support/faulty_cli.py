@@ -7,8 +7,7 @@ import time
 
 import engine.build
 from engine.model.runner import ModelRunner
-from engine.runner import SampledToken
-from engine.step_plan import StepPlan
+from engine.step_plan import SampledToken, StepPlan
 from kvscope.cli import main
 
 RAISES = "raise:"

@@ -18,11 +18,11 @@ from engine.hashing import PrefixHasher, chain_seed
 from engine.introduction import Introduction
 from engine.kv_manager import KVManager
 from engine.request import Request
-from engine.runner import Runner, SampledToken
+from engine.runner import Runner
 from engine.scheduler import Scheduler
 from engine.sequence import SamplingParams, Sequence
 from engine.step import Step
-from engine.step_plan import StepPlan
+from engine.step_plan import SampledToken, StepPlan
 from exporter.answers.advice import ADVICE, AdviceAnswer
 from exporter.answers.question import Question
 from exporter.clock import Clock

@@ -11,12 +11,11 @@ from engine.introduction import Introduction
 from engine.kv_manager import KVManager
 from engine.out_of_memory import DeviceOutOfMemoryError
 from engine.request import Request
-from engine.runner import SampledToken
 from engine.scheduler import Scheduler
 from engine.sequence import SamplingParams, Sequence
 from engine.step import Step, StepOutput
 from engine.step_loop import StepLoop
-from engine.step_plan import StepPlan
+from engine.step_plan import SampledToken, StepPlan
 from kvscope_events.bus import EventBus, Subscription
 from kvscope_events.events import EngineEvent
 from tests.support.accounting import ContentRunner

@@ -15,10 +15,10 @@ import uvicorn
 from engine.block_pool import BlockPool
 from engine.build import Engine, build_engine
 from engine.config import CacheConfig, EngineConfig, ModelConfig
-from engine.runner import Runner, SampledToken
+from engine.runner import Runner
 from engine.server.app import ApiConfig, create_app
 from engine.server.control import control_router
-from engine.step_plan import StepPlan
+from engine.step_plan import SampledToken, StepPlan
 from exporter.catalogue import COMPAT_SETS
 from exporter.clock import Clock
 from exporter.machine.machine import Machine

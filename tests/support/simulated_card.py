@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from engine.runner import SampledToken
 from engine.sizing.rule import kv_budget, requested_bytes
-from engine.step_plan import StepPlan
+from engine.step_plan import SampledToken, StepPlan
 from exporter.machine.gpu import DeviceSample, GpuSample, Identity, Memory, Reading
 from exporter.machine.host_memory import HostMemory
 from exporter.machine.machine import Machine

@@ -16,8 +16,9 @@ from kvscope_events.bus import EventBus
 from kvscope_events.events import ObserverStopped
 from kvscope_events.observers.vllm import plugin
 from kvscope_events.observers.vllm.endpoints import scheduler_endpoint
-from kvscope_events.observers.vllm.hooks import HOOKS, Hook
+from kvscope_events.observers.vllm.hooks import HOOKS
 from kvscope_events.observers.vllm.patching import Found, find
+from kvscope_events.observers.vllm.wrappers import Hook
 from kvscope_events.wire.socket_file import SocketFile
 from tests.vllm.child import in_child
 from tests.vllm.scheduler import Driver

@@ -14,7 +14,7 @@ from kvscope_events.events import PoolCreated
 from kvscope_events.observers.vllm import endpoints, log
 from kvscope_events.observers.vllm.check import PROBATION_NS, differ
 from kvscope_events.observers.vllm.exact import compiled
-from kvscope_events.observers.vllm.hooks import HOOKS, Hook
+from kvscope_events.observers.vllm.hooks import HOOKS
 from kvscope_events.observers.vllm.manager import allocating
 from kvscope_events.observers.vllm.names import Names, check_hash
 from kvscope_events.observers.vllm.observer import MAX_DEFERRED, Observer
@@ -22,7 +22,7 @@ from kvscope_events.observers.vllm.patching import Patches, UnknownMethodError, 
 from kvscope_events.observers.vllm.requests import finish_reason, release_cause, trace_of
 from kvscope_events.observers.vllm.sizing import bytes_per_block, capacity, sized_by
 from kvscope_events.observers.vllm.snapshot import Counts, State
-from kvscope_events.observers.vllm.wrappers import Site
+from kvscope_events.observers.vllm.wrappers import Hook, Site
 from kvscope_events.trace_context import NO_TRACE, TraceContext
 
 DIGEST = bytes(range(32))

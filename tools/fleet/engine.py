@@ -18,8 +18,7 @@ from unittest.mock import patch
 import engine.request_book
 import engine.scheduler
 import engine.step
-from engine.runner import SampledToken
-from engine.step_plan import StepPlan
+from engine.step_plan import SampledToken, StepPlan
 from exporter.machine.gpu import Reading
 from exporter.machine.host_memory import HostMemory
 from exporter.machine.machine import Machine

@@ -11,8 +11,7 @@ from typing import Any
 import engine.build
 from engine.block_pool import BlockPool
 from engine.model.runner import ModelRunner
-from engine.runner import SampledToken
-from engine.step_plan import StepPlan
+from engine.step_plan import SampledToken, StepPlan
 from kvscope.cli.app import main
 from tools.pictures.card import BYTES_PER_BLOCK, Card
 

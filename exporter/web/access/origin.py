@@ -10,8 +10,8 @@ from collections.abc import Collection
 
 from starlette.types import Scope
 
+from exporter.fetch.address import is_address
 from exporter.web.access.headers import has_header, header
-from exporter.web.address import is_address
 from exporter.web.refusal import Refused
 
 _LOOPBACK_NAME = "localhost"

@@ -1,6 +1,6 @@
-"""What the blocks of the pool hold, told from the calls of `BlockPool`: names given and taken away.
+"""Which names the blocks of the pool bear, told from the calls of `BlockPool` that give them.
 
-Only the eviction that makes room is in `pool.py`, where the blocks are handed out.
+Blocks that lose their names without another: `evictions.py`.
 """
 
 from __future__ import annotations
@@ -10,23 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from kvscope_events.events import (
     BlocksCached,
-    BlocksEvicted,
     BlocksShared,
     ContentDropped,
-    PrefixCacheReset,
 )
-from kvscope_events.observers.vllm.names import check_hash
-from kvscope_events.observers.vllm.pool import NUMBER_OF
+from kvscope_events.observers.vllm.evictions import tell_lost
+from kvscope_events.observers.vllm.names import NUMBER_OF, check_hash
 from kvscope_events.observers.vllm.wrappers import argument
-from kvscope_events.vocabulary import ContentCause, EvictionCause
 
 if TYPE_CHECKING:
     from kvscope_events.observers.vllm.observer import Observer
 
 Call = tuple[Any, ...]
 Named = dict[str, Any]
-Hashed = list[tuple[Any, bytes]]
-"""Blocks, and the hash that each had before the call."""
 Caching = tuple[list[Any], "list[bytes | None] | None"]
 """Blocks that may become findable, and their hashes before; None: they had none."""
 One = tuple[Any, Any]
@@ -121,7 +116,7 @@ def moved(observer: Observer, note: One, result: None, args: Call, kwargs: Named
     source, before = note
     target = argument(args, kwargs, 1, "dst_block")
     if before is not None and source.block_hash is None:
-        _lost(observer, [(source, before)], "capacity", "moved", was_free=False)
+        tell_lost(observer, [(source, before)], "capacity", "moved", was_free=False)
     request = observer.request
     number = None if request is None else observer.sequences.number_of(request)
     if target.block_hash is not None:
@@ -129,60 +124,6 @@ def moved(observer: Observer, note: One, result: None, args: Call, kwargs: Named
         observer.buffer.append(BlocksCached(number, [target.block_id], [name], None))
     observer.counts.references += 1
     observer.buffer.append(BlocksShared(number, [source.block_id], "cow"))
-
-
-def before_ordered(observer: Observer, args: Call, kwargs: Named) -> Hashed:
-    blocks = [observer.pool.blocks[block] for block in argument(args, kwargs, 0, "block_ids")]
-    return [(block, block.block_hash) for block in blocks if block.block_hash is not None]
-
-
-def ordered(observer: Observer, hashed: Hashed, result: None, args: Call, kwargs: Named) -> None:
-    """A connector had blocks forgotten, referenced or not, since their content is not valid."""
-    free = [(block, old) for block, old in hashed if not block.ref_cnt]
-    held = [(block, old) for block, old in hashed if block.ref_cnt]
-    _lost(observer, free, "ordered", "invalid", was_free=True)
-    _lost(observer, held, "ordered", "invalid", was_free=False)
-
-
-def before_reset(observer: Observer, args: Call, kwargs: Named) -> Hashed:
-    hashed = []
-    block = observer.queue.fake_free_list_head.next_free_block
-    for _ in range(len(observer.pool.blocks)):
-        if block is None or block.block_id < 0:
-            break
-        if block.block_hash is not None:
-            hashed.append((block, block.block_hash))
-        block = block.next_free_block
-    return hashed
-
-
-def was_reset(observer: Observer, hashed: Hashed, success: bool, args: Call, kwargs: Named) -> None:
-    """A reset that is refused changes nothing."""
-    if success:
-        _lost(observer, hashed, "reset", "invalid", was_free=True)
-        observer.buffer.append(PrefixCacheReset(len(hashed)))
-
-
-def _lost(
-    observer: Observer,
-    hashed: Hashed,
-    eviction: EvictionCause,
-    content: ContentCause,
-    *,
-    was_free: bool,
-) -> None:
-    """Tell those of the blocks that have no hash any more."""
-    gone = [(block, old) for block, old in hashed if block.block_hash is None]
-    if not gone:
-        return
-    blocks = [block.block_id for block, _ in gone]
-    names = observer.names.of_blocks([old for _, old in gone])
-    observer.buffered_names += len(names)
-    if was_free:
-        observer.counts.cached -= len(gone)
-        observer.buffer.append(BlocksEvicted(blocks, names, eviction))
-    else:
-        observer.buffer.append(ContentDropped(blocks, names, content))
 
 
 def _replaced(

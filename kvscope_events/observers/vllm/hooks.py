@@ -4,11 +4,10 @@
 have the method, from `since` to the newest that was tried. A version with others is not observed.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
-from kvscope_events.observers.vllm import content, manager, pool, scheduler
-from kvscope_events.observers.vllm.wrappers import entered, watched
+from kvscope_events.observers.vllm import content, evictions, manager, pool, scheduler
+from kvscope_events.observers.vllm.wrappers import Hook, entered, watched
 
 
 def _of_pool(observer: Any, self: Any) -> bool:
@@ -28,24 +27,6 @@ def _of_group(observer: Any, self: Any) -> bool:
     return getattr(self, "block_pool", None) is observer.pool
 
 
-class Hook(NamedTuple):
-    """A method, and our functions around it."""
-
-    module: str
-    owner: str
-    method: str
-    parameters: tuple[str, ...]
-    since: str
-    required: bool
-    mine: Callable[[Any, Any], bool]
-    """Whether it is called on what the observer observes."""
-    after: Callable[..., None] | None
-    before: Callable[..., Any] | None = None
-    clears: str | None = None
-    """Attribute of the observer that holds only during the call."""
-    wrap: Callable[..., Callable[..., Any]] = watched
-
-
 def _pool(method: str, *parameters: str, since: str = "0.11", **more: Any) -> Hook:
     module, required = "vllm.v1.core.block_pool", since == "0.11"
     return Hook(module, "BlockPool", method, parameters, since, required, _of_pool, **more)
@@ -63,7 +44,9 @@ def _scheduler(method: str, *parameters: str, since: str = "0.11", **more: Any) 
 
 
 HOOKS: tuple[Hook, ...] = (
-    _pool("get_new_blocks", "num_blocks", before=pool.before_new_blocks, after=pool.new_blocks),
+    _pool(
+        "get_new_blocks", "num_blocks", before=evictions.before_new_blocks, after=pool.new_blocks
+    ),
     _pool("touch", "blocks", after=pool.touched),
     _pool("free_blocks", "ordered_blocks", after=pool.freed, wrap=pool.freeing),
     _pool(
@@ -77,13 +60,13 @@ HOOKS: tuple[Hook, ...] = (
         before=content.before_cached,
         after=content.cached,
     ),
-    _pool("reset_prefix_cache", before=content.before_reset, after=content.was_reset),
+    _pool("reset_prefix_cache", before=evictions.before_reset, after=evictions.was_reset),
     _pool(
         "evict_blocks",
         "block_ids",
         since="0.13",
-        before=content.before_ordered,
-        after=content.ordered,
+        before=evictions.before_ordered,
+        after=evictions.ordered,
     ),
     _pool(
         "cache_partial_block",

@@ -23,8 +23,8 @@ from kvscope_events.observers.vllm.requests import release_cause
 from kvscope_events.observers.vllm.wrappers import Method, Site, argument
 
 if TYPE_CHECKING:
-    from kvscope_events.observers.vllm.hooks import Hook
     from kvscope_events.observers.vllm.observer import Observer
+    from kvscope_events.observers.vllm.wrappers import Hook
 
 Call = tuple[Any, ...]
 Named = dict[str, Any]

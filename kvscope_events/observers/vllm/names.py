@@ -6,8 +6,9 @@ content, so the group takes the place of the last four bytes.
 """
 
 from collections.abc import Iterable
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 
+NUMBER_OF = attrgetter("block_id")
 NAME_BYTES = 16
 GROUP_BYTES = 4
 _CUT = itemgetter(slice(NAME_BYTES))

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from kvscope_events.observers.vllm.hooks import Hook
+from kvscope_events.observers.vllm.wrappers import Hook
 
 Wrapper = Callable[..., Any]
 Wrap = Callable[[Hook, Wrapper], Wrapper]

@@ -13,7 +13,7 @@ from typing import Any
 
 from kvscope_events.observers.vllm.endpoints import REMEDY, scheduler_endpoint, switched_off
 from kvscope_events.observers.vllm.gate import refusal
-from kvscope_events.observers.vllm.hooks import HOOKS, Hook
+from kvscope_events.observers.vllm.hooks import HOOKS
 from kvscope_events.observers.vllm.idle import IdleThread
 from kvscope_events.observers.vllm.introduction import created_of, hello_of
 from kvscope_events.observers.vllm.log import say, warn
@@ -21,7 +21,7 @@ from kvscope_events.observers.vllm.observer import Observer
 from kvscope_events.observers.vllm.outlet import Outlet
 from kvscope_events.observers.vllm.patching import Patches, find
 from kvscope_events.observers.vllm.served import engine_index
-from kvscope_events.observers.vllm.wrappers import Method, Site
+from kvscope_events.observers.vllm.wrappers import Hook, Method, Site
 from kvscope_events.wire.errors import EndpointError
 
 BIRTH = Hook(

@@ -1,52 +1,31 @@
 """Who holds the blocks of the pool, told from the calls of `BlockPool`.
 
 Whose blocks they are comes from the call in progress: `allocate_slots` and `free` have a request.
-All else has none: pins of connectors, retained copies. What is in them: `content.py`.
+All else has none: pins of connectors, retained copies. What they hold: `content.py`.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterable
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from kvscope_events.events import (
     BlocksAllocated,
-    BlocksEvicted,
     BlocksReleased,
     BlocksShared,
 )
+from kvscope_events.observers.vllm.evictions import Evicted, tell_evicted
+from kvscope_events.observers.vllm.names import NUMBER_OF
 from kvscope_events.observers.vllm.wrappers import Method, Site, argument
 from kvscope_events.vocabulary import AllocationCause
 
 if TYPE_CHECKING:
-    from kvscope_events.observers.vllm.hooks import Hook
     from kvscope_events.observers.vllm.observer import Observer, Owner
+    from kvscope_events.observers.vllm.wrappers import Hook
 
 Call = tuple[Any, ...]
 Named = dict[str, Any]
-Evicted = tuple[list[int], list[bytes]]
-"""Numbers of blocks, and their hashes."""
-NUMBER_OF = attrgetter("block_id")
-
-
-def before_new_blocks(observer: Observer, args: Call, kwargs: Named) -> Evicted | None:
-    """The blocks at the head of the queue that will lose their content."""
-    if not observer.counts.cached:
-        return None
-    number, queue = argument(args, kwargs, 0, "num_blocks"), observer.queue
-    if number > queue.num_free_blocks:  # the call will raise
-        return None
-    block, first = queue.fake_free_list_head, []
-    for _ in range(number):
-        block = block.next_free_block
-        first.append(block)
-    hashes = list(map(observer.hash_of, first))
-    if None in hashes:
-        first = [block for block, old in zip(first, hashes, strict=True) if old is not None]
-        hashes = [old for old in hashes if old is not None]
-    return list(map(NUMBER_OF, first)), hashes
 
 
 def new_blocks(
@@ -57,10 +36,7 @@ def new_blocks(
     if blocks[-1].block_hash is not None:
         raise ValueError("a block was handed out with its content")
     if evicted is not None and evicted[0]:
-        names = observer.names.of_blocks(evicted[1])
-        observer.buffered_names += len(names)
-        observer.counts.cached -= len(names)
-        observer.buffer.append(BlocksEvicted(evicted[0], names, "capacity"))
+        tell_evicted(observer, *evicted, "capacity")
     request = observer.request
     number = None if request is None else observer.sequences.number_of(request)
     cause: AllocationCause = "prefill"

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kvscope_events.observers.vllm.log import warn
 
 if TYPE_CHECKING:
-    from kvscope_events.observers.vllm.hooks import Hook
     from kvscope_events.observers.vllm.observer import Observer
 
 Method = Callable[..., Any]
@@ -106,3 +105,21 @@ def entered(site: Site, hook: Hook, original: Method) -> Method:
 
 def _parts(hook: Hook) -> tuple[str, Any, Any, Any, str | None]:
     return f"{hook.owner}.{hook.method}", hook.mine, hook.before, hook.after, hook.clears
+
+
+class Hook(NamedTuple):
+    """A method, and our functions around it."""
+
+    module: str
+    owner: str
+    method: str
+    parameters: tuple[str, ...]
+    since: str
+    required: bool
+    mine: Callable[[Any, Any], bool]
+    """Whether it is called on what the observer observes."""
+    after: Callable[..., None] | None
+    before: Callable[..., Any] | None = None
+    clears: str | None = None
+    """Attribute of the observer that holds only during the call."""
+    wrap: Callable[..., Callable[..., Any]] = watched

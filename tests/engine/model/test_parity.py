@@ -14,9 +14,8 @@ from engine.config import ModelConfig
 from engine.hashing import PrefixHasher
 from engine.model.loader import load_model
 from engine.model.runner import ModelRunner
-from engine.runner import SampledToken
 from engine.sequence import SamplingParams, Sequence
-from engine.step_plan import ScheduledSequence, StepPlan
+from engine.step_plan import SampledToken, ScheduledSequence, StepPlan
 from tests.support.checkpoints import ARCHITECTURES, make_checkpoint
 from tests.support.served import served_execution
 

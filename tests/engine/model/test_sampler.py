@@ -8,8 +8,8 @@ from torch import Tensor
 
 from engine.hashing import PrefixHasher
 from engine.model.sampler import Sampler
-from engine.runner import SampledToken
 from engine.sequence import SamplingParams, Sequence
+from engine.step_plan import SampledToken
 
 
 def make_sequence(sequence_id: int = 0, length: int = 5, **sampling: object) -> Sequence:

@@ -1,0 +1,84 @@
+"""No two files and no two rooms import each other, not even for the names of types alone."""
+
+import ast
+from collections import defaultdict
+from graphlib import CycleError, TopologicalSorter
+
+import pytest
+
+from tests.repo.checkout import ROOT, python_files
+from tests.repo.test_imports import ALLOWED
+
+Module = tuple[str, ...]
+Graph = dict[Module, set[Module]]
+
+
+def module_graph() -> Graph:
+    """Every module of the product, and those of the product that it imports, anywhere in it."""
+    paths = {
+        path.relative_to(ROOT).with_suffix("").parts: path
+        for package in ALLOWED
+        for path in python_files(package)
+    }
+    trees = {
+        module[:-1] if module[-1] == "__init__" else module: ast.parse(path.read_text())
+        for module, path in paths.items()
+    }
+    graph: Graph = defaultdict(set)
+    for module, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom):
+                assert node.module is not None
+                base = tuple(node.module.split("."))
+                names = [(*base, alias.name) for alias in node.names]
+                graph[module] |= {name if name in trees else base for name in names}
+            elif isinstance(node, ast.Import):
+                graph[module] |= {tuple(alias.name.split(".")) for alias in node.names}
+        graph[module] = {imported for imported in graph[module] if imported in trees} - {module}
+    return graph
+
+
+def rooms_of(parent: Module, graph: Graph) -> Graph:
+    """Files and folders directly in a folder, and which of them import which."""
+    depth = len(parent)
+    rooms: Graph = defaultdict(set)
+    for module, imports in graph.items():
+        if module[:depth] == parent and len(module) > depth:
+            room = module[: depth + 1]
+            inside = {name[: depth + 1] for name in imports if name[:depth] == parent}
+            rooms[room] |= {name for name in inside if len(name) > depth} - {room}
+    return rooms
+
+
+GRAPH = module_graph()
+FOLDERS = sorted({module[:-1] for module in GRAPH})
+
+
+def circle_in(graph: Graph) -> list[str]:
+    """The first circle that there is, as names of modules."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return [".".join(module) for module in error.args[1]]
+    return []
+
+
+def test_no_two_files_import_each_other() -> None:
+    assert circle_in(GRAPH) == []
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: ".".join(folder) or "all")
+def test_no_two_rooms_of_a_folder_import_each_other(folder: Module) -> None:
+    assert circle_in(rooms_of(folder, GRAPH)) == []
+
+
+def test_a_circle_of_rooms_is_found_where_no_two_files_form_one() -> None:
+    graph: Graph = {("a", "b", "c"): {("a", "d", "e")}, ("a", "d", "f"): {("a", "b", "g")}}
+    assert circle_in(graph) == []
+    assert circle_in(rooms_of(("a",), graph)) in (["a.b", "a.d", "a.b"], ["a.d", "a.b", "a.d"])
+
+
+def test_the_root_of_the_exporter_lists_rooms() -> None:
+    """Whoever opens the folder sees the architecture and not what it is made of."""
+    loose = {path.name for path in python_files("exporter") if path.parent == ROOT / "exporter"}
+    assert len(loose - {"__init__.py"}) <= 5, loose
