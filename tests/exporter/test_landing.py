@@ -75,7 +75,7 @@ def test_nothing_in_it_can_run_or_be_framed() -> None:
     name = "<script>alert(1)</script>\" onload='x"
     app = bare_app("x")
     app.include_router(
-        landing_router("a <b>", lambda: [Listed(name, exporter.watched.presence)], has_targets=True)
+        landing_router("a <b>", lambda: [Listed(name, exporter.presence)], has_targets=True)
     )
     with HttpServer(app, "127.0.0.1", 0) as server:
         answer = httpx.get(f"http://127.0.0.1:{server.port}/")
