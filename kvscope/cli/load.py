@@ -20,7 +20,6 @@ from kvscope.load import (
     StoppedError,
     run,
 )
-from kvscope.load.http_documents import FetchedDocuments
 from kvscope.load.progress import showing_progress
 from kvscope.load.table import report_table
 from kvscope.output import fail
@@ -193,8 +192,7 @@ def load(
             timeout_seconds=timeout,
         )
         with Stop() as stop, showing_progress() as on_progress:
-            documents = FetchedDocuments()
-            report = asyncio.run(run(spec, documents, stop=stop, on_progress=on_progress))
+            report = asyncio.run(run(spec, stop=stop, on_progress=on_progress))
     except SpecError as error:
         flag = _FLAGS.get(error.name, "--" + error.name.replace("_", "-"))
         raise fail(f"{flag} {error.problem}") from None

@@ -1,6 +1,5 @@
 """Load for any OpenAI-compatible server: scenarios, trace replay, and a report. No torch."""
 
-from kvscope.load.documents import Document, DocumentError, Documents
 from kvscope.load.report import Progress, Report
 from kvscope.load.runner import StoppedError, run
 from kvscope.load.server import ServerError
@@ -11,9 +10,6 @@ from kvscope.mooncake import TRACE_BLOCK_TOKENS, TraceError, TraceRequest, read_
 __all__ = [
     "TRACE_BLOCK_TOKENS",
     "BlockTokens",
-    "Document",
-    "DocumentError",
-    "Documents",
     "LoadSpec",
     "Progress",
     "Report",

@@ -10,26 +10,15 @@ import msgspec
 
 from engine.one_line import quoted
 from exporter.fetch.json_errors import JSON_ERRORS
-from kvscope.load.doubts import Doubt, Doubts
-from kvscope.load.refusal import error_detail, read_refusal
-from kvscope.load.retry_after import retry_after
 from kvscope.load.scenarios import Job, Reply
 from kvscope.load.spec import LoadSpec
-from kvscope.load.sse import EventParser, EventTooLongError
-from kvscope.load.usage import Usage, read_usage
 
 MAX_RETRIES = 5
 """Retries of one request that gets 429, before it counts as failed."""
 DEFAULT_RETRY_SECONDS = 1.0
-"""Wait after a 429 without a Retry-After that can be read."""
-MAX_BYTES_PER_TOKEN = 4096
-"""Of a stream, for each token that was asked for; a chunk of a completion is below 1 kB."""
-MAX_FURTHER_BYTES = 1 << 20
-"""Of a stream, for all that is no token: usage, comments that keep it open."""
-MAX_STREAM_BYTES = 64 << 20
-"""Of any stream; one of 200,000 tokens has about as much."""
-
-_MALFORMED = (EventTooLongError, *JSON_ERRORS)
+"""Wait after a 429 without a Retry-After in seconds."""
+MAX_RETRY_SECONDS = 30.0
+"""Longest wait before a retry, whatever the server asks for."""
 
 
 class RequestFailedError(Exception):
@@ -43,6 +32,22 @@ class RequestFailedError(Exception):
         super().__init__(f"{kind}: {detail}")
         self.kind = kind
         self.detail = detail
+
+
+class PromptDetails(msgspec.Struct):
+    cached_tokens: int | None = None
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """The server's count of a reply's tokens. None: not reported."""
+
+    prompt_tokens: int | None = None
+    output_tokens: int | None = msgspec.field(default=None, name="completion_tokens")
+    details: PromptDetails | None = msgspec.field(default=None, name="prompt_tokens_details")
+
+    @property
+    def cached_tokens(self) -> int | None:
+        return None if self.details is None else self.details.cached_tokens
 
 
 @dataclass(slots=True, kw_only=True)
@@ -92,24 +97,24 @@ class _Choice(msgspec.Struct):
 
 class _Chunk(msgspec.Struct):
     choices: list[_Choice] = []
-    usage: object = None
+    usage: Usage | None = None
     error: object = None
+
+
+class _Error(msgspec.Struct):
+    message: str
+
+
+class _ErrorBody(msgspec.Struct):
+    error: _Error
 
 
 class Client:
     """Sends jobs. Holds no state but the connections."""
 
-    def __init__(
-        self,
-        http: httpx.AsyncClient,
-        spec: LoadSpec,
-        model: str,
-        doubt: Doubt | None = None,
-    ) -> None:
-        """doubt: told of what the server says and cannot be true; None: that is only ignored."""
+    def __init__(self, http: httpx.AsyncClient, spec: LoadSpec, model: str) -> None:
         self._http = http
         self._spec = spec
-        self._doubt = doubt or Doubts()
         self._chunks = msgspec.json.Decoder(_Chunk)
         self._common: dict[str, object] = {
             "model": model,
@@ -133,7 +138,7 @@ class Client:
                 raise RequestFailedError("connection", describe(error)) from error
             except httpx.RequestError as error:
                 raise RequestFailedError("disconnected", describe(error)) from error
-            except _MALFORMED as error:
+            except JSON_ERRORS as error:
                 raise RequestFailedError("stream", quoted(str(error))) from error
             if isinstance(outcome, Exchange):
                 return outcome
@@ -145,63 +150,59 @@ class Client:
     async def _attempt(self, job: Job, body: bytes) -> Exchange | float:
         """The exchange, or the seconds to wait before the next attempt."""
         started = time.perf_counter()
-        # Unpacked, a small answer could be of any size.
-        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
-        headers |= authorization(self._spec)
+        headers = {"Content-Type": "application/json"} | authorization(self._spec)
         url = self._spec.base_url + job.path
         async with self._http.stream("POST", url, content=body, headers=headers) as response:
             if response.status_code == httpx.codes.TOO_MANY_REQUESTS:
-                return retry_seconds(response.headers.get("Retry-After"), self._doubt)
+                return retry_seconds(response.headers.get("Retry-After"))
             if not response.is_success:
-                refusal = await read_refusal(response.aiter_raw())
-                raise RequestFailedError(f"http_{response.status_code}", error_detail(refusal))
-            encoding = response.headers.get("Content-Encoding", "identity")
-            if encoding != "identity":
-                raise RequestFailedError("stream", f"encoded as {quoted(encoding)}, unasked")
-            return await self._receive(response.aiter_raw(), _max_tokens(job), started)
+                detail = error_detail(await response.aread())
+                raise RequestFailedError(f"http_{response.status_code}", detail)
+            return await self._receive(response, started)
 
-    async def _receive(
-        self, stream: AsyncIterator[bytes], max_tokens: int | None, started: float
-    ) -> Exchange:
+    async def _receive(self, response: httpx.Response, started: float) -> Exchange:
         exchange = Exchange()
         texts: list[str] = []
-        parser = EventParser()
         complete = False
         newest = started
-        bytes_left = MAX_STREAM_BYTES
-        if max_tokens is not None:
-            bytes_left = min(bytes_left, MAX_FURTHER_BYTES + MAX_BYTES_PER_TOKEN * max_tokens)
-        async for received in stream:
+        async for event in _events(response):
             now = time.perf_counter()
-            if now - started > self._spec.timeout_seconds:
-                raise TimeoutError  # a stream that always has more may leave a timer no turn
-            bytes_left -= len(received)
-            if bytes_left < 0:
-                raise RequestFailedError("stream", "far longer than what was asked for")
-            for event in parser.feed(received):
-                if event == "[DONE]":
-                    complete = True
-                    continue
-                chunk = self._chunks.decode(event)
-                if chunk.error is not None:
-                    raise RequestFailedError("stream", _message_of(chunk.error))
-                if isinstance(chunk.usage, dict):
-                    exchange.usage = read_usage(chunk.usage, max_tokens, self._doubt)
-                complete |= any(choice.finish_reason for choice in chunk.choices)
-                outputs = [c.output for c in chunk.choices if c.output is not None]
-                if outputs:
-                    texts += outputs
-                    exchange.num_chunks += 1
-                    if exchange.ttft is None:
-                        exchange.ttft = now - started
-                    else:
-                        exchange.inter_token.append(now - newest)
-                    newest = now
+            if event == b"[DONE]":
+                complete = True
+                continue
+            chunk = self._chunks.decode(event)
+            if chunk.error is not None:
+                raise RequestFailedError("stream", _message_of(chunk.error))
+            if chunk.usage is not None:
+                exchange.usage = chunk.usage
+            complete |= any(choice.finish_reason for choice in chunk.choices)
+            outputs = [c.output for c in chunk.choices if c.output is not None]
+            if outputs:
+                texts += outputs
+                exchange.num_chunks += 1
+                if exchange.ttft is None:
+                    exchange.ttft = now - started
+                else:
+                    exchange.inter_token.append(now - newest)
+                newest = now
         if not complete:
             raise RequestFailedError("incomplete", "the stream ended before the reply did")
         exchange.text = "".join(texts)
         exchange.e2e = time.perf_counter() - started
         return exchange
+
+
+async def _events(response: httpx.Response) -> AsyncIterator[bytes]:
+    """The data of server-sent events, a line each, as OpenAI's API sends them.
+
+    Splits bytes, not text: U+2028 inside a reply is no line end.
+    """
+    rest = b""
+    async for received in response.aiter_bytes():
+        *lines, rest = (rest + received).split(b"\n")
+        for line in lines:
+            if line.startswith(b"data:"):
+                yield line[5:].strip()
 
 
 def describe(error: Exception) -> str:
@@ -213,20 +214,24 @@ def authorization(spec: LoadSpec) -> dict[str, str]:
     return {} if spec.api_key is None else {"Authorization": f"Bearer {spec.api_key}"}
 
 
-def retry_seconds(header: str | None, doubt: Doubt | None = None) -> float:
-    """Seconds to wait after a 429 with this Retry-After; the default if it cannot be read."""
-    seconds = None if header is None else retry_after(header)
-    if header is not None and seconds is None and doubt is not None:
-        doubt("Retry-After", repr(quoted(header)))
-    return DEFAULT_RETRY_SECONDS if seconds is None else seconds
+def retry_seconds(header: str | None) -> float:
+    """Seconds to wait after a 429 with this Retry-After; the default if it is no number of them."""
+    try:
+        seconds = float(header or DEFAULT_RETRY_SECONDS)
+    except ValueError:  # a date
+        return DEFAULT_RETRY_SECONDS
+    return min(seconds, MAX_RETRY_SECONDS) if seconds >= 0 else DEFAULT_RETRY_SECONDS
+
+
+def error_detail(body: bytes) -> str:
+    """OpenAI's error message, or the beginning of the body; one line of bounded length."""
+    try:
+        return quoted(msgspec.json.decode(body, type=_ErrorBody).error.message)
+    except JSON_ERRORS:
+        return quoted(body.decode(errors="replace"))
 
 
 def _message_of(error: object) -> str:
     """Of an error inside a stream, whatever its form."""
     message = error.get("message") if isinstance(error, dict) else error
     return quoted(message) if isinstance(message, str) else "an error without a message"
-
-
-def _max_tokens(job: Job) -> int | None:
-    max_tokens = job.body.get("max_tokens")
-    return max_tokens if isinstance(max_tokens, int) else None

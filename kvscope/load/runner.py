@@ -11,8 +11,6 @@ import httpx
 from kvscope.load.arrivals import closed_loop, open_loop, replay
 from kvscope.load.client import Client
 from kvscope.load.counters import Counters, CountersError, read_counters
-from kvscope.load.documents import Documents
-from kvscope.load.doubts import Doubts
 from kvscope.load.lane import LOST_AFTER_SECONDS, Lane
 from kvscope.load.report import Progress, Report, Tally
 from kvscope.load.scenarios import USUAL_CONTEXT, JobSource, make_source
@@ -43,7 +41,6 @@ class StoppedError(Exception):
 
 async def run(
     spec: LoadSpec,
-    documents: Documents,
     *,
     stop: Stop | None = None,
     on_progress: Callable[[Progress], None] | None = None,
@@ -65,13 +62,12 @@ async def run(
         keepalive_expiry=_KEEPALIVE_SECONDS,
     )
     async with httpx.AsyncClient(limits=limits, timeout=spec.timeout_seconds) as http:
-        doubts = Doubts()
-        server = await _unless_stopped(discover(documents, spec, doubts), stop)
+        server = await _unless_stopped(discover(http, spec), stop)
         notes: list[str] = []
-        source = await _unless_stopped(_make_source(documents, spec, server, notes), stop)
-        before = await _unless_stopped(_counters(documents, spec, notes), stop)
+        source = await _unless_stopped(_make_source(http, spec, server, notes), stop)
+        before = await _unless_stopped(_counters(http, spec, notes), stop)
         tally = Tally()
-        client = Client(http, spec, server.model, doubts)
+        client = Client(http, spec, server.model)
         lane = Lane(client, tally, spec.max_in_flight)
         if source is None:
             arrivals = replay(spec, lane, tally, server.max_model_len)
@@ -82,8 +78,7 @@ async def run(
         watch = _Watch(spec, tally, lane, stop, num_expected, on_progress)
         await watch.until_done(arrivals)
         tally.finished = time.perf_counter()
-        after = await _counters(documents, spec, notes)
-    notes += doubts.notes
+        after = await _counters(http, spec, notes)
     if watch.server_lost:
         notes.append(f"nothing answered for {LOST_AFTER_SECONDS:.0f} s: the run was given up")
     elif watch.ended_unreachable:
@@ -178,7 +173,7 @@ def _check_trace(spec: LoadSpec) -> int | None:
 
 
 async def _make_source(
-    documents: Documents, spec: LoadSpec, server: Server, notes: list[str]
+    http: httpx.AsyncClient, spec: LoadSpec, server: Server, notes: list[str]
 ) -> JobSource | None:
     """None: the scenario is a trace."""
     if spec.scenario is Scenario.TRACE:
@@ -187,7 +182,7 @@ async def _make_source(
         notes.append(f"max_model_len is not exposed: assumed {USUAL_CONTEXT}; set --max-model-len")
     cost = TextCost()
     if spec.scenario.sends_text:
-        measured = await measure_text(documents, spec, server.model)
+        measured = await measure_text(http, spec, server.model)
         if measured is None:
             notes.append("tokens per text could not be measured: assumed one per byte")
         else:
@@ -207,9 +202,9 @@ async def _unless_stopped(work: Coroutine[None, None, _T], stop: Stop) -> _T:
     return task.result()
 
 
-async def _counters(documents: Documents, spec: LoadSpec, notes: list[str]) -> Counters:
+async def _counters(http: httpx.AsyncClient, spec: LoadSpec, notes: list[str]) -> Counters:
     try:
-        return await read_counters(documents, spec)
+        return await read_counters(http, spec)
     except CountersError as error:
         if str(error) not in notes:
             notes.append(str(error))

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from kvscope.load import LoadSpec, Report, Scenario, run
-from kvscope.load.http_documents import FetchedDocuments
 from tests.e2e.vllm_boards import ASKS
 from tests.e2e.vllm_forms import Ask
 from tests.support.prometheus import Prometheus, prometheus
@@ -80,7 +79,7 @@ def load(server: Server) -> Iterator[list[Report]]:
     )
     stop = threading.Event()
     reports: list[Report] = []
-    running = run(spec, FetchedDocuments(), stop=stop)
+    running = run(spec, stop=stop)
     thread = threading.Thread(target=lambda: reports.append(asyncio.run(running)))
     thread.start()
     try:

@@ -4,10 +4,9 @@ import random
 
 import pytest
 
-from kvscope.load.client import Exchange
+from kvscope.load.client import Exchange, PromptDetails, Usage
 from kvscope.load.counters import Counters, HitRate, parse_counters
 from kvscope.load.report import Tally
-from kvscope.load.usage import Usage
 
 
 def make_exchange(rng: random.Random) -> Exchange:
@@ -18,7 +17,7 @@ def make_exchange(rng: random.Random) -> Exchange:
         usage=Usage(
             prompt_tokens=rng.randint(1, 5000),
             output_tokens=len(inter_token) + 1,
-            cached_tokens=rng.choice([None, 0, 16]),
+            details=PromptDetails(cached_tokens=rng.choice([None, 0, 16])),
         ),
         num_chunks=len(inter_token) + 1,
         ttft=ttft,

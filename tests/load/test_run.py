@@ -18,7 +18,6 @@ from kvscope.load import (
     StoppedError,
     run,
 )
-from kvscope.load.http_documents import FetchedDocuments
 from tests.load.peer import Peer
 
 
@@ -28,7 +27,7 @@ def make_spec(peer: Peer, scenario: Scenario = Scenario.CHAT, **changes: Any) ->
 
 
 def run_load(spec: LoadSpec, **arguments: Any) -> Report:
-    return asyncio.run(run(spec, FetchedDocuments(), **arguments))
+    return asyncio.run(run(spec, **arguments))
 
 
 def write_trace(tmp_path: Path, *requests: tuple[int, int, int, list[int]]) -> Path:

@@ -7,7 +7,7 @@ from tools.fuzz.targets.configurations import CONFIGURATIONS, KEY_FILES, WEB_CON
 from tools.fuzz.targets.events import KV_EVENTS, WIRE_FRAMES
 from tools.fuzz.targets.headers import ADMISSIONS, HEADERS
 from tools.fuzz.targets.pages import METRICS_PAGES, SERVER_PAGES
-from tools.fuzz.targets.streams import COMPLETION_STREAMS, COMPRESSED_ANSWERS, RETRY_AFTER
+from tools.fuzz.targets.streams import COMPRESSED_ANSWERS
 
 _ALL = (
     API_BODIES,
@@ -20,9 +20,7 @@ _ALL = (
     CONFIGURATIONS,
     WEB_CONFIGURATIONS,
     KEY_FILES,
-    COMPLETION_STREAMS,
     COMPRESSED_ANSWERS,
-    RETRY_AFTER,
     HEADERS,
     ADMISSIONS,
 )
