@@ -112,10 +112,10 @@ def _whole(*states: str) -> str:
 
 
 def _queue_stuck(timing: Timing, scope: Scope) -> Alert:
-    """Latencies count delivered tokens, and steps may go on: none of the two shows it.
+    """Latency histograms count only delivered tokens and steps may still advance: neither shows it.
 
-    The age of the oldest does not either, where clients give up and ask again. What waited ten
-    minutes ago is asked for as well, so that an engine that has just begun is not judged.
+    Nor does the age of the oldest request, if clients give up and retry. The queue of ten minutes
+    ago is checked too, so that an engine that has just started is not judged.
     """
     window = timing.range("10m")
     waiting = series("kvscope_requests", state="waiting")

@@ -65,9 +65,9 @@ def _predicted() -> tuple[Alert, Alert]:
             wait="15s",
             keep="2m",
             summary="A KV pool will probably run out of blocks within a minute.",
-            description="With a probability of {{ $value | humanizePercentage }} the KV pool of "
-            f"{ENGINE} cannot serve its running requests at some moment of the next minute: "
-            "preemption follows unless some of them end.",
+            description="With a probability of {{ $value | humanizePercentage }} the KV pool "
+            f"of {ENGINE} will be unable to serve its running requests at some point in the next "
+            "minute: preemption follows unless some of them end.",
             board="kvscope-kv-pool",
         ),
     )

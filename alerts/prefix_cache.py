@@ -72,7 +72,7 @@ def _too_small(timing: Timing, scope: Scope) -> Alert:
         summary="A tenth of the prompt tokens is computed again because the cache is too small.",
         description=f"In the prefix cache of {ENGINE}, {COUNT} more blocks would have kept nine "
         "tenths of what was evicted and asked for again; more than a tenth of the prompt tokens "
-        "are computed again for want of them.",
+        "are recomputed because those blocks are gone.",
         board="kvscope-prefix-cache",
     )
 

@@ -169,7 +169,7 @@ def _runner(
         wanted = format_bytes(size.num_blocks * size.bytes_per_block)
         raise PoolSizeError(
             f"no memory for a pool of {size.num_blocks} blocks, {wanted}: it was free when the "
-            "pool was sized; look for who took it, or make the pool smaller "
+            "pool was sized; find what took it, or make the pool smaller "
             "(--kv-cache-memory-bytes)"
         ) from None
     if execution.static is not None and model.device.type == "cuda":

@@ -138,8 +138,8 @@ class SwapConfig:
 
     mode: PreemptionPolicy = option(
         "recompute",
-        "What becomes of the KV of a request that is preempted for want of blocks: recompute: "
-        "dropped; swap: copied to the host and back; auto: what is estimated to take less time.",
+        "How preempted KV is handled: recompute (drop it), swap (copy it to the host and back), "
+        "auto (whichever is estimated to be faster).",
         flags=("--preemption-mode",),
     )
     space_gib: float | None = option(
@@ -186,8 +186,8 @@ class SchedulingLimits:
     )
     priority_aging_seconds: float = option(
         60.0,
-        "With --scheduling-policy priority: waiting that makes up for one class, so that no "
-        "request starves; 0: none does.",
+        "With --scheduling-policy priority: seconds of waiting that raise a request by one "
+        "priority class, so that none starves; 0 disables aging.",
         "SECONDS",
         flags=("--priority-aging",),
         least=0.0,
@@ -200,7 +200,7 @@ class SchedulingLimits:
     )
     max_client_requests: int | None = option(
         None,
-        "Requests that one client, by key or address, may have under way; further ones are "
+        "Requests that one client, by key or address, may have in flight; further ones are "
         "answered with 429.",
         "REQUESTS",
         least=1,

@@ -188,7 +188,7 @@ def _tell_stored(
     names: of the sequence's blocks, from its first on.
     """
     listener, size = pool.listener, pool.block_size
-    assert listener is not None, "nobody listens"
+    assert listener is not None, "no listener"
     start = computed.start
     for i in range(computed.start, computed.stop + 1):
         if i < computed.stop and not pool.is_findable(names[i]):

@@ -120,7 +120,7 @@ class Sequence:
         return self.tokens[: self.prompt_length]
 
     def scored(self, num_tokens: int) -> None:
-        """The log probabilities of so many leading prompt tokens have been told."""
+        """Log probabilities of this many leading prompt tokens have been returned."""
         self.num_scored_tokens = max(self.num_scored_tokens, num_tokens)
         self.scores_prompt = self.num_scored_tokens < self.prompt_length
 

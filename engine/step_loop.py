@@ -145,7 +145,7 @@ class StepLoop:
     def shutdown(self, drain_seconds: float, *, stop_seconds: float = STOP_SECONDS) -> bool:
         """Take no more, finish what is there for at most `drain_seconds`, abort the rest, stop.
 
-        Returns whether the thread has ended: a step that hangs is left behind after `stop_seconds`.
+        Returns whether the thread has ended: a step that hangs is abandoned after `stop_seconds`.
         Callable from any thread, also while another shutdown waits.
         """
         self._closing = True

@@ -18,7 +18,7 @@ class Seldom:
         self._said_ns: dict[str, int] = {}
 
     def is_due(self, kind: str) -> bool:
-        """Whether this kind may be said now; the answer true is remembered."""
+        """Return True at most once per interval for each kind."""
         now_ns = self._clock_ns()
         with self._lock:
             said_ns = self._said_ns.get(kind)

@@ -81,7 +81,7 @@ def _inconsistency(request: TraceRequest, newest_ms: int) -> str | None:
             f"got {len(request.hash_ids)}"
         )
     if len(set(request.hash_ids)) != len(request.hash_ids):
-        return "hash_ids: an id occurs twice, but an id stands for a block and all before it"
+        return "hash_ids: an id occurs twice, but an id stands for a block and everything before it"
     if request.timestamp_ms < newest_ms:
         return f"timestamp: {request.timestamp_ms} after {newest_ms}: not in arrival order"
     return None

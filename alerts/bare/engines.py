@@ -122,8 +122,8 @@ def _sleeps(pack: Pack) -> Alert:
         expr=f"sum without (sleep_state) ({awake}) == 0",
         wait="10m",
         summary="A vLLM engine sleeps.",
-        description=f"{pack.subject} has been asleep for ten minutes: somebody called /sleep, and "
-        "it serves nothing until /wake_up.",
+        description=f"{pack.subject} has been asleep for ten minutes: /sleep was called, and it "
+        "serves nothing until /wake_up.",
     )
 
 

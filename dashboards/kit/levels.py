@@ -43,7 +43,8 @@ def late(name: str, limit: str, window: str, by: str = "", selector: str = ENGIN
 
 def late_first_tokens(window: str, by: str = "", selector: str = ENGINE) -> str:
     """Share of the requests without a first token within `$ttft`, as the alert counts them: those
-    that gave up after that time are late, too. What is not told, or has no such bound, is left out.
+    that gave up after that time are late, too. What is not reported, or has no such bound, is left
+    out.
     """
     first = _every(FIRST_TOKEN, window, by, selector)
     soon = _timely(_GAVE_UP, "$ttft", window, by, selector)

@@ -175,7 +175,7 @@ MEMORY_NAMES = {
     "server_process": "this server",
     "other_processes": "other processes",
     "unattributed": "owner unknown",
-    "unsplit": "not told apart",
+    "unsplit": "not reported apart",
     "driver_reserved": "driver",
     "free": "free",
 }

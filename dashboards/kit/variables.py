@@ -54,9 +54,9 @@ def place_variables(family: str) -> list[db.QueryVariable]:
     All of them also stands for series without the label, which only Kubernetes has.
     """
     labels = {
-        "cluster": "External label of a Prometheus, where several report to one place.",
-        "namespace": "Of Kubernetes.",
-        "pod": "Of Kubernetes.",
+        "cluster": "External label of a Prometheus, if several report to one place.",
+        "namespace": "Kubernetes only.",
+        "pod": "Kubernetes only.",
     }
     found, chosen = [], ""
     for label, help in labels.items():
@@ -121,8 +121,8 @@ def level_variables(levels: Levels) -> list[db.CustomVariable]:
             "Promise: first token within",
             [f"{bound:g}" for bound in FIRST_TOKEN_SECONDS],
             FIRST_TOKEN,
-            "Seconds; the bounds that the histogram has. How many of 100 requests have to keep "
-            "it, and the other promises, are chosen on Service levels.",
+            "Seconds; the bounds that the histogram has. The share of requests that must keep it, "
+            "and the other promises, are chosen on Service levels.",
             levels != "none",
         ),
         choice(
@@ -135,18 +135,18 @@ def level_variables(levels: Levels) -> list[db.CustomVariable]:
         ),
         choice(
             "objective",
-            "Of 100 in time",
+            "In time, of 100",
             OBJECTIVES,
             IN_TIME,
-            "How many have to come within these times; the rest is the error budget.",
+            "Share that must come within these times; the rest is the error budget.",
             shown,
         ),
         choice(
             "answered",
-            "Of 100 answered",
+            "Answered, of 100",
             OBJECTIVES,
             ANSWERED,
-            "How many may neither fail nor be refused for lack of room.",
+            "Share that must neither fail nor be refused for lack of room.",
             shown,
         ),
     ]

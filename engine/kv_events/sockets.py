@@ -77,10 +77,10 @@ class Sockets:
             self._end(linger)
 
     def _end(self, linger: int) -> None:
-        """Close the sockets and end their context.
+        """Close the sockets and terminate their context.
 
-        Where a reader disconnects at that very moment, libzmq 4.3.5 now and then waits for ever for
-        one of its own threads. The server has to end all the same: such a context is left behind.
+        If a reader disconnects at that very moment, libzmq 4.3.5 sometimes waits forever for one of
+        its own threads. The server has to exit all the same, so such a context is abandoned.
         """
         ending = threading.Thread(
             target=self._context.destroy, args=(linger,), name="kv-events-end", daemon=True
@@ -88,4 +88,4 @@ class Sockets:
         ending.start()
         ending.join(linger / 1000 + END_SECONDS)
         if ending.is_alive():
-            logger.warning("KV events: ZMQ does not end; its threads are left behind")
+            logger.warning("KV events: ZMQ does not close; abandoning its threads")

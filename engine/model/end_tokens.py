@@ -30,7 +30,7 @@ def end_token_ids(
     if len(token_ids) > MAX_END_TOKENS or not all(type(token) is int for token in token_ids):
         raise CheckpointFileError(
             model,
-            f"{file} has an {_FIELD} that is no token: {one_line(repr(found), 60)}",
+            f"{file} has an {_FIELD} that is not a token: {one_line(repr(found), 60)}",
             "give the number of a token, or a list of them",
         )
     return frozenset(token_ids)

@@ -122,7 +122,7 @@ def _local_folder(model: str) -> Path:
     path = local_path(model)
     if path is not None:
         return path
-    logger.info("%s is no folder here: asking the hub", model)
+    logger.info("%s is not a local folder: asking the hub", model)
     try:
         return Path(
             snapshot_download(model, allow_patterns=_DOWNLOADED, ignore_patterns=_NOT_DOWNLOADED)

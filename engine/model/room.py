@@ -134,7 +134,7 @@ def _check_types(
         is_weight = name.endswith(".weight") or name in weights or f"{prefix}.{name}" in weights
         if is_weight and not tensor.floating:
             raise CheckpointFileError(
-                model, f"{name} is stored as {tensor.dtype}, which is no type of weights", BELONG
+                model, f"{name} is stored as {tensor.dtype}, which is not a type of weights", BELONG
             )
 
 

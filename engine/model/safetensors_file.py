@@ -90,9 +90,9 @@ def _parsed(text: bytes) -> dict[str, _Entry]:
     try:
         header = json.loads(text.decode("utf-8"), object_pairs_hook=_without_repetition)
     except (ValueError, RecursionError) as error:
-        raise SafetensorsError("is no safetensors file (bad header)") from error
+        raise SafetensorsError("is not a safetensors file (bad header)") from error
     if not isinstance(header, dict):
-        raise SafetensorsError("is no safetensors file (bad header)")
+        raise SafetensorsError("is not a safetensors file (bad header)")
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         raise SafetensorsError("has metadata in its header that are no text")
@@ -117,9 +117,9 @@ def _entry(name: str, entry: object) -> _Entry:
             f"gives {one_line(name, _QUOTED)} an unknown type, {one_line(repr(dtype), _QUOTED)}"
         )
     if not _sizes(shape):
-        raise SafetensorsError(f"gives {one_line(name, _QUOTED)} a shape that is none")
+        raise SafetensorsError(f"has an invalid shape for {one_line(name, _QUOTED)}")
     if not _sizes(offsets) or len(offsets) != 2:
-        raise SafetensorsError(f"gives {one_line(name, _QUOTED)} a place that is none")
+        raise SafetensorsError(f"has invalid offsets for {one_line(name, _QUOTED)}")
     tensor = StoredTensor(dtype, tuple(shape))
     begin, end = offsets
     if (end - begin) * 8 != tensor.elements * tensor.bits:

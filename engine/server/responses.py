@@ -115,7 +115,7 @@ HEALTHY = _object({"status": {"const": "ok"}})
 
 _WHEN = {
     400: "A field is wrong or not supported (`param` names it), the prompt is too long, or the "
-    "body is no JSON object under a JSON content type.",
+    "body is not a JSON object with a JSON content type.",
     401: "The API key is missing or wrong, where the server has keys.",
     403: "Without keys: a page of another origin, or a Host that is not this server's.",
     413: "The body is too long.",

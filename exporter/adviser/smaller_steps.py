@@ -67,8 +67,9 @@ def unknown(facts: Facts) -> str:
     ran = facts.load is not None and facts.load.largest_step > 0
     if ran and facts.largest_step is None and any(r.largest_step_bytes for r in facts.rooms):
         return (
-            "the most that a step took is known, but not of how many tokens: the exporter came "
-            "later than the pool, or lost batches, and this server's snapshots do not tell it"
+            "the most that a step took is known, but not for how many tokens: the exporter "
+            "started after the pool, or lost batches, and this server's snapshots do not include "
+            "it"
         )
     return "how much memory a step takes is not known here"
 

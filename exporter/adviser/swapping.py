@@ -27,7 +27,7 @@ def swap_space(facts: Facts) -> Verdict:
     if before < max(1.0, MIN_GAIN * computed):
         return Declined(
             f"swapping: {before:,.0f} of {computed:,.0f} prompt tokens a second are recomputed for "
-            "want of blocks"
+            "lack of blocks"
         )
     if not facts.bytes_per_block or not facts.lost_blocks:
         return Declined("swapping: how much victims lose at once is not known")
@@ -67,8 +67,8 @@ def swap_space(facts: Facts) -> Verdict:
         confidence="low",
         because="how fast this machine copies blocks is not known before it does",
         assumes=[
-            "a copy costs less than computing again: `auto` measures both, and recomputes where it "
-            "does not, so that the gain may be smaller but is no loss",
+            "a copy costs less than recomputing: `auto` measures both and recomputes where it "
+            "does not, so the gain may be smaller, but there is no loss",
             "victims lose at most twice as many blocks at once as the last hundred did",
         ],
     )

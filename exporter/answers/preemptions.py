@@ -202,7 +202,8 @@ def _seconds(interval_ns: int | None) -> float | None:
 
 PREEMPTIONS: Question[Preemptions] = Question(
     name="preemptions",
-    summary="What preemption costs, and the last preemptions: victim, cost, who took the blocks.",
+    summary="Cost of preemption, and the last preemptions: victim, cost, and the sequences that "
+    "took the blocks.",
     events=(
         "PoolCreated",
         "AllocationFailed",

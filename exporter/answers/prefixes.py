@@ -19,8 +19,9 @@ _DEFINITION = (
     "does not count."
 )
 _NAMES = (
-    "prefix is the first eight hex digits of the name of its last block, a hash over all tokens up "
-    "to there. The engine tells hashes only: no text and no tokens of a prompt are known here."
+    "prefix is the first eight hex digits of the name of its last block, a hash over all tokens "
+    "up to there. The engine publishes hashes only: neither text nor tokens of a prompt are known "
+    "here."
 )
 
 

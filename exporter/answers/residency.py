@@ -12,7 +12,7 @@ from exporter.fold import Cache
 from exporter.fold.cache.blocks import NEVER
 
 _CENSORING = (
-    "lifetime and idle_before_eviction have only blocks that were evicted for want of room: while "
+    "lifetime and idle_before_eviction cover only blocks that were evicted to make room: while "
     "much of the pool is younger or still in use, long times are missing from them. resident and "
     "idle have the blocks that are here now, with the time so far, which is not over. Blocks that "
     "were here before the exporter watched, or since lost events, are counted as unknown_blocks."

@@ -9,8 +9,8 @@ LISTED = 50
 
 _NAMES = (
     "tenant is the first eight hex digits of the SHA-256 of what a request names as its `user`, "
-    "which may be a person: `printf %s USER | sha256sum | cut -c1-8` says which one is yours. "
-    "null: requests that name nobody."
+    "which may be a person: `printf %s USER | sha256sum | cut -c1-8` prints yours. null: requests "
+    "without a `user`."
 )
 
 
@@ -101,7 +101,7 @@ def _ratio(part: float, whole: int) -> float | None:
 
 TENANTS: Question[TenantsAnswer] = Question(
     name="tenants",
-    summary="Who asks for how much, by the hash of `user`, and how long they wait.",
+    summary="Demand by tenant (the hash of `user`), and how long each waits.",
     events=("RequestArrived", "RequestScheduled", "FirstToken", "RequestFinished"),
     folds=(Tenants,),
     read=_answer,

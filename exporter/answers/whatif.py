@@ -20,7 +20,7 @@ _NOT_MODELLED = [
     "Content that two sequences computed at the same time: its second block stands in the way at "
     "every size, and hits of larger sizes come out up to about 0.1 points too low.",
     "Lookups of sequences that resume after a preemption: they count nowhere here.",
-    "What follows for latency: fewer tokens are computed, no more is said.",
+    "The effect on latency: fewer tokens are computed, and that is all this predicts.",
 ]
 
 

@@ -31,12 +31,12 @@ EXHAUSTION = (
     Metric(
         name="kvscope_kv_exhaustion_probability",
         kind="gauge",
-        help="Probability that within the horizon the pool cannot serve a running sequence, so "
-        "that one is preempted.",
-        notes="Computed from how long such sequences go on, what arrives, and how often earlier "
-        "forecasts came true. Absent until 20 sequences have ended and half a minute has passed. "
-        "While nothing runs and nothing waits: at most how often exhaustion followed such moments, "
-        "and absent until that is known to five points.",
+        help="Probability that within the horizon the pool cannot serve a running sequence and "
+        "has to preempt one.",
+        notes="Estimated from sequence lengths, arrivals and the forecast's own track record. "
+        "Absent until 20 sequences have ended and half a minute has passed. While nothing runs "
+        "and nothing waits: at most how often exhaustion followed such moments, and absent until "
+        "that is known to five points.",
         unit="ratio",
         group="exhaustion",
         labels={**ENGINE, "horizon_seconds": tuple(str(horizon) for horizon in HORIZONS)},

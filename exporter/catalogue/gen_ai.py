@@ -45,7 +45,7 @@ GEN_AI = (
     _gen_ai(
         "time_to_first_token",
         "Time from a request's arrival to its first token, observed with that token, whatever "
-        "becomes of the request afterwards.",
+        "happens to the request afterwards.",
         buckets.GEN_AI_FIRST_TOKEN_SECONDS,
         "FirstToken",
     ),

@@ -20,7 +20,7 @@ def address_problem(url: httpx.URL) -> str:
     """What is wrong with it; empty if nothing is."""
     host = url.raw_host.decode()
     if url.scheme not in ("http", "https") or not host:
-        return "is no URL of a server: expected http://HOST:PORT"
+        return "is not the URL of a server: expected http://HOST:PORT"
     try:
         host.encode("idna")  # as the resolver does
     except UnicodeError:

@@ -71,7 +71,7 @@ class Session(requests.Session):
             rejected, reason = self._rejected(
                 response.raw.read(MAX_ANSWER_BYTES, decode_content=True)
             )
-        except Exception:  # an answer that is none is none of ours: everything was taken
+        except Exception:  # a malformed response body: the spans were accepted, so ignore it
             return ""
         return _shortened(rejected, reason) if rejected else ""
 

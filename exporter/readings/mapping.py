@@ -185,7 +185,7 @@ def _bound(text: str) -> float:
     try:
         bound = float(text)
     except ValueError:
-        raise Unusable(f"{text[:40]!r} is no bound of a bucket") from None
+        raise Unusable(f"{text[:40]!r} is not a bucket bound") from None
     if isnan(bound):
         raise Unusable("a bucket without a bound")
     return bound

@@ -158,7 +158,7 @@ class LabelNumber(Value):
             return None
         text = texts.pop()
         if texts or not text.isascii() or not text.replace(".", "", 1).isdigit():
-            raise Unusable(f"{self.spellings[0]}: {self.label} is no number")
+            raise Unusable(f"{self.spellings[0]}: {self.label} is not a number")
         return float(text)
 
     def text(self) -> str:

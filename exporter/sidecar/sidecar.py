@@ -23,7 +23,7 @@ class Changes(NamedTuple):
 
     added: list[str]
     rebuilt: list[str]
-    """Their configuration has changed: what was known of them begins anew."""
+    """Reconfigured servers; their state was reset."""
     removed: list[str]
     kept: list[str]
 

@@ -33,7 +33,7 @@ from exporter.tracing.spans import MAX_OPEN, Spans
 FLUSH_SECONDS = 2.0
 """Time at the end for spans that have not been sent."""
 MAX_RESOURCES = 256
-"""Remembered; with more servers than that they are made anew."""
+"""Cache size; beyond it entries are recreated."""
 
 logger = logging.getLogger(__name__)
 

@@ -244,7 +244,7 @@ class Target:
                 raise UnknownError("its observer has switched itself off: its log has the reason")
             untold = sorted(set(question.events) - self._tells)
             if untold:
-                raise UnknownError(f"this server does not tell {', '.join(untold)}")
+                raise UnknownError(f"this server does not report {', '.join(untold)}")
             read = self.folds.only(question.folds)
             needed = (self.folds[Introduction], *read)
             failed = [fold.name for fold in needed if self.pipeline.failed(fold)]

@@ -116,7 +116,7 @@ def _targets_router(pages: Pages, address: str | None) -> APIRouter:
     async def targets(request: Request) -> Response:
         here = address or request.headers.get("host", "")
         if not is_address(here):
-            return PlainTextResponse(f"the Host header {here!r} is no host and port\n", 400)
+            return PlainTextResponse(f"the Host header {here!r} is not HOST[:PORT]\n", 400)
         return JSONResponse([_target(here, name, pages.labels(name)) for name in pages.names()])
 
     return router

@@ -32,7 +32,7 @@ def advise(
         str,
         typer.Argument(
             metavar="URL",
-            help="Base URL of a kvscope: of `serve` or `demo`, of `run`, or of a sidecar.",
+            help="Base URL of a kvscope server (serve, demo, run or sidecar).",
         ),
     ],
     target: TargetName = "",
@@ -40,15 +40,15 @@ def advise(
     ca: Authorities = None,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds to wait for the answer.")] = 10.0,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Also say what is not proposed, and why.")
+        bool, typer.Option("--verbose", "-v", help="Also print what is not proposed, and why.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
 ) -> None:
-    """Recommend changes to a server, with their cost and gain.
+    """Recommend changes to a server, with the cost and gain of each.
 
     At most five proposals for each engine, the best first. Each is an option of the server with a
-    value, and says how sure it is and what it assumes. Nothing is proposed that the memory forbids.
-    Rates are averages over the last five minutes of load, which are printed first.
+    value, a confidence and its assumptions. Proposals that do not fit in memory are omitted. Rates
+    are averages over the last five minutes of load, which are printed first.
 
     Exit status: 0, also if there is nothing to change; 2 if the server cannot be asked.
 
@@ -69,7 +69,7 @@ def advise(
         return
     console = Console(highlight=False)
     if not engines:
-        console.print("nothing is known yet: no engine has said who it is")
+        console.print("nothing is known yet: no engine has identified itself")
     for engine in engines:
         _print_engine(console, engine, is_one_of_many=len(engines) > 1, verbose=verbose)
 
@@ -93,7 +93,7 @@ def _print_engine(
         _print(console, f"Not advised on: {answer.unknown}.")
     if not verbose:
         if not answer.proposals:
-            _print(console, "--verbose says what was considered, and why it is not proposed.")
+            _print(console, "--verbose prints what was considered, and why it is not proposed.")
         return
     console.print(Text("Not proposed", "bold"))
     for reason in answer.declined:
@@ -116,7 +116,7 @@ def _print_proposal(console: Console, number: int, proposal: "Proposal") -> None
 def minutes_of(answer: "AdviceAnswer") -> str:
     """Over 19:32 to 19:37, in this machine's time; and for how long the engine has been idle."""
     if answer.end_seconds is None:
-        return "Of a server that has not run a step"
+        return "Before the first step of this server"
     begin, end = (
         time.strftime("%H:%M" if answer.seconds >= _LONG else "%H:%M:%S", time.localtime(seconds))
         for seconds in (answer.end_seconds - answer.seconds, answer.end_seconds)

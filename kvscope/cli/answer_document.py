@@ -95,7 +95,7 @@ def decode(body: bytes, url: str, name: str, kind: type[T]) -> list[EngineAnswer
     except JSON_ERRORS as error:
         reason = f"{error}"[:_MAX_REASON]
         raise AnswerError(
-            f"{url}/api/{name}: is no answer of this version of kvscope: {reason}"
+            f"{url}/api/{name}: not an answer of this version of kvscope: {reason}"
         ) from None
     return document.engines
 

@@ -6,14 +6,14 @@ from typing import Annotated
 import typer
 
 TargetName = Annotated[
-    str, typer.Option(metavar="NAME", help="Which of a sidecar's servers, if it has several.")
+    str, typer.Option(metavar="NAME", help="Server of a sidecar, if it watches several.")
 ]
 KeyFile = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="File with bearer tokens, the first of which is sent; kvscope's option of the same "
-        "name takes it.",
+        help="File of bearer tokens; the first is sent. Same format as the server's "
+        "--metrics-key-file.",
     ),
 ]
 Authorities = Annotated[

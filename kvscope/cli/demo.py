@@ -99,7 +99,7 @@ class _Director:
         self.failed = False
         """Whether the load ended by itself before its time was over."""
         self.output_error: OSError | None = None
-        """Why standard output cannot be written: nobody can watch the demo any more."""
+        """Error writing to stdout, if any: the viewer has gone."""
 
     def start(self, url: str, server: "AppServer") -> None:
         """Called on the server's event loop, which a reader of our output must not hold."""
@@ -149,7 +149,8 @@ class _Director:
                 return
             if load.poll() is not None:
                 typer.echo(
-                    f"kvscope: the load ended early, with exit code {load.returncode}", err=True
+                    f"kvscope: the load generator exited early with status {load.returncode}",
+                    err=True,
                 )
                 self.failed = True
                 return

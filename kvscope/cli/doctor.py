@@ -34,9 +34,9 @@ def doctor(
         str | None,
         typer.Option(
             metavar="URL",
-            help="Base URL of a server, to report what it is, at which depths it can be watched, "
-            "what is not known then, and the change that would add most. Default: "
-            f"{DEFAULT_TARGET}, where no answer is no problem.",
+            help="Base URL of a server to report on: what it is, at which depths it can be "
+            "watched, what stays unknown, and the change that would add the most. Default: "
+            f"{DEFAULT_TARGET}; no error if nothing answers there.",
         ),
     ] = None,
     ca: Authorities = None,
@@ -44,7 +44,7 @@ def doctor(
         float, typer.Option(min=0.1, help="Seconds to wait for the GPU driver's first answer.")
     ] = 5.0,
     gpu_devices: WatchedDevices = GpuDevices.VISIBLE,
-    as_json: Annotated[bool, typer.Option("--json", help="Print all of it as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
 ) -> None:
     """Report what can be read here and from a server, and why.
 

@@ -65,7 +65,7 @@ def gpu(
     except AnswerError as error:
         raise fail(error) from None
     except JSON_ERRORS as error:
-        raise fail(f"{url}/api/{name}: is no answer of this version of kvscope: {error}") from None
+        raise fail(f"{url}/api/{name}: not an answer of this version of kvscope: {error}") from None
     typer.echo(printable(state))
     if state == "releasing":
         raise typer.Exit(1)

@@ -67,9 +67,7 @@ def load(
     ] = None,
     api_key: Annotated[
         str | None,
-        typer.Option(
-            help="Bearer token to send. The process list shows it; KVSCOPE_API_KEY is not shown."
-        ),
+        typer.Option(help="Bearer token to send. Visible in `ps`; prefer $KVSCOPE_API_KEY."),
     ] = None,
     metrics_url: Annotated[
         str | None,

@@ -35,7 +35,7 @@ def observer(
     except EndpointError as error:
         raise fail(error) from None
     except OSError as error:
-        raise fail(f"{folder}: cannot be written: {error.strerror}; name another DIR") from None
+        raise fail(f"{folder}: cannot write: {error.strerror}; name another DIR") from None
     path = shlex.quote(str(folder))
     allowed = f"${{{PLUGINS_VARIABLE}+set}}"
     typer.echo(f'export PYTHONPATH={path}"${{PYTHONPATH:+:$PYTHONPATH}}"')

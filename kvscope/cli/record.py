@@ -38,7 +38,8 @@ def record(
         typer.Option(min=0.1, help="Stop after this many seconds. Default: on Ctrl-C."),
     ] = None,
     max_bytes: Annotated[
-        str, typer.Option(metavar="BYTES", help="Stop before the file is larger: 500MB, 2GiB.")
+        str,
+        typer.Option(metavar="BYTES", help="Stop at this file size, for example 500MB or 2GiB."),
     ] = DEFAULT_MAX_BYTES,
 ) -> None:
     """Record the events of an engine into a file, until Ctrl-C.
@@ -60,7 +61,7 @@ def record(
     except ValueError as error:
         raise fail(f"--max-bytes: {error}") from None
     if endpoint.endswith(PATTERN):
-        raise fail(f"{endpoint}: one stream to a file: name one socket of the folder")
+        raise fail(f"{endpoint}: a recording holds one stream: give one socket, not the folder")
     try:
         subscriber = WireSubscriber(endpoint)
     except EndpointError as error:
@@ -71,14 +72,14 @@ def record(
             _record(subscriber, recorder, stop, seconds)
             lasted = time.monotonic() - began
     except FileExistsError:
-        raise fail(f"{file}: it exists already; name another file") from None
+        raise fail(f"{file}: file exists; choose another name") from None
     except OSError as error:
-        raise fail(f"{file}: cannot be written: {error.strerror}") from None
+        raise fail(f"{file}: cannot write: {error.strerror}") from None
     finally:
         subscriber.close()
     if not recorder.num_batches:
         why = f"even one batch is larger than {max_bytes}" if recorder.full else "nothing came"
-        raise fail(f"{endpoint}: {why} in {lasted:.1f} s; there is no recording")
+        raise fail(f"{endpoint}: {why} in {lasted:.1f} s; nothing was recorded")
     line = (
         f"{file}: {recorder.num_batches:,} batches, {format_bytes(recorder.num_bytes)}, "
         f"{lasted:.1f} s"
@@ -112,7 +113,7 @@ def _record(
             return
         if silent and elapsed > _SILENCE_SECONDS and not recorder.num_batches:
             silent = False
-            typer.echo(f"kvscope: nothing comes from {subscriber.endpoint} yet", err=True)
+            typer.echo(f"kvscope: no data from {subscriber.endpoint} yet", err=True)
         if elapsed >= next_line and recorder.num_batches:
             next_line += _PROGRESS_SECONDS
             size = format_bytes(recorder.num_bytes)

@@ -54,7 +54,7 @@ def retire(
     except AnswerError as error:
         raise fail(error) from None
     except JSON_ERRORS as error:
-        raise fail(f"{url}/api/retire: is no answer of this version of kvscope: {error}") from None
+        raise fail(f"{url}/api/retire: not an answer of this version of kvscope: {error}") from None
     for endpoint in answer.retired:
         typer.echo(printable(f"retired {endpoint}"))
     if answer.state is None:

@@ -45,9 +45,9 @@ def run(
         str | None,
         typer.Option(
             metavar="URL",
-            help="Base URL of the command's API server, whose own page tells latencies and "
-            "refusals as its clients see them; none: do not read it. Default: as the command's "
-            "own --host and --port say, if it is vLLM's.",
+            help="Base URL of the command's API server, whose own page has latencies and refusals "
+            "as its clients see them; none: do not read it. Default: from the command's own "
+            "--host and --port, if it is vLLM's.",
         ),
     ] = None,
     compat: Compat = NO_SETS,

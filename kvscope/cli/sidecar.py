@@ -52,18 +52,18 @@ def sidecar(
         list[str] | None,
         typer.Option(
             metavar="[NAME=]ENDPOINT",
-            help="Where an engine publishes its events: ipc:///DIRECTORY/NAME.sock, "
+            help="Endpoint on which an engine publishes its events: ipc:///DIRECTORY/NAME.sock, "
             "tcp://127.0.0.1:PORT, ipc:///DIRECTORY/* for every socket in a folder, also those "
             "that appear later (quote it), or file:///PATH for a recording. May be repeated; "
-            "endpoints of one server have the same NAME. Default NAME: the file name, or host "
-            "and port.",
+            "endpoints of one server have the same NAME. Default NAME: the file name, or host and "
+            "port.",
         ),
     ] = None,
     url: Annotated[
         list[str] | None,
         typer.Option(
             metavar="[NAME=]URL",
-            help="Base URL of a server whose own page of metrics is read and shown under kvscope's "
+            help="Base URL of a server whose own metrics page is read and served under kvscope's "
             "names: http://HOST:PORT of vLLM, SGLang, TGI and others. May be repeated.",
         ),
     ] = None,
@@ -71,8 +71,8 @@ def sidecar(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="YAML file with the servers and how to reach them; SIGHUP reads it again. "
-            "Instead of --events and --url.",
+            help="YAML file with the servers and how to reach them; SIGHUP reloads it. Instead of "
+            "--events and --url.",
         ),
     ] = None,
     check: Annotated[
@@ -98,7 +98,7 @@ def sidecar(
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Address of this sidecar in /targets. Default: the one that Prometheus called.",
+            help="Address of this sidecar in /targets. Default: the Host of the request.",
         ),
     ] = None,
     compat: Annotated[

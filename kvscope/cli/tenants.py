@@ -21,7 +21,7 @@ _LEGEND = (
 )
 _REMARKS = {
     frozenset[str](): "No request has been seen yet.\n",
-    frozenset({""}): "No request named a user; an observed vLLM reports none.\n",
+    frozenset({""}): "No request had a `user`; an observed vLLM does not report it.\n",
 }
 """By the names of all tenants."""
 
@@ -70,7 +70,7 @@ def tenants(
         list[str],
         typer.Argument(
             metavar="URL...",
-            help="Base URLs of kvscopes: of `serve` or `demo`, of `run`, or of a sidecar.",
+            help="Base URLs of kvscope servers (serve, demo, run or sidecar).",
         ),
     ],
     target: TargetName = "",

@@ -75,7 +75,7 @@ def _observer(server: Identity, observers: Sequence[Observer]) -> Step:
     if server.kind == "kvscope":
         return Step("yes", "the page is kvscope's own")
     if server.kind not in OBSERVED:
-        return Step("-", f"there is none for {server.kind}")
+        return Step("-", f"none exists for {server.kind}")
     if observers:
         folder = observers[0].endpoint.rpartition("/")[0]
         return Step("yes", f"{len(observers)} process(es) publish at {folder}/*")

@@ -39,7 +39,7 @@ def endpoints_of(place: str) -> list[str]:
     """
     if place.startswith(("http://", "https://")):
         raise NoStacksError(
-            f"{place}: a page of metrics tells no stacks: name the endpoint of the events, "
+            f"{place}: a page of metrics has no stacks: name the endpoint of the events, "
             "ipc:///DIRECTORY/NAME.sock or their folder; `kvscope run` logs it at its start"
         )
     if place.startswith("tcp://"):
@@ -80,8 +80,8 @@ def write_held(endpoint: str) -> int:
     pid = None if path is None else _publisher(path)
     if pid is None:
         raise NoStacksError(
-            f"{endpoint}: which process publishes there cannot be told from here: run this command "
-            "on its machine, in its container"
+            f"{endpoint}: the process that publishes there cannot be identified from here: run "
+            "this command on its machine, in its container"
         )
     try:
         if _state(pid) == "T":

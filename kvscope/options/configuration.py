@@ -106,5 +106,5 @@ class TelemetryConfig:
             return "no metrics: this server runs with --disable-log-stats"
         return (
             "no metrics here: this server runs with --no-exporter and publishes its events at "
-            f"{self.event_endpoint}; kvscope sidecar --events serves their metrics"
+            f"{self.event_endpoint}; kvscope sidecar --events turns them into metrics"
         )

@@ -9,36 +9,34 @@ ApiKey = Annotated[
     str | None,
     typer.Option(
         metavar="KEY",
-        help="Bearer token that the API requires. Other users of this machine see it in the list "
-        "of processes: KVSCOPE_API_KEY or --api-key-file keeps it out of there.",
+        help="Bearer token that the API requires. Visible in `ps`; prefer $KVSCOPE_API_KEY or "
+        "--api-key-file.",
     ),
 ]
 ApiKeyFile = Annotated[
     Path | None,
-    typer.Option(
-        metavar="FILE", help="File with such tokens, one a line, each of which is admitted."
-    ),
+    typer.Option(metavar="FILE", help="File of accepted bearer tokens, one per line."),
 ]
 MetricsKeyFile = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", help="File with bearer tokens for /metrics, one a line. Default: open."
+        metavar="FILE", help="File of bearer tokens for /metrics, one per line. Default: open."
     ),
 ]
 WebConfigFile = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Web configuration file of Prometheus' exporters for /metrics: tls_server_config, "
-        "basic_auth_users.",
+        help="Web configuration file, as of Prometheus exporters, for /metrics: "
+        "tls_server_config, basic_auth_users.",
     ),
 ]
 AllowedHost = Annotated[
     list[str] | None,
     typer.Option(
         metavar="HOST",
-        help="Name by which clients may call this server where a request that changes something "
-        "needs no key; loopback and the server's address always count. May be repeated.",
+        help="Host name accepted for write requests when no key is required, besides loopback and "
+        "the bind address. May be repeated.",
     ),
 ]
 SslCertfile = Annotated[
@@ -47,5 +45,5 @@ SslCertfile = Annotated[
 ]
 SslKeyfile = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Its key. Default: in the file of the certificate."),
+    typer.Option(metavar="FILE", help="TLS private key. Default: read from --ssl-certfile."),
 ]

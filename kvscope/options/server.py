@@ -19,14 +19,14 @@ DrainSeconds = Annotated[
     typer.Option(
         metavar="SECONDS",
         min=0,
-        help="Seconds that requests under way may still take after SIGTERM or Ctrl-C.",
+        help="Seconds to finish requests in flight after SIGTERM or Ctrl-C.",
     ),
 ]
 ExitOnFailure = Annotated[
     bool,
     typer.Option(
-        help="End with exit code 1 when the engine has failed and answered its requests, for a "
-        "supervisor to start it again; otherwise it stays, with /health at 503.",
+        help="Exit with status 1 after an engine failure, so that a supervisor restarts it. By "
+        "default the process stays up and /health returns 503.",
     ),
 ]
 MetricsPort = Annotated[

@@ -19,8 +19,8 @@ OtlpTracesEndpoint = Annotated[
     typer.Option(
         metavar="URL",
         help="Send a trace span of every request to this OTLP endpoint, http://HOST:4318; "
-        "/v1/traces is added to its path. Default: as OTEL_EXPORTER_OTLP_ENDPOINT says; which of "
-        "them: OTEL_TRACES_SAMPLER.",
+        "/v1/traces is added to its path. Default: $OTEL_EXPORTER_OTLP_ENDPOINT. Sampling: "
+        "$OTEL_TRACES_SAMPLER.",
     ),
 ]
 

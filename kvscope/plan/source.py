@@ -19,8 +19,8 @@ def find_config(model: str) -> Config:
         raise ConfigError(f"{model} has no checkpoint to plan from: it is made by kvscope serve")
     if find_spec("huggingface_hub") is None:
         raise ConfigError(
-            f"{model} is no file or folder here, and asking the hub needs huggingface_hub: "
-            "pip install '.[engine]' in a checkout of kvscope, or download its config.json"
+            f"{model} is not a local file or folder, and asking the hub needs huggingface_hub: pip "
+            "install '.[engine]' in a checkout of kvscope, or download its config.json"
         )
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import HFValidationError
@@ -31,5 +31,5 @@ def find_config(model: str) -> Config:
     except (OSError, HFValidationError) as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ConfigError(
-            f"{model} is no file or folder here, and the hub did not deliver it ({reason})"
+            f"{model} is not a local file or folder, and the hub did not deliver it ({reason})"
         ) from error

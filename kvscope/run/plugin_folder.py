@@ -31,7 +31,7 @@ def write_plugin_folder(folder: Path) -> None:
         raise EndpointError(str(folder), problem, f"use a folder without {os.pathsep!r}")
     folder.mkdir(parents=True, exist_ok=True)
     if (folder / PACKAGE).exists() and not _is_ours(folder):
-        raise FileExistsError(errno.EEXIST, f"its {PACKAGE} is no copy that kvscope made")
+        raise FileExistsError(errno.EEXIST, f"its {PACKAGE} is not a copy that kvscope made")
     for former in [folder / PACKAGE, *folder.glob(f"{PACKAGE}-*.dist-info")]:
         if former.exists():
             shutil.rmtree(former)

@@ -58,11 +58,11 @@ class Protection:
             return
         if has_api and self.access.api is None:
             logger.warning(
-                "%s is open to everyone who reaches it: --api-key-file asks for a key", url
+                "%s is open to anyone who can reach it: --api-key-file asks for a key", url
             )
         elif not has_api and self.access.pages is None:
             logger.warning(
-                "%s is open to everyone who reaches it: --metrics-key-file asks for a key, "
+                "%s is open to anyone who can reach it: --metrics-key-file asks for a key, "
                 "--web-config-file for a password",
                 url,
             )

@@ -96,12 +96,12 @@ class _Reader:
         if lost:
             self._break(f"{lost:,} batches are missing")
         elif self._session and self.source.session != self._session:
-            self._break("the engine was started anew")
+            self._break("the engine was restarted")
         self._session = self.source.session
         for event in batch.events:
             # What comes before it in the same batch is still of the former pool.
             if isinstance(event, PoolCreated) and self.stretch.has_pool:
-                self._break("the pool was made anew")
+                self._break("the pool was recreated")
             self.stretch.batch = batch
             self.stretch.apply(event)
             if isinstance(event, Hello):
@@ -172,7 +172,7 @@ def _findings(reader: _Reader, stretch: _Stretch, wanted: Sequence[int]) -> Find
     doubts = list(_doubts(reader, stretch))
     if len(known) < len(grid):
         doubts.append(
-            f"capacities over {horizon:,} blocks are unknown: a recording tells them up to "
+            f"capacities over {horizon:,} blocks are unknown: a recording covers them up to "
             f"{MOST_SCALE} times its pool"
         )
     lower_bounds = [] if stretch.is_whole else [c for c in known if c > usable]
@@ -202,7 +202,7 @@ def _findings(reader: _Reader, stretch: _Stretch, wanted: Sequence[int]) -> Find
 def _doubts(reader: _Reader, stretch: _Stretch) -> Iterator[str]:
     for why, count in reader.breaks.items():
         times = "" if count == 1 else f" ({count} times)"
-        yield f"{why}{times}: there the curve begins anew"
+        yield f"{why}{times}: the curve restarts there"
     left_out = reader.lookups - stretch.lookups
     if left_out:
         yield f"{left_out:,} of {reader.lookups:,} lookups are not in the curve"

@@ -42,7 +42,7 @@ def connectable(text: str, *, allow_remote: bool = False) -> Endpoint:
     """
     endpoint = parse_endpoint(text, allow_remote=allow_remote)
     if endpoint.path is None and endpoint.address.endswith(":0"):
-        raise EndpointError(text, "nobody can be reached at port 0", "use the publisher's port")
+        raise EndpointError(text, "port 0 cannot be reached", "use the publisher's port")
     directory = os.path.dirname(endpoint.path) if endpoint.path is not None else None
     if directory is not None and os.path.lexists(directory):
         found = os.lstat(directory)

@@ -76,7 +76,9 @@ def test_each_proposal_is_a_block_with_its_reasons() -> None:
 def test_nothing_to_change_is_said_with_the_reasons_on_request() -> None:
     code, said = asked({PATH: reply(engine(0.6, 0.6))})
     assert code == 0
-    assert said.startswith(f"Over {MINUTES}: nothing to change --verbose says what was considered")
+    assert said.startswith(
+        f"Over {MINUTES}: nothing to change --verbose prints what was considered"
+    )
     said = asked({PATH: reply(engine(0.6, 0.6))}, "--verbose")[1]
     assert "a larger pool: four times this one would save 0 of 2,000 prompt tokens" in said
 
@@ -113,12 +115,16 @@ def test_no_line_ends_inside_a_figure(columns: int, monkeypatch: pytest.MonkeyPa
 
 
 def test_an_engine_of_which_nothing_is_known_says_why() -> None:
-    unknown = {"model_name": "m", "engine": "1", "unknown": "this server does not tell PoolCreated"}
+    unknown = {
+        "model_name": "m",
+        "engine": "1",
+        "unknown": "this server does not report PoolCreated",
+    }
     code, said = asked({PATH: reply(unknown, engine(0.6, 0.6))})
     assert code == 0
-    assert said.startswith("m, engine 1 unknown: this server does not tell PoolCreated")
+    assert said.startswith("m, engine 1 unknown: this server does not report PoolCreated")
     assert f"demo, engine 0 Over {MINUTES}: nothing to change" in said
-    assert asked({PATH: reply()})[1] == "nothing is known yet: no engine has said who it is"
+    assert asked({PATH: reply()})[1] == "nothing is known yet: no engine has identified itself"
 
 
 def test_json_is_what_the_server_answered() -> None:
@@ -132,7 +138,7 @@ def test_json_is_what_the_server_answered() -> None:
     ("answers", "problem"),
     [
         ({"/metrics": text("")}, "answered 404: no kvscope, or one older than this command"),
-        ({PATH: text("hello")}, "is no answer of this version of kvscope: JSON is malformed"),
+        ({PATH: text("hello")}, "not an answer of this version of kvscope: JSON is malformed"),
         ({PATH: json('{"question": "advice"}')}, "missing required field `engines`"),
         ({PATH: json('{"question": "advice", "engines": 1}')}, "Expected `array`"),
     ],

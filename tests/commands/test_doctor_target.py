@@ -108,7 +108,7 @@ def test_a_vllm_that_is_observed(tmp_path: Path) -> None:
         assert code == 0
         assert "observer yes 1 process(es) publish at" in said
         assert "Not known" not in said
-        assert "The change that would add most" not in said
+        assert "The change that would add the most" not in said
         other = CURRENT_PAGE.replace('model_name="m"', 'model_name="other"')
         with serving({**VLLM, "/metrics": text(other)}) as peer:
             assert "observer no" in doctor(peer.url)[1], "that one observes another model"
@@ -131,7 +131,7 @@ def test_an_sglang_is_not_asked_for_its_health() -> None:
         assert "/health" not in peer.asked, "it would generate a token"
     assert code == 0
     assert "sglang 0.5.23" in said
-    assert "observer - there is none for sglang" in said
+    assert "observer - none exists for sglang" in said
     assert '--kv-events-config \'{"publisher": "zmq"' in said
     with serving({"/server_info": info}) as peer:
         code, said = doctor(peer.url)

@@ -55,7 +55,7 @@ def test_a_checkout_or_an_installation_is_not_overwritten(
     for path in [kept] if facts is None else [kept, tmp_path / facts]:
         path.parent.mkdir()
         path.touch()
-    with pytest.raises(FileExistsError, match="no copy that kvscope made"):
+    with pytest.raises(FileExistsError, match="not a copy that kvscope made"):
         write_plugin_folder(tmp_path)
     assert kept.exists()
 

@@ -78,7 +78,7 @@ def test_an_exporter_that_came_later_than_the_pool_says_why_it_knows_nothing_of_
     for proposed in (smaller_steps, room_for_steps):
         verdict = proposed(late)
         assert isinstance(verdict, Declined)
-        assert "the exporter came later than the pool" in verdict.reason
+        assert "the exporter started after the pool" in verdict.reason
     silent = replace(late, rooms=[room(largest_step_bytes=0)])
     for other in (silent, replace(late, load=slot(largest_step=0))):
         verdict = smaller_steps(other)

@@ -90,7 +90,7 @@ async def test_no_answer_has_a_reason(question: object, reason: str) -> None:
 async def test_what_a_server_does_not_tell_is_unknown() -> None:
     asked = Question(name="size", summary="", events=("NamesStored",), folds=(), read=answered)
     (engine,) = with_pool().answer(asked).engines
-    assert engine.unknown == "this server does not tell NamesStored"
+    assert engine.unknown == "this server does not report NamesStored"
 
 
 def in_vain(_batch: Batch) -> None:

@@ -123,7 +123,7 @@ def test_a_server_that_does_not_tell_of_blocks_has_no_answer_but_a_reason() -> N
     put(subscription, 0, 0, hello(tells=told), PoolCreated(8, 4, 0))
     reply = asked(exporter)
     assert "answer" not in reply
-    assert reply["unknown"].startswith("this server does not tell AllocationFailed, BlocksAll")
+    assert reply["unknown"].startswith("this server does not report AllocationFailed, BlocksAll")
 
 
 def test_it_can_be_asked_by_name() -> None:

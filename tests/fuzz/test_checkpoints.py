@@ -123,12 +123,12 @@ def test_a_model_larger_than_the_free_memory_is_refused_before_allocation(
     ("changes", "words"),
     [
         ({"data_offsets": [0, 259 * 64 * 4]}, "overlaps another tensor"),
-        ({"data_offsets": [-8, 259 * 64 * 4 - 8]}, "a place that is none"),
+        ({"data_offsets": [-8, 259 * 64 * 4 - 8]}, "has invalid offsets for"),
         ({"shape": [259, 65]}, "which do not hold [259, 65] elements of F32"),
-        ({"shape": [-259, -64]}, "a shape that is none"),
-        ({"shape": [True, 259 * 64]}, "a shape that is none"),
+        ({"shape": [-259, -64]}, "has an invalid shape for"),
+        ({"shape": [True, 259 * 64]}, "has an invalid shape for"),
         ({"dtype": "F16"}, "elements of F16"),
-        ({"dtype": "I32"}, "stored as I32, which is no type of weights"),
+        ({"dtype": "I32"}, "stored as I32, which is not a type of weights"),
         ({"dtype": "F33"}, "an unknown type, 'F33'"),
         ({"shape": [64, 259]}, "has the shape [64, 259], by config.json it has [259, 64]"),
     ],
@@ -144,7 +144,7 @@ def test_a_header_that_lies_is_refused(
 def test_end_tokens_that_are_none_are_refused(folder: Path, eos: object) -> None:
     (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": eos}))
     assert refused(folder).startswith(
-        "generation_config.json has an eos_token_id that is no token: "
+        "generation_config.json has an eos_token_id that is not a token: "
     )
 
 

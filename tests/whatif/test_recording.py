@@ -158,7 +158,7 @@ def test_after_a_gap_the_curve_begins_anew_and_says_so(recorded: Callable[..., P
     found = document(recorded(*whole[:30], *late), "--capacity", POOL)
     assert found["lookups"] == 20
     assert found["queried_blocks"] == sum(map(len, PATHS[40:60]))
-    assert any("batches are missing: there the curve begins anew" in d for d in found["doubts"])
+    assert any("batches are missing: the curve restarts there" in d for d in found["doubts"])
     assert "29 of 49 lookups are not in the curve" in found["doubts"]
 
 
@@ -218,7 +218,7 @@ def test_of_two_runs_the_curve_is_of_the_last(
     assert curve(found) == {8: hits_of(8, PATHS[:20])}
     assert found["pool"]["usable_blocks"] == 8
     assert "60 of 80 lookups are not in the curve" in found["doubts"]
-    assert any("anew: there the curve begins anew" in doubt for doubt in found["doubts"])
+    assert any("the curve restarts there" in doubt for doubt in found["doubts"])
 
 
 def test_a_pool_made_anew_in_mid_batch_leaves_what_came_before_it_to_the_former_pool(
@@ -229,7 +229,7 @@ def test_a_pool_made_anew_in_mid_batch_leaves_what_came_before_it_to_the_former_
     found = document(recorded(*first[:-1], frame(60, last)), "--capacity", POOL)
     assert curve(found) == {POOL: hits_of(POOL)}
     assert (found["lookups"], found["seconds"]) == (60, 59)
-    assert found["doubts"] == ["the pool was made anew: there the curve begins anew"]
+    assert found["doubts"] == ["the pool was recreated: the curve restarts there"]
     later = [frame(59 + seq, decoded(one)) for seq, one in enumerate(second)]
     both = [*last, *decoded(second[1])]
     found = document(recorded(*first[:-1], frame(60, both), *later[2:]), "--capacity", 8)
@@ -305,6 +305,6 @@ def test_a_capacity_that_the_recording_cannot_tell_is_named_without_an_empty_tab
     said = kvscope(recorded(*served(POOL, PATHS)), "--capacity", 99_999_999).stdout
     joined = " ".join(said.split())
     assert (
-        f"capacities over {4 * POOL:,} blocks are unknown: a recording tells them up to" in joined
+        f"capacities over {4 * POOL:,} blocks are unknown: a recording covers them up to" in joined
     )
     assert "hit ratio" not in said

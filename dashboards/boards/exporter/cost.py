@@ -29,8 +29,8 @@ def row() -> Row:
             graph(
                 401,
                 "CPU by fold, costliest exporter",
-                "The same of the exporter where it is most, by what the time was spent on. One "
-                "fold that takes most of it: please report it, with what the engine did.",
+                "The same for the busiest exporter, by what the time was spent on. If one fold "
+                "takes most of it, please report it, with what the engine did.",
                 RATIO,
                 Q(f"{_BY_FOLD} and on (instance) ({_COSTLIEST})", "{{fold}}"),
                 stacked=True,
@@ -40,8 +40,9 @@ def row() -> Row:
             graph(
                 402,
                 "Time to make a page",
-                "What the page before the last one took, by exporter. Near the scrape's time-out: "
-                "let Prometheus scrape less often, or watch fewer engines with each sidecar.",
+                "Time to render the page before the last one, by exporter. Near the scrape "
+                "timeout: let Prometheus scrape less often, or watch fewer engines with each "
+                "sidecar.",
                 SECONDS,
                 among(
                     worst(series("kvscope_scrape_duration_seconds", SERVER), "instance"),
@@ -54,8 +55,8 @@ def row() -> Row:
             graph(
                 403,
                 "Series on a page",
-                "Samples that Prometheus took from each page. About 600 for each engine: more is a "
-                "fault, please report it. They grow without end: something has an open label.",
+                "Samples that Prometheus took from each page. About 600 for each engine: more is "
+                "a bug, please report it. Growing without end: some label is unbounded.",
                 COUNT,
                 among(worst(_SERIES, "instance"), "{{instance}}", by="instance"),
                 span=12,
@@ -65,9 +66,9 @@ def row() -> Row:
             graph(
                 404,
                 "Folds and parts that failed",
-                "A fold that raised is given up until the engine starts anew, a part of the page "
-                "is left out that once; what they would show is absent. Both are bugs: please "
-                "report the traceback in the log.",
+                "A fold that raised stays disabled until the engine restarts; a part of the page "
+                "that raised is left out of that scrape. Their series are absent. Both are bugs: "
+                "please report the traceback in the log.",
                 PER_SECOND,
                 Q(total(rate("kvscope_fold_errors_total", SERVER)), "folds"),
                 Q(total(rate("kvscope_collect_errors_total", SERVER)), "parts of pages"),

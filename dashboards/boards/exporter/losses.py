@@ -23,8 +23,8 @@ def row() -> Row:
             graph(
                 301,
                 "Gaps and lost batches",
-                "Times that batches were missing, and batches that were lost for good. Once: the "
-                "exporter was stopped or starved at that moment. Often: it needs more CPU.",
+                "Gaps in the event stream, and batches lost for good. Once: the exporter was "
+                "stopped or starved at that moment. Often: it needs more CPU.",
                 COUNT,
                 Q(total(added("kvscope_event_gaps_total", SERVER)), "gaps"),
                 Q(total(added("kvscope_event_batches_dropped_total", SERVER)), "lost batches"),
@@ -33,8 +33,8 @@ def row() -> Row:
             graph(
                 302,
                 "How far behind",
-                "Age of the oldest batch that was queued when the page was made, by engine. It "
-                "grows without end: the exporter cannot keep up; give it a core of its own.",
+                "Age of the oldest batch that was queued when the page was made, by engine. If it "
+                "keeps growing, the exporter cannot keep up; give it a core of its own.",
                 SECONDS,
                 *outstanding(worst(series("kvscope_fold_lag_seconds", SERVER), BY_ENGINE)),
                 steps=limits.LAG_SECONDS,
@@ -55,8 +55,8 @@ def row() -> Row:
             graph(
                 304,
                 "Events received",
-                "By type. Lookups without allocations, or steps without requests, would be a "
-                "fault of what emits them: please report it with this picture.",
+                "By type. Lookups without allocations, or steps without requests, would be a bug "
+                "in the producer: please report it with this picture.",
                 PER_SECOND,
                 Q(total(rate("kvscope_events_total", SERVER), "type"), "{{type}}"),
                 span=6,

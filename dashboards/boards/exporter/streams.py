@@ -28,10 +28,10 @@ def row() -> Row:
             rows(
                 201,
                 "Engines that are watched",
-                "One line for each stream of events, the longest silence first. A stream without a "
-                "model has never been heard: is its endpoint right? Unknown for longer than a few "
-                "seconds: restart the sidecar; the server only when it suits, which costs its "
-                "requests. Lost batches: give the exporter more CPU.",
+                "One line for each stream of events, the longest silence first. A stream without "
+                "a model has never been heard: is its endpoint right? Unknown for longer than a "
+                "few seconds: restart the sidecar; restart the server only at a convenient time, "
+                "since that costs its requests. Lost batches: give the exporter more CPU.",
                 Q(worst(series("kvscope_source_up", SERVER), _BY_STREAM), "heard"),
                 Q(worst(series("kvscope_source_state_known", SERVER), _BY_STREAM), "known"),
                 Q(f"clamp_min({worst(silence, _BY_STREAM)}, 0)", "silence"),
@@ -62,8 +62,8 @@ def row() -> Row:
             timeline(
                 202,
                 "Heard of",
-                "From when to when the exporter heard of each engine. Not heard: the process has "
-                "ended, or what lies between the two; compare with the server's own log.",
+                "When the exporter heard from each engine. Not heard: the process has ended, or "
+                "the connection between them failed; compare with the server's own log.",
                 among(
                     worst(series("kvscope_source_up", SERVER), BY_ENGINE),
                     lowest=True,
@@ -76,8 +76,8 @@ def row() -> Row:
             timeline(
                 203,
                 "State known",
-                "From when to when the state of each engine was known. In between its gauges are "
-                "absent, and curves of other boards have holes there; counters go on.",
+                "When the state of each engine was known. While it is not, its gauges are absent "
+                "and curves on other boards have gaps; counters continue.",
                 among(
                     worst(series("kvscope_source_state_known", SERVER), BY_ENGINE),
                     lowest=True,

@@ -16,13 +16,13 @@ _SILENCE = formulas.age("kvscope_source_last_message_timestamp_seconds", SERVER)
 def row() -> Row:
     return Row(
         100,
-        "Can the figures be trusted?  Green: yes",
+        "Can the numbers be trusted? Green: yes",
         [
             numbers(
                 101,
                 "Engines not heard",
-                "Engines whose events do not arrive, so that their figures are old. Not 0: is the "
-                "process alive, is the endpoint right? See the runbook KvscopeSourceDown.",
+                "Engines whose events do not arrive, so that their numbers are stale. Not 0: is "
+                "the process alive, is the endpoint right? See the runbook KvscopeSourceDown.",
                 COUNT,
                 Q(f"sum(1 - {series('kvscope_source_up', SERVER)})", ""),
                 steps=limits.NONE_IS_GOOD,
@@ -30,9 +30,10 @@ def row() -> Row:
             numbers(
                 102,
                 "State unknown",
-                "Engines that have lost batches, or have not said yet what their pool holds; what "
-                "depends on it is absent until the next snapshot. If one stays, restart the "
-                "sidecar; the server only when it suits, which costs its requests.",
+                "Engines that have lost batches, or have not yet reported what their pool holds; "
+                "series that depend on it are absent until the next snapshot. If one stays, "
+                "restart the sidecar; restart the server only at a convenient time, since that "
+                "costs its requests.",
                 COUNT,
                 Q(f"sum(1 - {series('kvscope_source_state_known', SERVER)})", ""),
                 steps=limits.NONE_IS_GOOD,
@@ -40,8 +41,8 @@ def row() -> Row:
             numbers(
                 103,
                 "Longest silence",
-                "How long the quietest engine has been silent. Minutes, though its server takes "
-                "requests: look for the engine in the table below.",
+                "How long the quietest engine has been silent. If it is minutes although its "
+                "server takes requests, find the engine in the table below.",
                 SECONDS,
                 Q(f"clamp_min({worst(_SILENCE)}, 0)", ""),
             ),
@@ -57,8 +58,8 @@ def row() -> Row:
             numbers(
                 105,
                 "Batches lost",
-                "Batches of events that were lost for good in the time range on screen: counters "
-                "lack what was in them. Not 0: see below when, and give the exporter more CPU.",
+                "Batches of events lost for good in the time range on screen: counters lack their "
+                "contents. Not 0: see below when it happened, and give the exporter more CPU.",
                 COUNT,
                 Q(total(over_range("kvscope_event_batches_dropped_total", SERVER)), ""),
                 steps=limits.NONE_IS_GOOD,
@@ -67,9 +68,9 @@ def row() -> Row:
             numbers(
                 106,
                 "Faults of kvscope",
-                "Folds that were given up, and parts of the page that were left out, in the time "
-                "range on screen; observers that have switched themselves off. Not 0: a bug; the "
-                "reason is in the log, please report it.",
+                "Folds that were disabled and parts of the page that were left out in the time "
+                "range on screen; observers that disabled themselves. Not 0: a bug; the reason is "
+                "in the log, please report it.",
                 COUNT,
                 Q(total(over_range("kvscope_fold_errors_total", SERVER)), "folds"),
                 Q(total(over_range("kvscope_collect_errors_total", SERVER)), "parts of pages"),

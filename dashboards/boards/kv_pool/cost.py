@@ -57,9 +57,9 @@ def row() -> Row:
             graph(
                 302,
                 "Discarded tokens",
-                "discarded: computed or found before the request was preempted. When it resumed: "
-                "found again in the cache, copied back from the host (swapped), or recomputed. The "
-                "rest waits, or was given up.",
+                "discarded: computed or found before the request was preempted. On resuming: "
+                "found again in the cache, copied back from the host (swapped), or recomputed. "
+                "The rest still waits, or its request was abandoned.",
                 TOKENS_PER_SECOND,
                 Q(total(rate("kvscope_preemption_discarded_tokens_total")), "discarded"),
                 Q(total(rate("kvscope_preemption_found_tokens_total")), "found again"),
@@ -99,9 +99,9 @@ def row() -> Row:
             rows(
                 305,
                 "What one preemption cost",
-                "Means over the time range on screen, by what caused it. A cache that still has "
-                "most of the tokens makes preemption cheap; the time stood still is paid all the "
-                "same. `/api/preemptions` has the last hundred one by one, with who took the "
+                "Means over the time range on screen, by cause. A cache that still has most of "
+                "the tokens makes preemption cheap; the stall is paid all the same. "
+                "`/api/preemptions` lists the last hundred, each with the sequences that took its "
                 "blocks.",
                 Q(f"round({_BILLED}) > 0", "preemptions"),
                 Q(_each("discarded_tokens"), "discarded"),
@@ -113,7 +113,7 @@ def row() -> Row:
                     "cause": Column("Cause", width=180),
                     "preemptions": Column("Preemptions", COUNT),
                     "discarded": Column("Tokens discarded, each", TOKENS, decimals=0),
-                    "found": Column("Of them found again", RATIO),
+                    "found": Column("found in the cache", RATIO),
                     "recomputed": Column("Tokens recomputed, each", TOKENS, decimals=0),
                     "stalled": Column("Stood still, each", SECONDS),
                 },

@@ -23,8 +23,8 @@ def row() -> Row:
             quantiles(
                 502,
                 "Between two tokens",
-                "A preemption is one long gap. p99 up with p50 flat: preemptions. Both up: large "
-                "prefills in the same steps; lower --max-num-batched-tokens.",
+                "Each preemption is one long gap. p99 up with p50 flat: preemptions. Both up: "
+                "large prefills in the same steps; lower --max-num-batched-tokens.",
                 *(
                     Q(quantile(q, "kvscope_inter_token_latency_seconds"), f"p{q * 100:g}")
                     for q in (0.5, 0.95, 0.99)
@@ -45,9 +45,9 @@ def row() -> Row:
             quantiles(
                 503,
                 "In the queue",
-                "From arrival until a request first runs, which is a part of its time to first "
-                "token. Long with a full pool: more memory or replicas. Long with a pool that is "
-                "not full: raise --max-num-seqs.",
+                "From arrival until a request first runs; part of its time to first token. Long "
+                "with a full pool: more memory or replicas. Long with a pool that is not full: "
+                "raise --max-num-seqs.",
                 *(
                     Q(quantile(q, "kvscope_request_queue_seconds"), f"p{q * 100:g}")
                     for q in (0.5, 0.95)
@@ -59,8 +59,8 @@ def row() -> Row:
             quantiles(
                 504,
                 "Whole request",
-                "From arrival to the end, whatever the reason. It depends on how much was asked "
-                "for: judge it beside the first token and the gaps.",
+                "From arrival to the end, whatever the reason. It depends on how many tokens were "
+                "requested: judge it beside the first token and the gaps.",
                 *(
                     Q(quantile(q, "kvscope_request_duration_seconds"), f"p{q * 100:g}")
                     for q in (0.5, 0.95)

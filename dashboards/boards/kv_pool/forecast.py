@@ -27,10 +27,10 @@ def row() -> Row:
             graph(
                 801,
                 "Probability of exhaustion",
-                "Probability that within that many seconds a running request finds no block, so "
-                "that one is preempted; of the engine where that is highest. Only the longest "
-                "rises: add a replica in time. All rise: send new work elsewhere now. Where it "
-                "says 80 %, it comes true about eight times in ten.",
+                "Probability that within this many seconds a running request finds no block, so "
+                "that one is preempted, in the engine where it is highest. Only the longest "
+                "horizon rises: add a replica in time. All rise: send new work elsewhere now. A "
+                "forecast of 80 % comes true about eight times in ten.",
                 RATIO,
                 *(
                     Q(worst(series(_PROBABILITY, horizon_seconds=horizon)), f"within {horizon} s")
@@ -51,7 +51,7 @@ def row() -> Row:
             graph(
                 802,
                 "Time to exhaustion",
-                "Time until active blocks fill the pool if the last minute's trend goes on. 0: "
+                "Time until active blocks fill the pool if the last minute's trend continues. 0: "
                 "full. Gaps: not filling, or more than a quarter of an hour. Probability says how "
                 "likely, this says how soon: act before it reaches 0.",
                 SECONDS,
@@ -64,10 +64,10 @@ def row() -> Row:
             graph(
                 803,
                 "Committed share",
-                "Blocks needed if every running request goes on to its max_tokens, over the "
-                "usable ones. Above 100 % is normal where clients name no max_tokens: such a "
-                "request counts with the whole context. Probable exhaustion and more than 100 % "
-                "here: lower max_tokens.",
+                "Blocks needed if every running request reaches its max_tokens, over the usable "
+                "ones. Above 100 % is normal if clients set no max_tokens: such a request counts "
+                "with the whole context. If exhaustion is probable and this is above 100 %: lower "
+                "max_tokens.",
                 RATIO,
                 *outstanding(formulas.committed_share(EACH_ENGINE, ENGINE), rank="avg"),
                 span=8,

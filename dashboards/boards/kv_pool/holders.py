@@ -20,8 +20,8 @@ def row() -> Row:
             graph(
                 201,
                 "Every block of the pool",
-                "active: referenced by sequences. cached: referenced by nobody, but findable, and "
-                "taken when needed. free: empty. reserved: never handed out. They add up to the "
+                "active: referenced by sequences. cached: unreferenced but findable, and taken "
+                "when needed. free: empty. reserved: never handed out. They add up to the "
                 "capacity. Active up to the top is pressure; cached up to the top is a cache that "
                 "uses idle memory well.",
                 BLOCKS,
@@ -40,8 +40,8 @@ def row() -> Row:
                 202,
                 "Active and resident share",
                 "Shares of the usable blocks. active: referenced by sequences. resident: "
-                "referenced, or findable in the cache, of the engine where that is least; near "
-                "100 % once a cache has warmed up. Active near 100 %: preemptions follow.",
+                "referenced, or findable in the cache, in the engine where it is lowest; near 100 "
+                "% once a cache has warmed up. Active near 100 %: preemptions follow.",
                 RATIO,
                 *outstanding(
                     worst(series("kvscope_kv_active_ratio"), BY_ENGINE),
@@ -59,7 +59,7 @@ def row() -> Row:
                 "Saved by sharing",
                 "shared: blocks that more than one sequence references, found in the cache or "
                 "forked (samples of one prompt, n). saved: blocks that would be needed without "
-                "sharing. 0 although prompts are alike: prefix caching is off, or they differ "
+                "sharing. 0 although prompts are similar: prefix caching is off, or they differ "
                 "early.",
                 BLOCKS,
                 Q(total(series("kvscope_kv_shared_blocks")), "shared"),

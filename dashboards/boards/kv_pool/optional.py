@@ -23,13 +23,14 @@ def row() -> Row:
     queried = total(rate("kvscope_kv_tier_queried_tokens_total"), _BY)
     return Row(
         1000,
-        "What lies beside the pool: host memory, tiers, copies",
+        "Beside the pool: host memory, tiers, copies",
         [
             graph(
                 1001,
                 "Swap pool",
-                "Blocks on the host, of an engine that swaps. used: what preempted requests wait "
-                "with. When none are free, further ones are recomputed: raise --swap-space.",
+                "Blocks on the host, of an engine that swaps. used: held by preempted requests "
+                "that wait. When no host block is free, further ones are recomputed: raise "
+                "--swap-space.",
                 COUNT,
                 Q(total(series("kvscope_kv_swap_blocks"), "state"), "{{state}}"),
                 stacked=True,
@@ -55,21 +56,21 @@ def row() -> Row:
             graph(
                 1003,
                 "Copied before a write",
-                "Shared blocks that were copied because one of their sequences wrote on: the "
-                "price of sharing a block that is not full. At most n - 1 for each prompt with "
-                "n samples; 0 without samples.",
+                "Shared blocks that were copied because one of their sequences had to append: the "
+                "price of sharing a block that is not full. At most n - 1 for each prompt with n "
+                "samples; 0 without samples.",
                 BLOCKS_PER_SECOND,
                 Q(total(rate("kvscope_kv_block_copies_total")), "copies"),
                 axis=A_SECOND,
-                when_absent="Not told by these servers.",
+                when_absent="Not reported by these servers.",
                 height=6,
                 span=8,
             ),
             graph(
                 1004,
                 "Tiers: found",
-                "Share of the tokens looked up in a tier below the pool that it had. Low, though "
-                "it is full: it is too small, or prompts do not come back.",
+                "Hit ratio of a tier below the pool, in tokens. Low although it is full: it is "
+                "too small, or prompts do not come back.",
                 RATIO,
                 *outstanding(share(hits, queried), _LEGEND, by=_BY, lowest=True, rank="avg"),
                 high=1,
@@ -94,9 +95,9 @@ def row() -> Row:
             graph(
                 1006,
                 "Tiers: blocks that come and go",
-                "Blocks stored in a tier and removed from it. stored again: their content had been "
-                "removed before. Much of that: the tier thrashes, what it stores is gone before it "
-                "is asked for.",
+                "Blocks stored in a tier and removed from it. stored again: their content had "
+                "been removed before. If there is much of it, the tier thrashes: blocks are gone "
+                "before they are requested again.",
                 BLOCKS_PER_SECOND,
                 Q(total(rate("kvscope_kv_tier_stored_blocks_total"), "tier"), "stored, {{tier}}"),
                 Q(total(rate("kvscope_kv_tier_removed_blocks_total"), "tier"), "removed, {{tier}}"),

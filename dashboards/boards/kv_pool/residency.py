@@ -13,9 +13,9 @@ def row() -> Row:
             heat(
                 901,
                 "Lifetime",
-                "From findable in the cache to evicted, of every block evicted; those still there "
-                "are not in it (`/api/residency` has their ages). Seconds: content comes and goes, "
-                "and the cache is little more than a queue.",
+                "From entering the prefix cache to eviction, for every evicted block; blocks "
+                "still there are not included (`/api/residency` has their ages). Seconds: content "
+                "comes and goes, and the cache is little more than a queue.",
                 buckets("kvscope_kv_block_lifetime_seconds"),
                 span=8,
             ),
@@ -31,9 +31,9 @@ def row() -> Row:
             heat(
                 903,
                 "Reuse gap",
-                "From a block's last reference to the prefix hit that took it up again. Bright "
-                "cells as high as at the left: blocks are found just before they would be "
-                "evicted, and a smaller pool would lose those hits.",
+                "From a block's last reference to the prefix hit that reused it. Bright cells as "
+                "high as on the left: blocks are found just before they would be evicted, and a "
+                "smaller pool would lose those hits.",
                 buckets("kvscope_kv_block_reuse_gap_seconds"),
                 span=8,
             ),

@@ -38,8 +38,8 @@ def row() -> Row:
             numbers(
                 703,
                 "Bytes of a block, and of the usable pool",
-                "Bytes of K and V of all layers. If they are not what `kvscope plan` says, the KV "
-                "dtype is another one.",
+                "Bytes of K and V of all layers. If they differ from what `kvscope plan` prints, "
+                "the KV dtype is a different one.",
                 BYTES,
                 Q(worst(series("kvscope_kv_block_size_bytes")), "block"),
                 Q(total(f"{_USABLE} * {series('kvscope_kv_block_size_bytes')}"), "pool"),

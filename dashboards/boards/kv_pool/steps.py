@@ -50,9 +50,9 @@ def row() -> Row:
             quantiles(
                 603,
                 "A step",
-                "Duration of an engine step: no token reaches a user faster. p99 shows the large "
-                "prefills. If all go up: the GPU slows down; look at its clocks in Memory and OOM "
-                "risk.",
+                "Duration of an engine step, the lower bound of any token's latency. p99 shows "
+                "the large prefills. If all go up, the GPU slows down; look at its clocks in "
+                "Memory and OOM risk.",
                 *(
                     Q(quantile(q, "kvscope_step_duration_seconds"), f"p{q * 100:g}")
                     for q in (0.5, 0.99)
@@ -63,8 +63,8 @@ def row() -> Row:
                 604,
                 "Ends",
                 "How requests ended. error: see the log. abort: clients gave up, often because "
-                "they waited. stop_string_or_abort: one or the other; the scheduler of a vLLM "
-                "cannot tell which. length: max_tokens was the limit.",
+                "they waited. stop_string_or_abort: one or the other; vLLM's scheduler does not "
+                "distinguish them. length: max_tokens was the limit.",
                 REQUESTS_PER_SECOND,
                 Q(total(rate("kvscope_requests_finished_total"), "reason"), "{{reason}}"),
                 stacked=True,
@@ -76,7 +76,7 @@ def row() -> Row:
                 605,
                 "Refusals",
                 "Requests turned away, by reason. queue_full: more arrive than can be served; add "
-                "replicas. client_limit: one client has its share under way. prompt_too_long, "
+                "replicas. client_limit: one client has reached its limit. prompt_too_long, "
                 "invalid: the client's mistake. engine_dead: restart.",
                 REQUESTS_PER_SECOND,
                 Q(total(rate("kvscope_requests_rejected_total"), "reason"), "{{reason}}"),

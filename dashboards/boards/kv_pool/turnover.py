@@ -16,9 +16,9 @@ def row() -> Row:
                 "References taken",
                 "Blocks handed out for prompts (prefill), new tokens (decode) and what comes back "
                 "from the host (swap_in), shared from the cache (found), or copied before a write "
-                "(cow); without those that samples of one prompt share. If it exceeds for minutes "
-                "what is given back, running requests hold more and more; see the active share "
-                "above.",
+                "(cow); without those that samples of one prompt share. If it exceeds what is "
+                "given back for minutes, running requests hold more and more; see the active "
+                "share above.",
                 BLOCKS_PER_SECOND,
                 Q(total(rate("kvscope_kv_block_allocations_total"), "cause"), "{{cause}}"),
                 Q(total(rate("kvscope_prefix_cache_hit_blocks_total")), "found"),
@@ -32,10 +32,10 @@ def row() -> Row:
                 402,
                 "References given back",
                 "By cause; each sequence gives back its own reference to a shared block. In the "
-                "long run as many as are taken, and those that samples share. preempted: taken "
-                "away, and their tokens may be computed again. swapped_out: taken away, with a "
-                "copy on the host. aborted: clients gave up. out_of_window, cow, unpinned, "
-                "failed_load: a part of a sequence, which goes on.",
+                "long run as many are given back as are taken, plus those that samples share. "
+                "preempted: taken away, and their tokens may be computed again. swapped_out: "
+                "taken away, with a copy on the host. aborted: clients gave up. out_of_window, "
+                "cow, unpinned, failed_load: a part of a sequence, which goes on.",
                 BLOCKS_PER_SECOND,
                 Q(total(rate("kvscope_kv_block_releases_total"), "cause"), "{{cause}}"),
                 stacked=True,

@@ -26,9 +26,9 @@ def row() -> Row:
             numbers(
                 101,
                 "Active share",
-                "Share of the usable blocks that sequences reference, at the peak of five minutes. "
-                "A full pool is no fault by itself. Orange: it is full, and requests wait for it "
-                "or were preempted, or it will be within a minute; if it stays orange, add "
+                "Share of the usable blocks that sequences reference, at the peak of five "
+                "minutes. A full pool alone is not a fault. Orange: it is full, and requests wait "
+                "for it or were preempted, or it will be within a minute; if it stays orange, add "
                 "replicas or KV memory, or lower --max-num-seqs.",
                 RATIO,
                 *pressure.fullest_pool(),
@@ -39,10 +39,10 @@ def row() -> Row:
             numbers(
                 102,
                 "Exhausted in 1 min",
-                "Probability that within a minute a running request finds no block, so that one is "
-                "preempted; of the engine where that is highest, among pools that are half full. "
+                "Probability that within a minute a running request finds no block, so that one "
+                "is preempted, in the engine where it is highest among pools that are half full. "
                 "Orange: send new work elsewhere. 'not expected': all are less than half full, or "
-                "the forecast does not know them yet.",
+                "have no forecast yet.",
                 RATIO,
                 Q(worst(pressure.exhaustion()), ""),
                 steps=limits.EXHAUSTION_PROBABILITY,
@@ -52,7 +52,7 @@ def row() -> Row:
             numbers(
                 103,
                 "Work lost",
-                "What pressure costs, in five minutes, in the engine where that is most. "
+                "Cost of pressure over five minutes, in the engine where it is highest. "
                 "recomputed: share of the computed tokens that had been computed before. Orange: "
                 "noticeable; red: running requests preempt each other. queued: how long requests "
                 "waited for their first step, on average.",
@@ -68,8 +68,8 @@ def row() -> Row:
             numbers(
                 104,
                 "Preemptions",
-                "Running requests that lost their blocks in the time range on screen. A few in a "
-                "peak are cheap: see below what they cost before you act.",
+                "Running requests that lost their blocks in the time range on screen. A few at a "
+                "peak are cheap: check their cost below before you act.",
                 COUNT,
                 Q(total(over_range("kvscope_preemptions_total")), ""),
                 when_absent="no engine",
@@ -90,9 +90,8 @@ def row() -> Row:
             numbers(
                 106,
                 "Seconds stalled",
-                "Time that all preempted requests together stood still in the time range on "
-                "screen, counted when they resume or end. Users see it as a reply that stops "
-                "midway.",
+                "Total time that preempted requests were stalled in the time range on screen, "
+                "counted when they resume or end. Users see it as a reply that stops midway.",
                 SECONDS,
                 Q(total(over_range("kvscope_preemption_stalled_seconds_total")), ""),
                 when_absent="no engine",

@@ -59,7 +59,7 @@ def row() -> Row:
             ),
             graph(
                 503,
-                "Who has memory on the card?",
+                "Which processes hold memory on the card?",
                 "By the driver's list of processes: this server, and all others. Others that grow "
                 "take what your next step needs: `nvidia-smi` names them.",
                 BYTES,

@@ -23,7 +23,7 @@ from dashboards.kit.queries import (
 from dashboards.kit.tables import Column, rows
 
 _SAMPLED = series("kvscope_gpu_sample_timestamp_seconds", SERVER)
-_NO_GPU = "No GPU is read here: `kvscope doctor` says why."
+_NO_GPU = "No GPU is read here: `kvscope doctor` shows why."
 
 
 def _gpu(name: str, **labels: str) -> str:
@@ -101,9 +101,9 @@ def row() -> Row:
             numbers(
                 601,
                 "GPU and driver faults",
-                "GPUs that do not answer (lost), rows of memory that wait for a reset or could not "
-                "be replaced, servers whose driver does not answer. Not 0: drain the server, then "
-                "follow what 'The device asks for' says.",
+                "GPUs that do not answer (lost), memory rows that wait for a reset or could not "
+                "be remapped, servers whose driver does not answer. Not 0: drain the server, then "
+                "do what 'The device asks for' shows.",
                 COUNT,
                 Q(_LOST, "lost"),
                 Q(_PENDING, "remap pending"),
@@ -117,8 +117,8 @@ def row() -> Row:
             timeline(
                 602,
                 "The device asks for",
-                "What the driver says the device needs. Anything but nothing: drain the server "
-                "first, then do it.",
+                "The action that the driver recommends for the device. If it is not 'nothing', "
+                "drain the server first, then do it.",
                 among(worst(_gpu("recovery_action"), BY_GPU), GPU_LEGEND, by=BY_GPU),
                 meanings=recovery,
                 span=6,
@@ -128,9 +128,9 @@ def row() -> Row:
             timeline(
                 603,
                 "Clocks are held back by",
-                "hw_* and sw_thermal: too hot, or the power supply brakes; tell who runs the "
-                "machine. sw_power_cap: at its power limit, normal under full load, hence "
-                "grey.",
+                "hw_* and sw_thermal: too hot, or the power supply limits the card; tell the "
+                "operator of the machine. sw_power_cap: at its power limit, normal under full "
+                "load, hence grey.",
                 among(_held_back(), "{{reason}}, GPU {{gpu}}", by=_BY_REASON, rank="avg"),
                 meanings=limits.CLOCKS_HELD_BACK,
                 span=10,
@@ -141,8 +141,8 @@ def row() -> Row:
                 604,
                 "ECC errors, failed calls",
                 "Uncorrected ECC errors: the card loses data; drain it, and replace it if they "
-                "come again. Failed calls of the driver's library: it is in trouble, or rights are "
-                "missing; `kvscope doctor` says which.",
+                "come again. Failed NVML calls: the driver is in trouble, or permissions are "
+                "missing; `kvscope doctor` shows which.",
                 PER_SECOND,
                 Q(
                     total(worst(_gpu_rate("ecc_errors_total"), "uuid, type"), "type"),
@@ -214,7 +214,7 @@ def row() -> Row:
             ),
             graph(
                 610,
-                "How old is what you see?",
+                "How old are these readings?",
                 "Age of the last sample of the GPUs, and how long it took. Several seconds: the "
                 "driver hangs, and `nvidia-smi` will hang as well.",
                 SECONDS,
@@ -235,11 +235,11 @@ def row() -> Row:
             rows(
                 611,
                 "Devices",
-                "What is built in, and what wore out: rows of memory that a spare row has "
-                "replaced, after errors that could be corrected, or could not (then data was "
-                "lost). Orange that increases: plan a replacement. A row without a spare one is "
-                "'remap failed' above. PCIe link: its rate, of the best that card and slot allow; "
-                "idle cards lower it.",
+                "Hardware and its wear: memory rows that were remapped to spare rows, after "
+                "correctable errors or uncorrectable ones (then data was lost). Orange that "
+                "increases: plan a replacement. A row without a spare one is 'remap failed' "
+                "above. PCIe link: its rate relative to the best that card and slot allow; idle "
+                "cards lower it.",
                 Q(
                     worst(
                         _gpu("info"),
@@ -276,9 +276,9 @@ def row() -> Row:
             rows(
                 612,
                 "XIDs: the driver's critical events",
-                "Events by number, since the exporter began. 13, 31, 43, 45: the program's fault, "
-                "look at its log. 48, 63, 64, 94, 95: memory. 74, 136, 144 to 150: NVLink. 46, "
-                "109, 119, 120, 143, 158: reset the card. 79: it fell off the bus, drain and "
+                "XID events by number, since the exporter started. 13, 31, 43, 45: the program's "
+                "fault, look at its log. 48, 63, 64, 94, 95: memory. 74, 136, 144 to 150: NVLink. "
+                "46, 109, 119, 120, 143, 158: reset the card. 79: it fell off the bus, drain and "
                 "reboot. Click a number for the runbook.",
                 Q(worst(_gpu("xid_events_total"), f"{BY_GPU}, xid"), "events"),
                 Q(f"1000 * max by ({BY_GPU}, xid) ({_gpu('xid_last_timestamp_seconds')})", "last"),

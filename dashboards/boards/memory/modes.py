@@ -46,7 +46,7 @@ def _tightest(expr: str, name: str) -> Q:
 def row() -> Row:
     return Row(
         300,
-        "Three ways to run out: they look alike from outside, and each has another remedy",
+        "Three ways to run out: alike from outside, each with its own remedy",
         [
             graph(
                 304,
@@ -65,14 +65,14 @@ def row() -> Row:
                 high=1,
                 steps=limits.EXHAUSTION_PROBABILITY,
                 span=8,
-                when_absent="Not known yet: twenty requests have to end first.",
+                when_absent="Unknown until twenty requests have ended.",
                 link=to_dashboard("KV pool", KV_POOL),
             ),
             graph(
                 302,
                 "2  The device is full",
                 "headroom: the most that the next allocation can get. peak: the most that a step "
-                "has taken so far. Headroom below peak: the next step as large fails, with an "
+                "has taken so far. Headroom below peak: the next step of that size fails, with an "
                 "error in the log. Remedy: lower --gpu-memory-utilization; move other processes "
                 "away.",
                 BYTES,
@@ -80,7 +80,7 @@ def row() -> Row:
                 _tightest(worst(_PEAK, BY_GPU), "peak"),
                 span=8,
                 calcs=("lastNotNull", "min"),
-                when_absent="Not known: no GPU, or a server without allocator figures.",
+                when_absent="Unknown: no GPU, or a server without allocator metrics.",
             ),
             graph(
                 303,
@@ -106,8 +106,8 @@ def row() -> Row:
                 305,
                 "Device: near misses and errors",
                 "retries: torch had to give back its cache first. refused: torch could not serve. "
-                "steps: what the engine did about it, retried smaller or gave up. Any of them: "
-                "lower --gpu-memory-utilization.",
+                "steps: how the engine reacted, by retrying a smaller step or failing it. Any of "
+                "them: lower --gpu-memory-utilization.",
                 COUNT,
                 Q(total(of_chosen(added(_RETRIES, GPU))), "retries"),
                 Q(total(of_chosen(added("kvscope_gpu_torch_ooms_total", GPU))), "refused"),
@@ -118,7 +118,7 @@ def row() -> Row:
                     "step retried": "purple",
                     "step gave_up": "dark-red",
                 },
-                when_absent="Not told by these servers.",
+                when_absent="Not reported by these servers.",
                 span=16,
                 height=6,
                 listed=True,

@@ -34,10 +34,10 @@ def row() -> Row:
             numbers(
                 101,
                 "GPU room",
-                "Memory that the next allocation can get, less the largest step so far, on the GPU "
-                "where that is least. Short by: the next step as large fails, or is retried "
-                "smaller. Red: steps gave up. Lower --gpu-memory-utilization, or find who grew "
-                "below.",
+                "Memory that the next allocation can get, less the largest step so far, on the "
+                "GPU where this is least. Short by: the next step of that size fails, or is "
+                "retried smaller. Red: steps failed. Lower --gpu-memory-utilization, or find "
+                "below what grew.",
                 BYTES,
                 *gpu_room(),
                 steps=limits.ROOM_AFTER_PEAK_BYTES,
@@ -59,21 +59,22 @@ def row() -> Row:
                 103,
                 "GPU: out of memory",
                 "Steps that ran out of device memory in the time range on screen. retried: with a "
-                "smaller step, and no request was lost. gave up: its requests ended with an error. "
-                "Not 0: see the alert's runbook, and 'Where did the memory go?' at that moment.",
+                "smaller step, and no request was lost. gave up: their requests ended with an "
+                "error. Not 0: see the alert's runbook, and 'Where did the memory go?' at that "
+                "moment.",
                 COUNT,
                 Q(total(over_range(_OOMS, action="retried")), "retried"),
                 Q(total(over_range(_OOMS, action="gave_up")), "gave up"),
                 steps=limits.NONE_IS_GOOD,
                 judged={"retried": limits.SOME_ARE_WORTH_A_LOOK},
                 decimals=0,
-                when_absent="not told",
+                when_absent="not reported",
             ),
             numbers(
                 104,
                 "Other processes",
-                "Memory of other processes on a GPU that a server uses, where that is largest. It "
-                "should be 0: `nvidia-smi` names them; move them away.",
+                "Memory of other processes on a GPU that a server uses, on the GPU where it is "
+                "largest. It should be 0: `nvidia-smi` names them; move them away.",
                 BYTES,
                 Q(worst(f"{_OTHERS} and on ({TARGET}, uuid) {_OWN}"), ""),
                 steps=((None, limits.GREEN), (2**28, limits.ORANGE)),
@@ -82,9 +83,9 @@ def row() -> Row:
             numbers(
                 105,
                 "Hardware",
-                "XIDs since the exporter began, and what the hardware row below counts: cards that "
-                "do not answer, rows of memory that wait for a reset or could not be replaced. Not "
-                "0: open that row, and the alert's runbook.",
+                "XIDs since the exporter started, and the faults of the hardware row below: cards "
+                "that do not answer, memory rows that wait for a reset or could not be remapped. "
+                "Not 0: open that row, and the alert's runbook.",
                 COUNT,
                 Q(xids(), "XIDs", limits.SOME_ARE_WORTH_A_LOOK),
                 Q(faults(), "faults"),
@@ -97,7 +98,7 @@ def row() -> Row:
                 106,
                 "Host memory",
                 "Host memory of the control group over its limit, without file cache that can be "
-                "dropped. At 100 % the kernel kills the server without a word in its log. Raise "
+                "dropped. At 100 % the kernel kills the server without a line in its log. Raise "
                 "the limit, or look below for what grows.",
                 RATIO,
                 Q(worst(formulas.host_used_share(ENGINE)), ""),

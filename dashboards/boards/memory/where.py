@@ -10,7 +10,7 @@ _HEADROOM = gpu("kvscope_gpu_memory_headroom_bytes")
 _PEAK = gpu("kvscope_gpu_activation_peak_bytes")
 _TOTAL = gpu("kvscope_gpu_memory_total_bytes")
 _OTHERS = gpu("kvscope_gpu_memory_component_bytes", component="other_processes")
-_NO_GPU = "No GPU is read here: `kvscope doctor` says why."
+_NO_GPU = "No GPU is read here: `kvscope doctor` shows why."
 
 
 def _part(component: str) -> str:

@@ -36,8 +36,8 @@ def row() -> Row:
                 "What the adviser proposes",
                 "At most five proposals for each engine: an option of its server, the value it "
                 "should have, and the prompt tokens a second that this would spare it. Begin with "
-                "the largest. `kvscope advise URL` prints for each why, what it costs in memory, "
-                "and what it takes for granted.",
+                "the largest. For each, `kvscope advise URL` prints the reason, the memory it "
+                "costs, and its assumptions.",
                 Q(worst(series("kvscope_advice_value"), by), "value"),
                 Q(worst(series("kvscope_advice_saved_tokens_per_second"), by), "saved"),
                 columns={
@@ -49,7 +49,8 @@ def row() -> Row:
                     "saved": Column("Saves", TOKENS_PER_SECOND),
                 },
                 height=6,
-                when_absent="Nothing to propose: sizes fit the load, or it has not been seen long.",
+                when_absent="Nothing to propose: sizes fit the load, or it has not been observed "
+                "for long enough.",
                 worst_first=("Saves",),
             ),
             note(501, "From symptom to remedy", _ADVICE, height=8),

@@ -71,8 +71,8 @@ def row() -> Row:
                 "Time to first token",
                 "How long users wait before they see anything. A p99 far from the p50: a few "
                 "requests pay for the others; look at waiting requests and preemptions at that "
-                "moment. A worst engine far from all others: it alone is sick; sort the table of "
-                "engines by first token. promise: what is chosen above.",
+                "moment. One engine far worse than all others: only that engine is in trouble; "
+                "sort the table of engines by first token. promise: what is chosen above.",
                 *(Q(quantile(q, _FIRST_TOKEN), f"p{q * 100:g}") for q in (0.5, 0.95)),
                 Q(worst(quantile(0.95, _FIRST_TOKEN, BY_ENGINE)), "p95, worst engine"),
                 FIRST_TOKEN_OBJECTIVE,
@@ -85,14 +85,15 @@ def row() -> Row:
                 "Time to first token, every request",
                 "What lies behind the quantiles: a cell for each bucket of the histogram, the "
                 "more it stands out, the more requests. Two bands: two kinds of requests, or of "
-                "engines; choose a model above. A quantile between two bands is nobody's.",
+                "engines; choose a model above. A quantile between two bands describes no "
+                "request.",
                 buckets(_FIRST_TOKEN),
                 span=8,
             ),
             graph(
                 304,
                 "Requests",
-                "Running and waiting now, swapped out or not. Waiting that does not go down: "
+                "Running and waiting now, swapped out or not. Waiting that does not drain: "
                 "arrivals exceed what the engines can serve; add replicas or refuse earlier.",
                 COUNT,
                 Q(total(series("kvscope_requests", state="running")), "running"),
@@ -116,10 +117,10 @@ def row() -> Row:
             timeline(
                 306,
                 "State of the servers",
-                "silent: does not answer Prometheus, or its engine is not heard any more. loading: "
-                "takes no requests yet; for longer than usual: its log says what it waits for. "
-                "Loading again by itself: it crashed. Of many servers the ten that were least "
-                "ready.",
+                "silent: does not answer Prometheus, or its engine is no longer heard. loading: "
+                "takes no requests yet; if for longer than usual, its log shows what it waits "
+                "for. Loading again unprompted: it crashed. Of many servers, the ten that were "
+                "least ready.",
                 among(_states(), "{{instance}}", by="instance", lowest=True, rank="avg"),
                 meanings=_STATES,
                 span=8,

@@ -23,13 +23,13 @@ def row() -> Row:
         [
             numbers(
                 601,
-                "Missing or wrong?  Must be 0",
+                "Missing or wrong? Must be 0",
                 "Out of balance: blocks by which the replayed events differ from the engine's own "
                 "counts; a bug, keep the log and report it. Sources down: engines that the "
-                "exporter does not hear, so their numbers are old; see the runbook "
+                "exporter does not hear, so that their numbers are stale; see the runbook "
                 "KvscopeSourceDown. State unknown: batches were lost; what depends on them is "
-                "absent until the next snapshot. If one stays, restart the sidecar; the server "
-                "only when it suits, which costs its requests. Observers "
+                "absent until the next snapshot. If one stays, restart the sidecar; restart the "
+                "server only at a convenient time, since that costs its requests. Observers "
                 "stopped: the observer in a vLLM has switched itself off; the server is unharmed, "
                 "see the runbook KvscopeObserverStopped.",
                 COUNT,
@@ -54,8 +54,8 @@ def row() -> Row:
                 604,
                 "Events lost",
                 "Batches dropped because the exporter was too slow, gaps that it saw, folds and "
-                "parts of the page that failed, messages that it could not read. Where one is not "
-                "0, give the process more CPU, or report the error.",
+                "parts of the page that failed, messages that it could not read. If any is not 0, "
+                "give the process more CPU, or report the error.",
                 PER_SECOND,
                 Q(total(rate("kvscope_event_batches_dropped_total", SERVER)), "batches dropped"),
                 Q(total(rate("kvscope_event_gaps_total", SERVER)), "gaps"),
@@ -86,8 +86,8 @@ def row() -> Row:
             graph(
                 606,
                 "What the exporter costs",
-                "CPU spent on events, by fold, as a share of one core, for the engine where that "
-                "is most at the moment. Above a tenth it competes with an engine in the same "
+                "CPU spent on events, by fold, as a share of one core, for the engine where it is "
+                "highest at the moment. Above a tenth it competes with an engine in the same "
                 "process: report it.",
                 RATIO,
                 Q(total(_costliest("kvscope_fold_seconds_total"), "fold"), "{{fold}}"),

@@ -153,7 +153,7 @@ def row() -> Row:
                 106,
                 "Fullest pool",
                 "Share of the usable blocks that sequences reference, in the engine where that is "
-                "highest, at the peak of five minutes. A full pool is no fault by itself. Orange: "
+                "highest, at the peak of five minutes. A full pool alone is not a fault. Orange: "
                 "requests wait for one that is full, were preempted there, or soon will be; "
                 "Recomputed and First token say how much it hurts.",
                 RATIO,
@@ -179,9 +179,9 @@ def row() -> Row:
             numbers(
                 108,
                 "GPU room",
-                "Memory that the next allocation can get, less the largest step so far, on the GPU "
-                "where that is least. Short by: the next step as large fails, or is retried "
-                "smaller. Red: steps gave up, and their requests failed. Open Memory.",
+                "Memory that the next allocation can get, less the largest step so far, on the "
+                "GPU where this is least. Short by: the next step of that size fails, or is "
+                "retried smaller. Red: steps failed, and their requests with them. Open Memory.",
                 BYTES,
                 *gpu_room(),
                 steps=limits.ROOM_AFTER_PEAK_BYTES,
@@ -193,7 +193,7 @@ def row() -> Row:
                 109,
                 "Served now",
                 "What the selection serves at this moment. Fewer engines than usual: see Down. An "
-                "engine that has been up for less time than you think has crashed, or was rolled "
+                "engine that has been up for less time than you expect has crashed, or was rolled "
                 "out.",
                 COUNT,
                 Q(formulas.engines_heard(selector=ENGINE), "engines"),

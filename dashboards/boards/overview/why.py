@@ -41,8 +41,8 @@ def row() -> Row:
                 401,
                 "What did pressure cost?  Tokens",
                 "Tokens computed a second time, beside the useful ones. recomputed: after a "
-                "preemption. regretted: of prompts whose blocks had been evicted. Both are work "
-                "that more KV memory, or fewer sequences at once, would save.",
+                "preemption. regretted: in prompts whose blocks had been evicted. More KV memory, "
+                "or fewer sequences at once, would save both.",
                 TOKENS_PER_SECOND,
                 Q(
                     f"{total(rate('kvscope_step_tokens_total'))} - {recomputed} - ({regretted})",
@@ -59,8 +59,9 @@ def row() -> Row:
             graph(
                 402,
                 "What did pressure cost?  Seconds",
-                "How many requests stand still on average: after a preemption (seconds stalled per "
-                "second, added when they resume or end), and in the queue before their first step.",
+                "How many requests are stalled on average: after a preemption (seconds stalled "
+                "per second, added when they resume or end), and in the queue before their first "
+                "step.",
                 COUNT,
                 Q(hundredths(total(rate("kvscope_preemption_stalled_seconds_total"))), "preempted"),
                 Q(hundredths(total(rate("kvscope_request_queue_seconds_sum"))), "queued"),
@@ -87,11 +88,11 @@ def row() -> Row:
             graph(
                 404,
                 "Ends and refusals",
-                "Requests by how they ended. error: see the log. refused: turned away, whatever "
-                "the reason; the KV pool dashboard tells the reasons apart. abort: clients gave "
-                "up, often because they waited. stop_string_or_abort: one or the other; the "
-                "scheduler of a vLLM cannot tell which. other 5xx: answers of a vLLM's API server "
-                "to requests that neither failed nor were refused; see its log.",
+                "Requests by how they ended. error: see the log. refused: turned away, for any "
+                "reason; the KV pool dashboard shows the reasons. abort: clients gave up, often "
+                "because they waited. stop_string_or_abort: one or the other; vLLM's scheduler "
+                "does not distinguish them. other 5xx: answers of a vLLM's API server to requests "
+                "that neither failed nor were refused; see its log.",
                 REQUESTS_PER_SECOND,
                 Q(total(rate("kvscope_requests_finished_total"), "reason"), "{{reason}}"),
                 Q(total(rate("kvscope_requests_rejected_total")), "refused"),
@@ -126,7 +127,7 @@ def row() -> Row:
                 low=None,
                 span=8,
                 calcs=("lastNotNull", "min"),
-                when_absent="No GPU is read, or its server has no allocator figures.",
+                when_absent="No GPU is read, or its server has no allocator metrics.",
                 link=to_dashboard("Memory", MEMORY),
                 coarse=True,
             ),

@@ -21,17 +21,17 @@ def row() -> Row:
     asked = total(rate(_ASKED_BLOCKS))
     return Row(
         200,
-        "What was found, and why was the rest not?",
+        "What was found, and why was the rest missed?",
         [
             graph(
                 201,
-                "Of every 100 blocks asked for",
-                "hit, or missed because: cold (never seen), partial (end of a prompt), evicted "
-                "(it was here), unreachable (it is here, an ancestor is gone), vetoed (it is here "
-                "with its ancestors, but layers with a sliding window or a state lack their part), "
-                "forgotten (cold or evicted so long ago that the exporter no longer remembers); "
-                "cause unknown: the exporter lost events. Adds up to 100 %. Only orange and purple "
-                "shrink with more memory.",
+                "Per 100 blocks requested",
+                "Hit, or the reason for the miss: cold (never seen), partial (end of a prompt), "
+                "evicted (it was here), unreachable (it is here, an ancestor is gone), vetoed (it "
+                "is here with its ancestors, but layers with a sliding window or a state lack "
+                "their part), forgotten (cold or evicted so long ago that the exporter no longer "
+                "remembers); cause unknown: the exporter lost events. Adds up to 100 %. Only "
+                "orange and purple shrink with more memory.",
                 RATIO,
                 Q(share(total(rate(_HIT_BLOCKS)), asked), "hit"),
                 Q(
@@ -49,8 +49,8 @@ def row() -> Row:
             graph(
                 202,
                 "Prompt tokens asked for and found",
-                "The distance between the two is what prefill computes. Both fall: less traffic. "
-                "Only found falls: see the causes at the left.",
+                "The gap between the two is what prefill computes. Both fall: less traffic. Only "
+                "found falls: see the causes on the left.",
                 TOKENS_PER_SECOND,
                 Q(total(rate(_ASKED, phase="first")), "asked for"),
                 Q(total(rate(_HIT, phase="first")), "found"),

@@ -16,8 +16,8 @@ def row() -> Row:
                 401,
                 "Regretted tokens",
                 "Prompt tokens a second that were computed again because their blocks had been "
-                "evicted. Evictions without regret are harmless. What preempted requests lost is "
-                "not in it: the KV pool dashboard has their bill.",
+                "evicted. Evictions without regret are harmless. Losses of preempted requests are "
+                "not included: the KV pool dashboard has their bill.",
                 TOKENS_PER_SECOND,
                 *outstanding(total(rate("kvscope_prefix_cache_regret_tokens_total"), BY_ENGINE)),
                 span=6,
@@ -47,7 +47,7 @@ def row() -> Row:
                 axis="blocks",
                 span=6,
                 height=9,
-                when_absent="Nothing was regretted, or more is missing than can be known.",
+                when_absent="No regret, or more blocks are missing than can be measured.",
             ),
             graph(
                 404,
@@ -60,7 +60,7 @@ def row() -> Row:
                 span=6,
                 height=9,
                 calcs=("lastNotNull", "min"),
-                when_absent="Not known: no block can be evicted, or it is older than the exporter.",
+                when_absent="Unknown: no block can be evicted, or it is older than the exporter.",
                 link=to_dashboard("KV pool", KV_POOL),
             ),
         ],

@@ -13,16 +13,16 @@ def row() -> Row:
     top = among(named, "{{prefix}}", by="prefix", rank="avg")
     return Row(
         700,
-        "Which prefixes does it pay for?",
+        "Which prefixes does the cache pay off for?",
         [
             graph(
                 701,
                 "Prompt tokens saved, by prefix",
                 "The prefixes that save most, named by the hash of their last block, five of each "
-                "engine and of many engines ten in all; and all others. Never text: what it says "
-                "knows only your application. One that carries all: a system prompt; keep it first "
-                "and unchanged. All in other: users share nothing. `/api/prefixes` has twenty of "
-                "an engine, with their lengths, and those lost most expensively.",
+                "engine and of many engines ten in all; and all others. Never their text: only "
+                "your application knows it. One that dominates: a system prompt; keep it first "
+                "and unchanged. All in other: users share nothing. `/api/prefixes` has twenty for "
+                "each engine, with their lengths, and those most expensive to lose.",
                 TOKENS_PER_SECOND,
                 top,
                 Q(

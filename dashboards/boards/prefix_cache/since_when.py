@@ -17,10 +17,11 @@ def row() -> Row:
         [
             graph(
                 301,
-                "Hit ratio against the time before",
-                "first: new requests, on screen and in the range before that, as long; choose an "
-                "hour to compare with an hour ago. resumed: after a preemption, shown apart "
-                "because it flatters the cache. A step down at a deployment: the prompts changed.",
+                "Hit ratio, now and in the preceding range",
+                "first: new requests, on screen and in the preceding range of the same length; "
+                "choose an hour to compare with an hour ago. resumed: after a preemption, shown "
+                "apart because it flatters the cache. A step down at a deployment: the prompts "
+                "changed.",
                 RATIO,
                 Q(ratio, "first"),
                 Q(before, "first, the range before"),
@@ -53,8 +54,8 @@ def row() -> Row:
             quantiles(
                 303,
                 "Time to first token",
-                "What hits are for. If it rises when the hit ratio falls, users wait for the "
-                "misses. If it rises alone, look at the queue in KV pool.",
+                "The latency that hits reduce. If it rises when the hit ratio falls, users wait "
+                "for the misses. If it rises alone, look at the queue in KV pool.",
                 *(
                     Q(quantile(q, "kvscope_time_to_first_token_seconds"), f"p{q * 100:g}")
                     for q in (0.5, 0.95)

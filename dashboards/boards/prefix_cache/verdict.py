@@ -68,8 +68,8 @@ def row() -> Row:
                 104,
                 "Blocks too few",
                 "How many more blocks would have kept nine tenths of what was evicted and asked "
-                "for again in the last five minutes, in the engine where that is most. 'over 4x': "
-                "four times the pool would not be enough; see the curve.",
+                "for again in the last five minutes, in the engine where it is highest. 'over "
+                "4x': four times the pool would not be enough; see the curve.",
                 BLOCKS,
                 Q(_shortfall(), ""),
                 words={0: ("no shortfall", "text"), -1: ("over 4x", "orange")},
@@ -79,9 +79,9 @@ def row() -> Row:
             numbers(
                 105,
                 "Remembers the last",
-                "How long the next block to be evicted has been idle, in the engine "
-                "where that is shortest. Shorter than the pauses of your users' conversations: "
-                "the cache is too small for them.",
+                "How long the next block to be evicted has been idle, in the engine where it is "
+                "shortest. Shorter than the pauses of your users' conversations: the cache is too "
+                "small for them.",
                 SECONDS,
                 Q(f"min({series('kvscope_kv_retention_seconds')})", ""),
                 when_absent="not known",

@@ -26,7 +26,9 @@ _USABLE = series("kvscope_kv_usable_blocks")
 _BLOCK_BYTES = series("kvscope_kv_block_size_bytes")
 _BLOCK_TOKENS = series("kvscope_kv_block_size_tokens")
 _EVERY_ROW = "on () group_left ()"
-_NOT_YET = "Not known: no lookups in this time range, or an engine whose evictions are not told."
+_NOT_YET = (
+    "Not known: no lookups in this time range, or an engine whose evictions are not reported."
+)
 
 
 def _ratio(*scales: str) -> str:
@@ -79,10 +81,10 @@ def row() -> Row:
             curve(
                 601,
                 "Hit ratio at other sizes of the pool",
-                "Share of the blocks asked for that a pool of another size would have found, at "
-                "the same requests. Steep to the right of where you are: more memory buys hits. "
-                "Flat to the left: less would do. Not modelled: that a faster cache draws more "
-                "load, and a pool too small for its running requests.",
+                "Share of the requested blocks that a pool of another size would have found, for "
+                "the same requests. Steep to the right of the present size: more memory buys "
+                "hits. Flat to the left: less would do. Not modelled: that a faster server "
+                "attracts more load, and a pool too small for its running requests.",
                 Q(blocks, "blocks"),
                 Q(_ratio(*SIZES), "hit ratio"),
                 Q(_at_every_size(_ratio(_UNLIMITED)), "ratio without limit"),
@@ -102,11 +104,11 @@ def row() -> Row:
             rows(
                 602,
                 "What another size would cost, and save",
-                "By size: the present pool is 1x. Each with the prompt tokens a second that it "
-                "would save beyond the present one; below 0, what would be computed in addition. "
-                "best value: the smallest that has four fifths of what four times the pool would "
-                "gain; compare its bytes with GPU room on Memory. Where a connector loads evicted "
-                "blocks, what it loads counts as saved: see kvscope advise.",
+                "By size: the present pool is 1x. Prompt tokens a second that each size would "
+                "save beyond the present one; below 0, tokens computed in addition. best value: "
+                "the smallest size with four fifths of the gain of four times the pool; compare "
+                "its bytes with GPU room on Memory. If a connector loads evicted blocks, those "
+                "count as saved: see kvscope advise.",
                 Q(blocks, "blocks"),
                 Q(memory, "memory"),
                 Q(_saved(), "saved"),
@@ -125,8 +127,8 @@ def row() -> Row:
             numbers(
                 603,
                 "Is the curve right?",
-                "Blocks by which its prediction for the present size missed the engine's own "
-                "hits, of all asked for. 0: it is exact. Orange: the engine does not evict the "
+                "Difference between the predicted and the actual hits at the present size, as a "
+                "share of the blocks requested. 0: exact. Orange: the engine does not evict the "
                 "oldest first, or events are wrong; do not trust the curve.",
                 RATIO,
                 Q(formulas.whatif_error(WHOLE_RANGE, selector=ENGINE), ""),

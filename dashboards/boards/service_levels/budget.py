@@ -15,9 +15,10 @@ def row() -> Row:
     why = {
         "answered": "Requests that the server failed, or refused because its queue was full or "
         "its engine was dead.",
-        "first token": "Requests that had no first token within the promise above, those that gave "
-        "up after it included.",
-        "next token": "Tokens that came later after the one before than 'Next token within' above.",
+        "first token": "Requests without a first token within the promise above, including those "
+        "abandoned after it.",
+        "next token": "Tokens that came later after their predecessor than 'Next token within' "
+        "above.",
     }
     then = (
         "The model that has used most of its budget; above 100 % its promise is broken for this "
@@ -45,8 +46,8 @@ def row() -> Row:
             rows(
                 104,
                 "Models",
-                "One line for each model, the one with the least left first. What is promised is "
-                "chosen above; alerts have objectives of their own, which their generator sets.",
+                "One line for each model, the least budget left first. The promise is chosen "
+                "above; alerts have objectives of their own, set in their generator.",
                 Q(total(over_range(f"{FIRST_TOKEN}_count"), _BY), "requests"),
                 Q(shares["answered"], "failed"),
                 Q(budgets["answered"], "failed_budget"),

@@ -26,7 +26,7 @@ def row() -> Row:
             graph(
                 201 + index,
                 f"Burn rate: {name}",
-                f"How many times as fast as allowed the budget is used, by model. "
+                "Burn rate of the budget, in multiples of the sustainable rate, by model. "
                 f"{remedies[name]} The red line is where a budget of a month is gone in two days.",
                 TIMES,
                 Q(budget, "{{model_name}}"),  # to find the ten worst would cost as much again
@@ -38,17 +38,17 @@ def row() -> Row:
         + [
             graph(
                 204,
-                "Gave up before the first token",
-                "Requests whose clients went away before anything came, by model. The curves of "
-                "the first token do not know them; the promise counts those who waited longer than "
-                "it allows. Some always do: a completion that the next keystroke makes useless.",
+                "Abandoned before the first token",
+                "Requests whose clients went away before anything came, by model. The first-token "
+                "curves leave them out; the promise counts those that waited longer than it "
+                "allows. Some always do: a completion that the next keystroke makes useless.",
                 REQUESTS_PER_SECOND,
                 *outstanding(_GAVE_UP, "{{model_name}}", by="model_name"),
                 calcs=("mean", "max"),
                 span=24,
                 height=6,
-                when_absent="No server here reports who gives up: that takes our engine, or an "
-                "observer in it.",
+                when_absent="No server here reports abandoned requests: that takes our engine, or "
+                "an observer in the server.",
             )
         ],
     )

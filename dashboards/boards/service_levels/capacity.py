@@ -28,9 +28,9 @@ def row() -> Row:
                 301,
                 "Trend of the pools",
                 "By model, over the time range on screen: choose whole weeks, or a trend is only "
-                "the time of day. Mean: share of all usable blocks that sequences reference. "
-                "Days left: until that mean is where bursts fill single pools; order hardware "
-                "before. '-': it does not grow.",
+                "the time of day. Mean: share of all usable blocks that sequences reference. Days "
+                "left: until that mean is where bursts fill single pools; order hardware before "
+                "then. '-': it does not grow.",
                 Q(_READY, "ready"),
                 Q(_MEAN, "mean"),
                 Q(f"max_over_time(({_ACTIVE})[$__range:5m])", "peak"),
@@ -62,8 +62,8 @@ def row() -> Row:
             graph(
                 303,
                 "Tokens computed, by engine that is ready",
-                "What one engine does on average, by model. It no longer rises with the load: "
-                "that is its limit, and the queue grows instead.",
+                "Average throughput of one engine, by model. Where it no longer rises with the "
+                "load, it is at its limit, and the queue grows instead.",
                 TOKENS_PER_SECOND,
                 *outstanding(share(_COMPUTED, _READY), _NAME, by=_BY),
                 span=8,
@@ -72,8 +72,8 @@ def row() -> Row:
             graph(
                 304,
                 "Engines ready",
-                "Engines that take requests, by model. Fewer than a week ago without anybody "
-                "having removed one: look for what did not come back.",
+                "Engines that take requests, by model. Fewer than a week ago although none was "
+                "removed: find the one that did not come back.",
                 COUNT,
                 *outstanding(_READY, _NAME, by=_BY),
                 span=8,

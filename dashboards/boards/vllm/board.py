@@ -29,7 +29,7 @@ def build() -> db.Dashboard:
     return assemble(
         "vLLM",
         VLLM,
-        "A vLLM without kvscope, by its own metrics. The other dashboards show what they lack.",
+        "A vLLM without kvscope, by its own metrics. The other dashboards show what these lack.",
         _variables(),
         [
             verdict.row(),

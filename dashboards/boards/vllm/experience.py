@@ -59,9 +59,9 @@ def row() -> Row:
             quantiles(
                 404,
                 "Whole request",
-                "From arrival to the end. It depends on how much was asked for: judge it beside "
-                "the first token. Its buckets begin at 0.3 s: of shorter requests only the mean is "
-                "right.",
+                "From arrival to the end. It depends on how many tokens were requested: judge it "
+                "beside the first token. Its buckets begin at 0.3 s: for shorter requests only "
+                "the mean is right.",
                 *(
                     Q(quantile(q, "vllm:e2e_request_latency_seconds"), f"p{q * 100:g}")
                     for q in (0.5, 0.95)

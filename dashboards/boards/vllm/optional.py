@@ -66,7 +66,7 @@ def row() -> Row:
             graph(
                 703,
                 "Tokens of one step",
-                "Speculative decoding: tokens a request gains by one step, its own and those "
+                "Speculative decoding: tokens that a request gains per step, its own and those "
                 "accepted. Near 1: switch it off.",
                 TOKENS,
                 Q(f"1 + {share(accepted, drafts)}", "{{model_name}}"),
@@ -90,7 +90,7 @@ def row() -> Row:
             timeline(
                 705,
                 "Sleep",
-                "Whether engines sleep, and how deep; of many, the ten that slept most. Asleep "
+                "Whether engines sleep, and how deeply; of many, the ten that slept most. Asleep "
                 "behind a load balancer: POST /wake_up, or take the server out.",
                 among(_asleep(), rank="avg"),
                 meanings=_SLEEP,

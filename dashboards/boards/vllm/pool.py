@@ -17,8 +17,8 @@ def row() -> Row:
             graph(
                 301,
                 "KV cache in use",
-                "Referenced blocks. Long at the top: preemptions follow. vLLM does not say "
-                "what is cached beside them.",
+                "Referenced blocks. Long at the top: preemptions follow. vLLM does not report the "
+                "cached blocks beside them.",
                 RATIO,
                 *outstanding(worst(USAGE, BY_ENGINE), rank="avg"),
                 high=1,
@@ -37,8 +37,8 @@ def row() -> Row:
             graph(
                 303,
                 "Prefix hit ratio",
-                "Prompt tokens found over prompt tokens asked for. A fall: prompts changed, or the "
-                "cache became too small; vLLM does not say which of the two.",
+                "Prompt tokens found over prompt tokens asked for. A fall: prompts changed, or "
+                "the cache became too small; vLLM does not report which.",
                 RATIO,
                 *outstanding(
                     share(total(HITS, BY_ENGINE), total(QUERIES, BY_ENGINE)),

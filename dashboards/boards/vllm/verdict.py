@@ -94,10 +94,10 @@ def row() -> Row:
             numbers(
                 104,
                 "First token p95",
-                "In the server where it is highest, 95 of 100 requests have their first token "
-                "within this time, over five minutes. Orange: more are late than the promise above "
-                "allows; red: at the rate that pages. Which server is it, and does it queue? See "
-                "below.",
+                "In the slowest server, 95 of 100 requests have their first token within this "
+                "time, over five minutes. Orange: more are late than the promise above allows; "
+                "red: at the rate that pages. See below which server it is, and whether it "
+                "queues.",
                 SECONDS,
                 *judged_by_burn(
                     worst(recent(quantile(0.95, "vllm:time_to_first_token_seconds", TARGET))),
@@ -112,8 +112,8 @@ def row() -> Row:
             numbers(
                 111,
                 "Token gap p95",
-                "In the server where it is highest, 95 of 100 tokens come within this time after "
-                "the one before, over five minutes. Orange: more are late than the promise above "
+                "In the slowest server, 95 of 100 tokens come within this time of their "
+                "predecessor, over five minutes. Orange: more are late than the promise above "
                 "allows; red: at the rate that pages. Preemptions, large prefills, or a slow "
                 "device.",
                 SECONDS,
@@ -126,8 +126,8 @@ def row() -> Row:
             numbers(
                 103,
                 "Waiting",
-                "Requests that wait. If it stays above 0 with a full cache, there is too much "
-                "load; with a cache that is not full, raise --max-num-seqs.",
+                "Requests that wait. Above 0 for long with a full cache: too much load. With a "
+                "cache that is not full: raise --max-num-seqs.",
                 COUNT,
                 Q(total(series("vllm:num_requests_waiting")), ""),
                 steps=limits.SOME_ARE_WORTH_A_LOOK,
@@ -137,9 +137,9 @@ def row() -> Row:
             numbers(
                 102,
                 "Fullest KV cache",
-                "Share of the blocks that requests reference, in the engine where it is highest. A "
-                "full cache is no fault by itself. Orange: it is full, and requests wait for it or "
-                "are preempted; add replicas, raise --gpu-memory-utilization, or lower "
+                "Share of the blocks that requests reference, in the engine where it is highest. "
+                "A full cache alone is not a fault. Orange: it is full, and requests wait for it "
+                "or are preempted; add replicas, raise --gpu-memory-utilization, or lower "
                 "--max-num-seqs.",
                 RATIO,
                 *pressure.fullest(
@@ -155,7 +155,7 @@ def row() -> Row:
             numbers(
                 105,
                 "Preemptions",
-                "In the time range on screen. vLLM counts them when a victim goes on, not how many "
+                "In the time range on screen. vLLM counts them when a victim resumes, without the "
                 "tokens it lost. Many: lower --max-num-seqs.",
                 COUNT,
                 Q(total(over_range("vllm:num_preemptions_total")), ""),

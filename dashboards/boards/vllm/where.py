@@ -35,10 +35,10 @@ def row() -> Row:
                 201,
                 "Engines",
                 "One line for each engine, those that stall first, then the longest queue; begin "
-                "where a cell is coloured. First token, token gap: 95 of 100 come within it. Late: "
-                "how many times as many first tokens break the promise above as may. "
-                "Choose an engine above to see it alone. Up for less time than its neighbours: it "
-                "restarted.",
+                "where a cell is coloured. First token, token gap: 95 of 100 come within it. "
+                "Late: first tokens that break the promise above, as a multiple of those that "
+                "may. Choose an engine above to see it alone. Up for less time than its "
+                "neighbours: it restarted.",
                 Q(worst(USAGE, BY_ENGINE), "pool"),
                 Q(worst(series("vllm:num_requests_running"), BY_ENGINE), "running"),
                 Q(worst(series("vllm:num_requests_waiting"), BY_ENGINE), "waiting"),
@@ -73,8 +73,8 @@ def row() -> Row:
                 202,
                 "Cache settings",
                 "Settings as vLLM publishes them, and how many engines have them. A line of a few "
-                "engines: those are set up otherwise than the rest. Fewer blocks than expected: "
-                "the log says which memory was counted.",
+                "engines: those are configured differently from the rest. Fewer blocks than "
+                "expected: the log shows which memory was counted.",
                 Q(f"count by ({_SETTINGS}) ({_CONFIGURATION})", "engines"),
                 columns={
                     "engines": Column("Engines", COUNT, width=90),

@@ -38,7 +38,7 @@ def row() -> Row:
             graph(
                 501,
                 "Requests",
-                "Running and waiting. Waiting that does not go down: more arrives than can be "
+                "Running and waiting. Waiting that does not drain: more arrives than can be "
                 "served.",
                 COUNT,
                 Q(total(series("vllm:num_requests_running")), "running"),

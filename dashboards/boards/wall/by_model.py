@@ -21,9 +21,9 @@ def row() -> Row:
                 301,
                 "Models",
                 "The same figures for each model that is served, over five minutes, the one that "
-                "breaks its promise fastest first. Budget: how many times as fast as allowed it is "
-                "used, by late first tokens and by failures. One that is red while the others are "
-                "green: use another one until it has recovered.",
+                "breaks its promise fastest first. Budget: how many times faster than allowed it "
+                "is being used, by late first tokens and by failures. If one is red while the "
+                "others are green, use another model until it has recovered.",
                 Q(figures.ready(by), "up"),
                 Q(recent(figures.first_token(0.5, by)), "first"),
                 Q(recent(figures.first_token(0.95, by)), "late"),

@@ -30,8 +30,8 @@ def row() -> Row:
             graph(
                 202,
                 "Speed of writing",
-                "Tokens a second that one person sees, by model. It falls when many write at the "
-                "same time; below the line an answer is visibly halting.",
+                "Tokens a second that one person sees, by model. It falls when many are served at "
+                "once; below the line an answer visibly stutters.",
                 WORDS_PER_SECOND,
                 *outstanding(figures.speed(_BY), _NAME, by=_BY, lowest=True),
                 steps=limits.TOKENS_A_SECOND,
@@ -42,7 +42,7 @@ def row() -> Row:
                 203,
                 "Success",
                 "Share of the requests that were answered, by model. A dip: requests failed, or "
-                "were refused because the service was full; try those again.",
+                "were refused because the service was full; retry those.",
                 RATIO,
                 *outstanding(figures.succeeded(_BY), _NAME, by=_BY, lowest=True),
                 Q("vector($answered / 100)", OBJECTIVE),
@@ -54,8 +54,8 @@ def row() -> Row:
             graph(
                 204,
                 "The queue",
-                "Requests that wait for their turn, by model. It grows and does not shrink: more "
-                "is asked for than can be served.",
+                "Requests waiting for their turn, by model. If it keeps growing, demand exceeds "
+                "what can be served.",
                 COUNT,
                 *outstanding(figures.waiting(_BY), _NAME, by=_BY),
                 axis="requests",

@@ -22,10 +22,10 @@ def row() -> Row:
             numbers(
                 106,
                 "The service",
-                "Each model in words, over five minutes; of many the four that are worst. answers "
-                "late: more requests wait for their first token than the promise allows, at the "
-                "rate that pages. fails: that many are not answered. not served: no server "
-                "of it takes requests.",
+                "Each model in words, over five minutes; of many, the worst four. answers late: "
+                "more requests wait for their first token than the promise allows, at the rate "
+                "that pages. fails: too many are not answered. not served: none of its servers "
+                "takes requests.",
                 COUNT,
                 Q(figures.verdict(), "{{model_name}}"),
                 steps=limits.UNJUDGED,
@@ -53,7 +53,7 @@ def row() -> Row:
                 102,
                 "Time to first word",
                 "From sending a request to its first token, over five minutes. late: longer than "
-                "promised, of the model where that is most often. Red: many wait; see the queue at "
+                "promised, for the model where it happens most. Red: many wait; see the queue on "
                 "the right.",
                 SECONDS,
                 Q(recent(figures.first_token(0.5)), "typical"),
@@ -85,8 +85,8 @@ def row() -> Row:
                 104,
                 "Success",
                 "Share of the requests that were answered, over five minutes: neither failed nor "
-                "refused because the service was full; in the colour of the promise of the model "
-                "that keeps it least. Red: try again later, and call its operator.",
+                "refused because the service was full; coloured by the model that is furthest "
+                "from its promise. Red: try again later, and call the operator.",
                 RATIO,
                 *judged_by_burn(figures.succeeded(window=TILE_WINDOW), failing, ""),
                 steps=limits.UNJUDGED,
@@ -98,9 +98,9 @@ def row() -> Row:
             numbers(
                 105,
                 "The queue",
-                "Requests that wait for their turn, and how long the oldest of them has waited, "
-                "in five minutes. Orange: longer than a first token may take. It grows and does "
-                "not shrink: more is asked for than can be served.",
+                "Requests waiting for their turn, and how long the oldest of them has waited, in "
+                "five minutes. Orange: longer than a first token may take. If it keeps growing, "
+                "demand exceeds what can be served.",
                 COUNT,
                 Q(figures.waiting(), "waiting"),
                 Q(f"{oldest} <= $ttft", "oldest waited", limits.NEVER_A_FAULT),

@@ -80,7 +80,7 @@ def _cpu_obstacle(device: torch.device, fp8: bool) -> str | None:
 def _triton_obstacle(device: torch.device, fp8: bool) -> str | None:
     """What keeps the kernels from running; None: nothing."""
     if find_spec("triton") is None:
-        return "Triton is not installed (pip install triton; there is none but for Linux)"
+        return "Triton is not installed (pip install triton; Linux only)"
     try:
         import triton
     except ImportError as error:

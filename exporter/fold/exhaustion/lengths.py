@@ -1,8 +1,8 @@
 """How many tokens a sequence produces: the hazard of its end, token by token.
 
-A sequence that is cut off (at max_tokens, by its client) or still runs is one that was seen to live
-so long, no more: it counts as exposure, not as an end. So answers that are cut do not pass for
-short ones, nor does a mean hide that those which run already are the long ones.
+A sequence that is cut off (at max_tokens, by its client) or still runs is one that has lived at
+least that long: it counts as exposure, not as an end. So answers that are cut do not pass for short
+ones, nor does a mean hide that those which run already are the long ones.
 """
 
 import math

@@ -1,4 +1,5 @@
-"""Every method of vLLM that is observed, as data: where it is, what we rely on, who tells of it.
+"""Every method of vLLM that is observed, as data: its location, the signature we rely on, the
+handler that reports it.
 
 `parameters` are the names of the leading parameters after `self`, the same in all versions that
 have the method, from `since` to the newest that was tried. A version with others is not observed.

@@ -208,8 +208,8 @@ def failing(words: Words) -> list[Situation]:
                     "vllm:engine_sleep_state", values, sleep_state=state
                 ).items()
             },
-            "demo on a:8000 (engine 0) has been asleep for ten minutes: somebody called /sleep, "
-            "and it serves nothing until /wake_up.",
+            "demo on a:8000 (engine 0) has been asleep for ten minutes: /sleep was called, and it "
+            "serves nothing until /wake_up.",
             words.identity,
             *("35m", "45m", "95m"),
         ),

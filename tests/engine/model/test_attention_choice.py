@@ -94,8 +94,8 @@ def test_a_missing_triton_is_named(
     with caplog.at_level(logging.WARNING, logger="engine.model.attention.choice"):
         assert choose_attention("auto", CUDA) is TORCH
     assert caplog.messages == [
-        "attention is computed in plain torch: Triton is not installed (pip install triton; there "
-        "is none but for Linux)"
+        "attention is computed in plain torch: Triton is not installed (pip install triton; Linux "
+        "only)"
     ]
 
 

@@ -109,7 +109,7 @@ BROKEN_FILES: list[tuple[str, Callable[[Path], object], str]] = [
         lambda folder: (folder / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes()[:100]),
         f"{WEIGHTS} ends inside its header; {AGAIN}",
     ),
-    ("bad header", _break_header, f"{WEIGHTS} is no safetensors file (bad header); {AGAIN}"),
+    ("bad header", _break_header, f"{WEIGHTS} is not a safetensors file (bad header); {AGAIN}"),
     (
         "LFS pointer",
         lambda folder: (folder / WEIGHTS).write_text("version https://git-lfs.github.com/spec/v1"),
