@@ -8,8 +8,6 @@ from exporter.configuration.places import FOLDER, folder_of, place_of, place_of_
 from exporter.fetch.address import is_address
 from exporter.readings import metrics_path
 
-MAX_SERVERS = 256
-"""Each takes threads and sockets; more belong to several sidecars."""
 MAX_ENDPOINTS = 1024
 """Of all servers together."""
 
@@ -23,11 +21,6 @@ def check(config: SidecarConfig) -> None:
         raise ConfigurationError(
             "compat", f"{unknown[0]!r} is not a set of names", f"known: {known}"
         )
-    if not config.servers:
-        raise ConfigurationError("servers", "the list is empty", "write a list of servers")
-    if len(config.servers) > MAX_SERVERS:
-        problem = f"{len(config.servers)} servers, {MAX_SERVERS} are allowed"
-        raise ConfigurationError("servers", problem, "split them among several sidecars")
     for path, server in _by_path(config):
         check_server(path, server)
     _check_names(config)
@@ -39,11 +32,9 @@ def _by_path(config: SidecarConfig) -> list[tuple[str, ServerConfig]]:
 
 
 def _check_listen(config: SidecarConfig) -> None:
-    listen = config.listen
-    if listen.port is not None and not 0 <= listen.port < 2**16:
-        raise ConfigurationError("listen.port", f"{listen.port} is not a port", "use 0 to 65535")
-    if listen.address is not None and not is_address(listen.address):
-        problem = f"{listen.address!r} is not an address"
+    address = config.listen.address
+    if address is not None and not is_address(address):
+        problem = f"{address!r} is not an address"
         raise ConfigurationError("listen.address", problem, "write HOST:PORT")
 
 

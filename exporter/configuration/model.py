@@ -1,13 +1,25 @@
 """The content of a configuration file as types; the file is checked against them and no others."""
 
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import msgspec
+from msgspec import Meta
 
+from kvscope_events.limits import MAX_LABEL
 from kvscope_events.vocabulary import ServerKind
 
 Kind = Literal["auto"] | ServerKind
 KINDS = ("auto", *get_args(ServerKind))
+MAX_SERVERS = 256
+"""Each takes threads and sockets; more belong to several sidecars."""
+MAX_STREAMS = 64
+"""Data-parallel ranks of one server."""
+MAX_LABELS = 32
+MAX_TIMEOUT_SECONDS = 60.0
+
+_Value = Annotated[str, Meta(max_length=MAX_LABEL)]
+_Label = Annotated[str, Meta(pattern="^(?!__)[A-Za-z_][A-Za-z0-9_]{0,127}$")]
+_Labels = Annotated[dict[_Label, _Value], Meta(max_length=MAX_LABELS)]
 
 
 class FileValue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -42,9 +54,9 @@ class KvEventsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Its ZeroMQ PUB socket: tcp://HOST:PORT or ipc:///PATH."""
     replay: str | None = None
     """Its ZeroMQ ROUTER socket; None: lost batches cannot be had again."""
-    engine: str = "0"
+    engine: Annotated[str, Meta(min_length=1, max_length=MAX_LABEL)] = "0"
     """The data-parallel rank."""
-    topic: str = ""
+    topic: _Value = ""
     """Topics that begin so; empty: all."""
     bind: bool = False
     """We listen and the engine connects, as vLLM does to an endpoint without a wildcard."""
@@ -59,21 +71,25 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """auto: read from its page of metrics."""
     url: str | None = None
     """Base URL; None: its page is not read."""
-    metrics_path: str | None = None
+    metrics_path: Annotated[str, Meta(pattern=r"^/[^\s?#]*$")] | None = None
     """Path of its page below `url`; None: as usual for the kind."""
     events: tuple[str, ...] = ()
     """Endpoints of the wire, folders of them (ipc:///DIRECTORY/*), recordings (file:///PATH)."""
-    kv_events: tuple[KvEventsConfig, ...] | Literal["auto"] = ()
+    kv_events: (
+        Annotated[tuple[KvEventsConfig, ...], Meta(max_length=MAX_STREAMS)] | Literal["auto"]
+    ) = ()
     """Its own KV event streams; auto: it is asked where they are."""
     headers: dict[str, str | FileValue] = msgspec.field(default_factory=dict)
     """Sent with every request to `url`."""
     tls: TlsConfig | None = None
     """None: the system's authorities, no certificate of ours."""
-    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    labels: Annotated[dict[_Label, _Value], Meta(max_length=MAX_LABELS)] = msgspec.field(
+        default_factory=dict
+    )
     """Labels that Prometheus adds to all of its series, by /targets."""
-    model_name: str | None = None
+    model_name: Annotated[str, Meta(min_length=1, max_length=MAX_LABEL)] | None = None
     """The label `model_name` where the server does not say it; None: read from its page."""
-    timeout: float = 5.0
+    timeout: Annotated[float, Meta(gt=0, le=MAX_TIMEOUT_SECONDS)] = 5.0
     """Seconds for one page, all in all; below Prometheus' default of 10 for a scrape."""
 
 
@@ -81,7 +97,7 @@ class ListenSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """Where the sidecar listens; read at start only. Options of the command win."""
 
     host: str | None = None
-    port: int | None = None
+    port: Annotated[int, Meta(ge=0, le=65535)] | None = None
     address: str | None = None
     """HOST:PORT of this sidecar in /targets; None: the one that Prometheus used."""
 
@@ -89,7 +105,7 @@ class ListenSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 class SidecarConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A whole file."""
 
-    servers: tuple[ServerConfig, ...]
+    servers: Annotated[tuple[ServerConfig, ...], Meta(min_length=1, max_length=MAX_SERVERS)]
     listen: ListenSettings = ListenSettings()
     compat: tuple[str, ...] | None = None
     """Other servers' metric names to serve as well; None: as the option --compat says."""
