@@ -83,7 +83,9 @@ class WebServer(uvicorn.Server):
         await self.lifespan.startup()
         if self.lifespan.should_exit:
             sys.exit(STARTUP_FAILURE)
-        self._room = self.config.limit_concurrency = self._limits.room
+        self._room = self._limits.room
+        # uvicorn counts requests of connections that have just been closed, too.
+        self.config.limit_concurrency = 2 * self._room
         for_tls = self._limits.header_seconds if self._tls is not None else None
         self.servers = []
         for listener in sockets:

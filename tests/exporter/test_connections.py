@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import httpx
@@ -50,6 +51,11 @@ class App:
             case "/endless":
                 await self._endless(receive, send)
                 return
+            case "/lingering":
+                self.waiting += 1
+                while not self.release.is_set():
+                    await asyncio.sleep(0.01)
+                self.waiting -= 1
             case "/heedless":
                 await self._heedless(send)
                 return
@@ -228,6 +234,23 @@ def test_connections_that_wait_for_answers_leave_room_for_health_and_metrics() -
         app.release.set()
         wait_for(lambda: app.waiting == 0, "they have been served")
         assert httpx.get(f"{url}/v1").text == "fine"
+
+
+def _is_over(app: App, number: int) -> bool:
+    return app.waiting > number
+
+
+def test_requests_whose_clients_have_gone_leave_room_for_health() -> None:
+    app = App()
+    with listening(app, Limits(max_connections=16)) as server:
+        for number in range(20):
+            client = connect(server, GET.replace(b" /", b" /lingering"))
+            wait_for(partial(_is_over, app, number), "the request is under way")
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+            client.close()
+        assert httpx.get(f"http://127.0.0.1:{server.port}/health").text == "fine"
+        app.release.set()
+        wait_for(lambda: app.waiting == 0, "they end")
 
 
 def test_connections_that_are_never_read_give_way_to_others() -> None:
