@@ -1,8 +1,8 @@
 """Score the forecast of exhaustion on simulated loads: `python -m benchmarks.forecast`.
 
-Prints the tables of forecast.md: Brier scores against the two rivals and against the base
-rate; how often what was forecast came, by decile; what warnings are worth. KVSCOPE_TRACE names a
-public trace to replay as one more load.
+Prints the tables of docs/studies/forecast.md: Brier scores against the two rivals and against the
+base rate; how often what was forecast came, by decile; what warnings are worth. KVSCOPE_TRACE names
+a public trace to replay as one more load.
 """
 
 import argparse

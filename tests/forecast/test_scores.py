@@ -1,6 +1,6 @@
 """The forecast beats what people have on every load, and comes true as often as it says.
 
-The short form of `python -m benchmarks.forecast`, whose tables are in docs/concepts/forecast.md.
+The short form of `python -m benchmarks.forecast`, whose tables are in docs/studies/forecast.md.
 """
 
 import pytest

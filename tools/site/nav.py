@@ -44,7 +44,7 @@ NAVIGATION = {
         "docs/concepts/wire",
         "docs/concepts/kv-events",
     ],
-    "Studies": ["docs/studies/benchmarks", "docs/studies/sharing"],
+    "Studies": ["docs/studies/benchmarks", "docs/studies/forecast", "docs/studies/sharing"],
     "Project": [
         "docs/project/tested",
         "docs/project/compatibility",
