@@ -16,7 +16,11 @@ MEAN_ERROR = 0.15
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("load", LOADS, ids=lambda load: load.name)
+@pytest.mark.parametrize(
+    "load",
+    [LOADS[0], *(pytest.param(load, marks=pytest.mark.nightly) for load in LOADS[1:])],
+    ids=lambda load: load.name,
+)
 def test_the_forecast_beats_a_threshold_and_a_line(load: Load) -> None:
     results = [part for part in play(load, seed=2, seconds=SECONDS) if part.horizon <= 60]
     scores = [forecasts.brier() for forecasts in results]

@@ -24,7 +24,7 @@ def held_by_stream(server: Server, **limits: Any) -> dict[str, Any]:
         refused = server.post(PATH, body)
         assert refused.status_code == 429
         assert int(refused.headers["retry-after"]) >= 1
-        server.reins._go.set()
+        server.reins.let_go()
         for _ in response.iter_lines():
             pass
     error: dict[str, Any] = refused.json()["error"]

@@ -74,8 +74,7 @@ def test_a_call_that_raises_in_a_step(
         sequence = row.sequence
         return sequence.tokens[0] == ord(BAD) and sequence.num_output_tokens == at
 
-    loop: Any = own_server.engine.loop
-    loop._step.runner = FaultyRunner(own_server.reins, raises, after=True)
+    own_server.reins.run_by(lambda runner: FaultyRunner(runner, raises, after=True))
     with caplog.at_level(logging.ERROR), in_background(own_server, *bodies()) as futures:
         answers = [future.result() for future in futures]
     check(own_server, answers, right)
@@ -155,7 +154,7 @@ def test_who_ended_in_a_step_that_failed_half_way_hears_of_the_failure(
 
     server = own_server
     loop: Any = server.engine.loop
-    loop._step.runner = LosesTheLast(server.reins, lambda row: False)
+    server.reins.run_by(lambda runner: LosesTheLast(runner, lambda row: False))
     first, ends, goes_on = (greedy("abc", max_tokens=count) for count in (60, 1, 60))
     with caplog.at_level(logging.CRITICAL), ExitStack() as stack:
         stack.enter_context(server.reins.held())
@@ -167,6 +166,6 @@ def test_who_ended_in_a_step_that_failed_half_way_hears_of_the_failure(
         for body in (first, ends, goes_on):
             futures += stack.enter_context(in_background(server, body))
             wait_for(all_wait, "it waits")
-        server.reins._go.set()
+        server.reins.let_go()
         assert [future.result().status_code for future in futures] == [500, 500, 500]
     assert server.client.get("/health").status_code == 503

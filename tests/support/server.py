@@ -4,7 +4,7 @@ The runner can be held between two steps, told what to say, or made to fail.
 """
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -47,6 +47,8 @@ class Reins:
         """Replies instead of the model's; the demo model's token is a byte. Repeats."""
         self.ends_after: int | None = None
         """Tokens before an end-of-sequence token."""
+        self.num_running = 0
+        """Sequences of the last step that began."""
 
     def self_test(self) -> None:
         if self.failure is not None:
@@ -60,12 +62,12 @@ class Reins:
         return self._runner.sample_memory()
 
     def execute(self, plan: StepPlan) -> list[SampledToken | None]:
+        self.num_running = len(plan.rows)
         self._go.wait()
         if self.failure is not None:
             raise self.failure
         tokens = self._runner.execute(plan)
-        for index, row in enumerate(plan.rows):
-            token = tokens[index]
+        for index, (row, token) in enumerate(zip(plan.rows, tokens, strict=False)):
             if token is None:
                 continue
             position = row.sequence.num_output_tokens
@@ -82,7 +84,15 @@ class Reins:
         try:
             yield
         finally:
-            self._go.set()
+            self.let_go()
+
+    def let_go(self) -> None:
+        """End `held()` early."""
+        self._go.set()
+
+    def run_by(self, made_of: Callable[[Runner], Runner]) -> None:
+        """Put another runner over the model's."""
+        self._runner = made_of(self._runner)
 
 
 @dataclass
@@ -197,7 +207,7 @@ def serving(
         with httpx.Client(base_url=url, timeout=WAIT_SECONDS) as client:
             yield Server(url, client, engine, exporter, reins, loop._pool)
     finally:
-        reins._go.set()
+        reins.let_go()
         server.should_exit = True
         thread.join(WAIT_SECONDS)
         engine.loop.shutdown(0.0)
