@@ -10,14 +10,13 @@ import yaml
 from alerts.coverage import KINDS, NO, WITH_NVML, YES, Kind, coverage, table
 from alerts.rules import mapping
 from monitoring.names import names_in
-from tests.alerts.tools import CASE_FILES, WATCHDOG, promtools, run
+from tests.alerts.tools import CASE_FILES, DAYS, WATCHDOG, promtools, run
 from tests.repo.checkout import ROOT
 
-DAYS = {"slow", "slo"}
-"""Files whose cases take days of samples; what their alerts need is what others of them need."""
 GROUPS: Any = mapping()["groups"]
 COVERAGE = coverage()
-FILES = [path for path in CASE_FILES if path.name.split(".")[0] not in DAYS]
+FILES = [path for path in CASE_FILES if path.name not in DAYS]
+"""Of the others, alerts need what those of these files need."""
 
 
 def test_the_document_has_the_table() -> None:

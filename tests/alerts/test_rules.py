@@ -15,6 +15,7 @@ from monitoring.objectives import ITL_SECONDS, TTFT_SECONDS
 from tests.alerts.tools import (
     ALERTS,
     CASE_FILES,
+    DAYS,
     RULE_FILE,
     WATCHDOG,
     known_names,
@@ -165,7 +166,11 @@ def test_promtool_accepts_the_rules(tool: str) -> None:
 @pytest.mark.promtool
 @pytest.mark.slow
 @pytest.mark.parametrize("tool", TOOLS)
-@pytest.mark.parametrize("path", CASE_FILES, ids=relative)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(p, marks=[pytest.mark.nightly] * (p.name in DAYS)) for p in CASE_FILES],
+    ids=relative,
+)
 def test_promtool_sees_the_cases_pass(path: Any, tool: str) -> None:
     run(tool, "test", "rules", str(path))
 

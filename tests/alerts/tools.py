@@ -12,6 +12,8 @@ from tests.repo.checkout import ROOT
 ALERTS = ROOT / "alerts"
 RULE_FILE = ALERTS / "kvscope.rules.yml"
 CASE_FILES = sorted((ALERTS / "tests").glob("*.test.yml"))
+DAYS = {"slow.test.yml", "slo.test.yml"}
+"""Of them, those whose cases take days of samples."""
 WATCHDOG = "KvscopeWatchdog"
 """It fires always: it has no other state."""
 ALERTMANAGER = ROOT / "deploy" / "alertmanager"
