@@ -26,9 +26,9 @@ RUN --mount=type=cache,target=/pip-cache \
     /opt/kvscope/bin/pip install -c /tmp/constraints.txt "$TORCH"
 RUN --mount=type=cache,target=/pip-cache \
     /opt/kvscope/bin/pip install -c /tmp/constraints.txt -r /tmp/exporter.txt -r /tmp/engine.txt
-COPY LICENSE README.md ./
-COPY dashboards dashboards
-COPY monitoring monitoring
+COPY LICENSE README.md hatch_build.py ./
+COPY alerts/*.rules.yml alerts/
+COPY dashboards/*.json dashboards/
 COPY engine engine
 COPY exporter exporter
 COPY kvscope kvscope
@@ -38,9 +38,9 @@ RUN --mount=type=cache,target=/pip-cache /opt/kvscope/bin/pip install --no-deps 
 FROM build AS build-exporter
 RUN --mount=type=cache,target=/pip-cache \
     /opt/kvscope/bin/pip install -c /tmp/constraints.txt -r /tmp/exporter.txt
-COPY LICENSE README.md ./
-COPY dashboards dashboards
-COPY monitoring monitoring
+COPY LICENSE README.md hatch_build.py ./
+COPY alerts/*.rules.yml alerts/
+COPY dashboards/*.json dashboards/
 COPY engine engine
 COPY exporter exporter
 COPY kvscope kvscope

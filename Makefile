@@ -17,7 +17,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 .PHONY: help venv tools vllm vllm-beside demo test nightly test-vllm-versions chaos engine-chaos fleet fuzz lint types bench \
-  docs site dashboards alerts regenerate screenshots clean
+  docs site release-check dashboards alerts regenerate screenshots clean
 
 PIP_INSTALL := $(VENV)/bin/pip install $(if $(CI),--quiet) -c $(VENV)/constraints.txt
 STAMP := $(VENV)/.installed
@@ -137,6 +137,9 @@ site: $(SITE)/.installed ## Build the documentation into build/site, and check i
 	rm -rf build/site
 	$(SITE)/bin/sphinx-build --quiet --fail-on-warning --keep-going -c tools/site . build/site
 	@$(SITE)/bin/python tools/site/check.py build/site
+
+release-check: site ## Build what a release publishes into build/release, and try it in clean environments
+	@VENV=$(VENV) PYTHON=$(PYTHON) scripts/release-check
 
 dashboards: venv ## Generate dashboards/*.json and their ConfigMaps
 	$(VENV)/bin/python -m dashboards

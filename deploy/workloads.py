@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 
 from deploy.monitoring import LABELS, NAME_LABEL, POD_LABELS, POD_PORT, SERVICE_PORT
+from kvscope_events import __version__
 
-ENGINE_IMAGE, SIDECAR_IMAGE = "kvscope:0.1.0", "kvscope-exporter:0.1.0"
+ENGINE_IMAGE, SIDECAR_IMAGE = f"kvscope:{__version__}", f"kvscope-exporter:{__version__}"
 VLLM_IMAGE = "vllm/vllm-openai:v0.32.0"
 MODEL = "Qwen/Qwen3-0.6B"
 _CODE, _SOCKETS = "/kvscope/observer", "/kvscope/run"

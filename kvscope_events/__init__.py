@@ -3,3 +3,6 @@
 All of kvscope stands on it, and it is the only part that runs inside a foreign server. It needs
 Python 3.10 or later, msgspec and pyzmq. Importing the package imports none of its modules.
 """
+
+__version__ = "0.1.0"
+"""Of both distributions; `make release-check` finds a place that names another."""

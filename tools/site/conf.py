@@ -1,7 +1,7 @@
 """Sphinx' configuration of the site. Its pages are Markdown, read where they lie."""
 
+import re
 import sys
-import tomllib
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -11,7 +11,8 @@ from nav import PAGES, ROOT  # noqa: E402
 
 project = "kvscope"
 author = "the kvscope authors"
-release = tomllib.loads((HERE.parents[1] / "pyproject.toml").read_text())["project"]["version"]
+_declared = (HERE.parents[1] / "kvscope_events" / "__init__.py").read_text()
+release = re.findall(r'^__version__ = "(.+)"$', _declared, re.MULTILINE)[0]
 extensions = ["myst_parser", "pages"]
 root_doc = ROOT
 include_patterns = PAGES

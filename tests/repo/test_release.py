@@ -1,0 +1,63 @@
+"""What a release publishes agrees with itself; `make release-check` builds and installs it."""
+
+import re
+import tomllib
+
+import yaml
+
+from kvscope_events import __version__
+from tests.repo.checkout import ROOT
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+def test_every_place_names_the_same_version() -> None:
+    chart = yaml.safe_load((ROOT / "deploy" / "helm" / "kvscope" / "Chart.yaml").read_text())
+    assert {chart["version"], chart["appVersion"]} == {__version__}
+    for name in (".env.example", "docker-compose.yml"):
+        tags = re.findall(r"kvscope(?:-exporter)?:(\d[\w.]*)", (ROOT / name).read_text())
+        assert set(tags) == {__version__}, name
+    assert f"\n## {__version__} " in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_neither_distribution_declares_a_version_of_its_own() -> None:
+    for folder in (ROOT, ROOT / "kvscope_events"):
+        project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+        assert "version" not in project
+        assert project["dynamic"] == ["version"]
+
+
+def test_the_base_install_asks_for_nothing_of_the_engine() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    names = {re.split(r"[<>=\[;]", line)[0] for line in project["dependencies"]}
+    engine = {re.split(r"[<>=\[;]", line)[0] for line in project["optional-dependencies"]["engine"]}
+    assert not names & (engine - {"jinja2"})
+
+
+def test_the_image_has_what_the_build_of_the_wheel_reads() -> None:
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    for stage in re.findall(r"COPY LICENSE .*?RUN", dockerfile, re.DOTALL):
+        assert "hatch_build.py" in stage
+        assert {p for p in packages if f"COPY {p} {p}\n" not in stage} == set()
+        assert "COPY alerts/*.rules.yml alerts/" in stage
+        assert "COPY dashboards/*.json dashboards/" in stage
+
+
+def test_jobs_of_workflows_have_a_time_limit_and_no_rights_by_default() -> None:
+    assert WORKFLOWS
+    for path in WORKFLOWS:
+        workflow = yaml.safe_load(path.read_text())
+        assert workflow["permissions"] == {}, path.name
+        for name, job in workflow["jobs"].items():
+            assert "timeout-minutes" in job, f"{path.name}: {name}"
+            needed = set(re.findall(r"needs\.([a-z-]+)\.", str(job)))
+            needs = job.get("needs", [])
+            assert needed <= {*([needs] if isinstance(needs, str) else needs)}, name
+
+
+def test_workflows_run_targets_that_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for path in WORKFLOWS:
+        assert set(re.findall(r"\bmake ([a-z-]+)", path.read_text())) <= targets, path.name
