@@ -11,11 +11,10 @@ _HEAD = """\
 Every family that kvscope exports, generated from `exporter/catalogue/` by `kvscope metrics`.
 
 `model_name` and `engine` are constant for an engine. A value that is not known is absent, never 0;
-where a label has a closed set of values, all of its series exist from the start. The names of other
-servers are the nearest ones; their definitions can differ. The column "from" names the events that
-a server must report for a family to be there; [servers.md](servers.md) lists which servers do. The
-column "OpenTelemetry" has name and unit where metrics are sent by OTLP
-([opentelemetry.md](../guides/opentelemetry.md)).
+where a label has a closed set of values, all of its series exist from the start. The names of
+other servers are the nearest ones; their definitions can differ. "From" names the events that a
+server must report for a family to be there; [servers.md](servers.md) lists which servers do. "OTLP"
+has name and unit where metrics are sent by OTLP ([opentelemetry.md](../guides/opentelemetry.md)).
 """
 
 
@@ -24,22 +23,15 @@ def metrics_page() -> str:
     parts = [_HEAD]
     for group, title in GROUPS.items():
         parts.append(f"\n## {title}\n\n")
-        parts.append(
-            "| name | type | unit | labels | meaning | from | OpenTelemetry | elsewhere |\n"
-        )
-        parts.append("|---|---|---|---|---|---|---|---|\n")
+        parts.append("| name | type, unit | labels | meaning |\n|---|---|---|---|\n")
         for metric in CATALOGUE:
             if metric.group != group:
                 continue
             cells = (
                 f"`{metric.name}`",
-                metric.kind,
-                metric.unit,
-                ", ".join(f"`{text}`" for text in _label_texts(metric)),
-                f"{metric.help} {metric.notes}".rstrip(),
-                ", ".join(metric.events) or ("the server's page" if metric.group == "page" else ""),
-                _otel_text(metric),
-                ", ".join(f"`{alias}`" for alias in metric.aliases),
+                f"{metric.kind}, {metric.unit}" if metric.unit else metric.kind,
+                "<br>".join(f"`{text}`" for text in _label_texts(metric)),
+                "<br>".join((f"{metric.help} {metric.notes}".rstrip(), *_more(metric))),
             )
             parts.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |\n")
     parts.append("\n## Buckets\n\n| name | upper bounds, then +Inf |\n|---|---|\n")
@@ -48,6 +40,18 @@ def metrics_page() -> str:
             bounds = " ".join(f"{bound:g}" for bound in metric.buckets)
             parts.append(f"| `{metric.name}` | {bounds} |\n")
     return "".join(parts)
+
+
+def _more(metric: Metric) -> Iterator[str]:
+    """What stands below the meaning, in small lines of its own."""
+    if metric.events:
+        yield f"*From:* {', '.join(metric.events)}"
+    elif metric.group == "page":
+        yield "*From:* the server's page"
+    if text := _otel_text(metric):
+        yield f"*OTLP:* {text}"
+    if metric.aliases:
+        yield f"*Elsewhere:* {', '.join(f'`{alias}`' for alias in metric.aliases)}"
 
 
 def _otel_text(metric: Metric) -> str:

@@ -37,7 +37,7 @@ _OBSERVER = """
 | server | what was tested |
 |---|---|
 | kvscope | the engine itself, on a CPU and on one H200 |
-| vLLM | 0.32 for CPU: observer, KV events, page: [tests](../guides/vllm.md#what-has-been-tested) |
+| vLLM | 0.32 for CPU: observer, KV events, page: [tests](../project/tested.md#vllm) |
 | SGLang | KV events and pages recorded from 0.5.17 and 0.5.23 on a CPU |
 | Ray Serve LLM | pages recorded from Ray 2.60 with two replicas of vLLM 0.32 |
 | Dynamo | KV events and pages recorded from 1.6.1, with its simulated engine only |

@@ -9,7 +9,7 @@ from kvscope.documents.metrics import metrics_page
 def test_every_metric_has_one_row_on_the_page() -> None:
     page = metrics_page()
     for row in CATALOGUE:
-        (line,) = re.findall(rf"^\| `{re.escape(row.name)}` \| {row.kind} .*$", page, re.MULTILINE)
+        (line,) = re.findall(rf"^\| `{re.escape(row.name)}` \| {row.kind}\b.*$", page, re.MULTILINE)
         assert row.help in line
         assert row.notes in line
         for values in row.closed_labels.values():
