@@ -1,10 +1,12 @@
-"""The check of the built site finds what a reader would stumble over."""
+"""The site has every page once, and its check finds what a reader would stumble over."""
 
 from pathlib import Path
 
 import pytest
 
+from tests.repo.checkout import ROOT
 from tools.site.check import faults
+from tools.site.nav import navigation
 
 
 def site(folder: Path, body: str) -> Path:
@@ -48,3 +50,13 @@ def test_a_font_of_another_host_is_a_fault(tmp_path: Path) -> None:
     folder = site(tmp_path, "")
     (folder / "x.css").write_text("@font-face { src: url('https://fonts.example/x.woff2') }")
     assert len(faults(folder)) == 1
+
+
+def test_the_navigation_has_every_page_once_and_no_other() -> None:
+    listed = [page for pages in navigation().values() for page in pages]
+    assert len(listed) == len(set(listed))
+    assert [page for page in listed if not (ROOT / f"{page}.md").exists()] == []
+    written = {
+        str(file.relative_to(ROOT).with_suffix("")) for file in (ROOT / "docs").rglob("*.md")
+    }
+    assert written - set(listed) == {"docs/index"}

@@ -1,8 +1,12 @@
 """The navigation of the site: which page stands under which heading, in this order.
 
-Kept apart from the pages, so that they read well where they are written as well.
+Kept apart from the pages, so that they read well where they are written as well. A page that is not
+listed here stands last under the heading of its folder.
 """
 
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
 ROOT = "docs/index"
 
 NAVIGATION = {
@@ -64,10 +68,22 @@ PAGES = [
 ]
 
 
+def navigation() -> dict[str, list[str]]:
+    """Every page of docs/ once, and those that are listed in the order of their list."""
+    listed = {page for pages in NAVIGATION.values() for page in pages} | {ROOT}
+    sections = {caption: list(pages) for caption, pages in NAVIGATION.items()}
+    for file in sorted((REPOSITORY / "docs").rglob("*.md")):
+        page = str(file.relative_to(REPOSITORY).with_suffix(""))
+        if page not in listed:
+            caption = file.parent.name.capitalize()
+            sections[caption if caption in sections else "Concepts"].append(page)
+    return sections
+
+
 def contents(page: str) -> str:
     """What is appended to a page to put others beneath it in the navigation."""
     if page == ROOT:
-        return "\n".join(_tree(caption, pages) for caption, pages in NAVIGATION.items())
+        return "\n".join(_tree(caption, pages) for caption, pages in navigation().items())
     return _tree("", ["alerts/runbooks/*", "alerts/runbooks/bare/*"]) if page == RUNBOOKS else ""
 
 
