@@ -28,6 +28,7 @@ exclude_patterns = [
 ]
 exclude_patterns += ["kvscope", "kvscope_events", "monitoring", "scripts", "tests", "tools"]
 nitpicky = True
+smartquotes = False  # it makes a dash of the -- before an option
 
 myst_heading_anchors = 4
 myst_enable_extensions = ["attrs_inline"]
