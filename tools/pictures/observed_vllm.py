@@ -37,7 +37,9 @@ def stage(folder: Path, python: Path) -> Iterator[Stage]:
         *("--num-gpu-blocks-override", str(POOL_BLOCKS), "--max-num-seqs", "16"),
     ]
     observed = [
-        *(sys.executable, "-P", "-m", "kvscope", "run", "--port", str(page_port), "--", *server),
+        *(sys.executable, "-P", "-m", "kvscope", "run", "--port", str(page_port)),
+        *("--compat", "vllm"),  # one pair of lines is of vLLM's own names on both pages
+        *("--", *server),
     ]
     configuration = write_configuration(
         folder, f"127.0.0.1:{page_port}", vllm=f"127.0.0.1:{vllm_port}"

@@ -186,7 +186,7 @@ def row() -> Row:
                 *gpu_room(),
                 steps=limits.ROOM_AFTER_PEAK_BYTES,
                 span=3,
-                when_absent="no GPU",
+                when_absent="not known",
                 link=memory,
             ),
             numbers(
