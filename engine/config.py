@@ -7,8 +7,8 @@ docs/reference/engine.md as well: nothing else has to be written for it.
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from engine.one_line import one_line
 from engine.option import option
+from kvscope_events.printable import one_line
 
 SchedulingPolicy = Literal["fcfs", "priority"]
 AttentionName = Literal["auto", "torch", "triton", "cpu"]

@@ -11,14 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
 
-from engine.log_limit import LogLimit
 from engine.out_of_memory import DeviceOutOfMemoryError
 from engine.runner import Runner
 from engine.step_plan import SampledToken, ScheduledSequence, StepPlan
 
 _Rows = list[ScheduledSequence]
 
-_log = LogLimit(logging.getLogger(__name__))
+_log = ThrottledLog(logging.getLogger(__name__))
 
 
 @dataclass(slots=True)

@@ -2,10 +2,13 @@
 
 import logging
 import time
+from collections.abc import Callable
+
+from kvscope_events.throttle import Throttle
 
 logger = logging.getLogger(__name__)
 
-_QUIET_SECONDS = 1.0
+_PERIOD_NS = 1_000_000_000
 
 
 class DeviceOutOfMemoryError(Exception):
@@ -23,21 +26,18 @@ class DeviceOutOfMemoryError(Exception):
 class OutOfMemoryLog:
     """Logs at most one line a second: on a crowded device, steps fail by the thousand."""
 
-    def __init__(self) -> None:
-        self._silent_until = 0.0
-        self._unlogged = 0
+    def __init__(self, clock_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        self._throttle = Throttle(clock_ns, _PERIOD_NS)
 
     def log(self, error: DeviceOutOfMemoryError, retry_tokens: int | None) -> None:
         """retry_tokens: limit of the next step; None: it cannot shrink, its sequence ends."""
-        now = time.monotonic()
-        if now < self._silent_until:
-            self._unlogged += 1
+        unlogged = self._throttle.take("")
+        if unlogged is None:
             return
         outcome = (
             "the smallest step does not fit, its request ends with an error"
             if retry_tokens is None
             else f"next step: at most {retry_tokens} tokens"
         )
-        more = f" ({self._unlogged} more since the last line)" if self._unlogged else ""
+        more = f" ({unlogged} more since the last line)" if unlogged else ""
         logger.warning("%s; %s%s", error, outcome, more)
-        self._silent_until, self._unlogged = now + _QUIET_SECONDS, 0

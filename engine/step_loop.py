@@ -15,12 +15,12 @@ from functools import partial
 
 from engine.config import DEFAULT_STALL_SECONDS
 from engine.introduction import Introduction
-from engine.log_limit import LogLimit
 from engine.request import Request
 from engine.sequence import Sequence, SequenceState
 from engine.step import Step, StepOutput
 from kvscope_events.bus import Bus
 from kvscope_events.events import RequestRejected
+from kvscope_events.throttle import ThrottledLog
 from kvscope_events.vocabulary import FinishReason, RejectReason
 
 IDLE_TICK_SECONDS = 0.5
@@ -29,7 +29,7 @@ STOP_SECONDS = 10.0
 """How long a stop waits for the step under way, by default."""
 
 logger = logging.getLogger(__name__)
-_log = LogLimit(logger)
+_log = ThrottledLog(logger)
 
 Sink = Callable[[list[StepOutput]], None]
 """Called on the engine's thread after each step; must not block or raise."""

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
-from exporter.seldom import Seldom
+from kvscope_events.throttle import Throttle
 
 logger = logging.getLogger(__name__)
 
@@ -17,7 +17,7 @@ class Faults(Generic[Kind]):
 
     def __init__(self, endpoint: str, kinds: Iterable[Kind], clock_ns: Callable[[], int]) -> None:
         self._endpoint = endpoint
-        self._seldom = Seldom(clock_ns)
+        self._throttle = Throttle(clock_ns)
         self._lock = threading.Lock()
         self.counts: dict[str, int] = dict.fromkeys(kinds, 0)
         """All kinds are there from the start."""
@@ -28,7 +28,7 @@ class Faults(Generic[Kind]):
             return
         with self._lock:
             self.counts[kind] += number
-        if self._seldom.is_due(kind):
+        if self._throttle.allow(kind):
             logger.warning(
                 "%s: %s (%s: %d so far)", self._endpoint, problem, kind, self.counts[kind]
             )

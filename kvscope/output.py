@@ -7,6 +7,8 @@ from typing import Any
 
 import typer
 
+from kvscope_events.printable import printable
+
 USAGE_ERROR = 2
 MAX_MESSAGE = 4096
 """Characters of one line of the log."""
@@ -19,11 +21,6 @@ def fail(problem: object) -> typer.Exit:
     return typer.Exit(USAGE_ERROR)
 
 
-def printable(text: str) -> str:
-    """`?` for what would steer the terminal: servers choose the names of their models."""
-    return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
-
-
 class LineFormatter(logging.Formatter):
     """One line for a message, whatever a peer put into it: peers choose names and reasons."""
 
@@ -34,7 +31,7 @@ class LineFormatter(logging.Formatter):
         message = record.message
         if len(message) > MAX_MESSAGE:
             message = f"{message[:MAX_MESSAGE]}… ({len(message):,} characters)"
-        record.message = printable(message).replace("\n", "?")
+        record.message = printable(message, keep="")
         return super().formatMessage(record)
 
     def formatException(self, info: Any) -> str:

@@ -17,8 +17,8 @@ from engine.kv_events.messages import Change, Cleared, MessageEncoder, Removed, 
 from engine.kv_events.replay import Replay
 from engine.kv_events.settings import KvEventsConfig
 from engine.kv_events.sockets import Sockets
-from engine.log_limit import LogLimit
 from kvscope_events.events import BlockHash
+from kvscope_events.throttle import ThrottledLog
 
 TICK_SECONDS = 0.01
 """Pause between two looks at the queue: the most that it adds to a message's age."""
@@ -49,7 +49,7 @@ class KvEventPublisher:
         self._max_queue_size = config.max_queue_size
         self._next_number = 0
         self._drops_logged = 0
-        self._log = LogLimit(logger)
+        self._log = ThrottledLog(logger)
         self._tick_seconds = tick_seconds
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kvscope-kv-publisher", daemon=True)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from engine.log_limit import LogLimit
 from engine.model.template_process import Answer, TemplateLimitError, TemplateProcess
+from kvscope_events.throttle import ThrottledLog
 
 MAX_PROCESSES = 2
 """Children at once: a conversation that takes long does not hold up all others."""
@@ -45,7 +45,7 @@ class ChatTemplate:
         self._variables = variables
         self._broken: str | None = None
         self._has_compiled = False
-        self._log = LogLimit(logger)
+        self._log = ThrottledLog(logger)
         self._children: queue.LifoQueue[TemplateProcess | None] = queue.LifoQueue()
         for _ in range(MAX_PROCESSES):
             self._children.put(None)  # started when it is needed

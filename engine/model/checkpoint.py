@@ -21,8 +21,8 @@ from engine.model.safetensors_file import (
     StoredTensor,
     read_header,
 )
-from engine.one_line import one_line
 from engine.sizing.config_json import CONFIG, MAX_CONFIG_BYTES
+from kvscope_events.printable import one_line
 
 GENERATION = "generation_config.json"
 _OF_TOKENIZER = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")

@@ -6,8 +6,8 @@ from transformers import PreTrainedConfig
 
 from engine.model.checkpoint import GENERATION
 from engine.model.errors import CheckpointFileError
-from engine.one_line import one_line
 from engine.sizing.config_json import CONFIG
+from kvscope_events.printable import one_line
 
 MAX_END_TOKENS = 1024
 

@@ -10,7 +10,7 @@ CheckpointError
 └── UnsupportedArchitectureError  paged attention would not compute what the model means
 """
 
-from engine.one_line import one_line
+from kvscope_events.printable import one_line
 
 _QUOTED = 300
 """Characters of another library's error."""

@@ -42,8 +42,8 @@ from engine.model.safetensors_file import StoredTensor
 from engine.model.tokenizer import Tokenizer
 from engine.model.tokenizer_files import load_tokenizer
 from engine.model.weights import weight_bytes
-from engine.one_line import one_line
 from engine.sizing.model_source import local_path
+from kvscope_events.printable import one_line
 
 logger = logging.getLogger(__name__)
 

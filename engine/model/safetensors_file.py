@@ -9,7 +9,7 @@ from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
-from engine.one_line import one_line
+from kvscope_events.printable import one_line
 
 MAX_HEADER_BYTES = 100_000_000
 """Of the format itself."""

@@ -15,7 +15,6 @@ from fastapi import Request as HttpRequest
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from engine.log_limit import LogLimit
 from engine.model.tokenizer import Tokenizer
 from engine.request import Request
 from engine.server.client_limits import ClientShare
@@ -27,8 +26,9 @@ from engine.server.json_response import json_response
 from engine.server.logprobs import LogprobWriter
 from engine.server.protocol import StreamUsage
 from engine.server.stop_strings import StopPattern
+from kvscope_events.throttle import ThrottledLog
 
-_log = LogLimit(logging.getLogger(__name__))
+_log = ThrottledLog(logging.getLogger(__name__))
 
 PIECES_AT_ONCE = 32
 """Pieces of several choices that are worked off before the event loop serves others."""

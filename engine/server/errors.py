@@ -9,17 +9,17 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from engine.log_limit import LogLimit
 from engine.model.chat_template import BrokenTemplateError, TemplateFailure
 from engine.server.workers import BusyError
 from engine.step_loop import EngineUnavailableError, QueueFullError
+from kvscope_events.throttle import ThrottledLog
 from kvscope_events.vocabulary import RejectReason
 
 RETRY_AFTER_SECONDS = 1
 
 CLIENT_CLOSED_REQUEST = 499
 
-_log = LogLimit(logging.getLogger(__name__))
+_log = ThrottledLog(logging.getLogger(__name__))
 
 
 class BadRequestError(Exception):

@@ -3,7 +3,7 @@
 Far above any model and any machine; what is larger is a mistake, and named.
 """
 
-from engine.one_line import one_line
+from kvscope_events.printable import one_line
 
 MAX_LAYERS = 4096
 """Layers, each of which is looked at; the deepest models have some hundred."""

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from engine.json_file import JsonFileError, read_json_object
-from engine.one_line import one_line
 from engine.sizing.bounds import MAX_LAYERS, MAX_SIZE
+from kvscope_events.printable import one_line
 
 Config = Mapping[str, object]
 

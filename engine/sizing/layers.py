@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from engine.one_line import one_line
 from engine.sizing.bounds import MAX_LAYERS
 from engine.sizing.config_json import ConfigError, Fields
 from engine.sizing.dtypes import Dtype
 from engine.sizing.families import Family
+from kvscope_events.printable import one_line
 
 LayerKind = Literal["full", "sliding", "latent", "state"]
 

@@ -2,8 +2,8 @@
 
 import re
 
-from engine.one_line import one_line
 from engine.sizing.bounds import MAX_BYTES
+from kvscope_events.printable import one_line
 
 GIB = 2**30
 

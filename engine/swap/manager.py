@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 from engine.block_mover import HostMover
 from engine.block_pool import BlockPool
-from engine.log_limit import LogLimit
 from engine.sequence import Sequence
 from engine.swap.chooser import Chooser, Costs
 from engine.swap.host_pool import HostPool
 from kvscope_events.bus import Bus
 from kvscope_events.events import BlocksSwapped
+from kvscope_events.throttle import ThrottledLog
 from kvscope_events.vocabulary import PreemptionMode, SwapDirection
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class SwapManager:
         self._emit = bus.emit
         self._chooser = chooser
         self._copying_ns = 0  # since the last step that was measured
-        self._log = LogLimit(logger)
+        self._log = ThrottledLog(logger)
 
     def preempt(self, sequence: Sequence) -> Decision:
         """Copy a victim's blocks out, before it loses them, if that is possible and pays."""

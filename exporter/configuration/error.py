@@ -1,5 +1,7 @@
 """What is wrong with a configuration, and where."""
 
+from kvscope_events.printable import printable
+
 MAX_CHARACTERS = 600
 
 
@@ -22,4 +24,4 @@ class ConfigurationError(Exception):
         text = ": ".join(part for part in (file, self.path, self.problem) if part)
         text = f"{text}; {self.remedy}" if self.remedy else text
         # Keys and values of the document are in it: one line, whatever they are.
-        return "".join(char if char.isprintable() else "?" for char in text[:MAX_CHARACTERS])
+        return printable(text[:MAX_CHARACTERS], keep="")

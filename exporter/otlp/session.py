@@ -11,9 +11,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from requests.exceptions import InvalidHeader
 
 from exporter.otlp.settings import OtlpSettingError
+from kvscope_events.printable import quoted
 
 MAX_ANSWER_BYTES = 64 << 10
-_MAX_REASON = 200
 
 
 Rejected = Callable[[bytes], tuple[str, str]]
@@ -86,6 +86,5 @@ def _root(error: BaseException) -> BaseException:
 
 
 def _shortened(what: str, detail: object) -> str:
-    text = " ".join(str(detail).split())
-    printable = "".join(c if c.isprintable() else "?" for c in text[:_MAX_REASON])
-    return f"{what}: {printable}" if printable else what
+    reason = quoted(str(detail))
+    return f"{what}: {reason}" if reason else what

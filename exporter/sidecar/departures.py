@@ -12,9 +12,10 @@ from typing import Literal
 
 from exporter.catalogue.server import ServerState
 from exporter.clock import Clock
-from exporter.seldom import Seldom
 from exporter.watched.exporter import Exporter
 from exporter.watched.target import Target
+from kvscope_events.printable import printable
+from kvscope_events.throttle import Throttle
 from kvscope_events.wire.socket_file import answers
 
 LOOK_SECONDS = 1.0
@@ -54,7 +55,7 @@ class Departures:
         self._now_ns = clock.monotonic_ns
         self._known: dict[Exporter, _Known] = {}
         self._heard: dict[Target, _Heard] = {}
-        self._seldom = Seldom(clock.monotonic_ns)
+        self._throttle = Throttle(clock.monotonic_ns)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kvscope-departures", daemon=True)
 
@@ -125,7 +126,7 @@ class Departures:
         known.state, known.since_ns = state, now_ns
         if state is None or (before is None and state == "expected"):
             return
-        if not self._seldom.is_due(f"{name} {state}"):
+        if not self._throttle.allow(f"{name} {state}"):
             return
         level = logging.WARNING if state == "gone" else logging.INFO
         after = "" if before is None else f", after {lasted} as {before}"
@@ -146,7 +147,7 @@ def _who(target: Target) -> str:
         process = f"worker {hello.worker} of {process}"
     pid = f"pid {hello.pid}, " if hello.pid else ""
     text = f"{process} of {hello.model_name or 'a model without a name'} ({pid}{endpoint})"
-    return "".join(char if char.isprintable() else "?" for char in text)
+    return printable(text, keep="")
 
 
 def _duration(nanoseconds: int) -> str:

@@ -19,6 +19,7 @@ from exporter.sources.kv_events.discovery import (
 )
 from exporter.watched.exporter import Exporter
 from exporter.watched.target import Target
+from kvscope_events.throttle import HOUR_NS, Throttle
 from kvscope_events.vocabulary import ServerKind
 from kvscope_events.wire.errors import EndpointError
 
@@ -54,7 +55,7 @@ class Enquiry:
         self._make = make
         self._streams: list[Stream] | None = None
         self._targets: list[Target] = []
-        self._told = ""
+        self._throttle = Throttle(period_ns=HOUR_NS)
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="kvscope-enquiry", daemon=True)
@@ -152,7 +153,5 @@ class Enquiry:
         return not unnamed
 
     def _tell(self, problem: str) -> None:
-        """Once, until it is another one."""
-        if problem != self._told:
-            self._told = problem
+        if self._throttle.allow(problem):
             logger.warning("%s: %s", self._url, problem)

@@ -17,6 +17,7 @@ from exporter.configuration.places import FOLDER
 from exporter.watched.exporter import Exporter
 from exporter.watched.target import Target
 from kvscope_events.events import Hello
+from kvscope_events.throttle import HOUR_NS, Throttle
 from kvscope_events.wire.errors import EndpointError
 from kvscope_events.wire.run_directory import connectable
 from kvscope_events.wire.socket_file import answers
@@ -87,7 +88,7 @@ class SocketFolder:
         self._make = make
         self._clock = clock
         self._members: dict[str, _Member] = {}
-        self._told: set[str] = set()
+        self._throttle = Throttle(clock.monotonic_ns, HOUR_NS)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kvscope-folder", daemon=True)
 
@@ -196,7 +197,5 @@ class SocketFolder:
         return True
 
     def _tell(self, problem: str) -> None:
-        """Once for each problem."""
-        if problem not in self._told and len(self._told) < MAX_TARGETS:
-            self._told.add(problem)
+        if self._throttle.allow(problem):
             logger.warning("%s: %s", self.endpoint, problem)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 
-from exporter.seldom import Seldom
+from kvscope_events.throttle import Throttle
 
 _TO_A_CLIENT_THAT_HAS_GONE = "socket.send() raised exception."
 
@@ -13,7 +13,7 @@ class _Filter(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._seldom = Seldom()
+        self._throttle = Throttle()
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
@@ -24,7 +24,7 @@ class _Filter(logging.Filter):
         what = str(record.msg).partition("\n")[0]
         if record.name == "asyncio" and isinstance(error, OSError):
             record.msg, record.args, record.exc_info = f"{what}: {error}", (), None
-        return self._seldom.is_due(f"{what} {type(error).__name__}")
+        return self._throttle.allow(f"{what} {type(error).__name__}")
 
 
 _FILTER = _Filter()

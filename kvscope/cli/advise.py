@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.text import Text
 
 from kvscope.cli.asking import Authorities, KeyFile, TargetName
-from kvscope.output import fail, printable
+from kvscope.output import fail
+from kvscope_events.printable import printable
 
 if TYPE_CHECKING:
     from exporter.adviser.proposal import Proposal

@@ -13,7 +13,8 @@ from rich.text import Text
 from kvscope.cli.asking import Authorities
 from kvscope.diagnosis.finding import Finding, Status
 from kvscope.options.gpu_devices import GpuDevices, WatchedDevices
-from kvscope.output import fail, printable
+from kvscope.output import fail
+from kvscope_events.printable import printable
 
 if TYPE_CHECKING:
     from kvscope.diagnosis.depth import Depths

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from kvscope.cli.asking import Authorities, KeyFile
-from kvscope.output import fail, printable
+from kvscope.output import fail
+from kvscope_events.printable import printable
 
 
 class Action(StrEnum):

@@ -8,7 +8,8 @@ import typer
 
 from engine.sizing import format_bytes, parse_bytes
 from kvscope.cli.interrupts import Stop
-from kvscope.output import fail, printable
+from kvscope.output import fail
+from kvscope_events.printable import printable
 
 if TYPE_CHECKING:
     from exporter.sources.recorder import Recorder

@@ -5,7 +5,8 @@ from typing import Annotated
 import typer
 
 from kvscope.cli.asking import Authorities, KeyFile, TargetName
-from kvscope.output import fail, printable
+from kvscope.output import fail
+from kvscope_events.printable import printable
 
 STILL_THERE = 1
 

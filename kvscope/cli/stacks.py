@@ -4,7 +4,8 @@ from typing import Annotated
 
 import typer
 
-from kvscope.output import fail, printable
+from kvscope.output import fail
+from kvscope_events.printable import printable
 
 EXIT_MISSING = 1
 DEFAULT_SECONDS = 10.0

@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from kvscope.cli.asking import Authorities, KeyFile, TargetName
-from kvscope.output import USAGE_ERROR, fail, printable
+from kvscope.output import USAGE_ERROR, fail
+from kvscope_events.printable import printable
 
 if TYPE_CHECKING:
     from exporter.answers.tenants import OneTenant, TenantsAnswer

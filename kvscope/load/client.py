@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import httpx
 import msgspec
 
-from engine.one_line import quoted
 from exporter.fetch.json_errors import JSON_ERRORS
 from kvscope.load.scenarios import Job, Reply
 from kvscope.load.spec import LoadSpec

@@ -6,9 +6,9 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from engine.one_line import quoted
 from kvscope.load.client import describe
 from kvscope.load.spec import LoadSpec
+from kvscope_events.printable import quoted
 
 _TIMEOUT_SECONDS = 10.0
 

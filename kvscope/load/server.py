@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import httpx
 import msgspec
 
-from engine.one_line import quoted
 from exporter.fetch.json_errors import JSON_ERRORS
 from kvscope.load.client import authorization, describe, error_detail
 from kvscope.load.scenarios import CHAT_COMPLETIONS

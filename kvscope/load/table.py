@@ -4,10 +4,10 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from engine.one_line import quoted
 from kvscope.load.counters import HitRate
 from kvscope.load.distribution import Summary
 from kvscope.load.report import Report
+from kvscope_events.printable import quoted
 
 _MILLISECONDS = 1000
 _NOT_EXPOSED = "not exposed"

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from engine.one_line import one_line
 from engine.sizing.bounds import MAX_LAYERS, MAX_SIZE, at_most
 from engine.sizing.config_json import Config, ConfigError, Fields, decoder_config
 from engine.sizing.dtypes import Dtype, parse_dtype
@@ -11,6 +10,7 @@ from engine.sizing.families import FAMILIES, OTHER
 from engine.sizing.layers import KVLayer, head_dim, kv_layers, num_heads, num_kv_heads
 from kvscope.plan.activations import Widths, widths
 from kvscope.plan.weights import Parameters, count_parameters
+from kvscope_events.printable import one_line
 
 _OVERRIDES = {
     "layers": "num_hidden_layers",

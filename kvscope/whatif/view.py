@@ -7,8 +7,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from kvscope.output import printable
 from kvscope.whatif.findings import Findings
+from kvscope_events.printable import printable
 
 HERE = "◀ the pool"
 

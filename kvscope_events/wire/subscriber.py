@@ -16,6 +16,7 @@ from typing import NamedTuple
 import zmq
 
 from kvscope_events.events import Batch
+from kvscope_events.throttle import Throttle
 from kvscope_events.wire.codec import decode_batch
 from kvscope_events.wire.errors import (
     DECODE_ERROR_KINDS,
@@ -81,6 +82,7 @@ class WireSubscriber:
         self._wake = eventfd(endpoint)  # -1 once it is closed
         self._closing = threading.Lock()
         self._stream = Stream(self._put)
+        self._throttle = Throttle(clock_ns)
         self.batches_lost = 0
         """Batches that never came or could not be read."""
         self._lost = 0  # those of them since the batch last taken
@@ -257,9 +259,10 @@ class WireSubscriber:
         return True
 
     def _count(self, kind: DecodeErrorKind, problem: str, count: int = 1) -> None:
-        if not self.decode_errors[kind]:
-            logger.warning("%s: %s (%s; counted from now on)", self.endpoint, problem, kind)
         self.decode_errors[kind] += count
+        if self._throttle.allow(kind):
+            errors = self.decode_errors[kind]
+            logger.warning("%s: %s (%s: %d so far)", self.endpoint, problem, kind, errors)
 
 
 _FAULTS: dict[DecodeErrorKind, str] = {

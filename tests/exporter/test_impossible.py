@@ -17,6 +17,7 @@ from kvscope_events.events import (
     RequestResumed,
 )
 from kvscope_events.observers.vllm.snapshot import Counts, State
+from kvscope_events.printable import printable
 from tests.exporter.page import HELLO, families, make_exporter, put, value
 from tests.exporter.scenario import play
 from tests.exporter.stream import batch_of, step
@@ -100,7 +101,7 @@ def logged(text: str) -> str:
 def test_a_text_of_a_peer_forges_no_line_of_the_log(text: str) -> None:
     line = logged(text)
     assert line.isprintable()
-    assert line.endswith("it says " + "".join(c if c.isprintable() else "?" for c in text))
+    assert line.endswith("it says " + printable(text, keep=""))
 
 
 def test_a_line_of_the_log_is_bounded() -> None:
@@ -114,7 +115,7 @@ def test_a_traceback_keeps_its_lines_and_loses_escapes() -> None:
         record = logging.LogRecord("us", logging.ERROR, "", 0, "a bug", (), sys.exc_info())
     text = LineFormatter().format(record)
     assert "\x1b" not in text
-    assert text.splitlines()[-1] == "ValueError: ?[31mred"
+    assert text.splitlines()[-1] == r"ValueError: \x1b[31mred"
 
 
 def test_the_reason_of_an_observer_that_stopped_is_bounded() -> None:

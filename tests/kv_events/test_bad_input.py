@@ -12,10 +12,10 @@ import zmq
 
 from exporter.clock import Clock
 from exporter.faults import Faults
-from exporter.seldom import LOG_EVERY_NS
 from exporter.sources.kv_events import KvEventsSource
 from exporter.sources.kv_events.decoder import ERROR_KINDS
 from exporter.sources.kv_events.link import Link
+from kvscope_events.throttle import MINUTE_NS
 from kvscope_events.wire.errors import EndpointError
 from tests.kv_events.dialects import BY_NAME, Cleared, encode, one
 from tests.kv_events.publisher import Publish, Publisher
@@ -208,7 +208,7 @@ def test_faults_are_logged_once_per_kind_and_minute(caplog: pytest.LogCaptureFix
         faults.count("malformed", "bad")
         faults.count("too_large", "big", 2)
     assert len(caplog.records) == 2
-    now_ns += LOG_EVERY_NS
+    now_ns += MINUTE_NS
     faults.count("malformed", "bad")
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 3
     assert faults.counts == {

@@ -13,7 +13,9 @@ from starlette.types import Scope
 from exporter.fetch.address import is_address
 from exporter.web.access.headers import has_header, header
 from exporter.web.refusal import Refused
+from kvscope_events.printable import one_line
 
+_SHOWN_CHARACTERS = 80
 _LOOPBACK_NAME = "localhost"
 _JSON = b"application/json"
 
@@ -36,7 +38,7 @@ class SameOrigin:
             )
         host = header(scope, b"host").decode("latin-1")
         if not is_address(host) or not self._is_ours(_host_of(host), scope):
-            shown = "".join(char if char.isprintable() else "?" for char in host[:80])
+            shown = one_line(host, _SHOWN_CHARACTERS)
             raise Refused(403, f"the Host {shown!r} is not allowed here: see --allowed-host")
         if has_header(scope, b"origin"):
             origin = header(scope, b"origin").decode("latin-1").lower()

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from engine.model.attention.backend import LayerOptions
 from engine.model.attention.cpu.compiler import CompileError, load_function
-from engine.one_line import quoted
+from kvscope_events.printable import quoted
 
 logger = logging.getLogger(__name__)
 
