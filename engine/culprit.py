@@ -14,6 +14,7 @@ from itertools import chain
 from engine.out_of_memory import DeviceOutOfMemoryError
 from engine.runner import Runner
 from engine.step_plan import SampledToken, ScheduledSequence, StepPlan
+from kvscope_events.throttle import ThrottledLog
 
 _Rows = list[ScheduledSequence]
 

@@ -4,12 +4,9 @@ vLLM and other servers count with it, so boards ask for these names. Not by OTLP
 """
 
 from exporter.catalogue.metric import Metric
+from exporter.paths import PATHS
 
-HANDLERS: dict[str, str] = {
-    "/v1/completions": "POST",
-    "/v1/chat/completions": "POST",
-    "/v1/models": "GET",
-}
+HANDLERS = {row.path: row.counted for row in PATHS if row.counted is not None}
 """Routes that are counted, with their method. Any other request is `none`, a route that the
 instrumentator does not know either; what operators ask for is not counted."""
 NO_HANDLER = "none"

@@ -9,6 +9,7 @@ from fastapi.responses import PlainTextResponse
 
 from exporter.answers.question import Question
 from exporter.answers.questions import QUESTIONS
+from exporter.paths import ANSWERS
 from exporter.watched.reply import Reply
 from exporter.web.metrics import METHODS
 
@@ -37,7 +38,7 @@ Find = Callable[[str], Answering]
 
 def answers_router(find: Find) -> APIRouter:
     """`GET /api/NAME` for every question, with `?target=SERVER` where there are several."""
-    router = APIRouter(prefix="/api")
+    router = APIRouter(prefix=ANSWERS.path.rstrip("/"))
     for question in QUESTIONS.values():
         router.add_api_route(
             f"/{question.name}",

@@ -7,11 +7,10 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+from exporter.paths import COMPACT
 from exporter.watched.compact import CONTENT_TYPE
 from exporter.web.answers import NoServerError
 from exporter.web.metrics import METHODS
-
-COMPACT_PATH = "/metrics/compact"
 
 
 class Compact(Protocol):
@@ -36,5 +35,5 @@ def compact_router(find: Callable[[str], Compact]) -> APIRouter:
             return PlainTextResponse(f"{error}\n", error.status)
         return Response(server.compact(), headers={"Content-Type": CONTENT_TYPE})
 
-    router.add_route(COMPACT_PATH, compact, methods=METHODS)  # without FastAPI's parsing
+    router.add_route(COMPACT.path, compact, methods=METHODS)  # without FastAPI's parsing
     return router

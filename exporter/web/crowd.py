@@ -2,9 +2,10 @@
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from exporter.paths import PATHS
 from exporter.web.refusal import Refused
 
-KEPT_PATHS = ("/health", "/metrics")
+_KEPT = frozenset(row.path for row in PATHS if row.keeps_room)
 RETRY_AFTER_SECONDS = 1
 
 
@@ -15,7 +16,7 @@ class Crowded:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] in KEPT_PATHS:
+        if scope["path"] in _KEPT:
             await self._app(scope, receive, send)
             return
         refused = Refused(

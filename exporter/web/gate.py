@@ -4,11 +4,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from exporter.paths import HEALTH
 from exporter.web.refusal import Refused
 
 RETRY_AFTER_SECONDS = 5
 """Value of Retry-After. Loading takes seconds to minutes; this suits both."""
-HEALTH = "/health"
 
 
 class Gate:
@@ -31,7 +31,7 @@ async def _loading(scope: Scope, receive: Receive, send: Send) -> None:
 
 def _refusal(request: Request) -> Response:
     headers = {"Retry-After": str(RETRY_AFTER_SECONDS)}
-    if request.url.path == HEALTH:
+    if request.url.path == HEALTH.path:
         return JSONResponse({"status": "loading"}, 503, headers)
     message = f"the model is still loading: try again in {RETRY_AFTER_SECONDS} s"
     return Refused(503, message, headers).response

@@ -13,9 +13,9 @@ from starlette.responses import HTMLResponse, Response
 from exporter import build_version
 from exporter.answers.questions import QUESTIONS
 from exporter.catalogue.server import ServerState
+from exporter.paths import ROOT
 from exporter.web.metrics import METHODS
 
-LANDING_PATH = "/"
 _STYLE = (
     "body{font:1rem/1.5 system-ui,sans-serif;margin:2rem auto;max-width:50rem;padding:0 1rem}"
     "table{border-collapse:collapse}td,th{text-align:left;padding:.2rem 1rem .2rem 0}"
@@ -53,7 +53,7 @@ def landing_router(
     """servers: those watched now. has_targets: the app has `/scrape` and `/targets`."""
     router = APIRouter()
 
-    @router.api_route(LANDING_PATH, methods=METHODS, include_in_schema=False)
+    @router.api_route(ROOT.path, methods=METHODS, include_in_schema=False)
     def landing() -> Response:  # on a worker thread: a state may wait for a page that is made
         page = "".join(_page(title, servers(), has_targets=has_targets))
         return HTMLResponse(page, headers=_HEADERS)

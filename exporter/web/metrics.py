@@ -6,9 +6,9 @@ from typing import Protocol
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import PlainTextResponse
 
+from exporter.paths import COMPACT, METRICS
 from exporter.watched.negotiation import accepts_gzip
 
-PATH = "/metrics"
 METHODS = ["GET", "HEAD"]
 
 
@@ -20,7 +20,7 @@ class Exposition(Protocol):
         ...
 
 
-def metrics_router(exposition: Exposition, path: str = PATH) -> APIRouter:
+def metrics_router(exposition: Exposition, path: str = METRICS.path) -> APIRouter:
     """One page at one path, for an app."""
     router = APIRouter()
 
@@ -36,8 +36,8 @@ def no_metrics_router(hint: str) -> APIRouter:
     """404 at `/metrics` and below, with a hint at where the metrics are, or how to get them."""
     router = APIRouter()
 
-    @router.api_route(f"{PATH}/compact", methods=METHODS, include_in_schema=False)
-    @router.api_route(PATH, methods=METHODS, include_in_schema=False)
+    @router.api_route(COMPACT.path, methods=METHODS, include_in_schema=False)
+    @router.api_route(METRICS.path, methods=METHODS, include_in_schema=False)
     async def metrics() -> Response:
         return PlainTextResponse(f"{hint}\n", 404)
 

@@ -13,10 +13,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from exporter.catalogue.http import HANDLERS, NO_HANDLER
 from exporter.clock import Clock
 from exporter.collect.families import Families
-from exporter.web.landing import LANDING_PATH
+from exporter.paths import row_of
 
-_UNCOUNTED = ("/health", "/metrics", "/api/", "/openapi.json", "/reset_prefix_cache")
-"""What probes, Prometheus and operators ask for, or what begins so."""
 _GONE = 499
 """Of a client that left before its answer began."""
 _FAILED = 500
@@ -61,7 +59,8 @@ class CountedRequests:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
-        if scope["type"] != "http" or path == LANDING_PATH or path.startswith(_UNCOUNTED):
+        row = row_of(path)
+        if scope["type"] != "http" or (row is not None and row.counted is None):
             await self._app(scope, receive, send)
             return
         status = _GONE
@@ -80,5 +79,5 @@ class CountedRequests:
             raise
         finally:
             method = scope["method"]
-            route = (path, method) if HANDLERS.get(path) == method else _NONE
+            route = (path, method) if row is not None and row.counted == method else _NONE
             self._counts.count(route, status, time.monotonic() - began)

@@ -11,10 +11,11 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 from exporter.fetch.address import is_address
+from exporter.paths import HEALTH, METRICS, SCRAPE, TARGETS
 from exporter.web.answers import Answering, NoServerError, answers_router
 from exporter.web.compact import Compact, compact_router
 from exporter.web.landing import Listed, landing_router
-from exporter.web.metrics import METHODS, PATH, Exposition, bare_app, page_response
+from exporter.web.metrics import METHODS, Exposition, bare_app, page_response
 from exporter.web.retire import Retirable, retire_router
 
 
@@ -57,7 +58,7 @@ def sidecar_app(pages: Pages, address: str | None = None) -> FastAPI:
     app.include_router(retire_router(lambda name: _server(pages, name or _only(pages))))
     app.include_router(_targets_router(pages, address))
 
-    @app.api_route("/health", methods=METHODS)
+    @app.api_route(HEALTH.path, methods=METHODS)
     async def health() -> dict[str, str]:
         return {"status": "ok"}
 
@@ -72,7 +73,7 @@ def _listed(pages: Pages) -> list[Listed]:
 def _own_router(pages: Pages) -> APIRouter:
     router = APIRouter()
 
-    @router.api_route(PATH, methods=METHODS)
+    @router.api_route(METRICS.path, methods=METHODS)
     def metrics(request: Request) -> Response:  # on a worker thread
         return page_response(pages.own, request)
 
@@ -82,7 +83,7 @@ def _own_router(pages: Pages) -> APIRouter:
 def _scrape_router(pages: Pages) -> APIRouter:
     router = APIRouter()
 
-    @router.api_route("/scrape", methods=METHODS)
+    @router.api_route(SCRAPE.path, methods=METHODS)
     def scrape(request: Request, target: str = "") -> Response:  # on a worker thread
         try:
             return page_response(_server(pages, target), request)
@@ -112,7 +113,7 @@ def _only(pages: Pages) -> str:
 def _targets_router(pages: Pages, address: str | None) -> APIRouter:
     router = APIRouter()
 
-    @router.api_route("/targets", methods=METHODS)
+    @router.api_route(TARGETS.path, methods=METHODS)
     async def targets(request: Request) -> Response:
         here = address or request.headers.get("host", "")
         if not is_address(here):
@@ -124,5 +125,5 @@ def _targets_router(pages: Pages, address: str | None) -> APIRouter:
 
 def _target(address: str, name: str, labels: Mapping[str, str]) -> dict[str, object]:
     """One entry in the format of Prometheus' http_sd_config."""
-    own = {"__metrics_path__": "/scrape", "__param_target": name, "instance": name}
+    own = {"__metrics_path__": SCRAPE.path, "__param_target": name, "instance": name}
     return {"targets": [address], "labels": {**labels, **own}}

@@ -11,6 +11,7 @@ import msgspec
 from exporter.fetch.json_errors import JSON_ERRORS
 from kvscope.load.scenarios import Job, Reply
 from kvscope.load.spec import LoadSpec
+from kvscope_events.printable import quoted
 
 MAX_RETRIES = 5
 """Retries of one request that gets 429, before it counts as failed."""

@@ -75,7 +75,7 @@ def test_a_reader_that_joins_late_gets_all_from_the_first_batch(
     taken = collect(reader, lambda taken: len(taken) == 1001)
     assert [one.batch.seq for one in taken] == list(range(1001))
     assert isinstance(taken[0].batch.events[0], Hello)
-    assert reader.state_known
+    wait_for(lambda: reader.state_known)  # its thread may not have seen yet that nothing is missing
     assert (reader.gaps, reader.batches_lost) == (0, 0)
 
 

@@ -13,7 +13,7 @@ from exporter.answers.questions import QUESTIONS
 from exporter.answers.residency import RESIDENCY
 from exporter.answers.whatif import WHATIF
 from exporter.fold import Cache, Introduction, Ledger
-from exporter.web.access.doors import door_of
+from exporter.paths import door_of
 from exporter.web.answers import Answering, answers_router
 from exporter.web.sidecar_app import sidecar_app
 from kvscope_events.events import Batch, ObserverStopped, PoolCreated

@@ -4,10 +4,10 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
+from exporter.paths import door_of
 from exporter.watched.compact import Pool, Signals, compact_page
 from exporter.watched.exporter import Exporter
 from exporter.watched.target import Target
-from exporter.web.access.doors import door_of
 from exporter.web.compact import compact_router
 from exporter.web.metrics import bare_app
 from exporter.web.sidecar_app import sidecar_app

@@ -6,37 +6,21 @@ What is not known to be harmless is behind the door that asks for most.
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from exporter.faults import Faults
+from exporter.paths import Door, door_of
 from exporter.web.access.credentials import Credentials
 from exporter.web.access.origin import SameOrigin
 from exporter.web.refusal import Refused
 
-Door = Literal["open", "pages", "api", "control"]
 Guard = Credentials | SameOrigin
 
 CLIENT = "kvscope.client"
 """Key of the ASGI scope with the name of the client whose key was used; absent without one."""
-_OPEN = ("/health",)
-_PAGES = ("/", "/metrics", "/scrape", "/targets")
-_BELOW_METRICS = "/metrics/"
-_ANSWERS = "/api/"
-_API = "/v1/"
-_READING = ("GET", "HEAD", "OPTIONS")
 REFUSALS = ("401", "403", "415", "503")
 """Status codes of requests that a guard refuses."""
-
-
-def door_of(method: str, path: str) -> Door:
-    """The door of a request; `control`: whatever may change something and is no API of /v1."""
-    if path in _OPEN:
-        return "open"
-    if path in _PAGES or (path.startswith((_BELOW_METRICS, _ANSWERS)) and method in _READING):
-        return "pages"
-    return "api" if path.startswith(_API) or method in _READING else "control"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

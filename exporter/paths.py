@@ -1,0 +1,65 @@
+"""Every HTTP path of kvscope's servers: who may call it, whether it keeps room, whether it counts.
+
+A route and its row here are all that a new path needs; a test finds a route without a row.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Door = Literal["open", "pages", "api", "control"]
+"""Whose key a request needs: nobody's; that of the pages of metrics; that of the API; that of the
+API, or without any key a request from this machine, for what may change something."""
+
+_READING = ("GET", "HEAD", "OPTIONS")
+_API = "/v1/"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpPath:
+    """A path, or with a slash at its end all those below it."""
+
+    path: str
+    reading: Door
+    """For methods that change nothing."""
+    other: Door = "control"
+    """For any other method, also one that no route has."""
+    keeps_room: bool = False
+    """Answered on the last connections, which others are refused."""
+    counted: Literal["GET", "POST"] | None = None
+    """Method whose requests are counted by this path; None: they are not counted."""
+
+
+ROOT = HttpPath(path="/", reading="pages", other="pages")
+HEALTH = HttpPath(path="/health", reading="open", other="open", keeps_room=True)
+METRICS = HttpPath(path="/metrics", reading="pages", other="pages", keeps_room=True)
+COMPACT = HttpPath(path="/metrics/compact", reading="pages")
+SCRAPE = HttpPath(path="/scrape", reading="pages", other="pages")
+TARGETS = HttpPath(path="/targets", reading="pages", other="pages")
+ANSWERS = HttpPath(path="/api/", reading="pages")
+
+PATHS = (
+    *(ROOT, HEALTH, METRICS, COMPACT, SCRAPE, TARGETS, ANSWERS),
+    HttpPath(path="/v1/completions", reading="api", other="api", counted="POST"),
+    HttpPath(path="/v1/chat/completions", reading="api", other="api", counted="POST"),
+    HttpPath(path="/v1/models", reading="api", other="api", counted="GET"),
+    HttpPath(path="/openapi.json", reading="api"),
+    HttpPath(path="/reset_prefix_cache", reading="api"),
+)
+_EXACT = {row.path: row for row in PATHS}
+_BELOW = tuple(row for row in PATHS if row.path.endswith("/") and row is not ROOT)
+
+
+def row_of(path: str) -> HttpPath | None:
+    """The row of a request's path; None: no route has it."""
+    found = _EXACT.get(path)
+    if found is not None:
+        return found
+    return next((row for row in _BELOW if path.startswith(row.path)), None)
+
+
+def door_of(method: str, path: str) -> Door:
+    """The door of a request; of a path without a row the one that asks for most, but below /v1."""
+    row = row_of(path)
+    if row is not None:
+        return row.reading if method in _READING else row.other
+    return "api" if path.startswith(_API) or method in _READING else "control"
