@@ -19,7 +19,7 @@ import msgspec
 from benchmarks.report import environment
 from exporter.clock import Clock
 from exporter.collect.parts import parts_of
-from exporter.fold import Census, DeviceMemory, Folds, Introduction
+from exporter.fold import Folds
 from exporter.sources.kv_events import KvEventsSource
 from exporter.sources.kv_events.decoder import Decoded, Decoder
 from exporter.sources.pipeline import Pipeline
@@ -56,8 +56,7 @@ def filling(dialect: Dialect) -> list[bytes]:
 
 
 def _folds() -> Folds:
-    kinds = [part.fold for part in parts_of((), "kv_events")]
-    return Folds([Introduction, *kinds, DeviceMemory, Census])
+    return Folds(part.fold for part in parts_of((), "kv_events"))
 
 
 def fold_rate(payloads: list[bytes], warm: list[bytes]) -> float:

@@ -41,6 +41,7 @@ from exporter.collect.vllm_legacy import (
 )
 from exporter.fold import (
     Cache,
+    Census,
     Churn,
     DeviceMemory,
     Exhaustion,
@@ -49,15 +50,23 @@ from exporter.fold import (
     Latency,
     Ledger,
     Preemption,
+    Recent,
     Requests,
     Steps,
+    Tenants,
     Vllm,
 )
 from exporter.fold.content import Content
 from exporter.fold.tiers import Tiers
 from exporter.sources.source import SourceKind
 
+STREAM = "stream"
+"""Group of what is kept about every stream, whatever it reports."""
+ANSWERS = "answers"
+"""Group of what only questions read."""
+
 PARTS: tuple[Part[Any], ...] = (
+    Part(STREAM, Introduction),  # first: what follows may depend on who speaks
     Part("requests", Introduction, collect_ready),
     Part("pool", Ledger, collect_pool),
     Part("pool", Ledger, collect_sizing),
@@ -85,16 +94,19 @@ PARTS: tuple[Part[Any], ...] = (
     Part("vllm-legacy", Cache, collect_legacy_prefix, outlets=PAGE),
     Part("vllm-legacy", Requests, collect_legacy_requests, outlets=PAGE),
     Part("vllm-legacy", Latency, collect_legacy_latency, outlets=PAGE),
+    Part(STREAM, DeviceMemory),
+    Part(STREAM, Census),
+    Part(ANSWERS, Recent),
+    Part(ANSWERS, Tenants),
 )
 
-
-OF_CONTENT = frozenset({"tiers"})
-"""Groups of the parts that are read from a stream of content, which feeds no others."""
+_OF_CONTENT = frozenset({"tiers"})
+"""Groups of the parts that are read from a stream of content, which feeds no others but STREAM."""
 
 
 def parts_of(compat: Collection[str], kind: SourceKind) -> tuple[Part[Any], ...]:
-    """The parts with kvscope's own names, and those of the compatibility sets asked for."""
+    """Those of this kind of source; of the compatibility sets those asked for."""
     if kind == "kv_events":
-        return tuple(part for part in PARTS if part.group in OF_CONTENT)
-    wanted = {part.group for part in PARTS} - COMPAT_SETS - OF_CONTENT | set(compat)
+        return tuple(part for part in PARTS if part.group in {*_OF_CONTENT, STREAM})
+    wanted = {part.group for part in PARTS} - COMPAT_SETS - _OF_CONTENT | set(compat)
     return tuple(part for part in PARTS if part.group in wanted)

@@ -23,13 +23,10 @@ from exporter.collect.parts import parts_of
 from exporter.fold import (
     Census,
     DeviceMemory,
-    Fold,
     Folds,
     Introduction,
     Ledger,
-    Recent,
     Requests,
-    Tenants,
     TimedSample,
 )
 from exporter.machine.machine import Machine
@@ -302,12 +299,7 @@ class Target:
         """New folds for a new session; the former producer's state is dropped with the old ones."""
         for listener in self._further:
             listener.on_gap()  # what the former producer began will not end
-        kinds: list[type[Fold]] = [Introduction]
-        kinds += [part.fold for part in self._parts]
-        kinds += [DeviceMemory, Census]
-        if not self.is_content:
-            kinds += [Recent, Tenants]
-        self.folds = Folds(kinds)
+        self.folds = Folds(part.fold for part in self._parts)
         self._signals = Signals(("", ""))
         return (*self.folds, *self._further)
 

@@ -24,7 +24,7 @@ from kvscope_events.events import (
 from kvscope_events.vocabulary import AllocationCause, ReleaseCause
 from tests.exporter.stream import batch_of, block_hash, step
 
-FOLDS: tuple[Fold, ...] = (*Folds(part.fold for part in PARTS), Census())
+FOLDS: tuple[Fold, ...] = (*Folds(part.fold for part in PARTS),)
 """One of each that an engine is read with."""
 
 
