@@ -11,6 +11,7 @@ from engine.out_of_memory import DeviceOutOfMemoryError
 from engine.step import Step
 from engine.step_plan import SampledToken, ScheduledSequence, StepPlan
 from kvscope_events.events import RequestFinished, StepCompleted
+from kvscope_events.throttle import ThrottledLog
 from tests.support.accounting import Accounting, ContentRunner, continuation
 from tests.support.faults import FaultyRunner, InjectedError
 
@@ -25,7 +26,7 @@ def is_culprit(row: ScheduledSequence) -> bool:
 @pytest.fixture(autouse=True)
 def _fresh_log(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once a minute is once for all tests."""
-    monkeypatch.setattr("engine.culprit._log._last", {})
+    monkeypatch.setattr("engine.culprit._log", ThrottledLog(logging.getLogger("engine.culprit")))
 
 
 class Stepped(Accounting):
