@@ -18,7 +18,7 @@ from engine.server.completions import completions_router
 from engine.server.control import health_router
 from engine.server.dispatch import Dispatcher
 from engine.server.requests import ServedModel
-from engine.server.responses import MODELS_ANSWER, responses
+from engine.server.responses import Models, responses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +76,7 @@ def create_app(
 def _models_router(model: ServedModel, scheduler: SchedulerConfig) -> APIRouter:
     router = APIRouter()
 
-    @router.get(
-        "/v1/models", responses=responses(200, "The served model.", MODELS_ANSWER, 401, 503)
-    )
+    @router.get("/v1/models", responses=responses(200, "The served model.", Models, 401, 503))
     async def models() -> dict[str, object]:
         card = {
             "id": model.name,

@@ -21,7 +21,7 @@ from engine.server.json_response import LATER
 from engine.server.logprobs import ChatLogprobs, TokenNames
 from engine.server.protocol import CHAT, ChatCompletionRequest
 from engine.server.requests import caller_trace
-from engine.server.responses import CHAT_ANSWER, generation_responses
+from engine.server.responses import ChatCompletion, generation_responses
 from engine.server.schemas import generation_request
 from engine.server.workers import client_of
 
@@ -100,7 +100,7 @@ def chat_router(calls: Calls) -> APIRouter:
     @router.post(
         "/v1/chat/completions",
         openapi_extra=generation_request(ChatCompletionRequest, calls.model),
-        responses=generation_responses(CHAT_ANSWER, 501),
+        responses=generation_responses(ChatCompletion, 501),
     )
     async def chat_completions(http_request: HttpRequest) -> Response:
         factory = calls.factory

@@ -21,7 +21,7 @@ from engine.server.logprobs import CompletionLogprobs, TokenNames
 from engine.server.prompts import prompts_of
 from engine.server.protocol import COMPLETION, CompletionRequest
 from engine.server.requests import caller_trace
-from engine.server.responses import COMPLETION_ANSWER, generation_responses
+from engine.server.responses import Completion, generation_responses
 from engine.server.schemas import generation_request
 from engine.server.workers import client_of
 
@@ -95,7 +95,7 @@ def completions_router(calls: Calls) -> APIRouter:
     @router.post(
         "/v1/completions",
         openapi_extra=generation_request(CompletionRequest, calls.model),
-        responses=generation_responses(COMPLETION_ANSWER),
+        responses=generation_responses(Completion),
     )
     async def completions(http_request: HttpRequest) -> Response:
         factory = calls.factory

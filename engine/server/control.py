@@ -1,23 +1,23 @@
 """What operators ask of a running engine: its health, and to forget its cached blocks."""
 
+import msgspec
 from fastapi import APIRouter, FastAPI
 from fastapi.responses import JSONResponse, Response
 
 from engine.server import errors
 from engine.server.dispatch import Dispatcher
-from engine.server.responses import HEALTHY, responses
+from engine.server.responses import Healthy, responses
+from engine.server.schemas import schema_of
+
+
+class _Unhealthy(msgspec.Struct):
+    status: str
+    reason: str = ""
+
 
 _UNHEALTHY = {
     "description": "The model still loads, or the step loop has died or stalls.",
-    "content": {
-        "application/json": {
-            "schema": {
-                "type": "object",
-                "properties": {"status": {"type": "string"}, "reason": {"type": "string"}},
-                "required": ["status"],
-            }
-        }
-    },
+    "content": {"application/json": {"schema": schema_of(_Unhealthy)}},
 }
 
 
@@ -52,7 +52,7 @@ def health_router(dispatcher: Dispatcher) -> APIRouter:
 
     @router.get(
         "/health",
-        responses={**responses(200, "Ready, and making progress.", HEALTHY), 503: _UNHEALTHY},
+        responses={**responses(200, "Ready, and making progress.", Healthy), 503: _UNHEALTHY},
     )
     # One route answers both methods, and names both in `Allow`; the other is what is described.
     @router.api_route("/health", methods=["GET", "HEAD"], include_in_schema=False)

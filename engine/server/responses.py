@@ -1,117 +1,127 @@
-"""What /openapi.json says of answers: every status that an operation can have, and its content."""
+"""What /openapi.json says of answers: every status that an operation can have, and its content.
 
-from typing import Any
+Answers are dictionaries that grow as tokens come; these types describe them and are never made.
+"""
 
-Schema = dict[str, Any]
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from engine.server.schemas import schema_of
+
 Responses = dict[int | str, dict[str, Any]]
 
-
-def _object(properties: dict[str, Schema], *, optional: tuple[str, ...] = ()) -> Schema:
-    required = [name for name in properties if name not in optional]
-    return {"type": "object", "properties": properties, "required": required}
-
-
-def _nullable(schema: Schema) -> Schema:
-    return {"anyOf": [schema, {"type": "null"}]}
+_Count = Annotated[int, Meta(ge=0)]
+_Logprob = Annotated[float, Meta(le=0)] | None
+_TokenIds = list[_Count] | UnsetType
+_Finish = Literal["stop", "length", "abort"]
+_C = TypeVar("_C")
 
 
-def _list(items: Schema) -> Schema:
-    return {"type": "array", "items": items}
+class _Error(msgspec.Struct):
+    message: str
+    type: str
+    param: str | None
+    code: int
 
 
-_TEXT: Schema = {"type": "string"}
-_COUNT: Schema = {"type": "integer", "minimum": 0}
-_LOGPROB: Schema = {"anyOf": [{"type": "number", "maximum": 0}, {"type": "null"}]}
-_TOKEN_IDS = _list(_COUNT)
-_FINISH: Schema = {"enum": ["stop", "length", "abort"]}
-
-_ERROR = _object(
-    {
-        "error": _object(
-            {
-                "message": _TEXT,
-                "type": _TEXT,
-                "param": _nullable(_TEXT),
-                "code": {"type": "integer"},
-            }
-        )
-    }
-)
-_USAGE = _object(
-    {
-        "prompt_tokens": _COUNT,
-        "completion_tokens": _COUNT,
-        "total_tokens": _COUNT,
-        "prompt_tokens_details": _object({"cached_tokens": _COUNT}),
-    }
-)
+class _Refusal(msgspec.Struct):
+    error: _Error
 
 
-def _answer(kind: str, choice: dict[str, Schema], **more: Schema) -> Schema:
-    """An answer in one piece."""
-    choices = {"index": _COUNT, **choice, "finish_reason": _FINISH, "token_ids": _TOKEN_IDS}
-    return _object(
-        {
-            "id": _TEXT,
-            "object": {"const": kind},
-            "created": _COUNT,
-            "model": _TEXT,
-            "choices": _list(_object(choices, optional=("token_ids", "prompt_token_ids"))),
-            "usage": _USAGE,
-            **more,
-        },
-        optional=tuple(more),
-    )
+class _PromptDetails(msgspec.Struct):
+    cached_tokens: _Count
 
 
-COMPLETION_ANSWER = _answer(
-    "text_completion",
-    {
-        "text": _TEXT,
-        "logprobs": _nullable(
-            _object(
-                {
-                    "tokens": _list(_TEXT),
-                    "token_logprobs": _list(_LOGPROB),
-                    "top_logprobs": _list(
-                        _nullable({"type": "object", "additionalProperties": _LOGPROB})
-                    ),
-                    "text_offset": _list(_COUNT),
-                }
-            )
-        ),
-        "prompt_token_ids": _TOKEN_IDS,
-    },
-)
-_NAMED: dict[str, Schema] = {"token": _TEXT, "bytes": _list(_COUNT), "logprob": _LOGPROB}
-CHAT_ANSWER = _answer(
-    "chat.completion",
-    {
-        "message": _object({"role": {"const": "assistant"}, "content": _TEXT}),
-        "logprobs": _nullable(
-            _object({"content": _list(_object({**_NAMED, "top_logprobs": _list(_object(_NAMED))}))})
-        ),
-    },
-    prompt_token_ids=_TOKEN_IDS,
-)
-MODELS_ANSWER = _object(
-    {
-        "object": {"const": "list"},
-        "data": _list(
-            _object(
-                {
-                    "id": _TEXT,
-                    "object": {"const": "model"},
-                    "created": _COUNT,
-                    "owned_by": _TEXT,
-                    "root": _TEXT,
-                    "max_model_len": _COUNT,
-                }
-            )
-        ),
-    }
-)
-HEALTHY = _object({"status": {"const": "ok"}})
+class _Usage(msgspec.Struct):
+    prompt_tokens: _Count
+    completion_tokens: _Count
+    total_tokens: _Count
+    prompt_tokens_details: _PromptDetails
+
+
+class _Answer(msgspec.Struct, Generic[_C], kw_only=True):
+    id: str
+    created: _Count
+    model: str
+    choices: list[_C]
+    usage: _Usage
+
+
+class _Choice(msgspec.Struct, kw_only=True):
+    index: _Count
+    finish_reason: _Finish
+    token_ids: _TokenIds = UNSET
+
+
+class _CompletionLogprobs(msgspec.Struct):
+    tokens: list[str]
+    token_logprobs: list[_Logprob]
+    top_logprobs: list[dict[str, _Logprob] | None]
+    text_offset: list[_Count]
+
+
+class _CompletionChoice(_Choice, kw_only=True):
+    text: str
+    logprobs: _CompletionLogprobs | None
+    prompt_token_ids: _TokenIds = UNSET
+
+
+class Completion(_Answer[_CompletionChoice], kw_only=True):
+    object: Literal["text_completion"]
+
+
+class _TopLogprob(msgspec.Struct, kw_only=True):
+    token: str
+    bytes: list[_Count]
+    logprob: _Logprob
+
+
+class _TokenLogprob(_TopLogprob, kw_only=True):
+    top_logprobs: list[_TopLogprob]
+
+
+class _ChatLogprobs(msgspec.Struct):
+    content: list[_TokenLogprob]
+
+
+class _Message(msgspec.Struct):
+    role: Literal["assistant"]
+    content: str
+
+
+class _ChatChoice(_Choice, kw_only=True):
+    message: _Message
+    logprobs: _ChatLogprobs | None
+
+
+class ChatCompletion(_Answer[_ChatChoice], kw_only=True):
+    object: Literal["chat.completion"]
+    prompt_token_ids: _TokenIds = UNSET
+
+
+class _Model(msgspec.Struct):
+    id: str
+    object: Literal["model"]
+    created: _Count
+    owned_by: str
+    root: str
+    max_model_len: _Count
+
+
+class Models(msgspec.Struct):
+    object: Literal["list"]
+    data: list[_Model]
+
+
+class Healthy(msgspec.Struct):
+    status: Literal["ok"]
+
+
+class _Event(msgspec.Struct):
+    data: str
+
 
 _WHEN = {
     400: "A field is wrong or not supported (`param` names it), the prompt is too long, or the "
@@ -130,23 +140,25 @@ _RETRY_AFTER = {
 }
 
 
-def responses(ok: int, description: str, answer: Schema | None, *errors: int) -> Responses:
+def responses(
+    ok: int, description: str, answer: type[msgspec.Struct] | None, *errors: int
+) -> Responses:
     """The statuses of one operation. answer: JSON of the good one; None: it has no content."""
-    content = {} if answer is None else {"content": {"application/json": {"schema": answer}}}
-    described: Responses = {ok: {"description": description, **content}}
+    described: Responses = {ok: {"description": description}}
+    if answer is not None:
+        described[ok]["content"] = {"application/json": {"schema": schema_of(answer)}}
     for status in errors:
         described[status] = {
             "description": _WHEN[status],
-            "content": {"application/json": {"schema": _ERROR}},
+            "content": {"application/json": {"schema": schema_of(_Refusal)}},
         }
         if status == 429:
             described[status]["headers"] = _RETRY_AFTER
     return described
 
 
-def generation_responses(answer: Schema, *errors: int) -> Responses:
+def generation_responses(answer: type[msgspec.Struct], *errors: int) -> Responses:
     """Of an operation that answers in one piece, or as a stream of events of that schema."""
     described = responses(200, "The answer.", answer, 400, 401, 413, 429, 500, *errors, 503)
-    event = _object({"data": {"type": "string", "contentMediaType": "application/json"}})
-    described[200]["content"]["text/event-stream"] = {"schema": event}
+    described[200]["content"]["text/event-stream"] = {"schema": schema_of(_Event)}
     return described

@@ -1,4 +1,4 @@
-"""What /openapi.json says of requests: the structs that decode bodies, as JSON schema."""
+"""What /openapi.json says of requests, and how structs become JSON schema."""
 
 from typing import Any
 
@@ -20,14 +20,20 @@ def generation_request(body: type[msgspec.Struct], model: str) -> dict[str, Any]
 
     model: the only name that is served.
     """
-    (schema,), components = msgspec.json.schema_components(
-        [body], ref_template=_REFERENCE + "{name}"
-    )
-    described = _inlined(schema, components)
+    described = schema_of(body)
     described["properties"]["model"] = {"enum": [model, None], "default": None}
     content = {"application/json": {"schema": described}}
     request_body = {"required": True, "content": content}
     return {"requestBody": request_body, "parameters": [_TRACEPARENT]}
+
+
+def schema_of(struct: type[msgspec.Struct]) -> dict[str, Any]:
+    """Complete in itself."""
+    (schema,), components = msgspec.json.schema_components(
+        [struct], ref_template=_REFERENCE + "{name}"
+    )
+    described: dict[str, Any] = _inlined(schema, components)
+    return described
 
 
 def _inlined(schema: Any, components: dict[str, Any]) -> Any:
