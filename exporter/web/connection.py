@@ -41,7 +41,7 @@ class Connection(H11Protocol):
         self._num_pauses = 0
         self._waits: tuple[Wait, object] = ("header", None)
         self.waiting_since = self.loop.time()
-        """Time of the event loop, to about a second."""
+        """Time of the event loop; to about a second for a body, and for a client that reads."""
         self._half_closed = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -104,6 +104,8 @@ class Connection(H11Protocol):
         return True
 
     def on_response_complete(self) -> None:
+        # At once, or those that became idle just now would look younger than a new connection.
+        self._waits, self.waiting_since = ("header", self.cycle), self.loop.time()
         super().on_response_complete()  # begins with the next request, if that has arrived
         if self._half_closed and (self.cycle is None or self.cycle.response_complete):
             self.transport.close()

@@ -21,8 +21,9 @@ from exporter.web.quiet import quieten
 
 BACKLOG = 2048
 """Connections that the kernel holds until they are accepted."""
-BURST = 16
-"""Connections accepted before those that are open get their turn on the event loop."""
+BURST_SHARE = 16
+"""One in so many connections is accepted before those that are open get their turn on the event
+loop: a new one is read before many others come and it would be the oldest that waits."""
 MAX_HEADER_BYTES = 64 << 10
 SHED_AT_ONCE = 16
 """Idle connections closed together, since finding the oldest takes a look at all of them."""
@@ -93,7 +94,7 @@ class WebServer(uvicorn.Server):
             server = await asyncio.get_running_loop().create_server(
                 self._connection,
                 sock=listener,
-                backlog=BURST,
+                backlog=max(1, self._room // BURST_SHARE),
                 ssl=self._tls,
                 ssl_handshake_timeout=for_tls,
                 ssl_shutdown_timeout=for_tls,
