@@ -1,4 +1,4 @@
-"""For which kind of server an alert can fire: what its expression needs, and what a source tells.
+"""For which kind of server an alert can fire: what its expression needs, and what a source reports.
 
 Whether a series is reported follows from the declarations that also make servers.md: the
 events that a source reports, and the tables by which a server's own page is read.
@@ -50,10 +50,10 @@ class Kind:
             return True
         row = _row(name)
         if row.group == "gpu" or row.name in _HARDWARE:
-            return self.nvml and (row.group == "gpu" or row.is_told(self.tells, self.server))
+            return self.nvml and (row.group == "gpu" or row.is_observable(self.tells, self.server))
         if row.group == "host":
             return "StepCompleted" in self.tells  # the engine's process is known
-        told = bool(row.events) and row.is_told(self.tells, self.server)
+        told = bool(row.events) and row.is_observable(self.tells, self.server)
         if row.group in ("self", "server"):
             return name not in _ONLY_BY or not self.tells.isdisjoint(_ONLY_BY[name])
         return told or (self.page and row.name in _ON_A_PAGE)

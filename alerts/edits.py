@@ -41,7 +41,7 @@ class Edits:
     def applied(self, groups: Iterable[Group]) -> list[Group]:
         """The groups with the changes in them, without those that are left without a rule.
 
-        Raises ValueError where a name is no alert's.
+        Raises ValueError for a name that no alert has.
         """
         groups = list(groups)
         known = {rule.name for group in groups for rule in group.rules if isinstance(rule, Alert)}

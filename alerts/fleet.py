@@ -92,7 +92,7 @@ def _gone(scope: Scope, to_zero: Collection[str]) -> Alert:
 
 def _fewer(timing: Timing, scope: Scope, to_zero: Collection[str]) -> Alert:
     """A pod that was deleted leaves no `up`. Longer than a roll-out loads a large model, so that a
-    replica that is being replaced is no loss.
+    replica that is being replaced does not count as lost.
 
     A server that has not come up yet, and whose model is therefore unknown, may be what is missing:
     each explains one engine, and no more.

@@ -1,6 +1,6 @@
 """Recording rules, `level:metric:operations`.
 
-Levels: `engine` keeps the labels that tell engines apart (job, instance, model_name, engine),
+Levels: `engine` keeps the labels that distinguish engines (job, instance, model_name, engine),
 `server` keeps job and instance, `model` keeps those of the scope: the replicas of one model in one
 place.
 """

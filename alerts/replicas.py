@@ -1,6 +1,6 @@
 """Alerts about capacity that is missing or unused: a smaller pool, no traffic, a tier too small.
 
-Nobody is hurt by them yet, and nothing else shows them: service levels are the model's.
+They do not hurt users yet, and nothing else shows them: service levels are the model's.
 """
 
 from alerts.rule import ENGINE, Alert, Group

@@ -27,7 +27,7 @@ class Scope:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Of names separated by commas."""
+        """A set from names separated by commas."""
         return cls(tuple(name.strip() for name in text.split(",")))
 
     @property
@@ -37,7 +37,7 @@ class Scope:
 
     @property
     def model(self) -> str:
-        """Of one model's replicas, for `by` and `on`; so are the next three."""
+        """Labels of one model's replicas, for `by` and `on`; so are the next three."""
         return clause(*self.labels)
 
     @property

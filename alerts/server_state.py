@@ -1,6 +1,6 @@
 """Alerts from what a server's page says about its start and its end: `kvscope_server_state`.
 
-The page of a server that is configured, or has been seen, stays, whatever became of the server;
+The page of a server that is configured, or has been seen, stays, whatever happened to the server;
 `up` is then only that of its exporter.
 """
 

@@ -17,7 +17,7 @@ from monitoring import formulas
 from monitoring import objectives as promised
 
 INTERVAL = "1m"
-"""Of evaluation: the sums count the samples of the recorded rates."""
+"""Seconds between evaluations: the sums count the samples of the recorded rates."""
 
 
 class Text(NamedTuple):
@@ -191,7 +191,7 @@ def _judge(slo: Slo, record: str, window: str, objectives: Objectives) -> tuple[
     timely = _by_limit(formulas.timely_first_tokens, window, by, default, own, exempt)
     given_up = _by_limit(formulas.abandoned_late, window, by, default, own, exempt)
     judged = formulas.first_tokens(window, by, held)
-    if given_up:  # a server that is read from its own page does not tell it
+    if given_up:  # a server that is read from its own page does not report it
         judged = f"{judged}\n+ {given_up}\nor {judged}"
     return judged, f"{record} - {timely}"
 
@@ -208,7 +208,7 @@ def _by_limit(
     own: Mapping[str, float],
     exempt: Iterable[str],
 ) -> str:
-    """A count for each model at its own limit; empty where there is none at any limit."""
+    """A count for each model at its own limit; empty if no model has one."""
     each = [count(window, by, default, _but([*own, *exempt]))]
     each += [
         count(window, by, limit, f"model_name={json.dumps(model)}") for model, limit in own.items()
@@ -218,7 +218,7 @@ def _by_limit(
 
 
 def _burns(slo: Slo, record: str, factor: float, objectives: Objectives) -> str:
-    """Models whose ratio is so many times their budget."""
+    """Models whose ratio is this many times their budget."""
     default, own = slo.budgets(objectives)
     if not own:
         return f"{record} > {factor * default:.4g}"

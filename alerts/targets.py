@@ -89,7 +89,7 @@ def _never_up(timing: Timing, scope: Scope) -> Alert:
 def _restarts(timing: Timing, scope: Scope) -> Alert:
     """Three ends of an engine within an hour; an end and a return are two changes.
 
-    A server that starts anew is another process; one in which only the engine does shows it in
+    A restarted server is a different process; one in which only the engine does shows it in
     `kvscope_engine_ready`, one with a sidecar in `kvscope_source_up`. Not in `up`: a machine that
     is too busy to answer some scrapes would look like one whose server ends.
     """

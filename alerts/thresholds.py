@@ -75,7 +75,7 @@ ERROR_OUTLIER_PAGE = 30
 """As many page: a balancer sends more and more to a replica that fails at once."""
 
 OUTLIER_REPLICAS = 3
-"""Least number of replicas with traffic: of two, nobody can say which one is odd."""
+"""Least number of replicas with traffic: of two, it is unknown which one is odd."""
 ERROR_OUTLIER_SHARE = 0.1
 """Share of failed requests above the median's."""
 TTFT_OUTLIER_FACTOR = 3

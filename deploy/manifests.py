@@ -27,7 +27,9 @@ _PACK = f"{MARK}: change alerts/bare/. docs/guides/bare-servers.md explains it."
 _COMPONENT = {"version": "v1alpha1", "kind": "Component"}
 _NO_JOBS: Mapping[str, str] = MappingProxyType({})
 _NO_GRAFANA = Places(grafana="")
-"""Nobody knows the cluster's address of Grafana: links begin with /d/ unless --grafana gives it."""
+"""The address of the cluster's Grafana is unknown here: links begin with /d/ unless --grafana gives
+it.
+"""
 
 
 def manifests(

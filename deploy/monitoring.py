@@ -17,7 +17,7 @@ SCRAPE_INTERVAL, SCRAPE_TIMEOUT = "5s", "4s"
 NAME_LABEL, NAME = "app.kubernetes.io/name", "kvscope"
 LABELS = {NAME_LABEL: NAME}
 POD_LABELS = {"kvscope": "observed"}
-"""Of pods with a sidecar, which the PodMonitor selects."""
+"""Label of pods with a sidecar, which the PodMonitor selects."""
 POD_PORT, SERVICE_PORT = "kvscope", "http"
 """Names of the ports that the two monitors scrape."""
 

@@ -57,7 +57,7 @@ def _of_other_servers() -> Iterable[Group]:
 
 
 def _queries(part: Any) -> Iterator[str]:
-    """Of panels, annotations and variables."""
+    """Queries of panels, annotations and variables."""
     if isinstance(part, list):
         for each in part:
             yield from _queries(each)

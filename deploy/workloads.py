@@ -21,12 +21,13 @@ _UNPRIVILEGED = {
     "seccompProfile": {"type": "RuntimeDefault"},
 }
 USER = 10001
-"""The user of all three containers, since sockets are private to the user who made them. It is none
-of vLLM's image, so caches and the home directory are in the volume of models."""
+"""The user of all three containers, since sockets are private to the user who made them. The user
+is not one of vLLM's image, so caches and the home directory are in the volume of models.
+"""
 
 
 def vllm() -> dict[str, dict[str, object]]:
-    """Objects by file name: a vLLM on one GPU, and the sidecar that serves what it tells."""
+    """Objects by file name: a vLLM on one GPU, and the sidecar that serves its metrics."""
     labels = {NAME_LABEL: "vllm"}
     pod = {
         "securityContext": {

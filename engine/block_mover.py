@@ -8,7 +8,7 @@ class BlockCopier(Protocol):
     """Copies whole blocks in every layer; on CUDA in the stream of the steps, so they wait."""
 
     def copy(self, source: int, target: int) -> None:
-        """Copy a block of the pool to another one."""
+        """Copy a block of the pool to another."""
         ...
 
 

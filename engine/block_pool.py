@@ -51,7 +51,7 @@ class BlockPool:
         swap_blocks: int = 0,
         listener: ContentListener | None = None,
     ) -> None:
-        """swap_blocks: of the swap pool beside it, which is told with the pool."""
+        """swap_blocks: of the swap pool beside it, which is announced with the pool."""
         if not 0 <= reserved < num_blocks:
             raise ValueError(f"reserved must be in [0, {num_blocks}), got {reserved}")
         self.num_blocks = num_blocks
@@ -248,7 +248,7 @@ class BlockPool:
             else:
                 del block_of[block_hash]
         self._emit(BlocksEvicted(blocks, hashes, cause))
-        if self.listener is not None and (block_of or cause != "reset"):  # else `reset` tells it
+        if self.listener is not None and (block_of or cause != "reset"):  # else `reset` reports it
             gone = [
                 block_hash for block_hash in dict.fromkeys(hashes) if block_hash not in block_of
             ]

@@ -50,7 +50,7 @@ class Engine:
 
     @property
     def hello(self) -> Hello:
-        """Who emits this engine's events, as it is now."""
+        """The producer of this engine's events, as it is now."""
         return self.introduction.hello
 
 

@@ -15,7 +15,7 @@ AttentionName = Literal["auto", "torch", "triton", "cpu"]
 PreemptionPolicy = Literal["recompute", "swap", "auto"]
 
 MAX_NAME_CHARACTERS = 256
-"""Of a model's name, which clients send with each call and every metric carries."""
+"""Length of a model's name, which clients send with each call and every metric carries."""
 DEFAULT_GPU_MEMORY_UTILIZATION = 0.9
 """The default of vLLM up to 0.19."""
 DEFAULT_MAX_NUM_BATCHED_TOKENS = 2048
@@ -134,7 +134,7 @@ class CacheConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwapConfig:
-    """What becomes of the KV of a sequence that is preempted for want of blocks."""
+    """How the KV of a preempted sequence is handled."""
 
     mode: PreemptionPolicy = option(
         "recompute",

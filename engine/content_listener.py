@@ -37,5 +37,5 @@ class ContentListener(Protocol):
         ...
 
     def end_step(self) -> None:
-        """All that was told since the last call belongs together; called between steps as well."""
+        """All reports since the last call belong together; called between steps as well."""
         ...

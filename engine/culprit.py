@@ -37,7 +37,7 @@ def execute(runner: Runner, plan: StepPlan) -> Executed:
     """Execute a plan, without the calls that raise. About 2 log2(calls) further steps for each.
 
     Raises DeviceOutOfMemoryError; and what the runner raised, if not even its self-test works: then
-    it is no request's fault.
+    no request is at fault.
     """
     try:
         return Executed(plan, runner.execute(plan))

@@ -1,4 +1,4 @@
-"""Samples of one prompt, of which the first computes it for all: who waits for whom.
+"""Samples of one prompt, of which the first computes it for all.
 
 The leader waits, runs and is preempted as any sequence. The others hang on it: they are in no
 queue, hold no block, and share the leader's blocks once its prompt is computed.
@@ -31,7 +31,7 @@ class Forks:
         self.num_waiting -= 1
 
     def disband(self, leader: Sequence) -> list[Sequence]:
-        """Nobody hangs on this one any longer; returns who did, best rank first."""
+        """Detach all followers of this one; returns them, best rank first."""
         followers, leader.forks = leader.forks, []
         for sequence in followers:
             sequence.leader = None

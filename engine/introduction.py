@@ -1,4 +1,4 @@
-"""Who emits the events of this engine: the Hello of its stream, said again when a fact changes."""
+"""The producer of this engine's events: the Hello of its stream, repeated when a fact changes."""
 
 import os
 import secrets
@@ -40,7 +40,7 @@ class Introduction:
         self._pool, self._step = pool, step
 
     def snapshot(self) -> list[EngineEvent]:
-        """Who emits, then the pool's whole state once there is a pool."""
+        """The Hello, then the pool's whole state once there is a pool."""
         if self._pool is None or self._step is None:
             return [self.hello]
         state, swap = self._pool.snapshot(self._step.largest_step), self._step.scheduler.swap

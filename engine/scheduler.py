@@ -1,4 +1,5 @@
-"""Continuous batching: which tokens are computed in the next step, who waits, who is preempted.
+"""Continuous batching: which tokens are computed in the next step, which sequences wait or are
+preempted.
 
 Each step serves the running sequences first, best rank first, then admits from the waiting queue.
 A running sequence that gets no slot costs the worst-ranked one its blocks; that one waits again
@@ -64,7 +65,7 @@ class Scheduler:
 
     @property
     def num_waiting(self) -> int:
-        """Sequences: also those that are swapped out, or wait for another one's prompt."""
+        """Sequences: also those that are swapped out, or wait for another sequence's prompt."""
         return len(self._waiting) + self._forks.num_waiting
 
     @property
@@ -255,7 +256,7 @@ class Scheduler:
             plan.fork(leader.forks[: max(0, room)])
 
     def _fork(self, leader: Sequence, count: int, now: int) -> None:
-        """The leader's prompt is computed: so many run from here on, the others queue again."""
+        """The leader's prompt is computed: `count` run from here on, the others queue again."""
         followers = self._forks.disband(leader)
         for sequence in followers[:count]:
             self._kv.fork(leader, sequence)
@@ -318,7 +319,7 @@ class Scheduler:
         """What the calls are ordered by, lower first; the one place that knows the policy.
 
         Under `priority` a class is worth a head start: all that wait age alike, so the order of two
-        calls never changes, and nobody is overtaken by what arrives later than that.
+        calls never changes, and no call is overtaken by what arrives later than that.
         """
         if self._config.policy == "fcfs":
             return 0

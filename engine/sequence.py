@@ -85,7 +85,7 @@ class Sequence:
     num_cached_blocks: int = 0
     """Leading blocks of the table that are findable."""
     num_scored_tokens: int = 1
-    """Leading prompt tokens whose log probability has been told; the first has none."""
+    """Leading prompt tokens whose log probability has been returned; the first has none."""
     token_history: TokenHistory | None = None
     """For penalties, once one was needed."""
 

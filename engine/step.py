@@ -2,7 +2,7 @@
 
 A step that runs out of device memory is survived, and a request that raises ends alone.
 
-Emits the step's StepCompleted or DeviceOutOfMemory; who calls flushes the bus.
+Emits the step's StepCompleted or DeviceOutOfMemory; the caller flushes the bus.
 """
 
 import time

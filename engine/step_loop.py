@@ -77,7 +77,7 @@ class StepLoop:
         self._max_num_queued_reqs = max_num_queued_reqs
         self._stall_seconds = stall_seconds
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._num_submitted = 0  # calls; written by whoever submits
+        self._num_submitted = 0  # calls; written by the submitting thread
         self._num_not_added = 0  # those that raised; written by the loop
         self._on_failure: list[Callable[[], None]] = []
         self._outputs: list[StepOutput] = []
@@ -206,7 +206,7 @@ class StepLoop:
                 self._flush_after_failure()
                 for told in self._on_failure:
                     told()
-            while not self._closing:  # whoever joins now still learns who this was
+            while not self._closing:  # a joining thread still learns which one this was
                 time.sleep(IDLE_TICK_SECONDS)
                 self._flush_after_failure()
 

@@ -31,7 +31,7 @@ class ScheduledSequence:
     start: int
     count: int
     prompt_tokens: list[SampledToken] | None = None
-    """Those at `scored`, once the runner knows their log probabilities; None: there are none."""
+    """Log probabilities at `scored`, once the runner knows them; None without any."""
 
     @property
     def samples(self) -> bool:
@@ -65,7 +65,7 @@ class StepPlan:
     num_forks: int = 0
     """Rows that are forks."""
     forks: dict[int, int] = field(default_factory=dict)
-    """How many of them stand behind the row of a sequence, by its number."""
+    """Number of forks behind the row of a sequence, by its number."""
 
     @property
     def num_tokens(self) -> int:

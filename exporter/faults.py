@@ -13,7 +13,7 @@ Kind = TypeVar("Kind", bound=str)
 
 
 class Faults(Generic[Kind]):
-    """Of one endpoint; for any thread."""
+    """Faults of one endpoint; for any thread."""
 
     def __init__(self, endpoint: str, kinds: Iterable[Kind], clock_ns: Callable[[], int]) -> None:
         self._endpoint = endpoint

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 PIPE_SECONDS = 5.0
-"""Time for whoever writes into a pipe, such as a shell's <(…)."""
+"""Time for the writer of a pipe, such as a shell's <(…)."""
 _BUFFER_BYTES = 1 << 20
 _PORTION = 1 << 16
 

@@ -141,7 +141,7 @@ class EventBus:
 
 
 class NullBus:
-    """The bus for an engine that nobody observes: it forgets every event."""
+    """The bus for an engine without observers: it forgets every event."""
 
     @property
     def emit(self) -> Callable[[EngineEvent], None]:

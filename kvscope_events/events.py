@@ -73,7 +73,7 @@ class Hello(Event, frozen=True):
     """
 
     contract: int
-    session: Label  # differs between two runs of a producer: another session begins anew
+    session: Label  # differs between two runs of a producer: another session starts over
     server: ServerKind
     server_version: Label
     model_name: Label  # the name under which it is served
@@ -171,7 +171,7 @@ class BlocksEvicted(Event, frozen=True):
 
 
 class PrefixCacheReset(Event, frozen=True):
-    """Somebody had the prefix cache forget all that it held; BlocksEvicted names it, if any."""
+    """The prefix cache was reset; BlocksEvicted names what it held, if anything."""
 
     blocks: int  # cached blocks that lost their content
 
@@ -188,7 +188,7 @@ class ContentDropped(Event, frozen=True):
 
 
 class BlocksReleased(Event, frozen=True):
-    """References were given back, one for each block named; split by what became of the blocks.
+    """References were given back, one for each block named; split by the fate of the blocks.
 
     With cause finished, aborted, preempted or swapped_out these are all references of the
     sequence; with any other they are some of them, in mid-request.

@@ -9,9 +9,11 @@ from typing import Annotated
 import msgspec
 
 MAX_BLOCKS = 1 << 22
-"""Of one pool: 67 million tokens in blocks of 16; a ledger of that size takes 96 MiB when empty."""
+"""Blocks of one pool: 67 million tokens in blocks of 16; a ledger of that size takes 96 MiB when
+empty.
+"""
 MAX_EVENTS = 1 << 18
-"""Of one batch: a step that ends 50,000 sequences."""
+"""Events of one batch: a step that ends 50,000 sequences."""
 MAX_LABEL = 512
 """Characters of a text that becomes a label's value on some hundred series."""
 

@@ -4,7 +4,7 @@ import os
 
 
 def pid_space() -> str | None:
-    """The same for two processes that mean the same process by a pid; None: it cannot be told."""
+    """The same for two processes that mean the same process by a pid; None: unknown."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             boot = file.read().strip()

@@ -32,7 +32,7 @@ class PoolCreated(Event, frozen=True):
     reserved: Blocks = 0
     memory_terms: Terms = {}  # bytes by SizingTerm; empty: the size was configured
     groups: Groups = []  # empty: one group of full attention
-    swap_blocks: Count = 0  # of the host's swap pool; 0: there is none
+    swap_blocks: Count = 0  # of the host's swap pool; 0 without one
     # How much fits as the server itself reports it, reserved blocks included; None: it does not.
     size_tokens: Count | None = None
     longest_sequences: float | None = None  # of max_model_len tokens, at once

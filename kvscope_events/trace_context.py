@@ -12,7 +12,7 @@ _SAMPLED = 0x01
 
 
 class TraceContext(NamedTuple):
-    """Ids in lower-case hexadecimal digits; both are empty where there is no trace."""
+    """Ids in lower-case hexadecimal digits; both are empty without a trace."""
 
     trace_id: str = ""
     parent_span_id: str = ""

@@ -157,7 +157,7 @@ def abandoned_late(window: str, grouping: str, seconds: float, selector: str = "
 
 
 def token_gaps(window: str, grouping: str, selector: str = "") -> str:
-    """Tokens per second that followed another one."""
+    """Tokens per second, without each request's first."""
     return _sum(rate("kvscope_inter_token_latency_seconds_count", window, selector), grouping)
 
 

@@ -1,6 +1,6 @@
 """Service-level objectives and the burn rates that break them, for alerts and tiles.
 
-Each number stands here once, so that no tile is green beside a page about the same promise.
+Each number is declared here once, so that no tile is green beside a page about the same promise.
 """
 
 from typing import Literal, NamedTuple
@@ -51,7 +51,7 @@ class Pair(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """Pairs that are one alert, so that the second is no second message."""
+    """Window pairs of one severity share an alert, so they notify once."""
 
     severity: Literal["critical", "warning"]
     pairs: tuple[Pair, ...]
@@ -59,5 +59,6 @@ class Pace(NamedTuple):
 
 FAST = Pace("critical", (Pair(14.4, "1h", "5m"), Pair(6, "6h", "30m", "5m")))
 SLOWLY = Pace("warning", (Pair(3, "1d", "2h"), Pair(1, "3d", "6h")))
-"""The pairs of Google's SRE workbook: a 30-day budget is used up in 2, 5, 10 and 30 days. Nobody is
-called for the half hour after a failure that has ended."""
+"""The pairs of Google's SRE workbook: a 30-day budget is used up in 2, 5, 10 and 30 days. No page
+goes on for the half hour after a failure that has ended.
+"""

@@ -9,9 +9,10 @@ POOL_SATURATED = 0.90
 the pool. One that preempts moves between 0.9 and 1: each preemption returns all blocks of a
 request."""
 EXHAUSTION_PROBABILITY = 0.80
-"""Of exhaustion within five minutes, and within one. The forecast is calibrated (forecast.md):
-at least four of five such warnings come true. Both are info: a full pool makes requests wait;
-whether users are hurt shows in first tokens and recomputed tokens, which page."""
+"""Probability of exhaustion within five minutes, and within one. The forecast is calibrated
+(forecast.md): at least four of five such warnings come true. Both are info: a full pool makes
+requests wait; whether users are hurt shows in first tokens and recomputed tokens, which page.
+"""
 EXHAUSTION_SECONDS = (300, 60)
 """An autoscaler can add a replica within five minutes, but not within one."""
 EXHAUSTION_LEVEL = 0.50

@@ -1,4 +1,4 @@
-"""Alerts about engines that stand still, sleep, fail requests or are slower than their like."""
+"""Alerts about engines that stall, sleep, fail requests or are slower than their peers."""
 
 from alerts.bare.limits import (
     FAILING_MIN,
@@ -17,7 +17,7 @@ SHARE = "{{ $value | humanizePercentage }}"
 
 def engine_groups(pack: Pack) -> list[Group]:
     alerts = [_stalled(pack), _stuck(pack), _fails(pack)]
-    if pack.server is VLLM:  # SGLang tells neither
+    if pack.server is VLLM:  # SGLang reports neither
         alerts += [_fails_in_engine(pack), _sleeps(pack)]
     word = pack.server.word
     return [

@@ -11,8 +11,9 @@ FAILING_MIN = 5
 """Least number of failures in the window: fewer concern one user."""
 
 PREEMPTED_SHARE = 0.10
-"""Preemptions for each request that ended. What they cost is not told; with one request of ten
-computed twice, it is worth a look."""
+"""Preemptions for each request that ended. Their cost is not reported; with one request of ten
+computed twice, it is worth a look.
+"""
 PREEMPTED_MIN = 10
 """Least number in ten minutes."""
 
@@ -22,11 +23,12 @@ half speed a gap is twice the median's."""
 SLOW_MIN_SECONDS = {"first-token": 1.0, "inter-token": 0.02}
 """Faster than this is fast enough, whatever the others do."""
 SLOW_MIN_SERVERS = 3
-"""With two nobody knows which of them is the odd one."""
+"""With two, it is unknown which of them is the odd one."""
 
 ERROR_OBJECTIVE = 0.999
 """Share of the requests that were neither failed nor refused: with a budget of one per cent, every
-seventh request might fail for an hour, and nobody would be called."""
+seventh request might fail for an hour without a page.
+"""
 GAP_OBJECTIVE = 0.99
 """Share of the gaps between two tokens within the limit."""
 GAPS_MIN_BAD = 100
@@ -70,7 +72,7 @@ class Settings:
     """The servers' histograms have bounds of their own."""
 
     def limits(self, family: str) -> Mapping[str, float]:
-        """Seconds by model for a family. Raises ValueError for one that is no bound."""
+        """Seconds by model for a family. Raises ValueError for one that is not a bucket bound."""
         given = self.gap if family in (VLLM.gap, SGLANG.gap) else self.first_token
         for model, seconds in given.items():
             if not self.any_bound and seconds not in BOUNDS[family]:

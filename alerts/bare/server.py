@@ -1,4 +1,4 @@
-"""What a server calls the things that the rules ask for, and how its series are told apart.
+"""A server's names for the quantities in the rules, and the labels that distinguish its series.
 
 A family of an engine's scheduler has one series an engine in vLLM; in SGLang one a rank, and ranks
 repeat each other. Labels that Prometheus attaches (cluster, namespace, pod) are kept throughout.
@@ -13,13 +13,13 @@ class Server:
 
     title: str
     prefix: str
-    """Of its alerts."""
+    """Prefix of its alerts."""
     word: str
-    """Of its files, recorded series and scrape job."""
+    """Prefix of its files, recorded series and scrape job."""
     ranks: tuple[str, ...]
     """Labels of series that repeat each other."""
     engine: str
-    """The label that tells engines of a server apart; not on families of the front end."""
+    """The label that distinguishes the engines of a server; not on families of the front end."""
     of_engine: str
     """Template: the engine, in descriptions, after the server."""
 

@@ -157,7 +157,7 @@ def print_summary(results: dict[str, Run]) -> None:
 
 
 def print_idle(results: dict[str, Run]) -> None:
-    """What is said while nothing runs and nothing waits, where that is 2 % of the time."""
+    """The forecast while nothing runs and nothing waits, where that is 2 % of the time."""
     print("| load | idle | " + " | ".join(f"{horizon} s" for horizon in HORIZONS) + " |")
     print("|---|" + "---|" * (1 + len(HORIZONS)))
     for name, parts in results.items():

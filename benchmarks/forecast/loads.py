@@ -217,7 +217,7 @@ LOADS: tuple[Load, ...] = (
     ),
     Load(
         name="regime change",
-        what="chat, retrieval or stories, another one every ten to thirty minutes",
+        what="chat, retrieval or stories, a different one every ten to thirty minutes",
         machine=Machine(num_blocks=1_500),
         calls=regimes,
     ),

@@ -4,7 +4,7 @@ from dashboards.kit.panels import MEDIAN, Q
 from dashboards.kit.queries import BY_ENGINE, ENGINE_LEGEND
 
 SHOWN = 10
-"""Lines that can still be told apart."""
+"""Number of lines that can still be distinguished."""
 
 
 def outstanding(

@@ -1,4 +1,4 @@
-"""Whether a full pool is a fault: only where somebody waits for it, or will.
+"""Whether a full pool is a fault: only if requests wait for it, or will.
 
 Under load one of many engines is always full, and a pool that is full of work is as it should be.
 """
@@ -34,7 +34,7 @@ def crowded() -> str:
 
 
 def exhaustion() -> str:
-    """Probability that a pool runs out within a minute; only where the alert would believe it."""
+    """Probability that a pool runs out within a minute; only where the alert would use it."""
     probability = series("kvscope_kv_exhaustion_probability", horizon_seconds="60")
     active = series("kvscope_kv_active_ratio")
     half_full = f"{worst(active, BY_ENGINE)} > {EXHAUSTION_LEVEL}"

@@ -21,7 +21,7 @@ BY_ENGINE = identity.clause(*identity.PLACE, *identity.ENGINE)
 EACH_ENGINE = f"by ({BY_ENGINE})"
 """The same labels as the grouping of a formula."""
 BY_GPU = identity.clause(*identity.PLACE, "node", *identity.SERVER, *identity.GPU)
-"""Labels that tell a card and the server that sees it from all others."""
+"""Labels that identify a card and the server that sees it."""
 ENGINE_LEGEND = "{{instance}} ({{engine}})"
 """Short, or it is cut off; on Kubernetes a server's instance is its namespace and pod."""
 GPU_LEGEND = "{{instance}} GPU {{gpu}}"

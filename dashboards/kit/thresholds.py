@@ -59,7 +59,8 @@ UNJUDGED: Steps = ((None, "transparent"),)
 ALWAYS_A_FAULT: Steps = ((None, RED),)
 ALWAYS_WORTH_A_LOOK: Steps = ((None, ORANGE),)
 """For figures that are only there, or only named so, in one of two states. A full pool is the first
-while nobody waits for it: under load one of many engines is always full."""
+while no request waits for it: under load one of many engines is always full.
+"""
 
 SECONDS_TO_EXHAUSTION = falling(*sorted(shared.EXHAUSTION_SECONDS))
 
@@ -211,7 +212,7 @@ END_COLOURS = {
     "refused": "dark-red",
     "other 5xx": "semi-dark-red",
 }
-"""How requests ended: blue is as intended, as far as the engine can tell, the others are not."""
+"""How requests ended: blue is as intended, as far as the engine knows, the others are not."""
 
 SERVICE_VERDICTS = {
     4: ("not served", RED),

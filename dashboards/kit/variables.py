@@ -19,7 +19,7 @@ Levels = Literal["none", "first token", "all"]
 OBJECTIVES = ("95", "99", "99.5", "99.9", "99.95")
 """Percent of the requests that keep a promise."""
 ANSWERED, IN_TIME = f"{100 * ERROR_OBJECTIVE:g}", f"{100 * TTFT_OBJECTIVE:g}"
-"""Of the requests, by default: those that are answered, and those that are in time."""
+"""Default shares of the requests: those that are answered, and those that are in time."""
 FIRST_TOKEN, TOKEN_GAP = f"{TTFT_SECONDS:g}", f"{ITL_SECONDS:g}"
 """Seconds that count as in time by default; each is a bound of its histogram."""
 

@@ -1,1 +1,1 @@
-"""Which content the engine holds, told in vLLM's protocol of KV events for routers."""
+"""The content that the engine holds, published for routers in vLLM's protocol of KV events."""

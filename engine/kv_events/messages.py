@@ -1,4 +1,4 @@
-"""The messages of vLLM 0.32's KV events, and how what the pool tells becomes them.
+"""The messages of vLLM 0.32's KV events, and how the pool's reports become them.
 
 Events are maps with the key `type`; a field whose default applies is left out, which is how vLLM
 since 0.24 writes them. Fields that this engine never fills are not declared.
@@ -13,7 +13,7 @@ from kvscope_events.events import BlockHash
 
 WireHash = int | bytes
 MEDIUM = "GPU"
-"""Of the pool on the accelerator; vLLM says so on a CPU as well."""
+"""Medium of the pool on the accelerator; vLLM uses it on a CPU as well."""
 _GROUP = 0  # one group of layers holds all blocks
 _KIND = "full_attention"  # layers with a window keep their whole past here, too
 
@@ -57,7 +57,7 @@ class KvEventBatch(msgspec.Struct, array_like=True, gc=False):
 
 
 class Stored(NamedTuple):
-    """What `ContentListener.stored` was told."""
+    """The arguments of `ContentListener.stored`."""
 
     hashes: list[BlockHash]
     parent: BlockHash | None

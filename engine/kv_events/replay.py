@@ -16,7 +16,7 @@ class Replay:
     """Messages by number, the oldest forgotten first. One thread."""
 
     def __init__(self, socket: "zmq.Socket[bytes] | None", topic: bytes, buffer_steps: int) -> None:
-        """socket: a ROUTER; None: nothing is kept, since nobody can ask."""
+        """socket: a ROUTER; None: nothing is kept, since it cannot be requested."""
         self._socket = socket
         self._topic = topic
         self._due_ns = 0

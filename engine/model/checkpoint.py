@@ -35,11 +35,11 @@ _DISTRIBUTED = re.compile(r"shard-\d{5}-model-\d{5}-of-\d{5}\.safetensors")
 _AGAIN = "download the checkpoint again"
 
 MAX_INDEX_BYTES = 64 * 2**20
-"""Of the index of the weight files; those of the largest models have 20 MB."""
+"""Bytes of the index of the weight files; those of the largest models have 20 MB."""
 _VOCABULARY_BYTES = 512 * 2**20
-"""Of a file of a tokenizer; the largest have 40 MB."""
+"""Bytes of a file of a tokenizer; the largest have 40 MB."""
 _TEMPLATE_BYTES = 2**20
-"""Of a chat template; the longest have 20 kB."""
+"""Bytes of a chat template; the longest have 20 kB."""
 _MAX_BYTES = {
     **dict.fromkeys((".json", ".model", ".tiktoken", ".txt"), _VOCABULARY_BYTES),
     ".jinja": _TEMPLATE_BYTES,
@@ -97,12 +97,12 @@ def _checked(folder: Path, name: str) -> CheckedFiles:
 
 
 def _check_kinds(folder: Path, name: str) -> None:
-    """Refuse what would block a reader or fill the memory, whoever reads it."""
+    """Refuse what would block a reader or fill the memory."""
     paths = [*folder.iterdir(), *(folder / _TEMPLATES).glob("*.jinja")]
     for path in sorted(paths):
         most = _MAX_BYTES.get(path.suffix)
         if not path.is_file() and (most or path.is_fifo() or path.is_char_device()):
-            raise CheckpointFileError(name, f"{path.name} is no file", _AGAIN)
+            raise CheckpointFileError(name, f"{path.name} is not a file", _AGAIN)
         if most and path.stat().st_size > most:
             raise CheckpointFileError(name, f"{path.name} is larger than {most:,} bytes", _AGAIN)
         if _DISTRIBUTED.fullmatch(path.name):

@@ -1,4 +1,4 @@
-"""The tokens that end a sequence, by a checkpoint's configuration; refused where they are none."""
+"""The tokens that end a sequence, by a checkpoint's configuration; others are refused."""
 
 from collections.abc import Mapping
 

@@ -62,7 +62,7 @@ class UnsupportedArchitectureError(CheckpointError):
 def first_line(error: BaseException) -> str:
     """What another library's error says, to be quoted in one of ours: its first line that says it.
 
-    Of errors whose text is no sentence, such as a KeyError, the type stands before the text.
+    For errors whose text is not a sentence, such as a KeyError, the type precedes the text.
     """
     lines = [line.strip() for line in str(error).strip().splitlines()[:2]]
     if not lines:

@@ -83,7 +83,7 @@ class DecodeSteps:
         Writes the rows' KV, and nothing else that a sequence reads.
         """
         if any(row.count != 1 or row.sequence.scores_prompt for row in rows):
-            return None  # who scores a prompt wants logits of tokens that do not sample
+            return None  # scoring a prompt needs logits of tokens that do not sample
         step = next((step for size, step in self._steps.items() if size >= len(rows)), None)
         if step is None:
             return None
@@ -161,7 +161,8 @@ class _DecodeStep:
                 self._forward()
         outer.wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        # thread_local: what other threads do with the device meanwhile is no error of the capture.
+        # thread_local: what other threads do with the device meanwhile is not an error of the
+        # capture.
         with torch.cuda.graph(graph, pool=pool, stream=stream, capture_error_mode="thread_local"):
             logits = self._forward()
 

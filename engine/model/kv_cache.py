@@ -143,7 +143,7 @@ class KVCache:
             stack.select(2, block).zero_()
 
     def copy(self, source: int, target: int) -> None:
-        """Copy a block to another one in every layer, slots that hold nothing included."""
+        """Copy a block to another in every layer, slots that hold nothing included."""
         for stack in self._stacks.values():
             stack.select(2, target).copy_(stack.select(2, source))
 

@@ -51,7 +51,7 @@ class _Layer(NamedTuple):
     """((H + 2 H_kv) * D, C)"""
     qkv_bias: Tensor | None
     head_norms: tuple[_Norm, _Norm] | None
-    """Of the query heads and of the key heads, where the model has them."""
+    """Norms of the query heads and of the key heads, if the model has them."""
     output: Tensor
     """(H * D, C)"""
     mlp_norm: _Norm
@@ -120,7 +120,7 @@ class PlainDecoder:
 
 
 def plain_decoder(model: PreTrainedModel) -> PlainDecoder | None:
-    """The short way through a model; None where there is none.
+    """The fast path through a model, or None.
 
     Only in float32, where transformers' norms round as torch's own, and on a CPU, where it pays.
     Lays the weights that are multiplied together side by side.

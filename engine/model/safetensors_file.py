@@ -12,7 +12,7 @@ from typing import NamedTuple
 from kvscope_events.printable import one_line
 
 MAX_HEADER_BYTES = 100_000_000
-"""Of the format itself."""
+"""Bytes of the header, by the format itself."""
 
 _BITS = {
     **dict.fromkeys(("F4",), 4),
@@ -53,7 +53,7 @@ class StoredTensor(NamedTuple):
 
     @property
     def bits(self) -> int:
-        """Of one element."""
+        """Bits of one element."""
         return _BITS[self.dtype]
 
 

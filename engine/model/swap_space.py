@@ -14,7 +14,9 @@ from torch import Tensor
 from engine.model.kv_cache import KVCache
 
 STAGING_BYTES = 32 * 2**20
-"""Of the buffer on a CUDA device: some milliseconds of a copy, far more than it takes to begin."""
+"""Bytes of the buffer on a CUDA device: some milliseconds of a copy, far more than it takes to
+begin.
+"""
 
 
 class SwapSpace:

@@ -18,7 +18,7 @@ RENDER_SECONDS = 2.0
 MEMORY_BYTES = 128 * 2**20
 """Address space of the child, Python's 30 MB included; 8 MiB of any text take less than 112 MiB."""
 NICENESS = 5
-"""Of the child: one that loops leaves the processor to those who answer others."""
+"""Niceness of the child: one that loops leaves the processor to other requests."""
 START_SECONDS = 20.0
 """Time for the child to start and compile; half a second on an idle machine."""
 MAX_ANSWER_BYTES = 96 * 2**20

@@ -1,6 +1,6 @@
 """The engine's HTTP face: OpenAI's completion APIs, the model list, health.
 
-It asks for no key: who may reach it is decided in front of it.
+It asks for no key: access is decided in front of it.
 """
 
 from collections.abc import AsyncIterator, Iterable
@@ -28,7 +28,7 @@ class ApiConfig:
     max_body_bytes: int = 8 * 2**20
     """Larger bodies get 413. A million token ids fit; decoding holds the interpreter for 0.1 s."""
     begins_traces: bool = False
-    """A call without a `traceparent` gets a trace of its own, for those who make spans."""
+    """A call without a `traceparent` gets a trace of its own, for the spans."""
 
 
 def create_app(

@@ -69,8 +69,8 @@ class ClientLimits:
 class ClientShare:
     """What one call has of its client's share.
 
-    As a context it is closed by an error only: an answer goes on after the function that began it,
-    and whoever answers closes it then.
+    As a context it is closed by an error only: an answer continues after the function that began
+    it, and is closed by what answers.
     """
 
     def __init__(self, limits: ClientLimits, client: str) -> None:

@@ -31,7 +31,7 @@ def create_control_app(dispatcher: Dispatcher) -> FastAPI:
 
 
 def control_router(dispatcher: Dispatcher) -> APIRouter:
-    """Changes the engine: whoever serves it decides who may."""
+    """Changes the engine: the app that includes it decides who may."""
     router = APIRouter()
 
     @router.post(

@@ -99,16 +99,16 @@ class Dispatcher:
         assert self._event_loop is not None, "bind to an event loop before the first request"
         try:
             self._event_loop.call_soon_threadsafe(call)
-        except RuntimeError:  # closed: the server has ended before its last requests, nobody waits
+        except RuntimeError:  # closed: the server has ended before its last requests
             if not self._event_loop.is_closed():
                 raise
 
     def _engine_failed(self) -> None:
-        if self._event_loop is not None:  # otherwise nobody waits yet
+        if self._event_loop is not None:  # otherwise nothing waits yet
             self._soon(self._fail_all)
 
     def _fail_all(self) -> None:
-        """A step that failed half-way has lost outputs: who still waits would wait for ever."""
+        """A step that failed half-way has lost outputs: waiting calls would wait forever."""
         for sequence_id, mailbox in self._mailboxes.items():
             if not mailbox.finished:
                 mailbox.put(StepOutput(sequence_id, None, "error"))

@@ -55,7 +55,7 @@ class Choice:
 
     @property
     def mean_logprob(self) -> float:
-        """Of its tokens, where the engine was asked for log probabilities."""
+        """Log probabilities of its tokens, if requested."""
         return self._total_logprob / max(1, len(self.token_ids))
 
     @property
@@ -72,7 +72,7 @@ class Choice:
 
 
 def best_choices(choices: Several[Choice], samples: int, n: int) -> list[Choice]:
-    """Of each prompt's samples the n with the highest mean log probability, the best first."""
+    """The n samples of each prompt with the highest mean log probability, the best first."""
     return [
         choice
         for first in range(0, len(choices), samples)

@@ -1,4 +1,4 @@
-"""What is said of a prompt that does not fit into the model."""
+"""The error for a prompt that does not fit into the model."""
 
 from engine.server.errors import BadRequestError
 

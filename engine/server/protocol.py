@@ -15,12 +15,12 @@ MAX_CHOICES = 32
 """Sequences one HTTP request may start: prompts times n, or best_of."""
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARACTERS = 1024
-"""Of one stop string."""
+"""Characters of one stop string."""
 MAX_STOP_TOKEN_IDS = 1024
 MAX_MESSAGES = 8192
-"""Of one conversation."""
+"""Messages of one conversation."""
 MAX_PARTS = 4096
-"""Of one message."""
+"""Parts of one message."""
 MAX_MODEL_NAME = 1024
 """Characters of the name of a model in a request."""
 
@@ -48,7 +48,7 @@ NOT_SUPPORTED: dict[str, tuple[Any, ...]] = {
     "use_beam_search": (False,),
 }
 MAX_SETTINGS_BYTES = 256 * 2**10
-"""Of a body without its prompt or messages: they alone may be long."""
+"""Bytes of a body without its prompt or messages: they alone may be long."""
 _LONGEST_DEFAULT = 64
 """Bytes within which a value without effect is written; a longer one is refused undecoded."""
 
@@ -267,7 +267,7 @@ class Envelope:
     def check(self, body: bytes) -> None:
         """Raises UnsupportedFieldError for the first field that would have an effect here.
 
-        Raises SettingsTooLongError, or msgspec.DecodeError for what is no JSON object.
+        Raises SettingsTooLongError, or msgspec.DecodeError for anything but a JSON object.
         """
         given = self._decoder.decode(body)
         long = sum(len(memoryview(getattr(given, field))) for field in _LONG)

@@ -12,7 +12,7 @@ from typing import TypeVar
 from starlette.types import Scope
 
 DEFAULT_THREADS = 2
-"""Of one kind of work. More would take the cores from the engine."""
+"""Threads of one kind of work. More would take cores from the engine."""
 MAX_WAITING = 64
 """Pieces of work of one client that wait for a thread."""
 MAX_WAITING_IN_ALL = 512
@@ -29,7 +29,7 @@ class BusyError(Exception):
 
 
 def client_of(scope: Scope) -> str:
-    """Who sent a request: the key that it was let in with, else the address."""
+    """The client of a request: its key, else its address."""
     known = scope.get("kvscope.client")
     if isinstance(known, str):
         return known
@@ -83,7 +83,7 @@ class Workers:
         """Called on the worker's thread."""
         try:
             event_loop.call_soon_threadsafe(self._next)
-        except RuntimeError:  # closed: the server has ended, nobody waits
+        except RuntimeError:  # closed: the server has ended, and nothing waits
             if not event_loop.is_closed():
                 raise
 

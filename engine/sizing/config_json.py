@@ -11,7 +11,7 @@ Config = Mapping[str, object]
 
 CONFIG = "config.json"
 MAX_CONFIG_BYTES = 8 * 2**20
-"""Of a configuration; those that list thousands of classes have 1 MB."""
+"""Bytes of a configuration; those that list thousands of classes have 1 MB."""
 
 _NESTED = ("text_config", "language_config", "llm_config")
 """Where multimodal checkpoints keep the configuration of their decoder."""
@@ -102,7 +102,7 @@ class Fields:
         return None
 
     def items(self, name: str) -> list[object] | None:
-        """A list, or None where there is none. Raises ConfigError for one of more than layers."""
+        """A list, or None if it is missing. Raises ConfigError for one longer than the layers."""
         value = self._get(name)
         if not isinstance(value, list):
             return None

@@ -152,7 +152,7 @@ def _kind_by_rule(fields: Fields, family: Family, layer: int, count: int) -> tup
 
 
 def _state_layer(fields: Fields) -> KVLayer:
-    """Gated delta net, Mamba 2 or Mamba 1, told apart by their fields."""
+    """Gated delta net, Mamba 2 or Mamba 1, distinguished by their fields."""
     if fields.has("linear_num_value_heads"):
         keys = fields.integer("linear_num_key_heads") * fields.integer("linear_key_head_dim")
         heads = fields.integer("linear_num_value_heads")

@@ -1,4 +1,4 @@
-"""Where memory figures come from: a port, so that a simulated device can stand in for CUDA."""
+"""The source of memory figures: a port, so that a simulated device can stand in for CUDA."""
 
 from dataclasses import dataclass
 from pathlib import Path

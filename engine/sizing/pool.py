@@ -105,7 +105,7 @@ class PoolSizer:
     ) -> PoolSize:
         """Size the pool and log every term.
 
-        measure: runs the largest batches that a pool of so many bytes allows, leaves nothing
+        measure: runs the largest batches that a pool of this many bytes allows, leaves nothing
         behind, and returns the bytes that they took at their peak beyond what was allocated before;
         called on a device only.
 

@@ -35,11 +35,11 @@ class Chooser:
         self._copied[direction].observe(blocks, duration_ns)
 
     def computed(self, tokens: int, duration_ns: int) -> None:
-        """A step with prefill computed so many tokens, in that time."""
+        """A step with prefill computed this many tokens, in that time."""
         self._computed.observe(tokens, duration_ns)
 
     def resumed(self, found_tokens: int, discarded_tokens: int) -> None:
-        """A victim resumed and found so many of its tokens in the prefix cache."""
+        """A victim resumed and found this many of its tokens in the prefix cache."""
         self._found.observe(found_tokens, discarded_tokens)
 
     def estimate(self, num_tokens: int, shared_blocks: int) -> Costs | None:

@@ -1,4 +1,6 @@
-"""Victims that keep their KV on the host: what is copied out and back, and who owns which block."""
+"""Victims that keep their KV on the host: what is copied out and back, and which victim owns which
+block.
+"""
 
 import logging
 import time
@@ -18,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class Decision(NamedTuple):
-    """What became of a victim's KV, and what either way was estimated to cost; None: not asked."""
+    """How a victim's KV was handled, and the estimated cost of either way; None: not estimated."""
 
     mode: PreemptionMode
     costs: Costs | None

@@ -16,7 +16,7 @@ class Rate:
         return self._amount / self._units if self._units > 0 else None
 
     def observe(self, amount: float, units: float) -> None:
-        """One more measurement, neither of them negative; one without units tells nothing."""
+        """One more measurement, neither of them negative; one without units is ignored."""
         if units > 0:
             self._amount = DECAY * self._amount + amount
             self._units = DECAY * self._units + units

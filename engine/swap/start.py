@@ -81,7 +81,7 @@ def _probe(mover: HostMover, chooser: Chooser, count: int) -> None:
         "in": lambda: mover.swap_in(blocks, blocks),
     }
     for direction, copy in copies.items():
-        copy()  # the first touch of the memory is no measure
+        copy()  # the first touch of the memory is not representative
         start_ns = time.monotonic_ns()
         copy()
         chooser.copied(direction, count, time.monotonic_ns() - start_ns)

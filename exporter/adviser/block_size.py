@@ -1,9 +1,9 @@
 """Smaller blocks, where much of the active ones is not written."""
 
 from exporter.adviser.facts import Facts
+from exporter.adviser.flags import FLAGS, percent, sentence
 from exporter.adviser.pool_size import MIN_SECONDS, gain_of
 from exporter.adviser.proposal import Declined, Price, Proposal, Verdict
-from exporter.adviser.words import FLAGS, percent, sentence
 
 MIN_UNFILLED = 0.1
 """Least share of unwritten slots in active blocks."""
@@ -22,7 +22,7 @@ def smaller_blocks(facts: Facts) -> Verdict:
             "written"
         )
     half = size // 2
-    # Of blocks half as long half as much stays unwritten: room for other blocks.
+    # In blocks half as long, half as much stays unwritten: room for other blocks.
     share = unfilled / 2 * load.active_ns / load.busy_ns / facts.usable_blocks
     gain = gain_of(facts, facts.usable_blocks * (1 + share))
     if gain.saved_tokens_per_second < 1:

@@ -25,10 +25,11 @@ class Room:
     largest_step_bytes: int
     """What the largest step takes of that while it runs; 0 on a host, where it is in use."""
     bytes_per_block: int
-    """Of the pool's part there; of all pools there that the option changes."""
+    """Bytes of the pool's part there, or of all pools there that the option changes."""
     own_bytes_per_block: int
-    """Of this pool's part there alone, in one process: what an option that gives each its share of
-    the device divides by."""
+    """Bytes of this pool's part alone, in one process: the divisor for an option that sets each
+    process's share of the device.
+    """
     is_profiled: bool = False
     """The largest step that the options allow ran at start-up: no later one is larger."""
 
@@ -53,12 +54,12 @@ class Sizing:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Hits at one size of the pool; None stands for a pool without an end."""
+    """Hits at one size of the pool; None stands for an unbounded pool."""
 
     capacity_blocks: int | None
     hit_blocks: int
     loaded_blocks: int = 0
-    """Of these, those that a tier below the pool or a connector supplied: not computed."""
+    """The part of them that a tier below the pool or a connector supplied: not computed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,11 +106,12 @@ class Facts:
     reserved_blocks: int = 0
     block_size: int
     is_plain: bool = True
-    """The pool has one group of layers, all of full attention: the only kind whose blocks tell
-    what a sequence needs, and what another size would hold."""
+    """The pool has one group of layers, all of full attention: the only kind whose blocks show what
+    a sequence needs, and what another size would hold.
+    """
     caches_prefixes: bool = True
     bytes_per_block: int | None = None
-    """Of the whole engine; None: no tensors back the pool, or not told."""
+    """For the whole engine; None: no tensors back the pool, or not reported."""
     engines: int = 1
     """Engines of this server."""
     sizing: Sizing | None = None
@@ -134,7 +136,7 @@ class Facts:
     can_swap: bool = False
     """The server can copy the blocks of preempted sequences to the host."""
     swap_blocks: int = 0
-    """Of its swap pool; 0: there is none."""
+    """Blocks of its swap pool; 0 without one."""
     host: Room | None = None
     """What the host has left; None: not known."""
     lost_blocks: int = 0

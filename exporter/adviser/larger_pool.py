@@ -1,6 +1,7 @@
 """A larger pool: more hits, fewer preemptions; as large as it takes, as the memory allows."""
 
 from exporter.adviser.facts import Facts
+from exporter.adviser.flags import FLAGS, HOST, in_bytes, percent, sentence
 from exporter.adviser.pool_size import (
     MIN_SECONDS,
     candidates,
@@ -10,7 +11,6 @@ from exporter.adviser.pool_size import (
     price_of,
 )
 from exporter.adviser.proposal import Declined, Gain, Proposal, Verdict
-from exporter.adviser.words import FLAGS, HOST, in_bytes, percent, sentence
 
 MIN_GAIN = 0.01
 """Least saving worth a restart: share of the prompt tokens that are computed now."""

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from exporter.adviser.facts import Facts
+from exporter.adviser.flags import percent
 from exporter.adviser.proposal import Confidence, Gain, Price
-from exporter.adviser.words import percent
 
 MIN_SECONDS = 30.0
 """Least observation for a proposal that rests on the load."""
@@ -15,7 +15,7 @@ MIN_QUERIED_BLOCKS = 100
 _GOOD_SECONDS = 240.0
 _GOOD_QUERIED_BLOCKS = 2000
 _GOOD_ERROR, _BAD_ERROR = 0.01, 0.05
-"""Of `HitCurve.error_ratio`."""
+"""Limit for `HitCurve.error_ratio`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def candidates(facts: Facts) -> Iterator[Candidate]:
 
 
 def current_value(facts: Facts) -> float | None:
-    """Of the option that sets the pool's size, as it is now; None: it is not set, or not known."""
+    """Present value of the option that sets the pool's size; None: not set, or unknown."""
     if not facts.is_option_set:
         return None
     if facts.pool_option == "gpu_memory_utilization" and facts.sizing is not None:
@@ -67,7 +67,7 @@ def current_value(facts: Facts) -> float | None:
 
 
 def price_of(facts: Facts, usable_blocks: int) -> Price:
-    """Of a pool of so many blocks."""
+    """For a pool of this many blocks."""
     more, room = usable_blocks - facts.usable_blocks, facts.room
     if room is None:
         return Price(pool_blocks=more)
@@ -85,7 +85,7 @@ def gain_of(facts: Facts, usable_blocks: float, need: float = 1.0) -> Gain:
     excess = facts.excess(1.0)
     left = facts.excess(usable_blocks / facts.usable_blocks, need)
     after = before * min(1.0, left / excess) if excess else 0.0
-    if facts.is_overloaded:  # what becomes of it is not known: nothing is promised
+    if facts.is_overloaded:  # the outcome is unknown: nothing is promised
         before = after = 0.0
     hits = 0.0
     ratio_now: float | None = None
@@ -109,7 +109,7 @@ def gain_of(facts: Facts, usable_blocks: float, need: float = 1.0) -> Gain:
 
 
 def confidence_in(facts: Facts, gain: Gain, usable_blocks: int) -> tuple[Confidence, str]:
-    """In a proposal of a pool of so many blocks, and the reason."""
+    """Confidence in a proposal of a pool of this many blocks, and the reason."""
     curve = facts.curve
     error = None if curve is None else curve.error_ratio
     if curve is None or not curve.queried_blocks:

@@ -1,10 +1,10 @@
 """Another replica, where no pool that fits on this device is enough."""
 
 from exporter.adviser.facts import Facts
+from exporter.adviser.flags import sentence
 from exporter.adviser.larger_pool import MIN_GAIN
 from exporter.adviser.pool_size import MIN_SECONDS, candidates, gain_of
 from exporter.adviser.proposal import Declined, Price, Proposal, Verdict
-from exporter.adviser.words import sentence
 
 _TIMES = 3
 """So many times as much as this device allows must be gained: a replica is a machine."""

@@ -3,11 +3,11 @@
 from msgspec.structs import replace
 
 from exporter.adviser.facts import Facts
+from exporter.adviser.flags import FLAGS, sentence
 from exporter.adviser.pool_size import candidates, current_value, gain_of, price_of
 from exporter.adviser.proposal import Declined, Proposal, Verdict
 from exporter.adviser.smaller_steps import fit_of, gain_of_fitting, least_tokens, unknown
 from exporter.adviser.step_room import step_room
-from exporter.adviser.words import FLAGS, sentence
 
 
 def room_for_steps(facts: Facts) -> Verdict:

@@ -1,10 +1,10 @@
 """Fewer sequences at once, where they preempt each other; more, where the pool has room."""
 
 from exporter.adviser.facts import Facts
+from exporter.adviser.flags import FLAGS, percent, sentence
 from exporter.adviser.larger_pool import MIN_GAIN
 from exporter.adviser.pool_size import MIN_SECONDS
 from exporter.adviser.proposal import Declined, Gain, Price, Proposal, Verdict
-from exporter.adviser.words import FLAGS, percent, sentence
 
 _FILL = 0.9
 """Share of the pool that the running sequences are to take at most."""

@@ -1,6 +1,7 @@
 """A smaller pool: memory given back without losing a hit or a place for what runs."""
 
 from exporter.adviser.facts import Facts
+from exporter.adviser.flags import FLAGS, percent, sentence
 from exporter.adviser.pool_size import (
     MIN_QUERIED_BLOCKS,
     candidates,
@@ -10,7 +11,6 @@ from exporter.adviser.pool_size import (
     price_of,
 )
 from exporter.adviser.proposal import Declined, Gain, Proposal, Verdict
-from exporter.adviser.words import FLAGS, percent, sentence
 
 MIN_SECONDS = 60.0
 """A pool that was not needed for a moment may be needed in the next."""

@@ -1,9 +1,9 @@
 """Fewer tokens in a step, where the largest step does not fit into what the device has left."""
 
 from exporter.adviser.facts import Facts
+from exporter.adviser.flags import FLAGS, HOST, in_bytes, sentence
 from exporter.adviser.proposal import Declined, Gain, Price, Proposal, Verdict
 from exporter.adviser.step_room import StepRoom, step_room
-from exporter.adviser.words import FLAGS, HOST, in_bytes, sentence
 from exporter.fold.recent import Slot
 
 _ROUND_TO = 64
@@ -75,7 +75,7 @@ def unknown(facts: Facts) -> str:
 
 
 def least_tokens(facts: Facts) -> int:
-    """Of a step: every running sequence has one."""
+    """Tokens of a step: every running sequence has one."""
     load = facts.load
     running = 0 if load is None else round(load.running_ns / max(1, load.busy_ns))
     return max(16, facts.max_num_seqs or 0, running)

@@ -11,7 +11,7 @@ class StepRoom:
 
     room: Room
     tokens: int
-    """Of the largest step that was tried."""
+    """Tokens of the largest step that was tried."""
     bytes_per_token: float
     errors: int
     """Steps that ran out of memory in the window."""
@@ -28,7 +28,7 @@ class StepRoom:
 
     @property
     def fitting_tokens(self) -> int:
-        """Of the largest step that leaves the margin."""
+        """Tokens of the largest step that leaves the margin."""
         return max(0, int((self.room.free_bytes - self.room.margin_bytes) / self.bytes_per_token))
 
 

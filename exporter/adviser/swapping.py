@@ -3,10 +3,10 @@
 import math
 
 from exporter.adviser.facts import Facts
+from exporter.adviser.flags import FLAGS, in_bytes, sentence
 from exporter.adviser.larger_pool import MIN_GAIN
 from exporter.adviser.pool_size import MIN_SECONDS
 from exporter.adviser.proposal import Declined, Gain, Price, Proposal, Verdict
-from exporter.adviser.words import FLAGS, in_bytes, sentence
 
 _TIMES = 2
 """So many times the most blocks that victims were seen to have lost at once."""

@@ -9,7 +9,7 @@ from exporter.answers.question import Asked, Question, UnknownError
 from exporter.fold import Cache, Ledger, Preemption, Recent
 
 MAX_IDLE_SECONDS = 300.0
-"""After this time without a step what was observed is no ground for advice any more."""
+"""After this time without a step, earlier observations no longer justify advice."""
 
 
 class AdviceAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 from exporter.adviser.facts import Facts, HitCurve, Point, Room, Sizing
+from exporter.adviser.flags import HOST, SERVERS
 from exporter.adviser.proposal import Option
-from exporter.adviser.words import HOST, SERVERS
 from exporter.answers.question import Asked, ProcessMemory, UnknownError
 from exporter.collect.engine_memory import EngineMemory
 from exporter.fold import Cache, Ledger, Preemption, Recent
@@ -14,7 +14,7 @@ from exporter.fold.capacity import is_plain, longest_sequences
 from exporter.fold.preemption.victim import Victim
 from exporter.fold.recent import NUM_SLOTS, SLOT_NS
 from exporter.machine.gpu import headroom
-from exporter.machine.host_memory import together
+from exporter.machine.host_memory import sum_processes
 from kvscope_events.events import Hello
 
 
@@ -57,7 +57,7 @@ def gather(asked: Asked) -> Facts:
 
 
 def most_lost_at_once(victims: Iterable[Victim]) -> int:
-    """Blocks of those preempted for want of blocks, while they waited."""
+    """Blocks of sequences preempted because the pool was full, while they waited."""
     changes = []
     for victim in victims:
         event = victim.preempted
@@ -131,7 +131,7 @@ def _uses_device(asked: Asked, own: Sequence[ProcessMemory]) -> bool:
 
 
 def _rooms(asked: Asked, own: Sequence[ProcessMemory]) -> tuple[Room, ...]:
-    """Of every device that the engine uses, or of its host; empty where one is not known."""
+    """For every device that the engine uses, or for its host; empty if any is unknown."""
     uuids = {uuid for process in own for uuid in process.samples if uuid is not None}
     if uuids:
         return _device_rooms(asked, uuids, own)
@@ -184,7 +184,7 @@ def _host(asked: Asked, own: Sequence[ProcessMemory]) -> Room | None:
     if not own or not all(process.is_here for process in own) or not ledger.bytes_per_block:
         return None
     whole = machine.available()
-    group = together([machine.host(process.hello.pid) for process in own])
+    group = sum_processes([machine.host(process.hello.pid) for process in own])
     if whole is None or group.resident is None:
         return None
     room = group.room
@@ -202,6 +202,6 @@ def _host(asked: Asked, own: Sequence[ProcessMemory]) -> Room | None:
 
 
 def _pool_bytes(process: ProcessMemory, uuid: str) -> int:
-    """Of a device; 0: the process does not use it."""
+    """Bytes on a device; 0: the process does not use it."""
     samples = process.samples.get(uuid)
     return samples[-1].event.kv_pool_bytes if samples else 0

@@ -22,17 +22,17 @@ class Bill(msgspec.Struct, frozen=True, kw_only=True):
     discarded_tokens: int
     """Tokens whose KV had been computed, or found, when their sequence was preempted."""
     found_tokens: int
-    """Of those, the ones that the cache still held when their sequence resumed."""
+    """Discarded tokens that the cache still held when their sequence resumed."""
     swapped_tokens: int
-    """Of those, the ones that were copied back from the host when their sequence resumed."""
+    """Discarded tokens that were copied back from the host when their sequence resumed."""
     recomputed_tokens: int
-    """Of those, the ones that it no longer held, so that they are computed again."""
+    """Discarded tokens that the cache no longer held, so that they are recomputed."""
     abandoned_tokens: int
-    """Of those, the ones of sequences that ended before they resumed."""
+    """Discarded tokens of sequences that ended before they resumed."""
     lost_tokens: int
-    """Of those, the ones of sequences that waited when a part of the stream was lost."""
+    """Discarded tokens of sequences that were waiting when a part of the stream was lost."""
     waiting_tokens: int
-    """Of those, the ones of sequences that wait."""
+    """Discarded tokens of sequences that still wait."""
     stalled_seconds: float
     """Until the sequences resumed or ended; without those that wait."""
 
@@ -47,7 +47,7 @@ class Unattributed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shortage(msgspec.Struct, frozen=True, kw_only=True):
-    """The running sequence that the pool could not serve: for it somebody was preempted."""
+    """The running sequence that the pool could not serve, for which the victim was preempted."""
 
     sequence: int
     wanted_blocks: int
@@ -62,7 +62,7 @@ class Taker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OnePreemption(msgspec.Struct, frozen=True, kw_only=True):
-    """One preemption; None stands for what is not known, or not yet."""
+    """One preemption; None: unknown, or not yet known."""
 
     time_seconds: float
     """Unix time of its step."""
@@ -72,7 +72,7 @@ class OnePreemption(msgspec.Struct, frozen=True, kw_only=True):
     mode: str
     cause: str
     state: State
-    """What became of the victim; lost: that was in a lost part of the stream."""
+    """Fate of the victim; lost: it was in a lost part of the stream."""
     age_seconds: float
     """Since the victim was last admitted."""
     discarded_tokens: int
@@ -91,7 +91,9 @@ class OnePreemption(msgspec.Struct, frozen=True, kw_only=True):
     """Its blocks whose content is still there, or was when it resumed or ended."""
     wanted_by: Shortage | None
     taken_by: list[Taker] | None
-    """Who was the first to be given one of its blocks while it waited, in the order of time."""
+    """Sequences that were first to be given one of its blocks while it waited, in the order of
+    time.
+    """
     taken_by_further_blocks: int | None
     """Blocks taken by still others; None if `taken_by` is."""
 

@@ -40,7 +40,7 @@ class SharedPrefix(msgspec.Struct, frozen=True, kw_only=True):
     lost_tokens: int
     """Tokens computed again because their blocks had been evicted."""
     max_error_tokens: int
-    """At most so many tokens more, saved and lost together, were counted for it before."""
+    """Upper bound of the tokens, saved and lost together, counted for it before."""
     last_use_seconds_ago: float
     resident: bool
     """Whether the cache holds its last block, and with it all of it."""

@@ -38,7 +38,7 @@ class Asked:
     machine: Machine
     clock: Clock
     processes: Sequence[ProcessMemory] = ()
-    """Of the whole server: its engines, and those that report memory only for one of them."""
+    """For the whole server: its engines, and those that report memory only for one of them."""
 
 
 def _as_read(answer: Any) -> Any:
@@ -53,7 +53,7 @@ class Question(Generic[T]):
     summary: str
     """One line for the list of questions."""
     events: tuple[str, ...]
-    """The events that a source must tell, all of them."""
+    """The events that a source must report, all of them."""
     folds: tuple[type[Fold], ...]
     """Those that it reads; when one of them is given up, it cannot be answered."""
     read: Callable[[Asked], Any]

@@ -20,16 +20,17 @@ _CENSORING = (
 
 
 class ResidencyAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Times of all blocks of the pool; none is sampled."""
+    """Times of all blocks of the pool, without sampling."""
 
     censoring: str
     retention_seconds: float | None
-    """How long the block that is evicted next has been idle; None: there is none, or that
-    began before the exporter watched."""
+    """Idle time of the next block to be evicted; None: no block can be evicted, or it became idle
+    before the exporter watched.
+    """
     lifetime: FinishedAges
-    """From findable to evicted for want of room."""
+    """From becoming findable to eviction for lack of room."""
     idle_before_eviction: FinishedAges
-    """From the last reference to the eviction for want of room."""
+    """From the last reference to eviction for lack of room."""
     reuse_gap: FinishedAges
     """From the last reference to the next one by a prefix hit."""
     resident: PresentAges
@@ -37,8 +38,9 @@ class ResidencyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     idle: PresentAges
     """Those of them that no sequence references, by the time since the last reference."""
     otherwise_blocks: int
-    """Idle blocks that lost their content for another reason than want of room, such as a reset
-    of the prefix cache: in none of the finished times."""
+    """Idle blocks that lost their content for a reason other than lack of room, such as a reset of
+    the prefix cache; excluded from the finished times.
+    """
 
 
 class _Moment(NamedTuple):

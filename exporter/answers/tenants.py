@@ -15,7 +15,7 @@ _NAMES = (
 
 
 class OneTenant(msgspec.Struct, frozen=True, kw_only=True):
-    """One tenant, since it has a counter; None stands for what has not happened yet."""
+    """One tenant, since it has had a counter; None: has not happened yet."""
 
     tenant: str | None
     requests: int
@@ -27,7 +27,7 @@ class OneTenant(msgspec.Struct, frozen=True, kw_only=True):
     failed: int
     prompt_tokens: int
     ended_prompt_tokens: int
-    """Of those, the ones of sequences that have ended."""
+    """The part that belongs to sequences that have ended."""
     computed_ratio: float | None
     """Share of the ended prompt tokens that were computed, not found in the cache."""
     output_tokens: int
@@ -41,11 +41,11 @@ class OneTenant(msgspec.Struct, frozen=True, kw_only=True):
     """Requests that have a first token, over which its mean is taken."""
     mean_first_token_seconds: float | None
     max_error_tokens: int
-    """At most so many tokens more were counted for it before."""
+    """Upper bound of the tokens counted for it before."""
 
 
 class TenantsAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Since the exporter began to watch. Refused requests are nobody's: they never arrived."""
+    """Since the exporter began to watch. Refused requests have no tenant: they never arrived."""
 
     names: str
     counted_tenants: int

@@ -25,7 +25,7 @@ _NOT_MODELLED = [
 
 
 class WhatIfPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One size of the pool; None stands for what is not known."""
+    """One size of the pool; None: unknown."""
 
     scale: float | None
     """As a share of the present size, which is 1; None: infinite, nothing is ever lost, not even by

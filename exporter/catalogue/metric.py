@@ -55,7 +55,9 @@ class Metric:
     as well: a source tells both or neither.
     """
     servers: tuple[ServerKind, ...] = ()
-    """Kinds of servers whose events say all that the family means; empty: all that tell them."""
+    """Kinds of servers whose events cover all that the family means; empty: every kind that reports
+    the events.
+    """
 
     def __post_init__(self) -> None:
         if len(self.help) > MAX_HELP:
@@ -72,8 +74,10 @@ class Metric:
             return self.name.removesuffix("_total")
         return self.name.removesuffix("_info") if self.kind == "info" else self.name
 
-    def is_told(self, tells: Collection[str], server: ServerKind | None) -> bool:
-        """Whether a server that tells these events gives the family; None: it has said nothing."""
+    def is_observable(self, tells: Collection[str], server: ServerKind | None) -> bool:
+        """Whether a server that reports these events provides the family; None: it has not
+        announced any.
+        """
         return set(tells).issuperset(self.events) and (not self.servers or server in self.servers)
 
     def can_be(self, value: float) -> bool:

@@ -10,8 +10,8 @@ from exporter.fold import buckets
 from kvscope_events.vocabulary import ServerKind
 
 _OURS: tuple[ServerKind, ...] = ("kvscope",)
-"""Of a vLLM only its own page tells them: it may sleep, defer requests, load KV by a connector, and
-its scheduler does not know which sequences are one call.
+"""Only vLLM's own page has them: it may sleep, defer requests, load KV through a connector, and its
+scheduler does not know which sequences belong to one call.
 """
 
 

@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 Values = Mapping[tuple[str, ...], float]
 
 _MOST_LABEL_SETS = 4096
-"""Several times what a page has; the values of a label that is no closed set change with time."""
+"""Several times what a page has; the values of a label without a closed set change with time."""
 
 
 class Families:
@@ -125,7 +125,7 @@ class Families:
         return family
 
     def observed(self, name: str, counts: Iterable[tuple[float, float]], total: float) -> Family:
-        """A histogram with the bounds of whoever observed it; counts: cumulative, by bound."""
+        """A histogram with the bounds of its observer; counts: cumulative, by bound."""
         row = metric(name)
         family = _empty(row)
         observations = 0.0
@@ -139,7 +139,7 @@ class Families:
         return family
 
     def _leave_out(self, row: Metric, key: tuple[str, ...], number: float) -> None:
-        """A peer can tell events that agree with the contract and with nothing else."""
+        """A peer can report events that agree with the contract and with nothing else."""
         if row.name not in self._left_out:
             self._left_out.add(row.name)
             logger.error(

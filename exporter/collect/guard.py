@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from exporter.collect.turns import Turns
+from exporter.collect.turns import ScrapeLimiter
 
 logger = logging.getLogger(__name__)
 
@@ -15,7 +15,7 @@ _T = TypeVar("_T")
 class Guard:
     """Counts errors by group of families."""
 
-    def __init__(self, turns: Turns | None = None) -> None:
+    def __init__(self, turns: ScrapeLimiter | None = None) -> None:
         """turns: offered before each part."""
         self._turns = turns
         self.errors: Counter[str] = Counter()

@@ -37,7 +37,7 @@ def collect_observer(
 
 
 def collect_census(families: Families, census: Census, tells: frozenset[str]) -> Iterator[Family]:
-    """Counts of the events that the engine can tell, and of any others that arrived."""
+    """Counts of the events that the engine can report, and of any others that arrived."""
     counts = {event.__name__: count for event, count in census.counts.items()}
     shown = {name: count for name, count in counts.items() if count or name in tells}
     if shown:

@@ -11,7 +11,7 @@ from kvscope_events.events import Hello
 
 
 def collect_prefix(families: Families, cache: Cache, engine: Hello) -> Iterator[Family]:
-    """Counters; missed blocks have only the causes that can be told apart now."""
+    """Counters; missed blocks have only the causes that can be distinguished now."""
     yield families.column("kvscope_prefix_cache_queried_tokens_total", cache.queried_tokens)
     yield families.column("kvscope_prefix_cache_hit_tokens_total", cache.hit_tokens)
     yield families.column("kvscope_prefix_cache_queried_blocks_total", cache.queried_blocks)

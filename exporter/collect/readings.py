@@ -1,4 +1,4 @@
-"""Families from servers' own pages: what no event has told, and what a front end knows better."""
+"""Families from servers' own pages: what no event reports, and what a front end knows better."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +17,7 @@ from exporter.readings.mapping import EngineReading
 MAX_THREADS = 16
 """Pages of one server that are read at the same time."""
 Told = Mapping[Engine, frozenset[str]]
-"""Families, by their names in OpenMetrics, that an engine's events tell."""
+"""Families, by their names in OpenMetrics, that come from an engine's events."""
 
 
 class Readings:
@@ -59,7 +59,7 @@ class Readings:
         return pages
 
     def beside(self, engine: Engine, families: Iterable[Family]) -> Iterator[Family]:
-        """An engine's families as its events tell them, without what its front end tells."""
+        """An engine's families from its events, without those that come from its front end."""
         of_front_end = self._front_end.get(engine, {})
         for family in families:
             taken = of_front_end.get(family.name)

@@ -1,4 +1,4 @@
-"""Families of what blocks' times tell: residency, retention, regret; and the top prefixes."""
+"""Families from the ages of blocks: residency, retention, regret; and the top prefixes."""
 
 from collections.abc import Iterator
 

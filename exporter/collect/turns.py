@@ -12,7 +12,7 @@ TURN_SECONDS = 0.0005
 WAIT_SECONDS = 0.001
 
 
-class Turns:
+class ScrapeLimiter:
     """Of one piece of work; nothing waits where no engine is in this process."""
 
     def __init__(self, *, beside_engine: bool) -> None:

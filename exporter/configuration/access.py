@@ -17,10 +17,10 @@ from exporter.foreign_file import read_small
 from exporter.readings.tls import Tls
 
 MAX_VALUE_BYTES = 16 << 10
-"""Of one header: servers refuse larger ones."""
+"""Bytes of one header: servers refuse larger ones."""
 MAX_HEADERS = 32
 MAX_FILE_BYTES = 4 << 20
-"""Of a file that a configuration names; all authorities of a system take a quarter of it."""
+"""Bytes of a file that a configuration names; all authorities of a system take a quarter of it."""
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 _VALUE = re.compile(r"[\x20-\x7e\t]*")
 _OURS = frozenset(
@@ -105,7 +105,7 @@ def tls_digest(server: ServerConfig) -> str:
 
 @contextmanager
 def _reading(path: str, file: str, remedy: str) -> Iterator[None]:
-    """Turns an error of a file into one of the configuration; refuses what is no small file."""
+    """Turns an error of a file into one of the configuration; refuses anything but a small file."""
     try:
         found = os.stat(file)
         if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_FILE_BYTES:

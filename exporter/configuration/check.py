@@ -9,7 +9,7 @@ from exporter.fetch.address import is_address
 from exporter.readings import metrics_path
 
 MAX_ENDPOINTS = 1024
-"""Of all servers together."""
+"""For all servers together."""
 
 
 def check(config: SidecarConfig) -> None:

@@ -16,7 +16,7 @@ from kvscope_events.wire.endpoint import MAX_SOCKET_PATH_BYTES, parse_endpoint
 from kvscope_events.wire.errors import EndpointError
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
-"""Of a server: a value that needs no quotes in a URL, a query, or a shell."""
+"""Name of a server: a value that needs no quotes in a URL, a query, or a shell."""
 NAME_RULE = "use letters, digits and . _ : - only, at most 128, a letter or digit first"
 _TAKEN = {"instance", "job", "le", "quantile"} | {name for row in CATALOGUE for name in row.labels}
 """Labels that Prometheus or our own families have; it would rename ours to exported_…"""

@@ -23,7 +23,7 @@ _Labels = Annotated[dict[_Label, _Value], Meta(max_length=MAX_LABELS)]
 
 
 class FileValue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A value that must not stand in the configuration: a token, for one."""
+    """A value that must not be written into the configuration, such as a token."""
 
     file: str
     """Path of a file with one line, read for every request, so that it may be renewed.
@@ -40,11 +40,11 @@ class TlsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     cert: str | None = None
     """File of our certificate, in PEM, for a server that wants one."""
     key: str | None = None
-    """File of its key; None: it stands in the same file."""
+    """File of its key; None: it is in the same file."""
     server_name: str | None = None
     """The name that the server's certificate must have; None: the URL's host."""
     verify: bool = True
-    """False: any certificate will do, and whoever is in between can read and change everything."""
+    """False: any certificate is accepted, and anyone in between can read and change everything."""
 
 
 class KvEventsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

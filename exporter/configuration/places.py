@@ -10,14 +10,14 @@ FOLDER = "/*"
 """End of an endpoint that stands for all sockets of a directory."""
 _LOOPBACK = "127.0.0.1"
 _ANY = ("localhost", "*", "0.0.0.0", "[::]")
-"""Hosts that mean this one to whoever connects."""
+"""Hosts that mean this one to a client."""
 _PORTS = {"http": 80, "https": 443}
 
 
 def place_of(endpoint: str) -> str:
     """`tcp://localhost:05557` → `tcp://127.0.0.1:5557`, `ipc:///run//a.sock` → `ipc:///run/a.sock`.
 
-    Whatever is no endpoint is returned as it is.
+    Anything that is not an endpoint is returned unchanged.
     """
     transport, separator, rest = endpoint.partition("://")
     if separator and transport in ("ipc", "file") and rest.startswith("/"):
@@ -42,7 +42,7 @@ def is_folder(endpoint: str) -> bool:
 
 
 def folder_of(endpoint: str) -> str | None:
-    """The folder endpoint that a socket belongs to; None: it is no socket, or a folder itself."""
+    """The folder endpoint that a socket belongs to; None: not a socket, or itself a folder."""
     if not endpoint.startswith("ipc://") or is_folder(endpoint):
         return None
     return place_of(endpoint).rpartition("/")[0] + FOLDER

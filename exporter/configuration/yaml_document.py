@@ -9,7 +9,7 @@ from exporter.configuration.error import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document, and where its parts stand."""
+    """A document, and the positions of its parts."""
 
     content: object
     lines: dict[str, int] = field(default_factory=dict)

@@ -26,6 +26,6 @@ def address_problem(url: httpx.URL) -> str:
     except UnicodeError:
         return "has a host with an empty part, or one of more than 63 characters"
     if url.port is not None and not 0 < url.port <= MAX_PORT:
-        # The resolver takes such a number modulo 65536, which is somebody else's port.
+        # The resolver takes such a number modulo 65536, which is a different port.
         return f"has no port from 1 to {MAX_PORT}"
     return ""

@@ -1,4 +1,4 @@
-"""One attempt to fetch a document, on a thread that whoever waits for it can abandon."""
+"""One attempt to fetch a document, on a thread that its caller can abandon."""
 
 import socket
 import ssl
@@ -36,9 +36,9 @@ class Question:
     content: bytes | None
     """What is posted; None: nothing, it is a GET."""
     max_bytes: int
-    """Of a document, after unpacking."""
+    """Bytes of a document, after unpacking."""
     refusal_bytes: int
-    """Read of the body of an answer that is no success."""
+    """Bytes read from the body of an error response."""
     server_name: str | None
 
 
@@ -120,13 +120,13 @@ class Attempt(threading.Thread):
             reason = f"answered {status}, a redirect to {where!r}"
             raise FetchError("redirect", reason, status=status)
         refusal = FetchError("status", f"answered {status}", answered=True, status=status)
-        self._error = refusal  # known from here on, whatever becomes of the body
+        self._error = refusal  # known from here on, whatever happens to the body
         if self._question.refusal_bytes:
             refusal.body = self._body(answer, self._question.refusal_bytes, is_cut=True)
         raise refusal
 
     def _body(self, answer: httpx.Response, max_bytes: int, *, is_cut: bool) -> bytes:
-        """is_cut: what goes beyond the limit is left out, and is no error."""
+        """is_cut: what exceeds the limit is left out, without an error."""
         unpack = unpacker(answer.headers.get("content-encoding", ""))
         body = bytearray()
         for chunk in answer.iter_raw():

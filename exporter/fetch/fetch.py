@@ -75,7 +75,7 @@ class Fetcher:
         return attempt.result()
 
     async def fetched(self, timeout: float) -> Document:
-        """The same on an event loop. Whoever is cancelled does not wait for the attempt's end."""
+        """The same on an event loop. A cancelled caller does not wait for the attempt's end."""
         attempt = self._begin(timeout)
         end = time.monotonic() + timeout
         try:

@@ -3,4 +3,4 @@
 import msgspec
 
 JSON_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""Not what was expected, text that is no UTF-8, and nesting without end."""
+"""Unexpected types, text that is not UTF-8, and unbounded nesting."""

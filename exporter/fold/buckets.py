@@ -12,9 +12,10 @@ FIRST_TOKEN_SECONDS = (
     *(0.1, 0.25, 0.5, 0.75, 1, 2.5, 5),
     *(7.5, 10, 15, 20, 30, 60, 600),
 )
-"""As long as the queue time, which is a part of it. Up to 10 s all are vLLM's as well, since of an
-observed vLLM the family is read from its own page, and one objective is to hold for both. Between
-10 and 30 a quantile would be 29 s where nobody waits longer than 20."""
+"""As long as the queue time, which is a part of it. Up to 10 s the bounds equal vLLM's, since for
+an observed vLLM the family is read from its own page, and one objective has to hold for both. With
+no bound between 10 and 30, a quantile would be 29 s though no request waits longer than 20.
+"""
 INTER_TOKEN_SECONDS = (
     *(0.01, 0.02, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5),
     *(1, 2.5, 10, 120),
@@ -26,7 +27,9 @@ ABANDONED_SECONDS = (1, 2.5, 5, 10, 60)
 """A rule judges by the first bound that is not below its limit."""
 REGRET_AGE_SECONDS = (1, 10, 60, 600)
 RESIDENCY_SECONDS = (1, 10, 60, 600, 3600)
-"""Of blocks: a pause in a conversation takes seconds to minutes, a cache remembers up to hours."""
+"""For block ages: a pause in a conversation takes seconds to minutes, a cache remembers up to
+hours.
+"""
 STEP_SECONDS = (0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 10)
 
 VLLM_FIRST_TOKEN_SECONDS = (

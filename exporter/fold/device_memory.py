@@ -13,7 +13,8 @@ from kvscope_events.vocabulary import OutOfMemoryAction
 HISTORY = 16
 """Samples kept per device: longer than NVML's process list is old."""
 MAX_DEVICES = 64
-"""Of one engine: more than a host has, MIG instances among them. The names come from a peer."""
+"""Devices of one engine: more than a host has, MIG instances included. The names come from a peer.
+"""
 FRESH_NS = 10_000_000_000
 """A sample further away than this is not used: ten others should have come since."""
 

@@ -55,7 +55,7 @@ class Ledger(Fold):
         """How much fits as the server reports it, reserved blocks included; None: it does not."""
         self.longest_sequences: float | None = None
         self.swap_blocks = 0
-        """Of the host's swap pool; 0: there is none."""
+        """Blocks of the host's swap pool; 0 without one."""
         self.swap_used = 0
         """Those of them that hold what a swapped-out sequence had."""
         self.num_active = 0
@@ -68,8 +68,8 @@ class Ledger(Fold):
         self._difference = 0
         self._ref_counts: list[int] = []
         self._hashes: list[BlockHash | None] = []
-        # Where a cached block stands in the LRU: greater than all before it; 0: it is not cached.
-        # A tenth of the memory of a dict in that order, and as fast.
+        # Position of a cached block in the LRU: greater than all before it; 0: not cached. A tenth
+        # of the memory of a dict in that order, and as fast.
         self._places = array("q")
         self._last_place = 0
         self.num_cached = 0
@@ -332,7 +332,7 @@ class Ledger(Fold):
         self._places[block] = 0
 
     def _drop_reference(self, block: int) -> int:
-        """Drop one; returns the references left, or -1 for a contradiction: there was none."""
+        """Drop one; returns the references left, or -1 for a contradiction: it had no reference."""
         count = self._ref_counts[block]
         if not count:
             self.violations += 1  # a double free

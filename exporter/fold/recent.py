@@ -82,7 +82,7 @@ class Slot:
             self.need_ns[position] += time_ns
 
     def computed(self, tokens: int, steps: int) -> None:
-        """Steps of so many tokens were completed."""
+        """Steps with these token counts were completed."""
         if tokens > self.largest_step:
             self.largest_step, self.largest_steps = tokens, 0
         if tokens == self.largest_step:
@@ -99,8 +99,8 @@ _SUMS = (
 class Recent(Fold):
     """Another pool and lost batches empty the window: what was before says nothing about it now.
 
-    The engine's limits are not told; they show in what it does. `max_num_seqs`: the most sequences
-    that ran while others waited, though the pool had blocks for the longest of them.
+    The engine's limits are not reported; its behaviour shows them. `max_num_seqs`: the most
+    sequences that ran while others waited, though the pool had blocks for the longest of them.
     """
 
     name = "recent"
@@ -126,7 +126,8 @@ class Recent(Fold):
         self._began_ns: int | None = None
         self.last_step_ns: int | None = None
         """When the last step ended, on the producer's clock: there the window ends, since an idle
-        engine says nothing about a load. None: there was none since the window began."""
+        engine says nothing about a load. None: no step since the window began.
+        """
         self._most_running = 0
         self._most_running_steps = 0
         self._largest_step = 0
@@ -208,8 +209,9 @@ class Recent(Fold):
         slot.prefill_tokens += event.prefill_tokens
         tokens = event.prefill_tokens + event.decode_tokens
         slot.computed(tokens, 1)
-        # A full step admits nobody; neither does one that preempts, nor one with a cut budget. What
-        # ended gave its blocks back after others had been refused for want of them.
+        # A full step admits no sequence; neither does one that preempts, nor one with a cut budget.
+        # Sequences that ended gave their blocks back after others had been refused for lack of
+        # them.
         is_full = tokens > 0.9 * self._largest_step
         refuses = is_full or self._is_untypical or slot.out_of_memory > 0
         self._is_untypical = False
@@ -263,7 +265,7 @@ class Recent(Fold):
         self._longest = max(self._longest, at_most)
 
     def _possible(self, tokens: int) -> int:
-        """What a sequence that asks for so many can have; a client may ask for any number."""
+        """Tokens that a sequence asking for this many can have; a client may ask for any number."""
         limit = self._max_model_len
         return tokens if limit is None else min(tokens, limit)
 

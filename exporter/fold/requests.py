@@ -26,7 +26,7 @@ class Requests(Fold):
     """The counts are meaningful only while `known`; requests are calls.
 
     A request waits again once all of its sequences that have not ended are preempted. A sequence
-    that has not been admitted yet counts as running here, since no event tells when the second
+    that has not been admitted yet counts as running here, since no event reports when the second
     sequence of a request is admitted.
     """
 
@@ -75,14 +75,14 @@ class Requests(Fold):
 
     @property
     def swapped(self) -> int:
-        """Of the waiting requests those with a sequence that is swapped out; O(such sequences)."""
+        """Waiting requests with a sequence that is swapped out; O(such sequences)."""
         if not self._all_swapped_known:
             return self._counted_swapped[1]
         return len({r for r in self._swapped.values() if r in self._since_ns})
 
     @property
     def sequences_swapped(self) -> int:
-        """Of the waiting sequences those that are swapped out."""
+        """Waiting sequences that are swapped out."""
         return len(self._swapped) if self._all_swapped_known else self._counted_swapped[0]
 
     @property

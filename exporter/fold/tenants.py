@@ -1,4 +1,4 @@
-"""Who asks: requests, tokens and waiting by tenant, in fixed memory.
+"""Demand by tenant: requests, tokens and waiting, in fixed memory.
 
 A tenant is what a request names as its `user`. That may be a person, so a name is hashed before it
 is kept. Counters are few and taken over by space-saving (Metwally, Agrawal, El Abbadi 2005): one
@@ -37,10 +37,10 @@ class Tenant:
     """That have arrived."""
     running: int = 0
     waiting: int = 0
-    """Of them, those that have neither run yet nor ended."""
+    """The part that has neither run yet nor ended."""
     finished: int = 0
     failed: int = 0
-    """Of the finished ones, those that ended in an error."""
+    """Finished sequences that ended in an error."""
     prompt_tokens: int = 0
     ended_tokens: int = 0
     computed_tokens: int = 0
@@ -62,7 +62,7 @@ class Tenant:
 class Tenants(Fold):
     """Prompts count when a request arrives, the rest as it happens.
 
-    What happens to requests that arrived before a gap is no tenant's: their number is
+    The outcome of requests that arrived before a gap belongs to no tenant: they count as
     `unattributed` once they end.
     """
 
@@ -171,5 +171,5 @@ class Tenants(Fold):
 
 
 def short_name(user: str) -> str:
-    """What stands for a user: `printf %s USER | sha256sum | cut -c1-8`."""
+    """The name that replaces a user's: `printf %s USER | sha256sum | cut -c1-8`."""
     return sha256(user.encode()).hexdigest()[:HASH_DIGITS] if user else NOBODY

@@ -1,6 +1,6 @@
 """What the tiers of a cache hold, from streams that name content and know no blocks.
 
-Blocks of one name are counted, not told apart: each store adds one and each removal takes one. A
+Blocks of one name are counted, not distinguished: each store adds one and each removal takes one. A
 tier is known from the start, and again after it was cleared; a gap makes all of them unknown.
 """
 
@@ -34,7 +34,7 @@ class TierContent:
     def __init__(self, max_names: int) -> None:
         self.known = True
         self.num_blocks = 0
-        """Of all names."""
+        """Sum over all names."""
         self.stored = 0
         self.removed = 0
         self.cleared = 0
@@ -101,7 +101,7 @@ class TierContent:
         self._gone.add(last)
 
     def clear(self) -> None:
-        """All is gone, and nobody evicted it: it does not count as lost when it comes back."""
+        """All content is gone, but not evicted: it does not count as lost when it comes back."""
         self.cleared += 1
         self._forget()
         self.known = not self.is_announced_again

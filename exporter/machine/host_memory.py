@@ -33,7 +33,7 @@ class HostMemory:
 
 @dataclass(frozen=True, slots=True)
 class Available:
-    """Of the whole machine, in bytes."""
+    """Memory of the whole machine, in bytes."""
 
     total: int
     available: int
@@ -88,7 +88,7 @@ def host_memory(pid: int, root: Path = Path("/")) -> HostMemory:
 
 
 def available_memory(root: Path = Path("/")) -> Available | None:
-    """Of this machine; None where its kernel does not say it."""
+    """For this machine; None if its kernel does not report it."""
     sizes = {}
     for line in (read_text(root / "proc" / "meminfo") or "").splitlines():
         name, _, size = line.partition(":")
@@ -99,7 +99,7 @@ def available_memory(root: Path = Path("/")) -> Available | None:
     return Available(sizes["MemTotal"], sizes["MemAvailable"])
 
 
-def together(processes: Sequence[HostMemory]) -> HostMemory:
+def sum_processes(processes: Sequence[HostMemory]) -> HostMemory:
     """Several processes of one engine: their resident memory, and the group with the least room.
 
     Pages that they share count for each of them.

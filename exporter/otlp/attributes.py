@@ -15,7 +15,7 @@ Attributes = dict[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What attributes tell beyond labels."""
+    """What attributes carry beyond labels."""
 
     providers: Mapping[tuple[str, str], ServerKind] = field(default_factory=dict)
     """Kinds of servers by model_name and engine."""

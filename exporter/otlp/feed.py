@@ -36,7 +36,7 @@ class Served:
     """A server whose metrics are sent."""
 
     instance: str
-    """What `instance` is in Prometheus; tells this server from others."""
+    """The equivalent of Prometheus' `instance`; distinguishes this server from others."""
     exporter: Observed
     labels: Mapping[str, str] = field(default_factory=dict)
     """Further attributes of its resource."""

@@ -140,7 +140,9 @@ class Outlet(Collector):
             self._count_failure("dropped", f"it is {MAX_QUEUED} exports behind; one was dropped")
 
     def _data(self) -> MetricsData | None:
-        """Of all servers whose metrics can be collected; None: there are servers, but none such."""
+        """Metrics of all servers that can be collected; None: there are servers, but none that can
+        be.
+        """
         now_ns = self._clock.wall_ns()
         served = self._servers()
         self._feeds = {
@@ -163,7 +165,7 @@ class Outlet(Collector):
         return MetricsData(resources) if resources or not served else None
 
     def _feed(self, known: Feed | None, exporter: Observed) -> Feed:
-        """A new one for another exporter, even under the same name: it began to count anew."""
+        """A new one for another exporter, even under the same name: it restarted its counters."""
         if known is not None and known.exporter is exporter:
             return known
         return Feed(exporter, self._last_ns)

@@ -21,14 +21,14 @@ Rejected = Callable[[bytes], tuple[str, str]]
 
 
 def rejected_points(answer: bytes) -> tuple[str, str]:
-    """Of an export of metrics. Raises DecodeError."""
+    """Rejected points of an export of metrics. Raises DecodeError."""
     partial = ExportMetricsServiceResponse.FromString(answer).partial_success
     count = partial.rejected_data_points
     return f"{count} points rejected" if count else "", partial.error_message
 
 
 def rejected_spans(answer: bytes) -> tuple[str, str]:
-    """Of an export of traces. Raises DecodeError."""
+    """Rejected spans of an export of traces. Raises DecodeError."""
     partial = ExportTraceServiceResponse.FromString(answer).partial_success
     count = partial.rejected_spans
     return f"{count} spans rejected" if count else "", partial.error_message
@@ -41,7 +41,7 @@ class Session(requests.Session):
         super().__init__()
         self._rejected = rejected
         self.problem = ""
-        """Of the last request; empty: it succeeded."""
+        """Error of the last request; empty: it succeeded."""
 
     def check(self, url: str) -> None:
         """Raises OtlpSettingError where the library cannot ask there."""

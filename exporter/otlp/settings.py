@@ -95,7 +95,7 @@ def _url(signal: Signal, endpoint: str | None, environment: Mapping[str, str]) -
     try:
         parts = urlsplit(text)
         is_usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:  # a port that is none, half a bracket
+    except ValueError:  # an invalid port, half a bracket
         is_usable = False
     if not is_usable or parts.fragment or not text.isprintable() or " " in text:
         raise OtlpSettingError(setting, text, "expected http://HOST:4318, or https")

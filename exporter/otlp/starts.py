@@ -7,7 +7,9 @@ MAX_SERIES = 20_000
 
 
 class Starts:
-    """Of one server. A series that falls has begun anew after the collection before."""
+    """Starts of one server's series. A series that falls has restarted after the previous
+    collection.
+    """
 
     def __init__(self, began_ns: int) -> None:
         """began_ns: Unix time from which our own folds count."""

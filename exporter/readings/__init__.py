@@ -10,5 +10,5 @@ __all__ = ["TABLES", "PageReader", "Reading", "Tls", "detect", "metrics_path"]
 
 
 def metrics_path(kind: ServerKind | str) -> str:
-    """Where a kind of server has its page, unless it was told otherwise."""
+    """Where a kind of server has its page, unless configured otherwise."""
     return "/prometheus/metrics" if kind == "tensorrt-llm" else "/metrics"

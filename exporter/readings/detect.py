@@ -26,7 +26,7 @@ _SIGNS: tuple[tuple[str, ServerKind | None], ...] = (
     ("lmcache_mp_", "lmcache"),
     ("lmcache:", "lmcache"),
 )
-"""Beginnings of names, the most telling first."""
+"""Prefixes of names, the most specific first."""
 _SIGN = re.compile(f"^(?:{'|'.join(re.escape(sign) for sign, _ in _SIGNS)})", re.MULTILINE)
 
 

@@ -15,7 +15,7 @@ from exporter.readings.value import Labels, Sample
 from kvscope_events.limits import MAX_LABEL
 
 MAX_ENGINES = 256
-"""Of one page; a Ray page has all replicas of a node, also those that ended long ago."""
+"""Engines of one page; a Ray page has all replicas of a node, also those that ended long ago."""
 _UNKNOWN = frozenset({"", "undefined", "None"})
 
 Engine = tuple[str, str]

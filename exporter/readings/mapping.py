@@ -7,10 +7,10 @@ from math import inf, isfinite, isnan
 from exporter.catalogue import metric
 from exporter.readings.engines import Engine, sort_by_engine
 from exporter.readings.history import History, Place
+from exporter.readings.labels import LastMoved, Passed
 from exporter.readings.row import Row, Table
 from exporter.readings.samples import SampleParser, Samples
 from exporter.readings.value import Series, Unusable, Value
-from exporter.readings.words import LastMoved, Passed
 
 Key = tuple[str, ...]
 

@@ -82,7 +82,7 @@ class PageReader:
         if kind != "auto" and kind not in TABLES:
             raise ValueError(f"kind {kind!r}: expected auto or one of {', '.join(TABLES)}")
         self.kind: ServerKind | None = None if kind == "auto" else kind
-        """The kind of server; None until a page has told it."""
+        """The kind of server; None until a page has shown it."""
         self.url = url
         host = parts.netloc.rpartition("@")[2]
         self.endpoint = f"{parts.scheme}://{host}{parts.path}"
@@ -141,7 +141,7 @@ class PageReader:
 
     @property
     def front_end(self) -> Mapping[str, tuple[tuple[str, ...], ...]]:
-        """What pages of this kind tell in place of events; see `Table.front_end`."""
+        """What pages of this kind report in place of events; see `Table.front_end`."""
         tables = () if self.kind is None else TABLES[self.kind]
         return {name: keys for table in tables for name, keys in table.front_end.items()}
 
@@ -217,7 +217,7 @@ class PageReader:
 
 
 def _text_of(document: Document) -> str:
-    """Raises _Rejected for what is no page, or not all of one."""
+    """Raises _Rejected for anything but a complete page."""
     format_ = document.content_type.partition(";")[0].strip().lower()
     if format_ not in _FORMATS:
         raise _Rejected("not_metrics", f"answers with {format_[:80]!r}, not a page of metrics")

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from exporter.catalogue import metric
+from exporter.readings.labels import LastMoved, Passed
 from exporter.readings.value import Value
-from exporter.readings.words import LastMoved, Passed
 from kvscope_events.vocabulary import ServerKind
 
 Worth = Literal["exact", "passed through", "bound"]
@@ -22,7 +22,7 @@ class Row:
     family: str
     value: Value | Passed | LastMoved
     labels: Mapping[str, str] = field(default_factory=dict)
-    """Values of the family's labels; a label that the server does not tell is left out."""
+    """Values of the family's labels; a label that the server does not report is left out."""
     worth: Worth = "exact"
     reason: str = ""
     """Why it is not exact, or what to know of it: a phrase."""

@@ -1,4 +1,6 @@
-"""A client for one server; over https with how that proves who it is, and we who we are."""
+"""A client for one server; over https with the certificates by which both sides identify
+themselves.
+"""
 
 import ssl
 from dataclasses import dataclass
@@ -17,7 +19,8 @@ class Tls:
     server_name: str | None = None
     """The name that the server's certificate must have; None: the URL's host."""
     verify: bool = True
-    """Whether the server has to prove who it is; without, anybody can answer in its place."""
+    """Whether the server's certificate is verified; without that, anyone can answer in its place.
+    """
 
     def client(self, url: str, timeout: float) -> httpx.Client:
         """For the server at `url`. Raises OSError as `context` does, which only https needs."""
@@ -29,7 +32,7 @@ class Tls:
         )
 
     def context(self) -> ssl.SSLContext:
-        """Raises OSError for a file that cannot be read, or is none."""
+        """Raises OSError for a file that is missing or unreadable."""
         context = ssl.create_default_context(cafile=self.ca)
         if self.cert is not None:
             # OpenSSL would ask for the password of an encrypted key on the terminal.

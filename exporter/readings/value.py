@@ -26,7 +26,7 @@ class View(Protocol):
     """Engines on the page."""
 
     def samples(self, spellings: Sequence[str]) -> Sequence[Sample]:
-        """Of the first spelling on the page; empty without any. Raises Unusable."""
+        """Samples of the first spelling on the page; empty without any. Raises Unusable."""
         ...
 
 
@@ -51,7 +51,7 @@ class Value:
 
     @property
     def minuend(self) -> "Value | None":
-        """Of a difference: what is subtracted from."""
+        """The minuend of a difference."""
         return None
 
     def __add__(self, other: "Value") -> "Value":
@@ -120,7 +120,8 @@ class Series(Value):
     where: tuple[tuple[str, tuple[str, ...]], ...]
     is_summed: bool
     """Any number of samples is a sum, as for counters. Otherwise there must be one for each value
-    that is listed: two gauges of one engine, of ranks that nobody named, have no sum."""
+    that is listed: two gauges of one engine, of unnamed ranks, have no sum.
+    """
 
     def read(self, view: View) -> float | None:
         found = [

@@ -19,7 +19,7 @@ from exporter.watched.exporter import Exporter, check_compat
 
 
 class Changes(NamedTuple):
-    """Names of servers, by what became of them."""
+    """Names of servers, by what happened to them."""
 
     added: list[str]
     rebuilt: list[str]
@@ -156,7 +156,7 @@ class Sidecar:
         return _Watched(config, key, exporter, frozenset(compat))
 
     def _restore(self, stopped: Sequence[_Watched]) -> None:
-        """Watch these again after all; what was known of them begins anew."""
+        """Watch these again after all, with their state reset."""
         for watched in stopped:
             exporter = exporter_of(watched.config, watched.compat, self._clock, self._listener)
             self._show({**self._servers, watched.config.name: watched._replace(exporter=exporter)})

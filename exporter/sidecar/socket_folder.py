@@ -1,8 +1,8 @@
 """A folder of sockets as an endpoint, `ipc:///DIRECTORY/*`: each socket in it is a target.
 
-A socket is taken up once it answers, so that what a dead server left behind is none. A target that
-has introduced itself stays, whatever becomes of its file, until a new start of the server has
-replaced it.
+A socket is used once it answers, so that the leftovers of a dead server are not. A target that has
+introduced itself stays, whatever happens to its file, until a restart of the server has replaced
+it.
 """
 
 import logging
@@ -25,7 +25,7 @@ from kvscope_events.wire.socket_file import answers
 SCHEME = "ipc://"
 SCAN_SECONDS = 0.5
 MAX_TARGETS = 256
-"""Of one folder: an engine of 128 ranks and its schedulers; each takes two threads."""
+"""Targets of one folder: an engine of 128 ranks and its schedulers; each takes two threads."""
 MAX_ENTRIES = 4096
 """Files that one look at the folder reads the names of."""
 FORGET_NS = 60_000_000_000
@@ -51,7 +51,7 @@ class _Member:
             self.heard_ns = now_ns
 
     def is_replaced_by(self, others: Sequence["_Member"]) -> bool:
-        """Whether the server was started anew since this was last there, and without it.
+        """Whether the server was restarted since this was last there, and without it.
 
         others: those of the same model that are up.
         """

@@ -1,4 +1,4 @@
-"""Sources of batches, and the events that each kind of server can tell."""
+"""Sources of batches, and the events that each kind of server can report."""
 
 from exporter.sources.inprocess import InProcessSource
 from exporter.sources.source import Source

@@ -1,6 +1,6 @@
 """One thread that hands a source's batches to listeners; a reader drains first, so none is stale.
 
-A listener that raises is given up: its families are absent from then on, and the others go on.
+A listener that raises is disabled: its families are absent from then on, and the others continue.
 """
 
 import logging

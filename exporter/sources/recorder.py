@@ -21,7 +21,7 @@ class Recorder:
         self.num_batches = 0
         self.num_bytes = 0
         self.sessions: list[str] = []
-        """Of the producers, in order."""
+        """Sessions of the producers, in order."""
         self.recorded_ns = 0
         """Time from the first batch to the last, by the producers' clocks."""
         self.missing = 0

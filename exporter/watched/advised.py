@@ -12,22 +12,27 @@ from exporter.clock import Clock
 from exporter.collect.families import Families
 from exporter.machine.machine import Machine
 from exporter.watched.reply import memory_of
-from exporter.watched.target import Shown, Target
+from exporter.watched.target import EnginePage, Target
 
 IDLE_SECONDS = 60.0
-"""Without a step for so long an engine is idle, and its page, which is of now, shows no advice."""
+"""Without a step for this long an engine is idle, and its page, which shows the present, has no
+advice.
+"""
 MAX_AGE_NS = 10_000_000_000
 """For which an answer is shown again: it takes longer than the rest of an engine's part."""
 
 
-class Advised:
+class AdviceCollector:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._known: dict[Target, AdviceAnswer] = {}
         self._asked_ns: int | None = None
 
     def collect(
-        self, asked: Sequence[tuple[Target, Shown]], targets: Sequence[Target], machine: Machine
+        self,
+        asked: Sequence[tuple[Target, EnginePage]],
+        targets: Sequence[Target],
+        machine: Machine,
     ) -> Iterator[Family]:
         """asked: the engines of this page, each with its part."""
         now_ns = self._clock.monotonic_ns()
@@ -45,7 +50,7 @@ class Advised:
         """All at once replace what is known: other pages may be rendered meanwhile."""
         known: dict[Target, AdviceAnswer] = {}
         for target in targets:
-            # Of one engine; those of the others are known all the same.
+            # It concerns one engine; the answers of the others are known all the same.
             with suppress(UnknownError):
                 answer = target.answer(ADVICE, machine, processes)
                 if answer.idle_seconds is not None and answer.idle_seconds <= IDLE_SECONDS:

@@ -10,18 +10,18 @@ from prometheus_client.core import Metric as Family
 from exporter.collect.guard import Guard
 from exporter.collect.host import collect_host
 from exporter.collect.sizing import collect_terms
-from exporter.machine.host_memory import together
+from exporter.machine.host_memory import sum_processes
 from exporter.machine.machine import Machine
-from exporter.watched.target import Shown
+from exporter.watched.target import EnginePage
 
 SIZING = "kvscope_kv_pool_sizing_bytes"
 
 
 def collect_processes(
-    engines: Sequence[Shown], guard: Guard, machine: Machine, now_ns: int
+    engines: Sequence[EnginePage], guard: Guard, machine: Machine, now_ns: int
 ) -> Iterator[Family]:
     """Host memory, and the terms of a pool whose creator does not know them."""
-    processes: dict[tuple[str, str], list[Shown]] = {}
+    processes: dict[tuple[str, str], list[EnginePage]] = {}
     for shown in engines:
         if shown.hello is not None and not shown.is_alike:
             processes.setdefault(shown.labels, []).append(shown)
@@ -31,7 +31,7 @@ def collect_processes(
         yield from _sizing(of_engine, guard)
 
 
-def _ready(processes: Sequence[Shown], guard: Guard) -> Iterable[Family]:
+def _ready(processes: Sequence[EnginePage], guard: Guard) -> Iterable[Family]:
     """An engine of which only workers speak still loads, or has died before them."""
     live = [shown for shown in processes if shown.up]
     if not live or any(shown.worker is None for shown in live):
@@ -40,7 +40,7 @@ def _ready(processes: Sequence[Shown], guard: Guard) -> Iterable[Family]:
 
 
 def _host(
-    processes: Sequence[Shown], guard: Guard, machine: Machine, now_ns: int
+    processes: Sequence[EnginePage], guard: Guard, machine: Machine, now_ns: int
 ) -> Iterable[Family]:
     """Absent where one of them runs elsewhere: the sum would lack it."""
     live = [shown for shown in processes if shown.up]
@@ -56,14 +56,14 @@ def _host(
     known = [number for number in pinned if number is not None]
 
     def read() -> Iterable[Family]:
-        host = together([machine.host(pid) for pid in pids])
+        host = sum_processes([machine.host(pid) for pid in pids])
         return collect_host(live[0].maker, host, sum(known) if known else None)
 
     return guard.read("host", read)
 
 
-def _sizing(processes: Sequence[Shown], guard: Guard) -> Iterable[Family]:
-    """Of the first rank that told them, unless the pool's own terms are shown."""
+def _sizing(processes: Sequence[EnginePage], guard: Guard) -> Iterable[Family]:
+    """From the first rank that reported them, unless the pool's own terms are shown."""
     if any(family.name == SIZING for shown in processes for family in shown.families):
         return []
     told = [shown for shown in processes if shown.startup_terms]
@@ -73,7 +73,7 @@ def _sizing(processes: Sequence[Shown], guard: Guard) -> Iterable[Family]:
     return guard.read("pool", lambda: collect_terms(first.maker, first.startup_terms))
 
 
-def _rank(shown: Shown) -> tuple[int, str]:
+def _rank(shown: EnginePage) -> tuple[int, str]:
     """Ranks are numbers, though a producer may call its workers anything."""
     rank = shown.worker or ""
     return (int(rank), "") if rank.isascii() and rank.isdigit() else (1 << 31, rank)

@@ -161,7 +161,7 @@ class Exporter:
                 target.start()
 
     def remove(self, target: Target) -> None:
-        """Stop a target, and forget all that it told."""
+        """Stop a target, and forget all that it reported."""
         with self._lock:
             self._targets = tuple(other for other in self._targets if other is not target)
         target.stop()

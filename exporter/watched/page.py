@@ -20,14 +20,14 @@ from exporter.collect.observation import collect_build
 from exporter.collect.part import Outlet
 from exporter.collect.readings import Readings
 from exporter.collect.server import collect_server
-from exporter.collect.turns import Turns
+from exporter.collect.turns import ScrapeLimiter
 from exporter.machine.gpu import DeviceSample
 from exporter.machine.machine import Machine
 from exporter.readings import PageReader
-from exporter.watched.advised import Advised
+from exporter.watched.advised import AdviceCollector
 from exporter.watched.engine_processes import collect_processes
 from exporter.watched.presence import Presence
-from exporter.watched.target import Shown, Target
+from exporter.watched.target import EnginePage, Target
 
 _PLACES = {row.family: place for place, row in enumerate(CATALOGUE)}
 
@@ -63,8 +63,8 @@ class Page:
         self._presence = presence
         self.machine = machine
         self._clock = clock
-        self._advised = Advised(clock)
-        self._turns = Turns(beside_engine=beside_engine)
+        self._advised = AdviceCollector(clock)
+        self._turns = ScrapeLimiter(beside_engine=beside_engine)
         self._guard = Guard(self._turns)
         self._families = Families({}, clock)
         self._build = build_version()
@@ -87,19 +87,19 @@ class Page:
         now_ns = self._clock.monotonic_ns()
         seen: dict[bool, set[tuple[str, str]]] = {False: set(), True: set()}
         told: dict[tuple[str, str], frozenset[str]] = {}
-        engines: list[Shown] = []
-        asked: list[tuple[Target, Shown]] = []
+        engines: list[EnginePage] = []
+        asked: list[tuple[Target, EnginePage]] = []
         targets, readings = self._targets(), self._readings
         is_ready = any(_takes_requests(target) for target in targets)
         pages = self._guard.read("page", lambda: readings.read(is_ready=is_ready))
         for target in targets:
-            taken = seen[target.is_content]  # a stream of names may stand beside one of blocks
+            taken = seen[target.is_content]  # a stream of names may accompany one of blocks
             shown = target.collect(self._guard, taken, outlet)
             yield from readings.beside(shown.labels, shown.families)
             if shown.hello is not None and shown.worker is None:
                 taken.add(shown.labels)
             if not shown.is_alike and shown.worker is None:
-                told[shown.labels] = told.get(shown.labels, frozenset()) | shown.tellable
+                told[shown.labels] = told.get(shown.labels, frozenset()) | shown.available
                 if shown.hello is not None and not target.is_content:
                     asked.append((target, shown))
             engines.append(shown)
@@ -114,7 +114,7 @@ class Page:
         yield from self._devices(engines, now_ns)
         yield from self._own()
 
-    def _devices(self, shown: Sequence[Shown], now_ns: int) -> Iterator[Family]:
+    def _devices(self, shown: Sequence[EnginePage], now_ns: int) -> Iterator[Family]:
         engines = EngineMemory(
             [engine.memory_samples for engine in shown],
             [engine.activation_peaks for engine in shown],

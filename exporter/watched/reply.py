@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 class EngineReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Of one engine: an answer, or the reason why there is none."""
+    """One engine's answer, or the reason why it has none."""
 
     model_name: str
     engine: str
@@ -23,7 +23,7 @@ class EngineReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one server; without engines nothing is known of it yet."""
+    """One server's answers; without engines nothing is known of it yet."""
 
     question: str
     engines: list[EngineReply]

@@ -49,14 +49,14 @@ _FOLDED = frozenset(row.family for row in CATALOGUE if row.events)
 """Families that come from events."""
 
 
-class Shown(NamedTuple):
+class EnginePage(NamedTuple):
     """An engine's part of one page, all of one moment."""
 
     families: list[Family]
     maker: Families
     """Of families with this engine's labels."""
     hello: Hello | None
-    tellable: frozenset[str]
+    available: frozenset[str]
     """Families that its events give, shown or not: another definition must not stand in for one."""
     is_alike: bool
     """Another engine on the page has the same labels: only the stream is shown."""
@@ -173,7 +173,7 @@ class Target:
 
     def collect(
         self, guard: Guard, taken: Collection[tuple[str, str]] = (), outlet: Outlet = "page"
-    ) -> Shown:
+    ) -> EnginePage:
         """Every known family. The folds are held meanwhile; the text is made afterwards.
 
         taken: the labels of other engines on this page. An engine with the same labels shows only
@@ -195,11 +195,11 @@ class Target:
                         read = partial(part.read, families, self.folds, hello)
                         page += self._tellable(guard.read(part.group, read))
             known = is_observed and source.up and source.state_known
-            return Shown(
+            return EnginePage(
                 families=page,
                 maker=families,
                 hello=hello,
-                tellable=self._shown & _FOLDED if is_observed else frozenset(),
+                available=self._shown & _FOLDED if is_observed else frozenset(),
                 is_alike=is_alike,
                 memory_samples=memory.samples(),
                 activation_peaks=memory.activation_peaks.copy(),
@@ -239,9 +239,9 @@ class Target:
                 raise UnknownError("the engine's state is not known: it is not connected, or lost")
             if self.folds[Introduction].stopped is not None:
                 raise UnknownError("its observer has switched itself off: its log has the reason")
-            untold = sorted(set(question.events) - self._tells)
-            if untold:
-                raise UnknownError(f"this server does not report {', '.join(untold)}")
+            unavailable = sorted(set(question.events) - self._tells)
+            if unavailable:
+                raise UnknownError(f"this server does not report {', '.join(unavailable)}")
             read = self.folds.only(question.folds)
             needed = (self.folds[Introduction], *read)
             failed = [fold.name for fold in needed if self.pipeline.failed(fold)]
@@ -328,7 +328,7 @@ class Target:
             )
             self._tells = frozenset(hello.tells) if hello is not None else frozenset()
             server = hello.server if hello is not None else None
-            known = [row for row in CATALOGUE if row.is_told(self._tells, server)]
+            known = [row for row in CATALOGUE if row.is_observable(self._tells, server)]
             self._shown = frozenset(row.family for row in known)
             self._sums = frozenset(row.family for row in known if row.kind != "gauge")
         return self._families

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 FILES = 65_536
 """Open files that a command asks for; the soft limit of a shell is 1024."""
 FEWEST_CONNECTIONS = 4
-"""Of a listener, however few files the process may open."""
+"""Connections of a listener, however few files the process may open."""
 _SHARE_OF_FILES = 3
 """A listener may take a third of the files that are left: there are at most two, and the model,
 the sockets of events and the GPUs need some as well."""

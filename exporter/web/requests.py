@@ -16,7 +16,7 @@ from exporter.collect.families import Families
 from exporter.paths import row_of
 
 _GONE = 499
-"""Of a client that left before its answer began."""
+"""Status of a client that left before its answer began."""
 _FAILED = 500
 
 _NONE = (NO_HANDLER, NO_HANDLER)
@@ -42,7 +42,7 @@ class RequestCounts:
         yield self._families.summaries("http_request_duration_seconds", self._answered.copy())
 
     def count(self, route: tuple[str, str], status: int, seconds: float) -> None:
-        """One request was answered, after so long."""
+        """One request was answered, after this many seconds."""
         series = (*route, f"{status // 100}xx")
         self._requests[series] = self._requests.get(series, 0) + 1
         before = self._answered.get(route)

@@ -15,9 +15,9 @@ from uvicorn.config import STARTUP_FAILURE
 
 from exporter.faults import Faults
 from exporter.web.connection import Connection
-from exporter.web.crowd import Crowded
 from exporter.web.limits import Limits
 from exporter.web.quiet import quieten
+from exporter.web.reserved_paths import Crowded
 
 BACKLOG = 2048
 """Connections that the kernel holds until they are accepted."""

@@ -10,7 +10,7 @@ types that take any certificate without verifying it are no protection, and not 
 MinVersion = Literal["TLS12", "TLS13"]
 
 MAX_FILE_BYTES = 4 << 20
-"""Of a certificate with its chain, or a file of authorities."""
+"""Bytes of a certificate with its chain, or a file of authorities."""
 _VERIFY = {
     "NoClientCert": ssl.CERT_NONE,
     "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,

@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class AnswerError(Exception):
-    """There is no answer; `str()` says what, where, and what to do."""
+    """No answer; `str()` names the fault, the place and the remedy."""
 
 
 class EngineAnswer(msgspec.Struct, Generic[T], frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from kvscope.cli.asking import Authorities
+from kvscope.cli.client_options import Authorities
 from kvscope.diagnosis.finding import Finding, Status
 from kvscope.options.gpu_devices import GpuDevices, WatchedDevices
 from kvscope.output import fail

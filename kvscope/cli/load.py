@@ -206,8 +206,9 @@ def load(
 
 
 def _print(report: Report, output_json: str | None) -> None:
-    """The table goes to standard output, unless JSON does. It comes last, so that the JSON is there
-    also where nobody reads the table."""
+    """The table goes to standard output, unless JSON does. It comes last, so that the JSON is
+    written even if the table has no reader.
+    """
     problem: OSError | None = None
     document = json.dumps(report.to_dict(), indent=2) + "\n"
     if output_json not in (None, "-"):

@@ -17,7 +17,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 @contextlib.contextmanager
 def output_errors() -> Iterator[None]:
     """Around a whole command. Raises SystemExit."""
-    if sys.stdout is None:  # closed by whoever started us; open until Python ends
+    if sys.stdout is None:  # closed by our parent process; open until Python ends
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     try:
         try:

@@ -96,7 +96,7 @@ def _shape(model: str | None, options: PlanOptions) -> ModelShape:
 
 
 def _weights(params: float) -> int:
-    """Raises ValueError for what is no number of weights."""
+    """Raises ValueError if it is not a number of weights."""
     if not params <= MAX_PARAMETERS:  # also refuses NaN
         raise ValueError(f"--params must be at most {MAX_PARAMETERS:g}, got {params}")
     return round(params)

@@ -23,7 +23,7 @@ from kvscope.serving.protection import protection_of_metrics
 from kvscope.serving.stacks import show_last_stacks
 
 if TYPE_CHECKING:
-    from kvscope.run.beside import Beside
+    from kvscope.run.background_server import Beside
 
 SERVER = "vllm"
 TICK_SECONDS = 0.5
@@ -92,7 +92,7 @@ def run(
                 f"cannot make a folder for this run: {error} (KVSCOPE_RUN_DIR sets where)"
             ) from None
         poller = stack.enter_context(polling(gpu, gpu_devices))
-        from kvscope.run.beside import Beside
+        from kvscope.run.background_server import Beside
 
         sockets = f"ipc://{folder / 'sockets'}/*"
         try:

@@ -43,7 +43,7 @@ CONCEPTS = (
 assert all(metric(family) for concept in CONCEPTS for family in concept.families)
 
 OBSERVED: dict[ServerKind, frozenset[str]] = {"kvscope": ENGINE_EVENTS, "vllm": VLLM_EVENTS}
-"""Events that an observer reports, by kind of server; there is none for the others."""
+"""Events that an observer reports, by kind of server; other kinds have no observer."""
 
 
 def lost(kind: ServerKind, *, page: bool, events: bool, observer: bool) -> list[str]:

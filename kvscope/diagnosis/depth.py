@@ -41,7 +41,7 @@ class Depths:
 
 
 def depths(asker: Asker, server: Identity, observers: Sequence[Observer]) -> Depths:
-    """Of a server whose kind is known. Asks it for its streams."""
+    """For a server whose kind is known. Asks it for its streams."""
     assert server.kind is not None
     ours = [observer for observer in observers if _is_of(observer, server)]
     found = Depths(_observer(server, ours), _events(asker, server), _page(server))

@@ -196,7 +196,7 @@ _SIGNS: tuple[tuple[str, str, ServerKind], ...] = (
     ("/info", "max_total_tokens", "tgi"),
     ("/version", "version", "vllm"),
 )
-"""Path, a key of its answer, and the kind of server that has it, the most telling first."""
+"""Path, a key of its answer, and the kind of server that has it, the most specific first."""
 _VERSIONS: dict[ServerKind, str] = {
     "vllm": "/version",
     "sglang": "/server_info",

@@ -14,7 +14,7 @@ from kvscope_events.wire.subscriber import WireSubscriber
 
 MAX_SOCKETS = 64
 ANSWER_SECONDS = 2.0
-"""An observer sends its Hello to whoever comes; a heartbeat comes every second."""
+"""An observer sends its Hello to every new subscriber; a heartbeat comes every second."""
 _POLL_SECONDS = 0.02
 
 
@@ -26,7 +26,7 @@ class Observer(NamedTuple):
 def observers(
     folders: Callable[[], list[str]] | None = None, seconds: float = ANSWER_SECONDS
 ) -> Iterator[Observer]:
-    """Those that say Hello in time; what cannot be read, or does not answer, is none."""
+    """Those that send Hello in time; what cannot be read, or does not answer, is left out."""
     asked: list[WireSubscriber] = []
     try:
         for path in _sockets(_folders() if folders is None else folders()):

@@ -25,7 +25,7 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 class NoStacksError(Exception):
-    """One line: where, why there are none, and what to do."""
+    """One line: the place, the reason why there are none, and what to do."""
 
 
 class NoAnswerError(NoStacksError):

@@ -20,7 +20,7 @@ class TargetReport:
     findings: list[Finding]
     server: Identity
     depths: Depths | None
-    """None: it is no server that is known here."""
+    """None: not a server that is known here."""
 
 
 def target_report(

@@ -55,7 +55,7 @@ def _more(metric: Metric) -> Iterator[str]:
 
 
 def _otel_text(metric: Metric) -> str:
-    """Name and unit there; the unit is left out where it is none."""
+    """Name and unit there; the unit is left out if there is none."""
     name, unit = metric.otel_name, unit_of(metric)
     if not name:
         return ""

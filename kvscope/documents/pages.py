@@ -43,7 +43,7 @@ def reasons() -> Iterator[str]:
 
 
 def _worths(family: str, tables: tuple[Table, ...]) -> str:
-    """Of each series' first row; a family's series can differ."""
+    """From each series' first row; a family's series can differ."""
     first: dict[tuple[str, ...], str] = {}
     for table in tables:
         for row in table.rows:

@@ -127,7 +127,7 @@ def _is_told(metric: Metric, attachments: list[Attachment]) -> bool:
 def _worth(metric: Metric, attachment: Attachment) -> str:
     if metric.group in ("self", "server"):
         return "exact"
-    if not metric.is_told(attachment.tells, attachment.kind):
+    if not metric.is_observable(attachment.tells, attachment.kind):
         return "absent"
     is_of_machine = not metric.events or "DeviceMemorySampled" in metric.events
     return attachment.machine if is_of_machine else "exact"

@@ -19,7 +19,7 @@ _BURST_SHARE = 0.4
 """Share of a period that is quiet; it comes first, so that the burst stands out."""
 
 Level = Callable[[float], float]
-"""Share of the full load, 0 to 1, at so many seconds from the start."""
+"""Share of the full load, 0 to 1, at this many seconds from the start."""
 
 
 def level_of(spec: LoadSpec) -> Level:

@@ -232,6 +232,6 @@ def error_detail(body: bytes) -> str:
 
 
 def _message_of(error: object) -> str:
-    """Of an error inside a stream, whatever its form."""
+    """Text of an error inside a stream, whatever its form."""
     message = error.get("message") if isinstance(error, dict) else error
     return quoted(message) if isinstance(message, str) else "an error without a message"

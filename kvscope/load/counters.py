@@ -110,7 +110,7 @@ def parse_counters(exposition: str) -> Counters:
 
 
 def _increase(before: float | None, after: float | None) -> int | None:
-    """None if unknown on either side, or if the counter began anew in between."""
+    """None if unknown on either side, or if the counter was reset in between."""
     if before is None or after is None or after < before:
         return None
     return round(after - before)

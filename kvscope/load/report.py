@@ -9,7 +9,7 @@ from kvscope.load.counters import HitRate
 from kvscope.load.distribution import Distribution, Summary
 
 _NO_GAP = 0.02
-"""Share of the mean gap below which a median gap only tells how chunks were read."""
+"""Share of the mean gap below which a median gap only reflects how chunks were read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ class Report:
 
     @property
     def chunks_arrived_together(self) -> bool:
-        """Half of the gaps between chunks are none: the client read several chunks at once."""
+        """Half of the gaps between chunks are zero: the client read several chunks at once."""
         return self.itl is not None and self.itl.p50 < _NO_GAP * self.itl.mean
 
     @property

@@ -8,7 +8,7 @@ from exporter.catalogue import COMPAT_SETS, DEFAULT_COMPAT
 from kvscope.output import fail
 
 DEFAULT_SETS = ",".join(sorted(DEFAULT_COMPAT))
-"""Of our own engine, whose page is the only one."""
+"""For our own engine, whose page is the only one."""
 NO_SETS = "none"
 """The default of a page beside a server's own, where a sum over both would count everything twice.
 """

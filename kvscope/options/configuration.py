@@ -74,7 +74,7 @@ class TelemetryConfig:
     event_endpoint: str | None = None
     """ZeroMQ address that publishes the events; None: they stay in this process."""
     kv_events: "KvEventsConfig | None" = None
-    """Events in vLLM's protocol; None: there are none."""
+    """Events in vLLM's protocol; None: not published."""
     log_stats: bool = True
     """False: the engine emits nothing."""
     gpu: bool = True

@@ -45,7 +45,7 @@ def chosen_kv_events(text: str | None, *, prefix_caching: bool) -> "KvEventsConf
 
 @contextmanager
 def kv_events_published(config: "KvEventsConfig | None") -> "Iterator[ContentListener | None]":
-    """Publishes inside the block what its value is told. Raises typer.Exit(2)."""
+    """Inside the block, publishes what its value receives. Raises typer.Exit(2)."""
     if config is None:
         yield None
         return

@@ -39,7 +39,7 @@ def chosen_otlp(endpoint: str | None) -> OtlpConfig | None:
 
 
 def instance_of(port: int) -> str:
-    """What tells this process from others in a store of metrics."""
+    """Distinguishes this process from others in a store of metrics."""
     return f"{socket.gethostname()}:{port}"
 
 

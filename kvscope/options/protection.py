@@ -1,4 +1,4 @@
-"""Options of commands that listen: who may use their ports, and TLS."""
+"""Options of commands that listen: access to their ports, and TLS."""
 
 from pathlib import Path
 from typing import Annotated

@@ -31,7 +31,7 @@ def save_plot(plan: Plan, file: Path) -> None:
 
 
 def _draw_division(plan: Plan, axes: Axes) -> None:
-    """Stacked bars, or KV alone where there is no budget to divide."""
+    """Stacked bars, or KV alone if there is no budget to divide."""
     axes.set_ylabel("GiB")
     budgets = [plan.budget(prefill) for prefill in PREFILLS]
     names = [f"{prefill} prefill" for prefill in PREFILLS]

@@ -89,7 +89,7 @@ def expert_width(fields: Fields) -> int:
 
 
 def shared_width(fields: Fields) -> int:
-    """Intermediate size of the experts that every token passes, together; 0: there are none."""
+    """Intermediate size of the experts that every token passes, together; 0 without any."""
     given = fields.optional_integer("shared_expert_intermediate_size")
     if given is not None:
         return given

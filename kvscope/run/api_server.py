@@ -33,7 +33,9 @@ def api_server_of(command: Sequence[str]) -> str | None:
 
 
 def _arguments(command: Sequence[str]) -> Sequence[str] | None:
-    """Those of vLLM's server, whatever starts it (`env`, `numactl`, `uv run`); None: it is none."""
+    """The arguments of vLLM's server, whatever starts it (`env`, `numactl`, `uv run`); None: not
+    such a command.
+    """
     for place, word in enumerate(command):
         following = command[place + 1 :]
         if word == _MODULE:

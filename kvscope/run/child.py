@@ -92,8 +92,8 @@ class Child:
 
         tick: called now and then on this thread.
         """
-        # Not sigtimedwait: where we are stopped for longer than its time, CPython 3.11 returns a
-        # signal that nobody has sent.
+        # Not sigtimedwait: if we are stopped for longer than its timeout, CPython 3.11 returns a
+        # signal that was never sent.
         signal.setitimer(signal.ITIMER_REAL, tick_seconds, tick_seconds)
         try:
             while True:

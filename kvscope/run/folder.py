@@ -22,8 +22,8 @@ _LOCK = "lock"
 
 @contextmanager
 def run_folder(port: int) -> Iterator[Path]:
-    """`run-PORT` in the run directory, with `sockets` and `plugin` in it; another name while
-    somebody uses that one, and for port 0.
+    """`run-PORT` in the run directory, with `sockets` and `plugin` in it; another name while that
+    one is in use, and for port 0.
 
     Raises EndpointError or OSError.
     """
@@ -46,7 +46,7 @@ def run_folder(port: int) -> Iterator[Path]:
 
 
 def _claimed(folder: Path) -> int | None:
-    """A lock on the folder, which is empty but for it; None: somebody else uses it.
+    """A lock on the folder, which is otherwise empty; None: it is in use.
 
     One that a killed run left behind is cleared, unless its server still publishes there.
     """

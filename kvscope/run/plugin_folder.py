@@ -24,7 +24,7 @@ _LEFT_OUT = shutil.ignore_patterns("__pycache__", ".*", "pyproject.toml", "READM
 def write_plugin_folder(folder: Path) -> None:
     """Create the folder, or bring ours up to date in it; raises OSError or EndpointError.
 
-    A package of that name which we did not write is somebody's checkout or installation.
+    A package of that name which we did not write is a checkout or an installation.
     """
     if os.pathsep in str(folder):
         problem = f"PYTHONPATH would be split at the {os.pathsep!r} in it"

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from engine.introduction import Introduction
 
 ENGINE_FAILED = 1
-"""Exit code, for supervisors that start anew what has failed."""
+"""Exit code, for supervisors that restart what has failed."""
 ANSWER_SECONDS = 5.0
 """For clients to read their errors once the engine has failed."""
 STOP_SECONDS = 10.0
@@ -154,7 +154,7 @@ class _Startup:
         from engine.introduction import Introduction
 
         introduction = Introduction(config, observed.bus)
-        observed.bus.flush()  # the first page says who loads
+        observed.bus.flush()  # the first page shows which engine loads
         self.loading = Loading(lambda: _load(config, observed, introduction, operators))
 
     def stop(self) -> bool:

@@ -39,7 +39,7 @@ class Protection:
 
     @property
     def tls_of_pages(self) -> ssl.SSLContext | None:
-        """Of a port with metrics alone: as its own file says, else as for the API."""
+        """Access to a metrics-only port: from its own file, else as for the API."""
         return self._page_tls or self.tls
 
     def refuse_tls_of_pages(self) -> None:
@@ -51,7 +51,7 @@ class Protection:
             )
 
     def warn(self, host: str, url: str, *, has_api: bool) -> None:
-        """Say so if what is beyond loopback is open to everybody who reaches it."""
+        """Warn if a port beyond loopback is open to anyone who can reach it."""
         from exporter.web.access.origin import is_loopback
 
         if is_loopback(host):

@@ -42,11 +42,11 @@ class Telemetry:
     page: Exporter | None
     poller: GpuPoller | None
     makes_spans: bool = False
-    """Of every request; its trace begins at the server where the caller has none."""
+    """Spans of every request; without a trace of the caller's, one begins at the server."""
     metrics: APIRouter
-    """The routes at `/metrics` and `/api`: page and answers, or the reason why there are none."""
+    """The routes at `/metrics` and `/api`: page and answers, or the reason why they are missing."""
     kv_events: "ContentListener | None"
-    """Publishes for routers which content can be found; None: nobody does."""
+    """Publishes for routers which content can be found; None: not published."""
     requests: RequestCounts | None = None
     """Counts the requests to the API; None: they are not shown."""
 

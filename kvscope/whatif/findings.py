@@ -22,7 +22,7 @@ OF_RECORDINGS = (
 
 
 FLAT = 0.005
-"""Difference of hit ratios that is no reason for more blocks."""
+"""Difference of hit ratios that does not justify more blocks."""
 
 
 class WhatIfError(ValueError):

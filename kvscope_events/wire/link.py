@@ -1,7 +1,7 @@
 """A reader's connection to a publisher: it is always re-established, and reports what ended it.
 
 ZMQ reconnects after a lost connection, but never after a peer has broken its protocol or sent a
-message over the size limit; in these cases the socket is created anew.
+message over the size limit; in these cases the socket is recreated.
 """
 
 import os
@@ -75,7 +75,7 @@ class Link:
             return
 
     def faults(self, now_ns: int) -> list[DecodeErrorKind]:
-        """What has ended the connection since the last call; a dead one is created anew."""
+        """What has ended the connection since the last call; a dead one is recreated."""
         found: list[DecodeErrorKind] = []
         while (event := next_event(self._monitor)) is not None:
             if event in NOT_A_PEER:
@@ -91,7 +91,7 @@ class Link:
         return found
 
     def renew(self, now_ns: int) -> None:
-        """Connect anew, at most once a second."""
+        """Reconnect, at most once a second."""
         if now_ns - self._made_ns < RENEW_NS:
             return
         self.close()
@@ -100,7 +100,7 @@ class Link:
     def close(self) -> None:
         """May be repeated."""
         if not self._socket.closed:
-            # Before its reader goes: ZMQ's own thread would wait for ever to tell a monitor.
+            # Before its reader goes: ZMQ's own thread would wait forever to notify a monitor.
             self._socket.disable_monitor()
             self._socket.close(linger=0)
             self._monitor.close(linger=0)

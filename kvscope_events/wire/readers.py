@@ -9,7 +9,7 @@ import zmq
 from kvscope_events.wire.errors import EndpointError
 
 MAX_SOCKETS = 8192
-"""Of all readers together, three or four for each; ZMQ's own limit is 1023."""
+"""Sockets of all readers together, three or four for each; ZMQ's own limit is 1023."""
 NOT_A_PEER = (zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)
 """Events of a monitor: something else than ZMQ answers there."""
 _EVENT = struct.Struct("=hi")
@@ -44,7 +44,7 @@ def eventfd(endpoint: str) -> int:
 
 
 def next_event(monitor: Socket) -> int | None:
-    """The next event that waits; None: there is none."""
+    """The next waiting event, or None."""
     if not monitor.poll(0):
         return None
     event, _ = _EVENT.unpack(monitor.recv_multipart()[0])

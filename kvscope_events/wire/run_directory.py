@@ -37,7 +37,7 @@ def prepare_directory(directory: str) -> None:
 def connectable(text: str, *, allow_remote: bool = False) -> Endpoint:
     """An endpoint to read from, which need not exist yet; raises EndpointError.
 
-    The directory may belong to another user when root watches that user's server, but nobody else
+    The directory may belong to another user when root watches that user's server, but no other user
     may be able to put a socket there.
     """
     endpoint = parse_endpoint(text, allow_remote=allow_remote)

@@ -84,7 +84,7 @@ class SocketFile:
 
 
 def answers(path: str, seconds: float | None = None) -> bool:
-    """Whether somebody accepts connections there; after `seconds` nobody does."""
+    """Whether a process accepts connections there; False after `seconds`."""
     import socket  # 5 ms, and rarely needed
 
     with socket.socket(socket.AF_UNIX) as probe:

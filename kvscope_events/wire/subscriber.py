@@ -47,7 +47,7 @@ class Taken(NamedTuple):
 
     batch: Batch
     lost: int  # batches missing just before it
-    session: str  # of its publisher; when it changes, everything begins anew
+    session: str  # of its publisher; when it changes, everything starts over
     arrived_ns: int
 
 
@@ -185,7 +185,7 @@ class WireSubscriber:
 
     def _rouse(self) -> None:
         """Let our thread look; nothing once it has ended, though batches may still be taken."""
-        with self._closing:  # the number of a closed file is soon that of another one
+        with self._closing:  # the number of a closed file is soon reused
             if self._wake >= 0:
                 os.eventfd_write(self._wake, 1)
 

@@ -10,8 +10,8 @@ from exporter.sources import InProcessSource
 from exporter.watched.exporter import Exporter
 from exporter.watched.target import Target
 from kvscope.options.configuration import ProtectionConfig
-from kvscope.run.beside import Beside
-from kvscope.run.sightings import Sightings
+from kvscope.run.background_server import Beside
+from kvscope.run.discovered import Sightings
 from kvscope.serving.protection import Protection
 from kvscope_events.bus import Subscription
 from kvscope_events.events import ObserverStopped

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from engine.config import EngineConfig
 from engine.option import built, option, settings
-from exporter.adviser.words import FLAGS
+from exporter.adviser.flags import FLAGS
 from kvscope.cli.app import Command
 from kvscope.options.generated import with_options
 

@@ -20,7 +20,7 @@ from exporter.clock import Clock
 from exporter.collect.families import Families
 from exporter.fold.recent import Recent
 from exporter.machine.machine import Machine
-from exporter.watched.advised import MAX_AGE_NS, Advised
+from exporter.watched.advised import MAX_AGE_NS, AdviceCollector
 from exporter.watched.reply import memory_of
 from exporter.watched.target import Target
 from kvscope_events.events import PoolCreated, PoolSnapshot, SequenceAdded, StartupProfiled
@@ -147,7 +147,7 @@ def test_a_page_rendered_meanwhile_has_all_proposals_of_before() -> None:
     made = SimpleNamespace(proposals=[proposal], idle_seconds=0.0)
     engines = [Engine(), Engine(), Engine()]
     now, meanwhile = [0], []
-    advised = Advised(Clock(monotonic_ns=lambda: now[0], wall_ns=lambda: 0))
+    advised = AdviceCollector(Clock(monotonic_ns=lambda: now[0], wall_ns=lambda: 0))
     targets: list[Any] = engines
     shown: Any = SimpleNamespace(
         up=True, maker=Families({"model_name": "m", "engine": "0"}, Clock())

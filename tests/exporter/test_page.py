@@ -123,11 +123,11 @@ def test_two_engines_of_one_name_are_not_shown_as_one(caplog: pytest.LogCaptureF
 def test_what_a_source_does_not_tell_is_absent_and_never_0() -> None:
     tells = [name for name in HELLO.tells if name not in ("RequestPreempted", "PrefixLookup")]
     families = set(families_of(page_of(hello(tells=tells))))
-    untold = {
+    unreported = {
         row.family for row in CATALOGUE if {"RequestPreempted", "PrefixLookup"} & set(row.events)
     }
-    assert "kvscope_preemptions" in untold
-    assert not untold & families
+    assert "kvscope_preemptions" in unreported
+    assert not unreported & families
     assert "kvscope_kv_blocks" in families
 
 

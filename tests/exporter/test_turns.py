@@ -7,7 +7,7 @@ import pytest
 from prometheus_client.core import Metric as Family
 
 from exporter.collect.guard import Guard
-from exporter.collect.turns import TURN_SECONDS, WAIT_SECONDS, Turns
+from exporter.collect.turns import TURN_SECONDS, WAIT_SECONDS, ScrapeLimiter
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def work(seconds: float) -> None:
 
 
 def test_a_long_turn_ends_and_the_next_one_begins_then(waits: list[float]) -> None:
-    turns = Turns(beside_engine=True)
+    turns = ScrapeLimiter(beside_engine=True)
     turns.begin()
     work(2 * TURN_SECONDS)
     turns.offer()
@@ -33,7 +33,7 @@ def test_a_long_turn_ends_and_the_next_one_begins_then(waits: list[float]) -> No
 
 
 def test_nothing_waits_where_no_engine_is_in_the_process(waits: list[float]) -> None:
-    turns = Turns(beside_engine=False)
+    turns = ScrapeLimiter(beside_engine=False)
     turns.begin()
     work(2 * TURN_SECONDS)
     turns.offer()
@@ -41,7 +41,7 @@ def test_nothing_waits_where_no_engine_is_in_the_process(waits: list[float]) -> 
 
 
 def test_parts_of_a_page_are_cut_apart(waits: list[float]) -> None:
-    turns = Turns(beside_engine=True)
+    turns = ScrapeLimiter(beside_engine=True)
     guard = Guard(turns)
 
     def slow() -> Iterator[Family]:

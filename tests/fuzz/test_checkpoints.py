@@ -156,7 +156,7 @@ def test_what_would_block_a_reader_is_refused(folder: Path, name: str) -> None:
     file.parent.mkdir(exist_ok=True)
     file.unlink(missing_ok=True)
     os.mkfifo(file)
-    assert refused(folder).startswith(f"{file.name} is no file; ")
+    assert refused(folder).startswith(f"{file.name} is not a file; ")
 
 
 def test_a_template_of_megabytes_is_refused(folder: Path) -> None:

@@ -5,9 +5,9 @@ from typing import get_args
 import pytest
 
 from exporter.catalogue import metric
+from exporter.readings.labels import gauge, histogram
 from exporter.readings.row import Row, Table
 from exporter.readings.tables import TABLES
-from exporter.readings.words import gauge, histogram
 from kvscope_events.vocabulary import ServerKind
 from tests.readings.cases import others, sglang, vllm
 from tests.readings.cases.case import Case, flat, read

@@ -10,7 +10,7 @@ from monitoring import formulas
 
 _PROBABILITY = "kvscope_kv_exhaustion_probability"
 _SOON = 900
-"""Seconds: later than that, no trend of a minute is to be believed."""
+"""Seconds beyond which a trend of one minute is not to be trusted."""
 _TIME_LEFT = (
     f"0 * ({worst(series('kvscope_kv_active_ratio'), BY_ENGINE)} > {limits.FULL})\n"
     f"or min by ({BY_ENGINE}) ({series('kvscope_kv_time_to_exhaustion_seconds')})"

@@ -25,7 +25,7 @@ _COMPONENTS = """
 | CUDA and NCCL | context, kernels, graphs |
 | other processes | of this card: `nvidia-smi` names them |
 | owner unknown | owned by no visible process: displays, hidden processes |
-| this server, unsplit | sums, where the parts cannot be told apart |
+| this server, unsplit | sums, if the parts are not reported separately |
 | driver | firmware, page tables, ECC |
 | free | available to every process |
 """

@@ -80,7 +80,7 @@ _BY_REASON = "gpu, instance, reason"
 
 
 def _held_back() -> str:
-    """2 for the power limit, which is no fault."""
+    """2 for the power limit, which is not a fault."""
     active = _gpu("clocks_event_active")
     normal = _gpu("clocks_event_active", reason="sw_power_cap")
     return f"2 * {worst(normal, _BY_REASON)} or {worst(active, _BY_REASON)}"

@@ -38,7 +38,9 @@ def _host(figure: str) -> str:
 
 
 def _tightest(expr: str, name: str) -> Q:
-    """Of the three cards with the least room: two lines for each can still be told apart."""
+    """Limited to the three cards with the least room: two lines for each can still be
+    distinguished.
+    """
     room = f"min_over_time((min by ({BY_GPU}) ({gpu_room()}))[$__range:$__interval] @ end())"
     return Q(f"{expr} and on ({BY_GPU}) bottomk(3, {room})", f"{name}, {GPU_LEGEND}")
 

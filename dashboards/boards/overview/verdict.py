@@ -51,7 +51,7 @@ def _firing(severity: str) -> str:
 
 
 def gpu_room() -> tuple[Q, Q, Q]:
-    """What is left, or what is missing: red only where steps gave up for want of it."""
+    """What is left, or what is missing: red only if steps failed for lack of it."""
     short = f"-{least_gpu_room()} > 0"
     gave_up = recent(added("kvscope_engine_oom_events_total", action="gave_up"))
     hurt = f"on () ({total(gave_up)} > 0)"

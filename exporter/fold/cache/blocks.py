@@ -1,4 +1,4 @@
-"""What each block of the pool holds, since when, and since when nobody references it."""
+"""What each block of the pool holds, since when, and since when it is unreferenced."""
 
 from array import array
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ class Blocks:
         self.names: list[BlockHash | None] = []
         """By block id; None: nothing that can be found."""
         self.written_ns = array("q")
-        """When the content became findable; NEVER: before we watched, or there is none."""
+        """When the content became findable; NEVER: before we watched, or no content."""
         self.is_idle = bytearray()
         """1: findable and not referenced, so that it can be evicted."""
         self.idle_ns = array("q")
@@ -29,7 +29,7 @@ class Blocks:
         After a snapshot those that were vacant before it are not known, and not counted."""
 
     def replace(self, event: PoolCreated | PoolSnapshot) -> None:
-        """Begin anew with a whole state, whose times are not known."""
+        """Restart from a whole state, whose times are unknown."""
         count = event.num_blocks
         self.num_vacant = 0
         self.written_ns = array("q", [NEVER]) * count
@@ -61,7 +61,7 @@ class Blocks:
         self.num_vacant = max(0, self.num_vacant - len(blocks))
 
     def idle_among(self, blocks: Sequence[int]) -> list[int]:
-        """Those of the blocks that nobody references, in their order."""
+        """The unreferenced ones among these blocks, in their order."""
         is_idle, count = self.is_idle, len(self.is_idle)
         return [block for block in blocks if 0 <= block < count and is_idle[block]]
 
@@ -83,7 +83,7 @@ class Blocks:
         self.num_referenced += len(idle)
 
     def can_hold(self, blocks: Sequence[int], names: Sequence[BlockHash]) -> bool:
-        """Whether these are blocks of the pool, with one name each; a producer may tell no ids."""
+        """Whether these are blocks of the pool, with one name each; a producer may omit ids."""
         if not blocks:
             return len(names) <= len(self.names)
         in_pool = min(blocks) >= 0 and max(blocks) < len(self.names)

@@ -142,7 +142,7 @@ class Contents(Fold):
         self.resident.add(event.hashes)
         self.evicted.discard(event.hashes)
         self.whatif.cache(event.hashes)
-        if len(self.resident.names) > len(self.blocks.names):  # some must have gone untold
+        if len(self.resident.names) > len(self.blocks.names):  # some must have gone unreported
             self.on_gap()
 
     def _lost(self, event: BlocksEvicted | ContentDropped) -> None:

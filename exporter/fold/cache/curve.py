@@ -46,7 +46,7 @@ class HitCurve:
             steps[first + count] = steps.get(first + count, 0) - 1
 
     def hits_at(self, capacities: Sequence[int]) -> list[int]:
-        """Hits so far, had the pool had so many blocks, in the order of `capacities`."""
+        """Hits so far, had the pool had that many blocks, in the order of `capacities`."""
         bounds = sorted(self._steps)
         # Up to C lie sum(step * (C + 1 - bound)) blocks, over all bounds <= C.
         steps = [self._steps[bound] for bound in bounds]
@@ -94,8 +94,9 @@ class Point:
     """Full blocks that might have been found, at every size the same."""
     hit_blocks: int
     loaded_blocks: int
-    """Of these, those that came from a tier below the pool or a connector: to find them here saves
-    no computing."""
+    """The part that came from a tier below the pool or a connector: finding them here saves no
+    computing.
+    """
     is_lower_bound: bool
     """In a part of the window it was not known yet what such a pool would have held."""
     known_seconds: float | None
@@ -126,7 +127,7 @@ class Grid:
         self.seen_blocks = 0
         """Leading blocks that had been seen before, hit or not."""
         self.seen_loaded_blocks = 0
-        """Of these, those that came from elsewhere."""
+        """The part that came from elsewhere."""
         self._steps = [0] * len(self.capacities)  # hits that the next smaller size has not
         self._loaded_steps = [0] * len(self.capacities)
 
@@ -138,7 +139,7 @@ class Grid:
         self._count(self._steps, distances)
 
     def count_loaded(self, seen: int, distances: Iterable[Segment]) -> None:
-        """Of the lookup just counted, the blocks that came from elsewhere."""
+        """Blocks of the lookup just counted that came from elsewhere."""
         self.seen_loaded_blocks += seen
         self._count(self._loaded_steps, distances)
 

@@ -59,7 +59,8 @@ class Forgotten:
 
     def _place(self, name: BlockHash) -> tuple[int, int]:
         """The word of a name, and its bits in that word."""
-        # 64 bits, mixed anew in every process: [0, 12), [12, 24), [24, 36) bits, [36, 64) the word
+        # 64 bits, mixed differently in every process: [0, 12), [12, 24), [24, 36) bits, [36, 64)
+        # the word
         number = hash(name)
         bits = _PAIRS[number & 4095] | _PAIRS[number >> 12 & 4095] | _PAIRS[number >> 24 & 4095]
         return number >> 36 & self._num_words - 1, bits

@@ -20,7 +20,7 @@ class Prefix:
     """What one prefix saved and lost since it has this counter."""
 
     name: BlockHash
-    """Of its last block."""
+    """Name of its last block."""
     length_tokens: int
     """From the first token of the prompt."""
     error_tokens: int

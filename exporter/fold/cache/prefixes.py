@@ -44,7 +44,7 @@ class Prefixes:
         block_size: int,
         time_ns: int,
     ) -> None:
-        """A lookup found so many leading blocks, and had those behind them from elsewhere.
+        """A lookup found this many leading blocks, and had those behind them from elsewhere.
 
         evicted_ns: for each missed block the time of its eviction, None if it was not evicted, or
         was loaded.

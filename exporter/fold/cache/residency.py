@@ -24,15 +24,15 @@ class Residency:
     def __init__(self, blocks: Blocks) -> None:
         self._blocks = blocks
         self.lifetime_seconds = Histogram(_BOUNDS)
-        """From findable to evicted for want of room."""
+        """From becoming findable to eviction for lack of room."""
         self.idle_seconds = Histogram(_BOUNDS)
-        """From the last reference to the eviction for want of room."""
+        """From the last reference to eviction for lack of room."""
         self.reuse_seconds = Histogram(_BOUNDS)
         """From the last reference to the next one, by a prefix hit."""
         self.unknown = {"lifetime": 0, "idle": 0, "reuse": 0}
         """Blocks that each histogram lacks because it began before we watched."""
         self.otherwise_blocks = 0
-        """Idle blocks that lost their content by another cause than want of room."""
+        """Idle blocks that lost their content for a reason other than lack of room."""
         # Blocks by the time since which they are idle, in order of time, so that the first is that
         # of the next block to be evicted. NEVER (before we watched) comes before all others.
         self._idle: dict[int, int] = {}
@@ -48,7 +48,7 @@ class Residency:
         self._idle = {NEVER: idle} if idle else {}
 
     def oldest_idle_ns(self) -> int | None:
-        """Since when the next block to be evicted is idle; None: there is none, or it is unknown.
+        """Since when the next block to be evicted has been idle; None: no such block, or unknown.
 
         Passes the gaps that deleted times leave in the dict: at most as many as it has room for.
         """
@@ -68,7 +68,7 @@ class Residency:
             self.unknown["reuse"] += self._end_idle(since_ns, time_ns, observed)
 
     def lose(self, blocks: list[int], time_ns: int, *, for_room: bool) -> None:
-        """These blocks are about to lose their content; those that nobody references count."""
+        """These blocks are about to lose their content; the unreferenced ones count."""
         idle, since_ns = self._idle_among(blocks)
         if not idle:
             return
@@ -87,7 +87,7 @@ class Residency:
         assert Counter(self._idle) == Counter(times)
 
     def _idle_among(self, blocks: list[int]) -> tuple[list[int], list[int]]:
-        """Those of the blocks that nobody references, and since when."""
+        """The unreferenced ones among these blocks, and since when."""
         idle_ns = self._blocks.idle_ns
         try:
             since_ns = times_of(idle_ns, blocks)

@@ -45,7 +45,7 @@ class Resident:
             held.update(names)
             if len(held) == size + len(names):
                 return
-            held.difference_update(names)  # one of them stands here twice: name by name
+            held.difference_update(names)  # one of them occurs here twice: name by name
         copies = self._copies
         for name in names:
             if name in held:

@@ -1,10 +1,10 @@
-"""Blocks that nobody references, the newest release first, and how deep the blocks of a path lie.
+"""Unreferenced blocks, the newest release first, and how deep the blocks of a path lie.
 
 Blocks form a tree: a path names its blocks from the root, and a block can be found only while all
-blocks before it can. Whoever references a block references those before it too, so along a path
-come first referenced blocks, then blocks of this stack ever deeper in it, then unknown ones. Blocks
-that were released together stay neighbours in the order of their path, and a lookup takes the
-newest of them. So the stack is a list of runs, one for each release, and a lookup costs one sum
+blocks before it can. A sequence that references a block references those before it too, so along a
+path come first referenced blocks, then blocks of this stack ever deeper in it, then unknown ones.
+Blocks that were released together stay neighbours in the order of their path, and a lookup takes
+the newest of them. So the stack is a list of runs, one for each release, and a lookup costs one sum
 over newer runs for each run that it touches, where a list of blocks would need one for each block.
 """
 
@@ -40,7 +40,7 @@ class RunStack:
 
     A path that contradicts the tree is measured wrongly, and leaves all weights right.
 
-    horizon: at least 1; whole oldest runs are forgotten once so many blocks lie above them, which
+    horizon: at least 1; whole oldest runs are forgotten once that many blocks lie above them, which
     changes nothing for the blocks that stay; None: nothing is forgotten. At most twice as many
     names are kept, and those of two paths.
     """

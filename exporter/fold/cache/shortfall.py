@@ -41,7 +41,7 @@ class Shortfall:
         self._slice(time_ns).regretted += blocks
 
     def too_far(self, blocks_too_small: int, count: int, time_ns: int) -> None:
-        """`count` blocks would have been kept by so many blocks more, each by one more."""
+        """`count` blocks would have been kept by this many more blocks, each by one more."""
         too_small = self._slice(time_ns).too_small
         end = blocks_too_small + count
         while blocks_too_small < end:

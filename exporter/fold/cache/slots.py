@@ -1,4 +1,4 @@
-"""What counters stood at, at multiples of a slot, for as long as somebody may ask."""
+"""Values of counters at multiples of a slot, for as long as they may be asked for."""
 
 from collections import deque
 from collections.abc import Callable

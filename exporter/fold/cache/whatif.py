@@ -47,7 +47,7 @@ _ENDS = frozenset({"finished", "aborted", "preempted", "swapped_out"})
 
 
 class WhatIf:
-    """Lost batches make all of it unknown until a snapshot, which tells what is resident, in order.
+    """Lost batches make all of it unknown until a snapshot, which lists what is resident, in order.
 
     What was evicted before a snapshot is not known: larger sizes are known again when the pool has
     handed out as many blocks since. Until then their hits are counted as far as they are known.
@@ -64,7 +64,7 @@ class WhatIf:
         self.queried_blocks = 0
         """Full blocks of first lookups that might have been found, while the state was known."""
         self.error_blocks = 0
-        """Of these, how many the prediction for the present size was wrong about, by lookup."""
+        """Blocks that the prediction for the present size got wrong, by lookup."""
         self.known = False
         """The state is known, and the pool is one of blocks of one kind that see all tokens."""
         self.usable_blocks = 0
@@ -161,7 +161,8 @@ class WhatIf:
     def begin(self, event: PoolCreated | PoolSnapshot) -> None:
         """A pool is there, empty or with all that it holds.
 
-        If the state was unknown before, windows begin anew: none has time without lookups counted.
+        If the state was unknown before, windows restart, so that none has time without lookups
+        counted.
         """
         goes_on = self.known
         self.known = is_plain(event.groups) and event.num_blocks > event.reserved
@@ -223,7 +224,7 @@ class WhatIf:
         for base, count in distances:
             hits = min(count, max(0, capacity - base + 1))
             predicted += hits
-            # Of these [0, first) were found, [first, last) loaded, and the rest is computed.
+            # [0, first) were found, [first, last) loaded, and the rest is computed.
             first = max(0, min(count, event.hit_blocks - place))
             last = max(0, min(count, end - place))
             if first < last:
@@ -266,7 +267,7 @@ class WhatIf:
     def cache(self, names: Sequence[BlockHash]) -> None:
         """Referenced blocks can be found by these names from now on.
 
-        Some may be idle: generated ones, which nobody looked up, or those of another block.
+        Some may be idle: generated ones, which were never looked up, or those of another block.
         """
         if not self.known:
             return

@@ -33,7 +33,7 @@ class Arrivals:
         self.mean_rate = 0.0
         """Sequences a second, in the long run."""
         self.rate = 0.0
-        """Now, as far as counts can tell."""
+        """Now, as far as counts show."""
         self.rate_variance = 0.0
         """How far the rate wanders from its mean."""
         self.rate_error = 0.0
@@ -85,7 +85,7 @@ class Arrivals:
         )
 
     def restart(self) -> None:
-        """What came meanwhile is not known: the present bin begins anew."""
+        """Arrivals meanwhile are unknown: the present bin restarts."""
         self._ends = None
         self._current = 0
 

@@ -11,12 +11,14 @@ from operator import mul
 from typing import NamedTuple
 
 _PRECISIONS = (2.0, 8.0, 2.0, 2.0, 2.0)
-"""Of the first weights, in judged forecasts: the model's own slope is trusted most."""
+"""Weight of the prior, in judged forecasts: the model's own slope is trusted most."""
 _DRIFT = 2e-4
 """Share of the first variances that comes back with each judged forecast: traffic changes."""
 _LEAST_SLOPE = 0.05
 _LEAST_CURVE = 0.02
-"""Of a forecast that is as good as certain, so that one surprise does not turn everything over."""
+"""Bound for a forecast that is as good as certain, so that one surprise does not overturn
+everything.
+"""
 
 
 class State(NamedTuple):

@@ -1,7 +1,7 @@
 """What running, waiting and coming sequences will hold at each moment of the grid: mean and spread.
 
-Nobody is turned away here: this is what would be held if the pool had no end. Each sequence is a
-chance of its own (it has ended or it has grown), so that means and variances add up.
+No sequence is turned away here: this is what would be held if the pool were unbounded. Each
+sequence is a chance of its own (it has ended or it has grown), so that means and variances add up.
 """
 
 import math
@@ -14,7 +14,7 @@ from exporter.fold.exhaustion.horizons import GRID
 from exporter.fold.exhaustion.lengths import Survival, bin_of
 
 _GONE = 1e-4
-"""A share of survivors below which nobody is left."""
+"""A share of survivors below which none is left."""
 
 
 class Stock(NamedTuple):

@@ -24,7 +24,7 @@ from kvscope_events.events import (
 )
 
 READ_SECONDS = 1.0
-"""A forecast is not computed anew within this time, however often it is read."""
+"""A forecast is not recomputed within this time, however often it is read."""
 
 _STOPS = ("stop", "stop_string_or_abort")
 _TERMINAL = frozenset({"finished", "aborted", "preempted", "swapped_out"})
@@ -84,8 +84,8 @@ class Exhaustion(Fold):
     def seconds_to_exhaustion(self) -> float | None:
         """Time until active blocks fill the pool at the present trend.
 
-        None: not within reach, or nothing runs. What runs no more fills no pool, and an idle
-        engine tells nothing that would end the trend of its last minute.
+        None: not within reach, or nothing runs. A pool without running sequences does not fill, and
+        an idle engine sends nothing that would end the trend of its last minute.
         """
         if self._active is None or not self._usable or not self._num_running:
             return None

@@ -1,4 +1,4 @@
-"""How many blocks a sequence of so many tokens holds, over all groups of a pool."""
+"""Number of blocks that a sequence of a given length holds, over all groups of a pool."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ class Footprint:
         """By which a long sequence grows: a window that is full grows no more."""
 
     def blocks(self, tokens: int) -> int:
-        """What a sequence of so many tokens holds at once."""
+        """Blocks that a sequence of this many tokens holds at once."""
         return sum(_blocks(tokens, group) for group in self._groups)
 
 

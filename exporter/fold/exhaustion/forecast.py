@@ -1,7 +1,7 @@
 """The probability that the pool is exhausted within each horizon, from what was seen so far.
 
-What a producer has not told long enough is not known: `MIN_ENDED` sequences must have ended, and
-`MIN_SECONDS` passed.
+It is unknown until a producer has reported for long enough: `MIN_ENDED` sequences must have ended,
+and `MIN_SECONDS` passed.
 """
 
 import math
@@ -21,12 +21,12 @@ from exporter.fold.exhaustion.silence import Silence
 MIN_ENDED = 20
 """Sequences that must have ended: fewer say nothing about lengths."""
 MIN_SECONDS = 30.0
-"""Of observation: less says nothing about arrivals."""
+"""Seconds of observation: less does not support a rate of arrivals."""
 _SPEED_POINTS = 7
 _SLACK = 2.0
 """A load whose next sequence is half as likely as its rate says still goes on: gaps vary."""
 _ENOUGH_POOLS = 2.0
-"""Waiting sequences that want more than so many pools make no difference any more."""
+"""Waiting sequences that need more than this many pools make no further difference."""
 
 
 class Forecast:
@@ -71,13 +71,13 @@ class Forecast:
             self._idle_since = None
 
     def came(self, now: float, blocks: int, max_tokens: int) -> None:
-        """A sequence came, whose prompt takes so many blocks."""
+        """A sequence arrived whose prompt takes this many blocks."""
         self._silence.came(now)
         self.arrivals.advance(self._busy(now))
         self.arrivals.observe(blocks, max_tokens, first=self._idle_since is not None)
 
     def _busy(self, now: float) -> float:
-        """A clock that stands still while nothing runs and nothing waits.
+        """A clock that stops while nothing runs and nothing waits.
 
         A rate describes what comes while there is work; `Idleness` knows how work comes to an idle
         engine.
@@ -89,7 +89,7 @@ class Forecast:
         return self._calibration.idle(now) if self._knows_enough(now) else {}
 
     def ended(self, tokens: int, *, stopped: bool) -> None:
-        """A sequence ended after so many tokens: by itself, or it was cut off."""
+        """A sequence ended after this many tokens: by itself, or cut off."""
         if self.lengths.observe(tokens, stopped=stopped):
             self.arrivals.changed()
 
@@ -129,7 +129,7 @@ class Forecast:
         sequences, arrivals = self._sequences, self.arrivals
         running = sequences.running.values()
         held = sum(sequence.held for sequence in running)
-        share = min(1.0, active / held) if held else 1.0  # of blocks that nobody shares
+        share = min(1.0, active / held) if held else 1.0  # of unshared blocks
         waiting = list(self._waiting(footprint, share, usable))
         self._learn_limit(waiting, usable - active)
         places = len(waiting) if self._limit is None else max(0, self._limit - len(running))
@@ -217,7 +217,7 @@ class Forecast:
                 self._limit = running
 
     def _tokens_per_second(self) -> float:
-        """Of a sequence that runs, in the last half minute of work."""
+        """Rate of a running sequence, in the last half minute of work."""
         if len(self._speeds) < 2:
             return 0.0
         (first_clock, first_busy), (clock, busy) = self._speeds[0], self._speeds[-1]

@@ -16,9 +16,9 @@ EDGES = tuple(2 ** (index / PER_OCTAVE) - 1 for index in range(_BINS + 1))
 MEMORY = 2000.0
 """Endings after which one counts 1/e: enough for a tail."""
 RECENT = 60.0
-"""The same of the recent ones, which take over when they tell another story."""
+"""The same for the recent ones, which take over when they differ."""
 _EVIDENCE = 5.0
-"""By how much the recent ones must have foretold the latest endings better, in nats."""
+"""By how much the recent model must have predicted the latest endings better, in nats."""
 _EVIDENCE_MEMORY = 50.0
 _PRIOR_ENDS = 0.5
 """What a bin without ends is worth: as a tail whose ends get rarer in proportion to its length."""
@@ -52,7 +52,7 @@ class _Counts:
             self._weight = 1.0
 
     def become(self, other: "_Counts") -> None:
-        """Take over what another one has counted."""
+        """Take over another instance's counts."""
         self._weight = other._weight
         self._stops = other._stops.copy()
         self._ends = other._ends.copy()
@@ -76,7 +76,7 @@ class _Counts:
 
 
 class Lengths:
-    """Many endings where traffic stays the same, few where it has just become another one."""
+    """Many endings while traffic stays the same, few after it has changed."""
 
     def __init__(self) -> None:
         self._all, self._recent = _Counts(MEMORY), _Counts(RECENT)
@@ -85,7 +85,7 @@ class Lengths:
         self.num_ended = 0
 
     def observe(self, tokens: int, *, stopped: bool) -> bool:
-        """A sequence ended after so many tokens: by itself, or it was cut off.
+        """A sequence ended after this many tokens: by itself, or cut off.
 
         Returns whether traffic turns out to have changed.
         """
@@ -133,12 +133,12 @@ class Survival:
             self._sums.append(self._sums[-1] + hazard * (EDGES[index + 1] - EDGES[index]))
 
     def hazard(self, tokens: float) -> float:
-        """Cumulative, up to so many tokens."""
+        """Cumulative, up to this many tokens."""
         index = bin_of(tokens)
         return self._sums[index] + self._hazards[index] * (tokens - EDGES[index])
 
     def likelihood(self, tokens: float, stopped: bool) -> float:
-        """Logarithm of the chance to live so long, and where it stopped, to stop there."""
+        """Logarithm of the chance to live that long, and if it stopped, to stop there."""
         hazard = self._hazards[bin_of(tokens)]
         if not stopped:
             return -self.hazard(tokens)

@@ -13,7 +13,7 @@ from exporter.fold.exhaustion.correction import Correction, State
 
 _REACH = 6.0
 _CELLS = 24
-"""Of a forecast's log odds, from -6 to 6."""
+"""Cells of a forecast's log odds, from -6 to 6."""
 _HALF_LIFE_SECONDS = 24 * 3600.0
 _LINE = 3.0
 """Judged forecasts that the correction is worth in each cell."""
@@ -31,7 +31,7 @@ def _probability(odds: float) -> float:
 
 
 class Outcomes:
-    """Of one horizon. Bounded: the forecasts of a horizon's length, and 24 cells."""
+    """Outcomes at one horizon. Bounded: the forecasts of a horizon's length, and 24 cells."""
 
     def __init__(self, horizon: float, interval: float, weights: Sequence[float]) -> None:
         self._correction = Correction(weights)

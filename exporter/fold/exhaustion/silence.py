@@ -93,7 +93,7 @@ class Hazards:
         return self._hazards[_bin(silent_seconds)]
 
     def within(self, silent_seconds: float, seconds: float) -> float:
-        """The chance that something comes in so many seconds more."""
+        """The chance that something arrives within this many more seconds."""
         return -math.expm1(self._sum(silent_seconds) - self._sum(silent_seconds + seconds))
 
     def _sum(self, seconds: float) -> float:

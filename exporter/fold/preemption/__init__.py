@@ -1,4 +1,6 @@
-"""What preemption costs, which preemptions there were, and who took the victims' blocks."""
+"""The cost of preemption, the preemptions themselves, and the sequences that took the victims'
+blocks.
+"""
 
 from exporter.fold.preemption.costs import SWAPPED, UNATTRIBUTED, Costs, Kind
 from exporter.fold.preemption.fold import Preemption

@@ -39,5 +39,5 @@ class Costs:
 
 
 def costs_by_kind() -> dict[Kind, Costs]:
-    """All causes of a preemption that recomputes at 0; what swaps is added where that is told."""
+    """All causes of a recomputing preemption, at 0; swaps are added where they are reported."""
     return {("recompute", cause): Costs() for cause in get_args(PreemptionCause)}

@@ -35,7 +35,7 @@ class Preemption(Fold):
 
     A resumption has the mode and cause of the preemption that it answers. One whose preemption was
     not seen is counted under neither. A gap makes the fate of those that wait unknown: no
-    resumption after it can be told to be theirs, since they may have been preempted anew in it.
+    resumption after it can be attributed to them, since they may have been preempted anew in it.
     """
 
     name = "preemption"
@@ -65,7 +65,7 @@ class Preemption(Fold):
         """Losses of a part of the stream: what was in it is missing in the sums."""
         self._whereabouts = Whereabouts(followed_blocks)
         self._waiting: dict[int, Victim] = {}  # by sequence
-        # What was told just before, of which a RequestPreempted may be the consequence.
+        # The preceding event, of which a RequestPreempted may be the consequence.
         self._shortage: AllocationFailed | None = None
         self._given: deque[BlocksReleased] = deque(maxlen=MAX_RELEASES)
 
@@ -106,7 +106,7 @@ class Preemption(Fold):
         self._given.clear()
 
     def _stepped(self, event: StepCompleted | None) -> None:
-        """What was told before has no consequence any more."""
+        """Earlier events have no further consequence."""
         self._shortage = None
         self._given.clear()
 

@@ -1,4 +1,6 @@
-"""One preemption: who lost what and why, what became of the victim, and who took its blocks."""
+"""One preemption: the victim, its loss and the cause, its fate, and the sequences that took its
+blocks.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,7 +8,7 @@ from typing import Literal
 from kvscope_events.events import AllocationFailed, RequestPreempted, RequestResumed
 
 State = Literal["waiting", "resumed", "ended", "lost"]
-"""What became of a victim; lost: nothing said so, or it was said in a lost part of the stream."""
+"""Fate of a victim; lost: not reported, or reported in a lost part of the stream."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -17,11 +19,11 @@ class Victim:
     wanted_by: AllocationFailed | None
     """The shortage that it was preempted for; None: that was no shortage of blocks, or not seen."""
     time_ns: int
-    """Of its batch, on the producer's monotonic clock."""
+    """Time of its batch, on the producer's monotonic clock."""
     arrived_ns: int
-    """Of its batch, on ours."""
+    """Time of its batch, on our clock."""
     wall_ns: int
-    """Of its batch, on the producer's wall clock; 0: not known."""
+    """Time of its batch, on the producer's wall clock; 0: unknown."""
     state: State = "waiting"
     resumed: RequestResumed | None = None
     stalled_ns: int | None = None

@@ -1,4 +1,4 @@
-"""What becomes of the blocks that victims gave back, until they resume.
+"""Fate of the blocks that victims gave back, until they resume.
 
 A block is taken when it is handed out to another sequence. It is kept while its content is there,
 whether others refer to it or not.
@@ -16,7 +16,7 @@ MAX_TAKERS = 16
 class Whereabouts:
     """Follows at most `limit` blocks of all victims together, one that two of them gave back twice.
 
-    What became of the blocks of a victim for which there is no room stays unknown.
+    The fate of a victim's blocks for which there is no room stays unknown.
     """
 
     def __init__(self, limit: int) -> None:
@@ -50,7 +50,7 @@ class Whereabouts:
         self._held[victim] = held
 
     def take(self, blocks: Iterable[int], sequence: int | None) -> None:
-        """These blocks were handed out to a sequence that is none of their victims."""
+        """These blocks were handed out to a sequence that is not one of their victims."""
         pop = self._victims.pop
         for block in blocks:
             victims = pop(block, None)
@@ -70,12 +70,12 @@ class Whereabouts:
         return victim.kept_blocks if held is None else sum(held.values())
 
     def leave(self, victim: Victim) -> None:
-        """It resumes or has ended: what has become of its blocks is settled."""
+        """It resumes or has ended: the fate of its blocks is settled."""
         victim.kept_blocks = self.num_kept(victim)
         self._forget(victim)
 
     def drop(self, victim: Victim) -> None:
-        """What has become of its blocks is unknown, unless it is settled."""
+        """The fate of its blocks is unknown, unless it is settled."""
         if victim.is_followed is False:
             return
         self._forget(victim)

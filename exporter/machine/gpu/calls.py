@@ -27,7 +27,7 @@ OLDER_DRIVER = frozenset({FUNCTION_NOT_FOUND, 25})
 LOST = frozenset({15, 16})
 """Codes for a GPU that is gone or waits for a reset."""
 DOWN = frozenset({1, 9, LIBRARY_NOT_FOUND, DRIVER_REPLACED, NO_DEVICES})
-"""Codes after which the library has to be initialised anew."""
+"""Codes after which the library has to be reinitialised."""
 
 Nvml = Any
 """A handle of pynvml's: a device or an event set."""
@@ -98,7 +98,7 @@ class Calls:
         return NvmlDownError(name, code) if code in DOWN else NvmlCallError(name, code)
 
     def ask(self, name: str, *arguments: Any, **named: Any) -> Any:
-        """The answer, or None where there is none; the loss of a device still raises."""
+        """The answer, or None without one; the loss of a device still raises."""
         try:
             return self.call(name, *arguments, **named)
         except (DeviceLostError, NvmlDownError):

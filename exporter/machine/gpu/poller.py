@@ -29,7 +29,7 @@ from exporter.machine.gpu.xids import XidCount, XidKey, Xids
 logger = logging.getLogger(__name__)
 
 State = Literal["starting", "polling", "down", "releasing", "released", "off"]
-"""`off`: there is no library, or the poller was stopped."""
+"""`off`: no library, or the poller was stopped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class Recovery:
-    """Of all devices, over all sessions of NVML; used by one polling thread."""
+    """Recovery actions of all devices, over all sessions of NVML; used by one polling thread."""
 
     def __init__(self, xids: Xids, clock: Clock) -> None:
         self._xids = xids

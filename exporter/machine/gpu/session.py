@@ -146,7 +146,7 @@ class Session:
         if device is None:
             named = bool(self._identity(index).uuid)
             device = self._devices[index] = self._open(index)
-            self._unwatched |= device is not None  # it is back: register its events anew
+            self._unwatched |= device is not None  # it is back: register its events again
             if device is not None:
                 self._recovery.opened(index, "loss")
                 if not named:

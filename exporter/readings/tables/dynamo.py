@@ -3,11 +3,11 @@
 Its simulated engine has some of `vllm:` too, so that those names alone do not mean vLLM.
 """
 
+from exporter.readings.labels import counter, gauge, histogram, sum_of
 from exporter.readings.row import Identity, Row, Table
 from exporter.readings.tables.sglang import SGLANG_ROWS
 from exporter.readings.tables.tensorrt_llm import TENSORRT_LLM_ROWS
 from exporter.readings.tables.vllm import VLLM_ROWS
-from exporter.readings.words import counter, gauge, histogram, sum_of
 
 _OF_ENGINE = "as the engine reports it"
 _ALL_WORKERS = "all workers together, without label engine"

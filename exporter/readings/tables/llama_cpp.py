@@ -1,7 +1,7 @@
 """llama.cpp's server: `llamacpp:*` with --metrics, without labels; nothing about its KV cache."""
 
+from exporter.readings.labels import LastMoved, counter, gauge
 from exporter.readings.row import Identity, Row, Table
-from exporter.readings.words import LastMoved, counter, gauge
 
 _CACHED = counter("llamacpp:prompt_tokens_cached")
 _PROMPT = counter("llamacpp:prompt_tokens") + _CACHED

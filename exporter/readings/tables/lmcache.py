@@ -4,8 +4,8 @@ In process the names begin with `lmcache:`, on its own page with `lmcache_mp_`. 
 whole chunks. What is looked up there is what the engine's own cache did not have.
 """
 
+from exporter.readings.labels import counter, gauge
 from exporter.readings.row import Identity, Row, Table
-from exporter.readings.words import counter, gauge
 
 _ANY_TIER = "LMCache does not export which of its tiers it was"
 

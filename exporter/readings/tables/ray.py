@@ -6,10 +6,10 @@ when their replica has gone. All are up to 10 s late.
 """
 
 from exporter.catalogue import metric
+from exporter.readings.labels import Passed
 from exporter.readings.row import Identity, Row, Table, Worth
 from exporter.readings.tables.sglang import SGLANG_ROWS
 from exporter.readings.tables.vllm import VLLM_ROWS
-from exporter.readings.words import Passed
 
 _MIDPOINTS = "the sum is computed from the midpoints of Ray's buckets"
 _IDLE = "absent from 20 s after the engine's last step"

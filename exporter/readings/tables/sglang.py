@@ -4,9 +4,9 @@ Several ranks of one engine repeat each other: the lowest speaks. A data-paralle
 Its blocks are pages. Most families are not there before the first request.
 """
 
+from exporter.readings.labels import LastMoved, counter, gauge, histogram
 from exporter.readings.row import Identity, Row, Table
 from exporter.readings.value import Number, Value
-from exporter.readings.words import LastMoved, counter, gauge, histogram
 
 _PAGE_SIZE = gauge("sglang:page_size")
 _CAPACITY = gauge("sglang:max_total_num_tokens")

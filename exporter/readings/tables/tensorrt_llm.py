@@ -4,9 +4,9 @@ trtllm-serve needs `return_perf_metrics` for families of requests and `enable_it
 those of steps; without them they are absent or stay at 0.
 """
 
+from exporter.readings.labels import counter, gauge, histogram
 from exporter.readings.row import Identity, Row, Table
 from exporter.readings.value import Value
-from exporter.readings.words import counter, gauge, histogram
 
 _MAX = gauge("trtllm:kv_cache_max_blocks")
 _USED = gauge("trtllm:kv_cache_used_blocks")

@@ -1,7 +1,7 @@
 """Text Generation Inference: `tgi_*`, without labels; it exports nothing about its KV cache."""
 
+from exporter.readings.labels import LastMoved, gauge, histogram, sum_of, untotalled
 from exporter.readings.row import Identity, Row, Table
-from exporter.readings.words import LastMoved, gauge, histogram, sum_of, untotalled
 
 _IN_BUCKETS = "in TGI's buckets"
 

@@ -5,10 +5,10 @@ last step, so those of a hung engine stay.
 """
 
 from exporter.catalogue.http import STATUSES
+from exporter.readings.labels import LastMoved, count_of, counter, gauge, histogram, label
 from exporter.readings.row import Identity, Row, Table
 from exporter.readings.tables.lmcache import IN_PROCESS
 from exporter.readings.value import Engines, Number, Whole
-from exporter.readings.words import LastMoved, count_of, counter, gauge, histogram, label
 
 _USAGE = gauge("vllm:kv_cache_usage_perc")
 _USAGE_OLD = gauge("vllm:gpu_cache_usage_perc")

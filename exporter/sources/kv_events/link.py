@@ -198,7 +198,7 @@ class Link:
     def _drop(self, socket: Socket) -> None:
         self._sockets.remove(socket)
         self._poller.unregister(socket)
-        # Before its reader goes: ZMQ's own thread would wait for ever to tell a monitor.
+        # Before its reader goes: ZMQ's own thread would wait forever to notify a monitor.
         socket.disable_monitor()
         socket.close(linger=0)
 

@@ -70,7 +70,7 @@ def _digest(key: bytes) -> bytes:
 
 
 def _user_and_password(value: bytes) -> tuple[bytes, bytes]:
-    """Empty for what is no base64."""
+    """Empty for invalid base64."""
     try:
         user, _, password = base64.b64decode(value, validate=True).partition(b":")
     except binascii.Error:

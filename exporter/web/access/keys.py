@@ -5,7 +5,7 @@ from pathlib import Path
 from exporter.foreign_file import read_small
 
 MAX_KEY_BYTES = 1024
-"""Of a key, in UTF-8; a header has room for it."""
+"""Bytes of a key, in UTF-8; a header has room for it."""
 MAX_KEYS = 256
 """In a file: each request is compared with all of them."""
 MAX_FILE_BYTES = MAX_KEYS * (MAX_KEY_BYTES + 2)

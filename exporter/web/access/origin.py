@@ -21,7 +21,7 @@ _JSON = b"application/json"
 
 
 class SameOrigin:
-    """Admits JSON from this machine: of what is no browser, or of a page of this server."""
+    """Admits JSON from this machine: from anything but a browser, or from a page of this server."""
 
     def __init__(self, hosts: Collection[str]) -> None:
         """hosts: names of this server, beside loopback and the address that was connected to."""

@@ -16,7 +16,7 @@ MAX_WAITING = 8
 """Passwords that wait for the thread; further ones are answered with 503. A right one that was
 seen before never waits."""
 MAX_WAITING_OF_ONE = 2
-"""Of those, from one address: who guesses from there keeps no other one from its first answer."""
+"""Checks from one address: guessing from there does not delay another address's first answer."""
 MAX_PASSWORD_BYTES = 72
 """bcrypt knows no more of a password."""
 MAX_REMEMBERED = 64
@@ -27,13 +27,13 @@ RETRY_AFTER_SECONDS = 1
 
 
 class Passwords:
-    """Of the users of a web config; for one event loop."""
+    """Passwords of the users of a web config; for one event loop."""
 
     def __init__(self, users: Mapping[str, bytes]) -> None:
         """users: bcrypt hash by name."""
         self._users = {name.encode(): hashed for name, hashed in users.items()}
         self._unknown = next(iter(self._users.values()))
-        """Compared for a user that does not exist, so that time tells nobody who does."""
+        """Compared for a user that does not exist, so that timing does not reveal who does."""
         self._secret = os.urandom(32)
         self._right: set[bytes] = set()
         self._wrong: set[bytes] = set()

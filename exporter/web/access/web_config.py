@@ -1,6 +1,6 @@
 """Prometheus' web configuration file: TLS and users of a port with metrics, as exporters have it.
 
-Keys that would change nothing here are refused, so that no protection is only believed.
+Keys that would have no effect here are refused, so that no protection is merely assumed.
 """
 
 import re
@@ -17,7 +17,8 @@ from exporter.web.tls import ClientAuth, MinVersion, server_context
 MAX_BYTES = 64 << 10
 MAX_USERS = 256
 MAX_COST = 14
-"""Of a bcrypt hash: 2^14 rounds take a core for a second, and each step more twice as long."""
+"""Cost of a bcrypt hash: 2^14 rounds take a core for a second, and each further step twice as long.
+"""
 _BCRYPT = re.compile(r"\$2[abxy]\$(?P<cost>[0-9]{2})\$[./A-Za-z0-9]{53}")
 _MIN_COST = 4
 _AT = re.compile(r"(?P<problem>.*?)(?: - at `(?:key in )?\$\.?(?P<path>.*)`)?", re.DOTALL)

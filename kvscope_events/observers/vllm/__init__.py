@@ -1,4 +1,4 @@
-"""Observer for vLLM: runs inside its engine core and tells all that happens to the block pool.
+"""Observer for vLLM: runs inside its engine core and reports all that happens to the block pool.
 
 vLLM calls `register` in each of its processes, through the entry-point group
 `vllm.general_plugins`. Importing this package imports none of its modules.

@@ -28,7 +28,7 @@ def check_counts(observer: Observer, active: int, now_ns: int) -> None:
 
 
 def differ(observer: Observer, text: str, now_ns: int) -> None:
-    """Note a difference: begin anew from a snapshot, or end."""
+    """Note a difference: restart from a snapshot, or end."""
     last_ns, observer.difference_ns = observer.difference_ns, now_ns
     observer.differences += 1
     if last_ns is not None and now_ns - last_ns < PROBATION_NS:

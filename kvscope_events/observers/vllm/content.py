@@ -129,7 +129,7 @@ def moved(observer: Observer, note: One, result: None, args: Call, kwargs: Named
 def _replaced(
     observer: Observer, blocks: list[Any], before: list[bytes | None], after: list[bytes | None]
 ) -> None:
-    """Tell the names that referenced blocks had and have no more."""
+    """Report the names that referenced blocks had and no longer have."""
     if before.count(None) == len(before):
         return
     changed = [

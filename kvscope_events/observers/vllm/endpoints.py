@@ -22,10 +22,10 @@ def directory() -> str:
 
 
 def scheduler_endpoint(index: int) -> str:
-    """Of the engine core with this data-parallel index."""
+    """Endpoint of the engine core with this data-parallel index."""
     return f"ipc://{directory()}/engine-{index}.sock"
 
 
 def worker_endpoint(index: int, rank: int) -> str:
-    """Of that engine's worker with this rank."""
+    """Endpoint of that engine's worker with this rank."""
     return f"ipc://{directory()}/engine-{index}-worker-{rank}.sock"

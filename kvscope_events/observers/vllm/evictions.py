@@ -90,7 +90,7 @@ def tell_lost(
     *,
     was_free: bool,
 ) -> None:
-    """Tell those of the blocks that have no hash any more."""
+    """Report the blocks that no longer have a hash."""
     gone = [(block, old) for block, old in hashed if block.block_hash is None]
     if not gone:
         return

@@ -7,7 +7,7 @@ _logger = logging.getLogger("vllm.kvscope")  # vLLM gives handlers to its own lo
 
 
 def say(text: str) -> None:
-    """Tell something that is as it should be."""
+    """Log something that is as it should be."""
     if _logger.hasHandlers():
         _logger.info("kvscope: %s", text)
     else:
@@ -15,7 +15,7 @@ def say(text: str) -> None:
 
 
 def warn(text: str) -> None:
-    """Tell something that the operator may want to change."""
+    """Log something that the operator may want to change."""
     if _logger.hasHandlers() and _logger.isEnabledFor(logging.WARNING):
         _logger.warning("kvscope: %s", text)
     else:

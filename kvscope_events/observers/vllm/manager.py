@@ -1,4 +1,4 @@
-"""Who gets and gives back blocks, told from the calls of `KVCacheManager`.
+"""Which requests get and give back blocks, derived from the calls of `KVCacheManager`.
 
 `allocate_slots` runs for every running request in every step, nearly always to no effect: then its
 wrapper notes the request, calls, and looks for None.

@@ -20,7 +20,7 @@ def device_of(worker: Any) -> Any:
 
 
 def device_uuid(device: Any) -> str | None:
-    """The device as NVML spells it; None where it is no CUDA device, or torch does not say."""
+    """The device as NVML spells it; None if it is not a CUDA device, or torch does not say."""
     if getattr(device, "type", None) != "cuda":
         return None
     import torch  # type: ignore[import-not-found,unused-ignore]
@@ -105,7 +105,7 @@ def sizing_terms(measured: Terms, weights: int, kv_pool: int) -> Terms:
     parts = {name: n for name, n in measured.items() if name not in ("total", "requested")}
     parts |= {"weights": weights, "kv_pool": kv_pool}
     parts["unclaimed"] = measured["total"] - sum(parts.values())
-    # Negative where somebody took or gave memory back meanwhile, or more blocks were asked for.
+    # Negative if another process took or gave back memory meanwhile, or more blocks were requested.
     if min(parts.values()) < 0:
         return {}
     totals = {name: measured[name] for name in ("total", "requested") if name in measured}

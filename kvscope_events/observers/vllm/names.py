@@ -16,7 +16,7 @@ _CUT = itemgetter(slice(NAME_BYTES))
 
 
 class Names:
-    """Cuts names for a pool with `groups` groups; look-ups are told in those of `lookup_group`."""
+    """Cuts names for a pool with `groups` groups; look-ups use those of `lookup_group`."""
 
     def __init__(self, groups: int, lookup_group: int = 0) -> None:
         self._single = groups <= 1

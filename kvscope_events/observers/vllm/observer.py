@@ -75,14 +75,14 @@ class Observer:
         self.releasing: Owner | None = None
         self.resetting: bool | None = None
         self.schedule_ns = 0
-        # What waits to be told.
+        # What waits to be reported.
         self.buffer: list[EngineEvent] = []
         self.buffered_names = 0
         self.steps: deque[Started] = deque(maxlen=MAX_STEPS)
         self.deferred: dict[tuple[int, ...], deque[Owner]] = {}
         self.endings: list[Ending] = []
         self.leaving: list[str] = []  # ids of ended requests to forget after this step
-        self.largest_step = 0  # tokens, of those that were told
+        self.largest_step = 0  # tokens, of the reported ones
         self.step_told_ns = 0
         self.slots_told_ns = 0
         self.slots_known = [group.kind for group in created.groups] == ["full_attention"]
@@ -95,7 +95,7 @@ class Observer:
         self._on_end: Callable[[bool], None] = _nothing
 
     def start(self, on_end: Callable[[bool], None]) -> None:
-        """Begin: tell who we are and the pool's state.
+        """Begin: report our identity and the pool's state.
 
         `on_end` makes the wrappers forget this observer; with True it takes them away.
         """
@@ -141,7 +141,7 @@ class Observer:
         """These blocks will be freed in this order and in one call, which has no request."""
         deferred = self.deferred
         deferred.setdefault(tuple(blocks), deque(maxlen=MAX_DEFERRED)).append(owner)
-        if len(deferred) > MAX_DEFERRED:  # freed in another way: their owner is not told
+        if len(deferred) > MAX_DEFERRED:  # freed in another way: their owner is not reported
             del deferred[next(iter(deferred))]
 
     def fail(self, error: BaseException, where: str) -> None:
@@ -149,7 +149,7 @@ class Observer:
         self.off(f"{type(error).__name__} in {where}: {error}")
 
     def off(self, reason: str) -> None:
-        """Observe nothing more, put vLLM's methods back, and tell why. Never raises."""
+        """Stop observing, restore vLLM's methods, and report why. Never raises."""
         if not self.live:
             return
         self.live = False

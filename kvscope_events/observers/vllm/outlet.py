@@ -66,7 +66,7 @@ class Outlet:
     def serve(self, may: Callable[[], bool]) -> None:
         """Called while the engine idles: send what waits, and a snapshot if one is requested.
 
-        `may` tells whether the engine still idles.
+        `may` returns whether the engine is still idle.
         """
         if not self._busy.acquire(blocking=False):
             return

@@ -1,7 +1,7 @@
 """Patches methods of vLLM in two phases: find and check all of them, then replace all of them.
 
-What was replaced can be put back at any time. An attribute that somebody else has replaced since
-then stays as it is: our wrapper then remains inside theirs and only passes the call on.
+What was replaced can be put back at any time. An attribute that other code has replaced since then
+stays as it is: our wrapper then remains inside theirs and only passes the call on.
 """
 
 import importlib

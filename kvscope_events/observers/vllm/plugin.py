@@ -77,7 +77,7 @@ def _begin(scheduler: Any, original: Method) -> None:
     from vllm.v1.request import RequestStatus
 
     site.began = True
-    if site.observer is not None:  # an engine made after another one in the same process
+    if site.observer is not None:  # an engine made after another in the same process
         site.observer.close()
     reason = refusal(scheduler, Scheduler, patches.methods)
     if reason is not None:

@@ -70,7 +70,7 @@ def touched(observer: Observer, note: None, result: None, args: Call, kwargs: Na
     counts.references += len(shared)
     request = observer.request
     if request is None:
-        observer.slots_known = False  # who writes pinned blocks is not known
+        observer.slots_known = False  # the writer of pinned blocks is unknown
         observer.buffer.append(BlocksShared(None, shared, "pin"))
     else:
         number = observer.sequences.number_of(request)
@@ -150,7 +150,7 @@ def unpinned(
 
 
 def _releasing(observer: Observer, blocks: list[Any]) -> Owner:
-    """Who gives these blocks back, and why."""
+    """The sequence that gives these blocks back, and the cause."""
     if observer.releasing is not None:
         return observer.releasing
     request = observer.request

@@ -25,7 +25,7 @@ _REASONS: dict[str, FinishReason] = {
     "FINISHED_ABORTED": "abort",
 }
 _WITH_TOKENS = ("stop", "length", "stop_string_or_abort")
-"""Reasons of a sequence that has been served, as far as its scheduler can tell."""
+"""Reasons of a sequence that has been served, as far as its scheduler knows."""
 
 
 class Sequence:
@@ -53,7 +53,7 @@ class Sequence:
         self.admitted_ns: int | None = None  # last (re)admitted
         self.first_token_ns: int | None = None
         self.last_token_ns: int | None = None
-        self.preempted_ns: int | None = None  # None: it is no victim that waits
+        self.preempted_ns: int | None = None  # None: it is not a waiting victim
         self.discarded_tokens = 0
         self.computed_tokens: int | None = None  # of the prompt, at first admission
         self.ended = False
@@ -93,7 +93,7 @@ def arrival(request: Any, sequence: Sequence) -> Iterator[EngineEvent]:
 
 
 class Ending:
-    """A sequence that ended, with vLLM's figures of that moment; told at the end of the step."""
+    """A sequence that ended, with vLLM's figures of then; reported at the end of the step."""
 
     __slots__ = (
         "max_tokens",

@@ -1,4 +1,4 @@
-"""Requests and steps, told from the calls of `Scheduler`.
+"""Requests and steps, derived from the calls of `Scheduler`.
 
 A step begins with `schedule` and ends with `update_from_output`. With async scheduling the next one
 begins before that, so what is known of a step waits with its output.
@@ -22,7 +22,7 @@ Call = tuple[Any, ...]
 Named = dict[str, Any]
 
 EMPTY_STEP_NS = 100_000_000
-"""vLLM makes an empty step each millisecond while it waits for loads: one of these is told."""
+"""vLLM makes an empty step each millisecond while it waits for loads: one of these is reported."""
 
 
 def before_add(observer: Observer, args: Call, kwargs: Named) -> bool:
@@ -140,7 +140,7 @@ def ended(observer: Observer, note: None, result: Any, args: Call, kwargs: Named
 
 
 def outside(observer: Observer, note: Any, result: Any, args: Call, kwargs: Named) -> None:
-    """A call that is no part of a step: nothing may follow while the engine idles or is paused."""
+    """A call outside a step: nothing may follow while the engine idles or is paused."""
     if observer.depth:
         return
     tell_endings(observer)

@@ -12,7 +12,7 @@ from kvscope_events.limits import MAX_LABEL
 def engine_index(config: Any) -> int:
     """The data-parallel index of the engine that a process belongs to.
 
-    Since 0.14 a dense model's engines all have rank 0, and another field tells them apart.
+    Since 0.14 a dense model's engines all have rank 0, and another field distinguishes them.
     """
     parallel = config.parallel_config
     index = getattr(parallel, "data_parallel_index", None)

@@ -56,7 +56,7 @@ def groups_of(kv_cache_config: Any, block_size: int) -> list[CacheGroup]:
 
 
 def lookup_group(groups: list[CacheGroup], block_size: int) -> int:
-    """The group in whose names look-ups are told: one that keeps every block of a prefix."""
+    """The group in whose names look-ups are reported: one that keeps every block of a prefix."""
     for kind in ("full_attention", "sliding_window", "state"):
         for index, group in enumerate(groups):
             if group.kind == kind and group.block_size == block_size:
@@ -65,7 +65,7 @@ def lookup_group(groups: list[CacheGroup], block_size: int) -> int:
 
 
 def reserved_blocks(pool: Any) -> int:
-    """Blocks from id 0 on that nobody gets: the null block, and the sinks of some models."""
+    """Blocks from id 0 on that are never handed out: the null block, and some models' sinks."""
     queued = {block.block_id for block in pool.free_block_queue.get_all_free_blocks()}
     reserved = 0
     for block in pool.blocks:

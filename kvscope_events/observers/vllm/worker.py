@@ -243,7 +243,7 @@ class WorkerObserver:
         if self._reason is not None:
             self._bus.emit(ObserverStopped(self._reason))
             self._bus.flush()
-        if not self._stopping:  # nobody waits for this thread
+        if not self._stopping:  # this thread is never joined
             self._publisher.stop()
             atexit.unregister(self.stop)
 

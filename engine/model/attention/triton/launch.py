@@ -13,8 +13,9 @@ from engine.model.kv_cache import KVCache
 
 _LOG2_E = math.log2(math.e)
 _DECODE_TILE_BYTES = 1 << 13
-"""Of K in one program's tile. With V, and twice for what is under way, 32 KiB: several programs on
-each multiprocessor, together more than enough bytes in flight to hide the memory's latency.
+"""Bytes of K in one program's tile. With V, and twice for what is under way, 32 KiB: several
+programs on each multiprocessor, together more than enough bytes in flight to hide the memory's
+latency.
 """
 _PREFILL_TILE_BYTES = 1 << 14
 """Larger: the same K and V meet a tile of queries."""
@@ -49,12 +50,12 @@ class PagedLayer(NamedTuple):
     """Keys that a token sees, itself included; 0: all before it."""
 
     def decode_shape(self) -> ProgramShape:
-        """Of programs with the few queries of one token."""
+        """For programs with the few queries of one token."""
         tile_keys = self._tile_keys(_DECODE_TILE_BYTES, self.keys.itemsize, most=128)
         return ProgramShape(tile_keys, num_warps=4, num_stages=5)
 
     def prefill_shape(self, query_bytes: int) -> ProgramShape:
-        """Of programs with a tile of tokens, whose sums take registers. query_bytes: an element's.
+        """For programs with a tile of tokens, whose sums take registers. query_bytes: an element's.
 
         fp8 is counted as what it is converted to.
         """

@@ -20,9 +20,9 @@ PREFILL_TILE = 64
 _PROGRAMS_PER_CORE = 8
 """Decode programs that keep a multiprocessor busy: two or three at once, and a short last wave."""
 _LEAST_KEYS = 256
-"""Of a split: below this, joining costs more than splitting saves."""
+"""Length of a split: below this, joining costs more than splitting saves."""
 _MOST_WAVES = 8
-"""Bounds the splits' memory: so many times the programs that keep the device busy."""
+"""Bounds the splits' memory: a multiple of the programs that keep the device busy."""
 _SKEW = 4
 """Longest context over the mean one that a batch of unknown lengths is split for."""
 

@@ -10,7 +10,7 @@ from exporter.web.access import Access
 from exporter.web.gpu import gpu_router
 from exporter.web.http_server import HttpServer
 from exporter.web.sidecar_app import sidecar_app
-from kvscope.run.sightings import Sightings
+from kvscope.run.discovered import Sightings
 from kvscope.serving.listen import url_of
 from kvscope.serving.protection import Protection
 

@@ -49,7 +49,7 @@ def sentence(
     """The whole proposal in one line."""
     name = FLAGS[option] or "replicas"
     effects = ", ".join(_effects(price, gain))
-    if current is None:  # not set, or not known: no arrow from a value that nobody gave
+    if current is None:  # not set, or unknown: no arrow from a value that was never given
         return f"set {name} {setting(option, proposed)}: {effects}"
     return f"{name} {setting(option, current)} → {setting(option, proposed)}: {effects}"
 

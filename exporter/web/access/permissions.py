@@ -25,7 +25,7 @@ REFUSALS = ("401", "403", "415", "503")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessConfig:
-    """Configuration of who may use a port."""
+    """Access configuration of a port."""
 
     api: Credentials | None = None
     """For everything but pages of metrics; None: open."""
