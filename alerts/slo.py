@@ -17,7 +17,7 @@ from monitoring import formulas
 from monitoring import objectives as promised
 
 INTERVAL = "1m"
-"""Seconds between evaluations: the sums count the samples of the recorded rates."""
+"""Interval of evaluation: the sums count the samples of the recorded rates."""
 
 
 class Text(NamedTuple):

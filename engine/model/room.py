@@ -30,7 +30,7 @@ MAX_COUNT = 2**16
 
 _COUNTED = re.compile(r"layer|expert|label|depth|stage")
 _SMALLEST_BITS = 4
-"""Suffixes of a quantized weight."""
+"""Bits of the smallest quantized weight."""
 _MAX_SHARING = 2
 """Weights for each one that is stored, where some are stored once and used twice."""
 

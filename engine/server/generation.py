@@ -55,7 +55,7 @@ class Choice:
 
     @property
     def mean_logprob(self) -> float:
-        """Log probabilities of its tokens, if requested."""
+        """Over its tokens, if log probabilities were requested."""
         return self._total_logprob / max(1, len(self.token_ids))
 
     @property

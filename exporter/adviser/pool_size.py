@@ -15,7 +15,7 @@ MIN_QUERIED_BLOCKS = 100
 _GOOD_SECONDS = 240.0
 _GOOD_QUERIED_BLOCKS = 2000
 _GOOD_ERROR, _BAD_ERROR = 0.01, 0.05
-"""Limit for `HitCurve.error_ratio`."""
+"""Limits for `HitCurve.error_ratio`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def current_value(facts: Facts) -> float | None:
 
 
 def price_of(facts: Facts, usable_blocks: int) -> Price:
-    """For a pool of this many blocks."""
+    """Price of a pool of this many blocks."""
     more, room = usable_blocks - facts.usable_blocks, facts.room
     if room is None:
         return Price(pool_blocks=more)

@@ -41,7 +41,7 @@ class OneTenant(msgspec.Struct, frozen=True, kw_only=True):
     """Requests that have a first token, over which its mean is taken."""
     mean_first_token_seconds: float | None
     max_error_tokens: int
-    """Upper bound of the tokens counted for it before."""
+    """Tokens that it may have had before it got this counter, at most."""
 
 
 class TenantsAnswer(msgspec.Struct, frozen=True, kw_only=True):
