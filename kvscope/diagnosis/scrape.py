@@ -16,7 +16,7 @@ from exporter.fetch.fetch import MAX_BYTES, Fetcher
 
 TIMEOUT_SECONDS = 5.0
 MAX_LINES = 200_000
-"""Lines of a page: a parsed sample takes a thousand bytes, and a page of 600 series has 1,000 lines.
+"""Lines of a page: a parsed one takes a thousand bytes, and a page of 600 series has 1,000 lines.
 """
 MAX_LINE = 8192
 """Characters; the library takes a time that grows with the square of a line's length."""
