@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from kvscope.cli.asking import Authorities, KeyFile
+from kvscope.cli.client_options import Authorities, KeyFile
 from kvscope.output import fail
 from kvscope_events.printable import printable
 

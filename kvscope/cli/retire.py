@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from kvscope.cli.asking import Authorities, KeyFile, TargetName
+from kvscope.cli.client_options import Authorities, KeyFile, TargetName
 from kvscope.output import fail
 from kvscope_events.printable import printable
 
