@@ -158,7 +158,7 @@ def responses(
 
 
 def generation_responses(answer: type[msgspec.Struct], *errors: int) -> Responses:
-    """Of an operation that answers in one piece, or as a stream of events of that schema."""
+    """Responses of an operation that answers in one piece or as a stream of such events."""
     described = responses(200, "The answer.", answer, 400, 401, 413, 429, 500, *errors, 503)
     described[200]["content"]["text/event-stream"] = {"schema": schema_of(_Event)}
     return described

@@ -1,4 +1,4 @@
-"""`kvscope tenants URL...`: who asks a fleet for how much, and how long they wait."""
+"""`kvscope tenants URL...`: demand on a fleet by tenant, and how long each waits."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
