@@ -1,5 +1,7 @@
 """PromQL from the catalogue's names: selectors, rates, shares. A typo raises KeyError."""
 
+from collections.abc import Sequence
+
 from dashboards.kit.thresholds import SEVERITIES
 from monitoring import identity, selectors
 from monitoring.formulas import share
@@ -128,16 +130,21 @@ def every_engine() -> str:
     return series("kvscope_source_up")
 
 
-def server_age() -> str:
-    """Seconds since each server's process started: the watched one's where its page says so."""
-    names = ("kvscope_server_start_time_seconds", "process_start_time_seconds")
+WATCHED_START = ("kvscope_server_start_time_seconds", "process_start_time_seconds")
+"""Families that say when a server's process started: the watched one's where its page says so,
+otherwise the one that is scraped."""
+
+
+def server_age(names: Sequence[str] = WATCHED_START) -> str:
+    """Seconds since each server's process started, by the first of these families that is there."""
     began = " or ".join(f"max by ({TARGET}) ({series(name, SERVER)})" for name in names)
     return f"(time() - ({began}))"
 
 
-def up_for(engines: str) -> str:
+def up_for(engines: str, names: Sequence[str] = WATCHED_START) -> str:
     """Seconds since the process started, by engine. engines: one series per engine."""
-    return f"{server_age()} * on ({TARGET}) group_right () group by ({BY_ENGINE}) ({engines})"
+    age = server_age(names)
+    return f"{age} * on ({TARGET}) group_right () group by ({BY_ENGINE}) ({engines})"
 
 
 def known_servers(engines: str) -> str:

@@ -6,6 +6,7 @@ places below the device's own pool where KV is kept.
 
 from typing import get_args
 
+from exporter.catalogue.http import STATUSES
 from exporter.catalogue.metric import ENGINE, Labels, Metric
 from kvscope_events.vocabulary import Tier
 
@@ -13,6 +14,20 @@ _BY_TIER: Labels = {**ENGINE, "tier": get_args(Tier)}
 
 
 PAGE = (
+    Metric(
+        name="kvscope_api_responses_total",
+        kind="counter",
+        help="POST requests that the server's API has answered, by class of status; only of "
+        "servers that are read from their own page.",
+        notes="5xx contains requests that ended with an error before the first byte of the "
+        "answer, and those refused for a full queue, which other families count as well. An error "
+        "in the middle of a stream has status 200.",
+        unit="responses",
+        group="page",
+        labels={**ENGINE, "status": STATUSES},
+        otel_name="kvscope.api.responses",
+        aliases=("http_requests_total", "sglang:http_responses_total"),
+    ),
     Metric(
         name="kvscope_prompt_tokens_total",
         kind="counter",

@@ -2,7 +2,6 @@
 
 from typing import get_args
 
-from exporter.catalogue.http import STATUSES
 from exporter.catalogue.metric import ENGINE, Metric
 from exporter.fold import buckets
 from kvscope_events.vocabulary import FinishReason, RejectReason
@@ -101,20 +100,6 @@ REQUESTS = (
         otel_name="kvscope.requests.rejected",
         aliases=("vllm:admission_rejections_total", "tgi_request_failure"),
         events=("RequestRejected",),
-    ),
-    Metric(
-        name="kvscope_api_responses_total",
-        kind="counter",
-        help="POST requests that the server's API has answered, by class of status; only of "
-        "servers that are read from their own page.",
-        notes="5xx contains requests that ended with an error before the first byte of the "
-        "answer, and those refused for a full queue, which other families count as well. An error "
-        "in the middle of a stream has status 200.",
-        unit="responses",
-        group="requests",
-        labels={**ENGINE, "status": STATUSES},
-        otel_name="kvscope.api.responses",
-        aliases=("http_requests_total", "sglang:http_responses_total"),
     ),
     Metric(
         name="kvscope_time_to_first_token_seconds",

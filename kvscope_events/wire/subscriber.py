@@ -198,7 +198,8 @@ class WireSubscriber:
             try:
                 self._listen()
             except zmq.ZMQError as error:  # nothing of the peer's doing: the process is in need
-                logger.error("%s: cannot be read now: %s; tried again", self.endpoint, error)
+                if self._throttle.allow("unreadable"):
+                    logger.error("%s: cannot be read now: %s; retrying", self.endpoint, error)
                 self._stopping.wait(RENEW_NS / 1e9)
 
     def _listen(self) -> None:

@@ -47,7 +47,7 @@ MODEL_OF_SERVER = 'model_name=~"$model",instance=~"$instance"'
 
 _RUNNING = series("vllm:num_requests_running")
 KNOWN_SERVERS = known_servers(_RUNNING)
-UP_SECONDS = up_for(_RUNNING)
+UP_SECONDS = up_for(_RUNNING, ["process_start_time_seconds"])
 
 STALL_WINDOW = "2m"
 """Long enough for two scrapes a minute apart, and for a prompt so long that many steps pass without
