@@ -10,9 +10,9 @@ from engine.config import CacheConfig, EngineConfig, ModelConfig
 from engine.hashing import PrefixHasher, chain_seed
 from engine.introduction import Introduction
 from engine.kv_manager import KVManager
+from engine.model.execution import leave_a_core
 from engine.model.loader import load_model
 from engine.model.runner import ModelRunner
-from engine.model.threads import leave_a_core
 from engine.request import Request
 from engine.scheduler import Scheduler
 from engine.sequence import SamplingParams, Sequence

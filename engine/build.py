@@ -13,16 +13,15 @@ from engine.introduction import Introduction
 from engine.kv_manager import KVManager
 from engine.model.attention.choice import choose_attention
 from engine.model.device_memory import memory_of
-from engine.model.execution import Execution, execution_of, stored_dtype
+from engine.model.execution import Execution, execution_of, leave_a_core, stored_dtype
 from engine.model.kv_cache import kv_layout
 from engine.model.limits import max_model_len
 from engine.model.loader import LoadedModel, device_of, load_model
+from engine.model.memory_report import buffer_bytes, parameter_bytes
 from engine.model.profile import activation_peak, graph_bytes
 from engine.model.runner import ModelRunner
-from engine.model.threads import leave_a_core
 from engine.model.tokenizer import Tokenizer
 from engine.model.torch_errors import device_out_of_memory
-from engine.model.weights import buffer_bytes, parameter_bytes
 from engine.out_of_memory import DeviceOutOfMemoryError
 from engine.scheduler import Scheduler
 from engine.server.dispatch import Dispatcher

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import msgspec
 
-from exporter.fetch.json_errors import JSON_ERRORS
+from exporter.fetch.error import JSON_ERRORS
 
 TRACE_BLOCK_TOKENS = 512
 """Prompt tokens behind one entry of `hash_ids`; the format fixes it."""

@@ -17,8 +17,6 @@ from typing import Annotated, Union, get_args
 
 import msgspec
 
-from kvscope_events.copies import BlockCopied as BlockCopied
-from kvscope_events.copies import BlocksSwapped as BlocksSwapped
 from kvscope_events.event import Event
 from kvscope_events.limits import (
     EVENTS,
@@ -36,6 +34,8 @@ from kvscope_events.memory import StartupProfiled as StartupProfiled
 from kvscope_events.names import NamesCleared as NamesCleared
 from kvscope_events.names import NamesRemoved as NamesRemoved
 from kvscope_events.names import NamesStored as NamesStored
+from kvscope_events.pools import BlockCopied as BlockCopied
+from kvscope_events.pools import BlocksSwapped as BlocksSwapped
 from kvscope_events.pools import CacheGroup as CacheGroup
 from kvscope_events.pools import PoolCreated as PoolCreated
 from kvscope_events.pools import PoolSnapshot as PoolSnapshot

@@ -1,4 +1,4 @@
-"""Events that state a whole pool: how it was made, and all that it holds.
+"""Events of a whole pool: how it was made, all that it holds, blocks copied in it and out of it.
 
 Declared apart, and imported from `events.py` like the others.
 """
@@ -9,7 +9,31 @@ import msgspec
 
 from kvscope_events.event import Event
 from kvscope_events.limits import Blocks, Count, Hash, Positive, Terms
-from kvscope_events.vocabulary import GroupKind
+from kvscope_events.vocabulary import GroupKind, SwapDirection
+
+
+class BlockCopied(Event, frozen=True):
+    """Copy-on-write: the sequence writes to `target`, which holds what `source` held until now.
+
+    Comes after the allocation of the target and before the release of the source, cause cow both.
+    """
+
+    sequence: int
+    source: int
+    target: int
+
+
+class BlocksSwapped(Event, frozen=True):
+    """Content of a sequence was copied between its blocks and blocks of the host's swap pool.
+
+    With direction in it gives up all that it has there, also what need not be copied.
+    """
+
+    sequence: int
+    direction: SwapDirection
+    blocks: Count  # copied; 0: it ended while it was swapped out, or found all its blocks again
+    used: Count  # blocks of the swap pool that hold something after this
+    duration_ns: Count | None = None  # of the copy; None: not measured, or nothing was copied
 
 
 class CacheGroup(msgspec.Struct, frozen=True, gc=False, array_like=True):

@@ -54,3 +54,6 @@ A CPU has no activation_peak and no non_torch.
 RejectReason = Literal[
     "queue_full", "prompt_too_long", "invalid", "draining", "engine_dead", "client_limit"
 ]
+
+CLIENT_KEY = "kvscope.client"
+"""Key of an ASGI scope with the name of the client whose key was used; absent without one."""

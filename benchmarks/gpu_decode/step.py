@@ -18,9 +18,9 @@ from engine.model.attention.interface import IMPLEMENTATION
 from engine.model.device_memory import CudaMemory
 from engine.model.execution import Execution
 from engine.model.graphs import StaticDecoding
+from engine.model.memory_report import weight_bytes
 from engine.model.profile import graph_bytes, step_peaks
 from engine.model.runner import ModelRunner
-from engine.model.weights import weight_bytes
 from engine.sequence import SamplingParams, Sequence
 from engine.step_plan import ScheduledSequence, StepPlan
 

@@ -1,12 +1,22 @@
 """Tokens to text as they come: never half a character, and O(1) amortised per token."""
 
 import codecs
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from tokenizers import Tokenizer as BackendTokenizer
 
-from engine.model.byte_alphabet import CHAR_TO_BYTE
+
+def _characters() -> Iterator[str]:
+    substitutes = (chr(code) for code in range(0x100, 0x200))
+    for byte in range(256):
+        printable = 0x21 <= byte <= 0x7E or 0xA1 <= byte <= 0xAC or byte >= 0xAE
+        yield chr(byte) if printable else next(substitutes)
+
+
+BYTE_TO_CHAR: tuple[str, ...] = tuple(_characters())
+CHAR_TO_BYTE: dict[str, int] = {char: byte for byte, char in enumerate(BYTE_TO_CHAR)}
+
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _MAX_PENDING = 16

@@ -1,5 +1,6 @@
-"""How the steps of a model are computed: attention, type of the KV, steps of fixed size."""
+"""How a model's steps are computed: attention, type of the KV, fixed sizes, CPU threads."""
 
+import os
 from dataclasses import dataclass, replace
 
 import torch
@@ -10,6 +11,16 @@ from engine.model.attention.choice import Attention
 from engine.model.attention.torch_backend import TorchAttention
 from engine.model.graphs import StaticDecoding
 from engine.model.kv_cache import FP8
+
+
+def leave_a_core() -> None:
+    """Keep one core from torch, for the step loop, the server and the folds.
+
+    torch's threads wait for each other by spinning: with one too many, each step waits for the
+    thread that holds that core. Where OMP_NUM_THREADS is set, the operator has decided.
+    """
+    if "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) - 1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,13 +36,13 @@ from engine.model.errors import (
 )
 from engine.model.library_errors import reported
 from engine.model.limits import max_model_len
+from engine.model.memory_report import weight_bytes
 from engine.model.probe import probe
 from engine.model.room import BELONG, check_counts, check_room, mismatch
 from engine.model.safetensors_file import StoredTensor
 from engine.model.tokenizer import Tokenizer
 from engine.model.tokenizer_files import load_tokenizer
-from engine.model.weights import weight_bytes
-from engine.sizing.model_source import local_path
+from engine.sizing.config_json import local_path
 from kvscope_events.printable import one_line
 
 logger = logging.getLogger(__name__)

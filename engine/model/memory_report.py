@@ -1,12 +1,35 @@
-"""The engine's own view of its device memory: constants, and torch's allocator on CUDA."""
+"""The engine's own view of its device memory: weights, constants, torch's allocator on CUDA."""
 
 import os
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from kvscope_events.events import DeviceMemorySampled
+
+
+def parameter_bytes(model: nn.Module) -> int:
+    """Bytes of the parameters; tied ones count once."""
+    return _storage_bytes(model.parameters())
+
+
+def buffer_bytes(model: nn.Module) -> int:
+    """Bytes of the model's other tensors: tables of rotary angles, mostly."""
+    return _storage_bytes(model.buffers())
+
+
+def weight_bytes(model: nn.Module) -> int:
+    """Bytes of parameters and buffers."""
+    return parameter_bytes(model) + buffer_bytes(model)
+
+
+def _storage_bytes(tensors: Iterable[Tensor]) -> int:
+    """Bytes of the distinct storages: tied tensors and views count once."""
+    storages = (tensor.untyped_storage() for tensor in tensors)
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
 
 
 class MemoryReporter:

@@ -4,19 +4,43 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from engine.hashing import PrefixHasher
 from engine.model.attention.interface import PagedStep
 from engine.model.execution import Execution
 from engine.model.forward import forward_of, step_logits
 from engine.model.graphs import DecodeSteps
 from engine.model.kv_cache import KVCache, KVLayout, kv_layout
-from engine.model.memory_report import MemoryReporter
+from engine.model.memory_report import MemoryReporter, weight_bytes
 from engine.model.sampler import Sampler, score
 from engine.model.step_batch import StepBatch
 from engine.model.torch_errors import device_out_of_memory
-from engine.model.trial import trial_rows
-from engine.model.weights import weight_bytes
+from engine.sequence import SamplingParams, Sequence
 from engine.step_plan import SampledToken, ScheduledSequence, StepPlan
 from kvscope_events.events import DeviceMemorySampled
+
+_SAMPLING = SamplingParams(max_tokens=1, temperature=1.0, top_p=0.9)
+
+
+def trial_rows(block_size: int) -> list[ScheduledSequence]:
+    """A prefill and a first token, each in a block of its own: row i has block i."""
+    counts = (min(3, block_size), 1)
+    return [
+        ScheduledSequence(_sequence(count, block, block_size), 0, count)
+        for block, count in enumerate(counts)
+    ]
+
+
+def _sequence(length: int, block: int, block_size: int) -> Sequence:
+    return Sequence(
+        sequence_id=block,
+        request_id=0,
+        tokens=[0] * length,
+        prompt_length=length,
+        sampling=_SAMPLING,
+        hasher=PrefixHasher(b"", block_size),
+        block_table=[block],
+    )
+
 
 _PLAIN = Execution()
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from engine.model.tokenizer import Tokenizer
-from engine.server.limits import prompt_too_long
+from engine.server.errors import prompt_too_long
 from engine.server.workers import Workers
 
 SHORT_TEXT = 8192

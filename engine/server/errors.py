@@ -97,3 +97,15 @@ async def _failed(request: Request, error: Exception) -> JSONResponse:
 async def _internal(request: Request, error: Exception) -> JSONResponse:
     _log.log(logging.ERROR, type(error).__name__, f"{request.url.path} failed", error)
     return JSONResponse(error_body("internal error", "internal_error", None, 500), 500)
+
+
+def prompt_too_long(
+    field: str, tokens: int, limit: int, *, at_least: bool = False
+) -> BadRequestError:
+    """The refusal of a prompt. at_least: the rest of it was not counted."""
+    return BadRequestError(
+        field,
+        f"{field}: {'at least ' if at_least else ''}{tokens} tokens, but the model's limit is "
+        f"{limit} and the answer needs at least one: shorten it",
+        reason="prompt_too_long",
+    )

@@ -8,8 +8,7 @@ import re
 import msgspec
 
 from engine.server.decoding import decode_part
-from engine.server.errors import BadRequestError
-from engine.server.limits import prompt_too_long
+from engine.server.errors import BadRequestError, prompt_too_long
 from engine.server.protocol import MAX_CHOICES, CompletionRequest, TokenId
 
 _FORM = re.compile(rb'\s*(?:(?P<text>")|\[\s*(?:(?P<texts>")|(?P<id_lists>\[)|(?P<ids>[-\d\]])))')

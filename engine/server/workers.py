@@ -11,6 +11,8 @@ from typing import TypeVar
 
 from starlette.types import Scope
 
+from kvscope_events.vocabulary import CLIENT_KEY
+
 DEFAULT_THREADS = 2
 """Threads of one kind of work. More would take cores from the engine."""
 MAX_WAITING = 64
@@ -30,7 +32,7 @@ class BusyError(Exception):
 
 def client_of(scope: Scope) -> str:
     """The client of a request: its key, else its address."""
-    known = scope.get("kvscope.client")
+    known = scope.get(CLIENT_KEY)
     if isinstance(known, str):
         return known
     address = scope.get("client")

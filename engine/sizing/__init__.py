@@ -2,8 +2,7 @@
 
 from engine.sizing.config_json import ConfigError, read_config
 from engine.sizing.dtypes import Dtype, parse_dtype
-from engine.sizing.errors import PoolSizeError
-from engine.sizing.memory import MainMemory, MeasuredDevice
+from engine.sizing.memory import MainMemory, MeasuredDevice, PoolSizeError
 from engine.sizing.pool import Footprint, PoolSize, PoolSizer
 from engine.sizing.units import format_bytes, parse_bytes
 

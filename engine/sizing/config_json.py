@@ -1,11 +1,35 @@
-"""A checkpoint's config.json, read without transformers: its fields, and their errors."""
+"""A checkpoint's config.json, read without transformers: its place, its fields, their errors."""
 
 from collections.abc import Mapping
 from pathlib import Path
 
 from engine.json_file import JsonFileError, read_json_object
-from engine.sizing.bounds import MAX_LAYERS, MAX_SIZE
+from engine.sizing.units import MAX_LAYERS, MAX_SIZE
 from kvscope_events.printable import one_line
+
+_LOCAL_PREFIXES = ("/", ".", "~")
+
+
+def local_path(model: str) -> Path | None:
+    """The file or folder that `model` names, there or not; None: it is a name on the hub.
+
+    A hub name has at most one slash (`gpt2`, `Qwen/Qwen3-0.6B`) and nothing local bears it.
+    """
+    path = _expanded(model)
+    if model.startswith(_LOCAL_PREFIXES) or model.count("/") > 1:
+        return path
+    try:
+        return path if path.exists() else None
+    except OSError:  # too long for a file, or in a folder that may not be looked into
+        return None
+
+
+def _expanded(model: str) -> Path:
+    try:
+        return Path(model).expanduser()
+    except RuntimeError:  # ~name of nobody here
+        return Path(model)
+
 
 Config = Mapping[str, object]
 

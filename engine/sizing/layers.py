@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from engine.sizing.bounds import MAX_LAYERS
 from engine.sizing.config_json import ConfigError, Fields
 from engine.sizing.dtypes import Dtype
 from engine.sizing.families import Family
+from engine.sizing.units import MAX_LAYERS
 from kvscope_events.printable import one_line
 
 LayerKind = Literal["full", "sliding", "latent", "state"]

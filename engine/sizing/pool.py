@@ -12,9 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from engine.config import CacheConfig, SchedulerConfig
-from engine.sizing.errors import PoolSizeError
-from engine.sizing.memory import MainMemory, MeasuredDevice
-from engine.sizing.rule import CPU_MEMORY_SHARE, cpu_pool_blocks, kv_budget, requested_bytes
+from engine.sizing.memory import (
+    CPU_MEMORY_SHARE,
+    MainMemory,
+    MeasuredDevice,
+    PoolSizeError,
+    cpu_pool_blocks,
+    kv_budget,
+    requested_bytes,
+)
 from engine.sizing.units import format_bytes
 from kvscope_events.vocabulary import SizingTerm
 

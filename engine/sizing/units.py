@@ -1,9 +1,26 @@
-"""Bytes as people write them: GB is 10^9, GiB is 2^30, and nothing is guessed."""
+"""Sizes as people write them: GB is 10^9, GiB is 2^30, nothing is guessed, all have a bound."""
 
 import re
 
-from engine.sizing.bounds import MAX_BYTES
 from kvscope_events.printable import one_line
+
+MAX_LAYERS = 4096
+"""Layers, each of which is looked at; the deepest models have some hundred."""
+MAX_SIZE = 2**40
+"""Heads, widths, positions, sequences, tokens."""
+MAX_PARAMETERS = 1e18
+MAX_BYTES = 2**60
+
+
+def at_most(most: int, **numbers: int) -> None:
+    """Raises ValueError for the first of `numbers`, by the name of its option."""
+    for name, number in numbers.items():
+        if number > most:
+            raise ValueError(
+                f"--{name.replace('_', '-')} must be at most {most:,}, "
+                f"got {one_line(str(number), 40)}"
+            )
+
 
 GIB = 2**30
 

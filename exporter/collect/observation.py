@@ -1,14 +1,24 @@
-"""Families about the exporter: how it reads each engine, what that costs, and its own build."""
+"""Families about a server and its exporter: state, how each engine is read, cost, build."""
 
 import platform
 from collections.abc import Collection, Iterator
 
 from prometheus_client.core import Metric as Family
 
+from exporter.catalogue.server import SERVER_STATES, ServerState
 from exporter.collect.families import Families
 from exporter.fold import Census, Introduction
 from exporter.sources import Source
 from exporter.sources.pipeline import Pipeline
+
+
+def collect_server(families: Families, state: ServerState | None) -> Iterator[Family]:
+    """Nothing where no server is watched."""
+    if state is not None:
+        yield families.table(
+            "kvscope_server_state", {(known,): known == state for known in SERVER_STATES}
+        )
+
 
 _CHEAP_FOLDS = frozenset({"introduction", "census", "steps", "churn", "tenants"})
 """Shown together, since a series for each would be worth less than what else fits on a page."""

@@ -1,18 +1,19 @@
 """The parts of an engine's page, and with them its folds: the one list of both."""
 
-from collections.abc import Collection
-from typing import Any
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeVar
+
+from prometheus_client.core import Metric as Family
 
 from exporter.catalogue import COMPAT_SETS
-from exporter.collect.content import collect_content
 from exporter.collect.device_memory import collect_out_of_memory
-from exporter.collect.exhaustion import collect_exhaustion
-from exporter.collect.gen_ai import collect_gen_ai
-from exporter.collect.part import OTLP, PAGE, Part
-from exporter.collect.pool import collect_churn, collect_pool
+from exporter.collect.families import Families
+from exporter.collect.pool import collect_churn, collect_content, collect_exhaustion, collect_pool
 from exporter.collect.preemption import collect_preemption
 from exporter.collect.prefix import collect_prefix
 from exporter.collect.requests import (
+    collect_gen_ai,
     collect_latency,
     collect_ready,
     collect_requests,
@@ -45,6 +46,8 @@ from exporter.fold import (
     Churn,
     DeviceMemory,
     Exhaustion,
+    Fold,
+    Folds,
     GenAi,
     Introduction,
     Latency,
@@ -56,9 +59,35 @@ from exporter.fold import (
     Tenants,
     Vllm,
 )
-from exporter.fold.content import Content
+from exporter.fold.churn import Content
 from exporter.fold.tiers import Tiers
 from exporter.sources.source import SourceKind
+from kvscope_events.events import Hello
+
+F = TypeVar("F", bound=Fold)
+Outlet = Literal["page", "otlp"]
+"""Where families go: onto a page for Prometheus, or to an OTLP endpoint."""
+PAGE: frozenset[Outlet] = frozenset({"page"})
+OTLP: frozenset[Outlet] = frozenset({"otlp"})
+
+
+@dataclass(frozen=True, slots=True)
+class Part(Generic[F]):
+    """A part that raises is absent, counted and logged once; it does not affect the others."""
+
+    group: str
+    """The group of its families in the catalogue, or of its own without families; the log names it
+    when the part fails."""
+    fold: type[F]
+    """The fold that it is read from; when a fold is given up, its parts are absent as well."""
+    collect: Callable[[Families, F, Hello], Iterable[Family]] | None = None
+    """None: the fold is read by questions, or for the page as a whole."""
+    outlets: frozenset[Outlet] = PAGE | OTLP
+
+    def read(self, families: Families, folds: Folds, engine: Hello) -> Iterable[Family]:
+        """Reads the families from the fold, which the caller holds meanwhile."""
+        return () if self.collect is None else self.collect(families, folds[self.fold], engine)
+
 
 STREAM = "stream"
 """Group of what is kept about every stream, whatever it reports."""

@@ -1,12 +1,20 @@
-"""Families of requests, their latencies and steps."""
+"""Families of requests, their latencies and steps; OpenTelemetry's own of these."""
 
 from collections.abc import Iterator
 
 from prometheus_client.core import Metric as Family
 
 from exporter.collect.families import Families
-from exporter.fold import Introduction, Latency, Requests, Steps
+from exporter.fold import GenAi, Introduction, Latency, Requests, Steps
 from kvscope_events.events import Hello
+
+
+def collect_gen_ai(families: Families, gen_ai: GenAi, _engine: Hello) -> Iterator[Family]:
+    yield families.histograms("gen_ai_server_request_duration_seconds", gen_ai.duration)
+    yield families.histograms("gen_ai_server_time_to_first_token_seconds", gen_ai.first_token)
+    yield families.histograms(
+        "gen_ai_server_time_per_output_token_seconds", gen_ai.time_per_output_token
+    )
 
 
 def collect_ready(families: Families, _fold: Introduction, engine: Hello) -> Iterator[Family]:

@@ -1,4 +1,4 @@
-"""Sizing families, from the terms of the pool's creation, or from what a worker measured."""
+"""Families of one process of an engine: the sizes it began with, and its host memory."""
 
 from collections.abc import Iterator, Mapping
 
@@ -8,7 +8,24 @@ from exporter.catalogue.sizing import SIZING_PARTS
 from exporter.collect.families import Families
 from exporter.fold import Ledger
 from exporter.fold.capacity import longest_sequences, usable_tokens
+from exporter.machine.host_memory import HostMemory
 from kvscope_events.events import Hello
+
+
+def collect_host(
+    families: Families, host: HostMemory, pinned_bytes: int | None
+) -> Iterator[Family]:
+    """Only what can be read on this host: an engine on another one has no such families."""
+    for figure, value in (
+        ("resident", host.resident),
+        ("pinned", pinned_bytes),
+        ("limit", host.limit),
+        ("usage", host.usage),
+        ("working_set", host.working_set),
+        ("unreclaimable", host.unreclaimable),
+    ):
+        if value is not None:
+            yield families.single(f"kvscope_host_memory_{figure}_bytes", value)
 
 
 def collect_sizing(families: Families, ledger: Ledger, engine: Hello) -> Iterator[Family]:

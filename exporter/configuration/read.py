@@ -6,8 +6,7 @@ import msgspec
 
 from exporter.configuration.check import check
 from exporter.configuration.convert import to_configuration
-from exporter.configuration.error import ConfigurationError
-from exporter.configuration.file_text import read_text
+from exporter.configuration.error import ConfigurationError, read_text
 from exporter.configuration.model import FileValue, ServerConfig, SidecarConfig, TlsConfig
 from exporter.configuration.yaml_document import parse_yaml
 

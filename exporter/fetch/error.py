@@ -1,6 +1,12 @@
-"""Why a document could not be fetched: one word of a closed set, and a reason for people."""
+"""What may go wrong with a document of another server: a word of a closed set, and why."""
 
 from typing import Literal, get_args
+
+import msgspec
+
+JSON_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""Unexpected types, text that is not UTF-8, and unbounded nesting."""
+
 
 FetchErrorKind = Literal[
     "url",

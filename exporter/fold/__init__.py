@@ -1,15 +1,13 @@
 """One state machine per question about the events; none of them knows Prometheus."""
 
 from exporter.fold.cache import Cache
-from exporter.fold.census import Census
 from exporter.fold.churn import Churn
 from exporter.fold.device_memory import DeviceMemory, TimedSample
 from exporter.fold.exhaustion import Exhaustion
-from exporter.fold.fold import Fold
-from exporter.fold.folds import Folds
+from exporter.fold.fold import Fold, Folds
 from exporter.fold.gen_ai import GenAi
 from exporter.fold.histogram import Exemplar, Histogram
-from exporter.fold.introduction import Introduction
+from exporter.fold.introduction import Census, Introduction
 from exporter.fold.latency import Latency
 from exporter.fold.ledger import Ledger
 from exporter.fold.preemption import Preemption

@@ -1,4 +1,4 @@
-"""How many blocks were handed out, given back, evicted, copied and swapped, and why: no state."""
+"""How many blocks were handed out, given back, evicted, copied, or lost their names."""
 
 from typing import get_args
 
@@ -10,8 +10,29 @@ from kvscope_events.events import (
     BlocksEvicted,
     BlocksReleased,
     BlocksSwapped,
+    ContentDropped,
 )
-from kvscope_events.vocabulary import AllocationCause, EvictionCause, ReleaseCause, SwapDirection
+from kvscope_events.vocabulary import (
+    AllocationCause,
+    ContentCause,
+    EvictionCause,
+    ReleaseCause,
+    SwapDirection,
+)
+
+
+class Content(Fold):
+    """Blocks by cause. What was lost in a gap is not in them."""
+
+    name = "content"
+
+    def __init__(self) -> None:
+        super().__init__({ContentDropped: self._dropped})
+        self.dropped: dict[str, int] = dict.fromkeys(get_args(ContentCause), 0)
+
+    def _dropped(self, event: ContentDropped) -> None:
+        # A producer of names alone has no block ids.
+        self.dropped[event.cause] += max(len(event.blocks), len(event.hashes))
 
 
 class Churn(Fold):

@@ -1,7 +1,7 @@
-"""The base of all folds: a state machine over events that does not know its readers."""
+"""The base of all folds, state machines that know no reader, and the folds of an engine."""
 
-from collections.abc import Callable
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ClassVar, TypeVar
 
 from kvscope_events.events import Batch, EngineEvent
 
@@ -46,3 +46,27 @@ class Fold:
     def num_pending(self) -> int:
         """Requests and sequences remembered until they end; what `on_gap` forgets."""
         return 0
+
+
+F = TypeVar("F", bound=Fold)
+
+
+class Folds:
+    """Folds by their class: `folds[Ledger]` is the ledger."""
+
+    def __init__(self, kinds: Iterable[type[Fold]]) -> None:
+        self._folds: dict[type[Fold], Fold] = {kind: kind() for kind in dict.fromkeys(kinds)}
+
+    def __getitem__(self, kind: type[F]) -> F:
+        fold = self._folds[kind]
+        assert isinstance(fold, kind)
+        return fold
+
+    def only(self, kinds: Iterable[type[Fold]]) -> "Folds":
+        """The same folds, of these kinds alone: a KeyError for any other."""
+        some = Folds(())
+        some._folds = {kind: self._folds[kind] for kind in kinds}
+        return some
+
+    def __iter__(self) -> Iterator[Fold]:
+        return iter(self._folds.values())

@@ -1,9 +1,29 @@
-"""The engine's identity: its last Hello, and whether its observer has switched itself off."""
+"""What a stream says of itself: the last Hello, and how many events of each kind came."""
 
 import logging
+from typing import Any, get_args
 
 from exporter.fold.fold import Fold
-from kvscope_events.events import Hello, ObserverStopped
+from kvscope_events.events import Batch, EngineEvent, Hello, ObserverStopped
+
+
+class Census(Fold):
+    """Counts by type; all types are there from the start."""
+
+    name = "census"
+
+    def __init__(self) -> None:
+        self.counts: dict[type[Any], int] = dict.fromkeys(get_args(EngineEvent), 0)
+        super().__init__(dict.fromkeys(self.counts, self._count))
+
+    def on_batch(self, batch: Batch) -> None:
+        counts = self.counts
+        for event in batch.events:
+            counts[type(event)] += 1
+
+    def _count(self, event: EngineEvent) -> None:
+        self.counts[type(event)] += 1
+
 
 logger = logging.getLogger(__name__)
 

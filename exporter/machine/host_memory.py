@@ -5,7 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from exporter.machine.text_file import read_text
+
+def read_text(path: Path) -> str | None:
+    """The content, or None where the file is missing or may not be read."""
+    try:
+        return path.read_text()
+    except OSError:
+        return None
+
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _UNLIMITED = 2**60

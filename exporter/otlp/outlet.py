@@ -22,10 +22,9 @@ from exporter.clock import Clock
 from exporter.collect.families import Families
 from exporter.faults import Faults
 from exporter.otlp.feed import Feed, Observed, Served
-from exporter.otlp.logs import quiet_libraries
 from exporter.otlp.parallel import in_threads
 from exporter.otlp.resource import resource_of
-from exporter.otlp.session import Session, rejected_points
+from exporter.otlp.session import Session, quiet_libraries, rejected_points
 from exporter.otlp.settings import OtlpConfig
 
 MAX_QUEUED = 4

@@ -1,4 +1,4 @@
-"""Families of the page as metrics of OpenTelemetry: sums since a start, gauges, histograms."""
+"""Families of the page as OpenTelemetry's metrics: sums, gauges, histograms, and units."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +23,31 @@ from exporter.catalogue import CATALOGUE
 from exporter.catalogue import Metric as Row
 from exporter.otlp.attributes import Attributes, Facts, attributes_of
 from exporter.otlp.starts import Starts
-from exporter.otlp.units import unit_of
+
+_UNITS = {
+    "": "",
+    "seconds": "s",
+    "bytes": "By",
+    "ratio": "1",
+    "celsius": "Cel",
+    "watts": "W",
+    "joules": "J",
+    "hertz": "Hz",
+    "batches": "{batch}",
+    "losses": "{loss}",
+    "processes": "{process}",
+    "retries": "{retry}",
+}
+"""Any other unit counts things, and is written in braces and in the singular."""
+
+
+def unit_of(row: Row) -> str:
+    """The unit of a row in OpenTelemetry."""
+    if row.otel_name == "hw.status":
+        return "1"
+    known = _UNITS.get(row.unit)
+    return f"{{{row.unit.removesuffix('s')}}}" if known is None else known
+
 
 CUMULATIVE = AggregationTemporality.CUMULATIVE
 

@@ -1,5 +1,6 @@
 """The HTTP session of the exporter: remembers what went wrong, and reads no more than it must."""
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,14 @@ from requests.exceptions import InvalidHeader
 
 from exporter.otlp.settings import OtlpSettingError
 from kvscope_events.printable import quoted
+
+
+def quiet_libraries() -> None:
+    """For the whole process; called before the first export."""
+    logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)
+    logging.getLogger("opentelemetry.util").setLevel(logging.CRITICAL)  # it logs headers' values
+    logging.getLogger("urllib3").setLevel(logging.ERROR)
+
 
 MAX_ANSWER_BYTES = 64 << 10
 

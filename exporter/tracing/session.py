@@ -22,9 +22,8 @@ from exporter.catalogue.otlp import SPAN_RESULTS
 from exporter.clock import Clock
 from exporter.collect.families import Families
 from exporter.faults import Faults
-from exporter.otlp.logs import quiet_libraries
 from exporter.otlp.resource import resource_of
-from exporter.otlp.session import Session, rejected_spans
+from exporter.otlp.session import Session, quiet_libraries, rejected_spans
 from exporter.otlp.settings import OtlpSettingError, TracesConfig
 from exporter.tracing.readable import Readable
 from exporter.tracing.span import RequestSpan

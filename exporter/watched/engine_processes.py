@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from prometheus_client.core import Metric as Family
 
 from exporter.collect.guard import Guard
-from exporter.collect.host import collect_host
-from exporter.collect.sizing import collect_terms
+from exporter.collect.sizing import collect_host, collect_terms
 from exporter.machine.host_memory import sum_processes
 from exporter.machine.machine import Machine
 from exporter.watched.target import EnginePage

@@ -16,7 +16,7 @@ from exporter.readings import PageReader
 from exporter.sources import InProcessSource
 from exporter.sources.listener import Listener
 from exporter.watched.compact import compact_page
-from exporter.watched.negotiation import negotiate
+from exporter.watched.exposition import negotiate
 from exporter.watched.page import Page
 from exporter.watched.presence import Presence
 from exporter.watched.reply import Reply, ask

@@ -16,10 +16,9 @@ from exporter.collect.engine_memory import EngineMemory
 from exporter.collect.families import Families
 from exporter.collect.gpu import collect_gpus, collect_nvml
 from exporter.collect.guard import Guard
-from exporter.collect.observation import collect_build
-from exporter.collect.part import Outlet
+from exporter.collect.observation import collect_build, collect_server
+from exporter.collect.parts import Outlet
 from exporter.collect.readings import Readings
-from exporter.collect.server import collect_server
 from exporter.collect.turns import ScrapeLimiter
 from exporter.machine.gpu import DeviceSample
 from exporter.machine.machine import Machine

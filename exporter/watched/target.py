@@ -18,8 +18,7 @@ from exporter.collect.observation import (
     collect_pipeline,
     collect_source,
 )
-from exporter.collect.part import Outlet
-from exporter.collect.parts import parts_of
+from exporter.collect.parts import Outlet, parts_of
 from exporter.fold import (
     Census,
     DeviceMemory,

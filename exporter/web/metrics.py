@@ -7,7 +7,7 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from exporter.paths import COMPACT, METRICS
-from exporter.watched.negotiation import accepts_gzip
+from exporter.watched.exposition import accepts_gzip
 
 METHODS = ["GET", "HEAD"]
 

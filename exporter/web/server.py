@@ -17,7 +17,7 @@ from exporter.faults import Faults
 from exporter.web.connection import Connection
 from exporter.web.limits import Limits
 from exporter.web.quiet import quieten
-from exporter.web.reserved_paths import Crowded
+from exporter.web.refusal import Crowded
 
 BACKLOG = 2048
 """Connections that the kernel holds until they are accepted."""

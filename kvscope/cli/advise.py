@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from kvscope.cli.client_options import Authorities, KeyFile, TargetName
+from kvscope.cli.answer_document import Authorities, KeyFile, TargetName
 from kvscope.output import fail
 from kvscope_events.printable import printable
 

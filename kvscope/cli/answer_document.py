@@ -1,17 +1,34 @@
 """Fetches an answer at `/api/NAME` of a kvscope, and reads it; every failure is one line."""
 
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Annotated, Generic, TypeVar
 from urllib.parse import quote
 
 import httpx
 import msgspec
+import typer
 
-from exporter.fetch.error import FetchError
+from exporter.fetch.error import JSON_ERRORS, FetchError
 from exporter.fetch.fetch import Fetcher
-from exporter.fetch.json_errors import JSON_ERRORS
 from exporter.readings import Tls
 from exporter.web.access.keys import read_keys
+
+TargetName = Annotated[
+    str, typer.Option(metavar="NAME", help="Server of a sidecar, if it watches several.")
+]
+KeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="File of bearer tokens; the first is sent. Same format as the server's "
+        "--metrics-key-file.",
+    ),
+]
+Authorities = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Certificate authorities to trust for an https URL, in PEM."),
+]
+
 
 MAX_BYTES = 4 << 20
 _REFUSAL_BYTES = 2048

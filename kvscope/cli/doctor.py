@@ -10,8 +10,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from kvscope.cli.client_options import Authorities
-from kvscope.diagnosis.finding import Finding, Status
+from kvscope.cli.answer_document import Authorities
+from kvscope.diagnosis import Finding, Status
 from kvscope.options.gpu_devices import GpuDevices, WatchedDevices
 from kvscope.output import fail
 from kvscope_events.printable import printable

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from engine.sizing import ConfigError, Dtype, parse_bytes, parse_dtype
-from engine.sizing.bounds import MAX_PARAMETERS
+from engine.sizing.units import MAX_PARAMETERS
 from kvscope.options.generated import with_options
 from kvscope.options.model import Checkpoint, chosen_model
 from kvscope.options.plan import PlanOptions

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from kvscope.cli.client_options import Authorities, KeyFile, TargetName
+from kvscope.cli.answer_document import Authorities, KeyFile, TargetName
 from kvscope.output import USAGE_ERROR, fail
 from kvscope_events.printable import printable
 

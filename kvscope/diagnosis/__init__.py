@@ -1,1 +1,15 @@
 """Findings on what works on this machine and what does not, and why, without any output."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Status = Literal["ok", "note", "problem"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A problem keeps something from working; a note does not, but is worth knowing."""
+
+    subject: str
+    status: Status
+    text: str

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from exporter.machine.text_file import read_text
+from exporter.machine.host_memory import read_text
 
 _LISTENING = "0A"
 MAX_LENGTH = 400

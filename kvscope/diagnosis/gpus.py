@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from exporter.machine.gpu import DeviceSample, GpuPoller, GpuSample, Place, binding_problem
-from kvscope.diagnosis.finding import Finding
+from kvscope.diagnosis import Finding
 from kvscope.diagnosis.host import GIB, has_nvidia
 
 POLL_SECONDS = 0.02

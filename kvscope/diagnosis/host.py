@@ -4,9 +4,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from exporter.machine.host_memory import host_memory
-from exporter.machine.text_file import read_text
-from kvscope.diagnosis.finding import Finding
+from exporter.machine.host_memory import host_memory, read_text
+from kvscope.diagnosis import Finding
 
 GIB = 2**30
 _DEVICE_FILES = ("nvidiactl", "nvidia[0-9]*", "nvidia-uvm")

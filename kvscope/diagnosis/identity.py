@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from exporter.fetch.error import FetchError, FetchErrorKind
+from exporter.fetch.error import JSON_ERRORS, FetchError, FetchErrorKind
 from exporter.fetch.fetch import Document, Fetcher
-from exporter.fetch.json_errors import JSON_ERRORS
 from exporter.readings import TABLES, Tls, detect
 from exporter.readings.mapping import PageMapper
 from kvscope.diagnosis.scrape import PAGE_FORMATS

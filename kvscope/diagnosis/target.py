@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from exporter.readings import Tls
+from kvscope.diagnosis import Finding, Status
 from kvscope.diagnosis.depth import Depths, depths
-from kvscope.diagnosis.finding import Finding, Status
 from kvscope.diagnosis.identity import READ_SECONDS, Asker, Identity, identify
 from kvscope.diagnosis.observers import Observer, observers
 from kvscope.diagnosis.scrape import ScrapeError, parse_page

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from exporter.catalogue import CATALOGUE, GROUPS, Metric
-from exporter.otlp.units import unit_of
+from exporter.otlp.points import unit_of
 
 _HEAD = """\
 # Metrics

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine.config import DEFAULT_GPU_MEMORY_UTILIZATION
-from engine.sizing.bounds import MAX_SIZE, at_most
 from engine.sizing.config_json import ConfigError
 from engine.sizing.dtypes import Dtype
-from engine.sizing.rule import cpu_pool_blocks, kv_budget, requested_bytes
+from engine.sizing.memory import cpu_pool_blocks, kv_budget, requested_bytes
+from engine.sizing.units import MAX_SIZE, at_most
 from kvscope.plan.shape import ModelShape
 
 Prefill = Literal["chunked", "whole"]

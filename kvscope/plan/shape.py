@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from engine.sizing.bounds import MAX_LAYERS, MAX_SIZE, at_most
 from engine.sizing.config_json import Config, ConfigError, Fields, decoder_config
 from engine.sizing.dtypes import Dtype, parse_dtype
 from engine.sizing.families import FAMILIES, OTHER
 from engine.sizing.layers import KVLayer, head_dim, kv_layers, num_heads, num_kv_heads
+from engine.sizing.units import MAX_LAYERS, MAX_SIZE, at_most
 from kvscope.plan.activations import Widths, widths
 from kvscope.plan.weights import Parameters, count_parameters
 from kvscope_events.printable import one_line

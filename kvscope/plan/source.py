@@ -6,8 +6,7 @@ from pathlib import Path
 
 from engine.config import ModelConfig
 from engine.sizing import ConfigError, read_config
-from engine.sizing.config_json import Config
-from engine.sizing.model_source import local_path
+from engine.sizing.config_json import Config, local_path
 
 
 def find_config(model: str) -> Config:

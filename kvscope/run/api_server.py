@@ -66,7 +66,7 @@ def _of_file(path: str) -> dict[str, str]:
     import yaml
 
     from exporter.configuration import ConfigurationError
-    from exporter.configuration.file_text import read_text
+    from exporter.configuration.error import read_text
 
     file = Path(path)
     if not file.is_file():

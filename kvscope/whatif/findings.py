@@ -1,8 +1,22 @@
-"""What a file says about other sizes of the cache, and what it cannot say."""
+"""What a file says about caches of other sizes, which these are, what it cannot say."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
+
+DECADES = 3
+"""Below the largest capacity; a smaller cache has next to nothing of what that one has."""
+
+
+def capacities_up_to(largest: int) -> list[int]:
+    """About ten capacities over three decades, `largest` the last of them."""
+    smallest = largest // 10**DECADES
+    found, power = [], 1
+    while power < largest:
+        found += [step * power for step in (1, 2, 5) if smallest <= step * power < largest]
+        power *= 10
+    return [*found, largest]
+
 
 OF_ALL = (
     "more capacity that attracts more requests, or faster ones",

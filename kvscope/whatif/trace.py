@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from exporter.fold.cache.curve import HitCurve
 from exporter.fold.cache.run_stack import RunStack
-from kvscope.whatif.findings import Findings, Point, WhatIfError
-from kvscope.whatif.grid import capacities_up_to
+from kvscope.whatif.findings import Findings, Point, WhatIfError, capacities_up_to
 
 TELL_EVERY = 1024
 """Requests between two calls of `on_progress`."""

@@ -26,8 +26,7 @@ from kvscope_events.wire.frame import (
     pack_header,
     read_request,
 )
-from kvscope_events.wire.outbox import MESSAGE_BYTES, Outbox
-from kvscope_events.wire.ring import Ring
+from kvscope_events.wire.outbox import MESSAGE_BYTES, Outbox, Ring
 from kvscope_events.wire.socket_file import SocketFile
 from kvscope_events.wire.sockets import bind
 

@@ -1,7 +1,6 @@
 """The estimates by which `auto` chooses follow what was measured, and what is found again."""
 
-from engine.swap.chooser import Chooser, Costs
-from engine.swap.rate import Rate
+from engine.swap.chooser import Chooser, Costs, Rate
 
 
 def measured() -> Chooser:

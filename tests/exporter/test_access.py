@@ -10,9 +10,10 @@ import httpx
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from exporter.web.access import CLIENT, Access, AccessConfig, Credentials
+from exporter.web.access import Access, AccessConfig, Credentials
 from exporter.web.access import passwords as passwords_module
 from exporter.web.access.keys import MAX_KEYS, check_key, read_keys
+from kvscope_events.vocabulary import CLIENT_KEY
 
 pytestmark = pytest.mark.anyio
 
@@ -127,11 +128,11 @@ async def test_a_key_names_its_client_without_showing_itself() -> None:
     app = App()
     for key in ("first", "schlüssel", "first"):
         await ask(KEYED, "GET", "/v1/models", app, headers=bearer(key))
-    names = [scope[CLIENT] for scope in app.scopes]
+    names = [scope[CLIENT_KEY] for scope in app.scopes]
     assert names[0] == names[2] != names[1]
     assert "first" not in str(names)
     await ask(OPEN, "GET", "/v1/models", app)
-    assert CLIENT not in app.scopes[-1]
+    assert CLIENT_KEY not in app.scopes[-1]
 
 
 @pytest.mark.parametrize("path", [RESET, RELEASE, "/api/gpu/resume"])

@@ -12,7 +12,7 @@ from prometheus_client.openmetrics import exposition as library_openmetrics
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar, Sample
 
-from exporter.watched import encode
+from exporter.watched import exposition
 from tests.exporter.page import make_exporter
 from tests.exporter.scenario import play
 
@@ -33,9 +33,9 @@ def registry_of(families: list[Family]) -> CollectorRegistry:
 
 def assert_equal(registry: CollectorRegistry) -> None:
     allow = library_openmetrics.ALLOWUTF8
-    assert encode.text(registry) == library_text.generate_latest(registry, escaping=allow)
+    assert exposition.text(registry) == library_text.generate_latest(registry, escaping=allow)
     expected = library_openmetrics.generate_latest(registry, escaping=allow)
-    assert encode.openmetrics(registry) == expected
+    assert exposition.openmetrics(registry) == expected
 
 
 TEXTS = st.text(alphabet='aä€"\\\n {},=', max_size=8)
@@ -90,8 +90,8 @@ def test_a_real_page_is_what_the_library_writes(monkeypatch: pytest.MonkeyPatch)
 def test_label_texts_are_forgotten_before_they_are_too_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(encode, "MAX_LABEL_SETS", 10)
+    monkeypatch.setattr(exposition, "MAX_LABEL_SETS", 10)
     family = Family("a", "A.", "gauge", "")
     family.samples += [Sample("a", {"n": str(number)}, number) for number in range(100)]
     assert_equal(registry_of([family]))
-    assert len(encode._label_texts) <= 10
+    assert len(exposition._label_texts) <= 10

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kvscope.diagnosis.finding import Finding
+from kvscope.diagnosis import Finding
 from kvscope.diagnosis.target import TargetReport, target_report
 from kvscope.options.endpoints import servers_of
 from tests.support.hostile import Answer, bomb, drip, endless, head, response, serving

@@ -11,7 +11,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from exporter.catalogue import CATALOGUE
 from exporter.clock import Clock
 from exporter.collect import parts
-from exporter.collect.part import Part
+from exporter.collect.parts import Part
 from exporter.machine.machine import Machine
 from exporter.sources import InProcessSource
 from exporter.watched.exporter import Exporter

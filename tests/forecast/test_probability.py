@@ -12,10 +12,9 @@ from benchmarks.forecast.clients import Call, Clients, Session
 from benchmarks.forecast.loads import arrivals, call, chat
 from benchmarks.forecast.simulator import SECOND, Machine, Simulator
 from exporter.fold.exhaustion import HORIZONS, Exhaustion
-from exporter.fold.exhaustion.footprint import Footprint
 from exporter.fold.exhaustion.forecast import MIN_ENDED, MIN_SECONDS
 from exporter.fold.exhaustion.idleness import MAX_ERROR
-from exporter.fold.exhaustion.sequences import Sequences
+from exporter.fold.exhaustion.sequences import Footprint, Sequences
 from kvscope_events.events import (
     AllocationFailed,
     Batch,

@@ -17,8 +17,8 @@ from exporter.catalogue import Metric as Row
 from exporter.fold import buckets
 from exporter.otlp import resource as resources
 from exporter.otlp.feed import Feed, Served
+from exporter.otlp.points import unit_of
 from exporter.otlp.resource import resource_of
-from exporter.otlp.units import unit_of
 from exporter.watched.exporter import Exporter
 from kvscope_events.events import EngineEvent, FirstToken, RequestArrived, SequenceAdded
 from tests.exporter.machine import GIB, NOW_NS, UUID

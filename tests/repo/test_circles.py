@@ -79,6 +79,6 @@ def test_a_circle_of_rooms_is_found_where_no_two_files_form_one() -> None:
 
 
 def test_the_root_of_the_exporter_lists_rooms() -> None:
-    """Whoever opens the folder sees the architecture and not what it is made of."""
+    """A reader who opens the folder sees the architecture and not what it is made of."""
     loose = {path.name for path in python_files("exporter") if path.parent == ROOT / "exporter"}
     assert len(loose - {"__init__.py"}) <= 5, loose

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from engine.sizing.rule import kv_budget, requested_bytes
+from engine.sizing.memory import kv_budget, requested_bytes
 from engine.step_plan import SampledToken, StepPlan
 from exporter.machine.gpu import DeviceSample, GpuSample, Identity, Memory, Reading
 from exporter.machine.host_memory import HostMemory

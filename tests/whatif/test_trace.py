@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from kvscope.cli.app import app
-from kvscope.whatif.findings import Findings, Point, Pool
-from kvscope.whatif.grid import capacities_up_to
+from kvscope.whatif.findings import Findings, Point, Pool, capacities_up_to
 from kvscope.whatif.trace import curve_of_trace
 from tests.engine.test_trace_hits import CONVERSATION, CONVERSATION_HITS, PATHS, ref_hits
 

@@ -2,9 +2,8 @@
 
 from exporter.fold.exhaustion.calibration import INTERVAL_SECONDS
 from exporter.fold.exhaustion.copies import Copies
-from exporter.fold.exhaustion.footprint import Footprint
 from exporter.fold.exhaustion.forecast import Forecast
-from exporter.fold.exhaustion.sequences import Sequences
+from exporter.fold.exhaustion.sequences import Footprint, Sequences
 from exporter.fold.exhaustion.trend import Trend
 from exporter.fold.fold import Fold
 from kvscope_events.events import (

@@ -12,10 +12,9 @@ from exporter.fold.exhaustion.arrivals import Arrivals
 from exporter.fold.exhaustion.calibration import Calibration
 from exporter.fold.exhaustion.crossing import crossings
 from exporter.fold.exhaustion.demand import NO_FLOW, Flow, Stock, demand
-from exporter.fold.exhaustion.footprint import Footprint
 from exporter.fold.exhaustion.horizons import GRID, LAST_OF
 from exporter.fold.exhaustion.lengths import Lengths
-from exporter.fold.exhaustion.sequences import Sequence, Sequences
+from exporter.fold.exhaustion.sequences import Footprint, Sequence, Sequences
 from exporter.fold.exhaustion.silence import Silence
 
 MIN_ENDED = 20

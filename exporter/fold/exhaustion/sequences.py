@@ -4,8 +4,30 @@ Tokens are counted without a look at every sequence in every step: a clock count
 sequence gets, and a sequence remembers what the clock showed when its first token came.
 """
 
-from exporter.fold.exhaustion.footprint import Footprint
-from kvscope_events.events import StepCompleted
+from collections.abc import Collection
+
+from kvscope_events.events import CacheGroup, StepCompleted
+
+
+class Footprint:
+    """The groups of one pool. All groups share its blocks."""
+
+    def __init__(self, groups: Collection[CacheGroup]) -> None:
+        self._groups = tuple(groups)
+        unbounded = [group for group in groups if group.window is None] or list(groups)
+        self.blocks_per_token = sum(1 / group.block_size for group in unbounded)
+        """By which a long sequence grows: a window that is full grows no more."""
+
+    def blocks(self, tokens: int) -> int:
+        """Blocks that a sequence of this many tokens holds at once."""
+        return sum(_blocks(tokens, group) for group in self._groups)
+
+
+def _blocks(tokens: int, group: CacheGroup) -> int:
+    blocks = -(-tokens // group.block_size)
+    if group.window is None:
+        return blocks
+    return min(blocks, -(-group.window // group.block_size) + 1)  # a window may begin in a block
 
 
 class Sequence:

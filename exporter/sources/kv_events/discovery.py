@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from exporter.fetch.json_errors import JSON_ERRORS
+from exporter.fetch.error import JSON_ERRORS
 from kvscope_events.vocabulary import ServerKind
 
 MAX_RANKS = 64

@@ -9,11 +9,23 @@ from typing import TYPE_CHECKING
 
 from starlette.types import Scope
 
-from exporter.web.access.headers import header
 from exporter.web.refusal import Refused
 
 if TYPE_CHECKING:
     from exporter.web.access.passwords import Passwords
+
+
+def header(scope: Scope, name: bytes) -> bytes:
+    """Its only value; empty if it is missing, or given twice, so that no other reader can see a
+    different one.
+    """
+    values = [value for key, value in scope["headers"] if key == name]
+    return bytes(values[0]) if len(values) == 1 else b""
+
+
+def has_header(scope: Scope, name: bytes) -> bool:
+    return any(key == name for key, _ in scope["headers"])
+
 
 CLIENT_CHARACTERS = 16
 """Of a key's digest, which names the client; a log may show it."""

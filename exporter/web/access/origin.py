@@ -11,7 +11,7 @@ from collections.abc import Collection
 from starlette.types import Scope
 
 from exporter.fetch.address import is_address
-from exporter.web.access.headers import has_header, header
+from exporter.web.access.credentials import has_header, header
 from exporter.web.refusal import Refused
 from kvscope_events.printable import one_line
 

@@ -14,11 +14,10 @@ from exporter.paths import Door, door_of
 from exporter.web.access.credentials import Credentials
 from exporter.web.access.origin import SameOrigin
 from exporter.web.refusal import Refused
+from kvscope_events.vocabulary import CLIENT_KEY
 
 Guard = Credentials | SameOrigin
 
-CLIENT = "kvscope.client"
-"""Key of the ASGI scope with the name of the client whose key was used; absent without one."""
 REFUSALS = ("401", "403", "415", "503")
 """Status codes of requests that a guard refuses."""
 
@@ -69,5 +68,5 @@ class Access:
                 await refused.response(scope, receive, send)
                 return
             if client is not None:
-                scope[CLIENT] = client
+                scope[CLIENT_KEY] = client
         await self._app(scope, receive, send)

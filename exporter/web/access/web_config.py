@@ -9,8 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from exporter.configuration.error import ConfigurationError
-from exporter.configuration.file_text import read_text
+from exporter.configuration.error import ConfigurationError, read_text
 from exporter.configuration.yaml_document import Document, parse_yaml
 from exporter.web.tls import ClientAuth, MinVersion, server_context
 

@@ -27,7 +27,7 @@ from engine.model.errors import (
 )
 from engine.model.limits import max_model_len
 from engine.model.loader import load_model
-from engine.model.weights import weight_bytes
+from engine.model.memory_report import weight_bytes
 from tests.support.checkpoints import make_checkpoint, make_config
 
 AGAIN = "download the checkpoint again"

@@ -10,9 +10,9 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from engine.hashing import PrefixHasher
 from engine.model.attention.interface import IMPLEMENTATION
 from engine.model.forward import forward_of
+from engine.model.memory_report import parameter_bytes
 from engine.model.plain_decoder import plain_decoder
 from engine.model.runner import ModelRunner
-from engine.model.weights import parameter_bytes
 from engine.sequence import SamplingParams, Sequence
 from engine.step_plan import ScheduledSequence
 from tests.support.checkpoints import make_config

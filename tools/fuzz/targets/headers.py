@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from exporter.watched.negotiation import accepts_gzip, negotiate
+from exporter.watched.exposition import accepts_gzip, negotiate
 from exporter.web.access import AccessConfig, Credentials
 from exporter.web.refusal import Refused
 from kvscope_events.trace_context import trace_context

@@ -1,14 +1,11 @@
-"""A page's text, in Prometheus' format and in OpenMetrics: what the library writes, in less time.
+"""The text format that a scraper gets and its encoding: chosen, and written faster."""
 
-A page is rendered in the engine's process, and a step can be held up as long as that takes. The
-library escapes every name of every sample each time; ours are valid as they are, and label sets
-come again with every page, so their text is kept. Its own encoders are the tests' oracle.
-"""
-
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric as Family
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.openmetrics import exposition as library
 from prometheus_client.samples import Exemplar, Sample
 from prometheus_client.utils import floatToGoString
 
@@ -87,3 +84,48 @@ def _exemplar(exemplar: Exemplar) -> str:
 
 def _escaped(text: str) -> str:
     return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+Encoder = Callable[[CollectorRegistry], bytes]
+
+_OPENMETRICS = library.CONTENT_TYPE_LATEST
+
+
+def negotiate(accept: str) -> tuple[Encoder, str]:
+    """Encoder and content type for an Accept header: OpenMetrics 1.0 where it is named, else text.
+
+    A malformed header gets the text format.
+    """
+    try:
+        _, content_type = choose_encoder(accept)
+    except TypeError:  # the library compares a version that is not a number with one that is
+        _, content_type = choose_encoder("")
+    # All of our names are valid under all schemes of escaping, so none of them changes a page.
+    if not content_type.startswith("application/openmetrics-text"):
+        return text, content_type
+    scheme = library.ALLOWUTF8 if library.ALLOWUTF8 in content_type else "underscores"
+    return openmetrics, f"{_OPENMETRICS}; escaping={scheme}"
+
+
+def accepts_gzip(accept_encoding: str) -> bool:
+    """Whether an Accept-Encoding header takes gzip, by name or as `*`; `q=0` refuses it.
+
+    A malformed weight counts as refused: the page without gzip suits everybody.
+    """
+    weights: dict[str, float] = {}
+    for item in accept_encoding.lower().split(","):
+        name, *parameters = (part.strip() for part in item.split(";"))
+        weights[name] = _weight(parameters)
+    named = [weights[name] for name in ("gzip", "x-gzip", "*") if name in weights]
+    return bool(named) and named[0] > 0
+
+
+def _weight(parameters: list[str]) -> float:
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "q":
+            try:
+                return float(value)
+            except ValueError:
+                return 0.0
+    return 1.0
