@@ -77,9 +77,6 @@ PICTURES = {
     "overview-pressure": Picture(dashboard="overview", situation="pressure", until=400),
     "overview-incident": Picture(dashboard="overview", situation="incident", until=400),
     "overview-fifty": Picture(dashboard="overview", situation="incident", until=400, fleet="fifty"),
-    "kv-pool-story": Picture(
-        dashboard="kv-pool", situation="pressure", panels=(201, 302, 305), fleet="one"
-    ),
     "kv-pool-pressure": Picture(dashboard="kv-pool", situation="pressure", until=300),
     "prefix-cache-pressure": Picture(dashboard="prefix-cache", situation="pressure", until=400),
     "wall-pressure": Picture(dashboard="wall", situation="pressure"),
