@@ -76,7 +76,7 @@ ALONE = Lane("chaos and timed", 0, "chaos or timed", r"mark\.(chaos|timed)\b")
 """Last, with nothing beside it: these measure times."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)  # a plugin must have a hash
 class Report:
     """What happened in one pytest."""
 
