@@ -45,5 +45,7 @@ def _explained(text: str, document: Document) -> ConfigurationError:
             remedy = f"did you mean {near[0]}?"
     elif missing := _MISSING.fullmatch(problem):
         problem = f"{missing['key']} is missing"
+    elif problem == "Expected `array` of length >= 1":
+        problem = "the list is empty"
     problem = problem[:1].lower() + problem[1:].replace("`", "")
     return ConfigurationError(path, problem, remedy, document.line_of(path))

@@ -110,11 +110,11 @@ def test_it_ends_before_the_file_is_too_large(
     ("changes", "says"),
     [
         ({"endpoint": "qwen.sock"}, "not an endpoint of the wire"),
-        ({"endpoint": "ipc:///run/kvscope/vllm/*"}, "name one socket"),
+        ({"endpoint": "ipc:///run/kvscope/vllm/*"}, "give one socket"),
         ({"--max-bytes": "80G"}, "--max-bytes"),
         ({"--max-bytes": "10"}, "even one batch is larger than 10"),
-        ({"file": "missing/run.kvsf"}, "cannot be written: No such file"),
-        ({"file": "there"}, "exists already"),
+        ({"file": "missing/run.kvsf"}, "cannot write: No such file"),
+        ({"file": "there"}, "file exists"),
     ],
     ids=["endpoint", "folder", "unit", "tiny", "path", "exists"],
 )

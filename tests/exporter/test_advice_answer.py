@@ -172,7 +172,7 @@ def test_an_engine_that_cannot_tell_what_it_takes_says_so() -> None:
     target = Target(InProcessSource(subscription), compat=(), clock=Clock())
     (engine,) = ask(ADVICE, [target], Machine()).engines
     assert engine.unknown is not None
-    assert "does not tell RequestPreempted" in engine.unknown
+    assert "does not report RequestPreempted" in engine.unknown
 
 
 def test_a_server_with_other_options_gets_no_advice() -> None:

@@ -104,7 +104,7 @@ def test_ages_of_one_moment_are_sorted_while_the_folds_go_on(
 def test_prefixes_of_the_scenario() -> None:
     found = of_scenario(PREFIXES)
     assert "parted" in str(found.pop("definition"))
-    assert "no text" in str(found.pop("names"))
+    assert "neither text" in str(found.pop("names"))
     first = {
         **{"prefix": "00000000", "continues": None, "length_tokens": 4, "hits": 2},
         **{"saved_tokens": 8, "lost_tokens": 0, "max_error_tokens": 0},

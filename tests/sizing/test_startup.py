@@ -315,7 +315,9 @@ def test_a_pool_whose_memory_was_taken_meanwhile_is_refused(
         return torch.empty(1 << 60, dtype=torch.uint8)  # torch's own error
 
     monkeypatch.setattr("engine.build.ModelRunner", allocate)
-    with pytest.raises(PoolSizeError, match=r"no memory for a pool of 32 blocks, .* who took it"):
+    with pytest.raises(
+        PoolSizeError, match=r"no memory for a pool of 32 blocks, .* find what took it"
+    ):
         build(checkpoint, SimulatedCuda(64 * MIB), num_gpu_blocks_override=32)
 
 
