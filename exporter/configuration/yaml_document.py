@@ -40,6 +40,8 @@ def parse_yaml(text: str) -> Document:
     except (yaml.YAMLError, RecursionError, ValueError) as error:  # a date that does not exist
         problem = f"not valid YAML: {' '.join(str(error).split())}"
         raise ConfigurationError("", problem, "") from None
+    except (LookupError, AttributeError):  # what PyYAML's constructors raise for `!!int ""`
+        raise ConfigurationError("", "a value does not fit its tag", "leave out the `!!`") from None
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc] # PyYAML has no types

@@ -165,6 +165,9 @@ def test_a_mistake_says_where_what_and_what_to_do(tmp_path: Path, text: str, say
         (b"a: \xff", "not UTF-8 at byte 3"),
         ("a: \x00", "not valid YAML"),
         ('"a\\nb": 1\nservers: []', "a\\nb: there is no such key"),
+        ("!!int", "a value does not fit its tag; leave out the `!!`"),
+        ("servers: !!bool maybe", "a value does not fit its tag"),
+        ("servers: !!timestamp today", "a value does not fit its tag"),
     ],
 )
 def test_yaml_that_is_broken_or_hostile(tmp_path: Path, text: str | bytes, says: str) -> None:
