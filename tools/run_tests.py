@@ -2,9 +2,9 @@
 
     python -m tools.run_tests [--nightly] [--times FILE] [PATH...] [PYTEST_OPTION...]
 
-A test that fails in a lane beside others and passes when run again with nothing beside it is named
-at the end and counted as passed: two cores were too few for it. A second failure is a failure, and
-so is a worker that crashed, a file that cannot be collected, or too many failures to be noise.
+A test that fails in a lane and passes when run again with nothing beside it is named at the end and
+counted as passed: two cores were too few for it. A second failure is a failure, and so is a worker
+that crashed, a file that cannot be collected, or too many failures to be noise.
 """
 
 import itertools
@@ -71,9 +71,9 @@ NIGHTLY = (
     ),
     # With nothing beside it: a vLLM takes two cores while it starts.
     (Lane("vllm", 0, "nightly and vllm", r"mark\.vllm\b"),),
+    # Last, with nothing beside it: these measure times.
+    (Lane("chaos and timed", 0, "chaos or timed", r"mark\.(chaos|timed)\b"),),
 )
-ALONE = Lane("chaos and timed", 0, "chaos or timed", r"mark\.(chaos|timed)\b")
-"""Last, with nothing beside it: these measure times."""
 
 
 @dataclass(slots=True, eq=False)  # a plugin must have a hash
@@ -145,8 +145,6 @@ def main() -> int:
         for lanes in TEST if nightly is None else NIGHTLY:
             run.beside(lanes)
         run.again()
-        if nightly is not None:
-            run.alone(ALONE)
     run.conclude(time.monotonic() - started)
     if times is not None:
         Path(times[0]).write_text(_table(run.seconds))
@@ -198,13 +196,6 @@ class Run:
         self._passed_alone = [
             name for name in self._to_run_again if name not in {*report.failed, *report.broken}
         ]
-
-    def alone(self, lane: Lane) -> None:
-        for _, files in self._with_files([lane]):
-            with self._started(lane, files, shown=True) as running:
-                status, report = running.end()
-            self._note(status, report)
-            self._time(report)
 
     def conclude(self, seconds: float) -> None:
         slowest = sorted(self.seconds.items(), key=lambda item: -item[1])[:SLOWEST]
