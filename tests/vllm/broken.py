@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from kvscope_events.bus import EventBus
-from kvscope_events.events import ObserverStopped
+from kvscope_events.events import EngineEvent, ObserverStopped
 from kvscope_events.observers.vllm import plugin
 from kvscope_events.observers.vllm.endpoints import scheduler_endpoint
 from kvscope_events.observers.vllm.hooks import HOOKS
@@ -124,13 +124,13 @@ def _missing(name: str) -> Any:
 
 def _listen(heard: list[str]) -> None:
     """Hear what every observer says last."""
-    flush = EventBus.flush
+    send = EventBus.send
 
-    def flush_heard(self: EventBus) -> None:
-        heard.extend(e.reason for e in self._events if isinstance(e, ObserverStopped))
-        flush(self)
+    def send_heard(self: EventBus, events: list[EngineEvent]) -> None:
+        heard.extend(e.reason for e in events if isinstance(e, ObserverStopped))
+        send(self, events)
 
-    EventBus.flush = flush_heard  # type: ignore[method-assign]
+    EventBus.send = send_heard  # type: ignore[method-assign]
 
 
 def _attributes() -> list[Found]:
