@@ -5,4 +5,4 @@ Python 3.10 or later, msgspec and pyzmq. Importing the package imports none of i
 """
 
 __version__ = "0.1.0"
-"""Of both distributions; `make release-check` finds a place that names another."""
+"""The version of both distributions; `make release-check` finds files that state another."""

@@ -18,7 +18,7 @@ DEFAULT_QUEUE_BATCHES = 4096
 
 
 class Bus(Protocol):
-    """What the engine needs of a bus: the interface of `EventBus` and `NullBus`."""
+    """The bus as the engine sees it: the interface of `EventBus` and `NullBus`."""
 
     @property
     def emit(self) -> Callable[[EngineEvent], None]:
@@ -49,17 +49,17 @@ class Subscription:
 
     @property
     def queued(self) -> int:
-        """The number of batches that wait to be taken."""
+        """The number of batches waiting to be taken."""
         return len(self._queue)
 
     def wait(self, timeout: float) -> bool:
-        """Wait until a batch may be there; True if so."""
+        """Wait until a batch may be available; True if so."""
         ready = self._ready.wait(timeout)
         self._ready.clear()
         return ready
 
     def wake(self) -> None:
-        """Let a wait that is under way return."""
+        """Interrupt a wait in progress."""
         self._ready.set()
 
     def take(self) -> tuple[Batch, int] | None:
@@ -96,7 +96,7 @@ class EventBus:
 
     @property
     def emit(self) -> Callable[[EngineEvent], None]:
-        """Safe from any thread; what other threads emit travels with the step under way."""
+        """Safe from any thread; events of other threads travel with the current step."""
         return self._emit
 
     def subscribe(self, queue_batches: int = DEFAULT_QUEUE_BATCHES) -> Subscription:
@@ -130,7 +130,7 @@ class EventBus:
             if wanted:
                 for subscription in wanted:
                     subscription.snapshot_wanted = False
-                events += self._snapshot()  # the state after this batch: true for everyone
+                events += self._snapshot()  # the state after this batch, valid for every subscriber
         if not events:
             return
         now_ns = time.monotonic_ns()
@@ -141,7 +141,7 @@ class EventBus:
 
 
 class NullBus:
-    """The bus for an engine without observers: it forgets every event."""
+    """The bus for an engine without observers: it discards every event."""
 
     @property
     def emit(self) -> Callable[[EngineEvent], None]:

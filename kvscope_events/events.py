@@ -56,7 +56,7 @@ from kvscope_events.vocabulary import (
 
 CONTRACT_VERSION = 1
 """Grows when an older reader would misread a newer stream. New events and fields do not need it,
-nor do new words of events that a reader may miss. A new word of an event that moves blocks needs
+nor do new words in events that a reader may miss. A new word in an event that moves blocks needs
 it: without that event an older reader's ledger is wrong."""
 
 BlockHash = Hash
@@ -67,9 +67,10 @@ With several KV cache groups the group is part of the digest.
 
 
 class Hello(Event, frozen=True):
-    """Who emits these events: first in a stream, before every snapshot, and when a fact changes.
+    """The producer introduces itself: first in a stream, before a snapshot, and when a fact
+    changes.
 
-    None stands for what is not known, or not known yet.
+    None: not known, or not known yet.
     """
 
     contract: int
@@ -89,7 +90,7 @@ class Hello(Event, frozen=True):
     prefix_caching_hash_algo: Label | None = None
     pid_space: Label | None = None  # where the pid holds; see kvscope_events.pid_space
     worker: Label | None = None  # rank of a process that reports memory only; None: the scheduler's
-    pool_sized_by: Label | None = None  # the server's option that set the pool's size
+    pool_sized_by: Label | None = None  # the server option that set the pool's size
 
 
 class ObserverStopped(Event, frozen=True):
@@ -105,14 +106,14 @@ class RequestArrived(Event, frozen=True):
     prompt_tokens: Count  # each of its prompts once
     max_tokens: Count  # of each sequence
     tenant: str = ""
-    trace_id: TraceId = ""  # 32 hex digits; empty: it belongs to no trace that is known
+    trace_id: TraceId = ""  # 32 hex digits; empty: not part of a known trace
     parent_span_id: SpanId = ""  # 16 hex digits of the caller's span; empty: the trace begins here
     sampled: bool = False  # its flag: the caller records this trace
     operation: Operation = ""  # empty: not known
 
 
 class SequenceAdded(Event, frozen=True):
-    """One continuation of a request that has arrived waits for its first step."""
+    """One continuation of an arrived request waits for its first step."""
 
     sequence: int
     request: int
@@ -190,8 +191,8 @@ class ContentDropped(Event, frozen=True):
 class BlocksReleased(Event, frozen=True):
     """References were given back, one for each block named; split by the fate of the blocks.
 
-    With cause finished, aborted, preempted or swapped_out these are all references of the
-    sequence; with any other they are some of them, in mid-request.
+    With cause finished, aborted, preempted or swapped_out these are all references of the sequence;
+    with any other cause they are some of them, in mid-request.
     """
 
     sequence: int | None
@@ -222,7 +223,7 @@ class RequestPreempted(Event, frozen=True):
     discarded_tokens: Count  # tokens whose KV had been computed or found
     blocks: Count  # references given back
     age_ns: Count  # since it was last (re)admitted
-    # What either way was estimated to take of the engine's time, where that decided; else None.
+    # Estimated engine time of either way, if that decided between them; else None.
     swap_cost_ns: Count | None = None
     recompute_cost_ns: Count | None = None
 
@@ -247,7 +248,7 @@ class RequestScheduled(Event, frozen=True):
 
 
 class FirstToken(Event, frozen=True):
-    """A request produced its first token, in whichever of its sequences."""
+    """A request produced its first token, in any of its sequences."""
 
     request: int
     elapsed_ns: Count  # since arrival
@@ -344,7 +345,7 @@ EngineEvent = Union[  # noqa: UP007  # a tuple of types in Python 3.10, too
 ]
 
 EVENT_NAMES: tuple[str, ...] = tuple(event.__name__ for event in get_args(EngineEvent))
-"""The names of all events: what `Hello.tells` may hold."""
+"""The names of all events, the allowed values of `Hello.tells`."""
 
 
 class Batch(msgspec.Struct, frozen=True, gc=False, array_like=True):

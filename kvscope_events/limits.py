@@ -1,7 +1,7 @@
-"""What a value of the contract may be. A reader holds its peer to it; a producer pays nothing.
+"""Bounds of the contract's values. A reader holds its peer to them; a producer pays nothing.
 
-msgspec checks these bounds while it decodes and never when an event is made. They keep a peer that
-is broken or hostile from taking a reader's memory, and from making a page that no parser reads.
+msgspec checks these bounds while it decodes and never when an event is made. They keep a broken or
+hostile peer from exhausting a reader's memory and from producing a page that no parser accepts.
 """
 
 from typing import Annotated
@@ -19,7 +19,7 @@ MAX_LABEL = 512
 
 EVENTS = msgspec.Meta(max_length=MAX_EVENTS)
 Count = Annotated[int, msgspec.Meta(ge=0)]
-"""A counter of ours grows by it, and no counter may fall."""
+"""Added to one of our counters, and a counter must never fall."""
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Time = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 """Nanoseconds of a clock; a reader keeps them in signed words."""

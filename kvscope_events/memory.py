@@ -39,7 +39,7 @@ class DeviceOutOfMemory(Event, frozen=True):
 
 
 class StartupProfiled(Event, frozen=True):
-    """What a process measured of its device before the pool was sized; with every Hello after that.
+    """Device figures that a process measured before the pool was sized; sent with each later Hello.
 
     For producers whose pool is created by a process that does not know these figures.
     """

@@ -1,10 +1,10 @@
-"""Where a pid names a process: one boot of one host, and one namespace of pids in it."""
+"""The scope in which a pid names a process: one boot of one host, and one pid namespace in it."""
 
 import os
 
 
 def pid_space() -> str | None:
-    """The same for two processes that mean the same process by a pid; None: unknown."""
+    """Equal for two processes to which a pid means the same process; None: unknown."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             boot = file.read().strip()

@@ -1,6 +1,6 @@
-"""Events of a whole pool: how it was made, all that it holds, blocks copied in it and out of it.
+"""Events of a whole pool: its creation, its contents, blocks copied within it and out of it.
 
-Declared apart, and imported from `events.py` like the others.
+Declared separately; import them from `events.py` like the others.
 """
 
 from typing import Annotated
@@ -26,7 +26,7 @@ class BlockCopied(Event, frozen=True):
 class BlocksSwapped(Event, frozen=True):
     """Content of a sequence was copied between its blocks and blocks of the host's swap pool.
 
-    With direction in it gives up all that it has there, also what need not be copied.
+    With direction `in` it gives up all that it has there, even what need not be copied.
     """
 
     sequence: int
@@ -57,7 +57,7 @@ class PoolCreated(Event, frozen=True):
     memory_terms: Terms = {}  # bytes by SizingTerm; empty: the size was configured
     groups: Groups = []  # empty: one group of full attention
     swap_blocks: Count = 0  # of the host's swap pool; 0 without one
-    # How much fits as the server itself reports it, reserved blocks included; None: it does not.
+    # Capacity as the server itself reports it, reserved blocks included; None: not reported.
     size_tokens: Count | None = None
     longest_sequences: float | None = None  # of max_model_len tokens, at once
 

@@ -1,10 +1,10 @@
-"""Text of other people, made fit to print: what would steer a terminal or break a line is escaped.
+"""Foreign text made safe to print: characters that steer a terminal or break a line are escaped.
 
 Peers choose the names of their models, their errors and the content of their files.
 """
 
 QUOTED_CHARACTERS = 200
-"""Of what a server or a file says, where nothing longer is of use."""
+"""Length limit for text from a server or a file, where more would not help."""
 
 
 def printable(text: str, keep: str = "\n") -> str:

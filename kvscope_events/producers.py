@@ -1,4 +1,4 @@
-"""Which events each producer reports: what its `Hello` claims, and what documents say of it.
+"""The events that each producer reports, as its `Hello` claims and the documentation lists them.
 
 A new event belongs to every producer unless it is taken out here.
 """
@@ -22,7 +22,7 @@ SWAP_EVENTS = _named("BlocksSwapped")
 LOOKUP_EVENTS = _named("PrefixLookup")
 """Events that need a prefix cache. Without one it is still known that no block is ever cached."""
 TOKEN_EVENTS = _named("FirstToken")
-"""Events of models that generate, which those for embeddings and scores do not."""
+"""Events of generating models; models for embeddings and scores have none of them."""
 
 ENGINE_EVENTS = (
     _ALL
@@ -34,7 +34,7 @@ ENGINE_EVENTS = (
 its start-up figures when it creates the pool. With a swap space it reports SWAP_EVENTS as well."""
 
 VLLM_WORKER_EVENTS = _named("Hello", "ObserverStopped", "DeviceMemorySampled", "StartupProfiled")
-"""What the observer reports from a worker's process, which has the memory."""
+"""Events that the observer reports from a worker's process, which owns the memory."""
 VLLM_SCHEDULER_EVENTS = (
     _ALL
     - CONTENT_EVENTS
@@ -44,11 +44,11 @@ VLLM_SCHEDULER_EVENTS = (
     - _named("RequestRejected")  # the front end refuses, in another process
     - _named("BlockCopied")  # it forks nothing; copies of state are reported as shares
 )
-"""What the observer reports from the scheduler's process."""
+"""Events that the observer reports from the scheduler's process."""
 VLLM_EVENTS = VLLM_SCHEDULER_EVENTS | VLLM_WORKER_EVENTS
 
 KV_STREAM_EVENTS = CONTENT_EVENTS
-"""What a server that publishes KV events reports; kvscope writes its Hello, with no facts in it."""
+"""Events of a server that publishes KV events; kvscope writes its Hello, without any facts."""
 
 
 def in_order(events: Collection[str]) -> list[str]:

@@ -1,7 +1,7 @@
 """The Python stacks of all threads, read while this thread has the interpreter.
 
-So no frame moves meanwhile. faulthandler walks the frames of running threads in a signal handler,
-which now and then ends a busy process with SIGSEGV: it is for an interpreter that is held.
+So no frame changes meanwhile. faulthandler walks the frames of running threads in a signal handler,
+which occasionally crashes a busy process with SIGSEGV: it is only for a blocked interpreter.
 """
 
 import faulthandler
@@ -27,7 +27,7 @@ class Stacks(msgspec.Struct, frozen=True, array_like=True):
     """The answer to a reader that asks for them."""
 
     pid: int
-    """In the publisher's own namespace."""
+    """The publisher's pid in its own namespace."""
     text: str
 
     @classmethod
@@ -71,7 +71,7 @@ def write_stacks(seconds: float) -> None:
 
 
 def answer_held_signal() -> None:
-    """From now on HELD_SIGNAL writes the stacks, unless the process uses that signal itself."""
+    """Make HELD_SIGNAL write the stacks, unless the process uses that signal itself."""
     if sys.__stderr__ is not None and not _used(HELD_SIGNAL):
         faulthandler.register(HELD_SIGNAL, file=STDERR, all_threads=True, chain=False)
 

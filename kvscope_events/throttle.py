@@ -1,4 +1,4 @@
-"""At most once a minute: what repeats, or what others can cause, must not fill a log."""
+"""At most once a minute: messages that repeat, or that others can provoke, must not fill a log."""
 
 import logging
 import threading
@@ -8,7 +8,7 @@ from collections.abc import Callable
 MINUTE_NS = 60_000_000_000
 HOUR_NS = 60 * MINUTE_NS
 MAX_KEYS = 256
-"""Keys that are remembered; with one more all are forgotten, and are allowed again."""
+"""Maximum number of remembered keys; one more clears them all, so that all are allowed again."""
 
 
 class Throttle:
@@ -57,7 +57,7 @@ class ThrottledLog:
     def log(
         self, level: int, kind: str, message: str, error: "BaseException | None" = None
     ) -> None:
-        """Log this message, with the traceback of `error`, unless one of its kind was lately."""
+        """Log this message, with the traceback of `error`, unless its kind was logged lately."""
         left_out = self._throttle.take(kind)
         if left_out is None:
             return

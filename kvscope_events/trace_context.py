@@ -1,4 +1,4 @@
-"""W3C Trace Context: what a `traceparent` header says of the trace that a request is in."""
+"""W3C Trace Context: the trace of a request, from its `traceparent` header."""
 
 import re
 from typing import NamedTuple
@@ -24,10 +24,10 @@ NO_TRACE = TraceContext()
 
 
 def trace_context(traceparent: str | None) -> TraceContext:
-    """What the header says; `NO_TRACE` if there is none or it is not valid.
+    """Parse the header; `NO_TRACE` if it is missing or not valid.
 
-    A version later than 00 may have more fields, which are not read. Version ff and ids of zeros
-    alone are not valid. Source: https://www.w3.org/TR/trace-context/
+    A version later than 00 may have more fields, which are not read. Version ff and all-zero ids
+    are not valid. Source: https://www.w3.org/TR/trace-context/
     """
     match = _TRACEPARENT.fullmatch((traceparent or "").strip(" \t"))
     if match is None or match["version"] == "ff" or (match["version"] == "00" and match["more"]):

@@ -1,6 +1,6 @@
 """The words of the contract: closed sets of causes, reasons and kinds, which are labels as well.
 
-Append-only, as the fields that hold them. An older reader leaves out the events that hold a word
+Append-only, like the fields that hold them. An older reader leaves out the events that hold a word
 it does not know, and counts them (`unknown_event`); see `CONTRACT_VERSION`.
 """
 
@@ -11,7 +11,7 @@ ServerKind = Literal[
 ]
 RequestUnit = Literal["call", "sequence"]
 Operation = Literal["", "chat", "text_completion"]
-"""By which route a call came, in the words of OpenTelemetry's `gen_ai.operation.name`."""
+"""The route of a call, in the words of OpenTelemetry's `gen_ai.operation.name`."""
 GroupKind = Literal["full_attention", "sliding_window", "state"]
 AllocationCause = Literal["prefill", "decode", "cow", "swap_in"]
 SharingCause = Literal["prefix_hit", "cow", "pin", "fork"]
@@ -28,14 +28,14 @@ ReleaseCause = Literal[
     "swapped_out",
 ]
 Tier = Literal["device", "host", "disk", "remote", "other"]
-"""Where content is kept: the device's own pool, this host's memory, its disks, elsewhere."""
+"""Places of content: the device's own pool, this host's memory, its disks, elsewhere."""
 PreemptionMode = Literal["recompute", "swap"]
 SwapDirection = Literal["out", "in"]
 PreemptionCause = Literal["out_of_blocks", "out_of_memory", "reset"]
 OutOfMemoryAction = Literal["retried", "gave_up"]
 FinishReason = Literal["stop", "length", "abort", "error", "stop_string_or_abort"]
-"""How a sequence ended. The last is of a scheduler whose front end looks for stop strings: it sees
-the same order to abort whether one was found or the client has left."""
+"""Reasons why a sequence ended. The last is for schedulers whose front end looks for stop strings:
+they see the same abort whether one was found or the client has left."""
 SizingTerm = Literal[
     "total",
     "requested",

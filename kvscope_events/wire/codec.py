@@ -21,9 +21,9 @@ _MARKED = frozenset((Hello, PoolCreated, PoolSnapshot))
 _STATES = frozenset((PoolCreated, PoolSnapshot))
 _POOL_EVENTS = frozenset(("PoolCreated", "PoolSnapshot"))
 _UNKNOWN_WORD = "Invalid enum value"
-"""How msgspec begins its message about a word that a vocabulary lacks."""
+"""Beginning of msgspec's message about a word that a vocabulary lacks."""
 _UNREADABLE = (msgspec.DecodeError, ValueError, OverflowError, RecursionError)
-"""What msgspec raises for arbitrary bytes; for text that is not UTF-8 it is a ValueError."""
+"""Errors that msgspec raises for arbitrary bytes; for text that is not UTF-8 it is a ValueError."""
 
 
 class _RawBatch(msgspec.Struct, frozen=True, array_like=True):
@@ -45,7 +45,7 @@ _decode_name = msgspec.msgpack.Decoder(str).decode
 
 
 def flags_of(batch: Batch) -> int:
-    """What a reader may start from, for the header, so that readers need not decode the batch.
+    """Header flags: whether a reader may start from this batch, known without decoding it.
 
     The Hello of a producer without a pool is its whole state.
     """

@@ -93,7 +93,7 @@ def read_frames(message: bytes, offset: int = 0) -> Iterator[Frame]:
 
 
 def payload_bytes(header: bytes) -> int:
-    """How many follow a header that was read; 0 if it is not one, which `read_frames` explains."""
+    """Bytes that follow this header; 0 if it is not a header, which `read_frames` reports."""
     if len(header) != HEADER_BYTES:
         return 0
     magic, version, _, _, _, _, length = _HEADER.unpack(header)

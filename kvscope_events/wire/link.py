@@ -54,7 +54,7 @@ class Link:
 
     @property
     def settled(self) -> bool:
-        """Whether nothing is under way that `faults` has to look after before the next message."""
+        """Whether `faults` has nothing to check before the next message."""
         return self._ended_ns is None
 
     def receive(self, timeout_seconds: float) -> bytes | None:
@@ -75,7 +75,7 @@ class Link:
             return
 
     def faults(self, now_ns: int) -> list[DecodeErrorKind]:
-        """What has ended the connection since the last call; a dead one is recreated."""
+        """Faults that ended the connection since the last call; a dead one is recreated."""
         found: list[DecodeErrorKind] = []
         while (event := next_event(self._monitor)) is not None:
             if event in NOT_A_PEER:
@@ -100,7 +100,7 @@ class Link:
     def close(self) -> None:
         """May be repeated."""
         if not self._socket.closed:
-            # Before its reader goes: ZMQ's own thread would wait forever to notify a monitor.
+            # Before closing its reader: ZMQ's own thread would wait forever to notify a monitor.
             self._socket.disable_monitor()
             self._socket.close(linger=0)
             self._monitor.close(linger=0)

@@ -1,4 +1,4 @@
-"""What all readers of a process share: a ZMQ context, its monitors, a way to be woken."""
+"""Resources that all readers of a process share: a ZMQ context, its monitors, a wake-up."""
 
 import itertools
 import os
@@ -11,7 +11,7 @@ from kvscope_events.wire.errors import EndpointError
 MAX_SOCKETS = 8192
 """Sockets of all readers together, three or four for each; ZMQ's own limit is 1023."""
 NOT_A_PEER = (zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL, zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL)
-"""Events of a monitor: something else than ZMQ answers there."""
+"""Monitor events which mean that something other than ZMQ answers there."""
 _EVENT = struct.Struct("=hi")
 
 Socket = zmq.Socket[bytes]
@@ -29,13 +29,13 @@ class Readers(zmq.Context["zmq.Socket[bytes]"]):
 
     @classmethod
     def monitor(cls, socket: Socket, events: int) -> Socket:
-        """A socket with these events of that one; close it after `disable_monitor`."""
+        """A socket that delivers these events of another; close it after `disable_monitor`."""
         # An address that no monitor had before: ZMQ's own may still be in use by a closed one.
         return socket.get_monitor_socket(events, f"inproc://monitor-{next(cls._monitors)}")
 
 
 def eventfd(endpoint: str) -> int:
-    """A file by which another thread ends the wait of the endpoint's; raises EndpointError."""
+    """A file with which another thread interrupts the endpoint's wait; raises EndpointError."""
     try:
         return os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
     except OSError as error:

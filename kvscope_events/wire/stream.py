@@ -85,7 +85,7 @@ class Stream:
         self._ended.clear()
 
     def request(self, now_ns: int) -> tuple[RequestKind, int] | None:
-        """What to request from the publisher now; None: nothing, or nothing yet."""
+        """The request to send to the publisher now; None: nothing, or nothing yet."""
         snapshot = self.snapshot_wanted and not self.behind
         if self.session is None or not (self.behind or snapshot):
             return None

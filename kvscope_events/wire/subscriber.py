@@ -115,7 +115,7 @@ class WireSubscriber:
 
     @property
     def superseded(self) -> bool:
-        """Another publisher speaks now, and every batch of the former one has been taken."""
+        """Whether another publisher has taken over and all batches of the former one are taken."""
         heard = self._stream.session  # read first: what comes before it is in the queue by then
         return self._given not in (None, heard) and not self._queue
 
@@ -125,7 +125,7 @@ class WireSubscriber:
         return self._stream.gaps + self._unreadable
 
     def wait(self, timeout: float) -> bool:
-        """Wait until a batch may be there; True if so."""
+        """Wait until a batch may be available; True if so."""
         ready = self._ready.wait(timeout)
         self._ready.clear()
         return ready
@@ -143,7 +143,7 @@ class WireSubscriber:
         return None
 
     def wake(self) -> None:
-        """Let a wait that is under way return."""
+        """Interrupt a wait in progress."""
         self._ready.set()
 
     def close(self) -> None:
@@ -184,7 +184,7 @@ class WireSubscriber:
         return batch
 
     def _rouse(self) -> None:
-        """Let our thread look; nothing once it has ended, though batches may still be taken."""
+        """Wake our thread; no effect once it has ended, though batches may still be taken."""
         with self._closing:  # the number of a closed file is soon reused
             if self._wake >= 0:
                 os.eventfd_write(self._wake, 1)
@@ -197,7 +197,7 @@ class WireSubscriber:
         while not self._stopping.is_set():
             try:
                 self._listen()
-            except zmq.ZMQError as error:  # nothing of the peer's doing: the process is in need
+            except zmq.ZMQError as error:  # not the peer's fault: this process is in trouble
                 if self._throttle.allow("unreadable"):
                     logger.error("%s: cannot be read now: %s; retrying", self.endpoint, error)
                 self._stopping.wait(RENEW_NS / 1e9)

@@ -1,11 +1,12 @@
-"""Observer for vLLM: runs inside its engine core and reports all that happens to the block pool.
+"""Observer for vLLM: runs inside its engine core and reports all changes of the block pool.
 
 vLLM calls `register` in each of its processes, through the entry-point group
 `vllm.general_plugins`. Importing this package imports none of its modules.
 
-An event's way: `hooks` lists vLLM's methods · `wrappers` call ours around each · `pool`, `content`,
-`evictions`, `manager` and `scheduler` tell what a call changed · `names` cuts vLLM's hashes ·
-`observer.flush` ends the step · `outlet` hands the batch to `kvscope_events/wire/publisher.py`.
+The path of an event: `hooks` lists vLLM's methods · `wrappers` call ours around each · `pool`,
+`content`, `evictions`, `manager` and `scheduler` find what a call changed · `names` cuts vLLM's
+hashes · `observer.flush` ends the step · `outlet` hands the batch to
+`kvscope_events/wire/publisher.py`.
 """
 
 

@@ -1,7 +1,7 @@
-"""The observer's check of itself: what it counted is what the pool says.
+"""The observer's self-check: its own counts against those of the pool.
 
-A difference costs nothing but a snapshot; a second one within a minute is a vLLM that works in
-another way than we know, so the observer goes off.
+A difference costs only a snapshot; a second one within a minute means that this vLLM works in a way
+we do not know, so the observer switches itself off.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ PROBATION_NS = 60_000_000_000
 
 
 def check_counts(observer: Observer, active: int, now_ns: int) -> None:
-    """Called with the pool's own count where it is another, or where a whole comparison failed."""
+    """Called with the pool's own count if it differs, or if a full comparison failed."""
     counted = observer.counts.active
     observer.in_doubt = False
     if counted != active:
@@ -28,7 +28,7 @@ def check_counts(observer: Observer, active: int, now_ns: int) -> None:
 
 
 def differ(observer: Observer, text: str, now_ns: int) -> None:
-    """Note a difference: restart from a snapshot, or end."""
+    """Handle a difference: restart from a snapshot, or switch off."""
     last_ns, observer.difference_ns = observer.difference_ns, now_ns
     observer.differences += 1
     if last_ns is not None and now_ns - last_ns < PROBATION_NS:

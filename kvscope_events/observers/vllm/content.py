@@ -1,6 +1,6 @@
-"""Which names the blocks of the pool bear, told from the calls of `BlockPool` that give them.
+"""Names of the pool's blocks, derived from the calls of `BlockPool` that assign them.
 
-Blocks that lose their names without another: `evictions.py`.
+For blocks that lose a name without getting another, see `evictions.py`.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 Call = tuple[Any, ...]
 Named = dict[str, Any]
 Caching = tuple[list[Any], "list[bytes | None] | None"]
-"""Blocks that may become findable, and their hashes before; None: they had none."""
+"""Blocks that may become findable, and their hashes before; None: no hash."""
 One = tuple[Any, Any]
-"""A block, and the hash or None that it had before the call."""
+"""A block, and its hash before the call, or None."""
 
 
 def before_cached(observer: Observer, args: Call, kwargs: Named) -> Caching:
@@ -85,7 +85,7 @@ def cached(
 
 
 def before_one(index: int, name: str) -> Callable[[Observer, Call, Named], One]:
-    """For calls that change the content of one block, their argument `index`."""
+    """A handler for calls that change the content of one block, their argument `index`."""
 
     def before(observer: Observer, args: Call, kwargs: Named) -> One:
         block = argument(args, kwargs, index, name)
@@ -112,7 +112,7 @@ def cached_partially(observer: Observer, note: One, result: Any, args: Call, kwa
 
 
 def moved(observer: Observer, note: One, result: None, args: Call, kwargs: Named) -> None:
-    """The names of a block went to its private copy; vLLM then counts one more reader of it."""
+    """A block's names moved to its private copy; vLLM then counts one more reader of it."""
     source, before = note
     target = argument(args, kwargs, 1, "dst_block")
     if before is not None and source.block_hash is None:
@@ -129,7 +129,7 @@ def moved(observer: Observer, note: One, result: None, args: Call, kwargs: Named
 def _replaced(
     observer: Observer, blocks: list[Any], before: list[bytes | None], after: list[bytes | None]
 ) -> None:
-    """Report the names that referenced blocks had and no longer have."""
+    """Report the names that referenced blocks have lost."""
     if before.count(None) == len(before):
         return
     changed = [

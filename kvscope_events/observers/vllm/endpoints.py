@@ -1,4 +1,4 @@
-"""Where the observers of one vLLM publish: a socket for each process, in one directory."""
+"""Sockets of one vLLM's observers: one for each process, in one directory."""
 
 import os
 
@@ -6,12 +6,12 @@ from kvscope_events.wire.run_directory import run_directory
 
 DIRECTORY_VARIABLE = "KVSCOPE_OBSERVER_DIR"
 REMEDY = f"Set {DIRECTORY_VARIABLE} to another directory"
-"""For one that is in use, is not ours alone, or has too long a path."""
+"""For a directory that is in use, not ours alone, or has too long a path."""
 SWITCH_VARIABLE = "KVSCOPE_OBSERVER"
 
 
 def switched_off() -> bool:
-    """Whether the operator wants no observer."""
+    """Whether the operator has disabled the observer."""
     return os.environ.get(SWITCH_VARIABLE, "").strip().lower() in ("off", "0", "false", "no")
 
 

@@ -47,7 +47,7 @@ def before_ordered(observer: Observer, args: Call, kwargs: Named) -> Hashed:
 
 
 def ordered(observer: Observer, hashed: Hashed, result: None, args: Call, kwargs: Named) -> None:
-    """A connector had blocks forgotten, referenced or not, since their content is not valid."""
+    """A connector dropped blocks, referenced or not, whose content is not valid."""
     free = [(block, old) for block, old in hashed if not block.ref_cnt]
     held = [(block, old) for block, old in hashed if block.ref_cnt]
     tell_lost(observer, free, "ordered", "invalid", was_free=True)

@@ -1,7 +1,7 @@
-"""Compiles a wrapper that has the very parameters of the method that it wraps.
+"""Compiles a wrapper with exactly the parameters of the method that it wraps.
 
-Passing `*args, **kwargs` on takes a quarter of a microsecond, more than all else that happens in
-the wrapper of a method that is called for every running request in every step.
+Passing `*args, **kwargs` on takes a quarter of a microsecond, more than all the rest of the
+wrapper, and the method is called for every running request in every step.
 """
 
 import functools

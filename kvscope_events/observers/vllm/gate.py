@@ -1,10 +1,10 @@
-"""What is not observed: each reason is one line that says what was looked for."""
+"""Schedulers that are not observed: each reason is one line that says what was looked for."""
 
 from typing import Any
 
 
 def refusal(scheduler: Any, base: type, methods: frozenset[tuple[str, str]]) -> str | None:
-    """Why this scheduler cannot be observed; None: it can.
+    """The reason why this scheduler cannot be observed; None: it can.
 
     `base` is vLLM's scheduler, `methods` are the classes and methods that are patched.
     """
@@ -20,7 +20,7 @@ def refusal(scheduler: Any, base: type, methods: frozenset[tuple[str, str]]) -> 
     if any(getattr(one, "block_pool", pool) is not pool for one in managers):
         return "the layers of this model keep their blocks in several pools"
     if getattr(coordinator, "enable_partial_hash_hits", False):
-        # Up to 0.25 a partial hit needs no copy, so neither method is there.
+        # Up to 0.25 a partial hit needs no copy, so neither method exists.
         moves = ("BlockPool", "move_block_hashes") in methods
         copies = ("SingleTypeKVCacheManager", "_apply_cow") in methods
         if moves != copies:

@@ -2,7 +2,8 @@
 handler that reports it.
 
 `parameters` are the names of the leading parameters after `self`, the same in all versions that
-have the method, from `since` to the newest that was tried. A version with others is not observed.
+have the method, from `since` to the newest that was tested. A version with different parameters is
+not observed.
 """
 
 from typing import Any

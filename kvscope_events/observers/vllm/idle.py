@@ -1,4 +1,4 @@
-"""Serves readers while the engine idles, and then compares the whole pool with what was counted.
+"""Serves readers while the engine idles, and compares the whole pool with the observer's counts.
 
 vLLM makes no call while it has no request, so a reader that comes then would wait for its first
 state. This thread only reads; it gives way to the engine as soon as that wakes up.
@@ -39,7 +39,7 @@ class IdleThread:
         while not self._stopping.wait(TICK_SECONDS):
             try:
                 self.tick()
-            except Exception as error:  # it runs in a foreign server: say it and end
+            except Exception as error:  # it runs in a foreign server: report it and end
                 warn(f"snapshots are sent only while the engine runs steps: {error!r}")
                 return
 

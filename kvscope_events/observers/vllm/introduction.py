@@ -1,4 +1,4 @@
-"""Who is observed: the Hello and the pool, as the scheduler's configuration has them."""
+"""The observer's Hello and PoolCreated, built from the scheduler's configuration."""
 
 import os
 from typing import Any
@@ -20,7 +20,7 @@ from kvscope_events.producers import LOOKUP_EVENTS, TOKEN_EVENTS, VLLM_SCHEDULER
 def created_of(scheduler: Any) -> PoolCreated:
     pool = scheduler.kv_cache_manager.block_pool
     config = getattr(scheduler, "kv_cache_config", None)
-    # Before 0.12 names cover the blocks of the only size that there is.
+    # Before 0.12 there is only one block size, so names cover blocks of it.
     block_size = int(getattr(pool, "hash_block_size", None) or scheduler.block_size)
     num_blocks = int(pool.num_gpu_blocks)
     size_tokens, longest_sequences = capacity(scheduler.vllm_config.cache_config)

@@ -1,4 +1,4 @@
-"""One line at a time for the operator of the server, through vLLM's own log where there is one."""
+"""One line at a time for the operator of the server, through vLLM's own log if there is one."""
 
 import logging
 import sys
@@ -7,7 +7,7 @@ _logger = logging.getLogger("vllm.kvscope")  # vLLM gives handlers to its own lo
 
 
 def say(text: str) -> None:
-    """Log something that is as it should be."""
+    """Log something expected."""
     if _logger.hasHandlers():
         _logger.info("kvscope: %s", text)
     else:
@@ -25,5 +25,5 @@ def warn(text: str) -> None:
 def _print(text: str) -> None:
     try:
         print(f"kvscope: {text}", file=sys.stderr, flush=True)
-    except (OSError, ValueError):  # stderr is gone: the server must not hear of it
+    except (OSError, ValueError):  # stderr is gone: the server must not notice
         return

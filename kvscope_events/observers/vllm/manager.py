@@ -1,7 +1,7 @@
-"""Which requests get and give back blocks, derived from the calls of `KVCacheManager`.
+"""Requests that get and give back blocks, derived from the calls of `KVCacheManager`.
 
-`allocate_slots` runs for every running request in every step, nearly always to no effect: then its
-wrapper notes the request, calls, and looks for None.
+`allocate_slots` runs for every running request in every step, nearly always without effect: its
+wrapper then only notes the request, calls the original, and checks for None.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _RUNNING = """
 """
 """The wrapper of `allocate_slots` for a running request, which is nearly every call.
 
-Its own names begin with `_`, so that none is one of vLLM's parameters."""
+Its own names begin with `_`, so that none collides with vLLM's parameters."""
 
 
 def allocating(site: Site, hook: Hook, original: Method) -> Method:
@@ -127,7 +127,7 @@ def before_free(observer: Observer, args: Call, kwargs: Named) -> Victim:
 
 
 def gave_back(observer: Observer, victim: Victim, result: None, args: Call, kwargs: Named) -> None:
-    """All blocks of a request: it finished, was preempted, or its load from elsewhere failed."""
+    """A request gave back all blocks: it finished, was preempted, or its external load failed."""
     request = argument(args, kwargs, 0, "request")
     begin, computed = victim
     if computed >= 0:
@@ -143,7 +143,7 @@ def gives_back_later(
     """The same, but a step in flight still writes the blocks: they are freed after it."""
     request = argument(args, kwargs, 0, "request")
     _, computed = victim
-    # What is freed then has no request any more; it is known by its blocks, in reverse order.
+    # By then the request is gone; the release is recognised by its blocks, in reverse order.
     blocks = [block.block_id for block in reversed(result) if not block.is_null]
     if blocks:
         owner = (observer.sequences.number_of(request), release_cause(request))
@@ -199,7 +199,8 @@ def _admitted(observer: Observer, entry: Entry, request: Any, args: Call, kwargs
 def _looked_up(
     observer: Observer, begin: int, request: Any, found: tuple[int, int], number: int
 ) -> None:
-    """Goes before the first event of the call: what it evicted was there when it was asked for.
+    """Goes before the first event of the call: what the call evicted was still there at the
+    look-up.
 
     found: tokens that the pool held, and those that a connector loads.
     """
@@ -258,7 +259,7 @@ def _preempted(observer: Observer, request: Any, computed: int, blocks: int) -> 
 
 
 def _computed(request: Any) -> int:
-    """Tokens whose KV is there: those in flight are counted by vLLM, but not yet computed."""
+    """Tokens whose KV exists: vLLM also counts those in flight, which are not computed yet."""
     in_flight = getattr(request, "num_in_flight_tokens", None)  # since 0.26
     if in_flight is None:
         in_flight = getattr(request, "num_output_placeholders", 0)

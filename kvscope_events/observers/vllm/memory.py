@@ -1,4 +1,4 @@
-"""Figures of device memory in a vLLM worker; whatever this vLLM or torch does not keep is left out.
+"""Device memory figures of a vLLM worker; those that this vLLM or torch does not keep are left out.
 
 Nothing here touches the current device: every call names one.
 """
@@ -12,7 +12,8 @@ Terms = dict[str, int]
 
 
 def device_of(worker: Any) -> Any:
-    """The worker's device; older workers on a CPU leave it to their model runner. None: neither."""
+    """The worker's device; on older CPU workers, that of their model runner. None: neither has
+    one."""
     device = getattr(worker, "device", None)
     if device is None:
         device = getattr(getattr(worker, "model_runner", None), "device", None)
@@ -30,7 +31,8 @@ def device_uuid(device: Any) -> str | None:
 
 
 def weights_bytes(worker: Any) -> int:
-    """What loading took, as vLLM measured it; on a CPU, all parameters and buffers, each once."""
+    """Memory taken by loading, as vLLM measured it; on a CPU, all parameters and buffers, once
+    each."""
     runner = worker.model_runner
     measured = getattr(runner, "model_memory_usage", None)
     if isinstance(measured, (int, float)) and measured > 0:
@@ -65,7 +67,7 @@ def machine_memory() -> Terms:
 
 
 def device_memory(worker: Any) -> Terms:
-    """The same of a device, and what vLLM may take of it; empty where vLLM took no snapshot."""
+    """The same for a device, and vLLM's share of it; empty if vLLM took no snapshot."""
     snapshot = getattr(worker, "init_snapshot", None)
     if snapshot is None:
         return {}
@@ -78,10 +80,10 @@ def device_memory(worker: Any) -> Terms:
 
 
 def profiled_memory(worker: Any, weights: int, allocated: int | None) -> Terms:
-    """What the profiling run found; empty where it did not run, as with a configured pool.
+    """Results of the profiling run; empty if it did not run, as with a configured pool.
 
     allocated: torch's live bytes after the run: beyond the weights they are buffers. Since 0.27
-    vLLM measures weights, buffers and what is not torch's as one figure.
+    vLLM measures weights, buffers and memory outside torch as one figure.
     """
     terms: Terms = {}
     peak = getattr(worker, "peak_activation_memory", None)
@@ -99,7 +101,7 @@ def profiled_memory(worker: Any, weights: int, allocated: int | None) -> Terms:
 
 
 def sizing_terms(measured: Terms, weights: int, kv_pool: int) -> Terms:
-    """All terms, which add up to the total; empty where they cannot, or the total is not known."""
+    """All terms, which add up to the total; empty if they cannot, or if the total is not known."""
     if "total" not in measured:
         return {}
     parts = {name: n for name, n in measured.items() if name not in ("total", "requested")}
@@ -155,7 +157,7 @@ class Sampler:
         )
 
     def _activation_peak(self, peak: int | None) -> int | None:
-        """Known only where the peak was reached with the pool there."""
+        """Known only if the peak was reached after the pool was allocated."""
         before = self._peak_before_pool
         if peak is None or before is None or not self.kv_pool_bytes or peak <= before:
             return None

@@ -1,7 +1,7 @@
 """The observer of one scheduler: what the hooks share, how batches leave, and how it ends.
 
-All but `idle` runs on the engine's thread. `live` is tested before anything else is done: once it
-is False, no hook of this observer does anything more.
+Everything but `idle` runs on the engine's thread. `live` is tested first: once it is False, the
+hooks of this observer do nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kvscope_events.vocabulary import ReleaseCause
 MAX_STEPS = 64
 """Steps scheduled and not yet completed; vLLM has as many as pipeline stages, or two."""
 BUFFER_NAMES = 50_000
-"""Names that wait in the buffer before a long step sends a part of its events."""
+"""Names in the buffer at which a long step sends a part of its events."""
 
 MAX_DEFERRED = 4096
 """Releases announced and not yet made; a server has one for each request that just ended."""
@@ -48,7 +48,7 @@ class Observer:
         self.manager = scheduler.kv_cache_manager
         self.pool = self.manager.block_pool
         self.queue = self.pool.free_block_queue
-        # Past the property, which takes longer than all else that is done for a block.
+        # Bypasses the property, which takes longer than everything else done for a block.
         raw = "_block_hash" if hasattr(self.pool.null_block, "_block_hash") else "block_hash"
         self.hash_of = attrgetter(raw)
         self.created = created
@@ -62,20 +62,20 @@ class Observer:
         self.names_partial_blocks = bool(getattr(coordinator, "enable_partial_hash_hits", False))
         """Whether a block may have a name before it is full, which its full name replaces."""
         self.foreign_blocks = hasattr(self.pool.null_block, "pool")
-        """Whether blocks of other pools may come along, each with its pool."""
+        """Whether blocks of other pools may occur, each with its pool."""
         self.running = running
         """vLLM's status of a request that runs."""
         self.token_budget = int(getattr(scheduler, "max_num_scheduled_tokens", 0))
         self.sequences = Sequences()
         self.counts = Counts()
-        # What the calls in progress are about.
+        # State of the calls in progress.
         self.depth = 0  # of calls of the scheduler
         self.version = 0  # grows with each call of the scheduler
         self.request: Any = None  # allocate_slots is under way for it
         self.releasing: Owner | None = None
         self.resetting: bool | None = None
         self.schedule_ns = 0
-        # What waits to be reported.
+        # Still to be reported.
         self.buffer: list[EngineEvent] = []
         self.buffered_names = 0
         self.steps: deque[Started] = deque(maxlen=MAX_STEPS)
@@ -122,7 +122,7 @@ class Observer:
         return state
 
     def state_for_readers(self) -> list[EngineEvent]:
-        """Called by the outlet: the state after all that was sent, or nothing if it is not that."""
+        """Called by the outlet: the state after everything sent, or nothing while they differ."""
         if not self.live:
             return self._stopped
         if self.buffer or self.outlet.in_part:
@@ -141,11 +141,11 @@ class Observer:
         """These blocks will be freed in this order and in one call, which has no request."""
         deferred = self.deferred
         deferred.setdefault(tuple(blocks), deque(maxlen=MAX_DEFERRED)).append(owner)
-        if len(deferred) > MAX_DEFERRED:  # freed in another way: their owner is not reported
+        if len(deferred) > MAX_DEFERRED:  # freed in some other way: their owner is not reported
             del deferred[next(iter(deferred))]
 
     def fail(self, error: BaseException, where: str) -> None:
-        """Our own defect: off, and say what it was."""
+        """Switch off because of our own defect, and report it."""
         self.off(f"{type(error).__name__} in {where}: {error}")
 
     def off(self, reason: str) -> None:
@@ -178,7 +178,7 @@ class Observer:
         self._forget()
 
     def _forget(self) -> None:
-        """Let go of what belongs to vLLM."""
+        """Drop the references to vLLM's objects."""
         self.scheduler = self.manager = self.pool = self.queue = self.request = None
         self.steps.clear()
 

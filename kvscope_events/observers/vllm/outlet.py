@@ -20,7 +20,7 @@ TICK_SECONDS = 0.1
 """Pause of the publisher's thread: vLLM's step waits while it has the interpreter, and longer where
 all cores are busy."""
 BATCH_EVENTS = 20_000
-"""Larger steps are sent in parts, which memory and the wire's limits bear."""
+"""Larger steps are sent in parts, to stay within memory and the wire's limits."""
 MAX_UNSENT = 10_000
 """Batches that wait for the other thread: only a defect of ours can hold it that long."""
 
@@ -50,7 +50,7 @@ class Outlet:
         self._publisher.start()
 
     def send(self, events: list[EngineEvent]) -> None:
-        """Send a batch, or leave it for the next one where that would mean to wait."""
+        """Send a batch, or leave it for the next one if sending would mean waiting."""
         if not self._busy.acquire(blocking=False):
             if len(self._unsent) >= MAX_UNSENT:
                 raise RuntimeError("batches cannot be sent")
@@ -64,7 +64,7 @@ class Outlet:
             self._busy.release()
 
     def serve(self, may: Callable[[], bool]) -> None:
-        """Called while the engine idles: send what waits, and a snapshot if one is requested.
+        """Called while the engine idles: send what is queued, and a snapshot if one is requested.
 
         `may` returns whether the engine is still idle.
         """

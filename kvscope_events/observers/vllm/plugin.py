@@ -34,14 +34,14 @@ BIRTH = Hook(
     lambda observer, scheduler: True,
     None,
 )
-"""Where an observer begins: vLLM loads plugins when its engine core is already being made."""
+"""The start of an observer: vLLM loads plugins when its engine core is already being made."""
 
 site = Site()
 patches = Patches()
 
 
 def install(hooks: tuple[Hook, ...] = HOOKS) -> None:
-    """Patch this process once; a vLLM that is not as we know it stays as it is."""
+    """Patch this process once; a vLLM that differs from those we know is left alone."""
     if switched_off() or patches.methods:
         return
     try:

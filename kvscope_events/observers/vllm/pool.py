@@ -1,7 +1,7 @@
-"""Who holds the blocks of the pool, told from the calls of `BlockPool`.
+"""Owners of the pool's blocks, derived from the calls of `BlockPool`.
 
-Whose blocks they are comes from the call in progress: `allocate_slots` and `free` have a request.
-All else has none: pins of connectors, retained copies. What they hold: `content.py`.
+The owner comes from the call in progress: `allocate_slots` and `free` have a request, everything
+else has none (pins of connectors, retained copies). For what the blocks hold, see `content.py`.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def touched(observer: Observer, note: None, result: None, args: Call, kwargs: Na
 
 
 def freeing(site: Site, hook: Hook, original: Method) -> Method:
-    """For methods whose first argument may be an iterator of blocks, which only one can read."""
+    """Wraps methods whose first argument may be an iterator of blocks, which is read only once."""
     name, mine, after = f"{hook.owner}.{hook.method}", hook.mine, hook.after
     parameter = hook.parameters[0]
 

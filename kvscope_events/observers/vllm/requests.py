@@ -25,11 +25,11 @@ _REASONS: dict[str, FinishReason] = {
     "FINISHED_ABORTED": "abort",
 }
 _WITH_TOKENS = ("stop", "length", "stop_string_or_abort")
-"""Reasons of a sequence that has been served, as far as its scheduler knows."""
+"""Finish reasons of a sequence that was served, as far as its scheduler knows."""
 
 
 class Sequence:
-    """What is known of one request of vLLM. Times that it has not reached are None."""
+    """State of one vLLM request. Times that it has not reached are None."""
 
     __slots__ = (
         "admitted_ns",
@@ -93,7 +93,7 @@ def arrival(request: Any, sequence: Sequence) -> Iterator[EngineEvent]:
 
 
 class Ending:
-    """A sequence that ended, with vLLM's figures of then; reported at the end of the step."""
+    """A sequence that ended, with vLLM's figures of that moment; reported at the step's end."""
 
     __slots__ = (
         "max_tokens",
@@ -117,7 +117,7 @@ class Ending:
     def events(self) -> Iterator[EngineEvent]:
         sequence = self.sequence
         number, arrived_ns = sequence.number, sequence.arrived_ns
-        # Its last token may bear vLLM's timestamp, which is a little later than our look at it.
+        # Its last token may carry vLLM's timestamp, which is slightly later than ours.
         elapsed_ns = max(self.now_ns, sequence.last_token_ns or 0) - arrived_ns
         queue_ns = sequence.queue_ns
         yield SequenceFinished(
@@ -147,7 +147,7 @@ class Ending:
 
 
 def finish_reason(request: Any) -> FinishReason:
-    """Why a request ended. vLLM's API server finds stop strings, and then orders an abort."""
+    """The reason a request ended. vLLM's API server looks for stop strings, then aborts."""
     reason = _REASONS.get(request.status.name, "error")
     if reason != "abort" or not request.num_output_tokens:
         return reason
@@ -156,14 +156,14 @@ def finish_reason(request: Any) -> FinishReason:
 
 
 def release_cause(request: Any) -> ReleaseCause:
-    """Why all blocks of this request are given back."""
+    """The reason all blocks of this request are given back."""
     if request.is_finished():
         return "finished" if finish_reason(request) in _WITH_TOKENS else "aborted"
     return "preempted" if request.status.name == "RUNNING" else "failed_load"
 
 
 def trace_of(headers: Any) -> TraceContext:
-    """What a W3C traceparent among these headers says."""
+    """The trace context in the W3C traceparent among these headers."""
     return trace_context(str(headers.get("traceparent") or "")) if headers else NO_TRACE
 
 

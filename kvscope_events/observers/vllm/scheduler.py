@@ -22,7 +22,8 @@ Call = tuple[Any, ...]
 Named = dict[str, Any]
 
 EMPTY_STEP_NS = 100_000_000
-"""vLLM makes an empty step each millisecond while it waits for loads: one of these is reported."""
+"""vLLM makes empty steps each millisecond while it waits for loads: one per interval is
+reported."""
 
 
 def before_add(observer: Observer, args: Call, kwargs: Named) -> bool:
@@ -69,7 +70,7 @@ def updated(observer: Observer, note: None, result: Any, args: Call, kwargs: Nam
     further_tokens = 0  # beyond the first of each
     find, buffer, emit = observer.sequences.find, observer.buffer, emitted.append
     for client in result.values() if result else ():
-        # vLLM measures with this time of its own, so that ours are equal.
+        # vLLM's own timestamp, so that our times equal its own.
         at_ns = int(client.timestamp * 1e9) or now
         for one in client.outputs:
             produced = len(one.new_token_ids)
@@ -128,7 +129,7 @@ def updated(observer: Observer, note: None, result: Any, args: Call, kwargs: Nam
 
 
 def ended(observer: Observer, note: None, result: Any, args: Call, kwargs: Named) -> None:
-    """A request ended; its blocks may follow later. Told once its last token is known."""
+    """A request ended; its blocks may follow later. Reported once its last token is known."""
     request = argument(args, kwargs, 0, "request")
     sequence = observer.sequences.find(request.request_id)
     if sequence is None or sequence.ended:
@@ -140,7 +141,7 @@ def ended(observer: Observer, note: None, result: Any, args: Call, kwargs: Named
 
 
 def outside(observer: Observer, note: Any, result: Any, args: Call, kwargs: Named) -> None:
-    """A call outside a step: nothing may follow while the engine idles or is paused."""
+    """A call outside a step: no step may follow while the engine idles or is paused."""
     if observer.depth:
         return
     tell_endings(observer)

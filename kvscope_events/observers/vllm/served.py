@@ -1,6 +1,6 @@
-"""Which model, and which of a server's engines, a vLLM process works for.
+"""The model that a vLLM process works for, and its engine among those of the server.
 
-The scheduler and its workers say it in the same words: that is how their streams find together.
+The scheduler and its workers report both identically: that is how their streams are matched.
 """
 
 import sys
@@ -31,5 +31,5 @@ def served_name(config: Any) -> str:
 
 
 def server_version() -> str:
-    """vLLM's own, which is loaded by now."""
+    """vLLM's version; it is loaded by now."""
     return str(getattr(sys.modules.get("vllm"), "__version__", "unknown"))[:MAX_LABEL]

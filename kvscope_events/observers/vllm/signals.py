@@ -1,7 +1,7 @@
 """SIGUSR1 shows where the threads of a vLLM process are, instead of ending it.
 
-By default it ends a process, and much else that serves writes its stacks then. A handler of vLLM's
-or of the operator's own stays, whichever comes first.
+By default it ends a process, while many servers write their stacks. A handler that vLLM or the
+operator installs takes precedence, before or after ours.
 """
 
 import contextlib
@@ -16,13 +16,13 @@ _under_way = False
 
 
 def answer_signals() -> None:
-    """For this process and those that it forks; never raises."""
+    """Install the handlers in this process and those that it forks; never raises."""
     with contextlib.suppress(Exception):  # a diagnosis that is not there must not end a server
         answer_held_signal()
         on_main = threading.current_thread() is threading.main_thread()
         if on_main and signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
             signal.signal(signal.SIGUSR1, _show)
-            signal.siginterrupt(signal.SIGUSR1, False)  # calls of native code go on
+            signal.siginterrupt(signal.SIGUSR1, False)  # native calls are not interrupted
 
 
 def _show(number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""What a pool is made of, and what its size comes from: groups, bytes, reserved blocks."""
+"""The make-up of a pool and the origin of its size: groups, bytes, reserved blocks."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ _WINDOWS = ("sliding_window", "attention_chunk_size")
 
 
 def pool_bytes(kv_cache_config: Any) -> int:
-    """Memory of a pool's tensors on one rank, host memory left out; 0 where vLLM does not say.
+    """Memory of a pool's tensors on one rank, without host memory; 0 if vLLM does not say.
 
     Up to 0.23 each tensor has its own memory. Later, tensors with a stride lie in one allocation,
     and since 0.29 (tensors of several layers) each of them states the size of all.
@@ -27,7 +27,7 @@ def pool_bytes(kv_cache_config: Any) -> int:
 
 
 def bytes_per_block(kv_cache_config: Any, num_blocks: int) -> int:
-    """Bytes of one block on one rank; 0 where vLLM does not say."""
+    """Bytes of one block on one rank; 0 if vLLM does not say."""
     return pool_bytes(kv_cache_config) // num_blocks if num_blocks else 0
 
 
@@ -50,7 +50,7 @@ def sized_by(cache_config: Any) -> str:
 
 
 def groups_of(kv_cache_config: Any, block_size: int) -> list[CacheGroup]:
-    """The groups in vLLM's order; empty where it does not say."""
+    """The groups in vLLM's order; empty if it does not say."""
     groups = getattr(kv_cache_config, "kv_cache_groups", None) or ()
     return [_group(group.kv_cache_spec, block_size) for group in groups]
 

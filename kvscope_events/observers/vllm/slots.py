@@ -12,7 +12,7 @@ TELL_NS = 250_000_000
 
 
 def slots_filled(observer: Observer, now_ns: int) -> int | None:
-    """None where it is not known: between two counts, and in pools whose blocks are not so filled.
+    """None if not known: between two counts, and in pools whose blocks fill up differently.
 
     References beyond the first are those of full blocks, whose slots count once.
     """

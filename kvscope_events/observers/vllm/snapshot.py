@@ -11,7 +11,7 @@ from kvscope_events.events import PoolCreated, PoolSnapshot
 from kvscope_events.observers.vllm.names import Names
 
 SLICE = 4096
-"""Blocks between two looks whether the state still holds: about a millisecond."""
+"""Blocks read between two checks that the state still holds: about a millisecond."""
 
 
 class Counts:

@@ -1,7 +1,7 @@
 """The observer of a vLLM worker: its device memory, every second, from a thread of its own.
 
-vLLM's threads only note figures at start-up; nothing runs in a step. Whatever fails here ends this
-observer with one line, and vLLM goes on.
+vLLM's threads only note figures at start-up; nothing runs in a step. A failure here ends this
+observer with one line, and vLLM continues.
 """
 
 import atexit
@@ -43,12 +43,12 @@ from kvscope_events.wire.publisher import WirePublisher
 
 SAMPLE_SECONDS = 1.0
 REPLAY_BYTES = 256 << 10
-"""Some ten minutes of samples; a reader that comes later gets the present state."""
+"""Some ten minutes of samples; a reader that comes later gets the current state."""
 QUEUE_BATCHES = 64
 TICK_SECONDS = 0.5
 _WRAPPERS = ("vllm.v1.worker.worker_base", "vllm.worker.worker_base")
 _observers: dict[str, "WorkerObserver"] = {}
-"""Those of this process, by endpoint."""
+"""The observers of this process, by endpoint."""
 
 
 def install_worker_hooks(wrapper: Any = None) -> None:
@@ -137,7 +137,7 @@ class WorkerObserver:
         return self._worker() is None
 
     def begin(self, config: Any) -> None:
-        """Put the hooks in place, and begin to publish; leaves nothing behind where that fails."""
+        """Put the hooks in place, and begin to publish; leaves nothing behind if that fails."""
         try:
             self._begin(config)
         except BaseException:
@@ -228,7 +228,7 @@ class WorkerObserver:
         self._news.set()
 
     def _state(self) -> list[EngineEvent]:
-        """The Hello, and what it must be followed by."""
+        """The Hello, and the events that must follow it."""
         return [self._hello] if self._profiled is None else [self._hello, self._profiled]
 
     def _run(self) -> None:
@@ -248,7 +248,7 @@ class WorkerObserver:
             atexit.unregister(self.stop)
 
     def _fail(self, reason: str) -> None:
-        """Switch off: the originals again, one line, and a last message from the thread."""
+        """Switch off: restore the originals, log one line, let the thread say goodbye."""
         self._reason = reason
         self._unhook()
         warn(f"this worker is no longer observed: {reason}; vLLM runs on")

@@ -19,14 +19,14 @@ Method = Callable[..., Any]
 
 
 class Site:
-    """Where the wrappers of this process find its observer."""
+    """Holds the observer of this process for its wrappers."""
 
     __slots__ = ("began", "observer")
 
     def __init__(self) -> None:
         self.observer: Observer | None = None
         self.began = False
-        """Whether it is known by now why there is, or is not, an observer."""
+        """Whether an observer has started, or the reason why not has been reported."""
 
     def foreign(self) -> None:
         """Blocks are handed out, and no scheduler of vLLM's own was ever made here."""
