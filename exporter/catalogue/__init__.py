@@ -65,7 +65,7 @@ CATALOGUE = (
     *CONFIGURATION,
     *OTLP,
 )
-"""In the order of a page, which begins with the server and ends with the exporter itself."""
+"""Every metric, in page order: the server first, the exporter itself last."""
 
 GROUPS: dict[str, str] = {
     "server": "Server",
@@ -110,5 +110,5 @@ def metric(name: str) -> Metric:
 
 
 def name(name: str) -> str:
-    """The name itself, checked against the catalogue: a typo in a query must not go unnoticed."""
+    """The name itself, checked against the catalogue so that a typo in a query is noticed."""
     return metric(name).name

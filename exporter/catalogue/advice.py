@@ -1,4 +1,4 @@
-"""What the adviser proposes now."""
+"""The adviser's current proposals."""
 
 from exporter.adviser.proposal import OPTIONS
 from exporter.catalogue.metric import ENGINE, Labels, Metric

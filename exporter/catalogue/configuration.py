@@ -1,4 +1,4 @@
-"""The configuration file of a sidecar, in the words of Prometheus' own families about its file."""
+"""A sidecar's configuration file, with names like Prometheus' families for its own."""
 
 from exporter.catalogue.metric import Kind, Labels, Metric
 

@@ -31,7 +31,7 @@ DEVICE_MEMORY = (
         "kv_pool, torch_* and non_torch. Where the driver does not report the memory of each "
         "process, unsplit stands for non_torch, other_processes and unattributed.",
         unit="bytes",
-        least=None,  # what is left over is negative where the parts are of two moments
+        least=None,  # the remainder is negative if the parts were read at different moments
         group="device_memory",
         labels={
             **DEVICE,

@@ -1,6 +1,6 @@
-"""OpenTelemetry's own metrics of servers of generative AI: exported by OTLP alone.
+"""OpenTelemetry's metrics for generative AI servers: exported by OTLP only.
 
-On a page they would repeat kvscope's and vLLM's families with other bounds.
+On a page they would repeat kvscope's and vLLM's families with different bounds.
 """
 
 from typing import get_args

@@ -84,4 +84,4 @@ XIDS = (
     *("149", "150", "154", "158"),
     "other",
 )
-"""XIDs that an operator acts on; any other counts as `other`."""
+"""XIDs that operators act on; any other counts as `other`."""

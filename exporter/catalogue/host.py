@@ -1,4 +1,4 @@
-"""Host: memory of the engine's processes, and of the control group whose limit can end them."""
+"""Host: memory of the engine's processes, and of the control group whose limit can kill them."""
 
 from exporter.catalogue.metric import Metric
 

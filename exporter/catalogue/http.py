@@ -1,14 +1,14 @@
 """HTTP: the requests that reach `kvscope serve`, as prometheus-fastapi-instrumentator counts them.
 
-vLLM and other servers count with it, so boards ask for these names. Not by OTLP.
+vLLM and other servers use it, so dashboards query these names. Not exported by OTLP.
 """
 
 from exporter.catalogue.metric import Metric
 from exporter.paths import PATHS
 
 HANDLERS = {row.path: row.counted for row in PATHS if row.counted is not None}
-"""Routes that are counted, with their method. Any other request is `none`, a route that the
-instrumentator does not know either; what operators ask for is not counted."""
+"""Counted routes, with their method. Any other request is `none`, as in the instrumentator;
+operators' requests are not counted."""
 NO_HANDLER = "none"
 STATUSES = ("2xx", "3xx", "4xx", "5xx")
 

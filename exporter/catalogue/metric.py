@@ -8,7 +8,7 @@ from typing import Literal
 from kvscope_events.vocabulary import ServerKind
 
 Kind = Literal["gauge", "counter", "histogram", "summary", "info"]
-"""A summary is a histogram without buckets: its sum and count alone."""
+"""A summary is a histogram without buckets: only its sum and count."""
 Labels = dict[str, tuple[str, ...] | None]
 """Labels and their closed sets of values; None: constant for the engine, or set by hardware."""
 
@@ -17,17 +17,17 @@ ENGINE: Labels = {"model_name": None, "engine": None}
 DEVICE: Labels = {"gpu": None, "uuid": None}
 """The labels of every device-level family: NVML's index, and the UUID, which never changes."""
 _MEASURES = ("", "seconds", "bytes", "ratio", "celsius", "watts", "hertz", "joules")
-"""Units of what is measured or computed; the others are of things that are counted."""
+"""Units of measured or computed values; all others are units of counted things."""
 MAX_HELP = 159
 """Characters: a page repeats the help at every scrape, and tools show it in one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """A family as it is declared; `collect` fills it, documentation and tests read it."""
+    """A declared family; `collect` fills it, documentation and tests read it."""
 
     name: str
-    """The name in the text format: that of a counter ends in `_total`, of an info in `_info`."""
+    """The name in the text format: a counter's ends in `_total`, an info's in `_info`."""
     kind: Kind
     help: str
     """Sentences, or a noun phrase with a full stop; at most `MAX_HELP` characters."""
@@ -36,27 +36,27 @@ class Metric:
     group: str
     """A key of `catalogue.GROUPS`."""
     notes: str = ""
-    """What the documentation says beyond the help."""
+    """Text for the documentation beyond the help."""
     labels: Labels = field(default_factory=lambda: dict(ENGINE))
     least: float | None = 0.0
-    """The smallest value that can be true; None: any."""
+    """The smallest possible value; None: any."""
     within: str = ""
-    """A family that is never smaller: its series of the same labels, or its only one."""
+    """A family that is never smaller: compared by equal labels, or with its only series."""
     buckets: tuple[float, ...] = ()
     """Upper bounds of a histogram, without +Inf."""
     otel_name: str = ""
     """Instrument name in OpenTelemetry; empty: not exported there."""
     aliases: tuple[str, ...] = ()
-    """Nearest names in other servers' vocabularies; not always the same definition."""
+    """Nearest names on other servers; the definitions may differ."""
     events: tuple[str, ...] = ()
-    """The events that a source must tell, all of them, for the family to be known.
+    """The events that a source must report, all of them, for the family to be known.
 
-    Empty where the family is not read from an engine's events. PoolCreated stands for PoolSnapshot
-    as well: a source tells both or neither.
+    Empty if the family is not read from an engine's events. PoolCreated stands for PoolSnapshot as
+    well: a source reports both or neither.
     """
     servers: tuple[ServerKind, ...] = ()
-    """Kinds of servers whose events cover all that the family means; empty: every kind that reports
-    the events.
+    """Kinds of servers whose events cover the family's whole meaning; empty: every kind that
+    reports the events.
     """
 
     def __post_init__(self) -> None:
@@ -76,19 +76,19 @@ class Metric:
 
     def is_observable(self, tells: Collection[str], server: ServerKind | None) -> bool:
         """Whether a server that reports these events provides the family; None: it has not
-        announced any.
+        announced any yet.
         """
         return set(tells).issuperset(self.events) and (not self.servers or server in self.servers)
 
     def can_be(self, value: float) -> bool:
-        """Whether a value can be true; not whether it is."""
+        """Whether a value is possible; not whether it is right."""
         if not isfinite(value) or (self.unit == "ratio" and value > 1):
             return False
         return self.least is None or value >= self.least
 
     @property
     def counts(self) -> bool:
-        """Whether it counts things, so that its values are whole."""
+        """Whether it counts things, so that its values are integers."""
         return self.unit not in _MEASURES
 
     @property

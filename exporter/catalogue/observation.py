@@ -17,7 +17,7 @@ PAGE_ERROR_KINDS = (
     *FETCH_ERROR_KINDS,
     *("not_metrics", "unknown_server", "malformed", "contradictory", "engines", "bug"),
 )
-"""What can go wrong with a server's own page."""
+"""Kinds of failures of a server's own page."""
 
 _STREAM: Labels = {**ENGINE, "source": get_args(SourceKind), "endpoint": None}
 

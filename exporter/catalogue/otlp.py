@@ -1,4 +1,4 @@
-"""The export by OTLP, shown only while it is on: of metrics, of traces."""
+"""The OTLP export of metrics and of traces, shown only while it is enabled."""
 
 from exporter.catalogue.metric import Metric
 

@@ -1,7 +1,7 @@
-"""Page: what servers export on their own pages, beyond what can be folded from events as well.
+"""Page: values from servers' own pages that cannot be folded from events.
 
-For servers without events, or with less than all of them: what they count of tokens, and of the
-places below the device's own pool where KV is kept.
+For servers without events, or with only some of them: their counts of tokens, and of the tiers
+below the device's own pool where KV is kept.
 """
 
 from typing import get_args

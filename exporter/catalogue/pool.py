@@ -1,4 +1,4 @@
-"""Pool: where every block is, and why blocks moved."""
+"""Pool: the state of every block, and the reasons why blocks changed it."""
 
 from typing import get_args
 

@@ -1,4 +1,4 @@
-"""Preemption: how often, and what it costs."""
+"""Preemption: its frequency and its cost."""
 
 from typing import get_args
 

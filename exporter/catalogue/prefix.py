@@ -1,4 +1,4 @@
-"""Prefix cache: what was queried, what was found, and why the rest was not."""
+"""Prefix cache: queries, hits, and the causes of misses."""
 
 from exporter.catalogue.metric import ENGINE, Labels, Metric
 

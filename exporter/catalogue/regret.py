@@ -1,4 +1,4 @@
-"""What early eviction cost, and what the cache saved by prefix."""
+"""The cost of early evictions, and the cache's savings by prefix."""
 
 from exporter.catalogue.metric import ENGINE, Metric
 from exporter.catalogue.pool import STATE_EVENTS

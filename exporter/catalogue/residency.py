@@ -1,4 +1,4 @@
-"""Residency: how long blocks stay in the pool, and how long the cache remembers."""
+"""Residency: how long blocks stay in the pool, and how far back the cache reaches."""
 
 from exporter.catalogue.metric import Metric
 from exporter.catalogue.pool import STATE_EVENTS

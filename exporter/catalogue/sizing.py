@@ -1,4 +1,4 @@
-"""Sizing: how the pool got its size at start-up, and how much that holds."""
+"""Sizing: how the pool got its size at start-up, and how much fits into it."""
 
 from typing import get_args
 

@@ -1,7 +1,7 @@
-"""Cache tiers: what a server keeps on its device, in host memory and further away.
+"""Cache tiers: content on the device, in host memory and further away.
 
 For servers that publish KV events. They name content and know neither free nor active blocks, so
-that all of this is about blocks that can be found by their content.
+these families cover only blocks that can be found by their content.
 """
 
 from typing import get_args

@@ -1,7 +1,7 @@
 """Compatibility: vLLM's current names with vLLM's semantics and buckets, and two former ones that
-nearly every article and many a dashboard still begin with.
+nearly every article and many dashboards still start with.
 
-vLLM makes each sequence of a call a request of its own, so its "requests" are our sequences.
+vLLM treats each sequence of a call as a request of its own, so its "requests" are our sequences.
 """
 
 from exporter.catalogue.metric import ENGINE, Metric
@@ -10,8 +10,8 @@ from exporter.fold import buckets
 from kvscope_events.vocabulary import ServerKind
 
 _OURS: tuple[ServerKind, ...] = ("kvscope",)
-"""Only vLLM's own page has them: it may sleep, defer requests, load KV through a connector, and its
-scheduler does not know which sequences belong to one call.
+"""Only vLLM's own page has these: it may sleep, defer requests, load KV through a connector, and
+its scheduler does not know which sequences belong to one call.
 """
 
 
@@ -34,7 +34,7 @@ def _summed(
     events: tuple[str, ...] = ("SequenceFinished",),
     servers: tuple[ServerKind, ...] = (),
 ) -> Metric:
-    """A histogram in vLLM, whose own boards read the sum and the count of it, if anything.
+    """A histogram in vLLM, whose own dashboards read only its sum and count, if anything.
 
     Each bound is a series, and a page has less than 600.
     """
@@ -141,7 +141,7 @@ VLLM = (
             "vLLM 0.8; -1 when the cache is off. Prefer the ratio of the two counters."
         ),
         unit="ratio",
-        least=-1,  # vLLM says so where the cache is disabled
+        least=-1,  # vLLM's value if the cache is disabled
         group="vllm",
         events=("Hello",),
     ),

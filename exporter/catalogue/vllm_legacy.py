@@ -1,6 +1,6 @@
-"""Compatibility: names that vLLM once had, or that articles say it had.
+"""Compatibility: names that vLLM once had, or that articles claim it had.
 
-The two that nearly every article begins with are served with the current names: `vllm.py`.
+The two that nearly every article starts with are served with the current names: `vllm.py`.
 """
 
 from exporter.catalogue.metric import Metric

@@ -1,4 +1,4 @@
-"""Compatibility: what vLLM shows of its blocks with `--kv-cache-metrics`, of every block here."""
+"""Compatibility: vLLM's `--kv-cache-metrics`, which samples blocks; here every block counts."""
 
 from exporter.catalogue.metric import Metric
 from exporter.catalogue.pool import STATE_EVENTS

@@ -12,9 +12,10 @@ FIRST_TOKEN_SECONDS = (
     *(0.1, 0.25, 0.5, 0.75, 1, 2.5, 5),
     *(7.5, 10, 15, 20, 30, 60, 600),
 )
-"""As long as the queue time, which is a part of it. Up to 10 s the bounds equal vLLM's, since for
-an observed vLLM the family is read from its own page, and one objective has to hold for both. With
-no bound between 10 and 30, a quantile would be 29 s though no request waits longer than 20.
+"""Reaches as far as the queue time, which is a part of it. Up to 10 s the bounds equal vLLM's,
+since for an observed vLLM the family is read from its own page, and one objective has to hold for
+both. With no bound between 10 and 30, a quantile could be 29 s although no request waits longer
+than 20.
 """
 INTER_TOKEN_SECONDS = (
     *(0.01, 0.02, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5),
@@ -46,7 +47,7 @@ VLLM_REQUEST_SECONDS = (
 )
 VLLM_ITERATION_TOKENS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 VLLM_REQUEST_TOKENS = tuple(step * 10**power for power in range(8) for step in (1, 2, 5))
-"""A page shows them up to the longest sequence of the model; see `up_to`."""
+"""A page shows those up to the model's longest sequence; see `up_to`."""
 VLLM_RESIDENCY_SECONDS = (
     *(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30),
     *(60, 120, 300, 600, 1200, 1800),
@@ -56,8 +57,8 @@ GEN_AI_REQUEST_SECONDS = (
     *(0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56),
     *(5.12, 10.24, 20.48, 40.96, 81.92),
 )
-"""OpenTelemetry's conventions for generative AI advise these and the next two. They are not on a
-page, so that they cost no series there."""
+"""OpenTelemetry's conventions for generative AI recommend these and the next two. They are not on a
+page, so they cost no series."""
 GEN_AI_OUTPUT_TOKEN_SECONDS = (
     *(0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75),
     *(1, 2.5),

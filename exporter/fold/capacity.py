@@ -1,7 +1,7 @@
-"""How much a pool holds, in tokens and in sequences; None where its blocks do not say.
+"""Capacity of a pool, in tokens and in sequences; None if its blocks do not determine it.
 
-In a pool of several groups each sequence takes blocks of every group, and of windows and states
-only some: what fits is then known only from the server, which reports it reserved blocks included.
+In a pool of several groups each sequence takes blocks of every group, but of windows and states
+only some: the capacity is then known only from the server, which includes reserved blocks.
 """
 
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ from kvscope_events.events import CacheGroup
 
 
 def is_plain(groups: Sequence[CacheGroup]) -> bool:
-    """Whether a pool has one group of layers, which see all tokens: no windows, no states."""
+    """Whether a pool has a single group of layers that see all tokens: no windows, no states."""
     return not groups or (len(groups) == 1 and groups[0].kind == "full_attention")
 
 
 def block_tokens(pool: Ledger) -> int | None:
-    """Tokens that a block holds; None: in one group more than in another."""
+    """Tokens that a block holds; None: the groups differ."""
     sizes = {group.block_size for group in pool.groups} or {pool.block_size}
     return sizes.pop() if len(sizes) == 1 else None
 

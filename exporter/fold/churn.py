@@ -1,4 +1,4 @@
-"""How many blocks were handed out, given back, evicted, copied, or lost their names."""
+"""Counts of blocks handed out, given back, evicted, copied, and of those that lost their names."""
 
 from typing import get_args
 
@@ -22,7 +22,7 @@ from kvscope_events.vocabulary import (
 
 
 class Content(Fold):
-    """Blocks by cause. What was lost in a gap is not in them."""
+    """Blocks by cause, without those of a gap."""
 
     name = "content"
 

@@ -1,6 +1,6 @@
 """The engine's reports of its own device memory: the last samples, start-up, out-of-memory errors.
 
-A sample is complete in itself, so a gap makes none of it wrong; a reader checks its age.
+A sample is complete in itself, so a gap does not make it wrong; a reader checks its age.
 """
 
 from collections import deque
@@ -48,7 +48,7 @@ class DeviceMemory(Fold):
         self.activation_peaks: dict[str, int] = {}
         """Largest activation peak reported so far, by device."""
         self.startup_terms: dict[str, int] = {}
-        """What a worker measured before there was a pool, by SizingTerm; empty: it has not said."""
+        """A worker's measurements before there was a pool, by SizingTerm; empty: not reported."""
         self._history: dict[str | None, deque[TimedSample]] = {}
 
     def samples(self) -> dict[str | None, tuple[TimedSample, ...]]:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, TypeVar
 from kvscope_events.events import Batch, EngineEvent
 
 Handlers = dict[type[Any], Callable[[Any], None]]
-"""Event type to bound method: one look-up per event, where a match would compare type by type."""
+"""Event type to bound method: one look-up per event, while a match would compare type by type."""
 
 
 class Fold:
@@ -22,7 +22,7 @@ class Fold:
         self.handlers = handlers or {}
         self.batch = Batch(0, 0, [])
         """The batch being applied, for its times: `time_ns` for intervals within the stream,
-        `arrived_ns` for what is compared with our clock."""
+        `arrived_ns` for comparisons with our clock."""
 
     def apply(self, event: EngineEvent) -> None:
         """Apply one event."""
@@ -40,11 +40,11 @@ class Fold:
                 handler(event)
 
     def on_gap(self) -> None:
-        """Batches were lost before the next one: what depends on them is unknown from now on."""
+        """Batches were lost before the next one: state that depends on them is now unknown."""
 
     @property
     def num_pending(self) -> int:
-        """Requests and sequences remembered until they end; what `on_gap` forgets."""
+        """Requests and sequences remembered until they end, or until `on_gap` forgets them."""
         return 0
 
 
@@ -63,7 +63,7 @@ class Folds:
         return fold
 
     def only(self, kinds: Iterable[type[Fold]]) -> "Folds":
-        """The same folds, of these kinds alone: a KeyError for any other."""
+        """The same folds, but only of these kinds: a KeyError for any other."""
         some = Folds(())
         some._folds = {kind: self._folds[kind] for kind in kinds}
         return some

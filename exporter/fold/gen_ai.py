@@ -1,4 +1,4 @@
-"""Latencies by operation, as OpenTelemetry's conventions for generative AI want them."""
+"""Latencies by operation, as OpenTelemetry's conventions for generative AI require."""
 
 from typing import NamedTuple, get_args
 
@@ -16,9 +16,9 @@ from kvscope_events.vocabulary import Operation
 
 OPERATIONS = tuple(operation for operation in get_args(Operation) if operation)
 UNKNOWN_OPERATION = "text_completion"
-"""Operation of a request whose events do not say how it came: a chat is a completion as well."""
+"""Operation of a request whose events do not state it: a chat is a completion as well."""
 ERRORS = ("", "abort", "error")
-"""What ended a request; empty: it succeeded."""
+"""Error that ended a request; empty: it succeeded."""
 
 
 class _Call(NamedTuple):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Exemplar(NamedTuple):
-    """One observation whose trace can be looked up."""
+    """An observation whose trace can be looked up."""
 
     trace_id: str
     value: float
@@ -63,6 +63,6 @@ class Histogram:
         return buckets
 
     def counts_at(self, bounds: Sequence[float]) -> list[int]:
-        """Observations up to each of `bounds` and above the one before, and those above all."""
+        """Observations up to each of `bounds` and above the one before it, then those above all."""
         upto = [bucket.observations for bucket in self.at(bounds)]
         return [count - before for before, count in pairwise((0, *upto))]

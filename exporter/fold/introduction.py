@@ -1,4 +1,4 @@
-"""What a stream says of itself: the last Hello, and how many events of each kind came."""
+"""A stream's own description: the last Hello, and the number of events of each kind."""
 
 import logging
 from typing import Any, get_args
@@ -8,7 +8,7 @@ from kvscope_events.events import Batch, EngineEvent, Hello, ObserverStopped
 
 
 class Census(Fold):
-    """Counts by type; all types are there from the start."""
+    """Counts by type; all types are present from the start."""
 
     name = "census"
 
@@ -33,7 +33,7 @@ MAX_REASON = 512
 
 
 class Introduction(Fold):
-    """Facts arrive late and may change; a gap makes none of them wrong."""
+    """Facts arrive late and may change; a gap does not make them wrong."""
 
     name = "introduction"
 
@@ -42,7 +42,7 @@ class Introduction(Fold):
         self.hello: Hello | None = None
         """The last Hello; None before the first."""
         self.stopped: str | None = None
-        """Why the observer switched itself off; None: it has not."""
+        """The reason why the observer switched itself off; None: it has not."""
 
     def _introduced(self, event: Hello) -> None:
         self.hello = event

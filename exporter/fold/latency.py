@@ -44,7 +44,7 @@ class Latency(Fold):
         )
         self.duration = Histogram(buckets.REQUEST_SECONDS)
         self.abandoned = Histogram(buckets.ABANDONED_SECONDS)
-        """Until the abort, of requests that were aborted before their first token."""
+        """Time until the abort, of requests that were aborted before their first token."""
         self._traces: dict[int, str] = {}  # by request
         self._sequence_traces: dict[int, str] = {}
         # Last emission: `_cohort_ns` for the sequences of `_cohort`, `_last_ns` for the others.

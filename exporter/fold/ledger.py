@@ -52,12 +52,12 @@ class Ledger(Fold):
         """Bytes by term of the pool's sizing; empty where the size was configured."""
         self.groups: list[CacheGroup] = []
         self.size_tokens: int | None = None
-        """How much fits as the server reports it, reserved blocks included; None: it does not."""
+        """Capacity as the server reports it, reserved blocks included; None: not reported."""
         self.longest_sequences: float | None = None
         self.swap_blocks = 0
         """Blocks of the host's swap pool; 0 without one."""
         self.swap_used = 0
-        """Those of them that hold what a swapped-out sequence had."""
+        """Those of them that hold content of a swapped-out sequence."""
         self.num_active = 0
         self.num_shared = 0
         """Blocks with more than one reference."""
@@ -68,8 +68,8 @@ class Ledger(Fold):
         self._difference = 0
         self._ref_counts: list[int] = []
         self._hashes: list[BlockHash | None] = []
-        # Position of a cached block in the LRU: greater than all before it; 0: not cached. A tenth
-        # of the memory of a dict in that order, and as fast.
+        # Position of a cached block in the LRU: greater than all earlier ones; 0: not cached. Takes
+        # a tenth of the memory of an ordered dict, and is as fast.
         self._places = array("q")
         self._last_place = 0
         self.num_cached = 0
@@ -327,12 +327,12 @@ class Ledger(Fold):
         self._last_place = self._places[block] = self._last_place + 1
 
     def _remove(self, block: int) -> None:
-        """It is cached no longer, if it was."""
+        """Remove it from the cached blocks, if it was one."""
         self.num_cached -= self._places[block] != 0
         self._places[block] = 0
 
     def _drop_reference(self, block: int) -> int:
-        """Drop one; returns the references left, or -1 for a contradiction: it had no reference."""
+        """Drop one; returns the references left, or -1 for a contradiction: there was none."""
         count = self._ref_counts[block]
         if not count:
             self.violations += 1  # a double free
@@ -358,11 +358,11 @@ class Ledger(Fold):
             + abs(event.cached_blocks - self.num_cached)
             + abs(event.free_blocks - self.num_free)
         )
-        # A block in the wrong state is missing from one count and too many in another.
+        # A block in the wrong state is missing from one count and surplus in another.
         self._difference = (difference + 1) // 2
 
     def _existing(self, blocks: list[int]) -> list[int]:
-        """Those of the blocks that the pool has; any other is counted as a contradiction."""
+        """Those of the blocks that exist in the pool; any other counts as a contradiction."""
         if not blocks or (min(blocks) >= self.reserved and max(blocks) < self.num_blocks):
             return blocks
         existing = [block for block in blocks if self.reserved <= block < self.num_blocks]

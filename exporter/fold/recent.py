@@ -1,4 +1,4 @@
-"""What an engine did in its last five minutes of load: waste and limits, for proposals about it.
+"""An engine's last five minutes of load: its waste and limits, for the adviser's proposals.
 
 Kept in slots of five seconds, the oldest of which falls out; a sum over them is the window.
 """
@@ -23,16 +23,16 @@ from kvscope_events.vocabulary import PreemptionCause
 SLOT_NS = 5_000_000_000
 NUM_SLOTS = 60
 NEED_STEPS = 16
-"""Bins of the need for blocks in one pool's size."""
+"""Bins for the demand for blocks, per pool size."""
 NEED_BINS = 2 * NEED_STEPS + 1
-"""The last one has a need of two pools; more is never counted."""
+"""The last bin stands for two pools; more is never counted."""
 _LIMIT_STEPS = 3
-"""Steps at one number of sequences, with blocks for more, after which it is taken for a limit."""
+"""Steps at one number of sequences, with blocks for more, after which it is taken as the limit."""
 
 
 @dataclass(slots=True)
 class Slot:
-    """Sums of five seconds; several of them are added up the same way."""
+    """Sums over five seconds; slots can be added up."""
 
     number: int
     steps: int = 0
@@ -45,7 +45,7 @@ class Slot:
     unfilled_ns: int = 0
     """Token slots of active blocks that were not written, times durations."""
     limited_ns: int = 0
-    """Time at the limit of sequences while others waited and blocks were left."""
+    """Time at the sequence limit while others waited and blocks were left."""
     most_active: int = 0
     largest_step: int = 0
     """Tokens of the largest step that was completed."""
@@ -57,12 +57,12 @@ class Slot:
     largest_failure: int = 0
     """Tokens of the largest step that ran out of device memory."""
     wanted_per_token: float = 0.0
-    """Most bytes that a step which failed asked for, a token of it."""
+    """Most bytes per token that a failed step requested."""
     finished: int = 0
     finished_tokens: int = 0
     """Prompts and outputs of the sequences that ended."""
     need_ns: list[int] = field(default_factory=lambda: [0] * NEED_BINS)
-    """Time by the blocks that all wanted which ran or waited, in sixteenths of the pool."""
+    """Time by the demand of everything that ran or waited, in sixteenths of the pool."""
 
     def add(self, other: "Slot") -> None:
         """Add another slot's sums to these."""
@@ -97,7 +97,7 @@ _SUMS = (
 
 
 class Recent(Fold):
-    """Another pool and lost batches empty the window: what was before says nothing about it now.
+    """A new pool and lost batches empty the window: earlier data says nothing about the present.
 
     The engine's limits are not reported; its behaviour shows them. `max_num_seqs`: the most
     sequences that ran while others waited, though the pool had blocks for the longest of them.
@@ -125,22 +125,22 @@ class Recent(Fold):
         self._block_size = 0
         self._began_ns: int | None = None
         self.last_step_ns: int | None = None
-        """When the last step ended, on the producer's clock: there the window ends, since an idle
+        """When the last step ended, on the producer's clock: the window ends there, since an idle
         engine says nothing about a load. None: no step since the window began.
         """
         self._most_running = 0
         self._most_running_steps = 0
         self._largest_step = 0
         self._is_untypical = False  # a sequence ended in this step, or was preempted
-        self._longest = 0  # tokens that the longest sequence so far might have in the end
+        self._longest = 0  # most tokens that the longest sequence so far may reach
         self._max_model_len: int | None = None
         self.largest_step: int | None = 0
-        """Tokens of the largest step of the whole session, as the activation peak is that of the
-        whole session: another pool resets neither. None: steps were missed."""
+        """Tokens of the largest step of the whole session, like the activation peak: a new pool
+        resets neither. None: steps were missed."""
 
     @property
     def max_num_seqs(self) -> int | None:
-        """None: the limit has not shown itself."""
+        """The limit on running sequences; None: the load has not reached it."""
         return self._most_running if self._most_running_steps >= _LIMIT_STEPS else None
 
     @property
@@ -177,7 +177,7 @@ class Recent(Fold):
         self._most_running = self._most_running_steps = self._largest_step = self._longest = 0
 
     def _synchronised(self, event: PoolSnapshot) -> None:
-        if event.largest_step is not None:  # also of the steps that we have missed
+        if event.largest_step is not None:  # includes the steps that we have missed
             self.largest_step = max(self.largest_step or 0, event.largest_step)
         elif not self._usable:  # the pool is older than our view of it
             self.largest_step = None
@@ -209,7 +209,7 @@ class Recent(Fold):
         slot.prefill_tokens += event.prefill_tokens
         tokens = event.prefill_tokens + event.decode_tokens
         slot.computed(tokens, 1)
-        # A full step admits no sequence; neither does one that preempts, nor one with a cut budget.
+        # A full step admits no sequence, nor does one that preempts or has a reduced budget.
         # Sequences that ended gave their blocks back after others had been refused for lack of
         # them.
         is_full = tokens > 0.9 * self._largest_step
@@ -233,7 +233,7 @@ class Recent(Fold):
                 if running == self._most_running:
                     slot.limited_ns += took_ns
             limit = self.max_num_seqs
-            # A backlog is served one after another: at most as many again are wanted at once.
+            # A backlog is served one after another: at most this many more are wanted at once.
             admitted = min(waiting, running)
             if limit is not None:
                 admitted = min(admitted, max(0, limit - running))
@@ -242,7 +242,7 @@ class Recent(Fold):
         slot.need_ns[position] += took_ns
 
     def _count_limit(self, running: int) -> None:
-        """So many ran while others waited though there are blocks: it may be the limit."""
+        """This many ran while others waited although blocks were free: it may be the limit."""
         if running > self._most_running:
             self._most_running, self._most_running_steps = running, 0
         if running == self._most_running:

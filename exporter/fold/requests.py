@@ -1,7 +1,7 @@
-"""How many requests wait and run, since when the oldest waits, and how they ended.
+"""Numbers of waiting and running requests, the oldest wait, and the ways requests ended.
 
-The engine's heartbeat states the counts; events move them between two heartbeats, so that an
-abort while the engine idles is seen.
+The engine's heartbeat states the counts; events move them between two heartbeats, so that an abort
+while the engine idles is counted.
 """
 
 from typing import get_args
@@ -53,14 +53,14 @@ class Requests(Fold):
         self.sequences_waiting = 0
         self.sequences_running = 0
         self.waiting_known = False
-        """Whether every request that waits is among those that `oldest_since_ns` looks at."""
+        """Whether `oldest_since_ns` sees every waiting request."""
         self.finished: dict[str, int] = dict.fromkeys(get_args(FinishReason), 0)
         self.rejected: dict[str, int] = dict.fromkeys(get_args(RejectReason), 0)
-        self._since_ns: dict[int, int] = {}  # waiting requests, in the order in which they began to
+        self._since_ns: dict[int, int] = {}  # waiting requests, by the start of their wait
         self._victims: set[int] = set()  # sequences preempted and not yet resumed
         self._unpreempted: dict[int, int] = {}  # request -> sequences neither ended nor victims
         self._began = False
-        # At the last heartbeat, and which they are: after a gap only some of them.
+        # At the last heartbeat, and which ones: after a gap only some of them.
         self._counted_swapped = (0, 0)
         self._swapped: dict[int, int] = {}  # sequence -> request
         self._all_swapped_known = True
@@ -124,7 +124,7 @@ class Requests(Fold):
             self._swapped[event.sequence] = request
         self.sequences_running -= 1
         self.sequences_waiting += 1
-        others = self._unpreempted.get(request, 1) - 1  # not heard of before a gap: its only one
+        others = self._unpreempted.get(request, 1) - 1  # unknown since a gap: its only one
         self._unpreempted[request] = others
         if not others:
             self._wait(request)
@@ -156,7 +156,7 @@ class Requests(Fold):
             return
         self._unpreempted[request] = others - 1
         if others == 1 and request not in self._since_ns:
-            self._wait(request)  # victims are left, or nothing: then RequestFinished follows
+            self._wait(request)  # only victims are left, or nothing: then RequestFinished follows
 
     def _finished(self, event: RequestFinished) -> None:
         request = event.request
@@ -177,7 +177,8 @@ class Requests(Fold):
         if not self._all_swapped_known:
             self._all_swapped_known = len(self._swapped) == event.swapped
         if not self.waiting_known:
-            # Those that we know of are among those that the engine counts: as many are the same.
+            # Those that we know are among those that the engine counts: equal numbers mean the
+            # same.
             self.waiting_known = len(self._since_ns) == event.requests_waiting
 
     def _wait(self, request: int) -> None:

@@ -20,10 +20,10 @@ class Steps(Fold):
         self.prefill_tokens = 0
         self.decode_tokens = 0
         self.last_step_ns: int | None = None
-        """When the last step ended, on our monotonic clock. Before the first one, when the pool was
-        created: the first step can hang as well."""
+        """When the last step ended, on our monotonic clock. Before the first one, the time at which
+        the pool was created: the first step can hang as well."""
         self.last_step_wall_ns: int | None = None
-        """The same on the producer's wall clock; None where that is not known."""
+        """The same on the producer's wall clock; None if that is not known."""
 
     def _created(self, event: PoolCreated) -> None:
         self._mark()

@@ -1,8 +1,8 @@
 """Demand by tenant: requests, tokens and waiting, in fixed memory.
 
-A tenant is what a request names as its `user`. That may be a person, so a name is hashed before it
-is kept. Counters are few and taken over by space-saving (Metwally, Agrawal, El Abbadi 2005): one
-without a counter gets the lightest, and its weight as an error.
+A tenant is the `user` of a request. That may be a person, so a name is hashed before it is kept.
+Counters are few and reassigned by space-saving (Metwally, Agrawal, El Abbadi 2005): a tenant
+without a counter takes over the lightest one, with its weight as the error.
 """
 
 from dataclasses import dataclass
@@ -22,37 +22,37 @@ COUNTERS = 256
 """Tenants with a counter: each error is at most a 256th of all tokens."""
 HASH_DIGITS = 8
 NOBODY = ""
-"""The tenant of requests that name none."""
+"""The tenant of requests that do not name one."""
 
 
 @dataclass(slots=True)
 class Tenant:
-    """What one of them asked for and got since it has this counter."""
+    """Demand and service of one tenant since it got this counter."""
 
     name: str
     """First digits of the hash of its name, or NOBODY."""
     error_tokens: int = 0
-    """Tokens that were counted for it before, at most."""
+    """Upper bound of its tokens before that."""
     requests: int = 0
-    """That have arrived."""
+    """Requests that have arrived."""
     running: int = 0
     waiting: int = 0
-    """The part that has neither run yet nor ended."""
+    """Requests that have neither run yet nor ended."""
     finished: int = 0
     failed: int = 0
     """Finished sequences that ended in an error."""
     prompt_tokens: int = 0
     ended_tokens: int = 0
     computed_tokens: int = 0
-    """Prompt tokens of sequences that ended, and those of them computed, not found."""
+    """Prompt tokens of ended sequences, and those of them that were computed, not found."""
     output_tokens: int = 0
     preemptions: int = 0
     scheduled: int = 0
     queued_ns: int = 0
-    """Time in the queue of all that were scheduled."""
+    """Queue time of all scheduled requests."""
     answered: int = 0
     first_token_ns: int = 0
-    """Time to the first token of all that were answered."""
+    """Time to first token of all answered requests."""
 
     @property
     def weight(self) -> int:
@@ -60,7 +60,7 @@ class Tenant:
 
 
 class Tenants(Fold):
-    """Prompts count when a request arrives, the rest as it happens.
+    """Prompts count when a request arrives, everything else when it happens.
 
     The outcome of requests that arrived before a gap belongs to no tenant: they count as
     `unattributed` once they end.
@@ -82,7 +82,7 @@ class Tenants(Fold):
         self.tenants: dict[str, Tenant] = {}
         self.unattributed = 0
         self._counters = counters
-        self._of: dict[int, Tenant] = {}  # request -> whose it is
+        self._of: dict[int, Tenant] = {}  # request -> its tenant
         self._started: set[int] = set()  # requests that have run
 
     @property
@@ -91,7 +91,7 @@ class Tenants(Fold):
 
     @property
     def least_weight(self) -> int:
-        """Tokens of a tenant without a counter, at most; O(counters)."""
+        """Upper bound of the tokens of a tenant without a counter; O(counters)."""
         if len(self.tenants) < self._counters:
             return 0
         return min(tenant.weight for tenant in self.tenants.values())
@@ -103,7 +103,7 @@ class Tenants(Fold):
             tenant.running = tenant.waiting = 0
 
     def check(self) -> None:
-        """Assert that what runs and waits is what has not ended; O(counters + pending)."""
+        """Assert that the unended requests are those that run or wait; O(counters + pending)."""
         assert len(self.tenants) <= self._counters
         for tenant in self.tenants.values():
             under_way = [request for request, whose in self._of.items() if whose is tenant]

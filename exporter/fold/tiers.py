@@ -1,4 +1,4 @@
-"""What the tiers of a cache hold, from streams that name content and know no blocks.
+"""Content of a cache's tiers, from streams that name content and know no blocks.
 
 Blocks of one name are counted, not distinguished: each store adds one and each removal takes one. A
 tier is known from the start, and again after it was cleared; a gap makes all of them unknown.
@@ -15,21 +15,21 @@ from kvscope_events.vocabulary import Tier
 logger = logging.getLogger(__name__)
 
 MAX_DEVICE_NAMES = 1 << 22
-"""Number of names of the device's tier; as many as a pool may have blocks. They take 500 MB, those
-of a pool of 100,000 blocks 12 MB."""
+"""Maximum number of names in the device's tier, as many as a pool may have blocks. They take 500
+MB; those of a pool of 100,000 blocks 12 MB."""
 MAX_NAMES = 1 << 20
-"""The same of each other tier. Some announce only what they store, and so grow without end."""
+"""The same for each other tier. Some announce only what they store, and so grow without limit."""
 REMEMBERED_NAMES = 1 << 20
-"""Removed names of a tier that are known again when they come back, at least; in up to 4 MiB."""
+"""Minimum number of removed names that are recognised when they return; takes up to 4 MiB."""
 SPURIOUS_BLOCKS = 1024
-"""How many blocks a tier may have beyond twice the most names that it ever had at once. Servers
-rarely compute the same content twice; with more, stores that are no stores are being announced."""
+"""Blocks that a tier may have beyond twice the most names that it ever had at once. Servers rarely
+compute the same content twice; if there are more, announced stores cannot be real."""
 LOSSES = ("names", "announcements")
-"""Why a tier is given up: too many names to remember, or stores that never end."""
+"""Reasons for giving up on a tier: too many names to remember, or endless stores."""
 
 
 class TierContent:
-    """One tier. The sums go on while the content is not known."""
+    """One tier. The sums continue while the content is not known."""
 
     def __init__(self, max_names: int) -> None:
         self.known = True
@@ -55,11 +55,11 @@ class TierContent:
 
     @property
     def is_announced_again(self) -> bool:
-        """Whether stores were announced that cannot all have happened: for good."""
+        """Whether stores were announced that cannot all have happened; permanent."""
         return self.losses["announcements"] > 0
 
     def store(self, names: list[BlockHash]) -> None:
-        """One block more for each name."""
+        """Count one more block for each name."""
         self.stored += len(names)
         if not self.known:
             return
@@ -81,7 +81,7 @@ class TierContent:
             self._lose("announcements")
 
     def remove(self, names: list[BlockHash]) -> None:
-        """One block less for each name that has any."""
+        """Count one block less for each name that has any."""
         self.removed += len(names)
         if not self.known:
             return
@@ -101,13 +101,13 @@ class TierContent:
         self._gone.add(last)
 
     def clear(self) -> None:
-        """All content is gone, but not evicted: it does not count as lost when it comes back."""
+        """All content is gone, but was not evicted: it does not count as lost when it returns."""
         self.cleared += 1
         self._forget()
         self.known = not self.is_announced_again
 
     def on_gap(self) -> None:
-        """What it holds is not known any more."""
+        """Its content is no longer known."""
         self._forget()
         self.known = False
 
@@ -128,7 +128,7 @@ class TierContent:
 
 
 class Tiers(Fold):
-    """Each tier from its first event on: a server without one never names it."""
+    """Each tier from its first event on: a server without it never names it."""
 
     name = "tiers"
 
@@ -137,7 +137,7 @@ class Tiers(Fold):
             {NamesStored: self._stored, NamesRemoved: self._removed, NamesCleared: self._cleared}
         )
         self.tiers: dict[Tier, TierContent] = {}
-        """Those that occurred, and the device's, which every server has."""
+        """The tiers that occurred, and the device's, which every server has."""
         self._whole = True  # no gap since the first event
         self._of("device")
 

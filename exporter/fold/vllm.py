@@ -1,7 +1,7 @@
-"""What vLLM counts in its own way: at the first token, with the next token, or at the end.
+"""Values that vLLM counts in its own way: at the first token, with the next token, or at the end.
 
-The semantics are those of vLLM 0.28 to 0.33, where each sequence is a request, and where one that
-its client has left is forgotten: none of the figures of ended requests has it.
+The semantics are those of vLLM 0.28 to 0.33, where each sequence is a request, and where one whose
+client has left is dropped: it appears in none of the figures of ended requests.
 """
 
 from exporter.fold import buckets
@@ -49,10 +49,10 @@ class Vllm(Fold):
         self.preemptions = 0
         self.prompt_tokens = 0
         self.cached_tokens = 0
-        """Those of the prompt tokens that the prefix cache held, or a connector has loaded."""
+        """Prompt tokens that the prefix cache held, or a connector has loaded."""
         self.generation_tokens = 0
         self.finished = dict.fromkeys(("stop", "length", "abort", "error", "repetition"), 0)
-        """Sequences by reason; those that were aborted are counted nowhere."""
+        """Sequences by reason, without aborted ones."""
         self.iteration_tokens = Histogram(buckets.VLLM_ITERATION_TOKENS)
         self.request_prompt_tokens = Histogram(buckets.VLLM_REQUEST_TOKENS)
         self.request_generation_tokens = Histogram(buckets.VLLM_REQUEST_TOKENS)
@@ -103,7 +103,8 @@ class Vllm(Fold):
             self._found[event.sequence] = event.hit_blocks * self._block_size
 
     def _scheduled(self, event: RequestScheduled) -> None:
-        """What a connector has loaded is not computed either; known of a call's only sequence."""
+        """Tokens loaded by a connector are not computed either; known for a call's only
+        sequence."""
         if self._are_sequences and event.cached_tokens and event.request in self._added:
             self._found[event.request] = event.cached_tokens
 

@@ -1,4 +1,4 @@
-"""The prefix cache's names, kept once for every question about it."""
+"""The prefix cache's names, kept once for all questions about it."""
 
 from exporter.fold.cache.fold import Cache
 from exporter.fold.cache.forgotten import Forgotten

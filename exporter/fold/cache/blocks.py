@@ -1,4 +1,4 @@
-"""What each block of the pool holds, since when, and since when it is unreferenced."""
+"""Content of each block of the pool, since when, and since when it has been unreferenced."""
 
 from array import array
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from kvscope_events.events import BlockHash, PoolCreated, PoolSnapshot
 
 NEVER = -1
-"""In place of a time on the producer's clock: not idle, or not known."""
+"""Stands for a time on the producer's clock: not idle, or not known."""
 
 
 class Blocks:
@@ -18,15 +18,15 @@ class Blocks:
         self.written_ns = array("q")
         """When the content became findable; NEVER: before we watched, or no content."""
         self.is_idle = bytearray()
-        """1: findable and not referenced, so that it can be evicted."""
+        """1: findable and not referenced, so evictable."""
         self.idle_ns = array("q")
-        """When an idle block lost its last reference; NEVER: it is not idle, or was so before."""
+        """Time at which an idle block lost its last reference; NEVER: not idle, or not observed."""
         self.num_untimed = 0
         """Blocks that hold something since before we watched."""
         self.num_referenced = 0
         self.num_vacant = 0
         """Blocks that were in use and hold nothing now: a pool hands them out before it evicts.
-        After a snapshot those that were vacant before it are not known, and not counted."""
+        Blocks that were vacant before a snapshot are not known, and not counted."""
 
     def replace(self, event: PoolCreated | PoolSnapshot) -> None:
         """Restart from a whole state, whose times are unknown."""
@@ -48,7 +48,7 @@ class Blocks:
             self.num_referenced = 0
 
     def agrees(self, event: PoolSnapshot) -> bool:
-        """Whether this is the state that we have, but for the order of idle blocks."""
+        """Whether this equals our state, apart from the order of idle blocks."""
         return (
             self.names == event.hashes
             and self.num_referenced == sum(1 for references in event.ref_counts if references)
@@ -56,7 +56,7 @@ class Blocks:
         )
 
     def allocate(self, blocks: Sequence[int]) -> None:
-        """Free blocks have their first reference."""
+        """Free blocks got their first reference."""
         self.num_referenced += len(blocks)
         self.num_vacant = max(0, self.num_vacant - len(blocks))
 
@@ -66,7 +66,7 @@ class Blocks:
         return [block for block in blocks if 0 <= block < count and is_idle[block]]
 
     def names_of(self, blocks: Sequence[int]) -> list[BlockHash]:
-        """What can be found in these blocks, in their order."""
+        """The findable names in these blocks, in their order."""
         if not blocks:
             return []
         if min(blocks) < 0 or max(blocks) >= len(self.names):
@@ -75,7 +75,7 @@ class Blocks:
         return [name for name in held if name is not None]
 
     def share(self, idle: Sequence[int]) -> None:
-        """These idle blocks have a reference again."""
+        """These idle blocks got a reference again."""
         is_idle, idle_ns = self.is_idle, self.idle_ns
         for block in idle:
             is_idle[block] = 0
@@ -100,7 +100,7 @@ class Blocks:
                 written_ns[block] = time_ns
 
     def release(self, cached: Sequence[int], free: Sequence[int], time_ns: int) -> int:
-        """The last references of these blocks went; returns how many are idle that were not."""
+        """These blocks lost their last reference; returns how many became idle."""
         is_idle, idle_ns, count = self.is_idle, self.idle_ns, len(self.names)
         beyond = 0
         for block in cached:
@@ -114,7 +114,7 @@ class Blocks:
         return len(cached) - beyond
 
     def lose(self, blocks: Sequence[int]) -> None:
-        """These blocks hold nothing any more that can be found."""
+        """These blocks no longer hold anything findable."""
         names, is_idle, count = self.names, self.is_idle, len(self.names)
         written_ns, idle_ns = self.written_ns, self.idle_ns
         if self.num_untimed:
@@ -127,11 +127,11 @@ class Blocks:
                 written_ns[block] = idle_ns[block] = NEVER
 
     def reset(self) -> None:
-        """All idle blocks were emptied: nothing is left that could be evicted."""
+        """All idle blocks were emptied: nothing evictable is left."""
         self.num_vacant = 0
 
     def _renew(self, blocks: Sequence[int]) -> None:
-        """What these hold is about to change: its time is known from now on."""
+        """The content of these blocks is about to change: its time is known from now on."""
         names, written_ns, count = self.names, self.written_ns, len(self.names)
         for block in {*blocks}:
             if 0 <= block < count and written_ns[block] == NEVER and names[block] is not None:

@@ -1,7 +1,7 @@
-"""What a pool holds and has held: its blocks, resident and evicted names, and the curve over sizes.
+"""Present and past content of a pool: its blocks, resident and evicted names, and the size curve.
 
-Names cached in blocks that the pool has not, or more names than it has blocks, contradict the
-events before: then the state is unknown, as after lost batches, until the next snapshot.
+Names cached in blocks that the pool does not have, or more names than it has blocks, contradict the
+earlier events: the state is then unknown until the next snapshot, as after lost batches.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ tokens in blocks of 16. They take at most 16 MiB."""
 
 
 class Contents(Fold):
-    """What `Cache` and the command `whatif` have in common; either adds what it wants to know."""
+    """The common part of `Cache` and the command `whatif`; each adds its own questions."""
 
     def __init__(
         self,
@@ -79,16 +79,16 @@ class Contents(Fold):
         self.whatif.on_gap()
 
     def _created(self, event: PoolCreated) -> None:
-        # Without a gap, what the former pool held went now.
+        # Without a gap, the former pool's content goes now.
         self._begin(event, self.batch.time_ns if self._known else NEVER)
 
     def _synchronised(self, event: PoolSnapshot) -> None:
         if self._known and self.blocks.agrees(event):
-            return  # another reader asked for it: it has nothing new, and no past
+            return  # another reader requested it: it has nothing new, and no past
         self._begin(event, NEVER)
 
     def _begin(self, event: PoolCreated | PoolSnapshot, gone_ns: int) -> None:
-        """gone_ns: when names went that are here no more; NEVER: somewhere in a gap."""
+        """gone_ns: when the names that are gone left; NEVER: somewhere in a gap."""
         self.blocks.replace(event)
         names = [name for name in self.blocks.names if name is not None]
         self.block_size = event.block_size
@@ -98,14 +98,14 @@ class Contents(Fold):
         self.whatif.begin(event)
 
     def _looked_up(self, event: PrefixLookup) -> None:
-        if self.block_size:  # otherwise joined late, and the snapshot has not come yet
+        if self.block_size:  # otherwise we joined late, and the snapshot is still to come
             self._look_up(event)
 
     def _look_up(self, event: PrefixLookup) -> tuple[list[Segment], int]:
-        """See `WhatIf.look_up`; and how many blocks were loaded from elsewhere."""
+        """See `WhatIf.look_up`; also returns how many blocks were loaded from elsewhere."""
         # A block goes when the pool is full, and vacant blocks are what is left of the last time.
         in_the_way = self.blocks.num_referenced + self.blocks.num_vacant
-        loaded = -(-event.loaded_tokens // self.block_size)  # a part of a block is as good
+        loaded = -(-event.loaded_tokens // self.block_size)  # a partial block counts as one
         return self.whatif.look_up(event, in_the_way, loaded), loaded
 
     def _allocated(self, event: BlocksAllocated) -> None:
@@ -118,7 +118,7 @@ class Contents(Fold):
             self._share(event, idle)
 
     def _share(self, event: BlocksShared, idle: list[int]) -> None:
-        """idle: those of its blocks that nobody references."""
+        """idle: those of its blocks without a reference."""
         self.blocks.share(idle)
         self.whatif.share(event.sequence, idle)
 
@@ -127,7 +127,7 @@ class Contents(Fold):
             self._release(event)
 
     def _release(self, event: BlocksReleased) -> int:
-        """The number of its blocks that are idle from now on."""
+        """Returns how many of its blocks become idle."""
         idle = self.blocks.release(event.cached, event.free, self.batch.time_ns)
         self.whatif.release(event)
         return idle

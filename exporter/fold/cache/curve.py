@@ -1,8 +1,8 @@
-"""Hits at every size of the cache, from the depths at which the looked-up blocks lay.
+"""Hits at every cache size, from the depths at which the looked-up blocks lay.
 
 A block with R referenced blocks and L blocks of the stack above it is resident in a pool of C
 blocks if and only if R + L + 1 <= C: its distance is the smallest pool that would still hold it. So
-a count of distances gives the hits at all sizes at once.
+counting distances gives the hits at all sizes at once.
 """
 
 from array import array
@@ -34,8 +34,8 @@ class HitCurve:
         """Count one lookup.
 
         queried: blocks of the path. held: its leading blocks that are referenced. referenced: all
-        blocks of the pool that are, before the lookup changes it. segments: what the stack had
-        after `held`.
+        referenced blocks of the pool, before the lookup changes it. segments: blocks that the stack
+        had after `held`.
         """
         self.queried_blocks += queried
         self._held += held
@@ -48,7 +48,7 @@ class HitCurve:
     def hits_at(self, capacities: Sequence[int]) -> list[int]:
         """Hits so far, had the pool had that many blocks, in the order of `capacities`."""
         bounds = sorted(self._steps)
-        # Up to C lie sum(step * (C + 1 - bound)) blocks, over all bounds <= C.
+        # sum(step * (C + 1 - bound)) blocks lie within C, over all bounds <= C.
         steps = [self._steps[bound] for bound in bounds]
         level = [0, *accumulate(steps)]
         weighted = [0, *accumulate(map(int.__mul__, steps, bounds))]
@@ -60,19 +60,19 @@ class HitCurve:
 
 
 class Totals(NamedTuple):
-    """What a grid has counted up to some moment."""
+    """A grid's counts up to some moment."""
 
     queried_blocks: int
     seen_blocks: int
     hit_blocks: "array[int]"
     """By size."""
     loaded_blocks: "array[int]"
-    """By size: of the hits there, those that came from elsewhere and so were not computed here."""
+    """By size: hits there that really came from elsewhere and so were not computed here."""
     seen_loaded_blocks: int
-    """The same of the blocks seen before."""
+    """The same for the blocks seen before."""
 
     def minus(self, before: "Totals") -> "Totals":
-        """What was counted since then."""
+        """The counts since then."""
         return Totals(
             self.queried_blocks - before.queried_blocks,
             self.seen_blocks - before.seen_blocks,
@@ -87,7 +87,7 @@ class Point:
     """One size of the pool."""
 
     scale: float
-    """As a share of the present size; infinite: nothing is ever lost, not even by a reset."""
+    """Relative to the present size; infinite: nothing is ever lost, not even by a reset."""
     capacity_blocks: int | None
     """None: infinite."""
     queried_blocks: int
@@ -98,9 +98,9 @@ class Point:
     computing.
     """
     is_lower_bound: bool
-    """In a part of the window it was not known yet what such a pool would have held."""
+    """For a part of the window the content of such a pool was not known yet."""
     known_seconds: float | None
-    """For how long that has been known; None: it is not yet."""
+    """How long it has been known; None: not yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +128,7 @@ class Grid:
         """Leading blocks that had been seen before, hit or not."""
         self.seen_loaded_blocks = 0
         """The part that came from elsewhere."""
-        self._steps = [0] * len(self.capacities)  # hits that the next smaller size has not
+        self._steps = [0] * len(self.capacities)  # hits that the next smaller size lacks
         self._loaded_steps = [0] * len(self.capacities)
 
     def count(self, queried: int, held: int, seen: int, distances: Iterable[Segment]) -> None:

@@ -1,6 +1,6 @@
-"""Names that several blocks hold, and how many of these blocks are referenced.
+"""Names held by several blocks, and how many of these blocks are referenced.
 
-Two sequences that compute the same content at one time leave two blocks with it.
+Two sequences that compute the same content at the same time leave two blocks with it.
 """
 
 from collections.abc import Container, Iterable, Sequence
@@ -33,7 +33,7 @@ class Doubles:
         return len(self._referenced)
 
     def check(self) -> None:
-        """Assert that only names with several blocks are here."""
+        """Assert that only names with several blocks are kept."""
         assert self._referenced.keys() <= self._resident.doubled
 
     def is_referenced(self, name: BlockHash) -> bool:

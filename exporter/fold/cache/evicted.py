@@ -1,4 +1,4 @@
-"""Names that have left the pool: a window of the newest, with the time of each eviction."""
+"""Evicted names: a window of the newest, with the time of each eviction."""
 
 from collections import Counter, deque
 from collections.abc import Iterable
@@ -18,8 +18,8 @@ class Evicted:
         self._window = window
         self._times_ns: dict[BlockHash, int] = {}
         # Deleting a dict's first key again and again leaves a gap that each look-up of the first
-        # key walks over, so the order is kept apart. A name that came back to the pool stays in it;
-        # `_stale` counts such entries, which are removed when there are too many.
+        # key walks over, so the order is kept separately. A name that came back to the pool stays
+        # in it; `_stale` counts such entries, which are removed when there are too many.
         self._order: deque[BlockHash] = deque()
         self._stale: dict[BlockHash, int] = {}
 

@@ -55,7 +55,8 @@ class Cache(Contents):
         return {"partial": self._lookups.missed["partial"]}
 
     def now_ns(self, monotonic_ns: int) -> int:
-        """A reading of our clock on the producer's: an idle producer is silent, and time passes."""
+        """Our clock's reading on the producer's clock, which goes on while it idles and sends
+        nothing."""
         return self.batch.time_ns + max(0, monotonic_ns - self.batch.arrived_ns)
 
     def _begin(self, event: PoolCreated | PoolSnapshot, gone_ns: int) -> None:
@@ -65,7 +66,7 @@ class Cache(Contents):
 
     def _looked_up(self, event: PrefixLookup) -> None:
         block_size, time_ns = self.block_size, self.batch.time_ns
-        if not block_size:  # joined late, and the snapshot has not come yet
+        if not block_size:  # joined late, and the snapshot is still to come
             return
         self._lookups.ask(event, block_size)
         too_small, loaded = self._look_up(event)
@@ -74,7 +75,7 @@ class Cache(Contents):
             missed = event.hashes[event.hit_blocks :]
             if self._lookups.miss(missed, self.resident, self.evicted):
                 evicted_ns = self.evicted.times_ns(missed)
-                # What is loaded from elsewhere is not computed again.
+                # Blocks loaded from elsewhere are not computed again.
                 evicted_ns[:loaded] = [None] * min(loaded, len(evicted_ns))
         self.regret.look_up(
             evicted_ns, is_first=not event.resumed, block_size=block_size, time_ns=time_ns

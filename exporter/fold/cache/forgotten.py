@@ -5,9 +5,9 @@ one, and the names of the former older one are gone. At least the last `capacity
 known, and at most twice as many. The chance that a name which never entered seems known is below
 1 %; a name that entered and has not aged out is always known.
 
-Each name is one 64-bit word of the filter and six bits in it, two from each of three indices: one
-read and one write instead of six. At 16 bits a name a full filter has a chance of 0.4 %, two full
-ones of 0.8 %.
+Each name sets six bits in one 64-bit word of the filter, two from each of three indices: one read
+and one write instead of six. At 16 bits a name a full filter has a chance of 0.4 %, two full ones
+of 0.8 %.
 """
 
 from array import array
@@ -35,7 +35,7 @@ class Forgotten:
 
     @property
     def is_complete(self) -> bool:
-        """No name has aged out so far."""
+        """Whether no name has aged out so far."""
         return self._complete
 
     def __contains__(self, name: BlockHash) -> bool:

@@ -1,4 +1,4 @@
-"""Counts of what the prefix cache was asked for, what it held, and why it did not hold the rest."""
+"""Counts of the prefix cache's queries, its hits, and the causes of its misses."""
 
 from collections.abc import Sequence
 
@@ -31,10 +31,10 @@ class Lookups:
         self.missed["partial"] += partial
 
     def miss(self, names: Sequence[BlockHash], resident: Resident, evicted: Evicted) -> int:
-        """Count full blocks that were asked for and not found; returns how many were `evicted`.
+        """Count full blocks that were queried and not found; returns how many were `evicted`.
 
-        Vetoed are those that follow the hits without a break and are here: the server could have
-        used them, but for layers of another kind that lacked their part, or a drafter.
+        Vetoed blocks follow the hits without a break and are resident: the server could have used
+        them had layers of another kind not lacked their part, or a drafter.
         """
         held, forgotten = resident.names, evicted.forgotten
         vetoed = 0

@@ -1,9 +1,9 @@
 """The heaviest prefixes in fixed memory: a space-saving table of counters.
 
 Metwally, Agrawal, El Abbadi 2005. A prefix without a counter takes over the one with the least
-weight, and with it that weight as its error: before, it was credited with at most so much. The
+weight, and with it that weight as its error: it was credited with at most that much before. The
 weights sum to everything that was credited, so with k counters an error is at most a k-th of it,
-and whatever got more than a k-th has a counter.
+and every prefix that got more than a k-th has a counter.
 """
 
 from dataclasses import dataclass
@@ -12,19 +12,19 @@ from heapq import heappush, heapreplace
 from kvscope_events.events import BlockHash
 
 LABEL_DIGITS = 8
-"""Digits of a name that stand for it: in one of 8,600 tables two of 1,000 prefixes share them."""
+"""Digits of a name in its label: in one of 8,600 tables two of 1,000 prefixes share them."""
 
 
 @dataclass(slots=True)
 class Prefix:
-    """What one prefix saved and lost since it has this counter."""
+    """Savings and losses of one prefix since it got this counter."""
 
     name: BlockHash
     """Name of its last block."""
     length_tokens: int
     """From the first token of the prompt."""
     error_tokens: int
-    """Tokens that it was credited with before, at most."""
+    """Upper bound of the tokens that it was credited with before."""
     continues: BlockHash | None = None
     """The prefix that it continued at its last lookup; None: it began the prompt."""
     saved_tokens: int = 0
@@ -54,7 +54,7 @@ class PrefixTable:
 
     @property
     def least_weight(self) -> int:
-        """What a prefix without a counter was credited with, at most; O(counters)."""
+        """Upper bound of the credit of a prefix without a counter; O(counters)."""
         if len(self.prefixes) < self._counters:
             return 0
         return min(prefix.weight for prefix in self.prefixes.values())
@@ -62,9 +62,9 @@ class PrefixTable:
     def take(
         self, name: BlockHash, length_tokens: int, tokens: int
     ) -> tuple[Prefix, Prefix | None]:
-        """A counter for a prefix that has none, about to be credited with so many tokens.
+        """A counter for a prefix without one, about to be credited with this many tokens.
 
-        Returns whose counter it was besides.
+        Also returns the prefix whose counter it was.
         """
         former = None
         if len(self.prefixes) < self._counters:

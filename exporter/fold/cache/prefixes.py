@@ -10,8 +10,8 @@ into parts, and each part belongs to the prefix at whose end it ends:
                   ^ reached by this one
 
 A part's found tokens were saved by its prefix, its evicted ones lost; those that a tier below the
-pool or a connector supplied are neither. So every token that a first
-lookup found belongs to one prefix, and a system prompt is told apart from the conversations below.
+pool or a connector supplied are neither. So every token that a first lookup found belongs to one
+prefix, and a system prompt is distinguished from the conversations below it.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ class Prefixes:
         block_size: int,
         time_ns: int,
     ) -> None:
-        """A lookup found this many leading blocks, and had those behind them from elsewhere.
+        """A lookup found this many leading blocks, and got those behind them from elsewhere.
 
         evicted_ns: for each missed block the time of its eviction, None if it was not evicted, or
         was loaded.

@@ -1,4 +1,4 @@
-"""Names that larger pools would hold and that some sequence is computing again."""
+"""Names that larger pools would hold and that a sequence is computing again."""
 
 from collections.abc import Iterable, Sequence, Set
 
@@ -7,9 +7,9 @@ from kvscope_events.events import BlockHash
 
 
 class Recomputed:
-    """From the lookup that did not find them until they are cached, or their sequence ends.
+    """Kept from the lookup that missed them until they are cached or their sequence ends.
 
-    limit: with more names than that, counted for each sequence, all are forgotten, so that
+    limit: maximum number of names, summed over sequences; beyond it all are forgotten, so that
     sequences that never end cannot fill the memory.
     """
 
@@ -23,12 +23,12 @@ class Recomputed:
         return len(self._names_of)
 
     def check(self, resident: Set[BlockHash]) -> None:
-        """Assert that nothing is here that can be found, and no more than the limit."""
+        """Assert that no kept name is findable, and that the limit holds."""
         assert resident.isdisjoint(self._distances)
         assert self._held == sum(map(len, self._names_of.values())) <= self._limit
 
     def begin(self, sequence: int, names: Sequence[BlockHash], distances: Iterable[int]) -> None:
-        """A sequence begins to compute these, whose distances were just measured, and no others."""
+        """A sequence begins to compute exactly these, whose distances were just measured."""
         self.end(sequence)
         if self._held + len(names) > self._limit:
             self._distances.clear()
@@ -41,7 +41,7 @@ class Recomputed:
         self._names_of[sequence] = names
 
     def leading(self, path: Sequence[BlockHash], start: int) -> list[Segment]:
-        """The distances of the leading blocks of path[start:] that are here, one by one."""
+        """The distances of the leading blocks of path[start:] that are kept, one by one."""
         get = self._distances.get
         found: list[Segment] = []
         if self._distances:
@@ -53,7 +53,7 @@ class Recomputed:
         return found
 
     def cache(self, names: Iterable[BlockHash]) -> None:
-        """These can be found again."""
+        """These names can be found again."""
         if self._distances:
             for name in names:
                 self._distances.pop(name, None)

@@ -10,9 +10,9 @@ from exporter.fold.histogram import Histogram
 
 
 class Regret:
-    """Counts first lookups only: what a preempted sequence lost is the cost of its preemption.
+    """Counts first lookups only: losses of a preempted sequence belong to the cost of preemption.
 
-    What is evicted or looked up in lost batches is not counted; a name lost there has no age.
+    Evictions and lookups in lost batches are not counted; a name lost there has no age.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Regret:
         self._is_first = False
 
     def begin(self) -> None:
-        """A new pool, perhaps of another size: what was too little for the former one is over."""
+        """A new pool, perhaps of another size: the former one's shortfall no longer matters."""
         self._shortfall.clear()
 
     def look_up(
@@ -51,7 +51,7 @@ class Regret:
             self._shortfall.regret(blocks, time_ns)
 
     def too_far(self, blocks_too_small: int, count: int) -> None:
-        """Missed blocks of the present lookup that a larger pool would have held.
+        """Count missed blocks of the present lookup that a larger pool would have held.
 
         The first would have needed `blocks_too_small` more blocks, each further one block more.
         """
@@ -59,9 +59,10 @@ class Regret:
             self._shortfall.too_far(blocks_too_small, count, self._time_ns)
 
     def shortfall_blocks(self, now_ns: int) -> int | None:
-        """Blocks more that would have kept nine tenths of the regretted ones of the last 5 minutes.
+        """Additional blocks that would have kept nine tenths of those regretted in the last 5
+        minutes.
 
-        now_ns: on the producer's clock. None: nothing was regretted, or it is not known: the
-        distances are not, or of more than a tenth not.
+        now_ns: on the producer's clock. None: nothing was regretted, or the distances of more than
+        a tenth are not known.
         """
         return self._shortfall.blocks(now_ns)

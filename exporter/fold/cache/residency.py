@@ -1,6 +1,6 @@
 """How long blocks stay: lifetime, idleness before eviction, gap before reuse, retention.
 
-Of every block, not of a sample.
+Covers every block, not a sample.
 """
 
 from collections import Counter
@@ -17,8 +17,8 @@ _BOUNDS = buckets.merged(buckets.RESIDENCY_SECONDS, buckets.VLLM_RESIDENCY_SECON
 class Residency:
     """Reads the blocks' times before each event changes them.
 
-    After lost batches nothing is known of the blocks that are resident then but that they are: they
-    are left out until they have been written, or released, again.
+    After lost batches nothing is known about the resident blocks except that they are resident:
+    they are left out until they are written or released again.
     """
 
     def __init__(self, blocks: Blocks) -> None:
@@ -33,13 +33,13 @@ class Residency:
         """Blocks that each histogram lacks because it began before we watched."""
         self.otherwise_blocks = 0
         """Idle blocks that lost their content for a reason other than lack of room."""
-        # Blocks by the time since which they are idle, in order of time, so that the first is that
-        # of the next block to be evicted. NEVER (before we watched) comes before all others.
+        # Idle blocks by the time since which they are idle, in order, so that the first belongs to
+        # the next block to be evicted. NEVER (before we watched) comes before all others.
         self._idle: dict[int, int] = {}
 
     @property
     def idle(self) -> dict[int, int]:
-        """Idle blocks by the time since which they are; NEVER: since before we watched."""
+        """Idle blocks by the time since which they are idle; NEVER: since before we watched."""
         return self._idle
 
     def begin(self) -> None:
@@ -56,12 +56,12 @@ class Residency:
         return None if oldest == NEVER else oldest
 
     def release(self, blocks: int, time_ns: int) -> None:
-        """So many blocks became idle."""
+        """This many blocks became idle."""
         if blocks:
             self._idle[time_ns] = self._idle.get(time_ns, 0) + blocks
 
     def share(self, idle: list[int], cause: SharingCause, time_ns: int) -> None:
-        """These idle blocks are about to have a reference again."""
+        """These idle blocks are about to get a reference again."""
         if idle:
             since_ns = times_of(self._blocks.idle_ns, idle)
             observed = self.reuse_seconds if cause == "prefix_hit" else None
@@ -95,14 +95,15 @@ class Residency:
             pass
         else:
             if blocks and NEVER not in since_ns and min(blocks) >= 0:
-                return blocks, since_ns  # they are all idle, which is as it should be
+                return blocks, since_ns  # all of them are idle, as expected
         idle = self._blocks.idle_among(blocks)
         return idle, times_of(idle_ns, idle)
 
     def _end_idle(self, since_ns: list[int], time_ns: int, observed: Histogram | None) -> int:
-        """Blocks idle since then are so no longer; returns how many of those to be observed, NEVER.
+        """Blocks idle since these times no longer are; returns how many NEVERs were to be observed.
 
-        Blocks that were released together mostly go together, too: nearly always it is one time.
+        Blocks that were released together mostly leave together, so there is nearly always one
+        time.
         """
         first, count = since_ns[0], len(since_ns)
         one = count == 1 or since_ns.count(first) == count
@@ -111,7 +112,7 @@ class Residency:
             left = self._idle.get(since, 0) - blocks
             if left > 0:
                 self._idle[since] = left
-            else:  # less than none: events contradict each other, which the ledger shows
+            else:  # below zero: events contradict each other, which the ledger shows
                 self._idle.pop(since, None)
             if observed is None:
                 continue

@@ -45,7 +45,7 @@ class Resident:
             held.update(names)
             if len(held) == size + len(names):
                 return
-            held.difference_update(names)  # one of them occurs here twice: name by name
+            held.difference_update(names)  # one of them occurs twice: name by name
         copies = self._copies
         for name in names:
             if name in held:
@@ -54,7 +54,7 @@ class Resident:
                 held.add(name)
 
     def remove(self, names: Sequence[BlockHash]) -> Sequence[BlockHash]:
-        """Count one block less for each of these names; returns those that have none left."""
+        """Count one block less for each of these names; returns those without any left."""
         copies = self._copies
         if not copies:
             self._names.difference_update(names)

@@ -1,11 +1,12 @@
 """Unreferenced blocks, the newest release first, and how deep the blocks of a path lie.
 
 Blocks form a tree: a path names its blocks from the root, and a block can be found only while all
-blocks before it can. A sequence that references a block references those before it too, so along a
-path come first referenced blocks, then blocks of this stack ever deeper in it, then unknown ones.
-Blocks that were released together stay neighbours in the order of their path, and a lookup takes
-the newest of them. So the stack is a list of runs, one for each release, and a lookup costs one sum
-over newer runs for each run that it touches, where a list of blocks would need one for each block.
+blocks before it can. A sequence that references a block references those before it too, so a path
+starts with referenced blocks, continues with blocks of this stack, ever deeper in it, and ends with
+unknown ones. Blocks that were released together stay neighbours in the order of their path, and a
+lookup takes the newest of them. So the stack is a list of runs, one for each release, and a lookup
+costs one sum over newer runs for each run that it touches, where a list of blocks would need one
+for each block.
 """
 
 from collections import Counter
@@ -23,7 +24,7 @@ above the first of them, and their own number."""
 
 
 class _Run:
-    """What is left of one release; without weight it is dead, and no block lies in it."""
+    """The rest of one release; without weight it is dead, and no block lies in it."""
 
     __slots__ = ("has_gaps", "path", "slot", "weight")
 
@@ -36,9 +37,10 @@ class _Run:
 
 
 class RunStack:
-    """Names are anything that can be hashed. The names of a path differ: of others one counts.
+    """Names are any hashable values. The names of a path are distinct; of equal ones only one
+    counts.
 
-    A path that contradicts the tree is measured wrongly, and leaves all weights right.
+    A path that contradicts the tree is measured wrongly, but all weights stay right.
 
     horizon: at least 1; whole oldest runs are forgotten once that many blocks lie above them, which
     changes nothing for the blocks that stay; None: nothing is forgotten. At most twice as many
@@ -81,7 +83,7 @@ class RunStack:
         return run is not None and run.weight > 0
 
     def take(self, path: Path, start: int = 0) -> list[Segment]:
-        """Remove the leading blocks of path[start:] that are here; all are measured before."""
+        """Remove the leading blocks of path[start:] that are here; all are measured first."""
         young, old, tree = self._young, self._old, self._tree
         found: list[tuple[_Run, int, int]] = []
         at, end, size = start, len(path), len(tree)
@@ -109,7 +111,7 @@ class RunStack:
                 stop = self._pop_scattered(run, names, path, at)
             else:
                 del names[name]
-                # Many leave it at once: all requests begin alike.
+                # Many leave it at once, since all requests begin alike.
                 if stop < end and run.weight > 1 and path[stop] == run.path[begin + 1]:
                     stop = self._end_of(run, path, at)
                     for name in path[at + 1 : stop]:
@@ -194,15 +196,15 @@ class RunStack:
             assert not run.weight or self._above(run) == sum(weights[run.slot + 1 :])
 
     def _end_of(self, run: _Run, path: Path, at: int) -> int:
-        """The first index from `at` on where the path and what is left of the run differ."""
+        """The first index from `at` on where the path and the rest of the run differ."""
         weight = run.weight
         differ = map(ne, path[at : at + weight], run.path[-weight:])
         return next(compress(count(at), differ), min(at + weight, len(path)))
 
     def _pop_scattered(self, run: _Run, names: dict[Hashable, _Run], path: Path, at: int) -> int:
-        """Take blocks that are not simply the newest ones of the run; the index after them.
+        """Take blocks that are not simply the newest ones of the run; returns the index after them.
 
-        names: of the run's generation.
+        names: those of the run's generation.
         """
         run.has_gaps = True
         while at < len(path) and names.get(path[at]) is run:
@@ -227,7 +229,7 @@ class RunStack:
     # (i - lowest bit of i, i]. It grows at its end, so a new run costs O(1).
 
     def _place(self, runs: list[_Run], num_old: int = 0) -> None:
-        """Lay out these runs alone, in their order; num_old: of the older generation."""
+        """Lay out only these runs, in their order; num_old: those of the older generation."""
         self._runs = [_Run((), 0, 0)]
         self._tree = [0]
         self._total = 0  # weight in the tree, with runs that were trimmed

@@ -1,6 +1,6 @@
-"""How many blocks more would have kept most of what was evicted too early in the last minutes.
+"""Number of blocks that would have kept most of what was evicted too early in the last minutes.
 
-A block whose distance exceeds the pool by N would have been kept by N blocks more. These numbers
+A block whose distance exceeds the pool by N would have been kept by N more blocks. These numbers
 are counted in buckets whose width is at most 1/32 of the number, and exactly below 64; the answer
 is the upper end of a bucket, so it is right or up to 3.2 % too high.
 """
@@ -21,7 +21,7 @@ class _Slice:
     number: int
     """Time divided by the length of a slice."""
     regretted: int = 0
-    """Evicted blocks that were asked for again."""
+    """Evicted blocks that were looked up again."""
     too_small: dict[int, int] = field(default_factory=dict)
     """Blocks whose distance is known, by the upper end of the bucket."""
 
@@ -33,15 +33,15 @@ class Shortfall:
         self._slices: deque[_Slice] = deque()
 
     def clear(self) -> None:
-        """Forget everything: the pool has another size."""
+        """Forget everything: the pool's size has changed."""
         self._slices.clear()
 
     def regret(self, blocks: int, time_ns: int) -> None:
-        """Blocks that had been evicted were asked for, whether or not their distance is known."""
+        """Evicted blocks were looked up, whether or not their distance is known."""
         self._slice(time_ns).regretted += blocks
 
     def too_far(self, blocks_too_small: int, count: int, time_ns: int) -> None:
-        """`count` blocks would have been kept by this many more blocks, each by one more."""
+        """`count` blocks would have been kept by this many more, each further one by one more."""
         too_small = self._slice(time_ns).too_small
         end = blocks_too_small + count
         while blocks_too_small < end:
@@ -50,10 +50,11 @@ class Shortfall:
             too_small[upper] = too_small.get(upper, 0) + blocks_too_small - begin
 
     def blocks(self, now_ns: int) -> int | None:
-        """Blocks more that would have kept nine tenths; None: nothing was regretted, or not known.
+        """Additional blocks that would have kept nine tenths; None: nothing regretted, or not
+        known.
 
-        A regretted block without a distance (evicted by a reset, or beyond the horizon) would have
-        been kept by no number that is known.
+        For a regretted block without a distance (evicted by a reset, or beyond the horizon) no
+        number of blocks is known that would have kept it.
         """
         oldest = now_ns // SLICE_NS - SLICES
         slices = [one for one in self._slices if one.number > oldest]

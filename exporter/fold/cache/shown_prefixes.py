@@ -1,8 +1,9 @@
-"""Five prefixes by label and the rest together, as counters that never fall.
+"""Five prefixes by label and the rest combined, as counters that never fall.
 
 Every saved token is counted once, when it is saved: by the label of its prefix while that is among
-the five, otherwise in `other`. A prefix that leaves the five takes its count along, and goes on
-from there if it comes back; had it gone to `other`, a rate would show it as saved a second time.
+the five, otherwise in `other`. A prefix that leaves the five takes its count along, and resumes
+from there if it comes back; if the count went to `other`, a rate would show it as saved a second
+time.
 """
 
 from exporter.fold.cache.prefix_table import Prefix
@@ -13,20 +14,20 @@ REMEMBERED = 1024
 
 
 class ShownPrefixes:
-    """One enters when it has saved a quarter more than the least of the five, so that few do."""
+    """A prefix enters once it has saved a quarter more than the least of the five, so few do."""
 
     def __init__(self) -> None:
         self.tokens: dict[str, int] = {}
         """Saved tokens of the five, by label."""
         self.other = 0
         self.left: dict[str, int] = {}
-        """Counts of labels that are not shown any more."""
+        """Counts of labels that are no longer shown."""
         self._prefixes: dict[str, Prefix] = {}  # those of `tokens`
-        # Five times what the least of them has saved, or less: they only grow.
+        # At most five times the savings of the least of the five, which only grow.
         self._bar = 0
 
     def credit(self, prefix: Prefix, tokens: int) -> None:
-        """A prefix saved these tokens, which it counts already."""
+        """A prefix saved these tokens, which it has already counted."""
         label = prefix.label
         if label in self.tokens or self._enter(prefix, label):
             self.tokens[label] += tokens

@@ -1,4 +1,4 @@
-"""Values of counters at multiples of a slot, for as long as they may be asked for."""
+"""Values of counters at multiples of a slot, for as long as they may be queried."""
 
 from collections import deque
 from collections.abc import Callable
@@ -27,5 +27,5 @@ class Slots(Generic[T]):
             self._moments.popleft()
 
     def since(self, time_ns: int) -> T | None:
-        """What was read at `time_ns`, the beginning of a slot; None: no change since then."""
+        """The value read at `time_ns`, the beginning of a slot; None: no change since then."""
         return next((value for at_ns, value in self._moments if at_ns >= time_ns), None)

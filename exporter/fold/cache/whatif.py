@@ -1,12 +1,12 @@
-"""What the prefix cache would have found in a pool of another size, from the lookups as they come.
+"""Hits of the prefix cache in pools of other sizes, computed from the lookups as they come.
 
-The idle names are kept in the order of their release, those that were evicted below those that are
-still there, so that the depth of a looked-up block says from which size on the pool would hold it
-(see `curve`). Exact for engines that evict the oldest release first and release the tail of a
-sequence first, if neither arrivals nor running times depend on the hits. Only first lookups count:
-a preempted sequence finds what it has just lost, and how often that happens depends on the size.
+The idle names are kept in the order of their release, evicted ones below those still resident, so
+the depth of a looked-up block gives the smallest pool that would hold it (see `curve`). Exact for
+engines that evict the oldest release first and release the tail of a sequence first, if neither
+arrivals nor running times depend on the hits. Only first lookups count: a preempted sequence looks
+up what it has just lost, and how often that happens depends on the size.
 
-A name that a lookup takes out of the stack though the engine did not find it is computed again:
+A name that a lookup takes out of the stack although the engine did not find it is computed again:
 larger pools hold and reference it at once, the present one once it is cached. Until then further
 lookups find it at the distance of the first. If its sequence ends before, the name is forgotten.
 """
@@ -35,22 +35,23 @@ from kvscope_events.events import (
 
 MOST_SCALE = int(SCALES[-1])
 GHOST_NAMES = 1 << 19
-"""Names kept beyond those that the pool can hold, at most: all that four times the pool would hold
+"""Maximum number of names kept beyond those that the pool can hold: enough for four times the pool
 if it has up to 174,762 blocks."""
 SLOT_NS = 15 * 10**9
 KEEP_NS = 3600 * 10**9
-"""The longest window that can be asked for, but for everything since the start."""
+"""The longest window that can be requested, apart from everything since the start."""
 _FOR_EVER = 1 << 63
 _COUNTED = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 4.0)
 _ENDS = frozenset({"finished", "aborted", "preempted", "swapped_out"})
-"""Causes of a release of all that a sequence holds."""
+"""Causes of a release of everything that a sequence holds."""
 
 
 class WhatIf:
-    """Lost batches make all of it unknown until a snapshot, which lists what is resident, in order.
+    """Lost batches make everything unknown until a snapshot, which lists the resident names in
+    order.
 
-    What was evicted before a snapshot is not known: larger sizes are known again when the pool has
-    handed out as many blocks since. Until then their hits are counted as far as they are known.
+    Names evicted before a snapshot are not known: larger sizes are known again once the pool has
+    handed out that many blocks. Until then only the known part of their hits is counted.
     """
 
     def __init__(
@@ -62,11 +63,11 @@ class WhatIf:
         make_grid: Callable[[int, int], Grid] = Grid,
     ) -> None:
         self.queried_blocks = 0
-        """Full blocks of first lookups that might have been found, while the state was known."""
+        """Full blocks of first lookups that could have been found, while the state was known."""
         self.error_blocks = 0
         """Blocks that the prediction for the present size got wrong, by lookup."""
         self.known = False
-        """The state is known, and the pool is one of blocks of one kind that see all tokens."""
+        """Whether the state is known, and all blocks are of one kind that sees all tokens."""
         self.usable_blocks = 0
         self._blocks = blocks
         self._resident = resident
@@ -104,7 +105,7 @@ class WhatIf:
         """The hits by size in a window that ends now, at most an hour; None: since the start.
 
         now_ns: on the producer's clock; None: when the last batch was sent. A window is up to 15 s
-        shorter than asked for, and begins with the pool, or after the last gap, at the earliest.
+        shorter than requested, and begins with the pool, or after the last gap, at the earliest.
         The result is None while the state is not known.
         """
         if not self.known:
@@ -159,7 +160,7 @@ class WhatIf:
         self.known = self._saw_all = False
 
     def begin(self, event: PoolCreated | PoolSnapshot) -> None:
-        """A pool is there, empty or with all that it holds.
+        """A pool was created, empty, or a snapshot came with its content.
 
         If the state was unknown before, windows restart, so that none has time without lookups
         counted.
@@ -191,12 +192,12 @@ class WhatIf:
             self._reached(horizon)
 
     def look_up(self, event: PrefixLookup, referenced: int, loaded: int = 0) -> list[Segment]:
-        """Comes before the lookup changes anything; referenced: blocks of the pool that are.
+        """Called before the lookup changes anything; referenced: number of referenced blocks.
 
-        More than the pool has, from events that contradict each other, count as all of it.
-        loaded: blocks behind the hits that came from elsewhere, and so were not computed.
-        Returns for the computed blocks that a larger pool would have held by how many blocks the
-        pool is too small: for the first of consecutive ones, and their number.
+        If contradictory events reference more than the pool has, all of the pool counts. loaded:
+        blocks behind the hits that came from elsewhere, and so were not computed. Returns, for the
+        computed blocks that a larger pool would have held, by how many blocks the pool is too small
+        for the first of consecutive ones, and how many there are.
         """
         if not self.known:
             return []
@@ -244,22 +245,22 @@ class WhatIf:
         return too_small
 
     def release(self, event: BlocksReleased) -> None:
-        """Blocks lost their last reference, the tail of their sequence first."""
+        """Blocks lost their last reference, the sequence's tail first."""
         if not self.known:
             return
         names = self._blocks.names_of(event.cached[::-1])
         idle = self._doubles.release(names)
-        # What is left of a name's second block is in the way, but cannot be found.
+        # A name's second block takes up room, but cannot be found.
         self._stack.push(idle, unnamed=len(names) - len(idle))
         if self._recomputed and event.sequence is not None and event.cause in _ENDS:
             self._recomputed.end(event.sequence)
 
     def share(self, sequence: int | None, blocks: Sequence[int]) -> None:
-        """Idle blocks have a reference again."""
+        """Idle blocks got a reference again."""
         if not self.known:
             return
         if self._doubles or self._found != (sequence, len(blocks)):
-            # Not, or not only, those that the sequence has just looked up.
+            # Not exactly those that the sequence has just looked up.
             names = self._blocks.names_of(blocks)
             self._doubles.share(names)
             self._stack.remove(names)
@@ -309,7 +310,7 @@ class WhatIf:
         self._doubt_ns = [self._began_ns] * len(self._grid.capacities)
 
     def _reached(self, blocks: int) -> None:
-        """So many blocks are above all names that are not known."""
+        """This many blocks lie above all unknown names."""
         if blocks <= self._reach:
             return
         self._reach = blocks
@@ -319,7 +320,7 @@ class WhatIf:
                 doubt_ns[index] = self._now_ns()
 
     def _held(self, path: Sequence[BlockHash]) -> int:
-        """How many leading blocks are referenced: resident, and not idle."""
+        """The number of leading blocks that are referenced: resident, and not idle."""
         names, stack = self._resident.names, self._stack
         low, step, end = -1, 1, len(path)
         # path[low] is referenced; so are all before it. Gallop, then bisect.
@@ -335,7 +336,7 @@ class WhatIf:
         return high
 
     def _seen(self, path: Sequence[BlockHash], start: int) -> int:
-        """How many leading blocks are known at all; those before `start` are."""
+        """The number of leading blocks that are known at all; those before `start` are."""
         names, evicted = self._resident.names, self._evicted
         forgotten = evicted.forgotten
         for index in range(start, len(path)):

@@ -1,4 +1,4 @@
-"""Whether the KV pool will run out of blocks: committed blocks, the trend, and a probability."""
+"""Forecast of running out of KV blocks: committed blocks, the trend, and a probability."""
 
 from exporter.fold.exhaustion.fold import Exhaustion
 from exporter.fold.exhaustion.horizons import HORIZONS

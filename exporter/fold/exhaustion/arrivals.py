@@ -1,7 +1,7 @@
-"""How many sequences come: their rate now, where it tends, and how it varies.
+"""Arrivals of sequences: their present rate, where it tends, and how it varies.
 
-The rate is taken to wander around a mean and to forget where it was within a time that is measured:
-seconds for bursts, minutes for a day that goes by. What comes at a given rate comes at random.
+The rate is modelled as wandering around a mean and forgetting its value within a measured time:
+seconds for bursts, minutes for daily variation. At a given rate, arrivals are random.
 """
 
 import math
@@ -17,29 +17,29 @@ FIT_BINS = 15
 MIN_FORGET_SECONDS, MAX_FORGET_SECONDS = 5.0, 600.0
 _NEAR, _FAR = (1, 4), (8, 16)  # lags, in bins, whose covariances are compared
 _MEMORY_BINS = 225.0
-"""Bins after which a count weighs 1/e in the mean and its variance."""
+"""Bins after which a count's weight in the mean and its variance is 1/e."""
 _CERTAIN = 2.5
 _LIMITS = 128
 _PROMPTS = 1000.0
-"""Prompts after which one weighs 1/e."""
+"""Prompts after which the weight of one is 1/e."""
 _RECENT_PROMPTS = 100.0
-"""The same of those that stay when traffic has changed."""
+"""The same for those that are kept when traffic has changed."""
 
 
 class Arrivals:
-    """Counts in bins of two seconds, and the sizes of what came."""
+    """Counts in bins of two seconds, and the sizes of the prompts that arrived."""
 
     def __init__(self) -> None:
         self.mean_rate = 0.0
         """Sequences a second, in the long run."""
         self.rate = 0.0
-        """Now, as far as counts show."""
+        """The present rate, estimated from the counts."""
         self.rate_variance = 0.0
         """How far the rate wanders from its mean."""
         self.rate_error = 0.0
         """Variance of `rate` as an estimate."""
         self.forget_seconds = MAX_FORGET_SECONDS
-        """After which the rate says little of what it will be."""
+        """Time after which the rate says little about its future value."""
         self.mean_blocks = 0.0
         """Blocks of a prompt."""
         self.mean_square_blocks = 0.0
@@ -54,9 +54,9 @@ class Arrivals:
         self._until_fit = FIT_BINS
 
     def observe(self, blocks: int, max_tokens: int, *, first: bool = False) -> None:
-        """A sequence came, whose prompt takes so many blocks; first: to an idle engine.
+        """A sequence arrived whose prompt takes this many blocks; first: at an idle engine.
 
-        That one is not counted: it is why there is work, and says nothing of what comes meanwhile.
+        That one is not counted: it starts the load, and says nothing about arrivals during it.
         """
         if not first:
             self._current += 1
@@ -70,12 +70,12 @@ class Arrivals:
         self._recent = mean + share * (blocks - mean), square + share * (blocks**2 - square)
 
     def changed(self) -> None:
-        """Another traffic has begun: only the recent prompts are like those to come."""
+        """Traffic has changed: only the recent prompts are like those to come."""
         self.mean_blocks, self.mean_square_blocks = self._recent
         self._num_prompts = min(self._num_prompts, round(_RECENT_PROMPTS))
 
     def limits(self) -> tuple[tuple[float, float], ...]:
-        """(max_tokens, share of the latest sequences), rising; near ones are one."""
+        """(max_tokens, share of the latest sequences), rising; close ones are merged."""
         groups: dict[int, list[int]] = {}
         for limit in self._limits:
             groups.setdefault(bin_of(limit), []).append(limit)
@@ -90,7 +90,7 @@ class Arrivals:
         self._current = 0
 
     def paused(self, seconds: float) -> None:
-        """The engine idled: what the rate was counts less."""
+        """The engine idled: the earlier rate counts less."""
         kept = math.exp(-seconds / self.forget_seconds)
         self.rate = self.mean_rate + kept * (self.rate - self.mean_rate)
         self.rate_error = kept * kept * self.rate_error + (1 - kept * kept) * self.rate_variance
@@ -160,7 +160,7 @@ class Arrivals:
             back = math.exp(sum(_NEAR) / 2 * BIN_SECONDS / self.forget_seconds)
             self.rate_variance = near * min(back, 3.0) / BIN_SECONDS**2
         self.rate, self.rate_error = self.mean_rate, self.rate_variance
-        # The mean itself is an estimate, too.
+        # The mean itself is an estimate as well.
         self.mean_error = self.mean_rate / (total * BIN_SECONDS) + 2 * self.rate_variance * (
             min(1.0, self.forget_seconds / (total * BIN_SECONDS))
         )

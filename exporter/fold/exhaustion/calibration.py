@@ -1,4 +1,4 @@
-"""What the model says at each horizon means: by its outcomes, and by what followed idleness."""
+"""Calibrates the model at each horizon, by the outcomes of its forecasts and of idle stretches."""
 
 import math
 from itertools import accumulate
@@ -9,11 +9,11 @@ from exporter.fold.exhaustion.idleness import Idleness
 from exporter.fold.exhaustion.outcomes import Outcomes
 
 INTERVAL_SECONDS = 5.0
-"""Between two forecasts that are remembered and judged."""
+"""Seconds between two forecasts that are remembered and judged."""
 
 
 class Calibration:
-    """Judges forecasts, and says what such forecasts have turned out to mean."""
+    """Judges forecasts, and turns new ones into probabilities by past outcomes."""
 
     def __init__(self) -> None:
         self._outcomes = [
@@ -31,34 +31,34 @@ class Calibration:
             outcomes.happened(now)
 
     def idles(self, now: float, idle: bool) -> None:
-        """Whether nothing runs and nothing waits."""
+        """Whether nothing runs or waits."""
         if idle:
             self._idleness.begins(now)
         else:
             self._idleness.ends(now)
 
     def forget(self) -> None:
-        """Batches were lost: whether the pool was exhausted is not known."""
+        """Batches were lost: whether the pool was exhausted is unknown."""
         self._exhausted_at = -math.inf
         self._idleness.forget()
         for outcomes in self._outcomes:
             outcomes.forget()
 
     def judge(self, now: float) -> None:
-        """Learn from what has passed since the last time."""
+        """Learn from what has happened since the last time."""
         self._idleness.judge(now)
         for outcomes in self._outcomes:
             outcomes.judge(now)
 
     def remember(self, now: float, model: list[float], fullness: float, waiting: bool) -> None:
-        """Keep what the model says now, to judge it later."""
+        """Keep the model's present forecast, to judge it later."""
         for index, (outcomes, said) in enumerate(zip(self._outcomes, model, strict=True)):
             outcomes.forecast(now, said, self._state(now, HORIZONS[index], fullness, waiting))
 
     def busy(
         self, now: float, model: list[float], fullness: float, waiting: bool
     ) -> dict[int, float]:
-        """By horizon: what the model's word means; never less for a longer one."""
+        """Calibrated probabilities by horizon; never smaller for a longer one."""
         means = (
             outcomes.calibrated(said, self._state(now, horizon, fullness, waiting))
             for horizon, outcomes, said in zip(HORIZONS, self._outcomes, model, strict=True)
@@ -66,7 +66,7 @@ class Calibration:
         return dict(zip(HORIZONS, accumulate(means, max), strict=True))
 
     def idle(self, now: float) -> dict[int, float]:
-        """The same while nothing runs and nothing waits; without horizons that are not known."""
+        """The same while nothing runs or waits; without unknown horizons."""
         return self._idleness.probabilities(now)
 
     def _state(self, now: float, horizon: int, fullness: float, waiting: bool) -> State:

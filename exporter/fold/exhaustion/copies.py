@@ -1,26 +1,26 @@
-"""Copies that forked sequences are still to make: of last blocks that are shared and not full."""
+"""Copies that forked sequences have yet to make: of last blocks that are shared and not full."""
 
 from collections.abc import Sequence
 
 
 class Copies:
-    """Each owner of such a block but the last copies it before it writes its next token."""
+    """Every owner of such a block except the last one copies it before writing its next token."""
 
     def __init__(self) -> None:
         self.owed = 0
-        self._owners: dict[int, int] = {}  # of such blocks, two at least
+        self._owners: dict[int, int] = {}  # of such blocks, at least two
 
     def clear(self) -> None:
         self.owed = 0
         self._owners.clear()
 
     def share(self, block: int) -> None:
-        """A block that is not full has one owner more."""
+        """A block that is not full has one more owner."""
         self._owners[block] = self._owners.get(block, 1) + 1
         self.owed += 1
 
     def release(self, blocks: Sequence[int]) -> None:
-        """Each of these blocks has one owner less, and others left."""
+        """Each of these blocks has one owner less, and still has others."""
         owners = self._owners
         if not owners:
             return

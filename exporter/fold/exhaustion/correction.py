@@ -1,6 +1,6 @@
-"""What the model's word means in the state that the pool is in: learnt as outcomes come in.
+"""Corrects the model's forecast for the present state of the pool; learnt from outcomes.
 
-The model sees growth and arrivals, not the order in which a scheduler lets requests in. So its log
+The model sees growth and arrivals, not the order in which a scheduler admits requests. So its log
 odds are corrected by what it does not use: how long ago the pool was exhausted, how full it is, and
 whether requests wait.
 """
@@ -13,19 +13,18 @@ from typing import NamedTuple
 _PRECISIONS = (2.0, 8.0, 2.0, 2.0, 2.0)
 """Weight of the prior, in judged forecasts: the model's own slope is trusted most."""
 _DRIFT = 2e-4
-"""Share of the first variances that comes back with each judged forecast: traffic changes."""
+"""Share of the initial variances that returns with each judged forecast: traffic changes."""
 _LEAST_SLOPE = 0.05
 _LEAST_CURVE = 0.02
-"""Bound for a forecast that is as good as certain, so that one surprise does not overturn
-everything.
+"""Bound for a nearly certain forecast, so that one surprise does not overturn everything.
 """
 
 
 class State(NamedTuple):
-    """What the model does not use."""
+    """Facts that the model does not use."""
 
     recently: float = 0.0
-    """1 when it is exhausted now, 1/e a horizon later."""
+    """1 at exhaustion, 1/e a horizon later."""
     fullness: float = 0.0
     """0 at nine tenths, 0.2 when full, -1 below four tenths."""
     waiting: float = 0.0
@@ -48,7 +47,7 @@ class Correction:
         return math.fsum(map(mul, self._weights, known))
 
     def learn(self, odds: float, state: State, hit: bool, weight: float) -> None:
-        """A forecast has been judged; weight: below 1 where it shares its outcome with others."""
+        """A forecast has been judged; weight: below 1 if it shares its outcome with others."""
         known = (1.0, odds, *state)
         said = 1 / (1 + math.exp(-sum(map(mul, self._weights, known))))
         curve = weight * max(_LEAST_CURVE, said * (1 - said))

@@ -1,7 +1,7 @@
 """The probability that demand exceeds the pool at some moment before each point of the grid.
 
-Demand is taken as Gaussian and Markov: its distribution, measured in deviations from its mean, is
-carried from point to point, and what lies above the pool's end is taken out.
+Demand is taken to be Gaussian and Markov: its distribution, in deviations from the mean, is carried
+from point to point, and the part above the pool's size is removed.
 """
 
 import math
@@ -16,15 +16,15 @@ _WIDTH = 2 * _REACH / _CELLS
 _EDGES = [-_REACH + _WIDTH * index for index in range(_CELLS + 1)]
 _CENTRES = [edge + _WIDTH / 2 for edge in _EDGES[:-1]]
 _CLOSE = 0.96
-"""Two moments that are correlated more closely than that are one: a cell is no narrower."""
+"""Moments that are correlated more closely than this are treated as one: cells are no narrower."""
 _SPANS = spans()
 
 
 def crossings(demand: Demand, usable: float, per_second: float) -> list[float]:
     """Probabilities at each point of the grid; they rise.
 
-    per_second: how often growth meets the end of a pool whose demand is above it. Sequences are let
-    in only where their prompts fit, so that a full pool has a little room left, and growth needs a
+    per_second: how often growth hits the limit of a pool whose demand exceeds it. Sequences are
+    admitted only if their prompts fit, so a full pool has a little room left, and growth needs a
     while to fill it.
     """
     shares = _normal()
@@ -40,7 +40,7 @@ def crossings(demand: Demand, usable: float, per_second: float) -> list[float]:
             level = math.copysign(math.inf, usable - mean)
         correlation *= step_correlation
         if correlation < _CLOSE:
-            if crossed:  # otherwise it is what it was
+            if crossed:  # otherwise it is unchanged
                 shares = [sum(map(mul, row, shares)) for row in _kernel(round(correlation * 50))]
             correlation = 1.0
         if level < _REACH:
@@ -56,9 +56,9 @@ def crossings(demand: Demand, usable: float, per_second: float) -> list[float]:
 
 
 def _straight(level: float, skew: float) -> float:
-    """The level that a Gaussian exceeds as often as one so skewed exceeds this one.
+    """The level that a Gaussian exceeds as often as a distribution of this skew exceeds `level`.
 
-    Of a gamma distribution, whose cube root is almost Gaussian (Wilson and Hilferty, 1931).
+    For a gamma distribution, whose cube root is almost Gaussian (Wilson and Hilferty, 1931).
     """
     if abs(skew) < 0.01:
         return level

@@ -1,7 +1,7 @@
-"""What running, waiting and coming sequences will hold at each moment of the grid: mean and spread.
+"""Blocks of running, waiting and future sequences at each moment of the grid: mean and spread.
 
-No sequence is turned away here: this is what would be held if the pool were unbounded. Each
-sequence is a chance of its own (it has ended or it has grown), so that means and variances add up.
+No sequence is turned away here: this is the demand if the pool were unbounded. Sequences are
+independent (each has ended or has grown), so means and variances add up.
 """
 
 import math
@@ -14,11 +14,11 @@ from exporter.fold.exhaustion.horizons import GRID
 from exporter.fold.exhaustion.lengths import Survival, bin_of
 
 _GONE = 1e-4
-"""A share of survivors below which none is left."""
+"""Share of survivors that counts as zero."""
 
 
 class Stock(NamedTuple):
-    """A sequence that holds blocks, or will as soon as it is let in."""
+    """A sequence that holds blocks, or will as soon as it is admitted."""
 
     tokens: float  # produced so far
     left: float  # that it may still produce
@@ -26,7 +26,7 @@ class Stock(NamedTuple):
 
 
 class Flow(NamedTuple):
-    """Sequences that come."""
+    """Future arrivals of sequences."""
 
     mean_rate: float  # a second, in the long run
     rate: float  # now
@@ -40,7 +40,7 @@ class Flow(NamedTuple):
 
 
 NO_FLOW = Flow(0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, ())
-"""Nothing comes."""
+"""No arrivals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Demand:
     deviations: list[float]
     skews: list[float]
     correlations: list[float]
-    """With the point before."""
+    """Covariance with the point before."""
 
 
 def demand(
@@ -99,7 +99,7 @@ def demand(
 
 
 def _cells(stock: Iterable[Stock]) -> list[tuple[int, float, float, float, float]]:
-    """Sequences of about one age and one limit, together: how many, tokens, left, Σb, Σb²."""
+    """Sequences grouped by similar age and limit: number, tokens, left, Σb, Σb²."""
     cells: dict[tuple[int, int], list[float]] = {}
     for tokens, left, blocks in stock:
         key = (bin_of(tokens), bin_of(left) // 2)
@@ -125,14 +125,14 @@ def _add_flow(
     growth: list[float],
     moments: tuple[list[float], list[float], list[float], list[float]],
 ) -> None:
-    """Those that come: alive at an age, and of that size; at a rate that changes and is unsure."""
+    """Add future arrivals: alive at an age, with its size, at a changing, uncertain rate."""
     means, variances, covariances, thirds = moments
     excess = flow.rate - flow.mean_rate
     alive, size, square = 1.0, flow.mean_blocks, flow.mean_square_blocks
     cube = _cube(size, square, alive)
     lives, sizes, squares, cubes = 0.0, 0.0, 0.0, 0.0  # integrals over age up to this point
     near_sizes, near_squares = 0.0, 0.0  # the same, each age at the excess rate of its time
-    before = []  # what the point before knew, for the covariance with it
+    before = []  # values at the point before, for the covariance with it
     last, last_chance, last_wandering = 0.0, 0.0, 0.0
     for index, at in enumerate(GRID):
         step = at - last
@@ -169,7 +169,7 @@ def _add_flow(
 
 
 def _cube(size: float, square: float, alive: float) -> float:
-    """Third moment of what is lognormal, times the share of it."""
+    """Third moment of a lognormal variable, times its share."""
     return (square / size) ** 3 * alive if size > 0 else 0.0
 
 

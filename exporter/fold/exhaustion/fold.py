@@ -1,4 +1,4 @@
-"""Forecast of the KV pool: what is committed, when the trend ends, and how likely exhaustion is."""
+"""Forecast of the KV pool: committed blocks, end of the trend, probability of exhaustion."""
 
 from exporter.fold.exhaustion.calibration import INTERVAL_SECONDS
 from exporter.fold.exhaustion.copies import Copies
@@ -34,7 +34,7 @@ class Exhaustion(Fold):
     """Demand of the running sequences, a straight line through a minute, and a probability.
 
     Cached blocks count as available: they are evicted, not waited for. A sequence runs while it
-    holds blocks. Those that were running or waiting when batches were lost are not known;
+    holds blocks. Sequences that were running or waiting when batches were lost are not known;
     `committed_blocks` is None until the last running one has ended, `probabilities` until the last
     of both has.
     """
@@ -74,7 +74,7 @@ class Exhaustion(Fold):
 
     @property
     def committed_blocks(self) -> int | None:
-        """Blocks that are active once every running sequence has run to its max_tokens."""
+        """Blocks that will be active if every running sequence reaches its max_tokens."""
         if self._active is None or self._num_running != len(self._sequences.running):
             return None
         return self._active + self._sequences.owed + self._copies.owed
@@ -84,14 +84,14 @@ class Exhaustion(Fold):
         """Time until active blocks fill the pool at the present trend.
 
         None: not within reach, or nothing runs. A pool without running sequences does not fill, and
-        an idle engine sends nothing that would end the trend of its last minute.
+        an idle engine sends nothing that would end its last minute's trend.
         """
         if self._active is None or not self._usable or not self._num_running:
             return None
         return self._trend.seconds_to_full(self._seconds, self._active, self._usable)
 
     def probabilities(self, age_seconds: float = 0.0) -> dict[int, float]:
-        """Of exhaustion, by horizon; without those at which it is not known, or not yet.
+        """Probabilities of exhaustion by horizon, without unknown ones.
 
         age_seconds: since the latest batch came; an idle engine sends none.
         """
@@ -113,8 +113,8 @@ class Exhaustion(Fold):
             self._trend.observe(seconds, self._active)  # an idle engine has a flat one
         self._forecast.idles(seconds, self._is_idle)
         if seconds >= self._due:
-            # One that was due while the engine was silent is late: when work comes is no moment
-            # like any other, and those that come with work are more often followed by exhaustion.
+            # Skip one that was due while the engine was silent: moments when work arrives are not
+            # typical, since exhaustion follows them more often.
             late = seconds - self._due >= INTERVAL_SECONDS
             self._due += INTERVAL_SECONDS * (1 + (seconds - self._due) // INTERVAL_SECONDS)
             model = None if late else self._compute(seconds)
@@ -132,7 +132,7 @@ class Exhaustion(Fold):
         self._forecast.forget()
 
     def _compute(self, now: float) -> list[float] | None:
-        """What the model says now; keeps what that means."""
+        """The model's present forecast; keeps its calibrated form."""
         self._computed_at = now
         self._probabilities, model = {}, None
         if self._is_idle:
@@ -150,7 +150,7 @@ class Exhaustion(Fold):
 
     @property
     def _is_idle(self) -> bool:
-        """Nothing runs and nothing waits; what is pinned is held all the same."""
+        """Whether nothing runs or waits; pinned blocks are held all the same."""
         known = self._active is not None and self._waiting_known
         return known and not self._num_running and not self._sequences.known
 
@@ -162,7 +162,7 @@ class Exhaustion(Fold):
         if isinstance(event, PoolSnapshot):
             self._active = len(event.ref_counts) - event.ref_counts.count(0)
             return
-        if self._active is not None:  # in place of another, with other blocks
+        if self._active is not None:  # it replaces another pool, with other blocks
             self._forget()
         self._active = self._num_running = 0
         self._waiting_known = True
@@ -210,7 +210,7 @@ class Exhaustion(Fold):
             self._num_running += 1
 
     def _gave_back(self, event: BlocksReleased) -> None:
-        # The next heartbeat states the count, but none follows what ends while the engine idles.
+        # The next heartbeat states the count, but none follows an end while the engine idles.
         if self._active is not None:
             self._active = max(0, self._active - len(event.cached) - len(event.free))
         self._copies.release(event.shared)
@@ -224,7 +224,7 @@ class Exhaustion(Fold):
         self._sequences.give_back(sequence, len(event.cached) + len(event.free) + len(event.shared))
 
     def _stop(self, sequence: int) -> bool:
-        """A sequence runs no more; returns whether it was known to run."""
+        """A sequence no longer runs; returns whether it was known to run."""
         stopped = self._sequences.stop(sequence)
         if stopped:
             self._num_running = max(0, self._num_running - 1)

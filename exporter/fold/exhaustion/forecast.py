@@ -1,4 +1,4 @@
-"""The probability that the pool is exhausted within each horizon, from what was seen so far.
+"""The probability that the pool is exhausted within each horizon, from observations so far.
 
 It is unknown until a producer has reported for long enough: `MIN_ENDED` sequences must have ended,
 and `MIN_SECONDS` passed.
@@ -23,13 +23,13 @@ MIN_SECONDS = 30.0
 """Seconds of observation: less does not support a rate of arrivals."""
 _SPEED_POINTS = 7
 _SLACK = 2.0
-"""A load whose next sequence is half as likely as its rate says still goes on: gaps vary."""
+"""A load goes on while its next sequence is at least half as likely as its rate says: gaps vary."""
 _ENOUGH_POOLS = 2.0
 """Waiting sequences that need more than this many pools make no further difference."""
 
 
 class Forecast:
-    """Learns from ends, arrivals and its own outcomes; computes when asked, at most so often."""
+    """Learns from ends, arrivals and its own outcomes; computes on request, at a limited rate."""
 
     def __init__(self, sequences: Sequences) -> None:
         self.lengths = Lengths()
@@ -46,7 +46,7 @@ class Forecast:
         self._full_at: tuple[int, float] | None = None  # sequences that ran, the clock's tokens
 
     def passed(self, seconds: float, busy: bool) -> None:
-        """Time went by; busy: something was running."""
+        """Time passed; busy: something was running."""
         if busy:
             self._busy_seconds += seconds
 
@@ -55,7 +55,7 @@ class Forecast:
         self._calibration.exhausted(now)
 
     def idles(self, now: float, idle: bool) -> None:
-        """Whether nothing runs and nothing waits.
+        """Whether nothing runs or waits.
 
         Idleness before the first load is left out: a server is often started for it.
         """
@@ -76,15 +76,14 @@ class Forecast:
         self.arrivals.observe(blocks, max_tokens, first=self._idle_since is not None)
 
     def _busy(self, now: float) -> float:
-        """A clock that stops while nothing runs and nothing waits.
+        """A clock that stops while nothing runs or waits.
 
-        A rate describes what comes while there is work; `Idleness` knows how work comes to an idle
-        engine.
+        A rate describes arrivals while there is work; `Idleness` covers arrivals at an idle engine.
         """
         return (now if self._idle_since is None else self._idle_since) - self._idle_seconds
 
     def idle(self, now: float) -> dict[int, float]:
-        """By horizon, while nothing runs and nothing waits; without those that are not known."""
+        """Probabilities by horizon while nothing runs or waits, without unknown ones."""
         return self._calibration.idle(now) if self._knows_enough(now) else {}
 
     def ended(self, tokens: int, *, stopped: bool) -> None:
@@ -93,7 +92,7 @@ class Forecast:
             self.arrivals.changed()
 
     def forget(self) -> None:
-        """Batches were lost: what came, and whether the pool was exhausted, is not known."""
+        """Batches were lost: arrivals, and whether the pool was exhausted, are unknown."""
         self._calibration.forget()
         self.arrivals.restart()
         self._silence.restart()
@@ -101,7 +100,7 @@ class Forecast:
         self._speeds.clear()
 
     def remember(self, now: float, model: list[float] | None, active_ratio: float) -> None:
-        """Learn from what has passed since the last time, then keep what the model says now."""
+        """Learn from what has happened since the last call, then keep the model's forecast."""
         if self._began is None:
             self._began = now
         self._speeds.append((self._sequences.clock, self._busy_seconds))
@@ -110,7 +109,7 @@ class Forecast:
             self._calibration.remember(now, model, active_ratio, self._is_waiting)
 
     def calibrated(self, now: float, model: list[float], active_ratio: float) -> dict[int, float]:
-        """By horizon: what the model's word has turned out to mean; never less for a longer one."""
+        """Calibrated probabilities by horizon; never smaller for a longer one."""
         return self._calibration.busy(now, model, active_ratio, self._is_waiting)
 
     @property
@@ -120,7 +119,7 @@ class Forecast:
     def model(
         self, now: float, footprint: Footprint, active: int, usable: int
     ) -> list[float] | None:
-        """By horizon, as the model has it; None: too little is known yet."""
+        """The model's own probabilities by horizon; None: too little is known yet."""
         self.arrivals.advance(self._busy(now))
         speed = self._tokens_per_second()
         if not speed or not self._knows_enough(now):
@@ -150,7 +149,7 @@ class Forecast:
             limits=arrivals.limits(),
         )
         growth = max(1, len(running)) * speed * footprint.blocks_per_token
-        # Room left by the last one let in is anything up to the prompt of the next one.
+        # The room left by the last admitted one is anything up to the prompt of the next one.
         per_second = growth / max(1.0, arrivals.mean_blocks)
 
         def crossed(flow: Flow) -> list[float]:
@@ -180,7 +179,7 @@ class Forecast:
     def _stock(self, sequence: Sequence, footprint: Footprint, share: float) -> Stock:
         tokens = self._sequences.produced(sequence)
         blocks = sequence.held
-        if sequence.since is None:  # some engines hand a prompt's blocks out chunk by chunk
+        if sequence.since is None:  # some engines hand out a prompt's blocks chunk by chunk
             blocks = max(blocks, footprint.blocks(sequence.prompt_tokens))
         return Stock(tokens, max(0.0, sequence.max_tokens - tokens), share * blocks)
 
@@ -199,9 +198,9 @@ class Forecast:
                     return
 
     def _learn_limit(self, waiting: list[Stock], available: int) -> None:
-        """Sequences that wait although their blocks are there wait for a place: --max-num-seqs.
+        """Sequences that wait although blocks are available wait for --max-num-seqs.
 
-        Those that came just now wait for the next step: it takes two looks that say the same, with
+        Those that just arrived wait for the next step, so it takes two equal observations with
         tokens in between.
         """
         running, clock = len(self._sequences.running), self._sequences.clock
@@ -216,7 +215,7 @@ class Forecast:
                 self._limit = running
 
     def _tokens_per_second(self) -> float:
-        """Rate of a running sequence, in the last half minute of work."""
+        """Tokens a second of a running sequence, over the last half minute of work."""
         if len(self._speeds) < 2:
             return 0.0
         (first_clock, first_busy), (clock, busy) = self._speeds[0], self._speeds[-1]
@@ -224,9 +223,9 @@ class Forecast:
 
 
 def _resumed(last: int, alone: list[float], on: list[float], again: list[float]) -> float:
-    """The probability at a point of the grid where nothing comes before a load resumes.
+    """The probability at a point of the grid if nothing arrives before the load resumes.
 
-    alone: if it never does. on: if it goes on now. again: the chance that it has resumed.
+    alone: if it never resumes. on: if it continues now. again: the chance that it has resumed.
     """
     end, total, before, begins = GRID[last], 0.0, 0.0, 0.0
     left = last

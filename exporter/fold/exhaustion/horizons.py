@@ -7,7 +7,7 @@ GRID = (
     *(1.0, 2.0, 3.5, 5.0, 7.5, 10.0, 13.0, 16.0, 20.0, 25.0, 30.0, 36.0, 42.0, 48.0, 54.0, 60.0),
     *(60.0 + 10.0 * tenth for tenth in range(1, 25)),
 )
-"""Seconds ahead, so dense that demand hardly moves between two; every horizon is one of them."""
+"""Seconds ahead, dense enough that demand hardly changes in between; includes every horizon."""
 
 LAST_OF = tuple(GRID.index(float(horizon)) for horizon in HORIZONS)
 """Index in the grid at which each horizon ends."""
@@ -18,7 +18,7 @@ FIRST_WEIGHTS = (
     (-0.3, 0.6, 0.6, 1.1, -0.2),
     (0.0, 0.35, 0.5, 1.0, 0.5),
 )
-"""What is added to the log odds at each horizon before outcomes are known: a constant, the model's
-log odds, and each part of `State`. From simulated loads: the further ahead, the more of what the
-model says is error in rates and lengths. At 300 s they say mostly how often these loads exhaust
-their pools, so that only half of what they say is taken."""
+"""Weights of the log odds at each horizon before outcomes are known: of a constant, the model's log
+odds, and each part of `State`. From simulated loads: the further ahead, the more of the model's
+forecast is error in rates and lengths. At 300 s they mostly state how often these loads exhaust
+their pools, so only half of them is used."""

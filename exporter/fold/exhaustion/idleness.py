@@ -1,9 +1,9 @@
-"""How often exhaustion followed an idle moment: the forecast while nothing runs and nothing waits.
+"""Share of idle moments that exhaustion followed: the forecast while nothing runs or waits.
 
-An idle pool says nothing of what comes, so what followed earlier idle moments is all that is known.
-A few of them say little: a horizon's forecast is absent while two standard errors are more than
-`MAX_ERROR`, and then two standard errors below the estimate, so that chance hardly ever makes an
-idle engine say more than its base rate.
+An idle pool says nothing about the future, so all that is known is what followed earlier idle
+moments. A few of them say little: a horizon's forecast is absent while two standard errors are more
+than `MAX_ERROR`, and then two standard errors below the estimate, so that an idle engine hardly
+ever reports more than its base rate by chance.
 """
 
 import math
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from exporter.fold.exhaustion.horizons import HORIZONS
 
 MAX_ERROR = 0.05
-"""Five points: a forecast that may be further off is worth less than none."""
+"""Five percentage points: a forecast that may be further off is worse than none."""
 _STRETCHES = 512
 """Idle stretches whose outcome is open; a busy engine with short gaps has hundreds."""
 _SURE = 2.0
-"""Standard errors: 39 of 40 engines have a base rate above the estimate less so many."""
+"""Standard errors: for 39 of 40 engines the base rate is above the estimate minus this many."""
 _MEMORY_SECONDS = 48 * 3600.0
-"""Of idleness that count: some nights, or weeks of short gaps."""
+"""Seconds of idleness that count: some nights, or weeks of short gaps."""
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class Idleness:
     """Counts seconds of idleness, and those within a horizon of exhaustion.
 
     A stretch is judged when the longest horizon has passed, never earlier: those that end in
-    exhaustion are known first, and would count alone.
+    exhaustion are known first, and would be the only ones to count.
     """
 
     def __init__(self) -> None:
@@ -44,12 +44,12 @@ class Idleness:
         self._hits = [0.0] * len(HORIZONS)
 
     def begins(self, now: float) -> None:
-        """Nothing runs and nothing waits from now on."""
+        """Nothing runs or waits from now on."""
         if self._since is None:
             self._since = now
 
     def ends(self, now: float) -> None:
-        """Something has come."""
+        """Something has arrived."""
         if self._since is not None and now > self._since:
             self._open.append(_Stretch(self._since, now))
         self._since = None
@@ -58,11 +58,11 @@ class Idleness:
         """The pool is exhausted now."""
         for stretch in reversed(self._open):
             if stretch.exhausted < math.inf:
-                return  # so have all before it
+                return  # so have all earlier ones
             stretch.exhausted = now
 
     def forget(self) -> None:
-        """What came, and whether the pool was exhausted, is not known."""
+        """Arrivals, and whether the pool was exhausted, are unknown."""
         self._since = None
         self._open.clear()
 
@@ -79,7 +79,7 @@ class Idleness:
             self._hits = [kept * seconds for seconds in self._hits]
 
     def probabilities(self, now: float) -> dict[int, float]:
-        """By horizon, where enough idle moments are known; never less for a longer one."""
+        """Probabilities by horizon, if enough idle moments are known; they never fall."""
         known: dict[int, float] = {}
         if self._since is not None:
             for horizon, hits in zip(HORIZONS, self._hits, strict=True):
@@ -89,10 +89,10 @@ class Idleness:
         return known
 
     def _probability(self, idle_seconds: float, horizon: int, hits: float) -> float | None:
-        # This stretch, too: nothing followed its moments of more than a horizon ago.
+        # This stretch counts too: nothing followed its moments of more than a horizon ago.
         seconds = self._seconds + max(0.0, idle_seconds - horizon)
-        # Moments of one horizon share their outcome and count once. Half a hit and half a miss
-        # more, as Jeffreys has it: an event that never came is not impossible.
+        # Moments within one horizon share their outcome and count once. Half a hit and half a miss
+        # are added (Jeffreys' prior): an event that never happened is not impossible.
         windows = seconds / horizon + 1
         share = (hits / horizon + 0.5) / windows
         variance = share * (1 - share)

@@ -1,8 +1,8 @@
-"""How many tokens a sequence produces: the hazard of its end, token by token.
+"""Output lengths of sequences, as the hazard of an end at each token.
 
 A sequence that is cut off (at max_tokens, by its client) or still runs is one that has lived at
-least that long: it counts as exposure, not as an end. So answers that are cut do not pass for short
-ones, nor does a mean hide that those which run already are the long ones.
+least that long: it counts as exposure, not as an end. So truncated answers do not pass for short
+ones, nor does a mean hide that those still running are the long ones.
 """
 
 import math
@@ -14,14 +14,14 @@ _BINS = PER_OCTAVE * _OCTAVES + 1
 EDGES = tuple(2 ** (index / PER_OCTAVE) - 1 for index in range(_BINS + 1))
 """Tokens at which bins begin: narrow where sequences are short, a fifth of the length elsewhere."""
 MEMORY = 2000.0
-"""Endings after which one counts 1/e: enough for a tail."""
+"""Endings after which the weight of one is 1/e: enough for a tail."""
 RECENT = 60.0
 """The same for the recent ones, which take over when they differ."""
 _EVIDENCE = 5.0
-"""By how much the recent model must have predicted the latest endings better, in nats."""
+"""Margin, in nats, by which the recent model must have predicted the latest endings better."""
 _EVIDENCE_MEMORY = 50.0
 _PRIOR_ENDS = 0.5
-"""What a bin without ends is worth: as a tail whose ends get rarer in proportion to its length."""
+"""Weight of a bin without ends: as for a tail whose ends get rarer in proportion to its length."""
 
 
 def bin_of(tokens: float) -> int:
@@ -29,7 +29,7 @@ def bin_of(tokens: float) -> int:
 
 
 class _Counts:
-    """Endings by length, the latest weigh most."""
+    """Endings by length; the latest weigh most."""
 
     def __init__(self, memory: float) -> None:
         self._memory = memory
@@ -87,7 +87,7 @@ class Lengths:
     def observe(self, tokens: int, *, stopped: bool) -> bool:
         """A sequence ended after this many tokens: by itself, or cut off.
 
-        Returns whether traffic turns out to have changed.
+        Returns whether traffic appears to have changed.
         """
         self.num_ended += 1
         if self._expected is not None:
@@ -103,14 +103,14 @@ class Lengths:
         return True
 
     def survival(self, running: Collection[float]) -> "Survival":
-        """The hazard as now seen, with those that run: the tokens that each has produced."""
+        """The current hazard; running: the tokens that each running sequence has produced."""
         by_all = self._all.survival(running)
         self._expected = by_all, self._recent.survival(())
         return by_all
 
 
 def _hazards(stops: list[float], exposures: list[float]) -> list[float]:
-    """Ends per token in each bin; where little was seen, the bin before goes on."""
+    """Ends per token in each bin; where there is little data, the bin before is continued."""
     exposed = sum(exposures)
     expected = sum(stops) / exposed if exposed else 0.0
     if not expected:
@@ -124,7 +124,7 @@ def _hazards(stops: list[float], exposures: list[float]) -> list[float]:
 
 
 class Survival:
-    """Cumulative hazard over tokens: the share that lives on from a to b is exp(H(a) - H(b))."""
+    """Cumulative hazard over tokens: the share that survives from a to b is exp(H(a) - H(b))."""
 
     def __init__(self, hazards: list[float]) -> None:
         self._hazards = hazards
@@ -138,14 +138,14 @@ class Survival:
         return self._sums[index] + self._hazards[index] * (tokens - EDGES[index])
 
     def likelihood(self, tokens: float, stopped: bool) -> float:
-        """Logarithm of the chance to live that long, and if it stopped, to stop there."""
+        """Log probability of living that long and, if it stopped, of stopping there."""
         hazard = self._hazards[bin_of(tokens)]
         if not stopped:
             return -self.hazard(tokens)
         return math.log(max(hazard, 1e-9)) - self.hazard(tokens)
 
     def mean(self, limits: Iterable[tuple[float, float]]) -> float:
-        """Tokens of a sequence from its first, given (max_tokens, share of sequences)."""
+        """Expected tokens of a sequence from its first, given (max_tokens, share of sequences)."""
         limits = tuple(limits)
         total = 0.0
         for index, hazard in enumerate(self._hazards):

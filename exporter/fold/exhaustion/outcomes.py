@@ -1,7 +1,7 @@
-"""Forecasts whose outcome is known, and what they teach about those to come.
+"""Forecasts whose outcome is known, and the correction that follows from them.
 
 A forecast is judged when its horizon has passed, never before: those that came true are known
-early, and would be counted alone.
+early, and would be the only ones counted.
 """
 
 import math
@@ -16,7 +16,7 @@ _CELLS = 24
 """Cells of a forecast's log odds, from -6 to 6."""
 _HALF_LIFE_SECONDS = 24 * 3600.0
 _LINE = 3.0
-"""Judged forecasts that the correction is worth in each cell."""
+"""Weight of the correction in each cell, in judged forecasts."""
 _FIT_SECONDS = 30.0
 CALM = State()
 
@@ -41,7 +41,7 @@ class Outcomes:
         self._open: deque[tuple[float, float, State, float]] = deque(
             maxlen=math.ceil(horizon / interval) + 1
         )
-        # Those of the oldest open forecast's horizon, though it may be judged an interval late.
+        # Covers the oldest open forecast's horizon, though it may be judged an interval late.
         self._seen: deque[float] = deque(maxlen=math.ceil(horizon + 2 * interval))
         self._growth = 1.0
         self._aged_at: float | None = None
@@ -52,17 +52,17 @@ class Outcomes:
         self._points: list[tuple[float, float]] = []
 
     def happened(self, now: float) -> None:
-        """The pool is exhausted now. One a second is remembered."""
+        """The pool is exhausted now; at most one exhaustion a second is remembered."""
         if not self._seen or now - self._seen[-1] >= 1.0:
             self._seen.append(now)
 
     def forget(self) -> None:
-        """What happened meanwhile is not known: forecasts that are open stay without outcome."""
+        """What happened meanwhile is unknown: open forecasts stay without an outcome."""
         self._open.clear()
         self._seen.clear()
 
     def forecast(self, now: float, probability: float, state: State = CALM) -> None:
-        """Remember what the model says now, to judge it later."""
+        """Remember the model's present forecast, to judge it later."""
         odds = log_odds(probability)
         self._open.append((now, odds, state, self._corrected(odds, state)))
 
@@ -80,7 +80,7 @@ class Outcomes:
             self._fit()
 
     def calibrated(self, probability: float, state: State = CALM) -> float:
-        """How often it happened where the model said this of such a state."""
+        """The frequency of exhaustion when the model gave this probability in such a state."""
         odds = self._corrected(log_odds(probability), state)
         if not self._points:
             return _probability(odds)
@@ -122,7 +122,7 @@ class Outcomes:
 
 
 def _rising(levels: list[tuple[float, float, float]]) -> list[tuple[float, float]]:
-    """Pool neighbours that fall, so that a higher forecast never gets a lower probability."""
+    """Merge neighbours that decrease, so that a higher forecast never gets a lower probability."""
     pools: list[list[tuple[float, float, float]]] = []
     for level in levels:
         pools.append([level])

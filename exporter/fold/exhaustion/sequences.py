@@ -1,7 +1,7 @@
-"""The sequences that run or wait: what they hold, may still take, and how far they have come.
+"""Running and waiting sequences: blocks they hold and may still take, and their progress.
 
 Tokens are counted without a look at every sequence in every step: a clock counts the tokens that a
-sequence gets, and a sequence remembers what the clock showed when its first token came.
+sequence gets, and each sequence remembers the clock at its first token.
 """
 
 from collections.abc import Collection
@@ -16,7 +16,7 @@ class Footprint:
         self._groups = tuple(groups)
         unbounded = [group for group in groups if group.window is None] or list(groups)
         self.blocks_per_token = sum(1 / group.block_size for group in unbounded)
-        """By which a long sequence grows: a window that is full grows no more."""
+        """Groups in which a long sequence keeps growing: a full window no longer grows."""
 
     def blocks(self, tokens: int) -> int:
         """Blocks that a sequence of this many tokens holds at once."""
@@ -31,7 +31,7 @@ def _blocks(tokens: int, group: CacheGroup) -> int:
 
 
 class Sequence:
-    """One that was added and has not ended."""
+    """A sequence that was added and has not ended."""
 
     __slots__ = ("held", "max_tokens", "most", "produced", "prompt_tokens", "since")
 
@@ -49,7 +49,7 @@ class Sequence:
 
 
 class Sequences:
-    """All that are known, and of those the running ones: a sequence runs while it holds blocks."""
+    """All known sequences, and the running ones of them; a sequence runs while it holds blocks."""
 
     def __init__(self) -> None:
         self.known: dict[int, Sequence] = {}
@@ -57,7 +57,7 @@ class Sequences:
         self.owed = 0
         """Blocks that the running sequences may still take."""
         self.clock = 0.0
-        """Tokens that a sequence would have got that was running all the time."""
+        """Tokens that a sequence running all the time would have got."""
 
     def clear(self) -> None:
         self.known.clear()
@@ -89,7 +89,7 @@ class Sequences:
         return begins
 
     def give_back(self, number: int, count: int) -> None:
-        """Blocks left the table of a sequence that goes on."""
+        """Blocks left the table of a sequence that continues."""
         sequence = self.running.get(number)
         if sequence is not None:
             left = sequence.held - count
@@ -97,7 +97,7 @@ class Sequences:
             sequence.held = left
 
     def stop(self, number: int) -> bool:
-        """A sequence runs no more; returns whether it was known to run."""
+        """A sequence no longer runs; returns whether it was known to run."""
         sequence = self.running.pop(number, None)
         if sequence is None:
             return False
@@ -107,7 +107,7 @@ class Sequences:
         return True
 
     def resume(self, number: int) -> None:
-        """A preempted sequence goes on where it was."""
+        """A preempted sequence continues where it was."""
         sequence = self.known.get(number)
         if sequence is not None and sequence.produced:
             sequence.since = self.clock - sequence.produced
@@ -117,7 +117,7 @@ class Sequences:
         return sequence.produced if sequence.since is None else self.clock - sequence.since
 
     def step(self, event: StepCompleted) -> None:
-        """A step gave each of its sequences a token, or several where it guessed them."""
+        """A step gave each of its sequences a token, or several if it guessed them."""
         rows = len(event.emitted)
         if not rows:
             return

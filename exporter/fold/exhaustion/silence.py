@@ -1,23 +1,23 @@
-"""When the next sequence comes: the hazard of an arrival, by how long none has come.
+"""Hazard of the next arrival, by the time since the last one.
 
-A rate over minutes does not see that a load has stopped: clients that wait for their answers send
-nothing more once the last one has theirs. A silence longer than traffic ever makes says so at once.
+A rate over minutes does not notice that a load has stopped: clients that wait for their answers
+send nothing more once all have theirs. A silence longer than any before shows it at once.
 """
 
 import math
 
 _PER_OCTAVE = 2
 _SHORTEST = 0.1
-"""Seconds: steps are about as long, and what comes in one step comes at once."""
+"""Seconds: about the length of a step, and arrivals within one step are simultaneous."""
 _BINS = 40
 _EDGES = (0.0, *(_SHORTEST * 2 ** (index / _PER_OCTAVE) for index in range(_BINS)))
 _MEMORY = 2000.0
-"""Gaps after which one counts 1/e."""
+"""Gaps after which the weight of one is 1/e."""
 _PRIOR_ENDS = 1.0
-"""What a bin is worth before any gap has ended in it."""
+"""Weight of a bin before any gap has ended in it."""
 _AGAIN = 0.25
-"""A silence never seen before goes on for s seconds more with (1 + s / silence) ** -0.25: five in
-six last twice as long."""
+"""A silence longer than any before lasts s seconds more with probability (1 + s / silence) **
+-0.25: five in six last twice as long."""
 
 
 def _bin(seconds: float) -> int:
@@ -27,7 +27,7 @@ def _bin(seconds: float) -> int:
 
 
 class Silence:
-    """Gaps between the moments at which sequences came, and the one that lasts."""
+    """Gaps between arrivals, and the present one."""
 
     def __init__(self) -> None:
         self._last: float | None = None
@@ -36,7 +36,7 @@ class Silence:
         self._partial = [0.0] * (_BINS + 1)  # seconds that those gaps spent in their last bin
 
     def came(self, now: float) -> None:
-        """A sequence came."""
+        """A sequence arrived."""
         if self._last is not None and now > self._last:
             gap = now - self._last
             index = _bin(gap)
@@ -50,15 +50,15 @@ class Silence:
         self._last = now
 
     def restart(self) -> None:
-        """What came meanwhile is not known."""
+        """Arrivals meanwhile are unknown."""
         self._last = None
 
     def seconds(self, now: float) -> float:
-        """Since the last sequence came."""
+        """Seconds since the last arrival."""
         return 0.0 if self._last is None else max(0.0, now - self._last)
 
     def hazards(self, now: float) -> "Hazards":
-        """Arrivals a second, by how long none has come; the present silence counts as well."""
+        """Arrivals a second, by the time since the last one; the present silence counts as well."""
         ends = [value / self._weight for value in self._ends]
         partial = [value / self._weight for value in self._partial]
         silent = _bin(self.seconds(now))
@@ -79,7 +79,7 @@ class Silence:
 
 
 class Hazards:
-    """Chances that something comes."""
+    """Probabilities of an arrival."""
 
     def __init__(self, hazards: list[float]) -> None:
         self._hazards = hazards

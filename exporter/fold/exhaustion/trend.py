@@ -1,4 +1,4 @@
-"""A straight line through a minute's active blocks, and when it meets the end of the pool."""
+"""A straight line through a minute's active blocks, and when it reaches the pool's size."""
 
 from collections import deque
 
@@ -6,13 +6,13 @@ WINDOW_SECONDS = 60.0
 """A few requests' lives, but short enough to follow a burst."""
 SAMPLE_SECONDS = 0.5
 MIN_SPAN_SECONDS = 5.0
-"""Least history for a trend."""
+"""Minimum history for a trend."""
 HORIZON_SECONDS = 3600.0
-"""A pool that the trend would fill only after this time is not about to run out."""
+"""A pool that the trend fills only after this time is not about to run out."""
 
 
 class Trend:
-    """Samples of active blocks, at most so often; at most `WINDOW_SECONDS` of them."""
+    """Samples of active blocks, at a limited rate; at most `WINDOW_SECONDS` of them."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[float, int]] = deque(
@@ -24,7 +24,7 @@ class Trend:
             self._samples.append((seconds, active))
 
     def seconds_to_full(self, now: float, active: int, usable: int) -> float | None:
-        """Time until active blocks are all usable ones; None: not within reach."""
+        """Time until all usable blocks are active; None: not within reach."""
         left = usable - active
         if left <= 0:
             return 0.0

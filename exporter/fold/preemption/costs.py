@@ -1,4 +1,4 @@
-"""The sums of the bill, for one mode and cause of preemption."""
+"""The costs of one mode and cause of preemption, as sums."""
 
 from dataclasses import dataclass
 from typing import get_args
@@ -9,18 +9,18 @@ Kind = tuple[str, ...]
 """Mode and cause."""
 
 UNATTRIBUTED: Kind = ("", "")
-"""Resumptions that answer a preemption which was not seen, whose mode and cause are unknown."""
+"""Resumptions after a preemption that was not seen, so mode and cause are unknown."""
 
 
 SWAPPED: Kind = ("swap", "out_of_blocks")
-"""The one kind of preemption that copies blocks: what ran out of memory is dropped at once."""
+"""The only kind of preemption that copies blocks: after running out of memory they are dropped."""
 
 
 @dataclass(slots=True)
 class Costs:
-    """`discarded = found + swapped + recomputed + abandoned + lost + what those that wait lost`.
+    """`discarded = found + swapped + recomputed + abandoned + lost + tokens of waiting victims`.
 
-    Of the unattributed only `found`, `swapped`, `recomputed` and `stalled` are ever more than 0:
+    For unattributed ones only `found`, `swapped`, `recomputed` and `stalled` are ever above 0:
     their preemptions were counted before a gap, or never.
     """
 
@@ -33,11 +33,11 @@ class Costs:
     abandoned_tokens: int = 0
     """Discarded by victims that ended before they resumed."""
     lost_tokens: int = 0
-    """Discarded by victims that waited when a part of the stream was lost."""
+    """Discarded by victims that were waiting when a part of the stream was lost."""
     stalled_ns: int = 0
-    """Until the victims resumed or ended, added when they did."""
+    """Time until the victims resumed or ended, added when they did."""
 
 
 def costs_by_kind() -> dict[Kind, Costs]:
-    """All causes of a recomputing preemption, at 0; swaps are added where they are reported."""
+    """All causes of a recomputing preemption, at 0; swaps are added if they are reported."""
     return {("recompute", cause): Costs() for cause in get_args(PreemptionCause)}

@@ -1,4 +1,4 @@
-"""The fold of preemption: the bill by mode and cause, and the last preemptions one by one."""
+"""The fold of preemption: costs by mode and cause, and the latest preemptions one by one."""
 
 from collections import deque
 
@@ -23,19 +23,19 @@ from kvscope_events.events import (
 HISTORY = 100
 """Preemptions remembered one by one."""
 FOLLOWED_BLOCKS = 1 << 17
-"""Blocks of waiting victims whose takers are watched: two million tokens in blocks of 16. They take
-at most 41 MB."""
+"""Blocks of waiting victims whose new owners are tracked: two million tokens in blocks of 16. They
+take at most 41 MB."""
 
 MAX_RELEASES = 128
 """Events that give back one victim's blocks: two for each group of layers."""
 
 
 class Preemption(Fold):
-    """Sums since the start, and victims.
+    """Sums since the start, and the latest victims.
 
-    A resumption has the mode and cause of the preemption that it answers. One whose preemption was
-    not seen is counted under neither. A gap makes the fate of those that wait unknown: no
-    resumption after it can be attributed to them, since they may have been preempted anew in it.
+    A resumption has the mode and cause of its preemption. One whose preemption was not seen is
+    counted under neither. A gap makes the fate of waiting victims unknown: no resumption after it
+    can be attributed to them, since they may have been preempted again in it.
     """
 
     name = "preemption"
@@ -57,15 +57,15 @@ class Preemption(Fold):
             }
         )
         self.costs: dict[Kind, Costs] = costs_by_kind()
-        """By mode and cause; SWAPPED is there if the producer can swap, UNATTRIBUTED once there is
-        such a resumption."""
+        """By mode and cause; SWAPPED is present if the producer can swap, UNATTRIBUTED once there
+        is such a resumption."""
         self.history: deque[Victim] = deque(maxlen=HISTORY)
-        """The oldest first."""
+        """The latest victims, the oldest first."""
         self.num_gaps = 0
-        """Losses of a part of the stream: what was in it is missing in the sums."""
+        """Gaps in the stream; their events are missing from the sums."""
         self._whereabouts = Whereabouts(followed_blocks)
         self._waiting: dict[int, Victim] = {}  # by sequence
-        # The preceding event, of which a RequestPreempted may be the consequence.
+        # The preceding event, which may be the cause of a RequestPreempted.
         self._shortage: AllocationFailed | None = None
         self._given: deque[BlocksReleased] = deque(maxlen=MAX_RELEASES)
 
@@ -81,16 +81,16 @@ class Preemption(Fold):
         self._stepped(None)
 
     def num_kept(self, victim: Victim) -> int | None:
-        """Its blocks that hold, or held until it resumed or ended, their content; None: unknown."""
+        """Its blocks that keep their content, or did until it resumed or ended; None: unknown."""
         return self._whereabouts.num_kept(victim)
 
     def waiting_tokens(self, kind: Kind) -> int:
-        """Tokens discarded by the victims that wait."""
+        """Tokens discarded by the waiting victims."""
         events = (victim.preempted for victim in self._waiting.values())
         return sum(e.discarded_tokens for e in events if (e.mode, e.cause) == kind)
 
     def check(self) -> None:
-        """Assert that what is followed agrees with itself; for tests."""
+        """Assert that the tracked blocks are consistent; for tests."""
         self._whereabouts.check()
 
     def _introduced(self, event: Hello) -> None:
@@ -99,14 +99,14 @@ class Preemption(Fold):
 
     def _created(self, event: PoolCreated) -> None:
         for victim in self._waiting.values():
-            self._whereabouts.drop(victim)  # no block is what it was
+            self._whereabouts.drop(victim)  # no block is what it was before
 
     def _fell_short(self, event: AllocationFailed) -> None:
         self._shortage = event
         self._given.clear()
 
     def _stepped(self, event: StepCompleted | None) -> None:
-        """Earlier events have no further consequence."""
+        """Earlier events have no further consequences."""
         self._shortage = None
         self._given.clear()
 
@@ -118,12 +118,12 @@ class Preemption(Fold):
         victim = self._waiting.get(event.sequence)
         if victim is None:
             self._given.append(event)
-        else:  # a server may give them back after it has said so
+        else:  # a server may give them back after reporting it
             self._whereabouts.follow(victim, event)
 
     def _preempted(self, event: RequestPreempted) -> None:
         before = self._waiting.pop(event.sequence, None)
-        if before is not None:  # it ran in between, and nothing said so
+        if before is not None:  # it ran in between, unreported
             self._lose(before)
         victim = Victim(
             preempted=event,
@@ -147,12 +147,12 @@ class Preemption(Fold):
             return
         if event.sequence is not None:
             victim = self._waiting.get(event.sequence)
-            if victim is not None:  # what it takes now is no other's
+            if victim is not None:  # what it takes now is its own
                 self._whereabouts.leave(victim)
         self._whereabouts.take(event.blocks, event.sequence)
 
     def _evicted(self, event: BlocksEvicted) -> None:
-        # What is evicted for room is handed out by the next event: there it says to whom.
+        # Blocks evicted for room are handed out by the next event, which names the new owner.
         if self._waiting and event.cause != "capacity":
             self._whereabouts.empty(event.blocks)
 

@@ -17,7 +17,7 @@ class Victim:
 
     preempted: RequestPreempted
     wanted_by: AllocationFailed | None
-    """The shortage that it was preempted for; None: that was no shortage of blocks, or not seen."""
+    """The shortage that caused it; None: it was not a shortage of blocks, or not seen."""
     time_ns: int
     """Time of its batch, on the producer's monotonic clock."""
     arrived_ns: int
@@ -27,13 +27,13 @@ class Victim:
     state: State = "waiting"
     resumed: RequestResumed | None = None
     stalled_ns: int | None = None
-    """Until it resumed, or ended."""
+    """Time until it resumed or ended."""
     taken_by: dict[int | None, int] | None = None
     """Blocks by the sequence that was the first to get them while the victim waited, in the order
     of time; None as a key: a sequence that is not known."""
     taken_by_further: int = 0
     """Blocks taken by sequences for which `taken_by` had no room."""
     is_followed: bool | None = None
-    """Whether its blocks are followed; None: not yet, since nothing said which they are."""
+    """Whether its blocks are tracked; None: not yet, since they were not reported."""
     kept_blocks: int | None = None
-    """Its blocks that held their content until it resumed or ended; None: it waits, or unknown."""
+    """Its blocks that kept their content until it resumed or ended; None: it waits, or unknown."""

@@ -1,7 +1,7 @@
 """Fate of the blocks that victims gave back, until they resume.
 
 A block is taken when it is handed out to another sequence. It is kept while its content is there,
-whether others refer to it or not.
+whether or not others refer to it.
 """
 
 from collections.abc import Iterable
@@ -10,25 +10,25 @@ from exporter.fold.preemption.victim import Victim
 from kvscope_events.events import BlocksReleased
 
 MAX_TAKERS = 16
-"""Sequences named for one victim; those that come later share one figure."""
+"""Sequences named for one victim; later ones share one figure."""
 
 
 class Whereabouts:
-    """Follows at most `limit` blocks of all victims together, one that two of them gave back twice.
+    """Tracks at most `limit` blocks of all victims together, counting twice one that two gave back.
 
-    The fate of a victim's blocks for which there is no room stays unknown.
+    Without room for a victim's blocks, their fate stays unknown.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._held: dict[Victim, dict[int, bool]] = {}  # its blocks not taken; True: with content
-        self._victims: dict[int, list[Victim]] = {}  # by block, the other way round
+        self._victims: dict[int, list[Victim]] = {}  # by block, the reverse mapping
         self._num_followed = 0
 
     def follow(self, victim: Victim, event: BlocksReleased) -> None:
         """The victim gave these blocks back; a second event of the same victim adds to the first.
 
-        A block named again is what it was called last.
+        For a block named twice the last one counts.
         """
         if victim.is_followed is False:
             return
@@ -65,7 +65,7 @@ class Whereabouts:
                 self._held[victim][block] = False
 
     def num_kept(self, victim: Victim) -> int | None:
-        """Its blocks that hold their content by now; None: unknown."""
+        """Its blocks that still hold their content; None: unknown."""
         held = self._held.get(victim)
         return victim.kept_blocks if held is None else sum(held.values())
 
