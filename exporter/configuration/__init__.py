@@ -1,4 +1,4 @@
-"""Which servers a sidecar watches and how: a file in YAML, checked as a whole before it is used."""
+"""The servers that a sidecar watches, and how: a YAML file, checked as a whole before use."""
 
 from exporter.configuration.error import ConfigurationError
 from exporter.configuration.model import (

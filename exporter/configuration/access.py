@@ -1,4 +1,4 @@
-"""What a request to a server needs beside its URL: headers, some of them in files, and TLS."""
+"""Access to a server besides its URL: headers, some of them in files, and TLS."""
 
 import hashlib
 import os
@@ -17,16 +17,16 @@ from exporter.foreign_file import read_small
 from exporter.readings.tls import Tls
 
 MAX_VALUE_BYTES = 16 << 10
-"""Bytes of one header: servers refuse larger ones."""
+"""Maximum size of one header in bytes: servers refuse larger ones."""
 MAX_HEADERS = 32
 MAX_FILE_BYTES = 4 << 20
-"""Bytes of a file that a configuration names; all authorities of a system take a quarter of it."""
+"""Maximum size of a named file in bytes; all of a system's authorities take a quarter of it."""
 _NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 _VALUE = re.compile(r"[\x20-\x7e\t]*")
 _OURS = frozenset(
     ("accept", "accept-encoding", "connection", "content-length", "host", "transfer-encoding")
 )
-"""Headers that belong to the request itself; another value would break it."""
+"""Headers that belong to the request itself; a different value would break it."""
 
 
 def header_values(headers: Mapping[str, str | FileValue]) -> dict[str, str]:
@@ -51,7 +51,7 @@ def header_values(headers: Mapping[str, str | FileValue]) -> dict[str, str]:
 
 
 class LiveHeaders(Mapping[str, str]):
-    """The headers of a server, of which those in files are read at each access; FetchError."""
+    """The headers of a server; those in files are read at each access. Raises FetchError."""
 
     def __init__(self, headers: Mapping[str, str | FileValue]) -> None:
         self._headers = dict(headers)
@@ -70,7 +70,7 @@ class LiveHeaders(Mapping[str, str]):
 
 
 def tls_of(tls: TlsConfig | None) -> Tls:
-    """As a reader of pages takes it."""
+    """The TLS settings in the form that a page reader takes."""
     return Tls() if tls is None else Tls(**msgspec.structs.asdict(tls))
 
 
@@ -91,7 +91,7 @@ def check_tls(tls: TlsConfig | None) -> None:
 
 
 def tls_digest(server: ServerConfig) -> str:
-    """Changes with the content of the files that `tls` names; empty without any."""
+    """A digest that changes with the content of the files named by `tls`; empty without any."""
     tls = server.tls
     files = [] if tls is None else [file for file in (tls.ca, tls.cert, tls.key) if file]
     digest = hashlib.sha256()
@@ -105,7 +105,7 @@ def tls_digest(server: ServerConfig) -> str:
 
 @contextmanager
 def _reading(path: str, file: str, remedy: str) -> Iterator[None]:
-    """Turns an error of a file into one of the configuration; refuses anything but a small file."""
+    """Turns file errors into configuration errors; refuses anything but a small file."""
     try:
         found = os.stat(file)
         if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_FILE_BYTES:

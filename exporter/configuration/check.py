@@ -1,4 +1,4 @@
-"""What types cannot say of a configuration: names, endpoints, and nothing given twice."""
+"""Checks of a configuration beyond its types: names, endpoints, duplicates."""
 
 from exporter.catalogue import COMPAT_SETS
 from exporter.configuration.check_server import check_server
@@ -9,7 +9,7 @@ from exporter.fetch.address import is_address
 from exporter.readings import metrics_path
 
 MAX_ENDPOINTS = 1024
-"""For all servers together."""
+"""Limit for all servers together."""
 
 
 def check(config: SidecarConfig) -> None:
@@ -49,7 +49,7 @@ def _check_names(config: SidecarConfig) -> None:
 
 
 def _check_places(config: SidecarConfig) -> None:
-    """Nothing may be read twice, however it is spelled."""
+    """Refuse to read anything twice, however it is spelled."""
     paths: dict[str, str] = {}
     for path, place in _places(config):
         other = paths.setdefault(place, path)

@@ -1,4 +1,4 @@
-"""What types cannot say of one server's configuration."""
+"""Checks of one server's configuration beyond its types."""
 
 import re
 
@@ -16,10 +16,10 @@ from kvscope_events.wire.endpoint import MAX_SOCKET_PATH_BYTES, parse_endpoint
 from kvscope_events.wire.errors import EndpointError
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
-"""Name of a server: a value that needs no quotes in a URL, a query, or a shell."""
+"""A server name needs no quoting in a URL, a query, or a shell."""
 NAME_RULE = "use letters, digits and . _ : - only, at most 128, a letter or digit first"
 _TAKEN = {"instance", "job", "le", "quantile"} | {name for row in CATALOGUE for name in row.labels}
-"""Labels that Prometheus or our own families have; it would rename ours to exported_…"""
+"""Labels of Prometheus or our own families; Prometheus would rename ours to exported_…"""
 _STREAM = re.compile(r"tcp://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.*-]+):(?P<port>[0-9]{1,5})")
 
 
@@ -38,7 +38,7 @@ def check_server(path: str, server: ServerConfig) -> None:
 
 
 def url_problem(url: str) -> str:
-    """What is wrong with a base URL; empty if nothing is."""
+    """Describe what is wrong with a base URL; empty if nothing is."""
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
@@ -82,7 +82,7 @@ def _check_endpoint(path: str, endpoint: str) -> None:
             raise ConfigurationError(path, problem, "write file:///PATH")
         return
     try:
-        # A folder is checked as a socket in it would be, of the shortest name.
+        # A folder is checked like a socket in it with the shortest name.
         socket = endpoint.removesuffix(FOLDER) + "/x" if endpoint.endswith(FOLDER) else endpoint
         parse_endpoint(socket)
     except EndpointError as error:

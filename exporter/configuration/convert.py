@@ -1,4 +1,4 @@
-"""Plain values to typed configuration, with errors that say what would be right."""
+"""Converts plain values to typed configuration, with errors that say what would be valid."""
 
 import difflib
 import re

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration, and where; its file, read as text or refused."""
+"""The configuration error: what is wrong, and where; and the file read as text, or refused."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ MAX_CHARACTERS = 600
 
 
 class ConfigurationError(Exception):
-    """One line: where, what is wrong, what to do: `kvscope.yaml:7: servers[0].url: …; write …`."""
+    """One line: place, problem, remedy: `kvscope.yaml:7: servers[0].url: …; write …`."""
 
     def __init__(self, path: str, problem: str, remedy: str, line: int | None = None) -> None:
         """path: the place in the document, such as `servers[2].url`; empty: all of it."""
@@ -42,5 +42,6 @@ class ConfigurationError(Exception):
         file = f"{self.file}:{self.line}" if self.file and self.line else self.file
         text = ": ".join(part for part in (file, self.path, self.problem) if part)
         text = f"{text}; {self.remedy}" if self.remedy else text
-        # Keys and values of the document are in it: one line, whatever they are.
+        # The message may quote keys and values of the document: keep it on one line, whatever they
+        # are.
         return printable(text[:MAX_CHARACTERS], keep="")

@@ -11,7 +11,7 @@ from kvscope_events.vocabulary import ServerKind
 Kind = Literal["auto"] | ServerKind
 KINDS = ("auto", *get_args(ServerKind))
 MAX_SERVERS = 256
-"""Each takes threads and sockets; more belong to several sidecars."""
+"""Each takes threads and sockets; for more, run several sidecars."""
 MAX_STREAMS = 64
 """Data-parallel ranks of one server."""
 MAX_LABELS = 32
@@ -23,28 +23,28 @@ _Labels = Annotated[dict[_Label, _Value], Meta(max_length=MAX_LABELS)]
 
 
 class FileValue(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A value that must not be written into the configuration, such as a token."""
+    """A value that must not appear in the configuration, such as a token."""
 
     file: str
-    """Path of a file with one line, read for every request, so that it may be renewed.
+    """Path of a one-line file, read for every request so that it can be rotated.
 
-    Relative paths of a configuration begin at its file.
+    Relative paths start at the folder of the configuration file.
     """
 
 
 class TlsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How an https server is authenticated, and how it authenticates us."""
+    """Authentication of an https server, and of us to it."""
 
     ca: str | None = None
-    """File of the authorities to trust, in PEM; None: those of the system."""
+    """PEM file of the trusted authorities; None: those of the system."""
     cert: str | None = None
-    """File of our certificate, in PEM, for a server that wants one."""
+    """PEM file of our certificate, for a server that requires one."""
     key: str | None = None
-    """File of its key; None: it is in the same file."""
+    """File of its key; None: the key is in the same file."""
     server_name: str | None = None
-    """The name that the server's certificate must have; None: the URL's host."""
+    """Expected name in the server's certificate; None: the URL's host."""
     verify: bool = True
-    """False: any certificate is accepted, and anyone in between can read and change everything."""
+    """False: accept any certificate, so that anyone in between can read and change everything."""
 
 
 class KvEventsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -53,13 +53,13 @@ class KvEventsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     endpoint: str
     """Its ZeroMQ PUB socket: tcp://HOST:PORT or ipc:///PATH."""
     replay: str | None = None
-    """Its ZeroMQ ROUTER socket; None: lost batches cannot be had again."""
+    """Its ZeroMQ ROUTER socket; None: lost batches cannot be replayed."""
     engine: Annotated[str, Meta(min_length=1, max_length=MAX_LABEL)] = "0"
     """The data-parallel rank."""
     topic: _Value = ""
-    """Topics that begin so; empty: all."""
+    """Prefix of the topics to read; empty: all."""
     bind: bool = False
-    """We listen and the engine connects, as vLLM does to an endpoint without a wildcard."""
+    """Listen, and let the engine connect, as vLLM does for an endpoint without a wildcard."""
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -68,17 +68,17 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     name: str
     """Its `instance` in Prometheus, and its name in /scrape?target=NAME."""
     kind: Kind = "auto"
-    """auto: read from its page of metrics."""
+    """auto: detected from its metrics page."""
     url: str | None = None
     """Base URL; None: its page is not read."""
     metrics_path: Annotated[str, Meta(pattern=r"^/[^\s?#]*$")] | None = None
-    """Path of its page below `url`; None: as usual for the kind."""
+    """Path of its page below `url`; None: the kind's default."""
     events: tuple[str, ...] = ()
     """Endpoints of the wire, folders of them (ipc:///DIRECTORY/*), recordings (file:///PATH)."""
     kv_events: (
         Annotated[tuple[KvEventsConfig, ...], Meta(max_length=MAX_STREAMS)] | Literal["auto"]
     ) = ()
-    """Its own KV event streams; auto: it is asked where they are."""
+    """Its own KV event streams; auto: discovered from the server."""
     headers: dict[str, str | FileValue] = msgspec.field(default_factory=dict)
     """Sent with every request to `url`."""
     tls: TlsConfig | None = None
@@ -86,20 +86,20 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     labels: Annotated[dict[_Label, _Value], Meta(max_length=MAX_LABELS)] = msgspec.field(
         default_factory=dict
     )
-    """Labels that Prometheus adds to all of its series, by /targets."""
+    """Labels that Prometheus adds to all its series, through /targets."""
     model_name: Annotated[str, Meta(min_length=1, max_length=MAX_LABEL)] | None = None
-    """The label `model_name` where the server does not say it; None: read from its page."""
+    """The label `model_name` if the server does not state it; None: read from its page."""
     timeout: Annotated[float, Meta(gt=0, le=MAX_TIMEOUT_SECONDS)] = 5.0
-    """Seconds for one page, all in all; below Prometheus' default of 10 for a scrape."""
+    """Total seconds for one page; below Prometheus' default scrape timeout of 10."""
 
 
 class ListenSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the sidecar listens; read at start only. Options of the command win."""
+    """The sidecar's listening address; read only at start. Command-line options take precedence."""
 
     host: str | None = None
     port: Annotated[int, Meta(ge=0, le=65535)] | None = None
     address: str | None = None
-    """HOST:PORT of this sidecar in /targets; None: the one that Prometheus used."""
+    """HOST:PORT of this sidecar in /targets; None: the Host that Prometheus used."""
 
 
 class SidecarConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -108,4 +108,4 @@ class SidecarConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     servers: Annotated[tuple[ServerConfig, ...], Meta(min_length=1, max_length=MAX_SERVERS)]
     listen: ListenSettings = ListenSettings()
     compat: tuple[str, ...] | None = None
-    """Other servers' metric names to serve as well; None: as the option --compat says."""
+    """Other servers' metric names to serve as well; None: the value of --compat."""

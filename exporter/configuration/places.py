@@ -1,4 +1,4 @@
-"""One spelling for all spellings of one endpoint or URL, to find what is given twice."""
+"""One spelling for all spellings of an endpoint or URL, to find duplicates."""
 
 import ipaddress
 import os
@@ -7,10 +7,10 @@ import re
 import httpx
 
 FOLDER = "/*"
-"""End of an endpoint that stands for all sockets of a directory."""
+"""Suffix of an endpoint that stands for all sockets of a directory."""
 _LOOPBACK = "127.0.0.1"
 _ANY = ("localhost", "*", "0.0.0.0", "[::]")
-"""Hosts that mean this one to a client."""
+"""Hosts that mean the local host to a client."""
 _PORTS = {"http": 80, "https": 443}
 
 

@@ -16,7 +16,7 @@ _TOO_LARGE = "split the servers among several sidecars"
 
 
 def read_configuration(file: Path) -> SidecarConfig:
-    """A configuration that can be used as it is; relative paths in it are made absolute.
+    """Read a configuration, ready to use; relative paths in it are made absolute.
 
     Raises ConfigurationError, which names the file.
     """

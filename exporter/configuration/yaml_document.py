@@ -1,4 +1,4 @@
-"""YAML as plain values, and the line of each by its path; no key twice, and no alias."""
+"""YAML as plain values, with the line of each path; refuses duplicate keys and aliases."""
 
 from dataclasses import dataclass, field
 
@@ -16,7 +16,7 @@ class Document:
     """Line by path, such as `servers[2].url`; the first line is 1."""
 
     def line_of(self, path: str) -> int | None:
-        """The line of a path, or of the nearest part around it."""
+        """The line of a path, or of the nearest enclosing part."""
         while path and path not in self.lines:
             path = path[: max(path.rfind("."), path.rfind("["), 0)]
         return self.lines.get(path)
@@ -37,10 +37,10 @@ def parse_yaml(text: str) -> Document:
         line = None if mark is None else mark.line + 1
         problem = f"not valid YAML: {error.problem or error.context}"
         raise ConfigurationError("", problem, "", line) from None
-    except (yaml.YAMLError, RecursionError, ValueError) as error:  # a date that does not exist
+    except (yaml.YAMLError, RecursionError, ValueError) as error:  # such as an impossible date
         problem = f"not valid YAML: {' '.join(str(error).split())}"
         raise ConfigurationError("", problem, "") from None
-    except (LookupError, AttributeError):  # what PyYAML's constructors raise for `!!int ""`
+    except (LookupError, AttributeError):  # PyYAML's constructors raise these for `!!int ""`
         raise ConfigurationError("", "a value does not fit its tag", "leave out the `!!`") from None
 
 

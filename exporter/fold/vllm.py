@@ -103,7 +103,7 @@ class Vllm(Fold):
             self._found[event.sequence] = event.hit_blocks * self._block_size
 
     def _scheduled(self, event: RequestScheduled) -> None:
-        """Tokens loaded by a connector are not computed either; known for a call's only
+        """Tokens loaded by a connector are not computed; known only for a call's single
         sequence."""
         if self._are_sequences and event.cached_tokens and event.request in self._added:
             self._found[event.request] = event.cached_tokens

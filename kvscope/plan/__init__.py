@@ -1,1 +1,1 @@
-"""What fits on a GPU, calculated from a checkpoint's config.json; loads nothing."""
+"""Calculates what fits on a GPU from a checkpoint's config.json; loads nothing."""

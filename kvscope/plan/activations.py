@@ -1,16 +1,16 @@
 """Memory of one forward pass beyond weights and KV: an estimate, and its formula.
 
-For T tokens in a step and S rows that sample, with elements of e bytes:
+For T tokens in a step and S sampled rows, with elements of e bytes:
 
     attention      T * (2 h + 2 (q + k + v)) * e     residual, normed; Q, K, V before and after RoPE
     feed-forward   T * (2 h + 3 w) * e               residual, normed; gate, up, their product
     experts        T * (2 h + n (2 h + 3 w)) * e   n copies of a token, one to each of its experts
     logits         (T * h + S * V) * e + S * V * 4   final hidden; logits, and the same in fp32
 
-and the peak is the largest of the four, since each is freed before the next one. Read off the order
-of operations in transformers' decoder layers; attention is taken to keep no score matrix, as flash
-kernels do. Not in it: workspaces of cuBLAS and kernels, CUDA graphs, fragmentation. A measurement
-at start-up replaces it wherever an engine runs.
+and the peak is the largest of the four, since each is freed before the next one. Derived from the
+order of operations in transformers' decoder layers; attention is assumed to keep no score matrix,
+like flash kernels. Not included: workspaces of cuBLAS and kernels, CUDA graphs, fragmentation. In a
+running engine a measurement at start-up replaces the estimate.
 """
 
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ class Widths:
 
 
 def widths(fields: Fields, family: Family) -> Widths:
-    """Raises ConfigError where the fields do not suffice."""
+    """Raises ConfigError if the fields are not sufficient."""
     hidden = fields.integer("hidden_size", "n_embd")
     phases = [2 * hidden + 2 * _projected(fields, family)]
     sparse = list(sparse_layers(fields))

@@ -1,10 +1,10 @@
-"""Memory of common GPUs as CUDA reports it, the total that `gpu_memory_utilization` is a share of.
+"""Memory of common GPUs as CUDA reports it: the total that `gpu_memory_utilization` refers to.
 
-A datasheet's "GB" is neither: an H200 of "141 GB" has 143,771 MiB by nvidia-smi (150.8e9 bytes)
-of which the driver keeps 614 MiB for itself, so cudaMemGetInfo and torch say 139.80 GiB. It varies
-by some ten MiB between driver versions. Sources: NVIDIA's datasheets for the name's figure;
-nvidia-smi's total less its reserved memory (H200, H100, L40S); else the "total capacity" of torch's
-out-of-memory messages in public issue threads, the lowest common one.
+A datasheet's "GB" is neither: an H200 of "141 GB" has 143,771 MiB by nvidia-smi (150.8e9 bytes) of
+which the driver keeps 614 MiB for itself, so cudaMemGetInfo and torch say 139.80 GiB. It varies by
+some ten MiB between driver versions. Sources: NVIDIA's datasheets for the figure in the name;
+nvidia-smi's total less its reserved memory (H200, H100, L40S); otherwise the "total capacity" in
+torch's out-of-memory messages in public issue threads, the lowest common one.
 """
 
 from difflib import get_close_matches
@@ -14,7 +14,7 @@ _MIB = 2**20
 
 
 class Gpu(NamedTuple):
-    """One card, whole: no MIG slice, no neighbour."""
+    """One whole card: no MIG slice, no other process."""
 
     name: str
     datasheet_gb: int

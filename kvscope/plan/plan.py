@@ -1,4 +1,4 @@
-"""What fits where, calculated and not measured: the figures behind `kvscope plan`."""
+"""The figures behind `kvscope plan`: calculated, not measured."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -15,7 +15,7 @@ Prefill = Literal["chunked", "whole"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolMemory:
-    """The memory for the pool: at most one of the first three; none: no pool is sized."""
+    """The memory for the pool: at most one of the first three; without any, no pool is sized."""
 
     total: int | None = None
     """Bytes of a GPU; the pool follows from vLLM's rule."""
@@ -34,7 +34,7 @@ class PoolMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """How the model would be served."""
+    """Settings with which the model would be served."""
 
     weight_dtype: Dtype
     kv_dtype: Dtype
@@ -45,7 +45,7 @@ class Settings:
     max_num_batched_tokens: int
     """Tokens of a step with chunked prefill."""
     window_aware: bool = False
-    """Sliding layers keep what they can still see, as in vLLM's hybrid cache manager."""
+    """Sliding layers keep only what they can still see, as in vLLM's hybrid cache manager."""
     activations: int | None = None
     """Bytes of a step's peak, measured elsewhere; None: estimated."""
 
@@ -72,11 +72,11 @@ class Budget:
     kv_pool: int
     """Whole blocks; 0 where nothing is left."""
     missing: int
-    """Bytes that the budget lacks even without a pool; 0: none."""
+    """Bytes that the budget lacks even without a pool; 0: it suffices."""
 
     @property
     def outside(self) -> int:
-        """Bytes outside the budget: left to others, or less than a block; `missing` comes off."""
+        """Bytes outside the budget: for other processes, or less than a block, minus `missing`."""
         used = self.weights + self.activations + self.other + self.kv_pool
         return self.total - used
 
@@ -112,7 +112,7 @@ class Plan:
 
     @property
     def weight_bytes(self) -> int | None:
-        """None where the number of weights is not known."""
+        """Bytes of the weights; None if their number is not known."""
         parameters = self.shape.parameters
         return None if parameters is None else parameters.nbytes(self.settings.weight_dtype)
 
@@ -132,7 +132,7 @@ class Plan:
         return held + self.state_bytes
 
     def activation_bytes(self, prefill: Prefill) -> int | None:
-        """None where the model's widths are unknown and no measurement is given."""
+        """Bytes of a step's peak; None if widths are unknown and no measurement is given."""
         settings, widths = self.settings, self.shape.widths
         if settings.activations is not None:
             return settings.activations
@@ -146,7 +146,7 @@ class Plan:
         )
 
     def budget(self, prefill: Prefill) -> Budget | None:
-        """The GPU's memory divided by vLLM's rule; None without a GPU or the number of weights."""
+        """The GPU's memory, divided by vLLM's rule; None without a GPU or the number of weights."""
         memory, weights = self.memory, self.weight_bytes
         if memory.total is None or weights is None:
             return None
@@ -165,7 +165,7 @@ class Plan:
         )
 
     def pool_bytes(self, prefill: Prefill = "chunked") -> int | None:
-        """Bytes of the pool's whole blocks; None where no memory is given."""
+        """Bytes of the pool's whole blocks; None if no memory is given."""
         if self.memory.pool is not None:
             return self.memory.pool // self.bytes_per_block * self.bytes_per_block
         if self.memory.free_host is not None:
@@ -176,12 +176,13 @@ class Plan:
         return None if budget is None else budget.kv_pool
 
     def sequences(self, tokens: int, prefill: Prefill = "chunked") -> int | None:
-        """Sequences of this length that fit at once; None where no memory is given."""
+        """Sequences of this length that fit at once; None if no memory is given."""
         pool = self.pool_bytes(prefill)
         return None if pool is None else pool // self.sequence_bytes(tokens)
 
     def _kept(self, tokens: int, window: int) -> int:
-        """Tokens of a sliding layer: the window before a chunk, the chunk, a block to align.
+        """Tokens that a sliding layer keeps: the window before a chunk, the chunk, a block to
+        align.
 
         Source: vLLM's SlidingWindowSpec.max_memory_usage_bytes.
         """

@@ -1,4 +1,4 @@
-"""A plan as a picture: where the GPU's memory goes, and how many sequences fit at which length."""
+"""A plan as a picture: the division of the GPU's memory, and the sequences that fit by length."""
 
 from pathlib import Path
 

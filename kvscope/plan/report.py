@@ -1,4 +1,4 @@
-"""A plan as rows and as a document: what tables, JSON and plots have in common."""
+"""A plan as rows and as a document, shared by tables, JSON and plots."""
 
 from dataclasses import asdict
 from typing import NamedTuple
@@ -21,13 +21,13 @@ class Cell(NamedTuple):
 
 
 class Reservation(NamedTuple):
-    """Sequences in the pool if they hold `tokens` each on average."""
+    """Sequences in the pool if each holds `tokens` on average."""
 
     tokens: int
     naive: int
-    """Room for max_model_len set aside for each."""
+    """With room for max_model_len reserved for each."""
     paged: int
-    """Blocks for what they hold."""
+    """With blocks only for the tokens that they hold."""
 
 
 def contexts(plan: Plan) -> list[int]:

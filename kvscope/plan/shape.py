@@ -21,7 +21,7 @@ _OVERRIDES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """What the arithmetic of this package starts from."""
+    """The input of this package's arithmetic."""
 
     name: str
     attention: str
@@ -32,7 +32,7 @@ class ModelShape:
     widths: Widths | None
     """None: unknown; then activations are not estimated."""
     dtype: Dtype | None
-    """Type of the stored weights, by config.json."""
+    """Type of the stored weights, according to config.json."""
     max_positions: int | None
     notes: tuple[str, ...] = ()
     """Caveats about the figures."""
@@ -41,7 +41,7 @@ class ModelShape:
 def shape_from_config(
     config: Config, name: str, changes: Mapping[str, int] | None = None
 ) -> ModelShape:
-    """config: config.json. changes: `layers`, `kv_heads`, `head_dim` in place of its own.
+    """config: config.json. changes: `layers`, `kv_heads`, `head_dim` that replace its own.
 
     Raises ConfigError, or ValueError for changes that no model has.
     """

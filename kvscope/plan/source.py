@@ -1,4 +1,4 @@
-"""Finds the config.json of a plan: in a file, in a folder, or on the hub."""
+"""Finds the config.json of a plan: a file, in a folder, or on the hub."""
 
 import logging
 from importlib.util import find_spec
@@ -10,7 +10,7 @@ from engine.sizing.config_json import Config, local_path
 
 
 def find_config(model: str) -> Config:
-    """Read config.json; only a name that does not exist locally goes to the hub. ConfigError."""
+    """Read config.json; a name that does not exist locally goes to the hub. Raises ConfigError."""
     path = local_path(model)
     if path is not None:
         return read_config(path)

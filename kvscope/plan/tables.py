@@ -15,7 +15,7 @@ Titled = tuple[str, Table]
 
 
 def tables(plan: Plan) -> Iterator[Titled]:
-    """Titles and tables in reading order: sizes, their share of the GPU, what fits."""
+    """Titles and tables in reading order: sizes, their share of the GPU, capacity."""
     yield _sizes(plan)
     yield _division(plan)
     if plan.pool_bytes() is not None:
@@ -40,7 +40,7 @@ def _sizes(plan: Plan) -> Titled:
 
 
 def _division(plan: Plan) -> Titled:
-    """Weights, activations and KV, with both ways to prefill."""
+    """Weights, activations and KV, for both ways to prefill."""
     settings, parameters = plan.settings, plan.shape.parameters
     chunk, whole = settings.max_num_batched_tokens, settings.max_model_len
     title = "Where the memory goes"

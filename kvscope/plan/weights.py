@@ -1,7 +1,7 @@
-"""How many weights a model has, counted from its configuration, module by module.
+"""The number of a model's weights, counted from its configuration, module by module.
 
-Matrices of the layers are kept apart from the rest (embeddings, head, norms, biases, routers):
-quantized checkpoints store only those in fewer bits.
+Matrices of the layers are counted separately from the rest (embeddings, head, norms, biases,
+routers): quantized checkpoints store only the matrices in fewer bits.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ INT4_GROUP_BITS = 20
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """Numbers of weights. `idle`: matrices of experts that a token does not pass."""
+    """Numbers of weights. `idle`: matrices of experts that a token does not pass through."""
 
     matrices: int = 0
     rest: int = 0
@@ -36,11 +36,11 @@ class Parameters:
 
     @property
     def active(self) -> int:
-        """Weights that one token passes."""
+        """Weights that one token passes through."""
         return self.total - self.idle
 
     def nbytes(self, dtype: Dtype) -> int:
-        """Bytes in a checkpoint of this dtype; below 16 bits all but the matrices stays in bf16."""
+        """Bytes in a checkpoint of this dtype; below 16 bits only the matrices are not in bf16."""
         if not dtype.quantized:
             return dtype.nbytes(self.total)
         scales = 0
@@ -50,7 +50,7 @@ class Parameters:
 
 
 def count_parameters(fields: Fields, family: Family) -> Parameters:
-    """The weights of the text decoder. Raises ConfigError where fields are missing."""
+    """The weights of the text decoder. Raises ConfigError if fields are missing."""
     hidden = fields.integer("hidden_size", "n_embd")
     vocabulary = fields.integer("vocab_size") * hidden
     tied = (
@@ -89,7 +89,7 @@ def expert_width(fields: Fields) -> int:
 
 
 def shared_width(fields: Fields) -> int:
-    """Intermediate size of the experts that every token passes, together; 0 without any."""
+    """Combined intermediate size of the experts that every token passes through; 0 without any."""
     given = fields.optional_integer("shared_expert_intermediate_size")
     if given is not None:
         return given
@@ -97,7 +97,7 @@ def shared_width(fields: Fields) -> int:
 
 
 def sparse_layers(fields: Fields) -> Iterator[bool]:
-    """One flag per layer: it has experts."""
+    """One flag per layer: whether it has experts."""
     step = fields.optional_integer("decoder_sparse_step") or 1
     first = fields.optional_integer("first_k_dense_replace") or 0
     dense = fields.items("mlp_only_layers") or []

@@ -55,8 +55,8 @@ class Cache(Contents):
         return {"partial": self._lookups.missed["partial"]}
 
     def now_ns(self, monotonic_ns: int) -> int:
-        """Our clock's reading on the producer's clock, which goes on while it idles and sends
-        nothing."""
+        """Our clock's reading on the producer's clock; time passes while an idle producer is
+        silent."""
         return self.batch.time_ns + max(0, monotonic_ns - self.batch.arrived_ns)
 
     def _begin(self, event: PoolCreated | PoolSnapshot, gone_ns: int) -> None:
