@@ -1,15 +1,15 @@
-"""Turns engines' events into metrics; of an engine it knows only the contract.
+"""Turns engines' events into metrics; it knows engines only through the contract.
 
 | room | is |
 |---|---|
 | `sources/`, `readings/` | what arrives: streams of events, and a server's own page |
-| `fold/` | what events are folded into, a state machine for each question |
-| `machine/` | what the machine says: GPUs and memory |
+| `fold/` | the state of the engines: one state machine for each question |
+| `machine/` | readings of the machine: GPUs and memory |
 | `catalogue/` | every metric, declared once |
 | `collect/` | folds, readings and samples as families of these metrics |
 | `watched/` | one watched server: its engines, its state, its page |
 | `otlp/`, `tracing/` | the same metrics, and a span for each request, by OTLP |
-| `adviser/`, `answers/` | what is answered beside metrics |
+| `adviser/`, `answers/` | answers beyond metrics |
 | `web/` | pages and answers over HTTP |
 | `sidecar/`, `configuration/` | several servers, and the file that lists them |
 | `fetch/` | documents of other servers |

@@ -1,4 +1,4 @@
-"""What went wrong with one source: counted by kind, logged once per kind and minute."""
+"""Faults of one source: counted by kind, logged once per kind and minute."""
 
 import logging
 import threading
@@ -20,10 +20,10 @@ class Faults(Generic[Kind]):
         self._throttle = Throttle(clock_ns)
         self._lock = threading.Lock()
         self.counts: dict[str, int] = dict.fromkeys(kinds, 0)
-        """All kinds are there from the start."""
+        """All kinds are present from the start."""
 
     def count(self, kind: Kind, problem: str, number: int = 1) -> None:
-        """Count it, and say so unless that kind was logged within the last minute."""
+        """Count a fault, and log it unless that kind was logged within the last minute."""
         if not number:
             return
         with self._lock:

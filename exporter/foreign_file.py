@@ -1,5 +1,5 @@
-"""Files of other hands: opened without waiting, read and never mapped, which a writer that cuts one
-short would answer with SIGBUS."""
+"""Files that others may change: opened without waiting, read and never mapped, since a writer that
+truncates a mapped file causes SIGBUS."""
 
 import errno
 import os
@@ -17,13 +17,13 @@ _PORTION = 1 << 16
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Raises OSError, also for a pipe, a device and a folder, and at once."""
+    """Open a regular file. Raises OSError at once, also for a pipe, a device or a folder."""
     place = _opened(path, stat.S_ISREG)
     return os.fdopen(place, "rb", buffering=_BUFFER_BYTES)
 
 
 def read_small(path: Path, max_bytes: int) -> bytes:
-    """The content of a file or a pipe, and one byte more of a larger one; raises OSError."""
+    """The content of a file or a pipe; `max_bytes` + 1 bytes of a larger one. Raises OSError."""
     place = _opened(path, lambda mode: stat.S_ISREG(mode) or stat.S_ISFIFO(mode))
     content = bytearray()
     deadline = time.monotonic() + PIPE_SECONDS
@@ -45,7 +45,7 @@ def read_small(path: Path, max_bytes: int) -> bytes:
 
 
 def _opened(path: Path, is_wanted: Callable[[int], bool]) -> int:
-    # Looked at before as well: to open a device may already do something.
+    # Checked before opening as well: opening a device may have side effects.
     _check(os.stat(path).st_mode, is_wanted)
     place = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     try:

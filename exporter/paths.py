@@ -1,14 +1,14 @@
-"""Every HTTP path of kvscope's servers: who may call it, whether it keeps room, whether it counts.
+"""Every HTTP path of kvscope's servers: its access, reserved connections, and request counting.
 
-A route and its row here are all that a new path needs; a test finds a route without a row.
+A new path needs only a route and its row here; a test finds a route without a row.
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
 Door = Literal["open", "pages", "api", "control"]
-"""Whose key a request needs: nobody's; that of the pages of metrics; that of the API; that of the
-API, or without any key a request from this machine, for what may change something."""
+"""The key that a request needs: no key; the key for metrics pages; the API key; for requests that
+may change something, the API key or, without any key, a local request."""
 
 _READING = ("GET", "HEAD", "OPTIONS")
 _API = "/v1/"
@@ -22,11 +22,11 @@ class HttpPath:
     reading: Door
     """For methods that change nothing."""
     other: Door = "control"
-    """For any other method, also one that no route has."""
+    """For any other method, even one that no route has."""
     keeps_room: bool = False
-    """Answered on the last connections, which others are refused."""
+    """Whether it is answered on the last, reserved connections."""
     counted: Literal["GET", "POST"] | None = None
-    """Method whose requests are counted by this path; None: they are not counted."""
+    """Method whose requests are counted under this path; None: not counted."""
 
 
 ROOT = HttpPath(path="/", reading="pages", other="pages")
@@ -50,7 +50,7 @@ _BELOW = tuple(row for row in PATHS if row.path.endswith("/") and row is not ROO
 
 
 def row_of(path: str) -> HttpPath | None:
-    """The row of a request's path; None: no route has it."""
+    """The row of a request's path; None: no route has that path."""
     found = _EXACT.get(path)
     if found is not None:
         return found
@@ -58,7 +58,7 @@ def row_of(path: str) -> HttpPath | None:
 
 
 def door_of(method: str, path: str) -> Door:
-    """The door of a request; of a path without a row the one that asks for most, but below /v1."""
+    """The door of a request; for a path without a row the strictest one, except below /v1."""
     row = row_of(path)
     if row is not None:
         return row.reading if method in _READING else row.other

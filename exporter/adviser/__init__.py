@@ -1,5 +1,5 @@
-"""What to change about an engine, by how much, at what price and for what gain: pure functions.
+"""Proposals for an engine: which option, by how much, at what price, for what gain; pure functions.
 
-`facts.py` is what is known of one engine; every other file but `proposal.py`, `rank.py` and
+`facts.py` holds the facts about one engine; every other file except `proposal.py`, `rank.py` and
 `gather.py` is one kind of proposal.
 """

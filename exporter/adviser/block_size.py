@@ -1,4 +1,4 @@
-"""Smaller blocks, where much of the active ones is not written."""
+"""Smaller blocks, if much of the active ones stays unwritten."""
 
 from exporter.adviser.facts import Facts
 from exporter.adviser.flags import FLAGS, percent, sentence
@@ -6,9 +6,9 @@ from exporter.adviser.pool_size import MIN_SECONDS, gain_of
 from exporter.adviser.proposal import Declined, Price, Proposal, Verdict
 
 MIN_UNFILLED = 0.1
-"""Least share of unwritten slots in active blocks."""
+"""Minimum share of unwritten slots in active blocks."""
 SMALLEST = 16
-"""Tokens; the attention kernels of all watched servers take it, and smaller blocks only of some."""
+"""Tokens; the attention kernels of all watched servers support it; smaller blocks only some."""
 
 
 def smaller_blocks(facts: Facts) -> Verdict:
@@ -22,7 +22,7 @@ def smaller_blocks(facts: Facts) -> Verdict:
             "written"
         )
     half = size // 2
-    # In blocks half as long, half as much stays unwritten: room for other blocks.
+    # With blocks half as long, half as much stays unwritten: room for more blocks.
     share = unfilled / 2 * load.active_ns / load.busy_ns / facts.usable_blocks
     gain = gain_of(facts, facts.usable_blocks * (1 + share))
     if gain.saved_tokens_per_second < 1:

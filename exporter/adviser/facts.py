@@ -1,4 +1,4 @@
-"""What is known of one engine at one moment, for the adviser; whatever is not known is None."""
+"""Facts about one engine at one moment, for the adviser; unknown ones are None."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,28 +10,28 @@ MARGIN_SHARE = 0.02
 """Share of a device's or host's memory that no proposal touches."""
 
 BACKLOG = 4
-"""Waiting sequences for each running one, on average, from which on an engine is overloaded."""
+"""Waiting sequences per running one, on average, above which an engine is overloaded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """Memory that could be used more, of one device or of the host."""
+    """Spare memory of one device or of the host."""
 
     name: str
     """`GPU 0`, or `host`."""
     total_bytes: int
     free_bytes: int
-    """What the next allocation can get."""
+    """Bytes that the next allocation can get."""
     largest_step_bytes: int
-    """What the largest step takes of that while it runs; 0 on a host, where it is in use."""
+    """Bytes of that which the largest step takes while it runs; 0 on a host, where it is in use."""
     bytes_per_block: int
     """Bytes of the pool's part there, or of all pools there that the option changes."""
     own_bytes_per_block: int
-    """Bytes of this pool's part alone, in one process: the divisor for an option that sets each
+    """Bytes of only this pool's part, in one process: the divisor for an option that sets each
     process's share of the device.
     """
     is_profiled: bool = False
-    """The largest step that the options allow ran at start-up: no later one is larger."""
+    """Whether the largest step that the options allow ran at start-up: no later one is larger."""
 
     @property
     def margin_bytes(self) -> int:
@@ -39,7 +39,7 @@ class Room:
 
     @property
     def spare_bytes(self) -> int:
-        """What a proposal may take; negative: the largest step would not fit any more."""
+        """Bytes that a proposal may take; negative: the largest step would no longer fit."""
         return self.free_bytes - self.largest_step_bytes - self.margin_bytes
 
 
@@ -70,18 +70,18 @@ class HitCurve:
     queried_blocks: int
     seconds: float
     exact_up_to_blocks: int | None = None
-    """Above this size hits are lower bounds: what such a pool would have held was not known all the
-    time. None: all are exact."""
+    """Above this size hits are lower bounds: the content of such a pool was not known all the time.
+    None: all are exact."""
     error_ratio: float | None = None
-    """By how much the curve at the present size and the engine's own hits differ, in the sum over
-    all look-ups so far, of the blocks looked up; None: not known."""
+    """Difference between the curve at the present size and the engine's own hits, summed over all
+    look-ups so far, relative to the blocks looked up; None: not known."""
 
     def hits(self, capacity_blocks: float) -> float | None:
-        """Interpolated between points; None below the smallest one, and without points."""
+        """Hits, interpolated between points; None below the smallest one, and without points."""
         return self._at(capacity_blocks, lambda point: point.hit_blocks)
 
     def saved(self, capacity_blocks: float) -> float | None:
-        """The same of the blocks that are found in place of being computed."""
+        """The same for the blocks that are found instead of being computed."""
         return self._at(capacity_blocks, lambda point: point.hit_blocks - point.loaded_blocks)
 
     def _at(self, capacity_blocks: float, value: Callable[[Point], int]) -> float | None:
@@ -106,52 +106,52 @@ class Facts:
     reserved_blocks: int = 0
     block_size: int
     is_plain: bool = True
-    """The pool has one group of layers, all of full attention: the only kind whose blocks show what
-    a sequence needs, and what another size would hold.
+    """Whether the pool has one group of layers, all with full attention: only then do blocks show
+    what a sequence needs, and what another size would hold.
     """
     caches_prefixes: bool = True
     bytes_per_block: int | None = None
-    """For the whole engine; None: no tensors back the pool, or not reported."""
+    """Bytes of a block in the whole engine; None: no tensors back the pool, or not reported."""
     engines: int = 1
-    """Engines of this server."""
+    """Number of this server's engines."""
     sizing: Sizing | None = None
     """None: the size was configured, or the rule is not known."""
     rooms: Sequence[Room] = ()
     """Empty: not known."""
     uses_device: bool = False
-    """Its steps take memory of a device, known or not; False: on the host, or nothing real."""
+    """Whether its steps take a device's memory, known or not; False: on the host, or simulated."""
     pool_option: Option = "num_gpu_blocks_override"
     """The option that sets the pool's size; `gpu_memory_utilization` needs `sizing`."""
     is_option_set: bool = True
-    """Whether that option gave the present size; otherwise it is not set, or that is not known."""
+    """Whether that option gave the present size; False: not set, or not known."""
     longest_blocks: int | None = None
-    """What a sequence of the longest length takes, over all groups of layers; None: not known."""
+    """Blocks of a sequence of the longest length, over all groups of layers; None: not known."""
     curve: HitCurve | None = None
     seconds: float = 0.0
     """Length of the window of `load`."""
     load: Slot | None = None
     largest_step: int | None = None
-    """Tokens of the largest step of the whole session, which the rooms' largest steps are of."""
+    """Tokens of the largest step of the whole session, to which the rooms' largest steps refer."""
     max_num_seqs: int | None = None
     can_swap: bool = False
-    """The server can copy the blocks of preempted sequences to the host."""
+    """Whether the server can copy the blocks of preempted sequences to the host."""
     swap_blocks: int = 0
     """Blocks of its swap pool; 0 without one."""
     host: Room | None = None
-    """What the host has left; None: not known."""
+    """Memory left on the host; None: not known."""
     lost_blocks: int = 0
-    """The most that preempted sequences had lost at once while they waited; 0: none, or unknown."""
+    """Most blocks that waiting victims had lost at the same time; 0: none, or unknown."""
 
     @property
     def room(self) -> Room | None:
-        """The one in which the fewest blocks fit."""
+        """The room with space for the fewest blocks."""
         if not self.rooms:
             return None
         return min(self.rooms, key=lambda room: room.spare_bytes / max(1, room.bytes_per_block))
 
     @property
     def spare_blocks(self) -> int | None:
-        """Blocks that the pool may have more; negative: fewer. None: not known."""
+        """Blocks by which the pool may grow; negative: must shrink. None: not known."""
         room = self.room
         if room is None or not room.bytes_per_block:
             return None
@@ -166,20 +166,20 @@ class Facts:
 
     @property
     def hits_are_unknown(self) -> bool:
-        """There is a prefix cache, and what it would find at another size is not known."""
+        """Whether there is a prefix cache whose hits at other sizes are not known."""
         curve = self.curve
         return self.caches_prefixes and (curve is None or not curve.queried_blocks)
 
     @property
     def is_overloaded(self) -> bool:
-        """More wait than a larger pool could serve: it would fill up as well."""
+        """Whether more wait than a larger pool could serve: it would fill up as well."""
         load = self.load
         return load is not None and load.waiting_ns > BACKLOG * load.running_ns
 
     def excess(self, pools: float, scale: float = 1.0) -> float:
-        """Blocks wanted beyond `pools` times this pool, averaged over the time with steps.
+        """Demand in blocks beyond `pools` times this pool, averaged over the time with steps.
 
-        scale: what the need would be multiplied by.
+        scale: factor by which the demand is multiplied.
         """
         load = self.load
         if load is None or not load.busy_ns:
@@ -193,7 +193,7 @@ class Facts:
 
     @property
     def most_needed(self) -> float:
-        """The most blocks wanted at once, in pools; what the curve does not know of."""
+        """Peak demand for blocks, in pools, which the curve does not cover."""
         load = self.load
         bins = [] if load is None else [at + 1 for at, ns in enumerate(load.need_ns) if ns]
         return max(bins, default=0) / NEED_STEPS

@@ -1,4 +1,4 @@
-"""How numbers read in a proposal."""
+"""Formats of numbers in a proposal."""
 
 from typing import get_args
 
@@ -10,13 +10,13 @@ FLAGS: dict[Option, str] = {
     "swap_space": "--preemption-mode auto --swap-space",
     "replicas": "",
 }
-"""Ours are vLLM's names, so that they serve both; swapping is ours alone."""
+"""Ours are vLLM's names, so they serve both; only swapping is our own."""
 SERVERS: frozenset[ServerKind] = frozenset({"kvscope", "vllm"})
-"""Those that have these options."""
+"""Servers that have these options."""
 
 
 HOST = "host"
-"""Name of a room where steps take nothing that is not counted already."""
+"""Name of a room where steps take no memory beyond what is already counted."""
 
 
 def in_bytes(count: float) -> str:
@@ -38,7 +38,7 @@ def change(before: float, after: float) -> str:
 
 
 def setting(option: Option, value: float) -> str:
-    """As it is given to the flag."""
+    """The value as it is given to the flag."""
     digits = {"gpu_memory_utilization": 2, "swap_space": 1}.get(option, 0)
     return f"{value:.{digits}f}"
 
@@ -49,7 +49,7 @@ def sentence(
     """The whole proposal in one line."""
     name = FLAGS[option] or "replicas"
     effects = ", ".join(_effects(price, gain))
-    if current is None:  # not set, or unknown: no arrow from a value that was never given
+    if current is None:  # not set, or unknown: no arrow from an unset value
         return f"set {name} {setting(option, proposed)}: {effects}"
     return f"{name} {setting(option, current)} → {setting(option, proposed)}: {effects}"
 

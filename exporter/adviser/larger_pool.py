@@ -1,4 +1,4 @@
-"""A larger pool: more hits, fewer preemptions; as large as it takes, as the memory allows."""
+"""A larger pool: more hits, fewer preemptions; as large as needed and as the memory allows."""
 
 from exporter.adviser.facts import Facts
 from exporter.adviser.flags import FLAGS, HOST, in_bytes, percent, sentence
@@ -13,9 +13,9 @@ from exporter.adviser.pool_size import (
 from exporter.adviser.proposal import Declined, Gain, Proposal, Verdict
 
 MIN_GAIN = 0.01
-"""Least saving worth a restart: share of the prompt tokens that are computed now."""
+"""Minimum saving worth a restart: share of the prompt tokens that are computed now."""
 _ENOUGH = 0.9
-"""Share of what the largest pool would save: the smallest pool that saves this is proposed."""
+"""Share of the largest pool's savings: the smallest pool that achieves it is proposed."""
 _CURVE = (
     "the load stays as it was: the curve does not know that faster answers attract more requests",
     "nothing but the pool's size changes; blocks are evicted the oldest first",

@@ -1,4 +1,4 @@
-"""What another size of the pool would bring, and how the option that sets it reaches that size."""
+"""Gain and price of another pool size, and the values of the option that sets it."""
 
 import math
 from collections.abc import Iterator
@@ -9,9 +9,9 @@ from exporter.adviser.flags import percent
 from exporter.adviser.proposal import Confidence, Gain, Price
 
 MIN_SECONDS = 30.0
-"""Least observation for a proposal that rests on the load."""
+"""Minimum observation for a proposal that rests on the load."""
 MIN_QUERIED_BLOCKS = 100
-"""Least look-ups for one that rests on the curve."""
+"""Minimum look-ups for one that rests on the curve."""
 _GOOD_SECONDS = 240.0
 _GOOD_QUERIED_BLOCKS = 2000
 _GOOD_ERROR, _BAD_ERROR = 0.01, 0.05
@@ -20,7 +20,7 @@ _GOOD_ERROR, _BAD_ERROR = 0.01, 0.05
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A value of the option, and the pool that it gives."""
+    """A value of the option, and the resulting pool."""
 
     value: float
     usable_blocks: int
@@ -35,7 +35,7 @@ def candidates(facts: Facts) -> Iterator[Candidate]:
             return
         now = math.ceil(sizing.total_bytes * sizing.utilization)
         most = sizing.total_bytes - sizing.in_use_at_start_bytes  # the server refuses to start
-        # Each engine on a device has the share for itself; the memory must be there for all.
+        # Each engine on a device takes the share for itself; there must be memory for all.
         own = max((room.own_bytes_per_block for room in facts.rooms), default=0)
         if not own:
             return
@@ -77,9 +77,9 @@ def price_of(facts: Facts, usable_blocks: int) -> Price:
 
 
 def gain_of(facts: Facts, usable_blocks: float, need: float = 1.0) -> Gain:
-    """Of a pool of so many blocks under the same load.
+    """Gain of a pool of this many blocks under the same load.
 
-    need: what the blocks wanted at once would be multiplied by; half of them for two replicas.
+    need: factor for the blocks wanted at once; one half for two replicas.
     """
     before = facts.recomputed_per_second("out_of_blocks")
     excess = facts.excess(1.0)

@@ -1,4 +1,4 @@
-"""A proposal: one option of the watched server, with its price, its gain and what both rest on."""
+"""A proposal: one option of the watched server, with its price, its gain and the evidence."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -21,22 +21,22 @@ Confidence = Literal["high", "medium", "low"]
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True):
-    """What it takes, or gives back where it is negative. None: not known."""
+    """Cost of a proposal; negative values are given back. None: not known."""
 
     pool_blocks: int = 0
-    """Blocks that the pool has more."""
+    """Blocks by which the pool grows."""
     memory_bytes: int | None = None
-    """Bytes that it takes more, on the device or host with the least room."""
+    """Additional bytes on the device or host with the least room."""
     room: str = ""
-    """Which one that is: `GPU 0`, or `host`; empty: not known."""
+    """Name of that device or host: `GPU 0`, or `host`; empty: not known."""
     headroom_left_bytes: int | None = None
-    """Bytes left there above the largest step, once it is done."""
+    """Bytes left there beyond the largest step afterwards."""
     text: str = ""
-    """What else it costs; a sentence, or empty."""
+    """Other costs; a sentence, or empty."""
 
 
 class Gain(msgspec.Struct, frozen=True, kw_only=True):
-    """What it brings under the same load; None: not concerned, or not known."""
+    """Benefit under the same load; None: not affected, or not known."""
 
     hit_ratio_from: float | None = None
     """Blocks hit / full blocks looked up, over the observed window."""
@@ -44,13 +44,13 @@ class Gain(msgspec.Struct, frozen=True, kw_only=True):
     saved_tokens_per_second: float = 0.0
     """Prompt tokens that are no longer computed: more hits, less recomputing."""
     recomputed_tokens_per_second_from: float | None = None
-    """Tokens computed again after preemptions of the kind that it prevents."""
+    """Tokens recomputed after preemptions of the kind that it prevents."""
     recomputed_tokens_per_second_to: float | None = None
     errors_per_second_from: float | None = None
     """Steps that run out of device memory."""
     errors_per_second_to: float | None = None
     waiting_sequences_from: float | None = None
-    """Mean number of sequences that wait; how many fewer it will be is not known."""
+    """Mean number of waiting sequences; how many fewer there will be is not known."""
     freed_bytes: int | None = None
     """Device or host memory that the pool gives back."""
     step_bytes_to: int | None = None
@@ -60,21 +60,21 @@ class Gain(msgspec.Struct, frozen=True, kw_only=True):
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     option: Option
     flag: str
-    """As the server spells it; empty for `replicas`."""
+    """The flag as the server spells it; empty for `replicas`."""
     current: float | None
-    """None: not set, or not known; the proposed value is known all the same."""
+    """None: not set, or not known; the proposed value is known in any case."""
     proposed: float
     text: str
     """The whole proposal in one line."""
     why: str
-    """What was observed that calls for it; one sentence."""
+    """The observation that calls for it; one sentence."""
     price: Price
     gain: Gain
     confidence: Confidence
     because: str
-    """Why the confidence is what it is; one sentence."""
+    """The reason for the confidence; one sentence."""
     assumes: list[str]
-    """Sentences; where one is wrong, so are the numbers."""
+    """Assumptions, as sentences; if one is wrong, so are the numbers."""
 
 
 @dataclass(frozen=True, slots=True)

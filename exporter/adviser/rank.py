@@ -1,4 +1,4 @@
-"""Which proposals are made, and in which order: at most five, one for each option."""
+"""Selection and order of the proposals: at most five, one for each option."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ KINDS: tuple[Callable[[Facts], Verdict], ...] = (
     smaller_blocks,
     smaller_pool,
 )
-"""In the order of ties: what ends failures first, what only gives memory back last."""
+"""Breaks ties: proposals that end failures first, those that only free memory last."""
 _OF_PLAIN_POOLS = {
     larger_pool: "a larger pool",
     smaller_pool: "a smaller pool",
@@ -36,7 +36,7 @@ _OF_PLAIN_POOLS = {
     more_sequences: "more sequences",
     smaller_blocks: "smaller blocks",
 }
-"""Kinds that rest on the hits of other sizes, or on the blocks that a sequence needs."""
+"""Kinds that depend on the hits of other sizes, or on the blocks that a sequence needs."""
 _SEVERAL_GROUPS = "not known for pools of several groups (sliding windows, states)"
 
 
@@ -47,11 +47,11 @@ class Advice:
     declined: Sequence[Declined]
     """The kinds that are not proposed, each with its reason."""
     unknown: str | None = None
-    """What advice cannot be given about this engine, whatever its load; one sentence."""
+    """Advice that is impossible for this engine, whatever its load; one sentence."""
 
 
 def advise(facts: Facts) -> Advice:
-    """What ends errors first; then by tokens saved."""
+    """Proposals that end errors first; then by tokens saved."""
     made: list[Proposal] = []
     declined: list[Declined] = []
     for kind in KINDS:

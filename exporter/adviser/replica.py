@@ -1,4 +1,4 @@
-"""Another replica, where no pool that fits on this device is enough."""
+"""Another replica, if no pool that fits on this device is enough."""
 
 from exporter.adviser.facts import Facts
 from exporter.adviser.flags import sentence
@@ -7,9 +7,9 @@ from exporter.adviser.pool_size import MIN_SECONDS, candidates, gain_of
 from exporter.adviser.proposal import Declined, Price, Proposal, Verdict
 
 _TIMES = 3
-"""So many times as much as this device allows must be gained: a replica is a machine."""
+"""Minimum gain relative to the best on this device: a replica is a machine."""
 _LEAST_FACTOR = 5
-"""So many times what a restart is worth."""
+"""Minimum gain relative to one worth a restart."""
 
 
 def another_replica(facts: Facts) -> Verdict:

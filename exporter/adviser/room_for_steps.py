@@ -1,4 +1,4 @@
-"""A smaller pool, where the largest step does not fit and smaller steps would not help."""
+"""A smaller pool, if the largest step does not fit and smaller steps would not help."""
 
 from msgspec.structs import replace
 

@@ -1,4 +1,4 @@
-"""Fewer sequences at once, where they preempt each other; more, where the pool has room."""
+"""Fewer sequences at once if they preempt each other; more if the pool has room."""
 
 from exporter.adviser.facts import Facts
 from exporter.adviser.flags import FLAGS, percent, sentence
@@ -7,11 +7,11 @@ from exporter.adviser.pool_size import MIN_SECONDS
 from exporter.adviser.proposal import Declined, Gain, Price, Proposal, Verdict
 
 _FILL = 0.9
-"""Share of the pool that the running sequences are to take at most."""
+"""Maximum share of the pool for the running sequences."""
 _MIN_LIMITED = 0.2
-"""Least share of the time at the limit."""
+"""Minimum share of the time at the limit."""
 _MIN_WAITING = 0.5
-"""Least mean number of sequences that wait."""
+"""Minimum mean number of waiting sequences."""
 
 
 def fewer_sequences(facts: Facts) -> Verdict:
@@ -131,10 +131,10 @@ def more_sequences(facts: Facts) -> Verdict:
 
 
 def _blocks_each(facts: Facts) -> float:
-    """Blocks of a sequence at its end, less what it shares with others; 0: not known."""
+    """Blocks of a sequence at its end, minus those it shares with others; 0: not known."""
     load = facts.load
     if load is None or not load.finished or not load.running_ns:
         return 0.0
     at_end = load.finished_tokens / load.finished / facts.block_size
     on_average = load.active_ns / load.running_ns
-    return min(at_end, 2 * on_average)  # what grows evenly is half of its end on average
+    return min(at_end, 2 * on_average)  # steady growth averages half of the final size

@@ -1,4 +1,4 @@
-"""A smaller pool: memory given back without losing a hit or a place for what runs."""
+"""A smaller pool: frees memory without losing hits or room for running sequences."""
 
 from exporter.adviser.facts import Facts
 from exporter.adviser.flags import FLAGS, percent, sentence
@@ -13,13 +13,13 @@ from exporter.adviser.pool_size import (
 from exporter.adviser.proposal import Declined, Gain, Proposal, Verdict
 
 MIN_SECONDS = 60.0
-"""A pool that was not needed for a moment may be needed in the next."""
+"""A pool that was not needed for a while may be needed soon."""
 MIN_CUT = 0.2
-"""Least share of the pool worth a restart."""
+"""Minimum share of the pool worth a restart."""
 SLACK = 1.25
-"""What is left above the most blocks that were wanted at once."""
+"""Margin above the most blocks that were wanted at once."""
 MAX_LOSS = 0.001
-"""Hits lost that do not count, of the blocks looked up."""
+"""Lost hits that are negligible, relative to the blocks looked up."""
 
 
 def smaller_pool(facts: Facts) -> Verdict:

@@ -1,4 +1,4 @@
-"""Fewer tokens in a step, where the largest step does not fit into what the device has left."""
+"""Fewer tokens in a step, if the largest step does not fit into the device's free memory."""
 
 from exporter.adviser.facts import Facts
 from exporter.adviser.flags import FLAGS, HOST, in_bytes, sentence
@@ -61,7 +61,7 @@ def smaller_steps(facts: Facts) -> Verdict:
 
 
 def unknown(facts: Facts) -> str:
-    """Why nothing is known of the memory of steps."""
+    """The reason why nothing is known about the memory of steps."""
     if facts.rooms and all(room.name == HOST for room in facts.rooms):
         return "the engine runs on the host, where steps have no memory of their own"
     ran = facts.load is not None and facts.load.largest_step > 0
@@ -82,7 +82,7 @@ def least_tokens(facts: Facts) -> int:
 
 
 def gain_of_fitting(facts: Facts, step_bytes: int) -> Gain:
-    """No step runs out of memory any more."""
+    """Gain when steps no longer run out of memory."""
     before = facts.recomputed_per_second("out_of_memory")
     errors = 0.0
     if facts.load is not None and facts.seconds:
@@ -98,7 +98,7 @@ def gain_of_fitting(facts: Facts, step_bytes: int) -> Gain:
 
 
 def fit_of(steps: StepRoom) -> str:
-    """What the largest step takes of what is left."""
+    """The largest step's memory compared with what is left, as text."""
     failed = f"{steps.errors} steps ran out of memory; " if steps.errors else ""
     return (
         f"{failed}the largest step, of {steps.tokens:,} tokens, takes about "
@@ -108,5 +108,5 @@ def fit_of(steps: StepRoom) -> str:
 
 
 def _is_limit(load: Slot) -> bool:
-    """The largest step came again and again: it is the budget, and not one cut by an error."""
+    """Whether the largest step came again and again: it is the budget, not one cut by an error."""
     return load.largest_steps >= 3 and load.largest_step >= load.largest_failure

@@ -1,4 +1,4 @@
-"""Whether the largest step still fits into what its device has left."""
+"""Room for the largest step in the free memory of its device."""
 
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ class StepRoom:
 
     @property
     def is_short(self) -> bool:
-        """It does not fit, or did not and would only just."""
+        """Whether it does not fit, or did not and would only just."""
         left = self.room.free_bytes - self.takes_bytes
         return left < 0 or (self.errors > 0 and left < self.room.margin_bytes)
 
@@ -33,7 +33,7 @@ class StepRoom:
 
 
 def step_room(facts: Facts) -> StepRoom | None:
-    """None: what a step takes is not known."""
+    """The tightest device; None: the memory of a step is not known."""
     load, largest = facts.load, facts.largest_step
     room = min(facts.rooms, key=lambda r: r.free_bytes - r.largest_step_bytes, default=None)
     if load is None or not load.largest_step or not largest:

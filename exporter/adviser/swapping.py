@@ -1,4 +1,4 @@
-"""Swap space on the host, where preempted sequences are computed again."""
+"""Swap space on the host, if preempted sequences are recomputed."""
 
 import math
 
@@ -9,7 +9,7 @@ from exporter.adviser.pool_size import MIN_SECONDS
 from exporter.adviser.proposal import Declined, Gain, Price, Proposal, Verdict
 
 _TIMES = 2
-"""So many times the most blocks that victims were seen to have lost at once."""
+"""Factor on the most blocks that victims were seen to have lost at once."""
 _TENTH = 2**30 / 10
 """The flag takes GiB; tenths are fine enough."""
 

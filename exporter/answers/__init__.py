@@ -1,1 +1,1 @@
-"""What can be asked of an engine beside its metrics: answers with a structure, as JSON."""
+"""Answers about an engine that do not fit into metrics: structured, as JSON."""

@@ -1,4 +1,4 @@
-"""`/api/advice`: what to change about an engine, at what price and for what gain."""
+"""`/api/advice`: proposals for an engine, with price and gain."""
 
 import msgspec
 
@@ -9,22 +9,22 @@ from exporter.answers.question import Asked, Question, UnknownError
 from exporter.fold import Cache, Ledger, Preemption, Recent
 
 MAX_IDLE_SECONDS = 300.0
-"""After this time without a step, earlier observations no longer justify advice."""
+"""Time without a step after which earlier observations no longer justify advice."""
 
 
 class AdviceAnswer(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
-    """Length of the window that it rests on: all rates are averages over it."""
+    """Length of the observed window: all rates are averages over it."""
     end_seconds: float | None
-    """Unix time of its end, the last step of the engine; None: there was no step."""
+    """Unix time of its end, the engine's last step; None: there was no step."""
     idle_seconds: float | None
-    """Since then."""
+    """Time since then."""
     proposals: list[Proposal]
     """At most five, the best first; one for each option."""
     declined: list[str]
-    """What is not proposed, and why; one sentence for each kind."""
+    """Kinds that are not proposed, and why; one sentence each."""
     unknown: str | None = None
-    """What advice cannot be given about this engine, whatever its load; one sentence."""
+    """Advice that is impossible for this engine, whatever its load; one sentence."""
 
 
 def advice_of(asked: Asked) -> AdviceAnswer:

@@ -1,4 +1,4 @@
-"""Blocks by age: the counts of a histogram, or of blocks that are still there."""
+"""Blocks by age: counts from a histogram, or of blocks that are still resident."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
@@ -10,39 +10,39 @@ from exporter.fold.buckets import RESIDENCY_SECONDS
 from exporter.fold.cache.blocks import NEVER
 
 _CHUNK = 4096
-"""Times sorted at once: a longer call would hold the interpreter, and with it a step, too long."""
+"""Times sorted at once: more would hold the interpreter, and with it a step, too long."""
 
 
 class AgeClass(msgspec.Struct, frozen=True, kw_only=True):
-    """Blocks up to an age, and above that of the class before."""
+    """Blocks up to an age, and above that of the previous class."""
 
     up_to_seconds: float | None
-    """None: without an upper end."""
+    """None: no upper bound."""
     blocks: int
 
 
 class FinishedAges(msgspec.Struct, frozen=True, kw_only=True):
-    """Times that have ended, of every block since the exporter began to watch."""
+    """Completed times of all blocks since the exporter began to watch."""
 
     classes: list[AgeClass]
     blocks: int
     mean_seconds: float | None
-    """None: of no block."""
+    """None: no blocks."""
     unknown_blocks: int
-    """Left out: their time began before the exporter watched, or in lost events."""
+    """Excluded: their time began before the exporter watched, or in lost events."""
 
 
 class PresentAges(msgspec.Struct, frozen=True, kw_only=True):
-    """Times that go on, of every block that is resident now."""
+    """Ongoing times of all blocks that are resident now."""
 
     classes: list[AgeClass]
     blocks: int
     unknown_blocks: int
-    """Left out: their time began before the exporter watched, or in lost events."""
+    """Excluded: their time began before the exporter watched, or in lost events."""
 
 
 def finished(histogram: Histogram, unknown_blocks: int) -> FinishedAges:
-    """What a histogram of residency holds, at our bounds."""
+    """Counts of a residency histogram at our bounds."""
     counts = histogram.counts_at(RESIDENCY_SECONDS)
     blocks = sum(counts)
     return FinishedAges(

@@ -1,4 +1,4 @@
-"""The facts about one engine, from its folds and the machine that it runs on."""
+"""Gathers the facts about one engine from its folds and its machine."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -57,7 +57,7 @@ def gather(asked: Asked) -> Facts:
 
 
 def most_lost_at_once(victims: Iterable[Victim]) -> int:
-    """Blocks of sequences preempted because the pool was full, while they waited."""
+    """Most blocks lost at once by sequences that waited after the pool was full."""
     changes = []
     for victim in victims:
         event = victim.preempted
@@ -65,12 +65,12 @@ def most_lost_at_once(victims: Iterable[Victim]) -> int:
             changes.append((victim.time_ns, event.blocks))
             if victim.stalled_ns is not None:
                 changes.append((victim.time_ns + victim.stalled_ns, -event.blocks))
-    changes.sort()  # what is given back comes first
+    changes.sort()  # releases come first
     return max(accumulate(blocks for _, blocks in changes), default=0)
 
 
 def _num_engines(asked: Asked) -> int:
-    """Of this server."""
+    """Number of this server's engines."""
     return len({_labels(process) for process in asked.processes}) or 1
 
 
@@ -107,7 +107,7 @@ def _pool_option(hello: Hello, ledger: Ledger, sizing: Sizing | None) -> tuple[O
         return "kv_cache_memory_bytes", True
     if sizing is not None:
         return "gpu_memory_utilization", True
-    # A share whose terms are not known, or a default: bytes, unless no tensors back the pool.
+    # For a share with unknown terms, or a default, propose bytes, unless no tensors back the pool.
     return ("kv_cache_memory_bytes" if ledger.bytes_per_block else "num_gpu_blocks_override"), False
 
 
@@ -125,13 +125,13 @@ def _sizing(asked: Asked, own: Sequence[ProcessMemory]) -> Sizing | None:
 
 
 def _uses_device(asked: Asked, own: Sequence[ProcessMemory]) -> bool:
-    """As its processes say; where none says anything, whatever has tensors is taken to."""
+    """According to its processes; if none reports anything, any pool with tensors is assumed to."""
     places = {uuid for process in own for uuid in process.samples}
     return bool(places - {None}) if places else bool(asked.folds[Ledger].bytes_per_block)
 
 
 def _rooms(asked: Asked, own: Sequence[ProcessMemory]) -> tuple[Room, ...]:
-    """For every device that the engine uses, or for its host; empty if any is unknown."""
+    """Rooms of every device that the engine uses, or of its host; empty if any is unknown."""
     uuids = {uuid for process in own for uuid in process.samples if uuid is not None}
     if uuids:
         return _device_rooms(asked, uuids, own)
@@ -156,7 +156,7 @@ def _device_rooms(asked: Asked, uuids: set[str], own: Sequence[ProcessMemory]) -
     rooms = []
     for device in sample.devices:
         uuid, memory = device.identity.uuid, device.memory
-        # Neither makes the other one wrong: a session may have had small steps alone so far.
+        # Both can be right: a session may have had only small steps so far.
         peaks = [p for p in (everyone.activation_peaks.get(uuid), profiled) if p is not None]
         if uuid not in uuids or memory is None or uuid not in fresh:
             continue
@@ -169,7 +169,7 @@ def _device_rooms(asked: Asked, uuids: set[str], own: Sequence[ProcessMemory]) -
                     total_bytes=memory.total,
                     free_bytes=free,
                     largest_step_bytes=max(peaks),
-                    # An option is that of all engines of a server, also of those on one device.
+                    # An option applies to all engines of a server, including those on one device.
                     bytes_per_block=-(-fresh[uuid].kv_pool_bytes // num_blocks),
                     own_bytes_per_block=-(-own_bytes // num_blocks),
                     is_profiled=profiled is not None,
@@ -179,7 +179,7 @@ def _device_rooms(asked: Asked, uuids: set[str], own: Sequence[ProcessMemory]) -
 
 
 def _host(asked: Asked, own: Sequence[ProcessMemory]) -> Room | None:
-    """What the machine can give, and the control group with the least room; None: not known."""
+    """Memory of the machine or its tightest control group; None: not known."""
     machine, ledger = asked.machine, asked.folds[Ledger]
     if not own or not all(process.is_here for process in own) or not ledger.bytes_per_block:
         return None
@@ -189,7 +189,7 @@ def _host(asked: Asked, own: Sequence[ProcessMemory]) -> Room | None:
         return None
     room = group.room
     free = whole.available if room is None else min(room, whole.available)
-    # The kernel gives memory when it is first written: what the pool has not yet touched is taken.
+    # The kernel hands out memory at first write: what the pool has not yet touched counts as taken.
     pool_bytes = 0 if _uses_device(asked, own) else ledger.num_blocks * ledger.bytes_per_block
     return Room(
         name=HOST,

@@ -1,4 +1,4 @@
-"""The bill of preemption, and the last preemptions with what each of them cost."""
+"""The cost of preemption, and the latest preemptions with the cost of each."""
 
 import msgspec
 
@@ -10,7 +10,7 @@ from exporter.fold.preemption.victim import State
 
 
 class Bill(msgspec.Struct, frozen=True, kw_only=True):
-    """What all preemptions of one mode and cause cost.
+    """Cost of all preemptions of one mode and cause.
 
     `discarded_tokens` is the sum of the tokens found, swapped, recomputed, abandoned, lost and
     waiting.
@@ -32,13 +32,13 @@ class Bill(msgspec.Struct, frozen=True, kw_only=True):
     lost_tokens: int
     """Discarded tokens of sequences that were waiting when a part of the stream was lost."""
     waiting_tokens: int
-    """Discarded tokens of sequences that still wait."""
+    """Discarded tokens of sequences that are still waiting."""
     stalled_seconds: float
-    """Until the sequences resumed or ended; without those that wait."""
+    """Time until the sequences resumed or ended, without waiting ones."""
 
 
 class Unattributed(msgspec.Struct, frozen=True, kw_only=True):
-    """Resumptions whose preemption was not seen, so that its mode and cause are not known."""
+    """Resumptions whose preemption was not seen, so mode and cause are not known."""
 
     found_tokens: int
     swapped_tokens: int
@@ -55,7 +55,7 @@ class Shortage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Taker(msgspec.Struct, frozen=True, kw_only=True):
-    """A sequence that got blocks of the victim; None: the server did not say which."""
+    """A sequence that got blocks of the victim; None: not reported."""
 
     sequence: int | None
     blocks: int
@@ -74,41 +74,40 @@ class OnePreemption(msgspec.Struct, frozen=True, kw_only=True):
     state: State
     """Fate of the victim; lost: it was in a lost part of the stream."""
     age_seconds: float
-    """Since the victim was last admitted."""
+    """Time since the victim was last admitted."""
     discarded_tokens: int
     found_tokens: int | None
     swapped_tokens: int | None
     recomputed_tokens: int | None
     stalled_seconds: float | None
-    """Until it resumed; if it ended before, from step to step until then."""
+    """Time until it resumed; if it ended first, until that step."""
     swap_estimate_seconds: float | None
-    """What the engine expected swapping to take of its time; None: it did not have to choose."""
+    """The engine's estimate of the time for swapping; None: it did not have to choose."""
     recompute_estimate_seconds: float | None
-    """The same of recomputing."""
+    """The same for recomputing."""
     blocks: int
     """References that it gave back."""
     kept_blocks: int | None
     """Its blocks whose content is still there, or was when it resumed or ended."""
     wanted_by: Shortage | None
     taken_by: list[Taker] | None
-    """Sequences that were first to be given one of its blocks while it waited, in the order of
-    time.
+    """Sequences that were the first to get one of its blocks while it waited, in order of time.
     """
     taken_by_further_blocks: int | None
-    """Blocks taken by still others; None if `taken_by` is."""
+    """Blocks taken by further sequences; None if `taken_by` is."""
 
 
 class Preemptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Sums since the exporter began to watch this engine; without what was lost in gaps."""
+    """Sums since the exporter began to watch this engine, without gaps."""
 
     bill: list[Bill]
     """One for each mode and cause."""
     unattributed: Unattributed | None
-    """None: there is none."""
+    """None: there was none."""
     gaps: int
-    """How often a part of the stream was lost."""
+    """Number of gaps in the stream."""
     computed_tokens: int
-    """Computed in all steps."""
+    """Tokens computed in all steps."""
     recomputed_ratio: float | None
     """Recomputed tokens, the unattributed included, over the computed; None: nothing computed."""
     preemptions: list[OnePreemption]

@@ -1,4 +1,4 @@
-"""`GET /api/prefixes`: the shared beginnings of prompts that saved most, and those lost most."""
+"""`GET /api/prefixes`: the shared prompt prefixes that saved most, and those that lost most."""
 
 from collections.abc import Callable
 
@@ -26,21 +26,21 @@ _NAMES = (
 
 
 class SharedPrefix(msgspec.Struct, frozen=True, kw_only=True):
-    """One prefix, since it has a counter."""
+    """One prefix, since it got its counter."""
 
     prefix: str
     """First eight hex digits of the name of its last block."""
     continues: str | None
     """The prefix that it continued at its last lookup; None: it began the prompt."""
     length_tokens: int
-    """From the beginning of the prompt."""
+    """Tokens from the beginning of the prompt."""
     hits: int
-    """First lookups that found it, or a part of it beyond the prefix that it continues."""
+    """First lookups that found it, or part of it beyond the prefix that it continues."""
     saved_tokens: int
     lost_tokens: int
     """Tokens computed again because their blocks had been evicted."""
     max_error_tokens: int
-    """Upper bound of the tokens, saved and lost together, counted for it before."""
+    """Upper bound of its earlier tokens, saved and lost together."""
     last_use_seconds_ago: float
     resident: bool
     """Whether the cache holds its last block, and with it all of it."""
@@ -57,10 +57,10 @@ class PrefixesAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens of first lookups computed again because their blocks had been evicted."""
     counted_prefixes: int
     counted_saved_tokens: int
-    """Those of the saved tokens that are counted for a prefix that has a counter now."""
+    """Saved tokens counted for a prefix that has a counter now."""
     counted_lost_tokens: int
     uncounted_at_most_tokens: int
-    """No prefix without a counter saved and lost more than this."""
+    """Upper bound of what a prefix without a counter saved and lost."""
     most_saved: list[SharedPrefix]
     """At most 20, the heaviest first."""
     most_lost: list[SharedPrefix]

@@ -13,32 +13,32 @@ T = TypeVar("T")
 
 
 class UnknownError(Exception):
-    """The answer cannot be known; `str()` says why, and what would change that."""
+    """The answer is unknown; `str()` says why, and what would change that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessMemory:
-    """What one process of the server reports of device memory, copied."""
+    """One process's report of device memory, copied."""
 
     hello: Hello
     samples: Mapping[str | None, Sequence[TimedSample]]
     activation_peaks: Mapping[str, int]
     startup_terms: Mapping[str, int]
     is_here: bool
-    """Its pid names the same process for us."""
+    """Whether its pid names the same process for us."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """What a question may read. The folds are held while it does."""
+    """The data that a question may read. The folds are held meanwhile."""
 
     hello: Hello
     folds: Folds
-    """Those that the question names; there are no others here."""
+    """Only the folds that the question names."""
     machine: Machine
     clock: Clock
     processes: Sequence[ProcessMemory] = ()
-    """For the whole server: its engines, and those that report memory only for one of them."""
+    """Of the whole server: its engines, and processes that report memory only for one of them."""
 
 
 def _as_read(answer: Any) -> Any:
@@ -47,7 +47,7 @@ def _as_read(answer: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question(Generic[T]):
-    """Served at `/api/NAME`; T: what it is answered with."""
+    """Served at `/api/NAME`; T: type of the answer."""
 
     name: str
     summary: str
@@ -55,8 +55,8 @@ class Question(Generic[T]):
     events: tuple[str, ...]
     """The events that a source must report, all of them."""
     folds: tuple[type[Fold], ...]
-    """Those that it reads; when one of them is given up, it cannot be answered."""
+    """Folds that it reads; if one of them has failed, it cannot be answered."""
     read: Callable[[Asked], Any]
-    """The answer, or what it is made of; the folds are held meanwhile. Raises UnknownError."""
+    """Gives the answer, or its raw material; the folds are held meanwhile. Raises UnknownError."""
     finish: Callable[[Any], T] = _as_read
-    """Makes the answer of what was read, when the folds go on: for what takes long."""
+    """Makes the answer from what was read, after the folds are released: for slow work."""

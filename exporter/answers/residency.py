@@ -1,4 +1,4 @@
-"""`GET /api/residency`: how long blocks stay, those that are still here beside those that left."""
+"""`GET /api/residency`: how long blocks stay, both resident ones and those that left."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -34,7 +34,7 @@ class ResidencyAnswer(msgspec.Struct, frozen=True, kw_only=True):
     reuse_gap: FinishedAges
     """From the last reference to the next one by a prefix hit."""
     resident: PresentAges
-    """Blocks that can be found now, by the time since they can."""
+    """Blocks that are findable now, by the time since they became so."""
     idle: PresentAges
     """Those of them that no sequence references, by the time since the last reference."""
     otherwise_blocks: int
@@ -44,7 +44,7 @@ class ResidencyAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Moment(NamedTuple):
-    """What the answer is made of; the blocks' times are copied, since they are sorted later."""
+    """Raw material of the answer; the blocks' times are copied, since they are sorted later."""
 
     now_ns: int
     oldest_ns: int | None

@@ -1,4 +1,4 @@
-"""`GET /api/tenants`: requests, tokens and waiting by tenant."""
+"""`GET /api/tenants`: requests, tokens and waiting times by tenant."""
 
 import msgspec
 
@@ -15,14 +15,14 @@ _NAMES = (
 
 
 class OneTenant(msgspec.Struct, frozen=True, kw_only=True):
-    """One tenant, since it has had a counter; None: has not happened yet."""
+    """One tenant, since it got its counter; None: has not happened yet."""
 
     tenant: str | None
     requests: int
     running: int
-    """Calls that have run and not ended, preempted ones included."""
+    """Calls that have started but not ended, preempted ones included."""
     waiting: int
-    """Calls that have not run yet."""
+    """Calls that have not started yet."""
     finished: int
     failed: int
     prompt_tokens: int
@@ -35,26 +35,26 @@ class OneTenant(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the prompt and output tokens of all tenants."""
     preemptions: int
     scheduled: int
-    """Requests that have run, over which the queue's mean is taken."""
+    """Requests that have started: the mean queue time is over these."""
     mean_queue_seconds: float | None
     answered: int
-    """Requests that have a first token, over which its mean is taken."""
+    """Requests with a first token: the mean time to it is over these."""
     mean_first_token_seconds: float | None
     max_error_tokens: int
-    """Tokens that it may have had before it got this counter, at most."""
+    """Upper bound of its tokens before it got this counter."""
 
 
 class TenantsAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Since the exporter began to watch. Refused requests have no tenant: they never arrived."""
+    """Demand since the exporter began to watch, without refused requests, which never arrive."""
 
     names: str
     counted_tenants: int
     tokens: int
-    """Prompt and output tokens of those that are counted now."""
+    """Prompt and output tokens of the tenants that are counted now."""
     uncounted_at_most_tokens: int
-    """No tenant without a counter has more."""
+    """Upper bound for a tenant without a counter."""
     unattributed_requests: int
-    """Ended, but their arrival was in a lost part of the stream."""
+    """Requests that ended but whose arrival was in a lost part of the stream."""
     tenants: list[OneTenant]
     """At most 50, those with most tokens first."""
 

@@ -1,4 +1,4 @@
-"""What the prefix cache would find in pools of other sizes, and what these would take."""
+"""Hits of the prefix cache in pools of other sizes, and the memory of these."""
 
 import math
 
@@ -28,46 +28,46 @@ class WhatIfPoint(msgspec.Struct, frozen=True, kw_only=True):
     """One size of the pool; None: unknown."""
 
     scale: float | None
-    """As a share of the present size, which is 1; None: infinite, nothing is ever lost, not even by
-    a reset, since the exporter began to watch."""
+    """Relative to the present size, which is 1; None: infinite, nothing is ever lost, not even by a
+    reset, since the exporter began to watch."""
     capacity_blocks: int | None
     """Without the reserved blocks; None: infinite."""
     capacity_bytes: int | None
     device_ratio: float | None
     """The pool's share of the device's memory."""
     hit_ratio: float | None
-    """Hit blocks over queried blocks; None: nothing was queried."""
+    """Hit blocks over queried blocks; None: there were no queries."""
     hit_blocks: int
     queried_blocks: int
-    """Full blocks that might have been found; the same at every size."""
+    """Full blocks that could have been found; the same at every size."""
     saved_tokens_per_second: float | None
-    """Prompt tokens found in place of being computed: without those that a tier below the pool or a
+    """Prompt tokens found instead of being computed, without those that a tier below the pool or a
     connector supplied anyway."""
     is_lower_bound: bool
-    """In a part of the time it was not known yet what such a pool would have held."""
+    """For a part of the time the content of such a pool was not known yet."""
     known_seconds: float | None
-    """For how long that has been known; None: it is not yet."""
+    """How long it has been known; None: not yet."""
 
 
 class WhatIfCurve(msgspec.Struct, frozen=True, kw_only=True):
-    """First admissions of one window; sizes for which nothing is known have no point."""
+    """First admissions of one window; unknown sizes have no point."""
 
     window: str
     """5m, 1h, or start: since the exporter knows this pool, without a gap since."""
     seconds: float
-    """How long the window was, up to now."""
+    """Length of the window up to now."""
     points: list[WhatIfPoint]
     """By ascending size."""
 
 
 class SelfCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """The prediction for the present size beside what the engine found, since the start."""
+    """The prediction for the present size compared with the engine's hits, since the start."""
 
     queried_blocks: int
     error_blocks: int
-    """By how many blocks the prediction was wrong, summed over lookups."""
+    """Errors of the prediction in blocks, summed over lookups."""
     error_ratio: float | None
-    """None: nothing was queried."""
+    """None: there were no queries."""
 
 
 class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,11 +78,11 @@ class WhatIf(msgspec.Struct, frozen=True, kw_only=True):
     """The present size, without the reserved blocks."""
     pool_bytes: int | None
     device_bytes: int | None
-    """Memory of the device that the pool is on."""
+    """Memory of the pool's device."""
     curves: list[WhatIfCurve]
     self_check: SelfCheck
     not_modelled: list[str]
-    """In sentences."""
+    """Assumptions, as sentences."""
 
 
 def _answer(asked: Asked) -> WhatIf:
@@ -142,7 +142,7 @@ def _point(point: Point, curve: Curve, ledger: Ledger, device_bytes: int | None)
 
 
 def _device_bytes(asked: Asked) -> int | None:
-    """As the engine measured it, or as NVML says of the only device that the engine reports."""
+    """Memory as the engine measured it, or NVML's figure for the only device that it reports."""
     total = asked.folds[Ledger].memory_terms.get("total")
     if total:
         return total

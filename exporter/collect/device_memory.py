@@ -21,7 +21,7 @@ def collect_ledger_of_devices(
 ) -> Iterator[Family]:
     """Components at the moment of the process list; headroom from the newest figures.
 
-    pids: the server's processes; all of those that use a device count, also those that report none.
+    pids: the server's processes; all that use a device count, even those that do not report it.
     """
     fresh = engines.fresh(now_ns)
     parts: Values = {}
@@ -104,4 +104,4 @@ _TORCH = {
     "kvscope_gpu_torch_alloc_retries_total": "alloc_retries",
     "kvscope_gpu_torch_ooms_total": "ooms",
 }
-"""Each family, and the field of the event that it shows."""
+"""Each family, and the event's field that it shows."""

@@ -44,7 +44,7 @@ class EngineMemory:
         return {uuid: _sum(events) for uuid, events in newest.items()}
 
     def nearest(self, device_uuid: str, time_ns: int) -> DeviceMemorySampled | None:
-        """The figures nearest to a moment, or None without any near it."""
+        """The figures nearest to a moment; None if there are none close to it."""
         near = []
         for by_device in self._samples:
             history = by_device.get(device_uuid)
@@ -56,7 +56,7 @@ class EngineMemory:
         return _sum(near) if near else None
 
     def pids(self, device_uuid: str, now_ns: int) -> set[int] | None:
-        """The pids that report this device, or None where no engine reports any device."""
+        """The pids that report this device; None if no engine reports any device."""
         events = list(self._newest(now_ns))
         if not events:
             return None
@@ -75,7 +75,7 @@ class EngineMemory:
 
 
 def _sum(events: Sequence[DeviceMemorySampled]) -> DeviceMemorySampled:
-    """Sums for a device that several engines share; None where one of them has no figure."""
+    """Sums for a device that several engines share; None if one of them has no figure."""
     if len(events) == 1:
         return events[0]
     sums: dict[str, int | None] = {}

@@ -17,14 +17,14 @@ logger = logging.getLogger(__name__)
 Values = Mapping[tuple[str, ...], float]
 
 _MOST_LABEL_SETS = 4096
-"""Several times what a page has; the values of a label without a closed set change with time."""
+"""Several times a page's number; labels without a closed set change their values over time."""
 
 
 class Families:
     """Builds Prometheus families.
 
-    constants: labels with the same value in every family that declares them, unless it closes them
-    to other values; one with an empty value is left out.
+    constants: labels with the same value in every family that declares them, unless its closed set
+    excludes the value; empty values are left out.
     """
 
     def __init__(self, constants: Mapping[str, str], clock: Clock) -> None:
@@ -139,7 +139,7 @@ class Families:
         return family
 
     def _leave_out(self, row: Metric, key: tuple[str, ...], number: float) -> None:
-        """A peer can report events that agree with the contract and with nothing else."""
+        """A peer's events can be valid by the contract and still be nonsense."""
         if row.name not in self._left_out:
             self._left_out.add(row.name)
             logger.error(
@@ -190,6 +190,6 @@ def _exemplar(bucket: Bucket) -> Exemplar | None:
 
 
 def _empty(row: Metric) -> Family:
-    # OpenMetrics allows a unit only where the name ends with it; the library would append it.
+    # OpenMetrics allows a unit only if the name ends with it; the library would append it.
     unit = row.unit if row.family.endswith(f"_{row.unit}") else ""
     return Family(row.family, row.help, row.kind, unit)

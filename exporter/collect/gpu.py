@@ -1,4 +1,4 @@
-"""GPU families from the poller's last sample. A device that is not up has no series but `up`."""
+"""GPU families from the poller's last sample. A device that is not up has only the series `up`."""
 
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
@@ -14,9 +14,9 @@ Values = dict[Key, float]
 
 
 def collect_nvml(families: Families, reading: Reading) -> Iterator[Family]:
-    """Families about the poller itself, which are there even while NVML does not answer."""
+    """Families about the poller itself, present even while NVML does not answer."""
     last = reading.last
-    if not reading.has_library:  # as on a machine without a GPU: nothing has failed
+    if not reading.has_library:  # as on a machine without a GPU: not a failure
         return
     yield families.single("kvscope_gpu_nvml_up", reading.sample is not None)
     if last is not None:

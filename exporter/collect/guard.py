@@ -1,4 +1,4 @@
-"""Keeps a part that raises from failing the whole page."""
+"""Keeps an exception in one part from failing the whole page."""
 
 import logging
 from collections import Counter
@@ -21,7 +21,7 @@ class Guard:
         self.errors: Counter[str] = Counter()
 
     def read(self, group: str, collect: Callable[[], Iterable[_T]]) -> list[_T]:
-        """All families of a part, or whatever else it consists of; none if it raises."""
+        """All families of a part, or its other items; empty if it raises."""
         if self._turns is not None:
             self._turns.offer()
         try:

@@ -1,4 +1,4 @@
-"""Families about a server and its exporter: state, how each engine is read, cost, build."""
+"""Families about a server and its exporter: state, sources, cost, build."""
 
 import platform
 from collections.abc import Collection, Iterator
@@ -13,7 +13,7 @@ from exporter.sources.pipeline import Pipeline
 
 
 def collect_server(families: Families, state: ServerState | None) -> Iterator[Family]:
-    """Nothing where no server is watched."""
+    """Empty if no server is watched."""
     if state is not None:
         yield families.table(
             "kvscope_server_state", {(known,): known == state for known in SERVER_STATES}
@@ -21,7 +21,7 @@ def collect_server(families: Families, state: ServerState | None) -> Iterator[Fa
 
 
 _CHEAP_FOLDS = frozenset({"introduction", "census", "steps", "churn", "tenants"})
-"""Shown together, since a series for each would be worth less than what else fits on a page."""
+"""Summed, since a series for each would be worth less than others that fit on a page."""
 
 
 def collect_source(families: Families, source: Source, running: bool) -> Iterator[Family]:
@@ -40,7 +40,7 @@ def collect_source(families: Families, source: Source, running: bool) -> Iterato
 def collect_observer(
     families: Families, introduction: Introduction, tells: frozenset[str]
 ) -> Iterator[Family]:
-    """Nothing for a producer that never stops observing."""
+    """Empty for a producer that never stops observing."""
     stopped = introduction.stopped is not None
     if stopped or "ObserverStopped" in tells:
         yield families.single("kvscope_observer_stopped", stopped)

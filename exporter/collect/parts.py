@@ -1,4 +1,4 @@
-"""The parts of an engine's page, and with them its folds: the one list of both."""
+"""The parts of an engine's page and its folds: the only list of both."""
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
@@ -66,22 +66,22 @@ from kvscope_events.events import Hello
 
 F = TypeVar("F", bound=Fold)
 Outlet = Literal["page", "otlp"]
-"""Where families go: onto a page for Prometheus, or to an OTLP endpoint."""
+"""Destination of families: a page for Prometheus, or an OTLP endpoint."""
 PAGE: frozenset[Outlet] = frozenset({"page"})
 OTLP: frozenset[Outlet] = frozenset({"otlp"})
 
 
 @dataclass(frozen=True, slots=True)
 class Part(Generic[F]):
-    """A part that raises is absent, counted and logged once; it does not affect the others."""
+    """A part that raises is left out, counted and logged once; it does not affect the others."""
 
     group: str
-    """The group of its families in the catalogue, or of its own without families; the log names it
-    when the part fails."""
+    """The group of its families in the catalogue, or a group of its own if it has no families; the
+    log names it when the part fails."""
     fold: type[F]
-    """The fold that it is read from; when a fold is given up, its parts are absent as well."""
+    """The fold that it reads; when a fold fails, its parts are absent as well."""
     collect: Callable[[Families, F, Hello], Iterable[Family]] | None = None
-    """None: the fold is read by questions, or for the page as a whole."""
+    """None: the fold is read only by questions, or by the page as a whole."""
     outlets: frozenset[Outlet] = PAGE | OTLP
 
     def read(self, families: Families, folds: Folds, engine: Hello) -> Iterable[Family]:
@@ -90,12 +90,12 @@ class Part(Generic[F]):
 
 
 STREAM = "stream"
-"""Group of what is kept about every stream, whatever it reports."""
+"""Group of state kept about every stream, whatever it reports."""
 ANSWERS = "answers"
-"""Group of what only questions read."""
+"""Group of folds that only questions read."""
 
 PARTS: tuple[Part[Any], ...] = (
-    Part(STREAM, Introduction),  # first: what follows may depend on who speaks
+    Part(STREAM, Introduction),  # first: the others may depend on the producer
     Part("requests", Introduction, collect_ready),
     Part("pool", Ledger, collect_pool),
     Part("pool", Ledger, collect_sizing),
@@ -130,11 +130,11 @@ PARTS: tuple[Part[Any], ...] = (
 )
 
 _OF_CONTENT = frozenset({"tiers"})
-"""Groups of the parts that are read from a stream of content, which feeds no others but STREAM."""
+"""Groups of the parts for a stream of content, which feeds only these and STREAM."""
 
 
 def parts_of(compat: Collection[str], kind: SourceKind) -> tuple[Part[Any], ...]:
-    """Those of this kind of source; of the compatibility sets those asked for."""
+    """The parts for this kind of source, with the requested compatibility sets."""
     if kind == "kv_events":
         return tuple(part for part in PARTS if part.group in {*_OF_CONTENT, STREAM})
     wanted = {part.group for part in PARTS} - COMPAT_SETS - _OF_CONTENT | set(compat)

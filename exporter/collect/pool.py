@@ -67,7 +67,7 @@ def collect_pool(families: Families, ledger: Ledger, _engine: Hello) -> Iterator
 
 
 def collect_churn(families: Families, churn: Churn, _engine: Hello) -> Iterator[Family]:
-    """Counters; they lack what was lost in gaps."""
+    """Counters, without events lost in gaps."""
     yield families.column("kvscope_kv_block_allocations_total", churn.allocations)
     yield families.column("kvscope_kv_block_releases_total", churn.releases)
     yield families.column("kvscope_kv_block_evictions_total", churn.evictions)

@@ -1,4 +1,4 @@
-"""The bill of preemption, by mode and cause."""
+"""The cost of preemption, by mode and cause."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from kvscope_events.events import Hello
 def collect_preemption(
     families: Families, preemption: Preemption, _engine: Hello
 ) -> Iterator[Family]:
-    """Counters; what answers a preemption that was not seen is a series without mode and cause."""
+    """Counters; resumptions after an unseen preemption are a series without mode and cause."""
     told = preemption.costs
     seen = {kind: costs for kind, costs in told.items() if kind != UNATTRIBUTED}
     yield families.table(

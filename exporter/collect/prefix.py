@@ -23,7 +23,7 @@ def collect_prefix(families: Families, cache: Cache, engine: Hello) -> Iterator[
 
 
 def _collect_whatif(families: Families, whatif: WhatIf) -> Iterator[Family]:
-    """Absent while the pool is not known, or not of a kind that is modelled."""
+    """Absent while the pool is unknown, or of a kind that is not modelled."""
     if whatif.known:
         yield families.column("kvscope_prefix_cache_whatif_hit_blocks_total", whatif.hit_blocks)
         queried, error = whatif.queried_blocks, whatif.error_blocks

@@ -1,4 +1,4 @@
-"""Families from servers' own pages: what no event reports, and what a front end knows better."""
+"""Families from servers' own pages: those without events, or that a front end knows better."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,8 +23,8 @@ Told = Mapping[Engine, frozenset[str]]
 class Readings:
     """The pages of one server; an engine's family comes from the first page that has it.
 
-    What the front end knows better than the engine behind it stays its own once it was there: a
-    histogram must not change its source, and with it its meaning, whenever a page fails.
+    A family that the front end knows better than the engine behind it stays the front end's once it
+    was there: a histogram must not change its source, and with it its meaning, when a page fails.
     """
 
     def __init__(self, readers: Sequence[PageReader], clock: Clock) -> None:
@@ -39,7 +39,7 @@ class Readings:
     def read(self, *, is_ready: bool) -> list[Reading]:
         """Reads every page, at the same time; returns within the longest of their time-outs.
 
-        is_ready: an engine takes requests, so that its server's page should be there.
+        is_ready: an engine takes requests, so its server's page should be available.
         """
         if len(self.readers) < 2:
             pages = [reader.read(is_ready=is_ready) for reader in self.readers]
@@ -98,7 +98,7 @@ class Readings:
 
 
 def _key(sample: Sample) -> tuple[str, ...]:
-    """Values of the labels that a series has beyond its engine's."""
+    """Values of a series' labels beyond those of its engine."""
     return tuple(
         value
         for label, value in sample.labels.items()

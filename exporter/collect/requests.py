@@ -1,4 +1,4 @@
-"""Families of requests, their latencies and steps; OpenTelemetry's own of these."""
+"""Families of requests, their latencies and steps, and OpenTelemetry's own for these."""
 
 from collections.abc import Iterator
 
@@ -46,7 +46,7 @@ def collect_requests(families: Families, requests: Requests, engine: Hello) -> I
 
 
 def _by_state(waiting: int, running: int, swapped: int, *, can_swap: bool) -> dict[str, int]:
-    """States that can be summed: what is swapped out waits, and is shown apart."""
+    """States that can be summed: swapped-out requests wait, and are shown separately."""
     if not can_swap:
         return {"waiting": waiting, "running": running}
     return {"waiting": waiting - swapped, "running": running, "swapped": swapped}
@@ -66,7 +66,7 @@ def collect_steps(families: Families, steps: Steps, _engine: Hello) -> Iterator[
         "kvscope_step_tokens_total",
         {"prefill": steps.prefill_tokens, "decode": steps.decode_tokens},
     )
-    if steps.last_step_wall_ns is not None:  # from the engine's own clock: without jitter
+    if steps.last_step_wall_ns is not None:  # by the engine's own clock: without jitter
         yield families.single("kvscope_last_step_timestamp_seconds", steps.last_step_wall_ns / 1e9)
     elif steps.last_step_ns is not None:
         yield families.single(

@@ -10,7 +10,7 @@ from kvscope_events.events import Hello
 
 
 def collect_residency(families: Families, cache: Cache, _engine: Hello) -> Iterator[Family]:
-    """Histograms lack what was lost in gaps; no retention while the state is unknown."""
+    """Histograms without events lost in gaps; no retention while the state is unknown."""
     residency = cache.residency
     yield families.histogram("kvscope_kv_block_lifetime_seconds", residency.lifetime_seconds)
     yield families.histogram(
@@ -34,7 +34,7 @@ def collect_vllm_residency(families: Families, cache: Cache, _engine: Hello) -> 
 
 
 def collect_regret(families: Families, cache: Cache, _engine: Hello) -> Iterator[Family]:
-    """Sums lack what was lost in gaps; no shortfall while the state is unknown."""
+    """Sums without events lost in gaps; no shortfall while the state is unknown."""
     regret = cache.regret
     yield families.single("kvscope_prefix_cache_regret_tokens_total", regret.tokens)
     yield families.histogram("kvscope_prefix_cache_regret_age_seconds", regret.age_seconds)
@@ -48,5 +48,5 @@ def collect_regret(families: Families, cache: Cache, _engine: Hello) -> Iterator
 
 
 def _now_ns(families: Families, cache: Cache) -> int:
-    """Now on the producer's clock: an idle producer sends no batch, and time passes."""
+    """The present on the producer's clock: an idle producer sends no batch, but time passes."""
     return cache.batch.time_ns + round(families.age(cache.batch.arrived_ns) * 1e9)

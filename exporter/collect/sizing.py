@@ -1,4 +1,4 @@
-"""Families of one process of an engine: the sizes it began with, and its host memory."""
+"""Families of one process of an engine: its sizes at start-up, and its host memory."""
 
 from collections.abc import Iterator, Mapping
 
@@ -15,7 +15,7 @@ from kvscope_events.events import Hello
 def collect_host(
     families: Families, host: HostMemory, pinned_bytes: int | None
 ) -> Iterator[Family]:
-    """Only what can be read on this host: an engine on another one has no such families."""
+    """Only for processes on this host: an engine on another one has no such families."""
     for figure, value in (
         ("resident", host.resident),
         ("pinned", pinned_bytes),
@@ -29,7 +29,7 @@ def collect_host(
 
 
 def collect_sizing(families: Families, ledger: Ledger, engine: Hello) -> Iterator[Family]:
-    """No families while the state is unknown. Terms that only a newer engine has are left out."""
+    """Empty while the state is unknown. Terms that only a newer engine has are left out."""
     if not ledger.known:
         return
     yield from collect_terms(families, ledger.memory_terms)
@@ -41,8 +41,7 @@ def collect_sizing(families: Families, ledger: Ledger, engine: Hello) -> Iterato
 
 
 def collect_terms(families: Families, terms: Mapping[str, int]) -> Iterator[Family]:
-    """How the pool got its size. No families without terms: the size was configured, or is not
-    known here."""
+    """The terms of the pool's size; empty if it was configured, or is not known here."""
     parts = {term: terms[term] for term in SIZING_PARTS if term in terms}
     if parts:
         yield families.column("kvscope_kv_pool_sizing_bytes", parts)

@@ -1,4 +1,4 @@
-"""What the tiers of a cache hold, and what came and went; the content only while it is known."""
+"""Content of a cache's tiers, and what came and went; the content only while it is known."""
 
 from collections.abc import Iterator
 

@@ -1,26 +1,26 @@
 """Lets an engine's steps through while a page is made in its process.
 
 Python gives the interpreter to another thread when the one that has it waits, or after 5 ms: a page
-that takes less than that would hold up a step for as long as it takes. Work is cut where it offers
-a turn, and waits there for a moment once it has run for long enough.
+that takes less than that would hold up a step for as long as it takes. Work offers turns at
+suitable points, and pauses there briefly once it has run long enough.
 """
 
 import time
 
 TURN_SECONDS = 0.0005
-"""A page runs so long at a time; a single part of it may take longer."""
+"""Time that a page runs at a stretch; a single part of it may take longer."""
 WAIT_SECONDS = 0.001
 
 
 class ScrapeLimiter:
-    """Of one piece of work; nothing waits where no engine is in this process."""
+    """Turns of one piece of work; does nothing unless an engine runs in this process."""
 
     def __init__(self, *, beside_engine: bool) -> None:
         self._beside_engine = beside_engine
         self._began = 0.0
 
     def begin(self) -> None:
-        """A turn begins."""
+        """Begin a turn."""
         self._began = time.perf_counter()
 
     def offer(self) -> None:

@@ -1,4 +1,4 @@
-"""vLLM's current names, and two former ones, from whichever fold has the value."""
+"""vLLM's current names, and two former ones, each from the fold that has the value."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from kvscope_events.events import Hello
 
 
 def collect_vllm_engine(families: Families, _fold: Introduction, engine: Hello) -> Iterator[Family]:
-    """No state of an engine that takes no requests: to boards it is down, not asleep."""
+    """No state for an engine that does not take requests: to dashboards it is down, not asleep."""
     if engine.ready:
         states = {"awake": 1, "weights_offloaded": 0, "discard_all": 0}
         yield families.column("vllm:engine_sleep_state", states)
@@ -24,7 +24,7 @@ def collect_vllm_pool(families: Families, ledger: Ledger, engine: Hello) -> Iter
     if ledger.num_usable:
         yield families.single("vllm:kv_cache_usage_perc", ledger.active_ratio)
         yield families.single("vllm:gpu_cache_usage_perc", ledger.active_ratio)
-    # vLLM counts its null block in; where the server reports its own figures, these are shown.
+    # vLLM counts its null block; if the server reports its own figures, these are shown.
     tokens, sequences = ledger.size_tokens, ledger.longest_sequences
     if is_plain(ledger.groups):
         tokens = ledger.num_blocks * ledger.block_size if tokens is None else tokens

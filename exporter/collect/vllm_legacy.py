@@ -1,4 +1,4 @@
-"""vLLM's former names, but for the two that are served with the current ones."""
+"""vLLM's former names, except the two that are served with the current ones."""
 
 from collections.abc import Iterator
 

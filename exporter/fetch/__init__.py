@@ -1,1 +1,1 @@
-"""Fetches documents of other servers: within a time, a size, and whatever they answer."""
+"""Fetches documents from other servers, within limits of time and size, whatever they answer."""

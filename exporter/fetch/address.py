@@ -1,4 +1,4 @@
-"""Whether there can be a server at an address: HOST:PORT as text, or the host and port of a URL."""
+"""Validity of a server's address: HOST:PORT as text, or the host and port of a URL."""
 
 import re
 
@@ -17,7 +17,7 @@ def is_address(text: str) -> bool:
 
 
 def address_problem(url: httpx.URL) -> str:
-    """What is wrong with it; empty if nothing is."""
+    """Describe what is wrong with the address; empty if nothing is."""
     host = url.raw_host.decode()
     if url.scheme not in ("http", "https") or not host:
         return "is not the URL of a server: expected http://HOST:PORT"

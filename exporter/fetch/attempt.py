@@ -16,7 +16,7 @@ from exporter.fetch.error import FetchError, FetchErrorKind
 from exporter.fetch.unpacking import unpacker
 
 MAX_REASON = 300
-"""Characters of a library's message, which may quote the answer."""
+"""Characters kept of a library's message, which may quote the answer."""
 _CONNECTED = ("connection.connect_tcp.complete", "connection.start_tls.complete")
 
 
@@ -24,21 +24,21 @@ class Document(NamedTuple):
     body: bytes
     content_type: str
     is_framed: bool
-    """The answer said where it ends, so that it is complete."""
+    """Whether the answer declared its end, so that it is complete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is asked for, and how much of an answer is taken."""
+    """A request, and limits for its answer."""
 
     url: str
     headers: Mapping[str, str]
     content: bytes | None
-    """What is posted; None: nothing, it is a GET."""
+    """Body of a POST; None: a GET."""
     max_bytes: int
-    """Bytes of a document, after unpacking."""
+    """Maximum size of a document in bytes, after unpacking."""
     refusal_bytes: int
-    """Bytes read from the body of an error response."""
+    """Bytes to read from the body of an error response."""
     server_name: str | None
 
 
@@ -63,13 +63,13 @@ class Attempt(threading.Thread):
             self._document = self._read()
         except FetchError as error:
             error.answered = self.answered
-            # Once a refusal is known, its status says more than how its body ended.
+            # Once a refusal is known, its status says more than an error in its body.
             self._error = self._error or error
-        except Exception as error:  # also what a library raises for an URL or an answer of nonsense
+        except Exception as error:  # libraries raise anything for nonsense
             self._error = self._error or _error_of(error, self.answered)
 
     def result(self) -> Document:
-        """What there is by now; an attempt that has not ended is given up. Raises FetchError."""
+        """The result so far; an attempt that has not ended is abandoned. Raises FetchError."""
         if self.is_alive():
             late = FetchError("timeout", "did not end in time", answered=self.answered)
             known = self._error or late  # before its connection breaks, an error as well
@@ -81,7 +81,7 @@ class Attempt(threading.Thread):
         raise self._error
 
     def end(self) -> None:
-        """Let the thread end: whatever it reads fails now. Does not wait for it."""
+        """Make the thread end: whatever it reads fails now. Does not wait for it."""
         with self._lock:
             self._abandoned = True
             _shut_down(self._socket)
@@ -126,7 +126,7 @@ class Attempt(threading.Thread):
         raise refusal
 
     def _body(self, answer: httpx.Response, max_bytes: int, *, is_cut: bool) -> bytes:
-        """is_cut: what exceeds the limit is left out, without an error."""
+        """is_cut: cut the body at the limit, without an error."""
         unpack = unpacker(answer.headers.get("content-encoding", ""))
         body = bytearray()
         for chunk in answer.iter_raw():
@@ -182,5 +182,5 @@ def _shut_down(connection: socket.socket | None) -> None:
     if connection is not None:
         try:
             connection.shutdown(socket.SHUT_RDWR)
-        except OSError:  # it has been closed meanwhile
+        except OSError:  # already closed
             return

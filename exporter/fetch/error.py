@@ -1,4 +1,4 @@
-"""What may go wrong with a document of another server: a word of a closed set, and why."""
+"""Errors of fetching a document from another server: a word of a closed set, and the reason."""
 
 from typing import Literal, get_args
 
@@ -40,8 +40,8 @@ class FetchError(Exception):
         super().__init__(reason)
         self.kind = kind
         self.answered = answered
-        """Something answered at the URL, though not with a document."""
+        """Whether something answered at the URL, though not with a document."""
         self.status = status
-        """Of a refusal."""
+        """Status code of a refusal."""
         self.body = body
-        """The first bytes of a refusal, where they were asked for."""
+        """The first bytes of a refusal, if requested."""

@@ -1,7 +1,7 @@
-"""Fetches one document over HTTP: within a time for the whole of it, and a size after unpacking.
+"""Fetches one document over HTTP, within a total time and a size after unpacking.
 
 httpx limits each read, not the answer, and nothing limits a name server. So each attempt runs on a
-thread of its own, is waited for until its time is over, and then has its connection shut down.
+thread of its own; once its time is over, its connection is shut down.
 """
 
 import asyncio
@@ -16,13 +16,13 @@ from exporter.fetch.error import FetchError
 __all__ = ["MAX_BYTES", "Document", "Fetcher", "Merged"]
 
 MAX_BYTES = 32 << 20
-"""A page of 600 series has 100 KB, and that of a node of Ray with 30 replicas 10 MB."""
+"""A page of 600 series takes 100 KB, that of a Ray node with 30 replicas 10 MB."""
 _POLL_SECONDS = 0.01
-"""Period of looking whether an attempt has ended, where an event loop waits for it."""
+"""Interval at which an event loop checks whether an attempt has ended."""
 
 
 class Merged(Mapping[str, str]):
-    """Headers, and others that go before them; each is looked up whenever it is read."""
+    """Headers, and others that take precedence; each is looked up whenever it is read."""
 
     def __init__(self, defaults: Mapping[str, str], others: Mapping[str, str]) -> None:
         self._defaults = defaults
@@ -55,9 +55,9 @@ class Fetcher:
     ) -> None:
         """The client must not follow redirects, which lead to other hosts.
 
-        headers: read for each attempt; may raise FetchError. content: what is posted; None: it is a
-        GET. refusal_bytes: kept of the body of a refusal, in the FetchError. server_name: what the
-        certificate of an https server must be for; None: the URL's host.
+        headers: read for each attempt; may raise FetchError. content: body of a POST; None: a GET.
+        refusal_bytes: bytes of a refusal's body to keep in the FetchError. server_name: expected
+        name in the certificate of an https server; None: the URL's host.
         """
         self._client = client
         self._url = url
@@ -75,7 +75,7 @@ class Fetcher:
         return attempt.result()
 
     async def fetched(self, timeout: float) -> Document:
-        """The same on an event loop. A cancelled caller does not wait for the attempt's end."""
+        """The same on an event loop. A cancelled caller does not wait for the attempt to end."""
         attempt = self._begin(timeout)
         end = time.monotonic() + timeout
         try:

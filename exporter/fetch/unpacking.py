@@ -1,4 +1,4 @@
-"""Unpacks an answer piece by piece, and never more of it than there is room for."""
+"""Unpacks an answer piece by piece, never more of it than there is room for."""
 
 import zlib
 from typing import Protocol
@@ -9,7 +9,7 @@ from exporter.fetch.error import FetchError
 class Unpack(Protocol):
     @property
     def is_complete(self) -> bool:
-        """The data ended where its encoding ends."""
+        """Whether the data ended where its encoding ends."""
         ...
 
     def __call__(self, chunk: bytes, room: int) -> bytes:
@@ -18,7 +18,7 @@ class Unpack(Protocol):
 
 
 def unpacker(encoding: str) -> Unpack:
-    """For a Content-Encoding. Raises FetchError for one that was not asked for."""
+    """An unpacker for a Content-Encoding. Raises FetchError for one that was not requested."""
     if encoding in ("", "identity"):
         return _Plain()
     if encoding in ("gzip", "x-gzip"):

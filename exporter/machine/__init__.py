@@ -1,1 +1,1 @@
-"""What the machine says beside the engines' events: its GPUs and its memory."""
+"""Readings of the machine besides the engines' events: its GPUs and its memory."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def read_text(path: Path) -> str | None:
-    """The content, or None where the file is missing or may not be read."""
+    """The content; None if the file is missing or not readable."""
     try:
         return path.read_text()
     except OSError:
@@ -21,7 +21,7 @@ _UNLIMITED = 2**60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostMemory:
-    """Figures in bytes; None: not known. The group's are those of its level with the least room."""
+    """Figures in bytes; None: not known. A group's are those of its level with the least room."""
 
     resident: int | None
     limit: int | None
@@ -44,7 +44,7 @@ class Available:
 
     total: int
     available: int
-    """What the kernel can give without swapping."""
+    """Memory that the kernel can provide without swapping."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class _Level:
 
 
 def host_memory(pid: int, root: Path = Path("/")) -> HostMemory:
-    """Figures of a process that this one may inspect. root: the file system to read."""
+    """Figures of a process that we may inspect. root: the file system to read."""
     found = _group(root / "proc" / str(pid) / "cgroup", root / "sys" / "fs" / "cgroup")
     return HostMemory(
         resident=_resident(root / "proc" / str(pid) / "statm"),
@@ -95,7 +95,7 @@ def host_memory(pid: int, root: Path = Path("/")) -> HostMemory:
 
 
 def available_memory(root: Path = Path("/")) -> Available | None:
-    """For this machine; None if its kernel does not report it."""
+    """Memory of this machine; None if its kernel does not report it."""
     sizes = {}
     for line in (read_text(root / "proc" / "meminfo") or "").splitlines():
         name, _, size = line.partition(":")

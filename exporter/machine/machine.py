@@ -1,4 +1,4 @@
-"""What a page reads from the machine, beside the engines' events: GPUs and host memory."""
+"""Sources that a page reads from the machine, besides the engines' events: GPUs and host memory."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

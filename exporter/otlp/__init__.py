@@ -1,1 +1,1 @@
-"""Metrics by OTLP: the families of the page as OpenTelemetry's points, sent in intervals."""
+"""Metrics by OTLP: the families of the page as OpenTelemetry's points, sent periodically."""

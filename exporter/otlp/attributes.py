@@ -1,6 +1,6 @@
 """Attributes of OpenTelemetry from the labels of a family: the conventions' names, or ours.
 
-`kvscope.*` keeps the labels of the page, so that the same selectors work on both.
+`kvscope.*` keeps the labels of the page, so the same selectors work on both.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ Attributes = dict[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What attributes carry beyond labels."""
+    """Facts for attributes beyond labels."""
 
     providers: Mapping[tuple[str, str], ServerKind] = field(default_factory=dict)
     """Kinds of servers by model_name and engine."""
@@ -31,7 +31,7 @@ _CONSTANT: dict[str, Attributes] = {
     "hw.power": {"hw.type": "gpu"},
     "hw.energy": {"hw.type": "gpu"},
 }
-"""What the conventions want beyond the device's own attributes."""
+"""Attributes that the conventions require beyond the device's own."""
 _DIRECTIONS = {"sent": "transmit", "received": "receive"}
 
 

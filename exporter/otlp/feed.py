@@ -23,7 +23,7 @@ class Observed(Protocol):
     """A server's exporter."""
 
     def collect_for_otlp(self) -> Iterator[Family]:
-        """All families but those under other servers' names."""
+        """All families except those under other servers' names."""
         ...
 
     def server_kinds(self) -> Mapping[tuple[str, str], ServerKind]:
@@ -43,7 +43,7 @@ class Served:
 
 
 class Feed:
-    """Remembers since when each series counts; for one thread."""
+    """Remembers the start of each series; for one thread."""
 
     def __init__(self, exporter: Observed, began_ns: int) -> None:
         self.exporter = exporter
@@ -51,7 +51,7 @@ class Feed:
         self._scope = InstrumentationScope("kvscope", build_version())
 
     def collect(self, resource: Resource, now_ns: int) -> ResourceMetrics:
-        """Everything known of the server now; now_ns: Unix time."""
+        """Everything known about the server now; now_ns: Unix time."""
         families = list(self.exporter.collect_for_otlp())
         devices = {
             sample.labels["uuid"]: sample.labels

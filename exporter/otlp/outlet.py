@@ -1,7 +1,7 @@
-"""Sends the metrics of all servers by OTLP in intervals, on threads of its own.
+"""Sends the metrics of all servers by OTLP at intervals, on threads of its own.
 
 One thread collects, the other sends, with a short queue between them: an endpoint that is down or
-slow costs exports, which are counted, and neither pages nor the end of the process wait for it. A
+slow only costs exports, which are counted; neither pages nor the end of the process wait for it. A
 server whose metrics cannot be collected is left out and counted; all others are sent.
 """
 
@@ -28,9 +28,9 @@ from exporter.otlp.session import Session, quiet_libraries, rejected_points
 from exporter.otlp.settings import OtlpConfig
 
 MAX_QUEUED = 4
-"""Exports; sums are cumulative, so that what is dropped costs resolution and no count."""
+"""Exports; sums are cumulative, so dropping one loses resolution but no counts."""
 FLUSH_SECONDS = 2.0
-"""Time at the end for what has not been sent, the last values among it."""
+"""Time at the end for unsent exports, including the last values."""
 
 logger = logging.getLogger(__name__)
 
@@ -41,9 +41,9 @@ class Outlet(Collector):
     def __init__(
         self, config: OtlpConfig, servers: Callable[[], Sequence[Served]], clock: Clock
     ) -> None:
-        """servers: returns those of the moment, which may come and go.
+        """servers: returns the present ones; they may come and go.
 
-        Raises OtlpSettingError where the HTTP library cannot use the URL.
+        Raises OtlpSettingError if the HTTP library cannot use the URL.
         """
         quiet_libraries()
         self._config = config
@@ -59,7 +59,7 @@ class Outlet(Collector):
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._is_complete = False
-        """Nothing more will be queued."""
+        """Set once nothing more will be queued."""
         self._counts = dict.fromkeys(EXPORT_RESULTS, 0)
         self._servers_left_out = 0
         self._faults: Faults[str] = Faults(
@@ -139,8 +139,8 @@ class Outlet(Collector):
             self._count_failure("dropped", f"it is {MAX_QUEUED} exports behind; one was dropped")
 
     def _data(self) -> MetricsData | None:
-        """Metrics of all servers that can be collected; None: there are servers, but none that can
-        be.
+        """Metrics of all servers that can be collected; None: there are servers, but all of them
+        failed.
         """
         now_ns = self._clock.wall_ns()
         served = self._servers()
@@ -164,7 +164,7 @@ class Outlet(Collector):
         return MetricsData(resources) if resources or not served else None
 
     def _feed(self, known: Feed | None, exporter: Observed) -> Feed:
-        """A new one for another exporter, even under the same name: it restarted its counters."""
+        """A new feed for a different exporter, even of the same name: its counters restarted."""
         if known is not None and known.exporter is exporter:
             return known
         return Feed(exporter, self._last_ns)

@@ -38,7 +38,7 @@ _UNITS = {
     "processes": "{process}",
     "retries": "{retry}",
 }
-"""Any other unit counts things, and is written in braces and in the singular."""
+"""Any other unit counts things, and is written in braces, in the singular."""
 
 
 def unit_of(row: Row) -> str:
@@ -53,14 +53,14 @@ CUMULATIVE = AggregationTemporality.CUMULATIVE
 
 _ROWS = {row.family: row for row in CATALOGUE if row.otel_name}
 _UP_DOWN = frozenset({"hw.gpu.memory.limit", "hw.gpu.memory.usage", "hw.status"})
-"""Gauges of ours that are sums in the conventions: they may be added up over devices."""
+"""Gauges of ours that are sums in the conventions, since they add up over devices."""
 _TRACE_ID = re.compile("[0-9a-f]{32}")
 
 
 def metrics_of(
     families: Iterable[Family], facts: Facts, starts: Starts, now_ns: int
 ) -> Iterator[Metric]:
-    """Every family that has a name in OpenTelemetry; one without series has no metric."""
+    """Every family with a name in OpenTelemetry; one without series has no metric."""
     for family in families:
         row = _ROWS.get(family.name)
         if row is None or not family.samples:
@@ -93,7 +93,7 @@ class _Points:
         self._facts = facts
         self._starts = starts
         self._now_ns = now_ns
-        # What other programs count was not 0 when we began to look.
+        # Counters of other programs were not 0 when we began to look.
         self._is_ours = bool(row.events) or row.group == "self"
 
     def of_numbers(self, samples: Sequence[Sample]) -> list[NumberDataPoint]:
@@ -157,7 +157,7 @@ class _Points:
 
 
 def _exemplar(sample: Sample) -> Exemplar | None:
-    """Its trace; the span is not known, which 0 says."""
+    """The exemplar's trace; its span is not known, hence 0."""
     if sample.exemplar is None or not sample.exemplar.timestamp:
         return None
     trace = sample.exemplar.labels["trace_id"]

@@ -1,4 +1,4 @@
-"""Whom metrics and traces are about: one resource for each server."""
+"""The subject of metrics and traces: one resource for each server."""
 
 import functools
 from collections.abc import Mapping
@@ -15,15 +15,15 @@ _INSTANCE = "service.instance.id"
 
 @functools.cache
 def _of_environment() -> Mapping[str, Any]:
-    """Once: the library says of every malformed attribute that it is."""
+    """Read once: the library logs every malformed attribute each time."""
     return dict(OTELResourceDetector().detect().attributes)
 
 
 def resource_of(instance: str, labels: Mapping[str, str], *, is_only: bool) -> Resource:
-    """OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win.
+    """OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence.
 
-    is_only: otherwise an instance id from the environment, which is that of this process, gets the
-    server's own behind it, since no two resources may have the same.
+    is_only: if False, an instance id from the environment, which is that of this process, gets the
+    server's own appended, since no two resources may have the same one.
     """
     given = dict(_of_environment())
     if _INSTANCE in given and not is_only:

@@ -1,4 +1,4 @@
-"""The HTTP session of the exporter: remembers what went wrong, and reads no more than it must."""
+"""The HTTP session of the exporter: remembers errors, and reads no more than it must."""
 
 import logging
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from kvscope_events.printable import quoted
 
 
 def quiet_libraries() -> None:
-    """For the whole process; called before the first export."""
+    """Quieten the libraries for the whole process; called before the first export."""
     logging.getLogger("opentelemetry.exporter").setLevel(logging.CRITICAL)
     logging.getLogger("opentelemetry.util").setLevel(logging.CRITICAL)  # it logs headers' values
     logging.getLogger("urllib3").setLevel(logging.ERROR)
@@ -26,7 +26,7 @@ MAX_ANSWER_BYTES = 64 << 10
 
 
 Rejected = Callable[[bytes], tuple[str, str]]
-"""What an answer says that was not taken, and why; empty: everything was."""
+"""Reads from an answer what was rejected, and why; empty: nothing was."""
 
 
 def rejected_points(answer: bytes) -> tuple[str, str]:
@@ -44,7 +44,7 @@ def rejected_spans(answer: bytes) -> tuple[str, str]:
 
 
 class Session(requests.Session):
-    """Requests one after the other. A body may be endless, so its beginning is read alone."""
+    """Sends requests one after the other. A body may be endless, so only its beginning is read."""
 
     def __init__(self, rejected: Rejected) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Session(requests.Session):
         """Error of the last request; empty: it succeeded."""
 
     def check(self, url: str) -> None:
-        """Raises OtlpSettingError where the library cannot ask there."""
+        """Raises OtlpSettingError if the library cannot send requests there."""
         try:
             self.prepare_request(requests.Request("POST", url))
         except requests.RequestException as error:
@@ -75,7 +75,7 @@ class Session(requests.Session):
         return response
 
     def _problem_of(self, response: requests.Response) -> str:
-        """What a receiver says that took a part only; it must not be sent again."""
+        """The message of a receiver that took only part; that export must not be repeated."""
         try:
             rejected, reason = self._rejected(
                 response.raw.read(MAX_ANSWER_BYTES, decode_content=True)
@@ -86,7 +86,7 @@ class Session(requests.Session):
 
 
 def _root(error: BaseException) -> BaseException:
-    """What it began with: the library wraps `Connection refused` three times."""
+    """The root cause: the library wraps `Connection refused` three times."""
     seen = {id(error)}
     while (inner := error.__cause__ or error.__context__) is not None and id(inner) not in seen:
         seen.add(id(inner))

@@ -1,4 +1,4 @@
-"""What OpenTelemetry's library does not read itself: whether, where and how often kvscope sends.
+"""Settings that OpenTelemetry's library does not read itself: whether, where and how often to send.
 
 Headers, time-outs, compression, certificates, the sampler, and the delay and batch of spans are
 read from the standard variables by the library's exporters, processor and provider.
@@ -31,7 +31,7 @@ class OtlpSettingError(ValueError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Destination:
     url: str
-    """Where the signal is posted."""
+    """The URL to which the signal is posted."""
 
     @property
     def shown_url(self) -> str:
@@ -53,11 +53,11 @@ class TracesConfig(_Destination):
     """Configuration of the export of traces by OTLP."""
 
     queue_spans: int = DEFAULT_QUEUE_SPANS
-    """OpenTelemetry's default; spans that wait or are being sent, others are dropped."""
+    """OpenTelemetry's default; maximum number of unsent spans, further ones are dropped."""
 
 
 def otlp_config(endpoint: str | None, environment: Mapping[str, str]) -> OtlpConfig | None:
-    """What the option says, else the environment; None: metrics are not sent.
+    """Configuration from the option, else from the environment; None: metrics are not sent.
 
     Raises OtlpSettingError.
     """
@@ -126,7 +126,7 @@ def _check_protocol(signal: Signal, environment: Mapping[str, str]) -> None:
 def _whole(
     name: str, unit: str, bounds: tuple[int, int, int], environment: Mapping[str, str]
 ) -> int:
-    """bounds: the default, the least and the most."""
+    """bounds: default, minimum and maximum."""
     default, least, most = bounds
     text = environment.get(name, "").strip() or str(default)
     value = int(text) if text.isascii() and text.isdigit() and len(text) < 12 else -1

@@ -1,9 +1,9 @@
-"""Since when each cumulative series counts: OpenTelemetry wants it with every point."""
+"""Start of each cumulative series, which OpenTelemetry requires with every point."""
 
 from collections.abc import Hashable
 
 MAX_SERIES = 20_000
-"""Remembered; beyond that those are forgotten that were not in the last collection."""
+"""Maximum number remembered; beyond it those missing from the last collection are forgotten."""
 
 
 class Starts:
@@ -18,10 +18,10 @@ class Starts:
         self._known: dict[Hashable, tuple[int, float, int]] = {}  # start, value, last seen
 
     def start_ns(self, series: Hashable, value: float, now_ns: int, *, is_ours: bool) -> int:
-        """When the series was 0.
+        """The time at which the series was 0.
 
-        is_ours: it counts what our folds have seen. Otherwise it may have begun long ago, and
-        stands at the time of its first point: an unknown start in OpenTelemetry's data model.
+        is_ours: our folds count it. Otherwise it may have begun long ago, and gets the time of its
+        first point: an unknown start in OpenTelemetry's data model.
         """
         known = self._known.get(series)
         if known is None:
@@ -34,7 +34,7 @@ class Starts:
         return start_ns
 
     def end_collection(self, now_ns: int) -> None:
-        """All series of this moment have been asked for."""
+        """Call when all series of this moment have been looked up."""
         self._last_ns = now_ns
         if len(self._known) > MAX_SERIES:
             self._known = {key: seen for key, seen in self._known.items() if seen[2] == now_ns}

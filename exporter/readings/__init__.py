@@ -1,4 +1,4 @@
-"""What servers say of themselves on their own pages, in our names: depth "page"."""
+"""Readings of servers' own pages, under our names: depth "page"."""
 
 from exporter.readings.detect import detect
 from exporter.readings.reader import PageReader, Reading
@@ -10,5 +10,5 @@ __all__ = ["TABLES", "PageReader", "Reading", "Tls", "detect", "metrics_path"]
 
 
 def metrics_path(kind: ServerKind | str) -> str:
-    """Where a kind of server has its page, unless configured otherwise."""
+    """The default path of a kind of server's page."""
     return "/prometheus/metrics" if kind == "tensorrt-llm" else "/metrics"

@@ -1,4 +1,4 @@
-"""How an operator lets each kind of server be read from its own page; see servers.md."""
+"""Instructions for operators: how to let each kind of server's page be read; see servers.md."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ TITLES: Mapping[ServerKind, str] = {
     "lmcache": "LMCache",
     "llama.cpp": "llama.cpp",
 }
-"""What people call them."""
+"""Display names."""
 
 HOW: Mapping[ServerKind, str] = {
     "vllm": "`kvscope sidecar --url http://HOST:8000`; vLLM without `--disable-log-stats`",
@@ -29,4 +29,4 @@ HOW: Mapping[ServerKind, str] = {
     "lmcache": "in its engine's process: the engine's page; as a server of its own: that server's",
     "llama.cpp": "`llama-server --metrics`, and `kvscope sidecar --url http://HOST:8080`",
 }
-"""By kind of server."""
+"""Instructions by kind of server."""

@@ -1,8 +1,8 @@
-"""Whose sample is it: the engines on a page, each with what it says of itself.
+"""Assigns samples to engines: those on a page, each with its own labels.
 
-A server's front end has series for all of its engines together. Where there is one engine they are
-its own; where there are several they are kept apart, under the labels that they do have, and under
-the model's name where all engines have the same.
+A server's front end has series for all its engines together. With one engine they are its own; with
+several they are kept separately, under the labels that they have, and under the model's name if all
+engines share it.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from exporter.readings.value import Labels, Sample
 from kvscope_events.limits import MAX_LABEL
 
 MAX_ENGINES = 256
-"""Engines of one page; a Ray page has all replicas of a node, also those that ended long ago."""
+"""Engines of one page; a Ray page has all replicas of a node, even those that ended long ago."""
 _UNKNOWN = frozenset({"", "undefined", "None"})
 
 Engine = tuple[str, str]
-"""model_name and engine; empty where the page does not say."""
+"""model_name and engine; empty if not on the page."""
 
 
 class Sorted(NamedTuple):
@@ -37,7 +37,7 @@ class _Owned(NamedTuple):
 
 
 def sort_by_engine(page: Samples, identity: Identity, model_name: str = "") -> Sorted:
-    """model_name: the model's where no sample says it."""
+    """model_name: used if no sample has it."""
     owned = [
         _Owned(
             name,
@@ -50,7 +50,7 @@ def sort_by_engine(page: Samples, identity: Identity, model_name: str = "") -> S
         for labels, value in samples
         if _is_short(labels, identity)
     ]
-    # What no sample says is the same for all of them.
+    # A missing label is the same for all of them.
     if all(o.model_name is None for o in owned):
         owned = [o._replace(model_name=model_name) for o in owned]
     if all(o.engine is None for o in owned):
@@ -95,7 +95,7 @@ def _engines(owned: Sequence[_Owned]) -> list[Engine]:
         return list(pairs)
     models = dict.fromkeys(o.model_name for o in owned if o.model_name is not None)
     engines = dict.fromkeys(o.engine for o in owned if o.engine is not None)
-    # Never together: one more than is shown says that there are more.
+    # Never merged: one more than the bound shows that there are more.
     return list(islice(product(models, engines), MAX_ENGINES + 1))
 
 
@@ -108,7 +108,7 @@ def _first(labels: Labels, names: Sequence[str]) -> str | None:
 
 
 def _is_short(labels: Labels, identity: Identity) -> bool:
-    """Whether its names can become labels of all that is read."""
+    """Whether its names are short enough to be labels of everything that is read."""
     names = (*identity.model_name, *identity.engine)
     return all(len(labels.get(name, "")) <= MAX_LABEL for name in names)
 

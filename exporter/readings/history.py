@@ -1,6 +1,6 @@
-"""What a page does not say by itself: what has changed since the page before it.
+"""Changes from one page to the next.
 
-Bounded by the engines of one page: what the last page did not have is forgotten.
+Bounded by the engines of one page: whatever the last page did not have is forgotten.
 """
 
 from typing import NamedTuple
@@ -34,7 +34,7 @@ class History:
         self._former_differences, self._differences = self._differences, {}
 
     def last_moved(self, place: Place, count: float, now: float) -> float:
-        """When a count was first seen to have its value: at the latest then it last moved."""
+        """When a count was first seen with its value: it last moved no later than that."""
         former = self._former_counts.get(place)
         moved = former.moved if former is not None and former.value == count else now
         self._counts[place] = _Count(count, moved)
@@ -43,7 +43,7 @@ class History:
     def never_falling(self, place: Place, difference: float, minuend: float) -> float:
         """The difference of two counters, which can fall for a moment while only one has moved.
 
-        A counter that falls means a restart, which it is only where the minuend falls as well.
+        A falling counter means a restart, but only if the minuend falls as well.
         """
         former = self._former_differences.get(place)
         if former is not None and minuend >= former.minuend:

@@ -1,4 +1,4 @@
-"""The words in which tables are written: gauge, counter, histogram, and what is made of them.
+"""The vocabulary of tables: gauge, counter, histogram, and what is derived from them.
 
 A name is written with the server's colon, counters without `_total`; a page may spell it with `_`,
 and with or without `_total`.
@@ -11,7 +11,7 @@ from exporter.readings.value import LabelNumber, Rename, Series
 
 
 def gauge(name: str, **where: str | tuple[str, ...]) -> Series:
-    """The one sample of an engine; where: by labels, a tuple for values that are added."""
+    """An engine's single sample; where: label values, a tuple for values to be added."""
     return Series(_spellings(name), _listed(where), is_summed=False)
 
 
@@ -23,23 +23,23 @@ def counter(name: str, **where: str | tuple[str, ...]) -> Series:
 
 
 def untotalled(name: str, **where: str | tuple[str, ...]) -> Series:
-    """A counter whose server leaves `_total` out."""
+    """A counter whose server omits `_total`."""
     spellings = counter(name, **where).spellings
     return Series(tuple(reversed(spellings)), _listed(where), is_summed=True)
 
 
 def sum_of(histogram: str) -> Series:
-    """The sum of what a histogram observed."""
+    """The sum of a histogram's observations."""
     return Series(tuple(f"{s}_sum" for s in _spellings(histogram)), (), is_summed=True)
 
 
 def count_of(histogram: str) -> Series:
-    """How many values a histogram observed."""
+    """The number of a histogram's observations."""
     return Series(tuple(f"{s}_count" for s in _spellings(histogram)), (), is_summed=True)
 
 
 def label(name: str, label: str) -> LabelNumber:
-    """A number in a label of a family of facts."""
+    """A number in a label of an info family."""
     return LabelNumber(_spellings(name), label)
 
 
@@ -62,7 +62,7 @@ class Passed:
 
 @dataclass(frozen=True, slots=True)
 class LastMoved:
-    """When a count last moved, as far as pages show it: in Unix time, at the latest."""
+    """Latest possible time of a count's last change, in Unix time, as far as pages show it."""
 
     of: Series
 

@@ -20,13 +20,13 @@ class Buckets:
     """A histogram with the bounds of the server that observed it."""
 
     counts: tuple[tuple[float, float], ...]
-    """Upper bounds, the last of which is infinite, and how many were at most that."""
+    """Upper bounds, the last of them infinite, with cumulative counts."""
     total: float
 
 
 @dataclass(slots=True)
 class EngineReading:
-    """What a page says of one engine, by our family and the values of its own labels."""
+    """A page's values for one engine, by our family and the values of its own labels."""
 
     values: dict[str, dict[Key, float]] = field(default_factory=dict)
     histograms: dict[str, Buckets] = field(default_factory=dict)
@@ -44,17 +44,17 @@ class PageReading:
     num_malformed: int
     """Lines, or histograms, that could not be used."""
     num_contradictory: int
-    """Series that the page has in a form from which no number follows."""
+    """Series that the page has in a form that yields no number."""
     num_refused: int
     """Engines beyond the bound."""
     is_page: bool
-    """The text has samples at all."""
+    """Whether the text has any samples."""
     is_cut: bool = False
-    """It took too long to read, and has no engines."""
+    """Whether it took too long to read; it then has no engines."""
 
 
 class PageMapper:
-    """Reads pages of one server; keeps what is the same from one page to the next."""
+    """Reads pages of one server; keeps what stays the same from one page to the next."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -67,7 +67,7 @@ class PageMapper:
         self._now = 0.0
 
     def read(self, text: str, *, now: float, model_name: str = "") -> PageReading:
-        """Total: any text gives a reading. now: in Unix time."""
+        """Total: any text gives a reading. now: Unix time."""
         self._now = now
         self._history.next_page()
         samples = self._parser.parse(text)
@@ -123,7 +123,7 @@ class PageMapper:
         return True
 
     def _value(self, view: Samples, row: Row, value: Value, place: Place) -> float | None:
-        """Raises Unusable for what cannot be true."""
+        """Raises Unusable for impossible values."""
         found = value.read(view)
         if found is None or not isfinite(found):
             return None
@@ -133,7 +133,7 @@ class PageMapper:
             found = self._history.never_falling(place, found, minuend)
             return None if found < 0 else found  # its parts are not counted at the same moment
         declared = metric(row.family)
-        # What is computed from several numbers may be off by a part of one.
+        # A value computed from several numbers may be off by a fraction.
         is_fraction = declared.counts and isinstance(value, Series) and not found.is_integer()
         if is_fraction or not declared.can_be(found):
             raise Unusable(f"{row.family} cannot be {found:g}")
@@ -141,7 +141,7 @@ class PageMapper:
 
 
 def _without_excess(values: dict[str, dict[Key, float]]) -> int:
-    """Take out what is more than the family that contains it, and that one; returns how many."""
+    """Remove families larger than the one that contains them, and that one; returns how many."""
     excess = [
         (family, container, key)
         for family, found in values.items()
@@ -156,7 +156,7 @@ def _without_excess(values: dict[str, dict[Key, float]]) -> int:
 
 
 def _buckets(view: Samples, passed: Passed) -> Buckets | None:
-    """The sum of the engine's series. Raises Unusable where the parts contradict each other."""
+    """The sum of the engine's series. Raises Unusable if the parts contradict each other."""
     for name in passed.spellings:
         counts: dict[float, list[float]] = {}
         for labels, value in view.samples((f"{name}_bucket",)):

@@ -1,6 +1,6 @@
-"""Reads what a server says of itself on its own page, when ours is rendered.
+"""Reads a server's own page when ours is rendered.
 
-Never raises: what goes wrong is counted by kind, and the page's families are absent meanwhile.
+Never raises: errors are counted by kind, and the page's families are absent meanwhile.
 """
 
 import logging
@@ -23,16 +23,16 @@ from exporter.readings.tls import Tls
 from kvscope_events.vocabulary import ServerKind
 
 DEFAULT_TIMEOUT = 5.0
-"""Seconds for the whole of a page; half of what Prometheus gives ours."""
+"""Total seconds for a page; half of Prometheus' default for ours."""
 MAX_BYTES = 32 << 20
 """A Ray node with 30 replicas has about 10 MB."""
 MAX_AGE_NS = 1_000_000_000
-"""For which a reading is used again, so that two scrapers do not double the load."""
+"""Age up to which a reading is reused, so that two scrapers do not double the load."""
 _ACCEPT = "text/plain;version=0.0.4"
-"""Not OpenMetrics, which costs more to read and has nothing that we need."""
+"""Not OpenMetrics, which costs more to read and adds nothing that we need."""
 _FORMATS = ("text/plain", "application/openmetrics-text")
 _OF_GATEWAYS = (502, 503, 504)
-"""What a proxy answers for a server that is not there."""
+"""Statuses with which a proxy answers for a server that is not there."""
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class Reading:
     answers: bool
     """Whether the server answered, though perhaps not with a page that can be read."""
     engines: Mapping[Engine, EngineReading] = field(default_factory=dict)
-    """Empty while the page cannot be read: a dead engine's gauges are not served for ever."""
+    """Empty while the page cannot be read: a dead engine's gauges are not served forever."""
 
 
 class _Rejected(Exception):
@@ -70,11 +70,11 @@ class PageReader:
         is_beside_events: bool = False,
     ) -> None:
         """headers: read again for every page, so that a token may change. model_name: for a server
-        that does not say it on its page. is_beside_events: its engines say when they are ready, and
-        until then nobody misses the page.
+        whose page does not have it. is_beside_events: its engines report when they are ready, and
+        until then a missing page is no fault.
 
-        Raises ValueError for a URL that is none, or a kind whose pages are not read; OSError for a
-        file of `tls`.
+        Raises ValueError for an invalid URL, or a kind whose pages are not read; OSError for a file
+        of `tls`.
         """
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -109,17 +109,17 @@ class PageReader:
 
     @property
     def errors(self) -> Mapping[str, int]:
-        """Counts by kind; all of `PAGE_ERROR_KINDS` are there from the start."""
+        """Counts by kind; all of `PAGE_ERROR_KINDS` are present from the start."""
         return self._faults.counts
 
     @property
     def is_up(self) -> bool:
-        """Whether the page could be read when it was last asked for."""
+        """Whether the page could be read at the last attempt."""
         return self._reading.is_up
 
     @property
     def answers(self) -> bool:
-        """Whether the server answered when it was last asked."""
+        """Whether the server answered at the last attempt."""
         return self._reading.answers
 
     @property
@@ -128,7 +128,7 @@ class PageReader:
         return self._retired
 
     def retire(self) -> bool:
-        """Regard its server as ended on purpose; False, without effect, while that answers."""
+        """Regard its server as ended on purpose; False, without effect, while it answers."""
         if self.read().answers:
             return False
         self._retired = True
@@ -136,12 +136,12 @@ class PageReader:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a page that cannot be read is a fault: once its engines are ready, or it was."""
+        """Whether an unreadable page is a fault: once its engines are ready, or it was read."""
         return self._is_awaited or self.last_success_ns is not None
 
     @property
     def front_end(self) -> Mapping[str, tuple[tuple[str, ...], ...]]:
-        """What pages of this kind report in place of events; see `Table.front_end`."""
+        """Families that pages of this kind report instead of events; see `Table.front_end`."""
         tables = () if self.kind is None else TABLES[self.kind]
         return {name: keys for table in tables for name, keys in table.front_end.items()}
 

@@ -1,4 +1,4 @@
-"""A table: what one kind of server says on its page, in our names; rows are data."""
+"""A table: one kind of server's page in our names; rows are data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,14 +10,14 @@ from exporter.readings.value import Value
 from kvscope_events.vocabulary import ServerKind
 
 Worth = Literal["exact", "passed through", "bound"]
-"""Exact: what we would count ourselves. Passed through: the server's own definition, or its own
-buckets. Bound: at least, or at most, what we would count."""
+"""Exact: equals our own count. Passed through: the server's own definition, or its own buckets.
+Bound: at least, or at most, our own count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One series of one of our families. Of several rows for a series the first whose samples are
-    on the page is taken."""
+    """One series of one of our families. Of several rows for a series, the first one whose samples
+    are on the page counts."""
 
     family: str
     value: Value | Passed | LastMoved
@@ -25,7 +25,7 @@ class Row:
     """Values of the family's labels; a label that the server does not report is left out."""
     worth: Worth = "exact"
     reason: str = ""
-    """Why it is not exact, or what to know of it: a phrase."""
+    """The reason why it is not exact, or a remark: a phrase."""
 
     def __post_init__(self) -> None:
         row = metric(self.family)
@@ -46,14 +46,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Which labels say whose sample it is, in order of preference."""
+    """Labels that identify a sample's engine, in order of preference."""
 
     model_name: tuple[str, ...] = ("model_name",)
     engine: tuple[str, ...] = ("engine",)
     ranks: tuple[str, ...] = ()
-    """Labels of the processes of one engine, of which the lowest speaks for all."""
+    """Labels of the processes of one engine; the lowest one speaks for all."""
     alone: str = "0"
-    """What an engine is called where no sample says it; empty: without the label."""
+    """Name of an engine if no sample states it; empty: without the label."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,14 +62,15 @@ class Table:
     rows: tuple[Row, ...]
     identity: Identity
     absent: Mapping[str, str] = field(default_factory=dict)
-    """Reasons for families that the page could be expected to have."""
+    """Reasons why expected families are missing from the page."""
     note: str = ""
     """A sentence on the server's page as a whole."""
     front_end: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
-    """Families, with the labels of their series, that the server's front end knows as its callers
-    do. Where a page has the family, events of the engine behind no longer give these series."""
+    """Families, with the labels of their series, that the server's front end measures as its
+    callers do. If a page has the family, events of the engine behind it no longer provide these
+    series."""
     is_derived: bool = False
-    """Its rows are those of other servers under other names; the note says which."""
+    """Whether its rows are those of other servers under other names; the note says which."""
 
     @property
     def names(self) -> frozenset[str]:

@@ -1,8 +1,8 @@
-"""The samples of a page that a table asks for; nothing else of the page is parsed.
+"""The samples of a page that a table needs; nothing else of the page is parsed.
 
-Total: any text gives samples. A name of which one line cannot be parsed is spoiled as a whole,
-since a sum without that line would be a wrong number. A line is parsed by prometheus_client once;
-as long as it comes again only its value is read.
+Total: any text gives samples. If one line of a name cannot be parsed, the whole name is unusable,
+since a sum without that line would be wrong. prometheus_client parses a line once; while it recurs
+only its value is read.
 """
 
 import re
@@ -17,17 +17,17 @@ from prometheus_client.samples import Sample as LibrarySample
 from exporter.readings.value import Sample, Unusable
 
 MAX_LINE = 8192
-"""Characters; the library takes a time that grows with the square of a line's length."""
+"""Characters; the library's time grows with the square of a line's length."""
 MAX_SECONDS = 2.0
-"""For one page. What was read until then is remembered, so that the next attempt gets further."""
+"""Seconds for one page. What was read until then is kept, so the next attempt gets further."""
 _LINES_A_LOOK, _WANTED_A_LOOK = 4096, 16
-"""How often the clock is looked at."""
+"""Lines between two looks at the clock."""
 _LINE = re.compile(r"[^\n]+")
 _A_SAMPLE = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*(\{.*\})?\s+[-+0-9NI]")
 
 
 class Parsed(NamedTuple):
-    """What comes before a value, parsed."""
+    """The part before a value, parsed."""
 
     labels: Mapping[str, str]
     identity: tuple[str, frozenset[tuple[str, str]]]
@@ -35,17 +35,17 @@ class Parsed(NamedTuple):
 
 @dataclass(slots=True)
 class Samples:
-    """What a page has of a table."""
+    """A page's samples for a table."""
 
     by_name: dict[str, list[Sample]] = field(default_factory=dict)
     spoiled: dict[str, str] = field(default_factory=dict)
-    """Names of which no number follows, and why."""
+    """Names that yield no number, and why."""
     num_malformed: int = 0
     """Lines that could not be used."""
     has_samples: bool = False
-    """Some line is a sample, whether or not a table asks for it."""
+    """Whether any line is a sample, whether or not a table needs it."""
     is_cut: bool = False
-    """Reading it took too long: nothing follows from the part that was read."""
+    """Whether reading took too long: the part that was read is not used."""
     num_engines: int = 1
 
     def samples(self, spellings: Sequence[str]) -> Sequence[Sample]:
@@ -60,7 +60,7 @@ class Samples:
 
 
 class SampleParser:
-    """Keeps what it parsed of the last page, and so costs little for the next one."""
+    """Keeps what it parsed of the last page, so the next one costs little."""
 
     def __init__(self, wanted: Iterable[str]) -> None:
         self._wanted = frozenset(wanted)
@@ -73,7 +73,7 @@ class SampleParser:
         seen: set[tuple[str, frozenset[tuple[str, str]]]] = set()
         deadline = time.monotonic() + MAX_SECONDS
         num_wanted = 0
-        for number, match in enumerate(_LINE.finditer(text)):  # a list of them all could be large
+        for number, match in enumerate(_LINE.finditer(text)):  # a list of all could be large
             if number % _LINES_A_LOOK == 0 and time.monotonic() > deadline:
                 page.is_cut = True
                 break
@@ -108,8 +108,8 @@ class SampleParser:
         if len(line) > MAX_LINE:
             return None
         has_exemplar = " # " in line
-        # In the text format nothing but a value and a time stand behind the last brace; an exemplar
-        # of OpenMetrics has braces of its own.
+        # In the text format only a value and a time follow the last brace; an OpenMetrics exemplar
+        # has braces of its own.
         cut = line.rfind("}") + 1 or len(name)
         head = line[:cut]
         parsed = None if has_exemplar else former.get(head)
@@ -140,12 +140,12 @@ def _parse(line: str) -> LibrarySample | None:
     try:
         (sample,) = (s for family in text_string_to_metric_families(line) for s in family.samples)
         return sample._replace(value=float(sample.value))  # it can be a whole number of any size
-    except Exception:  # its errors for broken lines are of many types, and none is ours
+    except Exception:  # its errors for broken lines are of many types, none of them ours
         return None
 
 
 def _value(text: str) -> float | None:
-    """A value and perhaps a time; not all that Python reads as a number, such as 1_000."""
+    """A value and perhaps a time; not everything that Python accepts as a number, such as 1_000."""
     words = text.split()
     if len(words) not in (1, 2) or "_" in text or not text.isascii():
         return None

@@ -1,6 +1,4 @@
-"""A client for one server; over https with the certificates by which both sides identify
-themselves.
-"""
+"""A client for one server; over https with the certificates that identify both sides."""
 
 import ssl
 from dataclasses import dataclass
@@ -23,11 +21,11 @@ class Tls:
     """
 
     def client(self, url: str, timeout: float) -> httpx.Client:
-        """For the server at `url`. Raises OSError as `context` does, which only https needs."""
+        """A client for `url`. Raises OSError like `context`, which only https needs."""
         return httpx.Client(
             verify=self.context() if url.lower().startswith("https:") else False,
             timeout=timeout,
-            trust_env=False,  # neither a proxy nor ~/.netrc stands between us and a neighbour
+            trust_env=False,  # no proxy and no ~/.netrc between us and a neighbour
             limits=httpx.Limits(max_keepalive_connections=0),
         )
 

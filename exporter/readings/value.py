@@ -1,8 +1,8 @@
-"""What a table says of a number: which samples of a page it is, and how they are combined.
+"""Definition of a number in a table: the samples of a page, and how they are combined.
 
     counter("sglang:evicted_tokens") / gauge("sglang:page_size")
 
-A value is None where the page does not have what it needs; it is never filled with 0.
+A value is None if the page lacks what it needs; it is never filled with 0.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ Sample = tuple[Labels, float]
 
 
 class Unusable(Exception):
-    """The page has what is asked for, in a form from which no number follows."""
+    """The page has the samples, but in a form that yields no number."""
 
 
 class View(Protocol):
@@ -38,15 +38,15 @@ class Value:
         raise NotImplementedError
 
     def names(self) -> Iterator[str]:
-        """Every name of a sample that is looked for."""
+        """Every sample name that it needs."""
         raise NotImplementedError
 
     def text(self) -> str:
-        """For people."""
+        """The definition as text, for people."""
         raise NotImplementedError
 
     def renamed(self, rename: Rename) -> "Value":
-        """The same of a server that gives the samples other names."""
+        """The same for a server that uses other names."""
         raise NotImplementedError
 
     @property
@@ -67,11 +67,11 @@ class Value:
         return _Combined("/", self, other)
 
     def beside(self, other: "Value") -> "Value":
-        """Only where the other one is known: a sign of the server's version."""
+        """Known only if the other one is known: a sign of the server's version."""
         return _Combined("beside", self, other)
 
     def without(self, other: "Value") -> "Value":
-        """Only where the other one is not known."""
+        """Known only if the other one is not."""
         return _Combined("without", self, other)
 
 
@@ -96,7 +96,7 @@ class Number(Value):
 
 @dataclass(frozen=True, slots=True)
 class Engines(Value):
-    """How many engines the page has."""
+    """The number of engines on the page."""
 
     def read(self, view: View) -> float | None:
         return view.num_engines
@@ -108,7 +108,7 @@ class Engines(Value):
         return iter(())
 
     def renamed(self, rename: Rename) -> Value:
-        """Others share out pages differently: each of their engines has a server of its own."""
+        """Other servers divide pages differently: each of their engines has a server of its own."""
         return Number(1)
 
 
@@ -119,8 +119,8 @@ class Series(Value):
     spellings: tuple[str, ...]
     where: tuple[tuple[str, tuple[str, ...]], ...]
     is_summed: bool
-    """Any number of samples is a sum, as for counters. Otherwise there must be one for each value
-    that is listed: two gauges of one engine, of unnamed ranks, have no sum.
+    """Sum any number of samples, as for counters. Otherwise there must be one for each listed
+    value: two gauges of one engine, from unnamed ranks, have no sum.
     """
 
     def read(self, view: View) -> float | None:
@@ -174,7 +174,7 @@ class LabelNumber(Value):
 
 @dataclass(frozen=True, slots=True)
 class Whole(Value):
-    """A whole number that the page states as a ratio; one that is not whole has wrong parts."""
+    """An integer that the page states as a ratio; if it is not an integer, the parts are wrong."""
 
     of: Value
 

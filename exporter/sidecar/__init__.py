@@ -1,1 +1,1 @@
-"""Several servers in other processes: which they are, how each is attached, and when one ends."""
+"""Watching several servers in other processes: how each is attached, and when one ends."""

@@ -21,7 +21,7 @@ from exporter.watched.target import Target
 from kvscope_events.vocabulary import ServerKind
 
 MakeListener = Callable[[str], Listener]
-"""What else gets the batches of an engine, by the name of its server."""
+"""Makes further listeners for an engine's batches, by the name of its server."""
 
 
 def exporter_of(
@@ -30,11 +30,11 @@ def exporter_of(
     clock: Clock,
     listener: MakeListener | None = None,
 ) -> Exporter:
-    """Connects now, reads from `start` on. Raises EndpointError or ConfigurationError for what
-    cannot be read, and then holds nothing."""
+    """Connects now, reads from `start` on. Raises EndpointError or ConfigurationError for sources
+    that cannot be read; it then holds nothing."""
     try:
         return _Builder(config, compat, clock, listener).build()
-    except OSError as error:  # a file of `tls` that is gone since it was checked
+    except OSError as error:  # a file of `tls` that has gone since the check
         problem = f"its TLS cannot be set up: {error.strerror or error}"
         raise ConfigurationError(config.name, problem, "put the files back") from None
 

@@ -1,6 +1,6 @@
-"""Logs when a watched server, or an engine of it, ends, falls silent and comes back; once each.
+"""Logs when a watched server, or one of its engines, ends, falls silent or comes back; once each.
 
-Looks at what the sources know; only whether a silent engine still accepts connections is tried.
+Looks at the sources' state; only for a silent engine does it try whether it accepts connections.
 """
 
 import logging
@@ -32,7 +32,7 @@ Hearing = Literal["new", "up", "silent", "gone"]
 
 @dataclass(slots=True)
 class _Heard:
-    """What was last seen of one target."""
+    """State of one target at the last look."""
 
     hearing: Hearing = "new"
     since_ns: int = 0
@@ -41,7 +41,7 @@ class _Heard:
 
 @dataclass(slots=True)
 class _Known:
-    """What was last seen of one server."""
+    """State of one server at the last look."""
 
     state: ServerState | None = None
     since_ns: int = 0
@@ -138,7 +138,7 @@ class Departures:
 
 
 def _who(target: Target) -> str:
-    """Printable, whatever the engine calls itself."""
+    """The target's name, printable whatever the engine calls itself."""
     hello, endpoint = target.hello, target.source.endpoint
     if hello is None:
         return f"what publishes at {endpoint}"

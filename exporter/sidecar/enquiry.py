@@ -1,7 +1,6 @@
-"""Finds out what a server was not configured with: its streams of KV events, its model's name.
+"""Discovers what the configuration leaves out: a server's KV event streams, its model's name.
 
-Asks in the background, within a time-out, again and again: servers start after their sidecar, and
-start again.
+Asks in the background, with a time-out, repeatedly: servers start after their sidecar, and restart.
 """
 
 import logging
@@ -25,7 +24,7 @@ from kvscope_events.wire.errors import EndpointError
 
 FIRST_SECONDS = 1.0
 LONGEST_SECONDS = 30.0
-"""Between two questions, from the first on doubled each time without an answer."""
+"""Seconds between two questions, doubled each time without an answer."""
 STOP_SECONDS = 1.0
 
 logger = logging.getLogger(__name__)
@@ -36,7 +35,7 @@ Make = Callable[[ServerKind, Stream], Target]
 
 
 class Enquiry:
-    """A watcher of one exporter, which has the reader's page on its own."""
+    """A watcher of one exporter, which reads the page independently."""
 
     def __init__(
         self,
@@ -47,7 +46,7 @@ class Enquiry:
         fetch: Fetch | None,
         make: Make,
     ) -> None:
-        """fetch: None: the streams are configured, and only the model's name is asked for."""
+        """fetch: None: the streams are configured, and only the model's name is looked up."""
         self._exporter = exporter
         self._reader = reader
         self._url = url
@@ -69,7 +68,7 @@ class Enquiry:
         self._thread.start()
 
     def end(self) -> None:
-        """Ask no more, without waiting for the question under way."""
+        """Stop asking, without waiting for the current question."""
         self._stopping.set()
 
     def stop(self) -> None:
@@ -80,7 +79,7 @@ class Enquiry:
             self._thread.join(STOP_SECONDS)
 
     def ask(self) -> bool:
-        """Ask once for all that is not known; True if nothing is missing."""
+        """Ask once for everything unknown; True if nothing is missing."""
         reading = self._reader.read()
         kind = self._reader.kind
         if kind is None or not reading.is_up:
@@ -138,7 +137,7 @@ class Enquiry:
             )
 
     def _name(self, models: Sequence[str]) -> bool:
-        """Give streams the label that the page has, where it has only one."""
+        """Give streams the page's label, if it has only one."""
         unnamed = [
             target.source
             for target in self._exporter.targets

@@ -1,4 +1,4 @@
-"""How often a configuration was read again, and with what result: a collector for the page."""
+"""A collector that counts reloads of the configuration, by result."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ from exporter.collect.families import Families
 
 
 class Reloads(Collector):
-    """Begins after a first successful reading, without which there is no process."""
+    """Begins after a first successful load, without which there is no process."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -19,7 +19,7 @@ from exporter.watched.exporter import Exporter, check_compat
 
 
 class Changes(NamedTuple):
-    """Names of servers, by what happened to them."""
+    """Names of servers, by the kind of change."""
 
     added: list[str]
     rebuilt: list[str]
@@ -69,7 +69,7 @@ class Sidecar:
         further: Collection[Collector] = (),
         listener: MakeListener | None = None,
     ) -> None:
-        """further: what else `own` shows. listener: of each engine with events.
+        """further: additional collectors of `own`. listener: made for each engine with events.
 
         Raises EndpointError and ConfigurationError.
         """
@@ -94,19 +94,19 @@ class Sidecar:
         return list(self._servers)
 
     def labels(self, name: str) -> Mapping[str, str]:
-        """Those that the configuration gives a server; empty where no server has that name."""
+        """Labels that the configuration gives a server; empty if no server has that name."""
         watched = self._servers.get(name)
         return {} if watched is None else watched.config.labels
 
     def server(self, name: str) -> Exporter | None:
-        """The page of a server, or None where no server has that name."""
+        """The page of a server; None if no server has that name."""
         watched = self._servers.get(name)
         return None if watched is None else watched.exporter
 
     def watch(self, servers: Sequence[ServerConfig], compat: Collection[str]) -> Changes:
-        """Watch these from now on; one whose configuration has not changed keeps all that it knows.
+        """Watch these from now on; a server whose configuration has not changed keeps its state.
 
-        Raises EndpointError and ConfigurationError, and then has changed nothing.
+        Raises EndpointError and ConfigurationError, without having changed anything.
         """
         check_compat(compat)
         with self._lock:

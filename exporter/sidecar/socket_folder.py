@@ -1,6 +1,6 @@
 """A folder of sockets as an endpoint, `ipc:///DIRECTORY/*`: each socket in it is a target.
 
-A socket is used once it answers, so that the leftovers of a dead server are not. A target that has
+A socket is used once it answers, so leftovers of a dead server are not. A target that has
 introduced itself stays, whatever happens to its file, until a restart of the server has replaced
 it.
 """
@@ -27,7 +27,7 @@ SCAN_SECONDS = 0.5
 MAX_TARGETS = 256
 """Targets of one folder: an engine of 128 ranks and its schedulers; each takes two threads."""
 MAX_ENTRIES = 4096
-"""Files that one look at the folder reads the names of."""
+"""Maximum number of file names read at one look at the folder."""
 FORGET_NS = 60_000_000_000
 """Silence after which a target that never introduced itself, and has no socket file, is dropped."""
 
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 class _Member:
     target: Target
     heard_ns: int
-    """When it was last there."""
+    """When the socket file was last seen."""
     session: str
     began_ns: int
     """When its session was first seen."""
@@ -51,9 +51,9 @@ class _Member:
             self.heard_ns = now_ns
 
     def is_replaced_by(self, others: Sequence["_Member"]) -> bool:
-        """Whether the server was restarted since this was last there, and without it.
+        """Whether the server has restarted since this was last seen, and without it.
 
-        others: those of the same model that are up.
+        others: members of the same model that are up.
         """
         hello = self.target.hello
         assert hello is not None
@@ -65,7 +65,7 @@ class _Member:
 
 
 def _is_complete(hello: Hello) -> bool:
-    """An engine that takes requests: all its workers have spoken before."""
+    """Whether an engine takes requests: by then all its workers have introduced themselves."""
     return hello.worker is None and hello.ready
 
 
@@ -82,7 +82,7 @@ class SocketFolder:
         """make: a target for the endpoint of one socket. Raises EndpointError."""
         self.endpoint = endpoint
         self._directory = endpoint.removeprefix(SCHEME).removesuffix(FOLDER)
-        # Checks the directory as it is now; each socket is checked again when it appears.
+        # Checks the present directory; each socket is checked again when it appears.
         connectable(f"{SCHEME}{self._directory}/engine-0.sock")
         self._exporter = exporter
         self._make = make
@@ -111,10 +111,10 @@ class SocketFolder:
             self._thread.join()
 
     def scan(self) -> None:
-        """Look once: add what has appeared, remove what a new start of the server has replaced."""
+        """Look once: add new sockets, remove those that a restart of the server has replaced."""
         present = self._sockets()
         for name in present:
-            if self._stopping.is_set():  # each that does not answer takes its time
+            if self._stopping.is_set():  # each one that does not answer takes a while
                 return
             if name not in self._members:
                 self._add(name)
@@ -184,7 +184,7 @@ class SocketFolder:
         logger.info("found %s%s", SCHEME, path)
 
     def _drop_oldest_gone(self) -> bool:
-        """Make room for a socket that answers; False where none is gone."""
+        """Make room for a socket that answers; False if no target has gone."""
         gone = [
             name
             for name, member in self._members.items()

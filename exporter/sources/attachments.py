@@ -1,4 +1,4 @@
-"""Which servers can be attached, at which depth, and which events each then reports."""
+"""The servers that can be attached, at which depth, and the events that each then reports."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -13,7 +13,7 @@ from kvscope_events.producers import (
 from kvscope_events.vocabulary import ServerKind
 
 Depth = Literal["observer", "events"]
-"""How deeply a server is attached; see servers.md. At depth "page" it reports no events."""
+"""Depth of an attachment; see servers.md. At depth "page" a server reports no events."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,11 +24,11 @@ class Attachment:
     depth: Depth
     kind: ServerKind = "kvscope"
     how: str
-    """What the operator does to attach it."""
+    """Instructions for attaching it."""
     tells: frozenset[str]
     """Names of events."""
     machine: str = "exact"
-    """How well families are known that are read on the machine and not from events."""
+    """Coverage of families that are read on the machine and not from events."""
 
 
 ATTACHMENTS = (

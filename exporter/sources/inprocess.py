@@ -1,6 +1,6 @@
 """The source for an engine in this process: a subscription to its bus.
 
-Gaps show in the numbers of the batches; after a snapshot the state is known again.
+Gaps show in the batches' numbers; after a snapshot the state is known again.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The protocol of what takes one engine's batches in order; a fold is one."""
+"""The protocol for listeners, which take one engine's batches in order; a fold is one."""
 
 from typing import Protocol
 
@@ -6,7 +6,7 @@ from kvscope_events.events import Batch
 
 
 class Listener(Protocol):
-    """Called by one thread at a time. A listener that raises is given up; the others go on."""
+    """Called by one thread at a time. A listener that raises is disabled; the others continue."""
 
     @property
     def name(self) -> str:
@@ -19,9 +19,9 @@ class Listener(Protocol):
 
     @property
     def num_pending(self) -> int:
-        """How much is remembered until an event says that it has ended; `on_gap` forgets it."""
+        """Number of items remembered until an event ends them; `on_gap` forgets them."""
         ...
 
     def on_gap(self) -> None:
-        """Batches were lost before the next one: what depends on them is unknown from now on."""
+        """Batches were lost before the next one: state that depends on them is now unknown."""
         ...

@@ -1,4 +1,4 @@
-"""One thread that hands a source's batches to listeners; a reader drains first, so none is stale.
+"""One thread that hands a source's batches to listeners; readers drain first, so no state is stale.
 
 A listener that raises is disabled: its families are absent from then on, and the others continue.
 """
@@ -17,14 +17,14 @@ from kvscope_events.events import Batch
 logger = logging.getLogger(__name__)
 
 COALESCE_SECONDS = 0.05
-"""Pause after the first batch of a burst: the engine wakes our thread 20 times a second at most."""
+"""Pause after the first batch of a burst: the engine wakes our thread at most 20 times a second."""
 IDLE_SECONDS = 5.0
 """Longest wait for a batch; `end` cuts it short."""
 CHUNK_BATCHES = 256
 """Batches that one listener takes before the next one sees them, and before the clock is read."""
 MAX_PENDING = 1 << 17
-"""Requests and sequences that one listener remembers, in several entries each of some 100 bytes: a
-producer that never ends what it begins takes no more memory than that."""
+"""Maximum number of requests and sequences that one listener remembers, in several entries of some
+100 bytes each: bounds the memory for a producer that never ends what it begins."""
 
 
 class _Worker:
@@ -57,10 +57,10 @@ class _Worker:
 
 
 class Pipeline:
-    """Listeners in the order given; all of them see every batch once.
+    """Listeners in the given order; each of them sees every batch once.
 
-    `listeners` makes them: at first, and again whenever the session of the source changes, or a
-    newer one was heard of, so that no state of a former producer remains.
+    `listeners` creates them: at first, and again whenever the session of the source changes, or a
+    newer one was heard, so that no state of a former producer remains.
     """
 
     def __init__(
@@ -98,11 +98,11 @@ class Pipeline:
 
     @property
     def errors(self) -> dict[str, int]:
-        """How often each listener was given up: at most once in a session."""
+        """How often each listener failed: at most once in a session."""
         return {w.listener.name: self._errors[w.listener.name] for w in self._workers}
 
     def failed(self, listener: Listener) -> bool:
-        """Whether a listener of the present session was given up."""
+        """Whether a listener of the present session has failed."""
         return any(worker.failed for worker in self._workers if worker.listener is listener)
 
     def start(self) -> None:
@@ -166,7 +166,7 @@ class Pipeline:
             if len(chunk) == CHUNK_BATCHES:
                 self._fold(chunk, after_gap)
                 chunk, after_gap = [], False
-            # An engine that is faster than we are must not hold us here forever.
+            # An engine that is faster than we are must not keep us here forever.
             if batch.arrived_ns > began_ns:
                 break
         self._fold(chunk, after_gap)

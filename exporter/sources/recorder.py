@@ -1,6 +1,6 @@
-"""Writes the batches of a stream to a file, as frames of the wire: what `file://` reads again.
+"""Writes the batches of a stream to a file, as frames of the wire, which `file://` can read.
 
-The file ends with a whole frame whatever happens, also when the disk is full.
+The file always ends with a complete frame, even when the disk is full.
 """
 
 import os
@@ -15,7 +15,7 @@ from kvscope_events.wire.subscriber import Taken
 
 
 class Recorder:
-    """A new file; construction raises OSError, FileExistsError where there is one already."""
+    """A new file; construction raises OSError, FileExistsError if there is one already."""
 
     def __init__(self, path: Path, max_bytes: int) -> None:
         self.num_batches = 0
@@ -27,11 +27,11 @@ class Recorder:
         self.missing = 0
         """Batches that the stream lost between those in the file."""
         self.full = False
-        """Whether a batch did not fit any more; nothing is written after it."""
+        """Whether a batch no longer fitted; nothing is written after it."""
         self._max_bytes = max_bytes
         self._path = path
         self._last_ns = 0
-        # Unbuffered: what is in the file after an error is known.
+        # Unbuffered: the file's content after an error is known.
         self._file = path.open("xb", buffering=0)
 
     def __enter__(self) -> Self:

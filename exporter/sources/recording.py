@@ -27,14 +27,14 @@ PORTION_BATCHES = 4096
 """Batches that one drain takes, so that pages are served while a long recording is read."""
 
 MAX_SESSIONS = 4096
-"""Runs of the engine whose batches are known again; a recording usually has a few."""
+"""Sessions whose repeated batches are recognised; a recording usually has a few."""
 
 
 class RecordingSource:
-    """Reads in portions, as fast as it is taken from; after the end, the last state stays.
+    """Reads in portions, as fast as batches are taken; after the end, the last state stays.
 
-    Construction raises EndpointError. A frame that is not valid ends the recording, since nothing
-    says where the next one begins.
+    Construction raises EndpointError. An invalid frame ends the recording, since the start of the
+    next one is not known.
     """
 
     kind: SourceKind = "recording"
@@ -51,9 +51,9 @@ class RecordingSource:
         self.gaps = 0
         self.decode_errors: dict[str, int] = dict.fromkeys(DECODE_ERROR_KINDS, 0)
         self.broken_off: str | None = None
-        """Why the recording ends before its file does."""
+        """The reason why the recording ends before its file."""
         self.repeated = 0
-        """Batches that came again, and count once."""
+        """Repeated batches, which count once."""
         self.bytes_read = 0
         self._next_seq: int | None = None
         self._sessions_before: dict[str, None] = {}
@@ -103,7 +103,7 @@ class RecordingSource:
         self._file.close()
 
     def _read(self) -> Generator[Frame, None, None]:
-        """The batches of the file, as long as it was when it was opened."""
+        """The batches of the file, up to its length when it was opened."""
         try:
             while self.bytes_read < self.num_bytes:
                 header = self._file.read(HEADER_BYTES)
@@ -123,7 +123,7 @@ class RecordingSource:
             self._file.close()
 
     def _is_repeated(self, frame: Frame) -> bool:
-        """Whether the file had this batch before, as one has that was put together from several."""
+        """Whether the file had this batch before, as in a file combined from several."""
         session = frame.session.hex()
         if session == self.session:
             repeated = self._next_seq is not None and frame.seq < self._next_seq
@@ -149,7 +149,7 @@ class RecordingSource:
         return lost
 
     def _stamped(self, batch: Batch) -> Batch:
-        """The batch as it arrived with the file; its pids mean nothing any more."""
+        """The batch as it arrived with the file; its pids no longer mean anything."""
         self.last_message_ns = self._opened_ns
         events = [
             msgspec.structs.replace(event, pid_space=None) if isinstance(event, Hello) else event

@@ -1,4 +1,4 @@
-"""The protocol of a source of batches: what the pipeline needs, and what a page shows about it."""
+"""The protocol of a source of batches: for the pipeline, and for a page's families about it."""
 
 from collections.abc import Mapping
 from typing import Literal, Protocol
@@ -22,7 +22,7 @@ class Source(Protocol):
 
     @property
     def session(self) -> str:
-        """Session of the batch last taken. A change means a new producer: all state begins anew."""
+        """Session of the batch last taken. A change means a new producer: all state starts over."""
         ...
 
     @property
@@ -32,8 +32,8 @@ class Source(Protocol):
 
     @property
     def superseded(self) -> bool:
-        """Another producer has been heard, though no batch of it has come, and nothing of the
-        former one is left to take."""
+        """Whether another producer has been heard, no batch of it has come yet, and all those of
+        the former one have been taken."""
         ...
 
     @property
@@ -64,11 +64,11 @@ class Source(Protocol):
         ...
 
     def wait(self, timeout: float) -> bool:
-        """Wait until a batch may be there; True if so."""
+        """Wait until a batch may be available; True if so."""
         ...
 
     def wake(self) -> None:
-        """Let a `wait` that is under way return; any thread may call it."""
+        """Interrupt a `wait` in progress; any thread may call it."""
         ...
 
     def close(self) -> None:

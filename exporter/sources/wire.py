@@ -11,8 +11,8 @@ from kvscope_events.wire.subscriber import WireSubscriber
 class WireSource:
     """Reads from construction to `close`; construction raises EndpointError.
 
-    A reader too slow for the queue falls back on what the publisher still holds, and loses batches
-    only beyond that.
+    A reader too slow for the queue falls back on the batches that the publisher still holds, and
+    loses only older ones.
     """
 
     kind: SourceKind = "wire"
@@ -51,7 +51,7 @@ class WireSource:
 
     @property
     def decode_errors(self) -> dict[str, int]:
-        """Counts by kind; all of `DECODE_ERROR_KINDS` are there from the start."""
+        """Counts by kind; all of `DECODE_ERROR_KINDS` are present from the start."""
         return self._subscriber.decode_errors
 
     def take(self) -> tuple[Batch, int] | None:

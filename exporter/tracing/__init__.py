@@ -1,1 +1,1 @@
-"""Traces by OTLP: one span for each request, made from the events that the folds read as well."""
+"""Traces by OTLP: one span for each request, made from the same events as the folds' state."""

@@ -1,4 +1,4 @@
-"""A request's span in OpenTelemetry's form, and whether its trace is one of those to send."""
+"""A request's span in OpenTelemetry's form, and the decision whether to send it."""
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import Resource
@@ -25,13 +25,13 @@ class Readable:
     """Gives spans their ids and asks the sampler; for any thread."""
 
     def __init__(self) -> None:
-        # The provider's default is what OTEL_TRACES_SAMPLER says.
+        # The provider's default follows OTEL_TRACES_SAMPLER.
         self._sampler = TracerProvider(shutdown_on_exit=False).sampler
         self._ids = RandomIdGenerator()
         self._scope = InstrumentationScope("kvscope", build_version())
 
     def make(self, span: RequestSpan, resource: Resource) -> ReadableSpan | None:
-        """None: the sampler drops it, as the caller's flag does with the default."""
+        """The span; None: dropped by the sampler, by default because of the caller's flag."""
         parent = _parent_of(span.trace)
         around = Context()
         trace_id = int(span.trace.trace_id or "0", 16) or self._ids.generate_trace_id()
@@ -64,7 +64,7 @@ class Readable:
 
 
 def _parent_of(trace: TraceContext) -> SpanContext | None:
-    """The caller's span; None: it named none."""
+    """The caller's span; None: not given."""
     if not trace.parent_span_id:
         return None
     flags = TraceFlags(TraceFlags.SAMPLED if trace.sampled else TraceFlags.DEFAULT)

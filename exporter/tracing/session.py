@@ -39,12 +39,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Whom spans are about."""
+    """The subject of spans."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
     """Further attributes of the resource."""
     is_only: bool = True
-    """Of the servers of this process."""
+    """The servers of this process."""
 
 
 class Tracing(Collector):
@@ -56,7 +56,7 @@ class Tracing(Collector):
         clock: Clock,
         origin_of: Callable[[str], Origin] = lambda _: Origin(),
     ) -> None:
-        """origin_of: asked for each span, by the server's instance.
+        """origin_of: called for each span with the server's instance.
 
         Raises OtlpSettingError for a URL or a variable that the library cannot use.
         """
@@ -70,7 +70,7 @@ class Tracing(Collector):
         self._lock = threading.Lock()
         self._counts = dict.fromkeys(SPAN_RESULTS, 0)
         self._num_queued = 0
-        """Given to the processor, and not yet sent or given up."""
+        """Given to the processor, and not yet sent or dropped."""
         self._families = Families({}, clock)
         self._faults: Faults[str] = Faults(
             f"OTLP {config.shown_url}", ("failed", "dropped", "bug"), clock.monotonic_ns
@@ -85,12 +85,12 @@ class Tracing(Collector):
             raise OtlpSettingError("OTEL_BSP_MAX_QUEUE_SIZE", queue, str(error)) from None
 
     def listener(self, instance: str) -> Spans:
-        """Makes spans of one engine's events. instance: what the server is called in a store."""
+        """Makes spans from one engine's events. instance: the server's name in a trace store."""
         return Spans(lambda span: self._record(instance, span), self._left_out, MAX_OPEN)
 
     def stop(self) -> None:
-        """Send what waits, if the endpoint takes it within `FLUSH_SECONDS`, and end."""
-        # The processor's own end may take half a minute, and no option shortens it.
+        """Send what is queued, if the endpoint takes it within `FLUSH_SECONDS`, and end."""
+        # The processor's own shutdown may take half a minute, and no option shortens it.
         flushing = threading.Thread(
             target=self._processor.shutdown, name="kvscope-traces-flush", daemon=True
         )
@@ -164,7 +164,7 @@ class Tracing(Collector):
 
 
 class _Sending(SpanExporter):
-    """Tells what became of each batch."""
+    """Reports the result of each batch."""
 
     def __init__(
         self, exporter: OTLPSpanExporter, session: Session, done: Callable[[int, str], None]

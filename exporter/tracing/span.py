@@ -1,4 +1,4 @@
-"""What is told of one finished request; knows nothing of OpenTelemetry's library."""
+"""The span of one finished request, independent of OpenTelemetry's library."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ Value = str | int | float | list[str]
 Attributes = Mapping[str, Value]
 
 MAX_INTEGER = (1 << 63) - 1
-"""Of an attribute, and of a time in nanoseconds."""
+"""Largest value of an attribute, and of a time in nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,4 +35,4 @@ class RequestSpan:
     attributes: Attributes = field(default_factory=dict)
     moments: tuple[Moment, ...] = ()
     failed: bool = False
-    """The server could not answer; a client that went away is none of its failures."""
+    """Whether the server could not answer; a client that went away does not count."""

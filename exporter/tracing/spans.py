@@ -1,9 +1,9 @@
 """Makes a span of every request that ends, from the events of one engine.
 
-Durations since arrival are the engine's own. Each also says that the request arrived no later than
-the end of that batch minus the duration; the earliest of these is taken for the arrival, so that a
-span lies late by the part of one step at most. Preemptions and resumptions have no duration since
-arrival, and stand at the end of their step.
+Durations since arrival are the engine's own. Each also implies that the request arrived no later
+than the end of that batch minus the duration; the earliest of these is taken as the arrival, so a
+span is late by at most part of a step. Preemptions and resumptions have no duration since arrival,
+and stand at the end of their step.
 """
 
 from collections.abc import Callable
@@ -25,9 +25,9 @@ from kvscope_events.events import (
 from kvscope_events.trace_context import TraceContext
 
 MAX_OPEN = 1 << 14
-"""Requests that have begun and not ended; a request beyond that gets no span. About 20 MB."""
+"""Maximum number of unended requests; further ones get no span. About 20 MB."""
 MAX_MOMENTS = 128
-"""Of one span, and reasons of its sequences: OpenTelemetry's default limit of events in a span."""
+"""Moments of a span, and reasons of its sequences: OpenTelemetry's default limit of span events."""
 
 
 class _Open:
@@ -62,14 +62,15 @@ class _Open:
             self.left_out += 1
 
     def elapsed(self, now_ns: int, duration_ns: int) -> None:
-        """So much time had passed since arrival when the batch of this moment was closed."""
+        """This much time had passed since arrival when the batch of this moment was closed."""
         self.arrived_ns = min(self.arrived_ns, now_ns - duration_ns)
 
 
 class Spans(Fold):
     """Hands each span to `sink` as its request ends; `dropped` is called for those without one.
 
-    Without a wall clock in the stream there are none. Prompts, answers and tenants are in none.
+    Without a wall clock in the stream there are no spans. Spans never contain prompts, answers or
+    tenants.
     """
 
     name = "spans"
@@ -101,7 +102,7 @@ class Spans(Fold):
         return len(self._open)
 
     def on_gap(self) -> None:
-        """Forgets the requests under way: nobody knows what is missing of them."""
+        """Forgets the requests under way: it is not known what is missing of them."""
         self._dropped(len(self._open))
         self._open.clear()
 
@@ -208,7 +209,7 @@ class Spans(Fold):
 
 
 def _attributes(request: _Open, event: RequestFinished) -> dict[str, Value]:
-    """Those that one request has of its own; what is not known is absent."""
+    """Attributes of one request; unknown ones are absent."""
     attributes: dict[str, Value] = {
         "gen_ai.request.max_tokens": _integer(event.max_tokens),
         "gen_ai.response.finish_reasons": [
@@ -220,7 +221,7 @@ def _attributes(request: _Open, event: RequestFinished) -> dict[str, Value]:
         "kvscope.preemptions": _integer(event.preemptions),
         "kvscope.sequences": _integer(event.sequences),
     }
-    # Several choices of one prompt share it, so that what each of them found is no sum.
+    # Several choices of one prompt share it, so their hits do not add up.
     if request.cached_tokens is not None and request.prompt_tokens == event.prompt_tokens:
         attributes["gen_ai.usage.cache_read.input_tokens"] = _integer(request.cached_tokens)
     if event.queue_ns is not None:
@@ -248,5 +249,5 @@ def _moments(request: _Open, start_ns: int, end_ns: int) -> tuple[Moment, ...]:
 
 
 def _integer(value: int) -> int:
-    """A peer may name any number, and one that cannot be encoded would cost a whole export."""
+    """A peer may send any number, and one that cannot be encoded would fail a whole export."""
     return min(value, MAX_INTEGER)

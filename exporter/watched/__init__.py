@@ -1,1 +1,1 @@
-"""One watched server: its engines, the state that it is in, its page and its answers."""
+"""One watched server: its engines, its state, its page and its answers."""

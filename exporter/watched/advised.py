@@ -1,4 +1,4 @@
-"""The adviser's families on a page; asked seldom, since a proposal rests on minutes."""
+"""The adviser's families on a page; computed rarely, since a proposal rests on minutes."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -15,11 +15,11 @@ from exporter.watched.reply import memory_of
 from exporter.watched.target import EnginePage, Target
 
 IDLE_SECONDS = 60.0
-"""Without a step for this long an engine is idle, and its page, which shows the present, has no
+"""An engine without a step for this long is idle, and its page, which shows the present, has no
 advice.
 """
 MAX_AGE_NS = 10_000_000_000
-"""For which an answer is shown again: it takes longer than the rest of an engine's part."""
+"""Time for which an answer is reused: it takes longer than the rest of an engine's part."""
 
 
 class AdviceCollector:
@@ -47,10 +47,10 @@ class AdviceCollector:
     def _ask(
         self, targets: Sequence[Target], processes: Sequence[ProcessMemory], machine: Machine
     ) -> None:
-        """All at once replace what is known: other pages may be rendered meanwhile."""
+        """The results replace the old ones all at once: other pages may be rendered meanwhile."""
         known: dict[Target, AdviceAnswer] = {}
         for target in targets:
-            # It concerns one engine; the answers of the others are known all the same.
+            # It concerns only one engine; the others still have answers.
             with suppress(UnknownError):
                 answer = target.answer(ADVICE, machine, processes)
                 if answer.idle_seconds is not None and answer.idle_seconds <= IDLE_SECONDS:
@@ -59,7 +59,7 @@ class AdviceCollector:
 
 
 def _families_of(families: Families, made: Sequence[Proposal]) -> Iterator[Family]:
-    """None while nothing is proposed."""
+    """Empty while nothing is proposed."""
     if made:
         yield families.column("kvscope_advice_value", {p.option: p.proposed for p in made})
         yield families.column(

@@ -1,8 +1,8 @@
-"""`/metrics/compact`: the few signals by which a gateway picks an endpoint, and nothing else.
+"""`/metrics/compact`: only the few signals by which a gateway picks an endpoint.
 
 The model-server protocol of the Gateway API inference extension, in vLLM's names: gauges, one
 series for each signal. It is asked 20 times a second, so nothing is drained or collected for it:
-the fold thread leaves the figures behind whenever it has folded something.
+the fold thread stores the figures whenever it has folded something.
 """
 
 from collections.abc import Iterable
@@ -31,7 +31,7 @@ class Pool(NamedTuple):
 
 
 class Signals(NamedTuple):
-    """What one engine says; None: not known now."""
+    """Signals of one engine; None: not known now."""
 
     labels: tuple[str, str]
     """model_name and engine."""
@@ -54,11 +54,11 @@ def signals_of(labels: tuple[str, str], folds: Folds, tells: frozenset[str]) -> 
 
 
 def compact_page(engines: Iterable[Signals]) -> bytes:
-    """The page of a server: its engines together, the first one of those with the same labels.
+    """The page of a server: its engines together; of those with the same labels only the first.
 
-    Requests are added up, and usage is that of all pools as one. A signal that one engine does not
-    know is left out: without that engine it would look like less load. So are block size and number
-    where block sizes differ.
+    Requests are added up, and usage is that of all pools as one. A signal that one engine lacks is
+    left out: without that engine the load would look lower. So are block size and number if block
+    sizes differ.
     """
     known: dict[tuple[str, str], Signals] = {}
     for engine in engines:

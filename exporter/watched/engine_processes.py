@@ -1,6 +1,6 @@
-"""What the processes of one engine report together: its scheduler's, and those of its workers.
+"""Combined reports of one engine's processes: its scheduler's, and those of its workers.
 
-They have the same labels, so that a page has each family once.
+They share labels, so a page has each family once.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,7 +31,7 @@ def collect_processes(
 
 
 def _ready(processes: Sequence[EnginePage], guard: Guard) -> Iterable[Family]:
-    """An engine of which only workers speak still loads, or has died before them."""
+    """An engine of which only workers report is still loading, or has died before them."""
     live = [shown for shown in processes if shown.up]
     if not live or any(shown.worker is None for shown in live):
         return []
@@ -41,7 +41,7 @@ def _ready(processes: Sequence[EnginePage], guard: Guard) -> Iterable[Family]:
 def _host(
     processes: Sequence[EnginePage], guard: Guard, machine: Machine, now_ns: int
 ) -> Iterable[Family]:
-    """Absent where one of them runs elsewhere: the sum would lack it."""
+    """Absent if one of them runs elsewhere: the sum would be incomplete."""
     live = [shown for shown in processes if shown.up]
     if not live or not all(shown.is_here for shown in live):
         return []
@@ -73,6 +73,6 @@ def _sizing(processes: Sequence[EnginePage], guard: Guard) -> Iterable[Family]:
 
 
 def _rank(shown: EnginePage) -> tuple[int, str]:
-    """Ranks are numbers, though a producer may call its workers anything."""
+    """Ranks are numbers, though a producer may name its workers freely."""
     rank = shown.worker or ""
     return (int(rank), "") if rank.isascii() and rank.isdigit() else (1 << 31, rank)

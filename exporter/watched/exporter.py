@@ -66,10 +66,10 @@ class Exporter:
         process: bool = True,
         beside_engine: bool = False,
     ) -> None:
-        """readers: of the server's own pages, for what its targets do not tell.
+        """readers: of the server's own pages, for what its targets do not report.
 
-        process: with the `process_*` families of this process. beside_engine: the engine's steps
-        run in this process, and a page lets them through while it is made.
+        process: include the `process_*` families of this process. beside_engine: the engine's steps
+        run in this process, and rendering a page lets them through.
         """
         self._clock = clock or Clock()
         self._targets = tuple(targets)
@@ -98,7 +98,7 @@ class Exporter:
 
     @property
     def targets(self) -> tuple[Target, ...]:
-        """Those of this moment, in the order in which they came."""
+        """The present targets, in the order in which they were added."""
         return self._targets
 
     @property
@@ -106,9 +106,9 @@ class Exporter:
         return [target for target in self._targets if not target.is_retired]
 
     def show(self, machine: Machine, further: Collection[Collector] = ()) -> None:
-        """Read this machine and these collectors from now on, in place of those before."""
+        """Read this machine and these collectors from now on, instead of the previous ones."""
         self._page.machine = machine
-        if tuple(further) == self._further:  # a page of this moment has them
+        if tuple(further) == self._further:  # a page being rendered has them
             return
         for collector in self._further:
             self.registry.unregister(collector)
@@ -146,48 +146,48 @@ class Exporter:
 
     @property
     def watching(self) -> bool:
-        """Whether everything runs that adds targets and removes them."""
+        """Whether all watchers, which add and remove targets, are running."""
         return all(watcher.running for watcher in self._watchers)
 
     def attach(self, watcher: Watcher) -> None:
-        """Let it run from `start` to `stop`; called before `start`."""
+        """Run a watcher from `start` to `stop`; called before `start`."""
         self._watchers = (*self._watchers, watcher)
 
     def add(self, target: Target) -> None:
-        """Show a further target from the next page on; it is started if the others are."""
+        """Show another target from the next page on; it is started if the others are."""
         with self._lock:
             self._targets = (*self._targets, target)
             if self._running:
                 target.start()
 
     def remove(self, target: Target) -> None:
-        """Stop a target, and forget all that it reported."""
+        """Stop a target, and forget everything it reported."""
         with self._lock:
             self._targets = tuple(other for other in self._targets if other is not target)
         target.stop()
 
     def answer(self, question: Question[Any]) -> Reply:
-        """What all engines of this server answer; for any thread."""
+        """The answers of all engines of this server; for any thread."""
         return ask(question, self._present, self._page.machine)
 
     def compact(self) -> bytes:
-        """The page for a gateway, from figures that are there already; for an event loop."""
+        """The page for a gateway, from stored figures; for an event loop."""
         signals = (target.signals for target in self._present)
         return compact_page(engine for engine in signals if engine is not None)
 
     def server_kinds(self) -> dict[tuple[str, str], ServerKind]:
-        """What the engines are, by model_name and engine; those that have said it."""
+        """Kinds of the engines that have reported theirs, by model_name and engine."""
         hellos = [target.hello for target in self._targets]
         return {(h.model_name, h.engine): h.server for h in hellos if h is not None}
 
     def collect_for_otlp(self) -> Iterator[Family]:
-        """All families but those under other servers' names; for any thread."""
+        """All families except those under other servers' names; for any thread."""
         yield from self._page.collect("otlp")
         for collector in self._further:
             yield from collector.collect()
 
     def render(self, accept: str | None = None) -> tuple[bytes, str]:
-        """The page and its content type: OpenMetrics where `accept` names it, otherwise text."""
+        """The page and its content type: OpenMetrics if `accept` names it, otherwise text."""
         began_ns = self._clock.monotonic_ns()
         encode, content_type = negotiate(accept or "")
         page = encode(self.registry)
@@ -203,7 +203,7 @@ def in_process(
     clock: Clock | None = None,
     listeners: Sequence[Listener] = (),
 ) -> Exporter:
-    """The exporter of an engine in this process. listeners: what else gets its batches."""
+    """The exporter of an engine in this process. listeners: further consumers of its batches."""
     clock = clock or Clock()
     check_compat(compat)
     source = InProcessSource(subscription)

@@ -1,4 +1,4 @@
-"""The text format that a scraper gets and its encoding: chosen, and written faster."""
+"""The text formats of a page: negotiated with the scraper, and written faster than usual."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,7 +10,7 @@ from prometheus_client.samples import Exemplar, Sample
 from prometheus_client.utils import floatToGoString
 
 MAX_LABEL_SETS = 20_000
-"""Kept of all pages of this process; then all are forgotten."""
+"""Maximum number kept for all pages of this process; then all are dropped."""
 
 _label_texts: dict[tuple[tuple[str, str], ...], str] = {}
 
@@ -69,7 +69,7 @@ def _labels(sample: Sample) -> str:
 
 def _number(value: float) -> str:
     text = repr(float(value))
-    if len(text) < 9 and text[-1] <= "9":  # neither so large that it needs an exponent, nor inf
+    if len(text) < 9 and text[-1] <= "9":  # too short to need an exponent, and not inf
         return text
     return str(floatToGoString(value))  # type: ignore[no-untyped-call]
 
@@ -92,15 +92,15 @@ _OPENMETRICS = library.CONTENT_TYPE_LATEST
 
 
 def negotiate(accept: str) -> tuple[Encoder, str]:
-    """Encoder and content type for an Accept header: OpenMetrics 1.0 where it is named, else text.
+    """Encoder and content type for an Accept header: OpenMetrics 1.0 if named, else text.
 
     A malformed header gets the text format.
     """
     try:
         _, content_type = choose_encoder(accept)
-    except TypeError:  # the library compares a version that is not a number with one that is
+    except TypeError:  # the library compares a non-numeric version with a number
         _, content_type = choose_encoder("")
-    # All of our names are valid under all schemes of escaping, so none of them changes a page.
+    # All our names are valid under all escaping schemes, so none of them changes a page.
     if not content_type.startswith("application/openmetrics-text"):
         return text, content_type
     scheme = library.ALLOWUTF8 if library.ALLOWUTF8 in content_type else "underscores"
@@ -110,7 +110,7 @@ def negotiate(accept: str) -> tuple[Encoder, str]:
 def accepts_gzip(accept_encoding: str) -> bool:
     """Whether an Accept-Encoding header takes gzip, by name or as `*`; `q=0` refuses it.
 
-    A malformed weight counts as refused: the page without gzip suits everybody.
+    A malformed weight counts as refused: every client can read a page without gzip.
     """
     weights: dict[str, float] = {}
     for item in accept_encoding.lower().split(","):

@@ -1,7 +1,7 @@
 """One server's page: its engines, its GPUs, and the exporter; every family once, in the order of
 the catalogue.
 
-A part that raises is left out and counted; the rest of the page is there.
+A part that raises is left out and counted; the rest of the page is complete.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -53,9 +53,9 @@ class Page:
         *,
         beside_engine: bool = False,
     ) -> None:
-        """targets: returns those of the moment, which may come and go.
+        """targets: returns the present ones; they may come and go.
 
-        beside_engine: a page lets the steps of this process through while it is made.
+        beside_engine: rendering a page lets the steps of this process through.
         """
         self._targets = targets
         self._readings = Readings(readers, clock)
@@ -103,7 +103,7 @@ class Page:
                     asked.append((target, shown))
             engines.append(shown)
         yield from self._guard.read("page", lambda: readings.collect(pages, told))
-        state = self._presence.state  # of the pages that were read just now
+        state = self._presence.state  # by the pages that were just read
         yield from self._guard.read("server", lambda: collect_server(self._families, state))
         yield from collect_processes(engines, self._guard, self.machine, now_ns)
         advised, machine = self._advised, self.machine

@@ -1,4 +1,4 @@
-"""Which state a watched server is in, from what its engines and its own page say.
+"""The state of a watched server, derived from its engines and its own page.
 
 A server that is configured or was heard has exactly one state until it is retired.
 """
@@ -11,7 +11,7 @@ from exporter.watched.target import Target
 
 
 class Presence:
-    """The state of one server; computed whenever it is asked for, by any thread."""
+    """The state of one server; computed on each request, by any thread."""
 
     def __init__(
         self,
@@ -19,7 +19,7 @@ class Presence:
         readers: Sequence[PageReader],
         is_configured: Callable[[], bool],
     ) -> None:
-        """is_configured: whether there is a server to watch, though nothing of it may be there."""
+        """is_configured: whether there is a server to watch, even if it has not been heard."""
         self._targets = targets
         self._readers = readers
         self._is_configured = is_configured
@@ -52,9 +52,9 @@ class Presence:
         return "ready" if _is_ready(targets, readers) else "loading"
 
     def retire(self) -> tuple[list[str], ServerState | None]:
-        """Regard as ended on purpose what is silent now, until it is heard again.
+        """Regard whatever is silent now as ended on purpose, until it is heard again.
 
-        Returns the endpoints concerned, and the state that remains. Blocks while pages are asked.
+        Returns the endpoints concerned, and the resulting state. Blocks while pages are read.
         """
         silent: list[Target | PageReader] = [t for t in self._targets() if not t.is_retired]
         silent += [reader for reader in self._readers if not reader.is_retired]
@@ -71,7 +71,7 @@ def _endpoint(watched: Target | PageReader) -> str:
 def _is_ready(targets: Sequence[Target], readers: Sequence[PageReader]) -> bool:
     """Whether every engine takes requests, and the server's own page answers.
 
-    Streams of KV events say nothing of readiness: the page does, or without one the connection.
+    KV event streams say nothing about readiness: the page does, or without one the connection.
     """
     watched = [target for target in targets if not target.is_content]
     if watched:
@@ -82,7 +82,7 @@ def _is_ready(targets: Sequence[Target], readers: Sequence[PageReader]) -> bool:
 
 
 def _all_engines_ready(targets: Sequence[Target]) -> bool:
-    """An engine of which only workers speak is not; nor is one that is silent, or never spoke."""
+    """Whether all engines are ready: not one of which only workers report, or that is silent."""
     ready: dict[tuple[str, str], bool] = {}
     for target in targets:
         hello, is_up = target.hello, target.source.up

@@ -1,4 +1,4 @@
-"""A question put to all engines of a page; one that cannot answer says why."""
+"""A question to all engines of a page; one that cannot answer says why."""
 
 import logging
 from collections.abc import Iterable
@@ -23,14 +23,14 @@ class EngineReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """One server's answers; without engines nothing is known of it yet."""
+    """One server's answers; without engines nothing is known about it yet."""
 
     question: str
     engines: list[EngineReply]
 
 
 def memory_of(targets: Iterable[Target]) -> list[ProcessMemory]:
-    """What the processes of one server report of their memory."""
+    """Memory reports of one server's processes."""
     return [report for target in targets if (report := target.memory()) is not None]
 
 
@@ -40,7 +40,7 @@ def ask(question: Question[Any], targets: Iterable[Target], machine: Machine) ->
     targets = list(targets)
     processes = memory_of(targets)
     for target in targets:
-        target.pipeline.drain()  # an engine may just have said Hello
+        target.pipeline.drain()  # an engine may have just sent its Hello
         hello = target.hello
         if hello is None or hello.worker is not None or target.is_content:
             continue

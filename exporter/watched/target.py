@@ -43,7 +43,7 @@ _T = TypeVar("_T")
 _FACTS = frozenset(row.family for row in CATALOGUE if row.events == ("Hello",))
 """Families of facts in the Hello, which do not depend on the state of the pool."""
 _OF_WORKERS = frozenset(fold.name for fold in (Introduction, DeviceMemory, Census))
-"""Folds that answer what a worker tells; the others never see an event of their own there."""
+"""Folds for the events of a worker; the others never get one of theirs there."""
 _FOLDED = frozenset(row.family for row in CATALOGUE if row.events)
 """Families that come from events."""
 
@@ -53,25 +53,25 @@ class EnginePage(NamedTuple):
 
     families: list[Family]
     maker: Families
-    """Of families with this engine's labels."""
+    """Makes families with this engine's labels."""
     hello: Hello | None
     available: frozenset[str]
-    """Families that its events give, shown or not: another definition must not stand in for one."""
+    """Families that its events provide, shown or not: no other definition may replace one."""
     is_alike: bool
-    """Another engine on the page has the same labels: only the stream is shown."""
+    """Whether another engine on the page has the same labels: only the stream is shown."""
     memory_samples: Mapping[str | None, Sequence[TimedSample]]
     """Reports of device memory by device."""
     activation_peaks: Mapping[str, int]
     """Largest step by device."""
     startup_terms: Mapping[str, int]
-    """What a worker measured at start-up; empty while its state is not known."""
+    """A worker's measurements at start-up; empty while its state is not known."""
     up: bool
     is_here: bool
-    """Its pid names the same process for us; it does not from another container."""
+    """Whether its pid names the same process for us; it does not from another container."""
 
     @property
     def labels(self) -> tuple[str, str]:
-        """model_name and engine; empty until the engine has said them."""
+        """model_name and engine; empty until the engine has reported them."""
         return labels_of(self.hello)
 
     @property
@@ -125,14 +125,15 @@ class Target:
 
     @property
     def is_content(self) -> bool:
-        """Its stream names what is cached and knows no blocks, so that no family is in both."""
+        """Whether its stream names cached content and knows no blocks; no family is in both
+        kinds."""
         return self.source.kind == "kv_events"
 
     @property
     def signals(self) -> Signals | None:
-        """Of the last moment when something was folded; nothing is asked or waited for.
+        """Signals of the last moment when something was folded; returned without waiting.
 
-        None: this is no engine with requests and a pool of its own.
+        None: this is not an engine with requests and a pool of its own.
         """
         signals, hello = self._signals, self.hello
         if self.is_content or (hello is not None and hello.worker is not None):
@@ -173,10 +174,10 @@ class Target:
     def collect(
         self, guard: Guard, taken: Collection[tuple[str, str]] = (), outlet: Outlet = "page"
     ) -> EnginePage:
-        """Every known family. The folds are held meanwhile; the text is made afterwards.
+        """Every known family. The folds are held meanwhile; the text is rendered afterwards.
 
         taken: the labels of other engines on this page. An engine with the same labels shows only
-        the families about its stream, which tell the two apart.
+        the families about its stream, which distinguish the two.
         """
         with self.pipeline.settled():
             families = self._current_families()
@@ -208,7 +209,7 @@ class Target:
             )
 
     def memory(self) -> ProcessMemory | None:
-        """What this process reports of its memory; None: nothing is known of it now."""
+        """This process's report of its memory; None: not known now."""
         with self.pipeline.settled():
             hello, memory = self.hello, self.folds[DeviceMemory]
             if hello is None or not self.source.up or self.pipeline.failed(memory):
@@ -227,9 +228,9 @@ class Target:
         machine: Machine,
         processes: Sequence[ProcessMemory] = (),
     ) -> _T:
-        """What the question makes of its folds, which are settled, and held while it reads them.
+        """The question's answer from the folds, which are settled, and held while it reads them.
 
-        Raises UnknownError, and what the question raises.
+        Raises UnknownError, and whatever the question raises.
         """
         with self.pipeline.settled():
             self._current_families()
@@ -284,7 +285,7 @@ class Target:
         ]
 
     def _note_signals(self) -> None:
-        """Called by whoever holds the folds."""
+        """Called by the thread that holds the folds."""
         hello, folds = self.hello, self.folds
         if hello is None or self.is_content or hello.worker is not None:
             return
@@ -297,13 +298,13 @@ class Target:
     def _listeners(self) -> tuple[Listener, ...]:
         """New folds for a new session; the former producer's state is dropped with the old ones."""
         for listener in self._further:
-            listener.on_gap()  # what the former producer began will not end
+            listener.on_gap()  # requests of the former producer will not end
         self.folds = Folds(part.fold for part in self._parts)
         self._signals = Signals(("", ""))
         return (*self.folds, *self._further)
 
     def _tellable(self, families: list[Family]) -> list[Family]:
-        """The families that the engine can tell; only sums while its present state is unknown."""
+        """The families that the engine can report; only sums while its present state is unknown."""
         shown = self._shown
         if not self.source.up:
             shown = self._sums

@@ -1,4 +1,4 @@
-"""Answers over HTTP: `GET /api/NAME`, as JSON, worked out on a worker thread."""
+"""Answers over HTTP: `GET /api/NAME`, as JSON, computed on a worker thread."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -20,12 +20,12 @@ class Answering(Protocol):
     """A server's exporter that can be asked."""
 
     def answer(self, question: Question[Any]) -> Reply:
-        """What all engines of the server answer."""
+        """The answers of all engines of the server."""
         ...
 
 
 class NoServerError(Exception):
-    """No server was named, or none has that name; `str()` says which there are."""
+    """No server was named, or none has that name; `str()` lists the known ones."""
 
     def __init__(self, status: int, problem: str) -> None:
         super().__init__(problem)
@@ -37,7 +37,7 @@ Find = Callable[[str], Answering]
 
 
 def answers_router(find: Find) -> APIRouter:
-    """`GET /api/NAME` for every question, with `?target=SERVER` where there are several."""
+    """`GET /api/NAME` for every question, with `?target=SERVER` if there are several."""
     router = APIRouter(prefix=ANSWERS.path.rstrip("/"))
     for question in QUESTIONS.values():
         router.add_api_route(

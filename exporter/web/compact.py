@@ -17,7 +17,7 @@ class Compact(Protocol):
     """A server whose signals can be served."""
 
     def compact(self) -> bytes:
-        """The page; made at once, from what is known without asking anybody."""
+        """The page; made immediately, from stored figures."""
         ...
 
 

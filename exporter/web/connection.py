@@ -13,16 +13,16 @@ from uvicorn.server import ServerState
 from exporter.web.limits import Limits
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-"""Harmless to a client that reads; to one that has gone it makes the kernel say so."""
+"""Harmless to a client that reads; if the client has gone, the kernel reports it."""
 _STALLED_SECONDS = 3.0
 """A client that has read next to nothing for this long gives way to a new one."""
 
 Wait = Literal["header", "body", "read", "busy"]
-"""What a client is to do: send a header, send a body, read; `busy`: it is the server's turn."""
+"""The client's next action: send a header, send a body, read; `busy`: it is the server's turn."""
 
 
 class Connection(H11Protocol):
-    """`check` is called about once a second: requests pay nothing, where timers would cost each."""
+    """`check` is called about once a second: requests pay nothing; timers would cost each."""
 
     cycle: RequestResponseCycle | None  # type: ignore[assignment]
 
@@ -41,7 +41,7 @@ class Connection(H11Protocol):
         self._num_pauses = 0
         self._waits: tuple[Wait, object] = ("header", None)
         self.waiting_since = self.loop.time()
-        """Time of the event loop; to about a second for a body, and for a client that reads."""
+        """Event-loop time; accurate to about a second for a body, and for a client that reads."""
         self._half_closed = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -60,7 +60,7 @@ class Connection(H11Protocol):
         return self.transport.get_write_buffer_size() > 0
 
     def check(self, now: float) -> Wait | None:
-        """End the connection if it has waited too long; what it waited for, or None.
+        """End the connection if it has waited too long; returns what it waited for, or None.
 
         now: time of the event loop.
         """
@@ -92,9 +92,9 @@ class Connection(H11Protocol):
             super().shutdown()
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
-        """A client that sends no more may still read: answer what it has asked completely.
+        """A client that has finished sending may still read: answer its complete requests.
 
-        Returns whether the connection stays open for that; TLS knows no half of a connection.
+        Returns whether the connection stays open for that; TLS has no half-open connections.
         """
         cycle = self.cycle
         if self.scheme == "https" or cycle is None or cycle.response_complete or cycle.more_body:
@@ -121,10 +121,10 @@ class Connection(H11Protocol):
         super().send_400_response(msg)
 
     def _should_upgrade(self) -> bool:
-        """Called when the headers of a request are there. Nothing is upgraded here.
+        """Called when a request's headers are complete. Nothing is upgraded here.
 
-        Where a proxy before us went by the length, and we go by the chunks, what follows may
-        belong to another client: RFC 9112, section 6.1, has such a connection closed.
+        If a proxy in front went by the length, and we go by the chunks, what follows may belong to
+        another client: RFC 9112, section 6.1, requires closing such a connection.
         """
         names = {name for name, _ in self.headers}
         if b"transfer-encoding" in names and b"content-length" in names:
@@ -132,7 +132,7 @@ class Connection(H11Protocol):
         return False
 
     def _awaited(self) -> tuple[Wait, object]:
-        """What the client is to do, and a value that changes once it has done it."""
+        """The client's next action, and a value that changes once it has acted."""
         if self.flow.write_paused or (self.transport.is_closing() and self.has_unsent):
             return "read", self._num_pauses
         cycle = self.cycle
@@ -147,10 +147,10 @@ class Connection(H11Protocol):
         return "body", cycle
 
     def _probe(self) -> None:
-        """Find out whether a client that sends no more has closed, or still reads.
+        """Find out whether a client that has finished sending has closed, or still reads.
 
-        Both look alike until something is sent to it, and a request of a client that has gone is
-        to be ended.
+        Both look alike until something is sent, and requests of a client that has gone must be
+        ended.
         """
         cycle = self.cycle
         if cycle is None or cycle.response_started or self.conn.their_http_version != b"1.1":

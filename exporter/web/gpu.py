@@ -1,6 +1,6 @@
 """Releases the GPUs for a reset or a change of MIG mode, and resumes polling afterwards.
 
-These routes do not check a key: the app that includes them decides who may call them.
+These routes do not check a key: the app that includes them controls access.
 """
 
 from typing import Protocol

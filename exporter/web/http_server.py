@@ -14,7 +14,7 @@ from exporter.web.server import BACKLOG, WebServer
 LIMITS = Limits(max_connections=64)
 """A few scrapers need a connection each."""
 STOP_SECONDS = 0.5
-"""Time for answers under way when the server stops."""
+"""Time for responses in progress when the server stops."""
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -24,13 +24,13 @@ def bind(host: str, port: int) -> socket.socket:
     except UnicodeError as error:  # `a..b`, for one, cannot be a name
         raise OSError(None, "no such host") from error
     listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
-    # Connections inherit it; without it the body of an answer waits up to 40 ms after its header.
+    # Connections inherit it; without it the body of a response waits up to 40 ms after its header.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
 
 
 class HttpServer:
-    """Binds on construction; raises OSError where the port is not available."""
+    """Binds on construction; raises OSError if the port is not available."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class HttpServer:
     ) -> None:
         self._socket = bind(host, port)
         self.port = int(self._socket.getsockname()[1])
-        """The port that is bound, also where 0 was asked for."""
+        """The bound port, even if 0 was requested."""
         self._server = WebServer(
             app, name=f"port {self.port}", limits=limits, tls=tls, stop_seconds=STOP_SECONDS
         )

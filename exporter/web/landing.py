@@ -1,4 +1,4 @@
-"""`GET /`: what this exporter watches, and where everything is; HTML without scripts."""
+"""`GET /`: the watched servers, and links to everything; HTML without scripts."""
 
 import base64
 import hashlib
@@ -54,7 +54,7 @@ def landing_router(
     router = APIRouter()
 
     @router.api_route(ROOT.path, methods=METHODS, include_in_schema=False)
-    def landing() -> Response:  # on a worker thread: a state may wait for a page that is made
+    def landing() -> Response:  # on a worker thread: a state may wait for a page being rendered
         page = "".join(_page(title, servers(), has_targets=has_targets))
         return HTMLResponse(page, headers=_HEADERS)
 
@@ -101,7 +101,7 @@ def _pages(*, has_targets: bool) -> list[tuple[str, str]]:
 
 
 def _links(heading: str, links: Sequence[tuple[str, str]], *, live: bool = True) -> str:
-    """live: False: the paths alone, since they need a target."""
+    """live: False: only the paths, since they need a target."""
     items = "".join(
         f"<li>{_link(path, path) if live else escape(path)}: {escape(what)}</li>\n"
         for path, what in links

@@ -1,4 +1,4 @@
-"""How long a listener waits for its clients, and how many of them it has at a time."""
+"""Limits of a listener: how long it waits for clients, and how many it serves at once."""
 
 import math
 import os
@@ -6,12 +6,12 @@ import resource
 from dataclasses import dataclass
 
 FILES = 65_536
-"""Open files that a command asks for; the soft limit of a shell is 1024."""
+"""Open files that a command requests; the soft limit of a shell is 1024."""
 FEWEST_CONNECTIONS = 4
 """Connections of a listener, however few files the process may open."""
 _SHARE_OF_FILES = 3
-"""A listener may take a third of the files that are left: there are at most two, and the model,
-the sockets of events and the GPUs need some as well."""
+"""A listener may take a third of the remaining files: there are at most two, and the model, event
+sockets and GPUs need some as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,9 +24,9 @@ class Limits:
     body_seconds: float = 60.0
     """From the header of a request to the end of its body; 8 MiB at 1.2 Mbit/s."""
     write_seconds: float = 20.0
-    """In which a client must read what fills the buffer of its connection, about 64 KiB."""
+    """Time in which a client must read a full connection buffer, about 64 KiB."""
     max_connections: int = 1024
-    """All of them; beyond, those that wait for their client are closed, oldest first."""
+    """Maximum connections; beyond it, those that wait for their client are closed, oldest first."""
 
     def __post_init__(self) -> None:
         times = (self.header_seconds, self.body_seconds, self.write_seconds)
@@ -38,7 +38,7 @@ class Limits:
             )
 
     def seconds(self, wait: str) -> float:
-        """How long a client may take: for its `header`, its `body`, or to `read`."""
+        """Time that a client may take: for its `header`, its `body`, or to `read`."""
         match wait:
             case "header":
                 return self.header_seconds
@@ -50,7 +50,7 @@ class Limits:
 
     @property
     def room(self) -> int:
-        """Connections of this listener, also where few files may be opened."""
+        """Connections of this listener, even if few files may be opened."""
         allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         left = allowed - len(os.listdir("/proc/self/fd"))
         return max(FEWEST_CONNECTIONS, min(self.max_connections, left // _SHARE_OF_FILES))

@@ -33,7 +33,7 @@ def metrics_router(exposition: Exposition, path: str = METRICS.path) -> APIRoute
 
 
 def no_metrics_router(hint: str) -> APIRouter:
-    """404 at `/metrics` and below, with a hint at where the metrics are, or how to get them."""
+    """404 at `/metrics` and below, with a hint where the metrics are, or how to get them."""
     router = APIRouter()
 
     @router.api_route(COMPACT.path, methods=METHODS, include_in_schema=False)

@@ -1,4 +1,5 @@
-"""Keeps uvicorn and asyncio quiet: what clients can provoke is logged once a minute at most."""
+"""Quietens uvicorn and asyncio: messages that clients can provoke are logged once a minute at
+most."""
 
 import asyncio
 import logging
@@ -31,6 +32,6 @@ _FILTER = _Filter()
 
 
 def quieten() -> None:
-    """From now on uvicorn and asyncio say each of their messages once a minute. Idempotent."""
+    """Limit uvicorn and asyncio to each message once a minute. Idempotent."""
     for name in ("uvicorn.error", "asyncio"):
         logging.getLogger(name).addFilter(_FILTER)

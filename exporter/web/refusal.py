@@ -1,4 +1,4 @@
-"""Refuses a request before an app sees it, in OpenAI's format; also where there is no room."""
+"""Refuses a request before an app sees it, in OpenAI's format; also for lack of connections."""
 
 from collections.abc import Mapping
 
@@ -12,7 +12,7 @@ RETRY_AFTER_SECONDS = 1
 
 
 class Crowded:
-    """In front of an app, for connections that are kept for those who watch the server."""
+    """Middleware for connections that are reserved for monitoring."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -34,7 +34,7 @@ _KIND = "invalid_request_error"
 
 
 class Refused(Exception):
-    """Why a request is not served; `response` is its answer."""
+    """The reason why a request is refused; `response` is its answer."""
 
     def __init__(self, status: int, message: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(message)

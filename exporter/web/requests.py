@@ -1,6 +1,6 @@
 """Counts and times the requests to the API, under prometheus-fastapi-instrumentator's names.
 
-Unlike there, a method or a path that no route has is no label, and series begin at 0.
+Unlike there, a method or path without a route is not a label, and series begin at 0.
 """
 
 import time

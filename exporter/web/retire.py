@@ -1,6 +1,6 @@
 """Takes a server that ended on purpose off its page, until it is heard again.
 
-This route does not check a key: the app that includes it decides who may call it.
+This route does not check a key: the app that includes it controls access.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ class Retires(Present, Protocol):
     """A server's presence, which can be ended."""
 
     def retire(self) -> tuple[list[str], ServerState | None]:
-        """The endpoints that are regarded as ended on purpose, and the state that remains."""
+        """The endpoints that are regarded as ended on purpose, and the resulting state."""
         ...
 
 
@@ -30,14 +30,14 @@ class Retirable(Protocol):
 
 
 def retire_router(find: Callable[[str], Retirable]) -> APIRouter:
-    """`POST /api/retire`, with `?target=SERVER` where there are several.
+    """`POST /api/retire`, with `?target=SERVER` if there are several.
 
     find: the server named; an empty name stands for the only one. Raises NoServerError.
     """
     router = APIRouter(prefix="/api", include_in_schema=False)
 
     @router.post("/retire")
-    def retire(target: str = "") -> Response:  # on a worker thread: pages are asked
+    def retire(target: str = "") -> Response:  # on a worker thread: pages are read
         try:
             server = find(target)
         except NoServerError as error:

@@ -1,4 +1,4 @@
-"""uvicorn with deadlines for every connection, room for new ones, and an end in time."""
+"""uvicorn with deadlines for every connection, room for new ones, and a timely shutdown."""
 
 import asyncio
 import heapq
@@ -22,17 +22,17 @@ from exporter.web.refusal import Crowded
 BACKLOG = 2048
 """Connections that the kernel holds until they are accepted."""
 BURST_SHARE = 16
-"""One in so many connections is accepted before those that are open get their turn on the event
-loop: a new one is read before many others come and it would be the oldest that waits."""
+"""That fraction of the room (1/16) is accepted in a row; then the open ones get their turn on the
+event loop, so that a new one is read before others arrive and make it the oldest that waits."""
 MAX_HEADER_BYTES = 64 << 10
 SHED_AT_ONCE = 16
-"""Idle connections closed together, since finding the oldest takes a look at all of them."""
+"""Idle connections closed at once, since finding the oldest means looking at all of them."""
 KEPT_SHARE = 8
 """One in eight connections is for /health and /metrics alone."""
 STALLED_CLIENT_SECONDS = 0.5
 """Time for clients to read the rest once requests have been ended; then they are cut off."""
 LAST_SECONDS = 2.0
-"""After the end of requests; then also those are cancelled that go on without their client."""
+"""Time after that; then requests that continue without their client are cancelled."""
 TICKS_PER_CHECK = 10
 """uvicorn's server ticks ten times a second."""
 _PROBLEMS = {
@@ -56,7 +56,7 @@ class WebServer(uvicorn.Server):
         lifespan: bool = False,
         stop_seconds: float = 0.0,
     ) -> None:
-        """name: of the port, in log lines. stop_seconds: for requests under way at the end."""
+        """name: the port's, for log lines. stop_seconds: for requests in progress at the end."""
         quieten()
         self._limits = limits or Limits()
         super().__init__(
@@ -65,7 +65,7 @@ class WebServer(uvicorn.Server):
                 ws="none",
                 log_config=None,
                 access_log=False,
-                proxy_headers=False,  # any client could name itself another's address
+                proxy_headers=False,  # any client could claim another's address
                 lifespan="on" if lifespan else "off",
                 h11_max_incomplete_event_size=MAX_HEADER_BYTES,
                 timeout_keep_alive=math.ceil(self._limits.header_seconds),
@@ -85,12 +85,12 @@ class WebServer(uvicorn.Server):
         if self.lifespan.should_exit:
             sys.exit(STARTUP_FAILURE)
         self._room = self._limits.room
-        # uvicorn counts requests of connections that have just been closed, too.
+        # uvicorn also counts requests of connections that have just been closed.
         self.config.limit_concurrency = 2 * self._room
         for_tls = self._limits.header_seconds if self._tls is not None else None
         self.servers = []
         for listener in sockets:
-            # asyncio accepts as many in a row as its backlog is long.
+            # asyncio accepts as many in a row as its backlog holds.
             server = await asyncio.get_running_loop().create_server(
                 self._connection,
                 sock=listener,
@@ -121,7 +121,7 @@ class WebServer(uvicorn.Server):
             cut.cancel()
 
     def set_stop_seconds(self, seconds: float) -> None:
-        """Change the time that requests under way may still take at the end."""
+        """Change the time that requests in progress may still take at the end."""
         self._stop_seconds = seconds
         self.config.timeout_graceful_shutdown = math.ceil(seconds + LAST_SECONDS)
 
@@ -137,7 +137,7 @@ class WebServer(uvicorn.Server):
         return len(self.server_state.connections) > self._room - self._room // KEPT_SHARE
 
     def _admit(self, new: Connection) -> ASGIApp:
-        """What answers on a new connection; those that wait for their clients may be closed."""
+        """The app for a new connection; connections that wait for their clients may be closed."""
         if self._is_crowded:
             self.faults.count("crowded", _PROBLEMS["crowded"])
             waiting = [c for c in self._connections() if c is not new and c.may_give_way]

@@ -20,7 +20,7 @@ from exporter.web.retire import Retirable, retire_router
 
 
 class Server(Exposition, Answering, Compact, Retirable, Protocol):
-    """One server that is watched."""
+    """One watched server."""
 
 
 class Pages(Protocol):
@@ -36,11 +36,11 @@ class Pages(Protocol):
         ...
 
     def labels(self, name: str) -> Mapping[str, str]:
-        """What Prometheus adds to all series of a server."""
+        """Labels that Prometheus adds to all series of a server."""
         ...
 
     def server(self, name: str) -> Server | None:
-        """The page of one server, or None where no server has that name."""
+        """The page of one server; None if no server has that name."""
         ...
 
 
@@ -105,7 +105,7 @@ def _server(pages: Pages, name: str) -> Server:
 
 
 def _only(pages: Pages) -> str:
-    """The name of the only server; empty where there are several, or none."""
+    """The name of the only server; empty if there are several, or none."""
     names = pages.names()
     return names[0] if len(names) == 1 else ""
 

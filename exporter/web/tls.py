@@ -1,16 +1,16 @@
-"""The TLS of a listener: its certificate, and whether clients need one as well."""
+"""TLS of a listener: its certificate, and whether clients need one as well."""
 
 import ssl
 from pathlib import Path
 from typing import Literal
 
 ClientAuth = Literal["NoClientCert", "VerifyClientCertIfGiven", "RequireAndVerifyClientCert"]
-"""Names of Go's `tls.ClientAuthType`, as Prometheus' web configuration has them. Those of its
-types that take any certificate without verifying it are no protection, and not supported."""
+"""Names of Go's `tls.ClientAuthType`, as in Prometheus' web configuration. Types that accept any
+certificate without verification are no protection, and not supported."""
 MinVersion = Literal["TLS12", "TLS13"]
 
 MAX_FILE_BYTES = 4 << 20
-"""Bytes of a certificate with its chain, or a file of authorities."""
+"""Maximum bytes of a certificate with its chain, or a file of authorities."""
 _VERIFY = {
     "NoClientCert": ssl.CERT_NONE,
     "VerifyClientCertIfGiven": ssl.CERT_OPTIONAL,

@@ -1,4 +1,4 @@
-"""The only caller of NVML: every call goes by name; failures are classified and counted."""
+"""The only caller of NVML: calls go by name; failures are classified and counted."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -21,18 +21,18 @@ NO_DEVICES = 28
 """NVML's GPU_NOT_FOUND, and ours for a count of zero."""
 
 REFUSALS = frozenset({NOT_SUPPORTED, NO_PERMISSION, FUNCTION_NOT_FOUND, 21, 25, 26})
-"""Codes for readings that the device does not have: they are absent, which is not an error."""
+"""Codes for readings that the device does not have: they are left out, without an error."""
 OLDER_DRIVER = frozenset({FUNCTION_NOT_FOUND, 25})
 """The call, or this version of its struct, is newer than the driver."""
 LOST = frozenset({15, 16})
-"""Codes for a GPU that is gone or waits for a reset."""
+"""Codes for a GPU that is gone or needs a reset."""
 DOWN = frozenset({1, 9, LIBRARY_NOT_FOUND, DRIVER_REPLACED, NO_DEVICES})
 """Codes after which the library has to be reinitialised."""
 
 Nvml = Any
 """A handle of pynvml's: a device or an event set."""
 Place = int | tuple[int, int] | None
-"""What a call addresses: a GPU by index, one of its MIG devices, or the library (None)."""
+"""The target of a call: a GPU by index, one of its MIG devices, or the library (None)."""
 
 
 class NvmlCallError(Exception):
@@ -49,11 +49,11 @@ class DeviceLostError(NvmlCallError):
 
 
 class NvmlDownError(NvmlCallError):
-    """Nothing answers until the library is initialised again."""
+    """No call succeeds until the library is initialised again."""
 
 
 class Calls:
-    """Calls within one initialisation. A call that a device refuses is not made on it again."""
+    """Calls within one initialisation. A call that a device refuses is not repeated on it."""
 
     def __init__(self, count_error: Callable[[str, int], None]) -> None:
         self._count_error = count_error
@@ -68,7 +68,7 @@ class Calls:
         expected: int | None = None,
         **named: Any,
     ) -> Any:
-        """The answer. Raises NvmlCallError, more narrowly where the failure has a meaning.
+        """The answer. Raises NvmlCallError, or a subclass if the failure has a specific meaning.
 
         A failure with the code `expected` is an answer as well: neither counted nor remembered.
         """
@@ -98,7 +98,7 @@ class Calls:
         return NvmlDownError(name, code) if code in DOWN else NvmlCallError(name, code)
 
     def ask(self, name: str, *arguments: Any, **named: Any) -> Any:
-        """The answer, or None without one; the loss of a device still raises."""
+        """The answer, or None if the call fails; the loss of a device still raises."""
         try:
             return self.call(name, *arguments, **named)
         except (DeviceLostError, NvmlDownError):

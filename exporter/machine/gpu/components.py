@@ -1,4 +1,4 @@
-"""Where every byte of a GPU is: components that add up to its total, or none at all.
+"""The use of every byte of a GPU: components that add up to its total, or no components at all.
 
 Nothing is clamped. The parts come from three moments (memory, process list, torch's figures), and
 their mismatch is shown as `unattributed`, which may be negative.
@@ -22,10 +22,11 @@ class Owners:
 
 
 def owners(listed: ProcessList | None, server_pids: Set[int]) -> Owners | None:
-    """Owners in a list of processes; None where it is not known which are the server's.
+    """Owners in a list of processes; None if it is not known which are the server's.
 
-    server_pids: all of them must be listed. A server that is missing where it runs is hidden by the
-    pid namespace: unknown, not 0. The empty set means that it is known to run elsewhere.
+    server_pids: all of them must be listed. A running server that is missing from the list is
+    hidden by the pid namespace: unknown, not 0. An empty set means that it is known to run
+    elsewhere.
     """
     if listed is None or not server_pids <= {process.pid for process in listed.processes}:
         return None
@@ -45,9 +46,9 @@ def components(
 ) -> dict[str, int] | None:
     """Bytes by component, which sum to `memory.total` exactly; None if the driver does not split.
 
-    torch: figures of the server's allocator on this device. Where they are missing,
-    `server_process` stands for the whole server. Where the bytes of processes are missing,
-    `unsplit` stands for all that is not torch's.
+    torch: figures of the server's allocator on this device. If they are missing, `server_process`
+    stands for the whole server. If the bytes of processes are missing, `unsplit` stands for
+    everything outside torch.
     """
     if memory.used is None or memory.reserved is None:
         return None
@@ -76,7 +77,7 @@ def headroom(memory: Memory, torch: DeviceMemorySampled) -> int | None:
 
 
 def _torch_parts(torch: DeviceMemorySampled | None) -> dict[str, int]:
-    """torch's reserved bytes, by use; empty where its figures are unknown."""
+    """torch's reserved bytes, by use; empty if its figures are unknown."""
     if torch is None:
         return {}
     allocated, active, reserved = torch.allocated_bytes, torch.active_bytes, torch.reserved_bytes

@@ -1,4 +1,4 @@
-"""Reads one GPU. Every reading is a value in base units, or None where the card has none."""
+"""Reads one GPU. Every reading is a value in base units, or None if the card does not have it."""
 
 import ctypes
 from collections.abc import Iterator
@@ -61,9 +61,9 @@ class Device:
         return handle_key(self.handle)
 
     def memory(self) -> Memory | None:
-        """Memory of the GPU; None where the driver refuses, as for the parent of MIG instances.
+        """Memory of the GPU; None if the driver refuses, as for the parent of MIG instances.
 
-        Raises NvmlCallError if the call fails otherwise: such a GPU is not up.
+        Raises NvmlCallError if the call fails in another way: such a GPU is not up.
         """
         return self._memory_of(self.handle, self.identity.index)
 
@@ -150,7 +150,7 @@ class Device:
             yield (self.identity.index, number), handle
 
     def _memory_of(self, handle: Nvml, place: Place) -> Memory | None:
-        """Memory by the second version of the call where the driver has it."""
+        """Memory by the second version of the call if the driver has it."""
         try:
             v2 = self._calls.call(
                 "DeviceGetMemoryInfo_v2", handle, place=place, version=pynvml.nvmlMemory_v2
@@ -181,8 +181,7 @@ class Device:
         return None if now is None or most is None else now / most
 
     def _pcie_link_rate(self, which: Literal["Curr", "Max"]) -> float | None:
-        """Lanes times their rate; None as well for a link without lanes, or of a generation that is
-        not known here."""
+        """Lanes times their rate; also None without lanes, or for an unknown generation."""
         lanes = self._ask(f"DeviceGet{which}PcieLinkWidth")
         generation = self._ask(f"DeviceGet{which}PcieLinkGeneration")
         rate = _PCIE_LANE_RATES.get(generation)
@@ -206,7 +205,7 @@ class Device:
 
 
 def handle_key(handle: Nvml) -> int:
-    """What identifies the GPU behind a handle within one initialisation."""
+    """Identifies the GPU behind a handle within one initialisation."""
     return ctypes.cast(handle, ctypes.c_void_p).value or 0
 
 

@@ -1,7 +1,7 @@
 """The one owner of NVML: a daemon thread that polls, and publishes samples by one assignment.
 
 No other thread calls NVML, so a driver that hangs blocks only this one: readers see the last sample
-grow old.
+age.
 """
 
 import logging
@@ -73,7 +73,7 @@ class GpuSource(Protocol):
     """The part of the poller that the collector needs."""
 
     def read(self) -> Reading:
-        """The last sample; returns at once, whatever the driver does."""
+        """The last sample; returns immediately, whatever the driver does."""
         ...
 
 
@@ -107,7 +107,7 @@ class GpuPoller:
         self._thread: threading.Thread | None = None
         self.state: State = "starting"
         self.problem: str | None = None
-        """Why NVML is down."""
+        """The reason why NVML is down."""
 
     def start(self) -> None:
         """Begin to poll; returns before the first sample."""
@@ -145,7 +145,8 @@ class GpuPoller:
     def release(self, timeout: float = 2.0) -> State:
         """Shut NVML down and pause, so that a GPU can be reset; the state after at most `timeout`.
 
-        `releasing`: the driver holds a call of ours; NVML is released as soon as it returns.
+        `releasing`: the driver is still in one of our calls; NVML is released as soon as it
+        returns.
         """
         with self._settled:
             if self.state not in ("off", "released"):
@@ -237,7 +238,7 @@ class GpuPoller:
         self._wake.wait()
 
     def _close(self, session: Session | None) -> None:
-        """Try until the session is closed: before that, NVML cannot be used safely."""
+        """Retry until the session is closed: before that, NVML cannot be used safely."""
         while session is not None and not session.close() and not self._stopping.is_set():
             logger.warning("NVML cannot be shut down yet: the driver holds a wait for events")
 

@@ -1,7 +1,7 @@
-"""Ends a device's XIDs once it has been reset: an error that a reset has mended is history.
+"""Ends a device's XIDs once it has been reset: an error that a reset has fixed is history.
 
-A reset needs that every client lets go of the device. So it has happened when the device was opened
-again after a release or a loss, or needed a recovery, and does not say that it still needs one.
+A reset requires every client to let go of the device. So it has happened if the device was opened
+again after a release or a loss, or needed a recovery, and does not report that it still needs one.
 """
 
 import logging
@@ -12,7 +12,7 @@ from exporter.machine.gpu.sample import Identity
 from exporter.machine.gpu.xids import Xids
 
 Opening = Literal["start", "release", "loss"]
-"""What came before: a start or a failure of NVML, a release on request, the device's loss."""
+"""The event before an opening: start or failure of NVML, release on request, loss of the device."""
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class Recovery:
             self._opened_ns[index] = self._clock.wall_ns()
 
     def observed(self, identity: Identity, action: int | None) -> None:
-        """action: what the device needs to recover; 0: nothing, None: it does not say."""
+        """action: what the device needs to recover; 0: nothing, None: not reported."""
         opened_ns = self._opened_ns.pop(identity.index, None)
         needed, self._needed[identity.index] = self._needed.get(identity.index), action
         if action or (opened_ns is None and not needed):

@@ -76,7 +76,7 @@ class Sensors:
     pcie_sent_bytes: int | None = None
     pcie_received_bytes: int | None = None
     pcie_link_ratio: float | None = None
-    """Rate of the link as a share of the most that the device and its slot allow."""
+    """Rate of the link as a share of the maximum of the device and its slot."""
     nvlink_sent_bytes: int | None = None
     nvlink_received_bytes: int | None = None
 
@@ -87,7 +87,7 @@ class Identity:
 
     index: int
     uuid: str
-    """Empty where the GPU was lost before its UUID was read."""
+    """Empty if the GPU was lost before its UUID was read."""
     name: str | None = None
     pci_bus_id: str | None = None
 
@@ -108,7 +108,7 @@ class DeviceSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuSample:
-    """The GPUs that are watched, after one cycle of the poller."""
+    """The watched GPUs after one cycle of the poller."""
 
     taken_ns: int
     """Monotonic time at the end of the cycle."""
@@ -117,4 +117,4 @@ class GpuSample:
     cuda_version: str | None
     devices: tuple[DeviceSample, ...]
     remark: str | None = None
-    """Why some GPUs of the host are left out, or why all are watched although some are hidden."""
+    """The reason why some GPUs of the host are left out, or hidden ones are watched."""

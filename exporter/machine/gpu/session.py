@@ -21,12 +21,12 @@ from exporter.machine.gpu.xids import Xids, XidWatcher
 logger = logging.getLogger(__name__)
 
 WATCHER_SECONDS = 2.0
-"""How long a close waits for the watcher; if it takes longer, it hangs in the driver."""
+"""Time that a close waits for the watcher; if it takes longer, it hangs in the driver."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Due:
-    """The readings of a cycle beside memory and utilization."""
+    """The readings of a cycle besides memory and utilization."""
 
     processes: bool
     sensors: bool
@@ -48,8 +48,8 @@ class Session:
         """Initialise NVML. Raises NvmlDownError; NVML is then shut down again.
 
         identities: identities of GPUs by index, kept over sessions for a GPU that is lost at start.
-        environment: decides by CUDA's rules which GPUs are visible; only those are watched.
-        after: what came before this session.
+        environment: decides by CUDA's rules which GPUs are visible; only those are watched. after:
+        the event before this session.
         """
         self._calls = calls
         self._xids = xids
@@ -159,7 +159,7 @@ class Session:
             raise
         except NvmlCallError as error:
             if isinstance(error, DeviceLostError):
-                self._devices[index] = None  # its handle is void when it comes back
+                self._devices[index] = None  # its handle is invalid when it comes back
             if self._last.get(index) is None or self._last[index].up:
                 logger.warning("GPU %d does not answer: %s", index, error)
             return self._down(index)
@@ -170,7 +170,7 @@ class Session:
     def _read(self, device: Device, due: Due) -> DeviceSample:
         last = self._last.get(device.identity.index)
         if last is not None and not last.up:
-            last = None  # it was lost: nothing from before holds
+            last = None  # it was lost: earlier readings are invalid
         memory = device.memory()
         utilization = device.utilization()
         return DeviceSample(

@@ -1,7 +1,8 @@
-"""Which GPUs this process may use, by CUDA_VISIBLE_DEVICES, which CUDA obeys and NVML ignores.
+"""The GPUs that this process may use, by CUDA_VISIBLE_DEVICES, which CUDA obeys and NVML ignores.
 
-Source: CUDA programming guide, "CUDA Environment Variables". What it leaves open (`2nd` for 2, a
-GPU named twice, numbers and UUIDs in one list) is read as torch.cuda does, which the engine uses.
+Source: CUDA programming guide, "CUDA Environment Variables". Cases that it leaves open (`2nd` for
+2, a GPU named twice, numbers and UUIDs in one list) are read like torch.cuda does, which the engine
+uses.
 """
 
 import re
@@ -39,7 +40,7 @@ def visible(
     entries = text.split(",")
     found: tuple[int, ...] | None
     if names_mig(environment):
-        found = _parent(entries[0], gpus, mig)  # CUDA shows one instance, whatever follows
+        found = _parent(entries[0], gpus, mig)  # CUDA shows only one instance, whatever follows
         doubt = "no GPU here has this instance"
     elif text.startswith("GPU-"):
         found = _listed(entries, lambda entry: _by_uuid(entry, gpus))

@@ -1,4 +1,4 @@
-"""Tables: what each kind of server says on its page, one file each; data without code."""
+"""Tables: map a server's page to readings, one file for each kind; data without code."""
 
 from collections.abc import Mapping
 
@@ -23,4 +23,4 @@ TABLES: Mapping[ServerKind, tuple[Table, ...]] = {
     "lmcache": (LMCACHE,),
     "llama.cpp": (LLAMA_CPP,),
 }
-"""By kind of server; a page is read by each of them, whose series never have the same labels."""
+"""By kind of server; each of its tables reads the page, and their series never share labels."""

@@ -1,6 +1,6 @@
 """Dynamo: a worker, whose page has its engine's own names as well, and a frontend of many workers.
 
-Its simulated engine has some of `vllm:` too, so that those names alone do not mean vLLM.
+Its simulated engine has some of `vllm:` too, so those names alone do not mean vLLM.
 """
 
 from exporter.readings.labels import counter, gauge, histogram, sum_of

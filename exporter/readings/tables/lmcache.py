@@ -1,7 +1,7 @@
 """LMCache: in the process of its engine, whose page has it, or as a server of its own.
 
 In process the names begin with `lmcache:`, on its own page with `lmcache_mp_`. Tokens are those of
-whole chunks. What is looked up there is what the engine's own cache did not have.
+whole chunks. Only what the engine's own cache missed is looked up there.
 """
 
 from exporter.readings.labels import counter, gauge

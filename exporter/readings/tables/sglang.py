@@ -1,7 +1,7 @@
 """SGLang: names of `sglang:` with --enable-metrics.
 
-Several ranks of one engine repeat each other: the lowest speaks. A data-parallel rank is an engine.
-Its blocks are pages. Most families are not there before the first request.
+Several ranks of one engine repeat each other: the lowest one counts. A data-parallel rank is an
+engine. Its blocks are pages. Most families are absent before the first request.
 """
 
 from exporter.readings.labels import LastMoved, counter, gauge, histogram

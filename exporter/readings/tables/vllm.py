@@ -1,7 +1,7 @@
 """vLLM, 0.6 to 0.33: its own names; see https://docs.vllm.ai/en/latest/usage/metrics.html.
 
 One series per data-parallel rank, whose number is the label `engine`. The gauges are those of the
-last step, so those of a hung engine stay.
+last step, so a hung engine keeps its last ones.
 """
 
 from exporter.catalogue.http import STATUSES
@@ -48,7 +48,7 @@ _STARTED = Row(
     reason="of the API server's process; absent with several API servers",
 )
 _INSTRUMENTED = count_of("http_request_duration_highr_seconds")
-"""Has no labels, and therefore is on the page from the start; classes of status begin later."""
+"""Has no labels, so it is on the page from the start; status classes appear later."""
 _API_ROWS = tuple(
     row
     for status in STATUSES

@@ -1,4 +1,4 @@
-"""KV events of other servers: what their caches store and lose, published over ZMQ."""
+"""KV events of other servers: stored and removed content of their caches, published over ZMQ."""
 
 from exporter.sources.kv_events.source import KvEventsSource
 

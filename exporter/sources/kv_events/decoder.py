@@ -1,9 +1,9 @@
 """Payloads of KV events to events of the contract: total, for any bytes, and bounded.
 
-A message whose events are all known takes one call of msgspec, which skips tokens unread; only
-after that has failed, its events are read one by one. One event that is known and cannot be read
-makes the message unreadable, since what follows would build on a wrong state; one of an unknown
-type is left out and counted.
+A message whose events are all known takes one call of msgspec, which skips tokens unread; only if
+that fails are its events read one by one. A known event that cannot be read makes the message
+unreadable, since later ones would build on a wrong state; events of an unknown type are left out
+and counted.
 """
 
 import math
@@ -35,9 +35,9 @@ ERROR_KINDS: tuple[ErrorKind, ...] = get_args(ErrorKind)
 """Closed set, a part of the wire's kinds."""
 
 _UNREADABLE = (msgspec.DecodeError, ValueError, OverflowError, RecursionError)
-"""What msgspec raises for arbitrary bytes; for text that is not UTF-8 it is a ValueError."""
+"""Errors that msgspec raises for arbitrary bytes; for text that is not UTF-8 it is a ValueError."""
 _LAST_SECOND = 1 << 33
-"""Of the wall clock: what is later, or before 1970, is not a time."""
+"""Latest wall-clock time; anything later, or before 1970, is not a time."""
 
 
 class Decoded(NamedTuple):
@@ -66,7 +66,7 @@ _decode_array_tag = msgspec.msgpack.Decoder(ArrayTag).decode
 
 
 class Decoder:
-    """Remembers the encoding of the message before, which a server never changes."""
+    """Remembers the encoding of the previous message, which a server never changes."""
 
     def __init__(self) -> None:
         self._arrays = False

@@ -1,4 +1,4 @@
-"""The two encodings of KV events as msgspec types; what is not needed is skipped unread.
+"""The two encodings of KV events as msgspec types; unneeded fields are skipped unread.
 
 Maps: vLLM from 0.24 on, SGLang from 0.5.20 on, Dynamo, TensorRT-LLM. Arrays: the versions before.
 Fields that a server does not know are missing, at the end of an array or anywhere in a map.
@@ -12,7 +12,7 @@ from exporter.sources.kv_events.naming import MAX_GROUP, MAX_HASH_BYTES
 from kvscope_events.limits import MAX_EVENTS, Count
 
 MAX_HASHES = 1 << 20
-"""Of one message; the largest real ones name all that a flushed pool held."""
+"""Maximum number of names in one message; the largest real ones name a whole flushed pool."""
 
 _NOTHING = msgspec.Raw()
 BlockKey = int | Annotated[bytes, msgspec.Meta(min_length=1, max_length=MAX_HASH_BYTES)]
@@ -43,12 +43,12 @@ class RemovedMap(msgspec.Struct, gc=False, tag_field="type", tag="BlockRemoved")
 
 @final
 class ClearedMap(msgspec.Struct, gc=False, tag_field="type", tag="AllBlocksCleared"):
-    """The device's cache forgot all; other tiers keep what they hold."""
+    """The device's cache was cleared; other tiers keep their content."""
 
 
 @final
 class StoredArray(msgspec.Struct, gc=False, array_like=True, tag="BlockStored"):
-    """Fields in the order of vLLM 0.23, of which all older orders are a beginning."""
+    """Fields in the order of vLLM 0.23; all older orders are prefixes of it."""
 
     block_hashes: Keys
     parent_block_hash: BlockKey | None
@@ -72,7 +72,7 @@ class RemovedArray(msgspec.Struct, gc=False, array_like=True, tag="BlockRemoved"
 
 @final
 class ClearedArray(msgspec.Struct, gc=False, array_like=True, tag="AllBlocksCleared"):
-    """The device's cache forgot all."""
+    """The device's cache was cleared."""
 
 
 MapEvent = StoredMap | RemovedMap | ClearedMap
@@ -83,7 +83,7 @@ _AT_MOST = msgspec.Meta(max_length=MAX_EVENTS)
 
 
 class MapEnvelope(msgspec.Struct, array_like=True):
-    """What all servers put around the events of one message; here all are known, and maps."""
+    """The envelope that all servers put around a message's events; here all are known, and maps."""
 
     time: float  # wall clock, in seconds
     events: Annotated[list[MapEvent], _AT_MOST]

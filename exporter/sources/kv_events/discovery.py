@@ -13,17 +13,17 @@ from kvscope_events.vocabulary import ServerKind
 MAX_RANKS = 64
 MAX_ANSWER_BYTES = 1 << 20
 PATHS: dict[ServerKind, str] = {"vllm": "/kv_event_sources", "sglang": "/server_info"}
-"""Where to ask; other kinds do not say."""
+"""Paths to ask at; other kinds do not publish this."""
 _TCP = re.compile(r"tcp://(?P<host>.+):(?P<port>\d{1,5})")
 _EVERYWHERE = ("*", "0.0.0.0", "[::]", "::")
 
 
 _Rank = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,9}\Z")]
-"""It becomes a label."""
+"""Limit for text that becomes a label."""
 
 
 class Stream(NamedTuple):
-    """Where one engine's events can be had."""
+    """Address of one engine's events."""
 
     engine: str
     endpoint: str
@@ -32,7 +32,7 @@ class Stream(NamedTuple):
 
 
 class NoStreams(Exception):
-    """It publishes none that can be read from here; the message says why, and what to do."""
+    """No stream can be read from here; the message says why, and what to do."""
 
 
 class _VllmSource(msgspec.Struct, frozen=True):
@@ -57,7 +57,7 @@ class _SglangInfo(msgspec.Struct, frozen=True):
 
 
 def read_streams(kind: ServerKind, body: bytes, url: str) -> list[Stream]:
-    """What the answer says, reached at the host of `url`. Raises NoStreams."""
+    """The streams in the answer, reached at the host of `url`. Raises NoStreams."""
     host = urlsplit(url).hostname or ""
     host = f"[{host}]" if ":" in host else host
     try:
@@ -100,7 +100,7 @@ def _of_sglang(body: bytes, host: str) -> list[Stream]:
 
 
 def _reachable(endpoint: str, host: str) -> str:
-    """Only ports of the server's own host: an answer must not lead anywhere else."""
+    """Use only ports of the server's own host: an answer must not lead anywhere else."""
     match = _TCP.fullmatch(endpoint)
     if match is not None and match["host"] in _EVERYWHERE and 0 < int(match["port"]) < 2**16:
         return f"tcp://{host}:{match['port']}"

@@ -1,7 +1,7 @@
 """Frames of a KV event stream and of its replays, in every form that servers send.
 
 A live message is topic, number, payload. A replayed one is the same after an empty frame; servers
-of before mid-2026 leave out the topic. The end of a replay has the number 2^64 - 1.
+from before mid-2026 omit the topic. The end of a replay has the number 2^64 - 1.
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ END = (1 << 64) - 1
 _LIVE_FRAMES = 3
 _ANSWER_FRAMES = (3, 4)
 MAX_FRAMES = 4
-"""Frames of one message that are kept; one with more is no message of such a stream."""
+"""Frames kept of one message; one with more does not belong to such a stream."""
 
 
 class Message(NamedTuple):
@@ -27,7 +27,7 @@ class Message(NamedTuple):
 
 
 def read_live(frames: Sequence[bytes]) -> Message | None:
-    """A message of the stream; None if it is none."""
+    """A message of the stream; None if it is not one."""
     if len(frames) != _LIVE_FRAMES or len(frames[1]) != SEQ_BYTES:
         return None
     message = Message(int.from_bytes(frames[1], "big"), frames[2])

@@ -1,8 +1,8 @@
-"""The sockets of one stream: its messages, its replay, and what ZMQ's monitor says of both.
+"""The sockets of one stream: its messages, its replay, and ZMQ's monitors of both.
 
 ZMQ reconnects after a lost connection, but never after a peer has broken its protocol or sent a
-message over the size limit; then the socket is created anew. A replay has a socket of its own for
-each request that went wrong, so that no late answer is taken for that of the next one.
+message over the size limit; the socket is then recreated. After a failed request a replay gets a
+new socket, so that no late answer is taken for that of the next request.
 """
 
 import os
@@ -16,7 +16,7 @@ from kvscope_events.wire.errors import EndpointError
 from kvscope_events.wire.readers import NOT_A_PEER, Readers, Socket, eventfd, next_event
 
 MAX_FRAME_BYTES = 32 << 20
-"""Of a message; the largest real ones, which name all of a flushed pool, have a few megabytes."""
+"""Maximum bytes of a message; the largest real ones name a whole flushed pool: a few megabytes."""
 HIGH_WATER = 256
 """Messages that may wait inside ZMQ; a server holds more of them, and its replay still more."""
 RENEW_NS = 1_000_000_000
@@ -37,7 +37,7 @@ _MONITORED = (
 
 
 class Link:
-    """Used by one thread at a time, but for `wake`. Construction raises EndpointError."""
+    """Used by one thread at a time, except `wake`. Construction raises EndpointError."""
 
     def __init__(
         self, endpoint: str, replay: str | None, topic: str, *, bind: bool, max_bytes: int
@@ -56,7 +56,7 @@ class Link:
         self._sockets: list[Socket] = []
         self._closing = threading.Lock()
         self._wake = eventfd(endpoint)  # -1 once it is closed
-        # A context of its own can be waited for until the port is free again.
+        # With a context of its own it is possible to wait until the port is free again.
         self._context: zmq.Context[Socket] = zmq.Context() if bind else Readers.instance()
         self._poller = zmq.Poller()
         self._poller.register(self._wake, zmq.POLLIN)
@@ -102,13 +102,13 @@ class Link:
             return
 
     def forget_answers(self) -> None:
-        """Drop what is still to come for a request."""
+        """Drop any further answers to a request."""
         if self._requests is not None:
             self._drop(self._requests)
             self._requests = None
 
     def events(self, now_ns: int) -> list[LinkEvent]:
-        """What became of the connections since the last call; a dead one is created anew."""
+        """Changes of the connections since the last call; a dead one is recreated."""
         found: list[LinkEvent] = []
         while (event := next_event(self._monitor)) is not None:
             if event in _UP:
@@ -124,7 +124,7 @@ class Link:
                 if self.num_peers:
                     self.num_peers -= 1
                     found.append("disconnected")
-                    if self.num_peers:  # of several publishers one is gone, and nobody knows which
+                    if self.num_peers:  # one of several publishers is gone, but which?
                         found.append("connected")
             elif event == zmq.EVENT_CONNECT_RETRIED:
                 self._ended_ns = None
@@ -141,7 +141,7 @@ class Link:
         return self._ended_ns is not None
 
     def close(self) -> None:
-        """Also where making a socket has failed halfway; may be repeated."""
+        """Also after creating a socket failed halfway; may be repeated."""
         self.num_peers = 0
         while self._sockets:  # a stream before its monitor
             self._drop(self._sockets[0])
@@ -182,7 +182,7 @@ class Link:
         socket.setsockopt(zmq.MAXMSGSIZE, self._max_bytes)
         socket.setsockopt(zmq.RECONNECT_IVL, 100)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
-        # Nothing is sent while a server idles: only this finds out that its host is gone.
+        # Nothing is sent while a server idles: only this detects that its host is gone.
         socket.setsockopt(zmq.TCP_KEEPALIVE, 1)
         socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 30)
         socket.setsockopt(zmq.TCP_KEEPALIVE_INTVL, 10)
@@ -190,7 +190,7 @@ class Link:
         return socket
 
     def _kept(self, socket: Socket) -> Socket:
-        """Wait for it as well, and close it with the others."""
+        """Poll this socket as well, and close it with the others."""
         self._sockets.append(socket)
         self._poller.register(socket, zmq.POLLIN)
         return socket
@@ -198,13 +198,13 @@ class Link:
     def _drop(self, socket: Socket) -> None:
         self._sockets.remove(socket)
         self._poller.unregister(socket)
-        # Before its reader goes: ZMQ's own thread would wait forever to notify a monitor.
+        # Before closing its reader: ZMQ's own thread would wait forever to notify a monitor.
         socket.disable_monitor()
         socket.close(linger=0)
 
 
 def _receive(socket: Socket) -> list[bytes] | None:
-    """One frame more than any message has is kept, so that a longer one is seen to be longer."""
+    """Keeps one frame more than any message has, so that a longer one is detected."""
     try:
         frames = [socket.recv(zmq.NOBLOCK)]
     except zmq.Again:

@@ -1,6 +1,6 @@
 """Names and tiers of the contract, from the hashes and media of other servers.
 
-A hash is an identity and nothing more: no server's recipe is assumed.
+A hash is only an identity: no server's way of computing it is assumed.
 """
 
 import struct
@@ -10,8 +10,8 @@ from kvscope_events.events import BlockHash
 from kvscope_events.vocabulary import Tier
 
 HASH_BYTES = 12
-"""Of a hash, the low end. vLLM's integers are the low eight bytes of a digest; of a longer hash
-twelve bytes are enough, since no two digests of one cache agree in 96 bits."""
+"""Bytes used of a hash, from its low end. vLLM's integers are the low eight bytes of a digest; of a
+longer hash twelve bytes are enough, since no two digests of one cache agree in 96 bits."""
 MAX_HASH_BYTES = 64
 MAX_GROUP = (1 << 32) - 1
 _LOW_64_BITS = (1 << 64) - 1
@@ -32,7 +32,8 @@ _TIERS: dict[str, Tier] = {
 def name_of(group: int | None, hash: int | bytes) -> BlockHash:
     """Sixteen bytes: the group, since groups hold the same content apart, and the hash.
 
-    Signed and unsigned spellings of 64 bits agree. A server without groups has one, the first.
+    Signed and unsigned spellings of 64 bits agree. A server without groups counts as having one,
+    the first.
     """
     if isinstance(hash, int):
         return _pack(group or 0, 0, hash & _LOW_64_BITS)

@@ -23,7 +23,7 @@ QUEUE_BYTES = 32 << 20
 MESSAGES_A_ROUND = 256
 """Messages read before the connections are looked at again."""
 STALE_NS = 3_000_000_000
-"""Time within which our thread looks at its sockets, unless this process stood still."""
+"""Time within which our thread looks at its sockets, unless this process is stalled."""
 _IDLE_SECONDS = 1.0
 _BUSY_SECONDS = 0.05
 _RETRY_SECONDS = 1.0
@@ -35,7 +35,7 @@ _PROBLEMS = {
 
 
 class Address(NamedTuple):
-    """Where one publisher is, as ZMQ takes it."""
+    """Address of one publisher, in ZMQ's form."""
 
     endpoint: str
     replay: str | None
@@ -54,7 +54,7 @@ class Reader:
     ) -> None:
         self.last_message_ns: int | None = None
         self.session_ns = clock.monotonic_ns()
-        """When the present session was first heard of."""
+        """When the present session was first heard from."""
         self.ready = threading.Event()
         """Set when there is something to take, or a new session."""
         self._address = address
@@ -65,7 +65,7 @@ class Reader:
         self._put_bytes = 0  # written by our thread alone
         self._taken_bytes = 0  # written by the caller of `take`, so that neither needs a lock
         self._looked_ns = time.monotonic_ns()
-        self._more_waits = False  # the sockets held more than was read in one round
+        self._more_waits = False  # the sockets hold more than one round reads
         self._stopping = threading.Event()
         self._tracker = Tracker(self._put, replays=address.replay is not None)
         self._link = self._connect()
@@ -84,7 +84,7 @@ class Reader:
 
     @property
     def certain(self) -> bool:
-        """Whether the queue holds, or has held, all that this publisher is known to have said."""
+        """Whether the queue holds, or has held, everything this publisher is known to have sent."""
         now_ns = time.monotonic_ns()
         if self._more_waits or now_ns - self._looked_ns > STALE_NS:
             return False
@@ -128,7 +128,7 @@ class Reader:
         while not self._stopping.is_set():
             try:
                 self._listen(self._link)
-            except zmq.ZMQError as error:  # nothing of the peer's doing: the process is in need
+            except zmq.ZMQError as error:  # not the peer's fault: this process is in trouble
                 logger.error(
                     "%s: cannot be read now: %s; trying again", self._address.endpoint, error
                 )

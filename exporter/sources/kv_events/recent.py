@@ -1,9 +1,9 @@
-"""The messages delivered last: what tells a duplicate from another process's message."""
+"""The latest delivered messages: distinguish a duplicate from another process's message."""
 
 from collections import deque
 
 REMEMBERED = 1024
-"""Messages; a server that repeats older ones is taken for one that began anew."""
+"""Number of messages; a server that repeats older ones is taken for one that restarted."""
 
 
 class Recent:
@@ -21,16 +21,16 @@ class Recent:
             del self._hashes[self._order.popleft()]
 
     def is_same(self, seq: int, payload: bytes) -> bool:
-        """Whether this very message was delivered."""
+        """Whether exactly this message was delivered."""
         return self._hashes.get(seq) == hash(payload)
 
     def explains(self, seq: int, payload: bytes) -> bool:
-        """Whether a number that goes back comes from the same process: again, or too late."""
+        """Whether a number that goes back comes from the same process: repeated, or late."""
         if seq in self._hashes:
             return self.is_same(seq, payload)
         return bool(self._order) and seq > self._order[0]
 
     def clear(self) -> None:
-        """Forget all of a former process."""
+        """Forget the former process."""
         self._hashes.clear()
         self._order.clear()

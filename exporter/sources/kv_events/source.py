@@ -1,4 +1,4 @@
-"""The source for a server that publishes KV events: it names what is cached, and nothing else.
+"""The source for a server that publishes KV events, which only name what is cached.
 
 Messages are decoded by `take`, on the caller's thread. The first batch of a session is a Hello of
 ours, since these servers do not introduce themselves.
@@ -28,7 +28,7 @@ class KvEventsSource:
     """
 
     kind: SourceKind = "kv_events"
-    superseded = False  # another session is introduced as soon as it is heard of
+    superseded = False  # another session is introduced as soon as it is heard
 
     def __init__(
         self,
@@ -43,8 +43,8 @@ class KvEventsSource:
         model_name: str = "",
         max_frame_bytes: int = MAX_FRAME_BYTES,
     ) -> None:
-        """endpoint: tcp://HOST:PORT or ipc:///PATH, to connect to, or to bind where the server
-        connects. replay: the same, always connected to; without one, what was missed is lost."""
+        """endpoint: tcp://HOST:PORT or ipc:///PATH, to connect to, or to bind if the server
+        connects. replay: the same, always to connect to; without it, missed messages are lost."""
         self.endpoint = endpoint
         self.session = ""
         self._server: ServerKind = server
@@ -86,7 +86,7 @@ class KvEventsSource:
 
     @property
     def state_known(self) -> bool:
-        """Whether the batches taken give all that the device's tier holds."""
+        """Whether the batches taken give the whole content of the device's tier."""
         reader = self._reader
         return self._known and self._given == reader.session and reader.certain and self.up
 
@@ -105,7 +105,7 @@ class KvEventsSource:
 
     @property
     def decode_errors(self) -> dict[str, int]:
-        """Counts by kind; all of `ERROR_KINDS` are there from the start."""
+        """Counts by kind; all of `ERROR_KINDS` are present from the start."""
         return self._faults.counts
 
     def take(self) -> tuple[Batch, int] | None:
@@ -182,7 +182,7 @@ class KvEventsSource:
         if not self._known:
             self._known = any(isinstance(event, NamesCleared) for event in decoded.events)
         self._seq += 1 + self._lost
-        # Their monotonic clock is not told, and a wall clock may jump.
+        # Their monotonic clock is not reported, and a wall clock may jump.
         return Batch(self._seq, arrived_ns, decoded.events, decoded.wall_ns, arrived_ns)
 
     def _lose(self) -> None:

@@ -1,13 +1,13 @@
-"""One publisher's stream, without sockets: what comes next, what to request, who is speaking.
+"""One publisher's stream, without sockets: order, requests for missing messages, sessions.
 
-Servers number their messages from 0 and say nothing else about themselves: no session, no
-heartbeat, no snapshot. Messages are delivered in order and once. What is missing is requested from
-the server's replay, where it has one. A request begins with the last message delivered: if that has
-changed, or the server does not have it, another process is speaking, and all begins anew.
+Servers number their messages from 0 and reveal nothing else about themselves: no session, no
+heartbeat, no snapshot. Messages are delivered in order and once. Missing ones are requested from
+the server's replay, if it has one. A request begins with the last message delivered: if that has
+changed, or the server does not have it, another process is publishing, and everything starts over.
 
-A number that goes back shows the same, unless it is a duplicate or comes late. After a lost
-connection nothing is taken for granted: without a replay the state is unknown until the numbers
-have begun at 0 again.
+A number that goes back means the same, unless it is a duplicate or late. After a lost connection
+nothing is taken for granted: without a replay the state is unknown until the numbers have started
+at 0 again.
 """
 
 from collections.abc import Callable
@@ -16,17 +16,17 @@ from typing import NamedTuple
 from exporter.sources.kv_events.recent import Recent
 
 PENDING_BYTES = 16 << 20
-"""Messages held back until those before them come; what does not fit is requested again."""
+"""Messages held back until earlier ones come; those that do not fit are requested again."""
 REORDER_NS = 250_000_000
-"""How long a missing message may be late where there is no replay."""
+"""How late a missing message may be without a replay."""
 ANSWER_NS = 2_000_000_000
 """Silence after which a request counts as lost; servers answer within 0.1 s."""
 QUIET_NS = 2_000_000_000
-"""Silence after which the replay is asked whether the last message heard was the last one."""
+"""Silence after which the replay is asked whether there are later messages."""
 CONFIRM_NS = 30_000_000_000
 """Time after which it is asked again while the silence lasts."""
 MAX_TRIES = 3
-"""Requests without any progress, after which the missing messages are given up."""
+"""Requests without progress after which missing messages count as lost."""
 CONTEST_NS = 5_000_000_000
 """How long a second publisher is remembered after its last message."""
 _ENTRY_BYTES = 200
@@ -35,10 +35,10 @@ _ENTRY_BYTES = 200
 class Delivery(NamedTuple):
     """A message in its turn."""
 
-    session: int  # grows when another process speaks
+    session: int  # grows when another process publishes
     payload: bytes
     lost: int  # messages missing just before it
-    broken: bool  # its predecessor is missing or not known: what it builds on is unknown
+    broken: bool  # its predecessor is missing or unknown, and with it the state it builds on
 
 
 class Tracker:
@@ -56,7 +56,7 @@ class Tracker:
         self._deliver = deliver
         self._replays = replays
         self.session = 0
-        """0: nobody has been heard of."""
+        """0: no publisher has been heard."""
         self.gaps = 0
         """Times that messages were missing, whether they came later or not."""
         self.lost = 0
@@ -64,7 +64,7 @@ class Tracker:
         self.intruders = 0
         """Messages of a second publisher, which are left out."""
         self._former = 0  # the number that the former publisher would send next
-        self._former_ns = self._heard_ns = 0  # when it was heard last, and when anybody was
+        self._former_ns = self._heard_ns = 0  # when it was last heard, and when any was
         self._intruded_ns: int | None = None
         self._was_cut = False
         self._recent = Recent()
@@ -80,7 +80,7 @@ class Tracker:
 
     @property
     def certain(self) -> bool:
-        """Whether what was delivered is all that the publisher has said, as far as it tells."""
+        """Whether everything that the publisher is known to have sent was delivered."""
         return not self.behind and not self._doubtful
 
     @property
@@ -95,7 +95,7 @@ class Tracker:
         return self._intruded_ns is not None and now_ns - self._intruded_ns <= CONTEST_NS
 
     def on_connected(self) -> None:
-        """A publisher is there, perhaps another one than before."""
+        """A publisher is connected, perhaps not the same as before."""
         if not self.session:
             self._begin(1)
         elif self._was_cut:
@@ -107,7 +107,7 @@ class Tracker:
         self._tries = 0
 
     def on_disconnected(self) -> None:
-        """What is pending cannot be told from what the next publisher sends."""
+        """Pending messages cannot be distinguished from those of the next publisher."""
         self._was_cut = True
         if not self._replays:
             self._give_up()
@@ -157,11 +157,11 @@ class Tracker:
             return
         if is_first and (self._unverified or seq > self._expected):
             self._unverified = False
-            self._skip(seq)  # the server no longer has those before
+            self._skip(seq)  # the server no longer has the earlier ones
         if seq == self._expected:
             self._offer(payload)
         else:
-            self._hold(seq, payload, now_ns)  # one got lost between us
+            self._hold(seq, payload, now_ns)  # one was lost on the way
 
     def on_end(self, now_ns: int) -> None:
         """Take the end of a replay."""
@@ -173,7 +173,7 @@ class Tracker:
             self._ignoring = False
             return
         if self._unverified and not self._answered and self._head < self._expected:
-            self._begin(self.session + 1)  # it does not have our last message, so it is another
+            self._begin(self.session + 1)  # it lacks our last message: a new process
             return
         if not self._unverified:
             self._wants_answer = False
@@ -217,7 +217,7 @@ class Tracker:
         return True
 
     def _may_rebuild(self, now_ns: int) -> bool:
-        """Whether a replay that did not answer is to be asked for the whole history again."""
+        """Whether to ask a replay that did not answer for the whole history again."""
         if not self._gave_up or not self._replays or self._was_cut:
             return False
         if self._rebuild_ns is None or now_ns < self._rebuild_ns:
@@ -227,18 +227,18 @@ class Tracker:
         return True
 
     def _rebuild(self, seq: int) -> None:
-        """Take the first message of a whole history, if it is whole: all is read once more."""
+        """Take the first message of a history, if it is complete: everything is read once more."""
         self._rebuilding = self._gave_up = False
         if seq:
             self._ignoring = True
             return
         self._begin(self.session + 1)
-        self._former = 0  # it goes on, and is no second publisher
+        self._former = 0  # it continues, and is not a second publisher
         self._ignoring = False
         self._answered = True
 
     def _is_quiet(self, now_ns: int) -> bool:
-        """Whether a loss at the end may have gone unnoticed: no number tells of it."""
+        """Whether a loss at the end may have gone unnoticed: no later number reveals it."""
         if not self._replays or not self.session:
             return False
         if self._confirmed_ns is None:
@@ -246,10 +246,10 @@ class Tracker:
         return now_ns - self._confirmed_ns > CONFIRM_NS
 
     def _is_of_former(self, seq: int, now_ns: int) -> bool:
-        """Whether the former publisher goes on beside the present one.
+        """Whether the former publisher continues beside the present one.
 
-        A server takes longer to start than it is remembered here, so its own numbers are never
-        taken for those of its former life.
+        A server takes longer to start than it is remembered here, so its numbers are never taken
+        for those from before its restart.
         """
         if seq != self._former or seq <= self._expected or now_ns - self._former_ns > CONTEST_NS:
             return False
@@ -265,7 +265,7 @@ class Tracker:
         self._expected = 0
         self._head = -1  # highest number that is known to exist
         self._joined = False  # a message has been delivered
-        self._doubtful = True  # there may be more, and nothing has said so
+        self._doubtful = True  # there may be more, unannounced
         self._broken = False
         self._lost = 0
         self._unverified = False  # after a lost connection it may be another process
@@ -331,7 +331,7 @@ class Tracker:
             self._give_up()
 
     def _give_up(self) -> None:
-        """Go on with what is there; what is missing is lost."""
+        """Continue with what is there; missing messages are lost."""
         self._gave_up = True
         self._tries = 0
         self._wants_answer = False
@@ -349,7 +349,7 @@ class Tracker:
             self._head = self._expected - 1
 
     def _skip(self, seq: int) -> None:
-        """Go on at this number, without those before."""
+        """Continue at this number, without those before."""
         missing = seq - self._expected
         self._broken = True
         self._lost += missing

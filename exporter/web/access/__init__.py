@@ -1,4 +1,4 @@
-"""Who may ask for what: decided in front of an app, before a byte of the body is read."""
+"""Access control: decided in front of an app, before a byte of the body is read."""
 
 from exporter.web.access.credentials import Credentials
 from exporter.web.access.permissions import Access, AccessConfig

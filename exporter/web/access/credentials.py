@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def header(scope: Scope, name: bytes) -> bytes:
-    """Its only value; empty if it is missing, or given twice, so that no other reader can see a
-    different one.
+    """The header's only value; empty if it is missing, or given twice, so that no other reader can
+    see a different one.
     """
     values = [value for key, value in scope["headers"] if key == name]
     return bytes(values[0]) if len(values) == 1 else b""
@@ -28,11 +28,11 @@ def has_header(scope: Scope, name: bytes) -> bool:
 
 
 CLIENT_CHARACTERS = 16
-"""Of a key's digest, which names the client; a log may show it."""
+"""Digits of a key's digest, which names the client; it may be logged."""
 
 
 class Credentials:
-    """Admits who has one of the keys, or one of the passwords."""
+    """Admits clients with one of the keys or passwords."""
 
     def __init__(self, keys: Iterable[str] = (), users: Mapping[str, bytes] | None = None) -> None:
         """users: bcrypt hash by name. Give at least one key or user."""
@@ -55,7 +55,7 @@ class Credentials:
         raise Refused(401, self._message, {"WWW-Authenticate": self._challenge})
 
     def _client_of(self, key: bytes) -> str | None:
-        """Takes the same time wherever a key differs, and whichever it is."""
+        """Takes the same time for every key, wherever it differs."""
         given = _digest(key)
         matches = [hmac.compare_digest(given, digest) for digest in self._digests]
         return f"key:{given.hex()[:CLIENT_CHARACTERS]}" if any(matches) else None

@@ -1,23 +1,23 @@
-"""Keys as text: what can be one, and files of them."""
+"""Keys as text: their valid form, and files of them."""
 
 from pathlib import Path
 
 from exporter.foreign_file import read_small
 
 MAX_KEY_BYTES = 1024
-"""Bytes of a key, in UTF-8; a header has room for it."""
+"""Maximum bytes of a key in UTF-8; it fits into a header."""
 MAX_KEYS = 256
-"""In a file: each request is compared with all of them."""
+"""Maximum number in a file: each request is compared with all of them."""
 MAX_FILE_BYTES = MAX_KEYS * (MAX_KEY_BYTES + 2)
 
 
 def check_key(key: str) -> str:
-    """The key itself. Raises ValueError, which does not show it."""
+    """The key itself. Raises ValueError, whose message does not show it."""
     if not key:
         raise ValueError("must not be empty: leave it out to serve without one")
     try:
         encoded = key.encode()
-    except UnicodeEncodeError:  # bytes of the command line that are no UTF-8
+    except UnicodeEncodeError:  # bytes of the command line that are not UTF-8
         raise ValueError("is not UTF-8") from None
     if len(encoded) > MAX_KEY_BYTES:
         raise ValueError(f"is longer than {MAX_KEY_BYTES} bytes")

@@ -1,8 +1,8 @@
-"""Without a key, only this machine may change anything here, and no page of another site in its
+"""Without a key, only this machine may change anything here, but not another site's page in its
 browser.
 
-A page of another site can send a form to any address; that is no JSON, and names its origin. A page
-whose own name leads to this server (DNS rebinding) names that in Host.
+Another site's page can send a form to any address; that is not JSON, and names its origin. A page
+whose own name resolves to this server (DNS rebinding) sends that name in Host.
 """
 
 import ipaddress
@@ -24,11 +24,11 @@ class SameOrigin:
     """Admits JSON from this machine: from anything but a browser, or from a page of this server."""
 
     def __init__(self, hosts: Collection[str]) -> None:
-        """hosts: names of this server, beside loopback and the address that was connected to."""
+        """hosts: names of this server, besides loopback and the address that was connected to."""
         self._hosts = {_host_of(host) for host in hosts}
 
     async def admit(self, scope: Scope) -> str | None:
-        """None: who it is remains unknown. Raises Refused."""
+        """Always None: the client stays anonymous. Raises Refused."""
         if not _is_of_this_machine(scope):
             raise Refused(
                 403,
@@ -55,7 +55,7 @@ class SameOrigin:
             return True
         server = scope.get("server")
         if server is not None and host == _host_of(server[0]):
-            return True  # of an address, DNS cannot make anything else
+            return True  # DNS cannot redirect an address
         return is_loopback(host)
 
 

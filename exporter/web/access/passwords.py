@@ -13,16 +13,15 @@ import bcrypt
 from exporter.web.refusal import Refused
 
 MAX_WAITING = 8
-"""Passwords that wait for the thread; further ones are answered with 503. A right one that was
-seen before never waits."""
+"""Passwords that wait for the thread; further ones get 503. A known correct one never waits."""
 MAX_WAITING_OF_ONE = 2
 """Checks from one address: guessing from there does not delay another address's first answer."""
 MAX_PASSWORD_BYTES = 72
-"""bcrypt knows no more of a password."""
+"""bcrypt ignores further bytes of a password."""
 MAX_REMEMBERED = 64
-"""Right passwords that are remembered, one for each user as a rule."""
+"""Correct passwords to remember, usually one for each user."""
 MAX_WRONG = 1024
-"""The same for wrong ones: a client that is set up wrongly sends the same for ever."""
+"""The same for wrong ones: a misconfigured client keeps sending the same one."""
 RETRY_AFTER_SECONDS = 1
 
 
@@ -33,7 +32,7 @@ class Passwords:
         """users: bcrypt hash by name."""
         self._users = {name.encode(): hashed for name, hashed in users.items()}
         self._unknown = next(iter(self._users.values()))
-        """Compared for a user that does not exist, so that timing does not reveal who does."""
+        """Compared for an unknown user, so that timing does not reveal which users exist."""
         self._secret = os.urandom(32)
         self._right: set[bytes] = set()
         self._wrong: set[bytes] = set()
@@ -42,10 +41,10 @@ class Passwords:
         self._thread = ThreadPoolExecutor(1, "kvscope-passwords")
 
     async def match(self, user: bytes, password: bytes, address: str) -> bool:
-        """Whether this is the user's password. Raises Refused where too many are being checked."""
+        """Whether this is the user's password. Raises Refused if too many are being checked."""
         if len(password) > MAX_PASSWORD_BYTES or b"\0" in password:
             return False
-        # A remembered password must not be there to read in a dump of the process.
+        # A remembered password must not be readable in a dump of the process.
         pair = len(user).to_bytes(4, "big") + user + password
         remembered = hmac.digest(self._secret, pair, hashlib.sha256)
         if remembered in self._right:

@@ -1,6 +1,6 @@
-"""The four doors of a port, and what each asks for.
+"""The four doors of a port, and what each requires.
 
-What is not known to be harmless is behind the door that asks for most.
+Anything not known to be harmless is behind the strictest door.
 """
 
 import time
@@ -31,13 +31,13 @@ class AccessConfig:
     pages: Credentials | None = None
     """For pages of metrics and the answers at `/api`; None: open."""
     hosts: frozenset[str] = frozenset()
-    """Names by which this server is called, beside those of loopback, its address and the one that
-    a client has connected to."""
+    """Names of this server, besides those of loopback, its address and the one that a client has
+    connected to."""
 
     @property
     def guards(self) -> Mapping[Door, Guard]:
-        """A door without one is open. Without keys, what changes something is for those who can
-        reach this port, and not for pages of others in their browsers."""
+        """A door without a guard is open. Without keys, requests that change something are for
+        those who can reach this port, but not for other sites' pages in their browsers."""
         control = self.api or self.pages or SameOrigin(self.hosts)
         guards: dict[Door, Guard] = {"control": control}
         if self.api is not None:
@@ -48,7 +48,7 @@ class AccessConfig:
 
 
 class Access:
-    """In front of an app; a request that is refused never reaches it."""
+    """Middleware in front of an app; a refused request never reaches it."""
 
     def __init__(self, app: ASGIApp, config: AccessConfig) -> None:
         self._app = app

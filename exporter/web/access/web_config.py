@@ -37,15 +37,15 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class WebConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What a file asks for."""
+    """Settings of a file."""
 
     tls: ssl.SSLContext | None = None
     users: dict[str, bytes] = {}
-    """bcrypt hash by name; empty: everybody."""
+    """bcrypt hash by name; empty: no users, everyone is admitted."""
 
 
 def read_web_config(file: Path) -> WebConfig:
-    """Relative paths in it begin at its folder. Raises ConfigurationError, which names the file."""
+    """Read a file; relative paths in it start at its folder. Raises ConfigurationError."""
     try:
         return parse_web_config(read_text(file, MAX_BYTES), file.absolute().parent)
     except ConfigurationError as error:
@@ -54,7 +54,7 @@ def read_web_config(file: Path) -> WebConfig:
 
 
 def parse_web_config(text: str, folder: Path) -> WebConfig:
-    """folder: where relative paths begin. Raises ConfigurationError."""
+    """folder: base of relative paths. Raises ConfigurationError."""
     document = parse_yaml(text)
     if document.content is None:
         return WebConfig()
