@@ -21,6 +21,8 @@ from kvscope_events.event import Event
 from kvscope_events.limits import (
     EVENTS,
     Count,
+    GroupCounts,
+    GroupIndex,
     Hash,
     Label,
     Names,
@@ -52,6 +54,7 @@ from kvscope_events.vocabulary import (
     RequestUnit,
     ServerKind,
     SharingCause,
+    Tier,
 )
 
 CONTRACT_VERSION = 1
@@ -62,7 +65,8 @@ it: without that event an older reader's ledger is wrong."""
 BlockHash = Hash
 """Name of a full block: digest of its content and of all blocks before it, 16 bytes.
 
-With several KV cache groups the group is part of the digest.
+In a pool of several groups the last four bytes are the group's index instead, big-endian, and the
+others are the same in every group: see `kvscope_events.names`.
 """
 
 
@@ -91,6 +95,9 @@ class Hello(Event, frozen=True):
     pid_space: Label | None = None  # where the pid holds; see kvscope_events.pid_space
     worker: Label | None = None  # rank of a process that reports memory only; None: the scheduler's
     pool_sized_by: Label | None = None  # the server option that set the pool's size
+    # Digest of all that block names depend on: the model as far as it is known, the block size, the
+    # hash algorithm, the root of the chain. Only names of one name space may be compared.
+    name_space: Label | None = None
 
 
 class ObserverStopped(Event, frozen=True):
@@ -105,11 +112,12 @@ class RequestArrived(Event, frozen=True):
     request: int
     prompt_tokens: Count  # each of its prompts once
     max_tokens: Count  # of each sequence
-    tenant: str = ""
+    tenant: str = ""  # from an observer a digest of what the client sent; empty: not known
     trace_id: TraceId = ""  # 32 hex digits; empty: not part of a known trace
     parent_span_id: SpanId = ""  # 16 hex digits of the caller's span; empty: the trace begins here
     sampled: bool = False  # its flag: the caller records this trace
     operation: Operation = ""  # empty: not known
+    adapter: Label = ""  # name of the LoRA adapter; empty: the model itself, or not known
 
 
 class SequenceAdded(Event, frozen=True):
@@ -136,14 +144,19 @@ class PrefixLookup(Event, frozen=True):
     hit_blocks: Count  # leading blocks found
     resumed: bool = False  # the sequence had been preempted
     loaded_tokens: Count = 0  # behind the hits: supplied by a tier below the pool or a connector
+    loaded_from: Tier | None = None  # the tier that supplies them; None: none, or not known
+    # Tokens that each group alone would have allowed, in the order of the pool's groups. Empty: the
+    # pool has one group, or it is not known.
+    group_hit_tokens: GroupCounts = []
 
 
 class BlocksAllocated(Event, frozen=True):
-    """Free (or just evicted) blocks became active with one reference."""
+    """Free (or just evicted) blocks became active with one reference, all in the same group."""
 
     sequence: int | None  # None: the owner is not known
     blocks: list[int]
     cause: AllocationCause
+    group: GroupIndex | None = None  # None: the pool has one group, or it is not known
 
 
 class BlocksShared(Event, frozen=True):
@@ -152,6 +165,7 @@ class BlocksShared(Event, frozen=True):
     sequence: int | None
     blocks: list[int]
     cause: SharingCause
+    group: GroupIndex | None = None  # of all of them; None: the only group, or not known
 
 
 class BlocksCached(Event, frozen=True):
@@ -191,8 +205,12 @@ class ContentDropped(Event, frozen=True):
 class BlocksReleased(Event, frozen=True):
     """References were given back, one for each block named; split by the fate of the blocks.
 
-    With cause finished, aborted, preempted or swapped_out these are all references of the sequence;
-    with any other cause they are some of them, in mid-request.
+    With cause finished, aborted, preempted or swapped_out these are all references of the sequence
+    in the group; with any other cause they are some of them, in mid-request. In a group of states,
+    those `out_of_window` are states that a newer one superseded.
+
+    A sequence may keep blocks after its SequenceFinished, while they are sent elsewhere or stored
+    in another tier: those blocks are held until this event names them.
     """
 
     sequence: int | None
@@ -200,6 +218,7 @@ class BlocksReleased(Event, frozen=True):
     free: list[int]  # held nothing findable
     shared: list[int]  # still referenced by others
     cause: ReleaseCause
+    group: GroupIndex | None = None  # of all of them; None: the only group, or not known
 
 
 class AllocationFailed(Event, frozen=True):
@@ -237,6 +256,8 @@ class RequestResumed(Event, frozen=True):
     cached_tokens: Count  # of the discarded ones, those that the cache held or a connector loads
     stalled_ns: Count  # since the preemption
     swapped_tokens: Count = 0  # of the discarded ones, those copied back from the swap pool
+    loaded_tokens: Count = 0  # of cached_tokens, those from a tier below the pool
+    loaded_from: Tier | None = None  # the tier that supplies them; None: none, or not known
 
 
 class RequestScheduled(Event, frozen=True):
@@ -255,7 +276,10 @@ class FirstToken(Event, frozen=True):
 
 
 class SequenceFinished(Event, frozen=True):
-    """A sequence ended, for whatever reason. Times that it did not reach are None, never 0."""
+    """A sequence ended, for whatever reason. Times that it did not reach are None, never 0.
+
+    The blocks that it still references are held: see `BlocksReleased`.
+    """
 
     sequence: int
     request: int
@@ -308,6 +332,9 @@ class StepCompleted(Event, frozen=True):
     requests_waiting: Count  # requests without a running sequence
     output_tokens: Count | None = None  # produced in this step; None: one for each of `emitted`
     requests_swapped: Count = 0  # of requests_waiting those with a sequence that is swapped out
+    # Speculative decoding in this step; None: there is none, or it is not known.
+    drafted_tokens: Count | None = None  # proposed, each with a slot in the pool
+    accepted_tokens: Count | None = None  # of them, those that became output
 
 
 EngineEvent = Union[  # noqa: UP007  # a tuple of types in Python 3.10, too

@@ -26,6 +26,11 @@ Time = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 Blocks = Annotated[int, msgspec.Meta(ge=0, le=MAX_BLOCKS)]
 Label = Annotated[str, msgspec.Meta(max_length=MAX_LABEL)]
 Name = Annotated[str, msgspec.Meta(max_length=64)]
+MAX_GROUPS = 64
+"""Groups of one pool; published models have at most a dozen."""
+GroupIndex = Annotated[int, msgspec.Meta(ge=0, lt=MAX_GROUPS)]
+"""Place of a group among those of its pool."""
+GroupCounts = Annotated[list[Count], msgspec.Meta(max_length=MAX_GROUPS)]
 Hash = Annotated[bytes, msgspec.Meta(max_length=64)]
 TraceId = Annotated[str, msgspec.Meta(pattern=r"^(?:[0-9a-fA-F]{32})?\Z")]
 """Label of an exemplar: those may have 128 characters, and parsers do not read all of them."""

@@ -1,7 +1,11 @@
-"""Events of servers that report content by name and tier, not blocks: KV event streams.
+"""Names of blocks, and events of servers that report content by name and tier: KV event streams.
 
-Such a stream knows neither requests nor references. Several blocks of one tier may have one name;
-each is stored and removed on its own.
+In a pool of several groups, blocks of two groups with the same tokens hold different bytes. Each
+has a name of its own, content in front and group behind: what a lookup asks one group for tells
+what it asks all others for.
+
+A KV event stream knows neither requests nor references. Several blocks of one tier may have one
+name; each is stored and removed on its own.
 """
 
 from typing import Annotated
@@ -13,6 +17,25 @@ from kvscope_events.limits import Count, Hash
 from kvscope_events.vocabulary import Tier
 
 BlockNames = Annotated[list[Hash], msgspec.Meta(max_length=1 << 20)]
+
+NAME_BYTES = 16
+GROUP_BYTES = 4
+CONTENT_BYTES = NAME_BYTES - GROUP_BYTES
+
+
+def suffix_of(group: int) -> bytes:
+    """How names of a group end."""
+    return group.to_bytes(GROUP_BYTES, "big")
+
+
+def in_group(name: bytes, group: int) -> bytes:
+    """The name that the same tokens have in this group."""
+    return name[:CONTENT_BYTES] + suffix_of(group)
+
+
+def group_of(name: bytes) -> int:
+    """The group that a name belongs to."""
+    return int.from_bytes(name[CONTENT_BYTES:NAME_BYTES], "big")
 
 
 class NamesStored(Event, frozen=True):

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 
 from kvscope_events.event import Event
-from kvscope_events.limits import Blocks, Count, Hash, Positive, Terms
+from kvscope_events.limits import MAX_GROUPS, Blocks, Count, GroupIndex, Hash, Positive, Terms
 from kvscope_events.vocabulary import GroupKind, SwapDirection
 
 
@@ -37,14 +37,20 @@ class BlocksSwapped(Event, frozen=True):
 
 
 class CacheGroup(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Layers whose blocks are handed out together; all groups share one pool."""
+    """Layers whose blocks are handed out together; all groups share one pool.
+
+    Chunked local attention is of kind `sliding_window`, linear attention of kind `state`.
+    """
 
     kind: GroupKind
     block_size: Positive  # tokens
     window: Positive | None = None  # tokens that a layer sees; None: all
+    layers: Positive | None = None  # None: not known
+    bytes_per_block: Count | None = None  # of all its layers, on one rank; None: not known
+    drafter: bool = False  # its layers belong to a draft model
 
 
-Groups = Annotated[list[CacheGroup], msgspec.Meta(max_length=64)]
+Groups = Annotated[list[CacheGroup], msgspec.Meta(max_length=MAX_GROUPS)]
 
 
 class PoolCreated(Event, frozen=True):
@@ -60,6 +66,10 @@ class PoolCreated(Event, frozen=True):
     # Capacity as the server itself reports it, reserved blocks included; None: not reported.
     size_tokens: Count | None = None
     longest_sequences: float | None = None  # of max_model_len tokens, at once
+    alignment: Positive | None = None  # a hit is a multiple of so many tokens; None: not known
+    # Windows and states stay findable once in so many tokens, beside the ends of prompts; 0: only
+    # there; None: everywhere, or it is not known.
+    retention: Count | None = None
 
 
 class PoolSnapshot(Event, frozen=True):
@@ -79,3 +89,8 @@ class PoolSnapshot(Event, frozen=True):
     largest_step: Count | None = None  # tokens, of all steps of the session; None: not known
     size_tokens: Count | None = None
     longest_sequences: float | None = None
+    alignment: Positive | None = None
+    retention: Count | None = None
+    # Group of each block that is referenced or cached, per block id; None: free, or not known.
+    # Empty: the pool has one group, or none of it is known.
+    block_groups: list[GroupIndex | None] = []

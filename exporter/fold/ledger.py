@@ -54,6 +54,10 @@ class Ledger(Fold):
         self.size_tokens: int | None = None
         """Capacity as the server reports it, reserved blocks included; None: not reported."""
         self.longest_sequences: float | None = None
+        self.alignment: int | None = None
+        """Tokens of which a hit is a multiple; None: not known."""
+        self.retention: int | None = None
+        """See `PoolCreated.retention`."""
         self.swap_blocks = 0
         """Blocks of the host's swap pool; 0 without one."""
         self.swap_used = 0
@@ -123,6 +127,8 @@ class Ledger(Fold):
             None,
             self.size_tokens,
             self.longest_sequences,
+            self.alignment,
+            self.retention,
         )
 
     def check(self) -> None:
@@ -179,6 +185,8 @@ class Ledger(Fold):
         self.groups = event.groups
         self.size_tokens = event.size_tokens
         self.longest_sequences = event.longest_sequences
+        self.alignment = event.alignment
+        self.retention = event.retention
         self.swap_blocks = event.swap_blocks
         self.swap_used = event.swap_used if isinstance(event, PoolSnapshot) else 0
         self._ref_counts = ref_counts

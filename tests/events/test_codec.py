@@ -13,9 +13,16 @@ from kvscope_events.events import (
     CONTRACT_VERSION,
     Batch,
     BlocksAllocated,
+    BlocksReleased,
+    BlocksShared,
+    CacheGroup,
+    EngineEvent,
     FirstToken,
     PoolCreated,
     PoolSnapshot,
+    PrefixLookup,
+    RequestArrived,
+    RequestResumed,
     StepCompleted,
 )
 from kvscope_events.wire.codec import decode_batch, encode_batch, flags_of
@@ -37,6 +44,7 @@ from tests.events.producers import SNAPSHOT, frame, hello
 
 SESSION = b"session!"
 MESSAGE = frame([FirstToken(1, 0)], 0, SESSION) + frame([FirstToken(2, 0)], 1, SESSION)
+GROUP = st.none() | st.integers(0, 63)
 
 
 def strategy_of(kind: Any) -> st.SearchStrategy[Any]:
@@ -89,6 +97,7 @@ def snapshots(draw: st.DrawFn, num_blocks: int) -> PoolSnapshot:
     return PoolSnapshot(
         *(num_blocks, 16, 0, reserved, ref_counts, hashes, draw(st.permutations(cached))),
         largest_step=draw(st.none() | st.integers(0, 2**64 - 1)),
+        block_groups=draw(st.just([]) | st.lists(GROUP, min_size=num_blocks, max_size=num_blocks)),
     )
 
 
@@ -104,6 +113,7 @@ POOL = PoolSnapshot(4, 16, 0, 1, [0, 2, 0, 0], [None, b"a", b"b", None], [2])
         ({"ref_counts": [1, 2, 0, 0]}, "reserved blocks in use"),
         ({"hashes": [b"z", b"a", b"b", None]}, "reserved blocks in use"),
         ({"lru": [4]}, "orders others by age"),
+        ({"block_groups": [None, 1]}, "a snapshot of 4 blocks with the groups of 2"),
     ],
 )
 def test_a_snapshot_that_contradicts_itself_is_malformed(
@@ -188,6 +198,69 @@ def test_an_event_with_a_value_of_another_type_makes_its_batch_malformed() -> No
 def test_a_field_more_in_a_known_event_is_ignored() -> None:
     newer = [9, 8, [["FirstToken", 7, 1, "more"]]]
     assert decode_batch(msgspec.msgpack.encode(newer)) == (Batch(9, 8, [FirstToken(7, 1)]), 0)
+
+
+WITH_GROUPS: tuple[tuple[EngineEvent, int], ...] = (
+    (hello(), 18),
+    (RequestArrived(1, 2, 3, "tenant", adapter="law"), 8),
+    (PrefixLookup(1, 40, [b"a", b"b"], 1, False, 8, "host", [32, 16]), 6),
+    (BlocksAllocated(1, [2], "decode", 1), 3),
+    (BlocksShared(1, [2], "prefix_hit", 0), 3),
+    (BlocksReleased(1, [2], [], [], "out_of_window", 1), 5),
+    (RequestResumed(1, 1, 5, 9, 7, 0, 4, "remote"), 6),
+    (StepCompleted(1, 0, 0, 0, 0, 0, 0, 0, 0, 0, [], [], 0, 0, None, 0, 4, 3), 16),
+    (
+        PoolCreated(4, 16, 0, groups=[CacheGroup("state", 64, None, 3, 4096, True)], alignment=64),
+        9,
+    ),
+    (PoolSnapshot(1, 16, 0, 0, [0], [None], [], alignment=64, retention=0, block_groups=[1]), 14),
+)
+"""Events, and how many fields each had before pools of several groups were reported."""
+
+
+@pytest.mark.parametrize(("event", "fields"), WITH_GROUPS)
+def test_a_recording_from_before_groups_is_read(event: EngineEvent, fields: int) -> None:
+    written: list[object] = msgspec.msgpack.decode(msgspec.msgpack.encode(event))
+    older = [9, 8, [written[: 1 + fields]]]
+    batch, unknown = decode_batch(msgspec.msgpack.encode(older))
+    (read,) = batch.events
+    assert unknown == 0
+    names = event.__struct_fields__
+    assert [getattr(read, name) for name in names[:fields]] == [
+        getattr(event, name) for name in names[:fields]
+    ]
+    defaults = msgspec.structs.fields(type(event))[fields:]
+    for field in defaults:
+        default = field.default if field.default_factory is msgspec.NODEFAULT else []
+        assert getattr(read, field.name) == default
+
+
+@pytest.mark.parametrize(("event", "fields"), WITH_GROUPS)
+def test_a_reader_from_before_groups_reads_what_it_knows(event: EngineEvent, fields: int) -> None:
+    kinds = get_type_hints(type(event), include_extras=True)
+    names = event.__struct_fields__[:fields]
+    older = msgspec.defstruct(
+        type(event).__name__,
+        [(name, _before_groups(kinds[name])) for name in names],
+        tag=True,
+        array_like=True,
+    )
+    read = msgspec.msgpack.decode(msgspec.msgpack.encode(event), type=older)
+    for name in names:
+        if name != "groups":
+            assert getattr(read, name) == getattr(event, name)
+
+
+class _Group(msgspec.Struct, array_like=True):
+    """A group with the fields that it had at first."""
+
+    kind: str
+    block_size: int
+    window: int | None = None
+
+
+def _before_groups(kind: Any) -> Any:
+    return list[_Group] if get_args(kind)[:1] == (list[CacheGroup],) else kind
 
 
 @pytest.mark.parametrize(

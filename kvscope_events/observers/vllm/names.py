@@ -8,9 +8,9 @@ content, so the group takes the place of the last four bytes.
 from collections.abc import Iterable
 from operator import attrgetter, itemgetter
 
+from kvscope_events.names import CONTENT_BYTES, GROUP_BYTES, NAME_BYTES, suffix_of
+
 NUMBER_OF = attrgetter("block_id")
-NAME_BYTES = 16
-GROUP_BYTES = 4
 _CUT = itemgetter(slice(NAME_BYTES))
 """A third faster than a loop over `digest[:16]`, which builds the slice each time."""
 
@@ -20,7 +20,7 @@ class Names:
 
     def __init__(self, groups: int, lookup_group: int = 0) -> None:
         self._single = groups <= 1
-        self._suffix = lookup_group.to_bytes(GROUP_BYTES, "big")
+        self._suffix = suffix_of(lookup_group)
 
     def of_block(self, block_hash: bytes) -> bytes:
         """Name of a block, whose hash ends with its group."""
@@ -30,20 +30,21 @@ class Names:
         """Names of blocks, whose hashes end with their group."""
         if self._single:
             return list(map(_CUT, block_hashes))
-        return [block_hash[:12] + block_hash[-4:] for block_hash in block_hashes]
+        content, group = slice(CONTENT_BYTES), slice(-GROUP_BYTES, None)
+        return [block_hash[content] + block_hash[group] for block_hash in block_hashes]
 
     def of_lookup(self, digests: Iterable[bytes]) -> list[bytes]:
         """Names of the content that a request asks for; its digests have no group."""
         if self._single:
             return list(map(_CUT, digests))
         suffix = self._suffix
-        return [digest[:12] + suffix for digest in digests]
+        return [digest[:CONTENT_BYTES] + suffix for digest in digests]
 
     def of_content(self, digest: bytes, group: int) -> bytes:
         """Name that a block of this group has or would have."""
         if self._single:
-            return digest[:16]
-        return digest[:12] + group.to_bytes(GROUP_BYTES, "big")
+            return digest[:NAME_BYTES]
+        return digest[:CONTENT_BYTES] + suffix_of(group)
 
 
 def check_hash(block_hash: object) -> None:
