@@ -1,1 +1,1 @@
-"""The `kvscope` program: its commands, and what only they need; it joins engine and exporter."""
+"""The `kvscope` program: its commands and everything only they need; joins engine and exporter."""

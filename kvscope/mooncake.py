@@ -17,7 +17,7 @@ TRACE_BLOCK_TOKENS = 512
 """Prompt tokens behind one entry of `hash_ids`; the format fixes it."""
 
 MAX_LINE_BYTES = 32 << 20
-"""A request of a million ids has some 10 MB."""
+"""A request with a million ids takes some 10 MB."""
 
 _NonNegative = Annotated[int, msgspec.Meta(ge=0)]
 _Positive = Annotated[int, msgspec.Meta(gt=0)]
@@ -45,7 +45,7 @@ class TraceRequest(msgspec.Struct, frozen=True, rename={"timestamp_ms": "timesta
 
     @property
     def num_full_blocks(self) -> int:
-        """Leading blocks that an engine which caches only full blocks can find again."""
+        """Leading blocks that an engine can find again if it caches only full blocks."""
         return self.input_length // TRACE_BLOCK_TOKENS
 
 

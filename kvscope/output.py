@@ -11,18 +11,18 @@ from kvscope_events.printable import printable
 
 USAGE_ERROR = 2
 MAX_MESSAGE = 4096
-"""Characters of one line of the log."""
+"""Maximum characters of one log line."""
 
 
 def fail(problem: object) -> typer.Exit:
     """Write `kvscope: PROBLEM` to standard error; raise the result to leave with exit code 2."""
-    with suppress(OSError):  # where standard error is full as well, the exit code says enough
+    with suppress(OSError):  # if standard error is full as well, the exit code says enough
         typer.echo(f"kvscope: {printable(str(problem))}", err=True)
     return typer.Exit(USAGE_ERROR)
 
 
 class LineFormatter(logging.Formatter):
-    """One line for a message, whatever a peer put into it: peers choose names and reasons."""
+    """One line per message, whatever a peer put into it: peers choose names and reasons."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s", "%H:%M:%S")

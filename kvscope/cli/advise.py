@@ -1,4 +1,4 @@
-"""`kvscope advise URL`: what to change about a server, as its exporter sees it."""
+"""`kvscope advise URL`: recommended changes to a server, as its exporter sees it."""
 
 import re
 import textwrap
@@ -22,7 +22,7 @@ _STYLES = {"high": "green", "medium": "yellow", "low": "red"}
 _IDLE_SECONDS = 60.0
 """Shorter pauses are part of a load."""
 _LONG = 120.0
-"""Seconds from which on a window is named by its minutes alone."""
+"""Length in seconds above which a window is given in minutes only."""
 _NO_BREAK = "\N{NO-BREAK SPACE}"
 _FIGURE = re.compile(r"(?<=\d) (?=\S)|(?<=→) ")
 """Spaces between a number and its unit, and around arrows."""
@@ -115,7 +115,7 @@ def _print_proposal(console: Console, number: int, proposal: "Proposal") -> None
 
 
 def minutes_of(answer: "AdviceAnswer") -> str:
-    """Over 19:32 to 19:37, in this machine's time; and for how long the engine has been idle."""
+    """The window, as in 19:32 to 19:37 local time, and how long the engine has been idle."""
     if answer.end_seconds is None:
         return "Before the first step of this server"
     begin, end = (
@@ -131,7 +131,7 @@ def minutes_of(answer: "AdviceAnswer") -> str:
 def _print(
     console: Console, text: str, *, label: str = "", style: str = "", indent: int = 0
 ) -> None:
-    """Lines that break between words, but not between a number and its unit or at an arrow."""
+    """Print lines that break between words, but not between a number and its unit, or at arrows."""
     whole = _FIGURE.sub(_NO_BREAK, f"{label}{printable(text)}")
     lines = textwrap.wrap(whole, max(20, console.width - indent), break_long_words=False) or [""]
     for number, line in enumerate(lines):

@@ -33,7 +33,7 @@ Authorities = Annotated[
 MAX_BYTES = 4 << 20
 _REFUSAL_BYTES = 2048
 _MAX_REASON = 300
-"""Characters of what a server says."""
+"""Characters kept of a server's message."""
 
 
 T = TypeVar("T")
@@ -73,9 +73,9 @@ def fetch(
     seconds: float,
     content: bytes | None = None,
 ) -> bytes:
-    """The answer to the question of that name, as it came. Raises AnswerError.
+    """The answer to the question of that name, undecoded. Raises AnswerError.
 
-    content: JSON to post; None: it is a GET.
+    content: JSON to post; None: a GET.
     """
     place = f"{url.rstrip('/')}/api/{name}"
     asked = f"{place}?target={quote(target, safe='')}" if target else place
@@ -106,7 +106,7 @@ def fetch(
 
 
 def decode(body: bytes, url: str, name: str, kind: type[T]) -> list[EngineAnswer[T]]:
-    """One for each engine. kind: what the question is answered with. Raises AnswerError."""
+    """One answer for each engine. kind: type of the answer. Raises AnswerError."""
     try:
         document = msgspec.json.decode(body, type=_Document[kind])  # type: ignore[valid-type]
     except JSON_ERRORS as error:
@@ -118,7 +118,7 @@ def decode(body: bytes, url: str, name: str, kind: type[T]) -> list[EngineAnswer
 
 
 def _key(file: Path) -> str:
-    """The first of its keys. Raises AnswerError."""
+    """The first key of a file. Raises AnswerError."""
     try:
         return read_keys(file)[0]
     except ValueError as error:
@@ -126,7 +126,7 @@ def _key(file: Path) -> str:
 
 
 def _message(body: bytes) -> str:
-    """What a refusal says in the format of OpenAI's API; empty where it says nothing."""
+    """The message of a refusal in the format of OpenAI's API; empty if it has none."""
     try:
         return msgspec.json.decode(body, type=_Refusal).error.message[:_MAX_REASON]
     except JSON_ERRORS:
@@ -137,7 +137,7 @@ def _remedy(error: FetchError) -> str:
     said = " ".join(error.body.decode(errors="replace").split())[:_MAX_REASON]
     if error.status == 400 and said:
         return f": {said.replace('?target=', '--target ')}"
-    if error.status == 404 and "server" in said:  # a sidecar knows none of that name
+    if error.status == 404 and "server" in said:  # a sidecar does not know that name
         return f": {said}; give its name with --target"
     if error.status == 404:
         return (

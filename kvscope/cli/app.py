@@ -1,4 +1,4 @@
-"""All commands. Every option can be set by a variable as well: --port by KVSCOPE_PORT."""
+"""All commands. Every option can also be set by a variable: --port by KVSCOPE_PORT."""
 
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -29,7 +29,7 @@ ENVIRONMENT_PREFIX = "KVSCOPE_"
 
 
 class Command(TyperCommand):
-    """A command whose options can be set by variables, which errors name. A flag wins.
+    """A command whose options can be set by variables, which errors name. Flags take precedence.
 
     The help explains the rule once instead of naming a variable with each option.
     """
@@ -73,7 +73,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # the boxes of the rich help cut names off on 80 columns
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-# Options of the command that is run are its own, also without -- before it.
+# Options of the command that is run are its own, even without -- before it.
 app.command(cls=Command, context_settings={"allow_interspersed_args": False})(run)
 _COMMANDS = (
     *(observer, serve, sidecar, demo, load, plan),

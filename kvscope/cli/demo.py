@@ -97,12 +97,12 @@ class _Director:
         self._seed = seed
         self._thread: threading.Thread | None = None
         self.failed = False
-        """Whether the load ended by itself before its time was over."""
+        """Whether the load ended by itself before its time was up."""
         self.output_error: OSError | None = None
         """Error writing to stdout, if any: the viewer has gone."""
 
     def start(self, url: str, server: "AppServer") -> None:
-        """Called on the server's event loop, which a reader of our output must not hold."""
+        """Called on the server's event loop, which a slow reader of our output must not block."""
         self._thread = threading.Thread(
             target=self._direct, args=(url, server), name="demo-director", daemon=True
         )
@@ -140,7 +140,7 @@ class _Director:
     def _watch(
         self, client: httpx.Client, url: str, load: subprocess.Popen[bytes], server: "AppServer"
     ) -> None:
-        """Report until the time is over, the server stops, or the load has ended."""
+        """Report until the time is up, the server stops, or the load has ended."""
         started = time.monotonic()
         reports = 1
         while not server.should_exit:
@@ -170,7 +170,7 @@ def _status(client: httpx.Client, url: str) -> str:
 
 
 def status_line(page: ScrapedPage) -> str:
-    """Pool and requests on a page, in one line. Raises KeyError for a renamed metric."""
+    """A page's pool and requests, in one line. Raises KeyError for a renamed metric."""
 
     def value(name: str, **labels: str) -> float:
         return page.value(name, **labels) or 0.0  # absent until the first step
@@ -193,5 +193,5 @@ def status_line(page: ScrapedPage) -> str:
 
 
 def _without_our_settings() -> dict[str, str]:
-    """The environment for the load: variables such as KVSCOPE_PORT are meant for this command."""
+    """The environment for the load: variables such as KVSCOPE_PORT are for this command."""
     return {name: text for name, text in os.environ.items() if not name.startswith("KVSCOPE_")}

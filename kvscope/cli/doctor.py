@@ -113,7 +113,7 @@ def _gpu_table(reports: Sequence["GpuReport"]) -> Table:
 
 
 def _print_depths(console: Console, found: "Depths") -> None:
-    """At which depths the server can be watched, what is not known then, what would add to it."""
+    """Depths at which the server can be watched, what they miss, and what would add to it."""
     table = Table(box=None, show_header=False, pad_edge=False)
     for name, step in (
         ("observer", found.observer),
@@ -140,5 +140,5 @@ def _print_depths(console: Console, found: "Depths") -> None:
 
 
 def _print_line(console: Console, line: str) -> None:
-    """Without a break of ours, so that it can be copied."""
+    """Print without line breaks of ours, so that it can be copied."""
     console.print(Text(f"  {printable(line)}"), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""`kvscope gpu release URL` and `resume URL`: lets a GPU be reset while a kvscope watches it."""
+"""`kvscope gpu release URL` and `resume URL`: let a GPU be reset while a kvscope watches it."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -11,7 +11,7 @@ from kvscope_events.printable import printable
 
 
 class Action(StrEnum):
-    """What is done with NVML."""
+    """Actions on NVML."""
 
     RELEASE = "release"
     RESUME = "resume"

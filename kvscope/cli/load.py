@@ -33,7 +33,7 @@ _FLAGS = {
     "period_seconds": "--period",
     "timeout_seconds": "--timeout",
 }
-"""Options by the fields that they set, where the names differ."""
+"""Options by the fields that they set, if the names differ."""
 
 
 def load(
@@ -206,8 +206,8 @@ def load(
 
 
 def _print(report: Report, output_json: str | None) -> None:
-    """The table goes to standard output, unless JSON does. It comes last, so that the JSON is
-    written even if the table has no reader.
+    """The table goes to standard output, unless the JSON does. It is printed last, so that the JSON
+    is written even if the table has no reader.
     """
     problem: OSError | None = None
     document = json.dumps(report.to_dict(), indent=2) + "\n"

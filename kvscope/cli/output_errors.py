@@ -1,5 +1,5 @@
-"""Standard output that cannot be written: a reader that has gone ends a command silently, a full
-disk ends it with one line. Never a traceback, also not when Python flushes at its very end."""
+"""Errors of standard output: a reader that has gone ends a command silently, a full disk ends it
+with one line. Never a traceback, not even when Python flushes at its very end."""
 
 import contextlib
 import errno
@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from kvscope.output import fail
 
 EXIT_NO_READER = 1
-"""As typer and rich end a command whose reader has gone, `head` say."""
+"""Exit status of typer and rich when the reader, such as `head`, has gone."""
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 @contextlib.contextmanager
 def output_errors() -> Iterator[None]:
-    """Around a whole command. Raises SystemExit."""
-    if sys.stdout is None:  # closed by our parent process; open until Python ends
+    """Wraps a whole command. Raises SystemExit."""
+    if sys.stdout is None:  # closed by our parent process; stays open until Python ends
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     try:
         try:
@@ -36,7 +36,7 @@ def output_errors() -> Iterator[None]:
 
 
 def _discard_what_is_left() -> None:
-    """What is still buffered goes nowhere, or Python would fail on it once more at its end."""
+    """Discard what is still buffered, or Python would fail on it again at its end."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -1,4 +1,4 @@
-"""`kvscope plan`: what fits on a GPU, calculated from a checkpoint's config.json; loads nothing."""
+"""`kvscope plan`: calculates what fits on a GPU from a checkpoint's config.json; loads nothing."""
 
 import json
 import sys
@@ -24,7 +24,7 @@ from kvscope.plan.tables import tables
 from kvscope.plan.weights import Parameters
 
 DEFAULT_MAX_MODEL_LEN = 4096
-"""Used where neither a flag nor the checkpoint gives one."""
+"""Used if neither a flag nor the checkpoint gives one."""
 
 _DEFAULT = PlanOptions()
 

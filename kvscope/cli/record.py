@@ -100,7 +100,7 @@ def record(
 def _record(
     subscriber: "WireSubscriber", recorder: "Recorder", stop: Stop, seconds: float | None
 ) -> None:
-    """Until a signal, the end of the time, or a full file. Raises OSError."""
+    """Record until a signal, the end of the time, or a full file. Raises OSError."""
     began = time.monotonic()
     silent = True
     next_line = _PROGRESS_SECONDS
@@ -123,7 +123,7 @@ def _record(
 
 
 def _take_all(subscriber: "WireSubscriber", recorder: "Recorder") -> bool:
-    """Write what has come; False once the file is full."""
+    """Write what has arrived; False once the file is full."""
     while (taken := subscriber.take()) is not None:
         if not recorder.add(taken):
             return False

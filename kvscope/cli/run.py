@@ -1,4 +1,4 @@
-"""`kvscope run`: a command with the observer on its path, and its metrics from this process."""
+"""`kvscope run`: runs a command with the observer on its path, and serves its metrics."""
 
 import logging
 import os
@@ -132,7 +132,7 @@ def _supervise(
     from kvscope_events.observers.vllm.endpoints import DIRECTORY_VARIABLE
 
     early = signal_waiting()
-    if early is not None:  # of the terminal: the child would never get it
+    if early is not None:  # from the terminal: the child would never get it
         return early
     environment = with_plugin(dict(os.environ), folder / "plugin")
     environment[DIRECTORY_VARIABLE] = str(folder / "sockets")

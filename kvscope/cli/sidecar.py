@@ -193,7 +193,7 @@ def _run(
         port = listener.getsockname()[1]
         outlet = outlet_of(otlp, lambda: _served(watched, instance_of(port)))
         tracing = tracing_of(traces, lambda name: _origin(watched, name))
-        last.enter_context(tracing_until_end(tracing))  # the last spans are to be in it
+        last.enter_context(tracing_until_end(tracing))  # so that it includes the last spans
         collectors = (reloads if from_file else None, outlet, tracing)
         try:
             watched = Sidecar(
@@ -227,7 +227,7 @@ def _run(
 
 
 def _served(watched: "Sidecar", instance: str) -> "list[Served]":
-    """Every server under its own name; the sidecar's state, too, where it has a page of its own."""
+    """Every server under its own name, and the sidecar's state if it has a page of its own."""
     servers = [
         served_as(name, exporter, watched.labels(name))
         for name in watched.names()
@@ -239,7 +239,7 @@ def _served(watched: "Sidecar", instance: str) -> "list[Served]":
 
 
 def _origin(watched: "Sidecar", name: str) -> "Origin":
-    """Whom the spans of a server are about."""
+    """The origin of a server's spans."""
     from exporter.tracing.session import Origin
 
     return Origin(labels=watched.labels(name), is_only=len(watched.names()) == 1)

@@ -1,4 +1,4 @@
-"""`kvscope stacks`: where the threads of an observed server are, without disturbing it."""
+"""`kvscope stacks`: shows where the threads of an observed server are, without disturbing it."""
 
 from typing import Annotated
 
@@ -52,7 +52,7 @@ def stacks(
     except NoStacksError as error:
         raise fail(error) from None
     missing = 0
-    shown: dict[int, str] = {}  # where an engine core is its own worker, both are one process
+    shown: dict[int, str] = {}  # an engine core that is its own worker is one process
     for place in places:
         try:
             found = ask(place, timeout)

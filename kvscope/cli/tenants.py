@@ -1,4 +1,4 @@
-"""`kvscope tenants URL...`: demand on a fleet by tenant, and how long each waits."""
+"""`kvscope tenants URL...`: demand on a fleet by tenant, and how long each one waits."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ _REMARKS = {
     frozenset[str](): "No request has been seen yet.\n",
     frozenset({""}): "No request had a `user`; an observed vLLM does not report it.\n",
 }
-"""By the names of all tenants."""
+"""Sort key: the names of all tenants."""
 
 
 @dataclass(slots=True)

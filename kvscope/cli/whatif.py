@@ -1,4 +1,4 @@
-"""`kvscope whatif`: what caches of other sizes would have found, from a trace or a recording."""
+"""`kvscope whatif`: hits of caches of other sizes, from a trace or a recording."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""Findings on what works on this machine and what does not, and why, without any output."""
+"""Findings about what works on this machine and what does not, and why; prints nothing."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,7 +8,7 @@ Status = Literal["ok", "note", "problem"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A problem keeps something from working; a note does not, but is worth knowing."""
+    """A problem keeps something from working; a note is only worth knowing."""
 
     subject: str
     status: Status

@@ -1,4 +1,4 @@
-"""The command line of the process that listens on a port here, to say how to start it."""
+"""The command line of the process that listens on a local port, to suggest how to start it."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ _SECRET = re.compile(r"--[a-z-]*(?:key|token|password)(?P<value>=.*)?", re.DOTAL
 
 
 def is_local(host: str) -> bool:
-    """Whether the host is this machine: then its addresses can be bound here."""
+    """Whether the host is this machine, so that its addresses can be bound here."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind) as probe:
@@ -27,7 +27,7 @@ def is_local(host: str) -> bool:
 
 
 def command_on(port: int, root: Path = Path("/proc")) -> str | None:
-    """As a shell takes it; None where it cannot be seen, or is too long to be shown."""
+    """The command line, quoted for a shell; None if it is not readable, or too long to show."""
     sockets = {f"socket:[{inode}]" for inode in _inodes(port, root)}
     if not sockets:
         return None
@@ -38,7 +38,7 @@ def command_on(port: int, root: Path = Path("/proc")) -> str | None:
 
 
 def _files(process: Path) -> Iterator[str]:
-    """What it has open; nothing where it is another user's, or gone."""
+    """Files that a process has open; empty if it is another user's, or gone."""
     try:
         files = os.listdir(process / "fd")
     except OSError:
@@ -68,7 +68,7 @@ def _command(process: Path) -> str | None:
 
 
 def _masked(words: list[str]) -> list[str]:
-    """Without the values of options that hold a secret."""
+    """The words without the values of options that hold a secret."""
     masked: list[str] = []
     hide = False
     for word in words:

@@ -1,4 +1,4 @@
-"""What an operator can learn of a server, one line each, and at which depth it is known."""
+"""Facts that an operator can learn about a server, one line each, and the depths that show them."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from kvscope_events.vocabulary import ServerKind
 class Concept(NamedTuple):
     text: str
     families: tuple[str, ...]
-    """It is known where one of these is."""
+    """It is known if one of these families is."""
 
 
 CONCEPTS = (
@@ -39,7 +39,7 @@ CONCEPTS = (
     Concept("how the pool was sized, term by term", ("kvscope_kv_pool_sizing_bytes",)),
     Concept("the engine's share of device memory", ("kvscope_gpu_torch_reserved_bytes",)),
 )
-"""The most wanted first."""
+"""The most useful first."""
 assert all(metric(family) for concept in CONCEPTS for family in concept.families)
 
 OBSERVED: dict[ServerKind, frozenset[str]] = {"kvscope": ENGINE_EVENTS, "vllm": VLLM_EVENTS}

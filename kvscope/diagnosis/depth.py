@@ -1,4 +1,4 @@
-"""How deeply a server can be watched now, what that leaves out, and the change that adds most."""
+"""Depths at which a server can be watched now, what they miss, and the change that adds most."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ State = Literal["yes", "no", "unknown", "-"]
 
 @dataclass(slots=True)
 class Step:
-    """One depth: whether it can be had now, and how, or why not."""
+    """One depth: whether it is available now, and how, or why not."""
 
     state: State
     text: str
@@ -31,17 +31,17 @@ class Depths:
     events: Step
     page: Step
     lost: list[str] = field(default_factory=list)
-    """What is not known with all that can be had now."""
+    """What stays unknown at all available depths."""
     attach: str = ""
-    """What watches it so: a command line, or an entry of the sidecar's file."""
+    """The way to watch it so: a command line, or an entry of the sidecar's file."""
     change: str = ""
     """The one change that adds most, in words."""
     command: str = ""
-    """The same as a command line, or what to write."""
+    """The same as a command line, or as an entry to write."""
 
 
 def depths(asker: Asker, server: Identity, observers: Sequence[Observer]) -> Depths:
-    """For a server whose kind is known. Asks it for its streams."""
+    """The depths of a server of a known kind. Asks it for its streams."""
     assert server.kind is not None
     ours = [observer for observer in observers if _is_of(observer, server)]
     found = Depths(_observer(server, ours), _events(asker, server), _page(server))
@@ -121,7 +121,7 @@ def _page(server: Identity) -> Step:
 
 
 def _add_change(server: Identity, found: Depths) -> None:
-    """The deepest depth that is missing; what needs no restart goes first where it adds as much."""
+    """Add the deepest missing depth; of equals, one that needs no restart."""
     kind = server.kind
     if found.observer.state == "yes":
         return
@@ -143,7 +143,7 @@ def _command(server: Identity) -> str | None:
 
 
 _UNDISCOVERED = ("dynamo", "tensorrt-llm")
-"""Kinds that may publish KV events, and do not say where."""
+"""Kinds that may publish KV events, but do not report where."""
 _SGLANG_EVENTS = (
     '--kv-events-config \'{"publisher": "zmq", "endpoint": "tcp://*:5557", '
     '"replay_endpoint": "tcp://*:5657"}\''
@@ -161,4 +161,4 @@ _PAGE_CHANGES: dict[str, tuple[str, str]] = {
         "kvscope sidecar --url http://NODE:PORT",
     ),
 }
-"""By kind of server: what is missing where it has no page."""
+"""By kind of server: what is missing without its page."""

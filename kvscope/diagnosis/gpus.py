@@ -1,4 +1,4 @@
-"""The driver, its library, and which readings each GPU allows."""
+"""The driver, its library, and the readings that each GPU allows."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -68,7 +68,7 @@ def _device_findings(sample: GpuSample) -> Iterator[Finding]:
 
 
 def gpu_reports(sample: GpuSample, refused: Mapping[tuple[Place, str], str]) -> Iterator[GpuReport]:
-    """Which readings each GPU allows. refused: `GpuPoller.refused`."""
+    """Readings that each GPU allows. refused: `GpuPoller.refused`."""
     for device in sample.devices:
         readable, missing = [], []
         for reading, calls in _READINGS.items():
@@ -114,11 +114,11 @@ _READINGS: dict[str, tuple[str, ...]] = {
     "NVLink": ("DeviceGetFieldValues",),
     "XIDs": ("DeviceRegisterEvents",),
 }
-"""The calls behind each reading, the one whose refusal explains most first."""
+"""The calls behind each reading; the one whose refusal explains most comes first."""
 
 
 def _has(device: DeviceSample, reading: str, refused: Mapping[tuple[Place, str], str]) -> bool:
-    if reading == "XIDs":  # they are known only when they happen
+    if reading == "XIDs":  # known only when they happen
         return (device.identity.index, "DeviceRegisterEvents") not in refused
     sensors, listed = device.sensors, device.processes
     sizes = [] if listed is None else [process.used_bytes for process in listed.processes]

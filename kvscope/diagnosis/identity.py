@@ -1,4 +1,4 @@
-"""Which server answers at a URL, its version, and what it says of itself; every read has an end."""
+"""Identifies the server at a URL: its kind, version and models; every read is bounded."""
 
 import re
 import time
@@ -15,11 +15,11 @@ from kvscope.diagnosis.scrape import PAGE_FORMATS
 from kvscope_events.vocabulary import ServerKind
 
 READ_SECONDS = 5.0
-"""For one document; a server that is slower than this cannot be scraped either."""
+"""Seconds for one document; a server that is slower than this cannot be scraped either."""
 ALL_SECONDS = 20.0
-"""For all of them."""
+"""Seconds for all documents."""
 MAX_MODELS = 16
-"""Names of models that are kept."""
+"""Maximum number of model names to keep."""
 _HEADERS = {"Accept": f"{PAGE_FORMATS},application/json;q=0.4", "User-Agent": "kvscope"}
 _NO_SERVER = ("connection", "dns", "tls", "timeout", "protocol", "url")
 _MODEL = re.compile(r'model_name="((?:[^"\\]|\\.){1,200})"')
@@ -27,28 +27,28 @@ _MODEL = re.compile(r'model_name="((?:[^"\\]|\\.){1,200})"')
 
 @dataclass(slots=True)
 class Identity:
-    """What is known of it; None and empty: it did not say."""
+    """Facts about a server; None and empty: not reported."""
 
     url: str
     kind: ServerKind | None = None
     version: str = ""
     models: list[str] = field(default_factory=list)
     page: str | None = None
-    """The text of its page of metrics."""
+    """The text of its metrics page."""
     page_format: str = ""
     page_path: str = "/metrics"
     page_problem: str = ""
-    """Why there is no page."""
+    """The reason why there is no page."""
     error: FetchErrorKind | None = None
     """The same in one word."""
     answers: bool = False
     """Whether anything answers there."""
     has_families: bool = False
-    """Its page has families that can be read."""
+    """Whether its page has families that can be read."""
 
     @property
     def facts(self) -> dict[str, object]:
-        """All but the page."""
+        """All facts except the page."""
         return {
             "url": self.url,
             "answers": self.answers,
@@ -59,7 +59,7 @@ class Identity:
 
 
 class Asker:
-    """Documents of one server, each within a time, and all of them within another."""
+    """Documents of one server, with a time limit for each and one for all."""
 
     def __init__(self, url: str, tls: Tls | None = None, seconds: float = READ_SECONDS) -> None:
         """Raises OSError for a file of `tls`."""
@@ -85,7 +85,7 @@ class Asker:
         return fetcher.fetch(min(self._seconds, left))
 
     def problem(self, path: str) -> str:
-        """Why there is no document; empty for a success."""
+        """The reason why there is no document; empty on success."""
         try:
             self.get(path)
         except FetchError as error:
@@ -93,7 +93,7 @@ class Asker:
         return ""
 
     def json(self, path: str) -> Mapping[str, object] | None:
-        """An object, or None for anything else."""
+        """The JSON object; None for anything else."""
         try:
             content = msgspec.json.decode(self.get(path).body)
         except (FetchError, *JSON_ERRORS):
@@ -102,7 +102,7 @@ class Asker:
 
 
 def identify(asker: Asker) -> Identity:
-    """Never raises: what cannot be read is not known."""
+    """Never raises: facts that cannot be read stay unknown."""
     found = Identity(asker.url)
     _read_page(asker, found)
     if not found.answers:
@@ -122,7 +122,7 @@ def _read_page(asker: Asker, found: Identity) -> None:
         document = asker.get(found.page_path)
     except FetchError as error:
         found.page_problem, found.error = str(error), error.kind
-        # A server that does not end its page, or refuses it, is there all the same.
+        # A server that does not end its page, or refuses it, does exist.
         found.answers = error.answered or error.kind not in _NO_SERVER
         return
     found.answers = True
@@ -135,7 +135,7 @@ def _read_page(asker: Asker, found: Identity) -> None:
 
 
 def _probe(asker: Asker, found: Identity) -> None:
-    """By what only one kind of server has, where its page does not say."""
+    """Identify the kind by endpoints that only one kind has, if its page does not show it."""
     for path, key, kind in _SIGNS:
         content = asker.json(path)
         if content is not None and (not key or key in content):
@@ -178,7 +178,7 @@ def _read_families(found: Identity) -> None:
 
 
 def _models_of(page: str) -> list[str]:
-    """The first names on the page; a page of nothing else costs no more memory than one name."""
+    """The first names on the page; even a page full of names costs little memory."""
     found: dict[str, None] = {}
     for match in _MODEL.finditer(page):
         found[match[1]] = None
@@ -195,7 +195,7 @@ _SIGNS: tuple[tuple[str, str, ServerKind], ...] = (
     ("/info", "max_total_tokens", "tgi"),
     ("/version", "version", "vllm"),
 )
-"""Path, a key of its answer, and the kind of server that has it, the most specific first."""
+"""Path, a key of its answer, and the kind of server that has it; the most specific first."""
 _VERSIONS: dict[ServerKind, str] = {
     "vllm": "/version",
     "sglang": "/server_info",

@@ -1,4 +1,4 @@
-"""Observers and engines that publish on this machine: sockets in the run directory that answer."""
+"""Observers and engines that publish on this machine: answering sockets in the run directory."""
 
 import glob
 import os
@@ -26,14 +26,14 @@ class Observer(NamedTuple):
 def observers(
     folders: Callable[[], list[str]] | None = None, seconds: float = ANSWER_SECONDS
 ) -> Iterator[Observer]:
-    """Those that send Hello in time; what cannot be read, or does not answer, is left out."""
+    """Those that send Hello in time; sockets that are unreadable or do not answer are left out."""
     asked: list[WireSubscriber] = []
     try:
         for path in _sockets(_folders() if folders is None else folders()):
             try:
                 asked.append(WireSubscriber(f"ipc://{path}"))
             except EndpointError:
-                continue  # of another user, or where others may write: nothing for us
+                continue  # another user's, or writable by others: not for us
         end = time.monotonic() + seconds
         waiting = list(asked)
         while waiting and time.monotonic() < end:

@@ -1,4 +1,4 @@
-"""Asks a process at the other end of an event stream where its threads are."""
+"""Asks the process at the other end of an event stream for its threads' stacks."""
 
 import os
 import socket
@@ -18,22 +18,22 @@ from kvscope_events.wire.run_directory import connectable
 from kvscope_events.wire.socket_file import answers
 
 ASK_SECONDS = 1.0
-"""Between two requests, which may be lost on the way."""
+"""Seconds between two requests, which may be lost on the way."""
 MAX_BYTES = 64 << 20
 _CONNECT_SECONDS = 2.0
 _CREDENTIALS = struct.Struct("3i")
 
 
 class NoStacksError(Exception):
-    """One line: the place, the reason why there are none, and what to do."""
+    """One line: the place, the reason why there are no stacks, and what to do."""
 
 
 class NoAnswerError(NoStacksError):
-    """The process is there, and its thread that answers does not run."""
+    """The process exists, but its answering thread does not run."""
 
 
 def endpoints_of(place: str) -> list[str]:
-    """Every endpoint that a place means: one socket, a folder of sockets, that of a `kvscope run`.
+    """All endpoints of a place: one socket, a folder of sockets, or that of a `kvscope run`.
 
     Raises NoStacksError.
     """
@@ -57,7 +57,7 @@ def endpoints_of(place: str) -> list[str]:
 
 
 def ask(endpoint: str, seconds: float) -> Stacks:
-    """Raises NoStacksError, also where nothing has come after that time; EndpointError."""
+    """Raises NoStacksError, also if nothing has come by then; EndpointError."""
     where = connectable(endpoint)
     if where.path is not None and not answers(where.path, _CONNECT_SECONDS):
         raise NoStacksError(f"{endpoint}: no process publishes there; is the server running?")
@@ -74,7 +74,7 @@ def ask(endpoint: str, seconds: float) -> Stacks:
 
 
 def write_held(endpoint: str) -> int:
-    """Have the process write its stacks to its own log, also while native code holds its
+    """Have the process write its stacks to its own log, even while native code holds its
     interpreter; returns its pid. Raises NoStacksError, EndpointError."""
     path = connectable(endpoint).path
     pid = None if path is None else _publisher(path)
@@ -120,7 +120,7 @@ def _asked(link: Link, seconds: float) -> Stacks | None:
 
 
 def _frames(message: bytes, topic: bytes) -> Iterator[Frame]:
-    """Nothing from the first one on that is not valid: the next message may be."""
+    """Stops at the first invalid frame: the next message may be valid."""
     try:
         yield from read_frames(message, len(topic) if message.startswith(topic) else 0)
     except (FrameError, msgspec.DecodeError):
@@ -146,7 +146,7 @@ def _silence(path: str | None, seconds: float) -> str:
 
 
 def _publisher(path: str) -> int | None:
-    """The process that listens at a socket; None where its namespace of pids is not ours."""
+    """The process that listens at a socket; None if it is not in our pid namespace."""
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(_CONNECT_SECONDS)
         try:

@@ -1,4 +1,4 @@
-"""Fetches a page of metrics, parses it, and looks up values by the catalogue's names."""
+"""Fetches a metrics page, parses it, and looks up values by the catalogue's names."""
 
 import time
 from collections.abc import Iterator
@@ -16,14 +16,14 @@ from exporter.fetch.fetch import MAX_BYTES, Fetcher
 
 TIMEOUT_SECONDS = 5.0
 MAX_LINES = 200_000
-"""Lines of a page: a parsed one takes a thousand bytes, and a page of 600 series has 1,000 lines.
+"""Maximum lines of a page: a parsed one takes 1,000 bytes, and a page of 600 series has 1,000.
 """
 MAX_LINE = 8192
-"""Characters; the library takes a time that grows with the square of a line's length."""
+"""Characters; the library's time grows with the square of a line's length."""
 PARSE_SECONDS = 5.0
-"""For one page."""
+"""Seconds for one page."""
 _MAX_REASON = 200
-"""Characters of what the library says, which may quote a whole line."""
+"""Characters kept of the library's message, which may quote a whole line."""
 PAGE_FORMATS = "application/openmetrics-text;version=1.0.0;q=0.9,text/plain;version=0.0.4;q=0.5"
 _OPENMETRICS = "application/openmetrics-text"
 
@@ -45,17 +45,17 @@ class ScrapedPage:
 
     families: tuple[Family, ...]
     is_openmetrics: bool
-    """Parsed strictly; False: the text format."""
+    """Whether it was parsed strictly; False: the text format."""
 
     @property
     def num_series(self) -> int:
         return sum(len(family.samples) for family in self.families)
 
     def value(self, name: str, **labels: str) -> float | None:
-        """The sum of the samples with that name and those labels, or None without any.
+        """The sum of the samples with that name and those labels; None without any.
 
-        Raises KeyError for a name or label that is not in the catalogue: after a rename it must not
-        pass for "nothing exposed".
+        Raises KeyError for a name or label that is not in the catalogue: after a rename this must
+        not pass for "nothing exposed".
         """
         unknown = labels.keys() - metric(name).labels.keys()
         if unknown:
@@ -82,7 +82,7 @@ def scrape(client: httpx.Client, url: str, timeout: float = TIMEOUT_SECONDS) -> 
 
 
 def parse_page(body: bytes, content_type: str, url: str) -> ScrapedPage:
-    """Parse as strict OpenMetrics where the content type names it, else as text; ScrapeError."""
+    """Parse as strict OpenMetrics if the content type names it, else as text; ScrapeError."""
     strict = content_type.startswith(_OPENMETRICS)
     parse = openmetrics if strict else text
     try:
@@ -92,15 +92,15 @@ def parse_page(body: bytes, content_type: str, url: str) -> ScrapedPage:
         for family in page.families:
             for sample in family.samples:
                 if isinstance(sample.value, int):
-                    float(sample.value)  # the library reads whole numbers of any size
-    except Exception as error:  # not UTF-8, or no page: the library's errors are of many types
+                    float(sample.value)  # the library accepts integers of any size
+    except Exception as error:  # not UTF-8, or not a page: the library's errors are of many types
         reason = " ".join(f"{type(error).__name__}: {error}"[:_MAX_REASON].split())
         raise ScrapeError(f"{url} cannot be parsed: {reason}") from error
     return page
 
 
 def _bounded_lines(page: str) -> Iterator[str]:
-    """Raises ValueError where the page has too many lines or too long ones, or takes too long."""
+    """Raises ValueError if the page has too many lines or too long ones, or takes too long."""
     deadline = time.monotonic() + PARSE_SECONDS
     start = 0
     for _ in range(MAX_LINES):

@@ -12,7 +12,7 @@ from kvscope.diagnosis.scrape import ScrapeError, parse_page
 from kvscope_events.vocabulary import ServerKind
 
 _HEALTH: frozenset[ServerKind] = frozenset({"kvscope", "vllm", "tgi", "llama.cpp", "tensorrt-llm"})
-"""Servers whose /health may be asked; an idle SGLang generates a token for each question."""
+"""Servers whose /health may be queried; an idle SGLang generates a token for each query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class TargetReport:
     findings: list[Finding]
     server: Identity
     depths: Depths | None
-    """None: not a server that is known here."""
+    """None: not a known kind of server."""
 
 
 def target_report(
@@ -30,7 +30,7 @@ def target_report(
     tls: Tls | None = None,
     look_for: Callable[[], Iterable[Observer]] = observers,
 ) -> TargetReport:
-    """asked_for: the user named this server, so its silence is a problem and not only a note.
+    """asked_for: the user named this server, so its silence is a problem, not just a note.
 
     Raises OSError for a file of `tls`.
     """
@@ -69,7 +69,7 @@ def _what(server: Identity, asked_for: bool) -> Finding:
 
 
 def _health(problem: str) -> list[Finding]:
-    if problem in ("", "answered 404"):  # a port for metrics alone has none
+    if problem in ("", "answered 404"):  # a metrics-only port has none
         return []
     return [Finding("health", "problem", f"/health {problem}")]
 

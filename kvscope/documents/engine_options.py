@@ -15,7 +15,7 @@ _END = "<!-- end of the engine options -->\n"
 
 
 def with_table(page: str) -> str:
-    """The page with the table as it has to be. Raises ValueError where it has no place for it."""
+    """The page with the current table. Raises ValueError if it has no place for one."""
     before, begin, rest = page.partition(_BEGIN)
     _, end, after = rest.partition(_END)
     if not begin or not end:
@@ -40,7 +40,7 @@ def _flags(setting: Setting) -> str:
 
 
 def _help(setting: Setting) -> str:
-    """Its text, after the values where they are few."""
+    """Its text, after the values if they are few."""
     if get_origin(setting.kind) is not Literal:
         return setting.option.help
     values = ", ".join(f"`{value}`" for value in get_args(setting.kind))

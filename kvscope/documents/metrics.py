@@ -43,7 +43,7 @@ def metrics_page() -> str:
 
 
 def _more(metric: Metric) -> Iterator[str]:
-    """What stands below the meaning, in small lines of its own."""
+    """Small lines below the meaning."""
     if metric.events:
         yield f"*From:* {', '.join(metric.events)}"
     elif metric.group == "page":
@@ -55,7 +55,7 @@ def _more(metric: Metric) -> Iterator[str]:
 
 
 def _otel_text(metric: Metric) -> str:
-    """Name and unit there; the unit is left out if there is none."""
+    """Name and unit in OpenTelemetry; a missing unit is left out."""
     name, unit = metric.otel_name, unit_of(metric)
     if not name:
         return ""

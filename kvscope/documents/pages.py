@@ -15,7 +15,7 @@ def attached_pages() -> Iterator[str]:
 
 
 def page_rows() -> Iterator[str]:
-    """Family by server: the worth of the row that is preferred."""
+    """Family by server: the quality of the preferred row."""
     yield "| family | " + " | ".join(TITLES[kind] for kind in TABLES) + " |\n"
     yield "|---" * (len(TABLES) + 1) + "|\n"
     for metric in CATALOGUE:
@@ -25,7 +25,7 @@ def page_rows() -> Iterator[str]:
 
 
 def reasons() -> Iterator[str]:
-    """For each server: from what a family is read, how much it is worth, and why others are not."""
+    """For each server: sources of the families, their quality, and why others are missing."""
     printed: set[int] = set()
     for kind, tables in TABLES.items():
         yield f"\n### {TITLES[kind]}\n\n"
@@ -43,7 +43,7 @@ def reasons() -> Iterator[str]:
 
 
 def _worths(family: str, tables: tuple[Table, ...]) -> str:
-    """From each series' first row; a family's series can differ."""
+    """From the first row of each series; a family's series can differ."""
     first: dict[tuple[str, ...], str] = {}
     for table in tables:
         for row in table.rows:

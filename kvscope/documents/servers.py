@@ -1,4 +1,4 @@
-"""servers.md: which families are there for which server, at which depth of attachment."""
+"""servers.md: the families of each kind of server, by depth of attachment."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""When requests start: as others end, at random at a rate, or as a trace recorded it."""
+"""Start times of requests: as others end, at random at a rate, or as recorded in a trace."""
 
 import asyncio
 import math
@@ -72,7 +72,7 @@ async def open_loop(spec: LoadSpec, lane: Lane, source: JobSource, tally: Tally)
 
 
 async def replay(spec: LoadSpec, lane: Lane, tally: Tally, context: int | None) -> None:
-    """The trace's requests in its order, none before its time; late rather than dropped."""
+    """The trace's requests in order, none before its time; late rather than dropped."""
     assert spec.trace_file is not None
     blocks = BlockTokens(length_scale=spec.length_scale, vocab_size=spec.vocab_size, seed=spec.seed)
     first_ms: int | None = None

@@ -1,4 +1,4 @@
-"""One streamed request to an OpenAI-compatible server: what came back, and when."""
+"""One streamed request to an OpenAI-compatible server: the response and its times."""
 
 import asyncio
 import time
@@ -18,14 +18,14 @@ MAX_RETRIES = 5
 DEFAULT_RETRY_SECONDS = 1.0
 """Wait after a 429 without a Retry-After in seconds."""
 MAX_RETRY_SECONDS = 30.0
-"""Longest wait before a retry, whatever the server asks for."""
+"""Longest wait before a retry, whatever the server requests."""
 
 
 class RequestFailedError(Exception):
-    """A request that brought no whole reply.
+    """A request without a complete reply.
 
-    `kind` is what the report counts: http_<status>, timeout, connection (none could be made),
-    disconnected (it broke), stream (an error in it, or no event), incomplete (it ended early).
+    `kind` is the report's category: http_<status>, timeout, connection (could not be made),
+    disconnected (broke), stream (an error in it, or no event), incomplete (ended early).
     """
 
     def __init__(self, kind: str, detail: str) -> None:
@@ -85,7 +85,8 @@ class _Choice(msgspec.Struct):
 
     @property
     def output(self) -> str | None:
-        """None: no token. Empty: a token whose text waits for the next, half a character say."""
+        """None: no token. Empty: a token whose text waits for the next, such as half a
+        character."""
         if self.delta is None:
             return self.text
         if self.delta.reasoning_content is None and self.delta.content is None:
@@ -110,7 +111,7 @@ class _ErrorBody(msgspec.Struct):
 
 
 class Client:
-    """Sends jobs. Holds no state but the connections."""
+    """Sends jobs. Holds no state except the connections."""
 
     def __init__(self, http: httpx.AsyncClient, spec: LoadSpec, model: str) -> None:
         self._http = http
@@ -120,13 +121,13 @@ class Client:
             "model": model,
             "stream": True,
             "stream_options": {"include_usage": True},
-            "temperature": 0,  # the same replies each time, as far as the server's batching lets
+            "temperature": 0,  # the same replies each time, as far as the server's batching allows
         }
         if spec.generates_past_eos:
             self._common["ignore_eos"] = True
 
     async def send(self, job: Job, retried: Callable[[], None]) -> Exchange:
-        """Calls `retried` before each wait that a 429 asks for. Raises RequestFailedError."""
+        """Calls `retried` before each wait after a 429. Raises RequestFailedError."""
         body = msgspec.json.encode(self._common | job.body)
         for retries_left in reversed(range(MAX_RETRIES + 1)):
             try:
@@ -193,9 +194,9 @@ class Client:
 
 
 async def _events(response: httpx.Response) -> AsyncIterator[bytes]:
-    """The data of server-sent events, a line each, as OpenAI's API sends them.
+    """The data of server-sent events, one line each, as OpenAI's API sends them.
 
-    Splits bytes, not text: U+2028 inside a reply is no line end.
+    Splits bytes, not text: U+2028 inside a reply is not a line end.
     """
     rest = b""
     async for received in response.aiter_bytes():
@@ -215,7 +216,7 @@ def authorization(spec: LoadSpec) -> dict[str, str]:
 
 
 def retry_seconds(header: str | None) -> float:
-    """Seconds to wait after a 429 with this Retry-After; the default if it is no number of them."""
+    """Seconds to wait after a 429 with this Retry-After; the default if it is not a number."""
     try:
         seconds = float(header or DEFAULT_RETRY_SECONDS)
     except ValueError:  # a date

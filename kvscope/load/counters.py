@@ -1,4 +1,4 @@
-"""The server's own counters, before and after: what its prefix cache and its scheduler did."""
+"""The server's own counters, before and after: work of its prefix cache and its scheduler."""
 
 from dataclasses import dataclass
 
@@ -13,8 +13,8 @@ from kvscope_events.printable import quoted
 _TIMEOUT_SECONDS = 10.0
 
 _Candidates = tuple[tuple[str, dict[str, str]], ...]
-"""Names and required labels, in order of preference; the series of a name are summed. A test holds
-them against the catalogue, which this package may not import."""
+"""Names and required labels, in order of preference; the series of a name are summed. A test
+compares them with the catalogue, which this package may not import."""
 
 _FIRST = {"phase": "first"}
 QUERIED: _Candidates = (
@@ -44,7 +44,7 @@ class HitRate:
 
     @property
     def ratio(self) -> float | None:
-        """None: nothing was looked up."""
+        """None: there were no look-ups."""
         return self.hit_tokens / self.queried_tokens if self.queried_tokens else None
 
 
@@ -68,7 +68,7 @@ class Counters:
 
 
 async def read_counters(http: httpx.AsyncClient, spec: LoadSpec) -> Counters:
-    """Raises CountersError. The API key stays with the API: metrics may be someone else's."""
+    """Raises CountersError. The API key is sent only to the API: metrics may be elsewhere."""
     url = spec.metrics_url or f"{spec.base_url}/metrics"
     try:
         page = await http.get(url, timeout=_TIMEOUT_SECONDS)

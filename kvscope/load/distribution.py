@@ -7,7 +7,7 @@ _GROWTH = 1.02
 """Ratio of a bucket's edges; a value is within sqrt(1.02), 1 %, of its bucket's middle."""
 _LOG_GROWTH = math.log(_GROWTH)
 _SMALLEST_SECONDS = 1e-6
-"""Below the resolution of what is measured here; keeps the buckets up to an hour below 1,200."""
+"""Below the resolution of the measurements; keeps the buckets up to an hour below 1,200."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,9 @@ from kvscope.load.scenarios import Job
 LOST_AFTER_SECONDS = 10.0
 """Time of refused connections without any answer, after which the server counts as gone."""
 _FAILURE_PAUSE_SECONDS = 0.5
-"""Time that a request whose connection failed keeps its place, or a closed loop would spin."""
+"""Time that a request with a failed connection keeps its place, or a closed loop would spin."""
 _POLL_SECONDS = 0.05
-"""Period of looking at a limit that changes with time."""
+"""Interval at which a changing limit is checked."""
 
 
 class Lane:
@@ -38,12 +38,12 @@ class Lane:
 
     @property
     def unreachable(self) -> bool:
-        """The newest attempts could not connect: no answer has come since the first of them."""
+        """Whether the latest attempts could not connect, with no answer since the first of them."""
         return self._silent_since is not None
 
     @property
     def server_lost(self) -> bool:
-        """No connection could be made for some time, and nothing was answered in it."""
+        """Whether no connection could be made for some time, with no answers in that time."""
         return (
             self._silent_since is not None
             and self._silent_until - self._silent_since >= LOST_AFTER_SECONDS
@@ -67,12 +67,12 @@ class Lane:
                 continue
 
     def check(self) -> None:
-        """Raises what a task raised that was no failed request: a bug of ours."""
+        """Raises a task's error other than a failed request: a bug of ours."""
         if self._bug is not None:
             raise self._bug
 
     async def cancel(self) -> None:
-        """Gives up what is in flight; the server sees closed connections."""
+        """Gives up requests in flight; the server sees closed connections."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

@@ -12,7 +12,7 @@ from rich.progress import Progress as ProgressBar
 from kvscope.load import Progress
 
 _LINE_EVERY_SECONDS = 5.0
-"""Interval of progress lines where there is no terminal."""
+"""Interval of progress lines without a terminal."""
 
 
 @contextmanager
@@ -45,9 +45,7 @@ def _print_now_and_then() -> Callable[[Progress], None]:
         nonlocal next_line
         if time.monotonic() >= next_line:
             next_line += _LINE_EVERY_SECONDS
-            with suppress(
-                OSError
-            ):  # a run whose progress cannot be shown has a report all the same
+            with suppress(OSError):  # a run whose progress cannot be shown still has a report
                 typer.echo(_line(progress), err=True)
 
     return show

@@ -55,7 +55,7 @@ class Report:
     """Tokens, as the server's usage reports them."""
     output_tokens: int
     output_tokens_counted: bool
-    """False: no usage from the server for some replies; there a chunk counts as one token."""
+    """False: some replies had no usage from the server; for them a chunk counts as one token."""
     ttft: Summary | None
     """First chunk with output after the request was sent."""
     tpot: Summary | None
@@ -64,20 +64,20 @@ class Report:
     """Between chunks with output; a chunk may hold several tokens."""
     e2e: Summary | None
     hit_rate_usage: HitRate | None
-    """Prefix hits by the replies' `prompt_tokens_details.cached_tokens`."""
+    """Prefix hits according to the replies' `prompt_tokens_details.cached_tokens`."""
     hit_rate_metrics: HitRate | None
-    """Prefix hits by the server's counters, which include other clients' requests."""
+    """Prefix hits according to the server's counters, which include other clients' requests."""
     preemptions: int | None
     server_lost: bool
-    """The server refused connections until the run ended, or was given up for that reason."""
+    """Whether the server refused connections until the run ended, or the run was ended for that."""
     interrupted: bool
-    """The run was stopped before its end."""
+    """Whether the run was stopped before its end."""
     notes: tuple[str, ...]
-    """What was assumed or could not be read."""
+    """Assumptions, and values that could not be read."""
 
     @property
     def chunks_arrived_together(self) -> bool:
-        """Half of the gaps between chunks are zero: the client read several chunks at once."""
+        """Whether half of the gaps between chunks are zero: several chunks were read at once."""
         return self.itl is not None and self.itl.p50 < _NO_GAP * self.itl.mean
 
     @property
@@ -86,7 +86,7 @@ class Report:
 
     @property
     def failed_altogether(self) -> bool:
-        """No request succeeded, or the server went away."""
+        """Whether no request succeeded, or the server went away."""
         return self.server_lost or (self.ok == 0 and not self.interrupted)
 
     def per_second(self, amount: int | None) -> float | None:

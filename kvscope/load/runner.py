@@ -22,7 +22,7 @@ from kvscope.mooncake import read_trace
 
 _KEEPALIVE_SECONDS = 2.0
 """Idle connections are reused up to this age. Servers close theirs after 5 s (vLLM, uvicorn): a
-client that keeps them as long sends requests into connections that are being closed."""
+client that keeps them that long sends requests into closing connections."""
 _TICK_SECONDS = 0.1
 """Period of the checks for stop, deadline and progress."""
 
@@ -30,13 +30,13 @@ _T = TypeVar("_T")
 
 
 class Stop(Protocol):
-    """What ends a run; a threading.Event is one, which a signal handler must not set."""
+    """Ends a run; a threading.Event would do, but a signal handler must not set one."""
 
     def is_set(self) -> bool: ...
 
 
 class StoppedError(Exception):
-    """Stopped before the first request: there is nothing to report."""
+    """Stopped before the first request: nothing to report."""
 
 
 async def run(
@@ -45,10 +45,10 @@ async def run(
     stop: Stop | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Report:
-    """Makes the load until its end, or until `stop` is set (from any thread).
+    """Generates the load until its end, or until `stop` is set (from any thread).
 
-    When the duration is over, requests in flight finish; on `stop` they are cancelled.
-    `on_progress` is called on the event loop, ten times a second.
+    When the duration is up, requests in flight finish; on `stop` they are cancelled. `on_progress`
+    is called on the event loop, ten times a second.
 
     Raises TraceError and OSError for the trace (all of it is read before the first request),
     ValueError for a context or block too small, ServerError if there is no usable server,
@@ -87,7 +87,7 @@ async def run(
 
 
 class _Watch:
-    """Ends a run: by its work being done, its deadline, a stop, or the loss of the server."""
+    """Ends a run: when its work is done, at its deadline, on a stop, or if the server is lost."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class _Watch:
         self.interrupted = False
         self.server_lost = False
         self.ended_unreachable = False
-        """After its last answer the server only refused connections."""
+        """Whether the server only refused connections after its last answer."""
 
     async def until_done(self, arrivals: Coroutine[None, None, None]) -> None:
         starting = asyncio.create_task(arrivals)
@@ -159,7 +159,7 @@ class _Watch:
 
 
 def _check_trace(spec: LoadSpec) -> int | None:
-    """Reads the whole trace, so that a bad line is known before any load. The requests expected."""
+    """Read the whole trace, so that a bad line is known before any load; returns its requests."""
     if spec.trace_file is None:
         return spec.num_requests
     blocks = BlockTokens(length_scale=spec.length_scale, vocab_size=spec.vocab_size, seed=spec.seed)

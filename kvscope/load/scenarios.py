@@ -1,7 +1,7 @@
-"""What is sent: chats, questions about documents, agents, and their mix. Drawn from one seed.
+"""The requests of the scenarios: chats, document questions, agents, a mix; from one seed.
 
-A conversation waits for its reply before its next turn, and the one idle longest goes next: between
-two of its turns the others have theirs, and the prefix cache has to keep it.
+A conversation waits for its reply before its next turn, and the longest idle one goes next: the
+others take turns in between, and the prefix cache has to keep it meanwhile.
 """
 
 import random
@@ -17,7 +17,7 @@ from kvscope.load.tokens import named_tokens
 COMPLETIONS = "/v1/completions"
 CHAT_COMPLETIONS = "/v1/chat/completions"
 USUAL_CONTEXT = 4096
-"""Context assumed where the server reports none; every model in use has that much."""
+"""Context assumed if the server does not report one; every model in use has that much."""
 MIN_CONTEXT = 128
 """Tokens of context below which a prompt has no room for its parts."""
 
@@ -55,7 +55,7 @@ class JobSource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """Lengths of a conversation in tokens: a share of the context, up to what people write."""
+    """Lengths of a conversation in tokens: shares of the context, capped at realistic lengths."""
 
     system_share: float
     system_cap: int
@@ -82,9 +82,9 @@ _SHAPES = {
 
 
 def make_source(spec: LoadSpec, context: int, cost: TextCost) -> JobSource:
-    """The source of every scenario but `trace`.
+    """The source of every scenario except `trace`.
 
-    Raises ValueError if `context` (max_model_len) leaves no room for prompts beside the replies.
+    Raises ValueError if `context` (max_model_len) leaves no room for prompts besides the replies.
     """
     room = context - spec.reply_tokens
     if room < MIN_CONTEXT:
@@ -104,7 +104,7 @@ def make_source(spec: LoadSpec, context: int, cost: TextCost) -> JobSource:
 
 
 class DocumentQuestions:
-    """Few long documents, asked many short questions; some far more often than others."""
+    """A few long documents with many short questions; some are asked far more often than others."""
 
     def __init__(self, spec: LoadSpec, room: int) -> None:
         self._spec = spec
@@ -191,7 +191,7 @@ class Conversations:
 
 
 class _Conversation:
-    """Messages so far, and what they are estimated to cost."""
+    """Messages so far, and their estimated cost."""
 
     def __init__(self, rng: random.Random, system: str, cost: TextCost) -> None:
         self.rng = rng

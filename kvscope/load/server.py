@@ -31,7 +31,7 @@ class Server:
 
     model: str
     max_model_len: int | None
-    """None: neither the server nor the user gives it."""
+    """None: given neither by the server nor by the user."""
 
 
 class _Model(msgspec.Struct):
@@ -52,7 +52,7 @@ class _Probe(msgspec.Struct):
 
 
 async def discover(http: httpx.AsyncClient, spec: LoadSpec) -> Server:
-    """Asks `/v1/models`. Raises ServerError if nothing answers or there is no model to ask for."""
+    """Asks `/v1/models`. Raises ServerError if nothing answers or there is no model to use."""
     url = f"{spec.base_url}/v1/models"
     try:
         answer = await http.get(url, headers=authorization(spec), timeout=_HELLO_TIMEOUT_SECONDS)

@@ -1,4 +1,4 @@
-"""What load to make: one frozen specification, checked with its URLs when it is built."""
+"""The load to generate: one frozen specification, checked with its URLs when it is built."""
 
 import re
 from dataclasses import dataclass, field
@@ -20,8 +20,8 @@ def check_url(name: str, url: str) -> None:
     try:
         parts = httpx.URL(url)
         host = parts.raw_host.decode()
-        host.encode("idna")  # as the resolver does: no empty label, and none of over 63 characters
-    except (httpx.InvalidURL, ValueError) as error:  # ValueError: of codecs, and of addresses
+        host.encode("idna")  # like the resolver: no empty label, and none over 63 characters
+    except (httpx.InvalidURL, ValueError) as error:  # ValueError: from codecs and addresses
         raise ValueError(f"{name} {url!r}: {error}") from None
     if not host:
         raise ValueError(f"{name} {url!r}: it names no host")
@@ -35,7 +35,7 @@ _HEADER_VALUE = re.compile(r"[!-~]+")
 
 
 class Scenario(StrEnum):
-    """What the requests look like and how they arrive."""
+    """Kinds of requests and of their arrival."""
 
     CHAT = "chat"
     RAG = "rag"
@@ -46,7 +46,7 @@ class Scenario(StrEnum):
 
     @property
     def sends_text(self) -> bool:
-        """Prompts are text, so their length in tokens depends on the server's tokenizer."""
+        """Whether prompts are text, whose length in tokens depends on the server's tokenizer."""
         return self not in (Scenario.RAG, Scenario.TRACE)
 
 
@@ -61,7 +61,7 @@ class SpecError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSpec:
-    """A run of the generator. Without duration and number it goes on until it is stopped."""
+    """A run of the generator. Without duration and number it continues until it is stopped."""
 
     url: str
     """Base URL of an OpenAI-compatible server, with or without `/v1`."""
@@ -72,7 +72,7 @@ class LoadSpec:
     """None: the first one that the server lists."""
     api_key: str | None = field(default=None, repr=False)
     metrics_url: str | None = None
-    """Where the server's counters are; None: `/metrics` below the base URL."""
+    """URL of the server's counters; None: `/metrics` below the base URL."""
     seed: int = 0
     """Seed of everything random: texts, tokens, lengths, arrivals."""
 
@@ -81,7 +81,7 @@ class LoadSpec:
     num_requests: int | None = None
     """Requests started; for `trace` lines read."""
     concurrency: int | None = None
-    """Requests in flight. None: 16 in a closed loop, 256 where arrivals come by the clock."""
+    """Requests in flight. None: 16 in a closed loop, 256 if arrivals are timed."""
     rate: float | None = None
     """Poisson arrivals a second; None: closed loop, a request starts when another ends."""
     period_seconds: float = 20.0
@@ -90,7 +90,7 @@ class LoadSpec:
     """Conversations kept going at once: the working set that competes for the prefix cache."""
 
     max_tokens: int | None = None
-    """Most tokens of a reply. None: 64; for `trace` its own lengths."""
+    """Maximum tokens of a reply. None: 64; for `trace` its own lengths."""
     ignore_eos: bool | None = None
     """Generate to max_tokens (vLLM's extension). None: for `trace` only."""
     max_model_len: int | None = None
@@ -136,7 +136,7 @@ class LoadSpec:
 
     @property
     def reply_tokens(self) -> int:
-        """Most tokens of a reply, where no trace says otherwise."""
+        """Maximum tokens of a reply, unless a trace sets it."""
         return 64 if self.max_tokens is None else self.max_tokens
 
     @property

@@ -19,7 +19,7 @@ _LEGEND = "TTFT: to first token, TPOT: per output token, ITL: between chunks, E2
 
 
 def report_table(report: Report) -> Group:
-    """Counts and rates, then latencies, then what went wrong."""
+    """Counts and rates, then latencies, then failures."""
     facts = Table(title=Text(f"{report.scenario} on {quoted(report.model)}"), show_header=False)
     facts.add_column("what")
     facts.add_column("value", justify="right")

@@ -38,7 +38,7 @@ _WORDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextCost:
-    """How many tokens the server makes of text. The default never estimates too few."""
+    """The server's number of tokens for a text. The default never underestimates."""
 
     bytes_per_token: float = 1.0
     """1 is the worst case: a byte-level model."""

@@ -10,7 +10,7 @@ _BYTES_PER_DRAW = 4
 
 
 def named_tokens(name: str, count: int, vocab_size: int) -> list[int]:
-    """`count` ids in [0, vocab_size) that depend on `name` alone; a longer draw extends a shorter.
+    """`count` ids in [0, vocab_size) that depend only on `name`; a longer draw extends a shorter.
 
     The same on every machine and Python version: SHAKE-128 of the name, 32 bits an id.
     """
@@ -25,7 +25,7 @@ class BlockTokens:
     length_scale: float = 1.0
     """Shrinks every length of the trace: 1/16 makes blocks of 32 tokens."""
     vocab_size: int = 256
-    """Ids are below it; 256 is inside the vocabulary of byte-level models and of all others."""
+    """Ids are below it; 256 is within every vocabulary, even of byte-level models."""
     seed: int = 0
 
     @property

@@ -1,1 +1,1 @@
-"""Options that commands share, and the settings that they become; no server is imported here."""
+"""Options that commands share, and the settings made from them; imports no server."""

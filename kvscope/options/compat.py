@@ -8,9 +8,9 @@ from exporter.catalogue import COMPAT_SETS, DEFAULT_COMPAT
 from kvscope.output import fail
 
 DEFAULT_SETS = ",".join(sorted(DEFAULT_COMPAT))
-"""For our own engine, whose page is the only one."""
+"""The default for our own engine, whose page is the only one."""
 NO_SETS = "none"
-"""The default of a page beside a server's own, where a sum over both would count everything twice.
+"""The default for a page besides a server's own: a sum over both would count everything twice.
 """
 _KNOWN = ", ".join(sorted(COMPAT_SETS))
 

@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtectionConfig:
-    """Configuration of who may use the ports; the files are read once, at the start."""
+    """Access to the ports; the files are read once, at the start."""
 
     api_key: str | None = None
-    """Bearer token for the API; it is admitted beside those of the file."""
+    """Bearer token for the API; accepted besides those of the file."""
     api_key_file: Path | None = None
     metrics_key_file: Path | None = None
-    """Bearer tokens for pages of metrics."""
+    """Bearer tokens for metrics pages."""
     web_config_file: Path | None = None
-    """Prometheus' web configuration, for pages of metrics."""
+    """Prometheus' web configuration, for metrics pages."""
     allowed_hosts: tuple[str, ...] = ()
-    """Names of this server that a client may call it by to change something without a key."""
+    """Host names accepted for requests that change something without a key."""
     ssl_certfile: Path | None = None
     ssl_keyfile: Path | None = None
-    """None: in the file of the certificate."""
+    """None: in the certificate's file."""
 
     def __post_init__(self) -> None:
         if self.api_key is not None:
@@ -43,20 +43,20 @@ class ProtectionConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenConfig:
-    """Configuration of where the server listens and how it ends."""
+    """The server's addresses, and how it ends."""
 
     host: str = "127.0.0.1"
     """Loopback by default: the API has no authentication unless a key is set."""
     port: int = 8000
-    """0: any free one."""
+    """0: any free port."""
     metrics_port: int | None = None
-    """A further port for /metrics and what is for operators; None: only the main one."""
+    """Another port for /metrics and operators' routes; None: only the main one."""
     metrics_host: str = "127.0.0.1"
     protection: ProtectionConfig = ProtectionConfig()
     drain_seconds: float = 30.0
-    """Time that requests under way may take after a signal."""
+    """Time that requests in progress may take after a signal."""
     exit_on_failure: bool = False
-    """Whether the process ends once its engine has failed. False: its pages stay for a look."""
+    """Whether the process ends once its engine has failed. False: its pages stay available."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.drain_seconds < math.inf:  # also refuses NaN
@@ -65,7 +65,7 @@ class ListenConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetryConfig:
-    """Configuration of where the engine's events go."""
+    """Destinations of the engine's events."""
 
     compat: frozenset[str] = frozenset()
     """Compatibility sets on the page."""
@@ -101,7 +101,7 @@ class TelemetryConfig:
 
     @property
     def reason_for_no_page(self) -> str:
-        """The answer to a request for the page that is not served."""
+        """The answer to a request for the page when it is not served."""
         if not self.log_stats:
             return "no metrics: this server runs with --disable-log-stats"
         return (

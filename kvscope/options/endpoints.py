@@ -1,4 +1,4 @@
-"""`--events [NAME=]ENDPOINT` and `--url [NAME=]URL`: which servers a sidecar watches."""
+"""`--events [NAME=]ENDPOINT` and `--url [NAME=]URL`: the servers that a sidecar watches."""
 
 import re
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ _URL = "--url", "URL", "llama=http://127.0.0.1:8000"
 
 
 def servers_of(events: Iterable[str], urls: Iterable[str] = ()) -> list[ServerConfig]:
-    """Servers in the order given; what has the same NAME belongs to one server.
+    """Servers in the given order; options with the same NAME belong to one server.
 
     Raises ValueError, which names the option.
     """
@@ -60,7 +60,7 @@ def servers_of(events: Iterable[str], urls: Iterable[str] = ()) -> list[ServerCo
 
 
 def _check(servers: dict[str, ServerConfig], paths: dict[str, str]) -> None:
-    """As a configuration file is checked, but with the options in place of its paths."""
+    """Check like a configuration file, but with option names in errors instead of its paths."""
     try:
         check(SidecarConfig(servers=tuple(servers.values())))
     except ConfigurationError as error:

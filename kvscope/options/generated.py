@@ -15,9 +15,9 @@ _KIND = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, with the options of a configuration in the place of each parameter that is one.
+    """The command, with each configuration parameter replaced by that configuration's options.
 
-    A value that the configuration refuses ends the command with the reason.
+    If the configuration refuses a value, the command exits with the reason.
     """
     hints = get_type_hints(command, include_extras=True)
     configurations: dict[str, type] = {}

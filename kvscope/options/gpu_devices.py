@@ -1,4 +1,4 @@
-"""`--gpu` and `--gpu-devices`: whether NVIDIA GPUs are read, and which GPUs of the host."""
+"""`--gpu` and `--gpu-devices`: whether to read NVIDIA GPUs, and which GPUs of the host."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -41,7 +41,7 @@ WatchedDevices = Annotated[
 
 @contextmanager
 def polling(gpu: bool, devices: GpuDevices) -> Iterator["GpuPoller | None"]:
-    """A poller that runs inside the block, or None, with which NVML is never called."""
+    """A poller that runs inside the block; None if disabled: NVML is then never called."""
     if not gpu:
         yield None
         return

@@ -27,7 +27,7 @@ logger = logging.getLogger("kvscope")
 
 
 def chosen_kv_events(text: str | None, *, prefix_caching: bool) -> "KvEventsConfig | None":
-    """What the option asks for; None: no events. Raises ValueError."""
+    """The option's settings; None: no events. Raises ValueError."""
     if text is None:
         return None
     from engine.kv_events.settings import parse_kv_events_config
@@ -45,7 +45,7 @@ def chosen_kv_events(text: str | None, *, prefix_caching: bool) -> "KvEventsConf
 
 @contextmanager
 def kv_events_published(config: "KvEventsConfig | None") -> "Iterator[ContentListener | None]":
-    """Inside the block, publishes what its value receives. Raises typer.Exit(2)."""
+    """Inside the block, publishes whatever the listener receives. Raises typer.Exit(2)."""
     if config is None:
         yield None
         return

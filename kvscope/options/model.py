@@ -8,9 +8,9 @@ Checkpoint = Annotated[str | None, typer.Argument(metavar="MODEL", help="The sam
 
 
 def chosen_model(context: typer.Context, argument: str | None, option: str | None) -> str | None:
-    """The argument, else the option. Raises ValueError where the command line has two models.
+    """The argument, else the option. Raises ValueError if the command line has two models.
 
-    An argument wins over the option's environment variable.
+    An argument takes precedence over the option's environment variable.
     """
     if argument is None:
         return option

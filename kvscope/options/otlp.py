@@ -1,4 +1,4 @@
-"""`--otlp-endpoint`: metrics by OTLP beside the pages."""
+"""`--otlp-endpoint`: metrics by OTLP in addition to the pages."""
 
 import logging
 import os
@@ -31,7 +31,7 @@ logger = logging.getLogger("kvscope")
 
 
 def chosen_otlp(endpoint: str | None) -> OtlpConfig | None:
-    """The export that option and environment ask for. Raises typer.Exit(2)."""
+    """The export set by option and environment. Raises typer.Exit(2)."""
     try:
         return otlp_config(endpoint, os.environ)
     except OtlpSettingError as error:
@@ -46,7 +46,7 @@ def instance_of(port: int) -> str:
 def served_as(
     instance: str, exporter: "Observed", labels: Mapping[str, str] | None = None
 ) -> "Served":
-    """A server whose metrics are sent; labels: of its resource."""
+    """A server whose metrics are sent; labels: those of its resource."""
     from exporter.otlp.feed import Served
 
     return Served(instance=instance, exporter=exporter, labels=labels or {})
@@ -58,7 +58,7 @@ def outlet_of(
     """The export, not yet started. Raises typer.Exit(2)."""
     if config is None:
         return None
-    from exporter.otlp.outlet import Outlet  # imports OpenTelemetry: only where it is wanted
+    from exporter.otlp.outlet import Outlet  # imports OpenTelemetry: only if needed
 
     try:
         return Outlet(config, servers, Clock())

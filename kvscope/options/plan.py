@@ -11,7 +11,7 @@ _ENGINE = EngineConfig()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOptions:
-    """As the command line has them; amounts of memory are still text."""
+    """Options as given on the command line; amounts of memory are still text."""
 
     model: str | None = option(
         None, "Folder of a checkpoint, its config.json, or a name on the Hugging Face hub.", "MODEL"

@@ -26,7 +26,7 @@ OtlpTracesEndpoint = Annotated[
 
 
 def chosen_traces(endpoint: str | None) -> TracesConfig | None:
-    """The export that option and environment ask for. Raises typer.Exit(2)."""
+    """The export set by option and environment. Raises typer.Exit(2)."""
     try:
         return traces_config(endpoint, os.environ)
     except OtlpSettingError as error:
@@ -36,10 +36,10 @@ def chosen_traces(endpoint: str | None) -> TracesConfig | None:
 def tracing_of(
     config: TracesConfig | None, origin_of: "Callable[[str], Origin] | None" = None
 ) -> "Tracing | None":
-    """The export, which has begun. origin_of: of a server by its name. Raises typer.Exit(2)."""
+    """The running export. origin_of: the origin of a server, by name. Raises typer.Exit(2)."""
     if config is None:
         return None
-    from exporter.tracing.session import Origin, Tracing  # OpenTelemetry: only where it is wanted
+    from exporter.tracing.session import Origin, Tracing  # OpenTelemetry: only if needed
 
     try:
         return Tracing(config, Clock(), origin_of or (lambda _: Origin()))
@@ -48,5 +48,5 @@ def tracing_of(
 
 
 def tracing_until_end(tracing: "Tracing | None") -> AbstractContextManager[object]:
-    """Sends what is left at the end of the block."""
+    """Sends the rest at the end of the block."""
     return nullcontext() if tracing is None else tracing

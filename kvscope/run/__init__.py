@@ -1,1 +1,1 @@
-"""`kvscope run`: a foreign command with the observer on its path, and its page beside it."""
+"""`kvscope run`: runs a foreign command with the observer on its path, and serves its page."""

@@ -1,4 +1,4 @@
-"""Where the API server of a vLLM listens, from the command that starts it."""
+"""The address of a vLLM's API server, from the command that starts it."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
@@ -12,7 +12,7 @@ _MAX_CONFIG = 256 << 10
 
 
 def api_server_of(command: Sequence[str]) -> str | None:
-    """Its base URL; None: this starts no server known here, or one without a port of its own."""
+    """Its base URL; None: the command starts no known server, or one without its own port."""
     given = _arguments(command)
     if given is None:
         return None
@@ -33,8 +33,8 @@ def api_server_of(command: Sequence[str]) -> str | None:
 
 
 def _arguments(command: Sequence[str]) -> Sequence[str] | None:
-    """The arguments of vLLM's server, whatever starts it (`env`, `numactl`, `uv run`); None: not
-    such a command.
+    """The arguments of vLLM's server, whatever starts it (`env`, `numactl`, `uv run`); None: it is
+    not such a command.
     """
     for place, word in enumerate(command):
         following = command[place + 1 :]
@@ -46,7 +46,7 @@ def _arguments(command: Sequence[str]) -> Sequence[str] | None:
 
 
 def _options(arguments: Sequence[str]) -> dict[str, str]:
-    """Those that say where it listens; of one that is given twice the last, as in vLLM."""
+    """Options for its address; of repeated ones the last, as in vLLM."""
     found: dict[str, str] = {}
     for place, argument in enumerate(arguments):
         if not argument.startswith("--"):
@@ -62,7 +62,7 @@ def _options(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def _of_file(path: str) -> dict[str, str]:
-    """What vLLM's own configuration file says of it; nothing where vLLM will not read it either."""
+    """The address options in vLLM's own configuration file; empty if vLLM cannot read it either."""
     import yaml
 
     from exporter.configuration import ConfigurationError

@@ -1,4 +1,4 @@
-"""The page of `kvscope run`: served from threads beside a command that does not depend on it."""
+"""The page of `kvscope run`: served from threads, independent of the command."""
 
 import logging
 from collections.abc import Collection
@@ -36,12 +36,12 @@ class Beside:
         protection: Protection,
         url: str | None = None,
     ) -> None:
-        """url: of the command's own API server, whose page is read as well; None: it has none.
+        """url: of the command's own API server, whose page is read as well; None: there is none.
 
-        Raises OSError where the port is not available.
+        Raises OSError if the port is not available.
         """
         self.endpoint = endpoint
-        # Nothing secret is sent there, and its certificate is for another name than loopback's.
+        # Nothing secret is sent there, and its certificate is not for loopback's name.
         tls = TlsConfig(verify=False) if (url or "").startswith("https:") else None
         server = ServerConfig(name=name, kind="vllm", events=(endpoint,), url=url, tls=tls)
         self._sidecar = Sidecar([server], compat=compat, gpu=poller)
@@ -57,7 +57,7 @@ class Beside:
         self._sidecar.start()
 
     def look(self) -> None:
-        """Called now and then: what fails in our part is logged once, and the command goes on."""
+        """Called periodically: failures of ours are logged once, and the command continues."""
         if self._failed:
             return
         try:

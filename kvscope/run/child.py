@@ -1,8 +1,8 @@
 """A command as our child: signals reach it once each, its exit code is ours, orphans are reaped.
 
 It stays in our process group, so that Ctrl-C, Ctrl-Z and the terminal's input work as without us.
-What the terminal sends reaches every process of that group; only what others send is passed on.
-SIGUSR1 is not where the command has no handler for it and would end: our own stacks are shown.
+Signals from the terminal reach every process of that group; only those from others are passed on.
+SIGUSR1 is not if the command has no handler for it and would end: our own stacks are shown instead.
 """
 
 import logging
@@ -32,11 +32,11 @@ logger = logging.getLogger("kvscope")
 
 @contextmanager
 def signals_held() -> Iterator[set[int]]:
-    """Inside the block signals wait for `Child.wait`; the former mask is what the child gets.
+    """Inside the block signals wait for `Child.wait`; yields the former mask, for the child.
 
-    Threads that are started inside hold them as well, so that none of them is hit by a default.
+    Threads started inside block them as well, so that no default action hits them.
     """
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would hide that a child ended
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignoring it would hide that a child ended
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
     try:
         yield {int(number) for number in before}
@@ -47,7 +47,7 @@ def signals_held() -> Iterator[set[int]]:
 
 
 def signal_waiting() -> int | None:
-    """The exit code for a signal that came before there was a child; None: none did."""
+    """The exit code for a signal that came before there was a child; None: no signal came."""
     for number in PASSED_ON:
         waits = number in signal.sigpending()
         if waits and signal.getsignal(number) is not signal.SIG_IGN:
@@ -56,7 +56,7 @@ def signal_waiting() -> int | None:
 
 
 class CommandError(Exception):
-    """A command that cannot be started, and the exit code by which shells say so."""
+    """A command that cannot be started, with the exit code that shells use for it."""
 
     def __init__(self, problem: str, code: int) -> None:
         super().__init__(problem)
@@ -81,16 +81,16 @@ class Child:
             raise CommandError(f"{name}: cannot be executed: {error}", NOT_EXECUTABLE) from None
 
     def handles(self, number: int) -> bool:
-        """Whether a signal does something else to the command than to end it."""
+        """Whether a signal does anything to the command other than ending it."""
         try:
             return catches(self.pid, number) or ignores(self.pid, number)
         except OSError:  # it has just ended
             return True
 
     def wait(self, tick_seconds: float, tick: Callable[[], None]) -> int:
-        """Until the command ends: its exit code, or 128 + the number of the signal that ended it.
+        """Wait for the end of the command: its exit code, or 128 + the number of the fatal signal.
 
-        tick: called now and then on this thread.
+        tick: called periodically on this thread.
         """
         # Not sigtimedwait: if we are stopped for longer than its timeout, CPython 3.11 returns a
         # signal that was never sent.
@@ -102,14 +102,14 @@ class Child:
                     tick()
                 elif found.si_signo != signal.SIGCHLD:
                     self._pass_on(found)
-                code = self._reap()  # after a tick, too: signals of one kind may merge into one
+                code = self._reap()  # after a tick as well: signals of one kind may merge
                 if code is not None:
                     return code
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
     def _pass_on(self, found: signal.struct_siginfo) -> None:
-        # Positive: the kernel's, that is the terminal's, which the child has got as well.
+        # Positive: from the kernel, that is from the terminal, so the child got it as well.
         if found.si_code > 0:
             return
         if found.si_signo == signal.SIGUSR1 and not self.handles(signal.SIGUSR1):
@@ -121,7 +121,7 @@ class Child:
         os.kill(self.pid, found.si_signo)
 
     def _reap(self) -> int | None:
-        """Collect all that have ended; as the first process of a container also orphans."""
+        """Collect all ended children; as the first process of a container also orphans."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)

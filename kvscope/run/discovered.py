@@ -1,4 +1,4 @@
-"""What `kvscope run` logs about the observers in its command: which came, which stopped."""
+"""Logs the observers in the command of a `kvscope run`: which appeared, which stopped."""
 
 import logging
 import time
@@ -19,7 +19,7 @@ _CHECK = (
 
 
 class Sightings:
-    """One line for each observer that says Hello or stops, and one if none does in time."""
+    """One line for each observer that says Hello or stops, and one if none appears in time."""
 
     def __init__(
         self, page: Exporter, hint_seconds: float, clock: Callable[[], float] = time.monotonic
@@ -32,7 +32,7 @@ class Sightings:
         self._hinted = False
 
     def look(self) -> None:
-        """Called now and then."""
+        """Called periodically."""
         for target in self._page.targets:
             introduction = target.folds[Introduction]
             hello = introduction.hello

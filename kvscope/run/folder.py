@@ -1,6 +1,6 @@
 """The private folder of a `kvscope run`: the same path for the same port, and gone at the end.
 
-The path is the label `endpoint`, so that a server that is started again continues its series.
+The path is the label `endpoint`, so a restarted server continues its series.
 """
 
 import fcntl
@@ -22,8 +22,8 @@ _LOCK = "lock"
 
 @contextmanager
 def run_folder(port: int) -> Iterator[Path]:
-    """`run-PORT` in the run directory, with `sockets` and `plugin` in it; another name while that
-    one is in use, and for port 0.
+    """`run-PORT` in the run directory, with `sockets` and `plugin` in it; a different name while
+    that one is in use, and for port 0.
 
     Raises EndpointError or OSError.
     """
@@ -46,9 +46,9 @@ def run_folder(port: int) -> Iterator[Path]:
 
 
 def _claimed(folder: Path) -> int | None:
-    """A lock on the folder, which is otherwise empty; None: it is in use.
+    """A lock on the folder, which is otherwise empty; None: in use.
 
-    One that a killed run left behind is cleared, unless its server still publishes there.
+    A folder left behind by a killed run is cleared, unless its server still publishes there.
     """
     try:
         folder.mkdir(mode=0o700, exist_ok=True)

@@ -1,6 +1,6 @@
-"""A folder that lets a Python without kvscope load the observer: it needs to be on PYTHONPATH only.
+"""A folder that lets a Python without kvscope load the observer: it only has to be on PYTHONPATH.
 
-It holds a copy of the contract, and the metadata by which vLLM finds the entry point in it.
+It holds a copy of the contract, and metadata with the entry point for vLLM.
 """
 
 import errno
@@ -22,9 +22,9 @@ _LEFT_OUT = shutil.ignore_patterns("__pycache__", ".*", "pyproject.toml", "READM
 
 
 def write_plugin_folder(folder: Path) -> None:
-    """Create the folder, or bring ours up to date in it; raises OSError or EndpointError.
+    """Create the folder, or update our files in it; raises OSError or EndpointError.
 
-    A package of that name which we did not write is a checkout or an installation.
+    A package of that name that we did not write is a checkout or an installation.
     """
     if os.pathsep in str(folder):
         problem = f"PYTHONPATH would be split at the {os.pathsep!r} in it"
@@ -44,16 +44,16 @@ def write_plugin_folder(folder: Path) -> None:
     )
     (facts / "entry_points.txt").write_text(f"[{GROUP}]\n{ENTRY_POINT}\n")
     (source,) = kvscope_events.__path__
-    shutil.copytree(source, folder / PACKAGE, ignore=_LEFT_OUT)  # last: what is cut off is ours
+    shutil.copytree(source, folder / PACKAGE, ignore=_LEFT_OUT)  # last: a partial copy is ours
 
 
 def with_plugin(environment: dict[str, str], folder: Path) -> dict[str, str]:
-    """The environment in which vLLM loads the observer from the folder, beside other plugins."""
+    """The environment in which vLLM loads the observer from the folder, besides other plugins."""
     changed = dict(environment)
     before = environment.get("PYTHONPATH")
     changed["PYTHONPATH"] = f"{folder}{os.pathsep}{before}" if before else str(folder)
     allowed = environment.get(PLUGINS_VARIABLE)
-    if allowed is not None:  # a list of the plugins that vLLM may load; empty: none
+    if allowed is not None:  # the plugins that vLLM may load; empty: no plugins
         names = [name for name in allowed.split(",") if name]
         if PLUGIN not in names:
             names.append(PLUGIN)
@@ -62,7 +62,7 @@ def with_plugin(environment: dict[str, str], folder: Path) -> dict[str, str]:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Installers leave a RECORD of what they wrote, and a checkout has no metadata."""
+    """Whether we wrote the package: installers leave a RECORD, and a checkout has no metadata."""
     facts = list(folder.glob(f"{PACKAGE}-*.dist-info"))
     return bool(facts) and not any((one / "RECORD").exists() for one in facts)
 

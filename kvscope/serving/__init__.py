@@ -1,1 +1,1 @@
-"""Runs servers: of the engine, of a sidecar, of both; sockets, keys, signals, the orderly end."""
+"""Runs the servers of engine and sidecar: sockets, keys, signals, the orderly end."""

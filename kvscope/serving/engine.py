@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from engine.introduction import Introduction
 
 ENGINE_FAILED = 1
-"""Exit code, for supervisors that restart what has failed."""
+"""Exit code for supervisors that restart a failed process."""
 ANSWER_SECONDS = 5.0
-"""For clients to read their errors once the engine has failed."""
+"""Seconds for clients to read their errors once the engine has failed."""
 STOP_SECONDS = 10.0
-"""For the step under way, at the end."""
+"""Seconds for the current step, at the end."""
 logger = logging.getLogger("kvscope")
 
 OnReady = Callable[[str, AppServer], None]
@@ -44,7 +44,7 @@ OnReady = Callable[[str, AppServer], None]
 
 
 def require_engine() -> None:
-    """Raises typer.Exit(2) where only the exporter is installed."""
+    """Raises typer.Exit(2) if only the exporter is installed."""
     missing = [name for name in ("torch", "transformers") if find_spec(name) is None]
     if missing:
         raise fail(
@@ -60,8 +60,7 @@ def run_engine(
 ) -> None:
     """Listen, load, serve until a signal, drain, stop.
 
-    Raises typer.Exit(2) after one clear line for whatever is wrong with the settings, the
-    checkpoint or the ports.
+    Raises typer.Exit(2) after one clear line about the settings, the checkpoint or the ports.
     """
     allow_files()
     protection = Protection(listen.protection, hosts=(listen.host, listen.metrics_host))
@@ -98,7 +97,7 @@ def run_engine(
 def _metrics_port(
     observed: Telemetry, listen: ListenConfig, protection: Protection, operators: Gate
 ) -> Iterator[str]:
-    """The page, and what is for operators, on a port of their own; its URL. Raises typer.Exit(2).
+    """The page and operators' routes on a port of their own; its URL. Raises typer.Exit(2).
 
     operators: opened once there is an engine.
     """
@@ -142,7 +141,7 @@ class _Startup:
         self._failure: Exception | None = None
         self._exit_on_failure = listen.exit_on_failure
         self.engine_failed = False
-        """Whether the engine has failed, and the process is to end for it."""
+        """Whether the process is to end because the engine has failed."""
         app = bare_app("kvscope")
         app.router.lifespan_context = self._lifespan
         app.include_router(observed.metrics)
@@ -154,11 +153,11 @@ class _Startup:
         from engine.introduction import Introduction
 
         introduction = Introduction(config, observed.bus)
-        observed.bus.flush()  # the first page shows which engine loads
+        observed.bus.flush()  # the first page shows which engine is loading
         self.loading = Loading(lambda: _load(config, observed, introduction, operators))
 
     def stop(self) -> bool:
-        """End the engine's thread, if there is one; whether it has ended."""
+        """End the engine's thread, if there is one; returns whether it has ended."""
         if self._engine is None:
             return True
         seconds = FORCED_SECONDS if self.server.force_exit else STOP_SECONDS
@@ -208,7 +207,7 @@ class _Startup:
             self._on_ready(self._url, self.server)
 
     def _leave(self) -> None:
-        """Called on the engine's thread, after every request has got its error."""
+        """Called on the engine's thread, after every request has received its error."""
         logger.error("the process ends, since its engine has failed (--exit-on-failure)")
         self.engine_failed = True
         self.server.end_within(ANSWER_SECONDS)
@@ -235,7 +234,7 @@ def _load(
         engine.served,
         engine.scheduler,
         ApiConfig(begins_traces=observed.makes_spans),
-        # Where operators have a port of their own, that is where their routes are.
+        # If operators have a port of their own, their routes are there.
         [] if operators is not None else [control_router(engine.dispatcher), *gpu_routers],
     )
     return engine, app

@@ -1,4 +1,4 @@
-"""A slow call on a daemon thread: meanwhile the event loop answers, and a signal ends the wait."""
+"""A slow call on a daemon thread: the event loop keeps answering, and a signal ends the wait."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ class Loading(Generic[_T]):
         return self._thread.is_alive()
 
     async def result(self) -> _T:
-        """Wait for the call's result, or raise what it raised."""
+        """Wait for the call's result, or raise its exception."""
         return await asyncio.wrap_future(self._future)
 
     def _run(self, load: Callable[[], _T]) -> None:
@@ -41,9 +41,9 @@ class Loading(Generic[_T]):
 
 
 def leave_at_once(code: int) -> None:
-    """End the process while a model still loads, or a step has not ended.
+    """End the process while a model is still loading, or a step has not ended.
 
-    That thread cannot be interrupted inside torch, and would crash in a finalizing interpreter.
+    Their threads cannot be interrupted inside torch, and would crash in a finalizing interpreter.
     """
     logging.shutdown()
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Turns the options about keys and TLS into what the ports of a command need."""
+"""Turns the options for keys and TLS into the access control of a command's ports."""
 
 import logging
 import ssl
@@ -39,11 +39,11 @@ class Protection:
 
     @property
     def tls_of_pages(self) -> ssl.SSLContext | None:
-        """Access to a metrics-only port: from its own file, else as for the API."""
+        """TLS of a metrics-only port: from its own file, else as for the API."""
         return self._page_tls or self.tls
 
     def refuse_tls_of_pages(self) -> None:
-        """For a command without such a port. Raises typer.Exit(2)."""
+        """Refuse it for a command without such a port. Raises typer.Exit(2)."""
         if self._page_tls is not None:
             raise fail(
                 "--web-config-file: tls_server_config needs a port of its own for metrics: add "
@@ -76,7 +76,7 @@ def protection_of_metrics(
     ssl_certfile: Path | None,
     ssl_keyfile: Path | None,
 ) -> Protection:
-    """From the options of a command that serves metrics alone. Raises typer.Exit(2)."""
+    """Protection from the options of a command that serves only metrics. Raises typer.Exit(2)."""
     try:
         config = ProtectionConfig(
             metrics_key_file=metrics_key_file,

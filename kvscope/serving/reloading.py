@@ -1,6 +1,7 @@
-"""SIGHUP reads the configuration again, on a thread of its own.
+"""SIGHUP reloads the configuration, on a thread of its own.
 
-Without a configuration file the signal keeps its meaning: the terminal is gone, the process ends.
+Without a configuration file the signal keeps its meaning: the terminal is gone, so the process
+ends.
 """
 
 import logging
@@ -15,7 +16,7 @@ logger = logging.getLogger("kvscope")
 
 @contextmanager
 def hangups(wanted: bool) -> Iterator[SignalThread | None]:
-    """Inside the block SIGHUP is held, if wanted, from before there is anything to reload."""
+    """Inside the block SIGHUP is held, if wanted, even before there is anything to reload."""
     hangup = SignalThread(signal.SIGHUP, "kvscope-reload") if wanted else None
     try:
         yield hangup
@@ -26,7 +27,7 @@ def hangups(wanted: bool) -> Iterator[SignalThread | None]:
 
 @contextmanager
 def reloading(hangup: SignalThread | None, reload: Callable[[], None]) -> Iterator[None]:
-    """Inside the block `reload` is called for every SIGHUP; several at once are one."""
+    """Inside the block `reload` is called for every SIGHUP; several at once count as one."""
 
     def run() -> None:
         try:

@@ -19,11 +19,11 @@ FORCED_SECONDS = 1.0
 logger = logging.getLogger("kvscope")
 
 Drain = Callable[[float], object]
-"""Ends the requests under way; blocks for at most the given seconds."""
+"""Ends the requests in progress; blocks for at most the given seconds."""
 
 
 class AppServer(WebServer):
-    """Drains while uvicorn waits for connections; requests that are cut short end as `abort`."""
+    """Drains while uvicorn waits for connections; requests cut short end as `abort`."""
 
     def __init__(
         self,
@@ -46,13 +46,13 @@ class AppServer(WebServer):
         """Set once there are requests to drain; None: the server ends at once."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The first signal ends the server in an orderly way, the second at once."""
+        """The first signal ends the server in an orderly way, the second one immediately."""
         if self.should_exit:
-            self.force_exit = True  # uvicorn does so after Ctrl-C alone
+            self.force_exit = True  # uvicorn does so only after Ctrl-C
         super().handle_exit(sig, frame)
 
     def end_within(self, seconds: float) -> None:
-        """End as after a signal; answers have that long to be sent. Callable from any thread."""
+        """End as after a signal; responses have that long to be sent. Callable from any thread."""
         self._drain_seconds = seconds
         self.set_stop_seconds(seconds)
         self.should_exit = True
@@ -67,7 +67,7 @@ class AppServer(WebServer):
             logger.info("stopping: up to %g s for requests under way", self._drain_seconds)
             self._drain_aside(self._drain_seconds)
         await super().shutdown(sockets)
-        if self.force_exit:  # a second signal; uvicorn would leave all that follows out
+        if self.force_exit:  # a second signal; uvicorn would skip the rest
             self._drain_aside(0.0)
             if self.server_state.tasks:
                 await asyncio.wait(self.server_state.tasks, timeout=FORCED_SECONDS)

@@ -1,4 +1,4 @@
-"""A signal for which a thread waits: no handler does any work, so none can be entered twice."""
+"""A signal that a thread waits for: handlers do no work, so none can be entered twice."""
 
 import signal
 import threading
@@ -7,10 +7,10 @@ from types import FrameType
 
 
 class SignalThread:
-    """Calls an action after a signal, on a thread of its own; those that come meanwhile are one.
+    """Calls an action after a signal, on a thread of its own; signals meanwhile count as one.
 
-    From construction on the signal is held, in all threads that are started later and in child
-    processes too. Made on the main thread.
+    From construction on the signal is held, in all threads started later and in child processes
+    too. Created on the main thread.
     """
 
     def __init__(self, number: signal.Signals, name: str) -> None:
@@ -20,7 +20,7 @@ class SignalThread:
         self._ending = False
         self._came_early = False
         self._held_before = number in signal.pthread_sigmask(signal.SIG_BLOCK, {number})
-        # A thread that was there before, such as a library's, does not hold the signal.
+        # A thread that existed before, such as a library's, does not hold the signal.
         self._handler_before = signal.signal(number, self._send_on)
 
     def start(self, action: Callable[[], None]) -> None:
@@ -31,14 +31,14 @@ class SignalThread:
             self._send()
 
     def stop(self) -> None:
-        """Wait for an action under way; from now on the signal has no effect. May be repeated."""
+        """Wait for an action in progress; from now on the signal has no effect. May be repeated."""
         self._ending = True
         if self._thread.is_alive():
             self._send()
             self._thread.join()
 
     def release(self) -> None:
-        """Stop; the signal means again what it meant before."""
+        """Stop, and restore the signal's former meaning."""
         self.stop()
         while signal.sigtimedwait({self._number}, 0) is not None:
             continue

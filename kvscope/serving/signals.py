@@ -29,7 +29,7 @@ class Ending:
 
 @contextmanager
 def signals_end() -> Iterator[Ending]:
-    """Inside the block, signals end the server in an orderly way, also while it is being set up.
+    """Inside the block, signals end the server in an orderly way, even while it is being set up.
 
     uvicorn has handlers of its own while it runs, and afterwards raises the signal that ended it
     once more, which has no further effect here.

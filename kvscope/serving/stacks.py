@@ -1,4 +1,4 @@
-"""Where every thread is: on SIGUSR1, and when the process dies of a fatal signal."""
+"""Shows where every thread is: on SIGUSR1, and when a fatal signal ends the process."""
 
 import faulthandler
 import signal
@@ -13,11 +13,11 @@ _threads: list[SignalThread] = []
 
 
 def show_stacks() -> None:
-    """From now on SIGUSR1 writes the Python stacks of all threads to standard error.
+    """Make SIGUSR1 write the Python stacks of all threads to standard error.
 
-    A thread of ours reads them, with the interpreter's lock; where native code never gives that
-    back, HELD_SIGNAL writes them without. So does a process that dies of SIGSEGV, SIGFPE, SIGABRT,
-    SIGBUS or SIGILL.
+    A thread of ours reads them while holding the interpreter's lock; if native code never releases
+    that, HELD_SIGNAL writes them without it. So does a process that dies of SIGSEGV, SIGFPE,
+    SIGABRT, SIGBUS or SIGILL.
     """
     if sys.__stderr__ is None or _threads:  # closed: its number may become that of a socket
         return
@@ -34,8 +34,8 @@ def show_last_stacks() -> None:
 
 
 def show_own_stacks() -> None:
-    """Now, once."""
+    """Write our own stacks now, once."""
     try:
         write_stacks(READER_SECONDS)
-    except OSError:  # standard error is gone: there is no place to say so
+    except OSError:  # standard error is gone: nowhere to report it
         return

@@ -42,21 +42,21 @@ class Telemetry:
     page: Exporter | None
     poller: GpuPoller | None
     makes_spans: bool = False
-    """Spans of every request; without a trace of the caller's, one begins at the server."""
+    """Spans of every request; without the caller's trace, one begins at the server."""
     metrics: APIRouter
     """The routes at `/metrics` and `/api`: page and answers, or the reason why they are missing."""
     kv_events: "ContentListener | None"
-    """Publishes for routers which content can be found; None: not published."""
+    """Publishes findable content for routers; None: not published."""
     requests: RequestCounts | None = None
-    """Counts the requests to the API; None: they are not shown."""
+    """Counts the requests to the API; None: not shown."""
 
 
 @contextmanager
 def telemetry(config: TelemetryConfig, port: int) -> Iterator[Telemetry]:
     """All observers of the engine, running inside the block. Raises typer.Exit(2).
 
-    port: of the server; names the socket in the run directory, where --event-endpoint is `auto`,
-    and the instance in a store of metrics.
+    port: the server's; names the socket in the run directory if --event-endpoint is `auto`, and the
+    instance in a metrics store.
     """
     with ExitStack() as stack:
         kv_events = stack.enter_context(kv_events_published(config.kv_events))
@@ -81,7 +81,7 @@ def telemetry(config: TelemetryConfig, port: int) -> Iterator[Telemetry]:
         requests = RequestCounts(Clock()) if "vllm" in config.compat else None
         further = (requests, outlet, tracing)
         page.show(machine, [collector for collector in further if collector is not None])
-        # These end last: the last values and spans are to be in them.
+        # These end last, so that they include the last values and spans.
         stack.enter_context(tracing_until_end(tracing))
         stack.enter_context(exporting(outlet))
         page.start()

@@ -1,4 +1,4 @@
-"""Which servers `kvscope sidecar` watches: those of a file, which may change, or of options."""
+"""The servers that `kvscope sidecar` watches: from a file, which may change, or from options."""
 
 import logging
 from dataclasses import dataclass
@@ -18,16 +18,16 @@ logger = logging.getLogger("kvscope")
 
 @dataclass(frozen=True, slots=True)
 class WatchList:
-    """What the command line says about servers."""
+    """The command line's options about servers."""
 
     file: Path | None
     events: tuple[str, ...]
     urls: tuple[str, ...]
     compat: str | None
-    """None: as the file says, or the default."""
+    """None: from the file, or the default."""
 
     def read(self) -> "SidecarConfig":
-        """Raises typer.Exit(2) for what cannot be used."""
+        """Raises typer.Exit(2) for anything unusable."""
         from exporter.configuration import ConfigurationError
 
         try:
@@ -36,7 +36,7 @@ class WatchList:
             raise fail(error) from None
 
     def read_again(self) -> "SidecarConfig":
-        """Raises ConfigurationError, or ValueError for what is wrong with an option."""
+        """Raises ConfigurationError, or ValueError for an option."""
         from exporter.configuration import SidecarConfig, read_configuration
         from kvscope.options.endpoints import servers_of
 

@@ -1,11 +1,11 @@
-"""What a file says about caches of other sizes, which these are, what it cannot say."""
+"""Findings of a file about caches of other sizes, and what it cannot show."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 DECADES = 3
-"""Below the largest capacity; a smaller cache has next to nothing of what that one has."""
+"""Ratio to the largest capacity; a cache this much smaller holds next to nothing of its content."""
 
 
 def capacities_up_to(largest: int) -> list[int]:
@@ -44,7 +44,7 @@ class WhatIfError(ValueError):
 
 
 class Point(NamedTuple):
-    """One capacity, and what a cache of that size would have found."""
+    """One capacity, and the hits of a cache of that size."""
 
     capacity_blocks: int
     hit_blocks: int
@@ -52,13 +52,13 @@ class Point(NamedTuple):
 
     @property
     def hit_ratio(self) -> float | None:
-        """None: nothing was queried."""
+        """None: there were no queries."""
         return self.hit_blocks / self.queried_blocks if self.queried_blocks else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
-    """The pool of a recording, and what it found itself."""
+    """The pool of a recording, and its own hits."""
 
     usable_blocks: int
     """Its capacity without the blocks that are never handed out."""
@@ -70,35 +70,35 @@ class Pool:
 
 @dataclass(frozen=True, kw_only=True)
 class Findings:
-    """A curve with all that is needed to judge it."""
+    """A curve with everything needed to judge it."""
 
     kind: Literal["trace", "recording"]
     points: Sequence[Point]
-    """By capacity, the smallest first; capacities that were asked for and are not here are
-    unknown, which `doubts` explains."""
+    """By capacity, the smallest first; requested capacities that are missing are unknown, which
+    `doubts` explains."""
     lookups: int
     """Requests of a trace; admissions of a recording, resumed ones included."""
     queried_blocks: int
     distinct_blocks: int | None
-    """Different blocks that were queried: a cache that holds them all has all hits there are.
-    None: not counted."""
+    """Distinct blocks that were queried: a cache that holds them all has the maximum of hits. None:
+    not counted."""
     seconds: float | None
-    """Between first and last lookup; None: not known."""
+    """Seconds between first and last lookup; None: not known."""
     pool: Pool | None = None
-    """None: a trace has none."""
+    """None: traces have none."""
     lower_bounds: Sequence[int] = ()
-    """Capacities whose real hits may be more."""
+    """Capacities whose real hits may be higher."""
     doubts: Sequence[str] = ()
-    """What is wrong with the file, and what is unknown for that reason."""
+    """Problems of the file, and what is unknown for that reason."""
 
     @property
     def not_modelled(self) -> tuple[str, ...]:
-        """What would be different with another capacity, and is not in the curve."""
+        """Effects of a different capacity that are not in the curve."""
         return (*(OF_TRACES if self.kind == "trace" else OF_RECORDINGS), *OF_ALL)
 
     @property
     def verdict(self) -> str | None:
-        """What the curve comes to, in a sentence or two; None: too little is known."""
+        """The curve's conclusion, in a sentence or two; None: too little is known."""
         known = [(point.capacity_blocks, point.hit_ratio) for point in self.points]
         shown = [(capacity, ratio) for capacity, ratio in known if ratio is not None]
         if len(shown) < 2:

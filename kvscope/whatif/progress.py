@@ -1,4 +1,4 @@
-"""How far a long file has been read, on standard error: a line on a terminal, else one at times."""
+"""Progress through a long file, on standard error: a line on a terminal, else occasional lines."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -9,7 +9,7 @@ from rich.console import Console
 
 _FIRST_AFTER_SECONDS = 1.0
 _LINE_EVERY_SECONDS = 5.0
-"""Interval where there is no terminal."""
+"""Interval without a terminal."""
 
 
 @contextmanager
@@ -37,7 +37,7 @@ def _print_now_and_then(what: str, began: float) -> Callable[[int], None]:
         now = time.monotonic()
         if now >= next_line:
             next_line = now + _LINE_EVERY_SECONDS
-            with suppress(OSError):  # a curve whose progress cannot be shown is one all the same
+            with suppress(OSError):  # the curve is good even if its progress cannot be shown
                 typer.echo(f"{now - began:.0f} s: {count:,} {what} read", err=True)
 
     return show

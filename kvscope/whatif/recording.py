@@ -1,7 +1,7 @@
 """The curve of a recorded stream: running requests hold their blocks as they did.
 
 A stretch is a part of the recording without a break: the same run of the engine, the same pool, no
-batch missing. The curve is that of the last stretch in which something was looked up.
+batch missing. The curve is that of the last stretch with look-ups.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,12 +19,12 @@ from kvscope_events.events import Batch, Hello, PoolCreated, PoolSnapshot, Prefi
 TELL_EVERY = 256
 """Batches between two calls of `on_progress`."""
 _SHARES = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
-"""Capacities where none are given, as shares of the pool."""
+"""Default capacities, as shares of the pool."""
 _NOTHING_LOOKED_UP = "no lookup in it while the state of the pool was known"
 
 
 class _AnySize(Grid):
-    """A grid that counts distances, too, so that any capacity can be asked for at the end."""
+    """A grid that also counts distances, so that any capacity can be requested at the end."""
 
     def __init__(self, usable_blocks: int, horizon: int) -> None:
         super().__init__(usable_blocks, horizon)
@@ -33,19 +33,19 @@ class _AnySize(Grid):
 
     def count(self, queried: int, held: int, seen: int, distances: Iterable[Segment]) -> None:
         super().count(queried, held, seen, distances)
-        # A distance is one more than the blocks above, and here they are counted in.
+        # A distance is one more than the number of blocks above, referenced ones included.
         self.curve.look_up(queried, held, -1, distances)
 
 
 class _Stretch(Contents):
-    """What the pool held in one stretch, and what the engine told of its own hits in it."""
+    """The pool's content in one stretch, and the hits that the engine itself reported in it."""
 
     def __init__(self) -> None:
         super().__init__(make_grid=self._make_grid)
         self.lookups = 0
         self.hit_blocks = 0
         self.is_whole = False
-        """It begins with an empty pool, not in the middle."""
+        """Whether it begins with an empty pool, not in the middle."""
         self.grid = _AnySize(0, 0)
         self._first_ns = self._last_ns = 0
 
@@ -55,7 +55,7 @@ class _Stretch(Contents):
 
     @property
     def seconds(self) -> float:
-        """From the first lookup to the last."""
+        """Seconds from the first lookup to the last."""
         return (self._last_ns - self._first_ns) / 1e9
 
     def _begin(self, event: PoolCreated | PoolSnapshot, gone_ns: int) -> None:
@@ -82,11 +82,11 @@ class _Reader:
         self.source = source
         self.stretch = _Stretch()
         self.best: _Stretch | None = None
-        """The last one in which something was looked up."""
+        """The last stretch with look-ups."""
         self.lookups = 0
         """First lookups in the whole file."""
         self.breaks: dict[str, int] = {}
-        """Why stretches ended, and how often."""
+        """The reasons why stretches ended, with their counts."""
         self.caching: bool | None = None
         self.has_pool = False
         self._session = ""
@@ -99,7 +99,7 @@ class _Reader:
             self._break("the engine was restarted")
         self._session = self.source.session
         for event in batch.events:
-            # What comes before it in the same batch is still of the former pool.
+            # Earlier events of the same batch still belong to the former pool.
             if isinstance(event, PoolCreated) and self.stretch.has_pool:
                 self._break("the pool was recreated")
             self.stretch.batch = batch
@@ -122,9 +122,9 @@ def curve_of_recording(
     capacities: Sequence[int] = (),
     on_progress: Callable[[int], None] = lambda batches: None,
 ) -> Findings:
-    """One pass.
+    """Compute the curve in one pass.
 
-    capacities: empty stands for some shares of the pool, to four times.
+    capacities: empty stands for some shares of the pool, up to four times.
 
     Raises EndpointError for a file that cannot be read, WhatIfError for one without a curve.
     """
@@ -150,7 +150,7 @@ def _batches(source: RecordingSource) -> Iterator[tuple[Batch, int]]:
 
 
 def _why_no_curve(reader: _Reader) -> str:
-    """In the order of what a reader of the message can do about it."""
+    """The reason, in the order of what a user can do about it."""
     broken_off = reader.source.broken_off
     if not reader.source.session:
         return f"not a recording that can be read: {broken_off or 'it holds no batch'}"

@@ -15,12 +15,12 @@ def curve_of_trace(
     capacities: Sequence[int] = (),
     on_progress: Callable[[int], None] = lambda requests: None,
 ) -> Findings:
-    """One pass. `paths`: the ids of each request's blocks, in the order of arrival.
+    """Compute the curve in one pass. `paths`: ids of each request's blocks, in order of arrival.
 
     capacities: empty stands for a grid up to the number of distinct blocks. The memory is a few
     hundred bytes for each distinct block.
 
-    Raises WhatIfError for ids that form no tree, and for a trace without blocks.
+    Raises WhatIfError for ids that do not form a tree, and for a trace without blocks.
     """
     grid = sorted(set(capacities))
     stack, curve = RunStack(grid[-1] if grid else None), HitCurve()

@@ -14,7 +14,7 @@ HERE = "◀ the pool"
 
 
 def document(file: Path, found: Findings) -> dict[str, Any]:
-    """All of it; what is not known is null."""
+    """The whole curve; unknown values are null."""
     pool = found.pool
     return {
         "file": str(file),
@@ -39,7 +39,7 @@ def document(file: Path, found: Findings) -> dict[str, Any]:
 
 
 def show(console: Console, file: Path, found: Findings) -> None:
-    """The table between what it is about and what it leaves out."""
+    """Show the table, between its subject and its limitations."""
     console.print(Text(printable(_title(file, found)), "bold"))
     if found.points:
         console.print(_table(found))
