@@ -1,4 +1,4 @@
-"""The ports between block tables and KV tensors: what copies blocks in the pool, and out of it."""
+"""The ports between block tables and KV tensors: copying blocks within the pool, and out of it."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -15,8 +15,8 @@ class BlockCopier(Protocol):
 class HostMover(Protocol):
     """Copies whole blocks in every layer between the pool and the host's swap pool.
 
-    Called between steps on the engine's thread. A copy has ended when the call returns: the next
-    step needs it, and so the time of the call is the time of the copy.
+    Called between steps on the engine's thread. A copy is complete when the call returns: the next
+    step needs it, and so the call takes as long as the copy.
     """
 
     def swap_out(self, blocks: Sequence[int], host_blocks: Sequence[int]) -> None:

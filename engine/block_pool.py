@@ -25,7 +25,7 @@ from kvscope_events.vocabulary import AllocationCause, EvictionCause, ReleaseCau
 
 
 class OutOfBlocksError(Exception):
-    """More blocks were asked for than are free or evictable; the pool is unchanged."""
+    """More blocks were requested than are free or evictable; the pool is unchanged."""
 
     def __init__(self, wanted: int, available: int) -> None:
         super().__init__(f"{wanted} blocks wanted, {available} free or evictable")
@@ -51,7 +51,7 @@ class BlockPool:
         swap_blocks: int = 0,
         listener: ContentListener | None = None,
     ) -> None:
-        """swap_blocks: of the swap pool beside it, which is announced with the pool."""
+        """swap_blocks: size of the swap pool, which is announced with the pool."""
         if not 0 <= reserved < num_blocks:
             raise ValueError(f"reserved must be in [0, {num_blocks}), got {reserved}")
         self.num_blocks = num_blocks
@@ -64,7 +64,7 @@ class BlockPool:
         self._ref_counts = [0] * num_blocks
         self._hash_of: list[BlockHash | None] = [None] * num_blocks
         self._block_of: dict[BlockHash, int] = {}  # the copy that a lookup finds
-        self._copies: dict[BlockHash, list[int]] = {}  # further blocks with the same content
+        self._copies: dict[BlockHash, list[int]] = {}  # additional blocks with the same content
         self._free = list(range(num_blocks - 1, reserved - 1, -1))  # a stack, low ids on top
         self._evictor = LruEvictor(num_blocks)
         self._emit(
@@ -80,7 +80,7 @@ class BlockPool:
 
     @property
     def num_usable(self) -> int:
-        """Blocks that can ever be handed out: all but the reserved ones."""
+        """Blocks that can ever be handed out: all except the reserved ones."""
         return self.num_blocks - self.reserved
 
     @property
@@ -116,7 +116,7 @@ class BlockPool:
         return block_hash in self._block_of
 
     def num_cached_among(self, blocks: Iterable[int]) -> int:
-        """How many of the findable `blocks` are unreferenced, so that the evictor holds them."""
+        """How many of the findable `blocks` are unreferenced, and so in the evictor."""
         ref_counts = self._ref_counts
         return sum(1 for block in blocks if not ref_counts[block])
 
@@ -257,7 +257,7 @@ class BlockPool:
         return blocks
 
     def _drop_copy(self, block: int, block_hash: BlockHash) -> None:
-        """One of several blocks with this content goes; another is, or becomes, the found one."""
+        """Drop one of several blocks with this content; another one is, or becomes, findable."""
         copies = self._copies[block_hash]
         if self._block_of[block_hash] == block:
             self._block_of[block_hash] = copies.pop(0)

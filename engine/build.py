@@ -49,7 +49,7 @@ class Engine:
 
     @property
     def hello(self) -> Hello:
-        """The producer of this engine's events, as it is now."""
+        """The current Hello of this engine's events."""
         return self.introduction.hello
 
 
@@ -64,8 +64,8 @@ def build_engine(
 
     Subscribers get a Hello before the model loads and another, ready, before the pool's events.
 
-    memory: a meter in place of the device's own, for tests. introduction: one that has said Hello
-    already; importing this module takes seconds. listener: is told what can be found.
+    memory: a meter instead of the device's own, for tests. introduction: one that has already sent
+    its Hello; importing this module takes seconds. listener: notified of findable content.
 
     Raises CheckpointError, PoolSizeError, or ValueError for settings that contradict each other or
     the checkpoint.
@@ -153,7 +153,7 @@ def build_engine(
 def _runner(
     model: PreTrainedModel, size: PoolSize, block_size: int, seed: int, execution: Execution
 ) -> ModelRunner:
-    """Allocates the pool; others may have taken its memory since it was sized: PoolSizeError."""
+    """Allocates the pool. Raises PoolSizeError if others took its memory since it was sized."""
     try:
         with device_out_of_memory():
             runner = ModelRunner(
@@ -184,7 +184,7 @@ def _size_pool(
     memory: MeasuredDevice | MainMemory,
     execution: Execution,
 ) -> tuple[PoolSize, Execution]:
-    """The size, and the execution less what the model turned out not to be capable of."""
+    """The size, and the execution without features that the model turned out not to support."""
     model = loaded.model
     layout = kv_layout(model.config, block_size, model.dtype, execution.stored)
 

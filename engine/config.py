@@ -1,7 +1,7 @@
 """Every setting of the engine, checked once when it is built; vLLM's names where vLLM has one.
 
-A field made by `option` is a flag of `kvscope serve`, an environment variable and a row of
-docs/reference/engine.md as well: nothing else has to be written for it.
+A field made by `option` is also a flag of `kvscope serve`, an environment variable and a row of
+docs/reference/engine.md: nothing else has to be written for it.
 """
 
 from dataclasses import dataclass, fields
@@ -15,12 +15,12 @@ AttentionName = Literal["auto", "torch", "triton", "cpu"]
 PreemptionPolicy = Literal["recompute", "swap", "auto"]
 
 MAX_NAME_CHARACTERS = 256
-"""Length of a model's name, which clients send with each call and every metric carries."""
+"""Maximum length of a model's name, which clients send with each call and every metric carries."""
 DEFAULT_GPU_MEMORY_UTILIZATION = 0.9
 """The default of vLLM up to 0.19."""
 DEFAULT_MAX_NUM_BATCHED_TOKENS = 2048
 DEFAULT_SWAP_SPACE_GIB = 4.0
-"""The default of vLLM while it swapped; here only where something is swapped."""
+"""The default of vLLM while it had swapping; applies here only if something is swapped."""
 DEFAULT_STALL_SECONDS = 60.0
 
 
@@ -33,7 +33,7 @@ def _require_positive(config: object, *names: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """Which weights to serve, in which type and on which device."""
+    """The weights to serve, their type and device."""
 
     model: str = option(
         "demo",
@@ -119,7 +119,7 @@ class CacheConfig:
 
     @property
     def size_option(self) -> str | None:
-        """The option that configures the pool's size; None: it is not configured."""
+        """The option that configures the pool's size; None: not configured."""
         if self.num_gpu_blocks_override is not None:
             return "num_gpu_blocks_override"
         return None if self.kv_cache_memory_bytes is None else "kv_cache_memory_bytes"
@@ -134,7 +134,7 @@ class CacheConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwapConfig:
-    """How the KV of a preempted sequence is handled."""
+    """Handling of a preempted sequence's KV."""
 
     mode: PreemptionPolicy = option(
         "recompute",
@@ -174,11 +174,11 @@ class SwapConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulingLimits:
-    """What may run at once, whatever the model."""
+    """Limits on what runs at once, independent of the model."""
 
     max_num_seqs: int = option(64, "Sequences running at once.", "SEQUENCES", least=1)
     enable_chunked_prefill: bool = option(True, "Split long prompts over several steps.")
-    """Off: a prompt is computed whole, so a step must hold the longest."""
+    """Off: a prompt is computed whole, so a step must hold the longest one."""
     policy: SchedulingPolicy = option(
         "fcfs",
         "fcfs: in order of arrival; priority: lower numbers first, then arrival.",
@@ -217,7 +217,7 @@ class SchedulingLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerConfig(SchedulingLimits):
-    """What may run in one step of a loaded model: every limit is a number."""
+    """Limits of one step of a loaded model: every limit is a number."""
 
     max_model_len: int
     """Prompt and output tokens of one sequence."""
@@ -252,7 +252,7 @@ class SchedulerConfig(SchedulingLimits):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig(SchedulingLimits):
-    """All that the operator sets; the rest comes from the checkpoint."""
+    """All settings of the operator; the rest comes from the checkpoint."""
 
     model: ModelConfig = ModelConfig()
     cache: CacheConfig = CacheConfig()

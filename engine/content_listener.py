@@ -1,7 +1,7 @@
-"""Port for who is told, with the tokens, which content can be found: each name once.
+"""Port for listeners that learn which content is findable, with its tokens: each name once.
 
-Events of the bus never carry tokens. The pool and the block tables call this instead, and only
-where somebody listens.
+Events of the bus never carry tokens. The pool and the block tables call this instead, if there is a
+listener.
 """
 
 from typing import Protocol
@@ -22,20 +22,20 @@ class ContentListener(Protocol):
     ) -> None:
         """Consecutive blocks became findable under names that no block had.
 
-        parent: of the first of them; None: it begins a sequence. tokens: of these blocks,
-        len(hashes) * block_size. salt: of the first of them, which begins a salted sequence; else
-        empty.
+        parent: that of the first block; None: it begins a sequence. tokens: those of these blocks,
+        len(hashes) * block_size. salt: that of the first block, if it begins a salted sequence;
+        else empty.
         """
         ...
 
     def removed(self, hashes: list[BlockHash]) -> None:
-        """No block has these names any more."""
+        """No block has these names any longer."""
         ...
 
     def cleared(self) -> None:
-        """No block has any name any more."""
+        """No block has any name any longer."""
         ...
 
     def end_step(self) -> None:
-        """All reports since the last call belong together; called between steps as well."""
+        """All reports since the last call belong together; also called between steps."""
         ...

@@ -1,7 +1,7 @@
-"""Last blocks, filled in part, that several forked sequences refer to: copied before a write.
+"""Partially filled last blocks that several forked sequences share: copied before a write.
 
 Only such a block can be written while it is shared: all others with several owners are full. It is
-the last one in the table of each of its owners, and the last owner that is left writes in place.
+the last one in the table of each of its owners, and the last remaining owner writes in place.
 """
 
 from engine.block_mover import BlockCopier
@@ -12,19 +12,19 @@ from kvscope_events.events import BlockCopied
 
 
 class SharedTails:
-    """The shared last blocks of all sequences; nearly always none, so look at `blocks` first."""
+    """The shared last blocks of all sequences; nearly always empty, so check `blocks` first."""
 
     def __init__(self, pool: BlockPool, bus: Bus, copier: BlockCopier) -> None:
         self._pool = pool
         self._emit = bus.emit
         self._copier = copier
         self.blocks: set[int] = set()
-        """Blocks that are filled in part and have several owners; a fork adds its own."""
+        """Partially filled blocks with several owners; a fork adds its own."""
 
     def copy(self, sequence: Sequence) -> None:
-        """Put a copy in the place of the sequence's last block, which is shared.
+        """Replace the sequence's last block, which is shared, by a copy.
 
-        Raises OutOfBlocksError; nothing has changed then.
+        Raises OutOfBlocksError, without having changed anything.
         """
         number, table = sequence.sequence_id, sequence.block_table
         source = table[-1]
@@ -36,6 +36,6 @@ class SharedTails:
         self.lost_owner(source)
 
     def lost_owner(self, block: int) -> None:
-        """One owner has released the block: who is left alone with it may write to it."""
+        """One owner has released the block: a single remaining owner may write to it."""
         if not self._pool.is_shared(block):
             self.blocks.discard(block)

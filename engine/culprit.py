@@ -1,7 +1,7 @@
-"""Executes a step so that a call that raises ends alone: the others' tokens are what they would be.
+"""Executes a step so that only a call that raises ends: the others' tokens are unaffected.
 
-A step that raised is executed again in halves, down to the calls that raise by themselves. That may
-be done: nothing is committed before the whole step is through, no call's rows read what another's
+A step that raised is executed again in halves, down to the calls that raise by themselves. This is
+safe: nothing is committed before the whole step is through, no call's rows read what another's
 write, and a row that is computed again writes the same KV into the same slots.
 """
 
@@ -23,7 +23,7 @@ _log = ThrottledLog(logging.getLogger(__name__))
 
 @dataclass(slots=True)
 class Executed:
-    """What a step came to."""
+    """The result of a step."""
 
     plan: StepPlan
     """The rows that were computed, without those of the culprits."""
@@ -34,9 +34,9 @@ class Executed:
 
 
 def execute(runner: Runner, plan: StepPlan) -> Executed:
-    """Execute a plan, without the calls that raise. About 2 log2(calls) further steps for each.
+    """Execute a plan, without the calls that raise. About 2 log2(calls) extra steps for each.
 
-    Raises DeviceOutOfMemoryError; and what the runner raised, if not even its self-test works: then
+    Raises DeviceOutOfMemoryError; and the runner's own error if not even its self-test works: then
     no request is at fault.
     """
     try:
@@ -54,7 +54,7 @@ def execute(runner: Runner, plan: StepPlan) -> Executed:
 
 
 def _works(runner: Runner) -> bool:
-    """Whether the device and the model work at all; not to have memory for it proves nothing."""
+    """Whether the device and the model work at all; lack of memory proves nothing."""
     try:
         with suppress(DeviceOutOfMemoryError):
             runner.self_test()
@@ -82,7 +82,7 @@ class _Separation:
         self._culprits: list[int] = []
 
     def split(self, calls: list[_Rows], error: Exception) -> None:
-        """Calls that raised together. Raises DeviceOutOfMemoryError."""
+        """Separate calls that raised together. Raises DeviceOutOfMemoryError."""
         if len(calls) == 1:
             self._convict(calls[0][0].sequence.request_id, error)
             return

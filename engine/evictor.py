@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 class LruEvictor:
     """Holds block ids in [0, num_blocks), the next to be evicted first.
 
-    The links of an absent block mean nothing; the pool knows who is in. Two machine words a block,
-    allocated once: no objects come or go when blocks do.
+    The links of an absent block are meaningless; the pool knows which are present. Two machine
+    words a block, allocated once: no objects are created or freed with blocks.
     """
 
     def __init__(self, num_blocks: int) -> None:

@@ -1,6 +1,6 @@
-"""Samples of one prompt, of which the first computes it for all.
+"""Samples of one prompt: the first one computes it for all.
 
-The leader waits, runs and is preempted as any sequence. The others hang on it: they are in no
+The leader waits, runs and is preempted like any sequence. The others depend on it: they are in no
 queue, hold no block, and share the leader's blocks once its prompt is computed.
 """
 
@@ -8,14 +8,14 @@ from engine.sequence import Sequence
 
 
 class Forks:
-    """Keeps the two directions of the bond alike, and the count."""
+    """Keeps both directions of the relation consistent, and the count."""
 
     def __init__(self) -> None:
         self.num_waiting = 0
-        """Sequences that hang on a leader."""
+        """Sequences that wait for a leader."""
 
     def gather(self, samples: list[Sequence]) -> Sequence:
-        """The first of them leads the others from now on; returns it."""
+        """Make the first one the leader of the others; returns it."""
         leader = samples[0]
         leader.forks = samples[1:]
         for sequence in leader.forks:
@@ -24,7 +24,7 @@ class Forks:
         return leader
 
     def leave(self, sequence: Sequence) -> None:
-        """One that hangs on a leader waits for it no longer."""
+        """A follower no longer waits for its leader."""
         assert sequence.leader is not None
         sequence.leader.forks.remove(sequence)
         sequence.leader = None

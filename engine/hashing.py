@@ -3,7 +3,8 @@
     name of block i = SHA-256(seed, tokens of blocks 0..i)[:16]      seed = H(model, adapter, salt)
 
 Equal names mean equal tokens from the first one on, under the same model, adapter and salt; names
-agree between processes. A running digest costs two thirds of hashing (parent's name, tokens) anew.
+agree between processes. A running digest costs two thirds of hashing (parent's name, tokens) for
+each block.
 """
 
 import struct
@@ -17,7 +18,7 @@ DIGEST_BYTES = 16
 
 
 def chain_seed(model: str, adapter: str = "", salt: str = "") -> BlockHash:
-    """Where a sequence's names start; length prefixes keep the three parts apart."""
+    """The seed of a sequence's names; length prefixes keep the three parts apart."""
     parts = [part.encode() for part in (model, adapter, salt)]
     return sha256(b"".join(struct.pack("<I", len(p)) + p for p in parts)).digest()[:DIGEST_BYTES]
 
@@ -33,7 +34,7 @@ class PrefixHasher:
         self.names: list[BlockHash] = []
 
     def copy(self) -> "PrefixHasher":
-        """Another one that has named the same blocks; it goes on by itself."""
+        """A copy that has named the same blocks and continues independently."""
         other = PrefixHasher.__new__(PrefixHasher)
         other._running = self._running.copy()
         other._block_size = self._block_size

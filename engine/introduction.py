@@ -19,10 +19,10 @@ _HASH_ALGORITHM = "sha256"
 
 
 class Introduction:
-    """Holds the Hello that is true now. Snapshots begin with it from the first moment on."""
+    """Holds the current Hello. Snapshots begin with it from the first moment on."""
 
     def __init__(self, config: EngineConfig, bus: Bus) -> None:
-        """Emits a Hello of an engine that is not ready: its model is still to be loaded."""
+        """Emits a Hello of an engine that is not ready: its model is yet to be loaded."""
         self._bus = bus
         self._pool: BlockPool | None = None
         self._step: Step | None = None
@@ -31,12 +31,12 @@ class Introduction:
         bus.provide_snapshot(self.snapshot)
 
     def announce(self, **facts: Any) -> None:
-        """Emit a Hello in which those fields have changed."""
+        """Emit a Hello with these fields changed."""
         self.hello = msgspec.structs.replace(self.hello, **facts)
         self._bus.emit(self.hello)
 
     def attach(self, pool: BlockPool, step: Step) -> None:
-        """Snapshots show this pool, its swap pool and the largest of these steps from now on."""
+        """From now on, snapshots show this pool, its swap pool and the largest of these steps."""
         self._pool, self._step = pool, step
 
     def snapshot(self) -> list[EngineEvent]:

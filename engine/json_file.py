@@ -1,4 +1,4 @@
-"""JSON files that strangers wrote: read up to a size and a depth, or refused in one line."""
+"""Untrusted JSON files: read up to a size and a depth, or refused in one line."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ MAX_DEPTH = 64
 
 
 class JsonFileError(ValueError):
-    """What is wrong with the file, to follow its name: `is not a JSON object`."""
+    """Describes what is wrong with the file, to follow its name: `is not a JSON object`."""
 
 
 def read_json_object(path: Path, max_bytes: int) -> dict[str, object]:

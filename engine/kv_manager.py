@@ -1,7 +1,7 @@
 """Block tables over the pool: prefix lookup, admission, growth, forks, naming, release.
 
-Only blocks whose KV has been computed are ever findable: `commit` runs after the step, so a step
-that fails leaves no block behind that promises content it does not have.
+Only blocks whose KV has been computed are ever findable: `commit` runs after the step, so a failed
+step leaves no block behind whose name promises content it does not have.
 """
 
 from engine.block_mover import BlockCopier
@@ -24,7 +24,7 @@ class KVManager:
         enable_prefix_caching: bool = True,
         copier: BlockCopier | None = None,
     ) -> None:
-        """copier: None where nothing can copy blocks; then no sequence is forked."""
+        """copier: None if nothing can copy blocks; then no sequence is forked."""
         self._pool = pool
         self.block_size = pool.block_size
         self._emit = bus.emit
@@ -32,7 +32,7 @@ class KVManager:
         self.num_unfilled_slots = 0
         """Token slots of active blocks that hold nothing yet, each block once.
 
-        Kept up at every change. A shared block is full, but for a last block after a fork.
+        Updated at every change. A shared block is full, except for a last block after a fork.
         """
         self._tails = None if copier is None else SharedTails(pool, bus, copier)
         self._shared_tails: set[int] = set() if self._tails is None else self._tails.blocks
@@ -51,8 +51,8 @@ class KVManager:
         """Resident blocks that begin with the sequence's tokens; changes no block.
 
         At most (tokens - 1) // block_size of them: one token must be computed to get logits. Names
-        are computed as far as they are asked for, and kept in the sequence's hasher. None for a
-        sequence whose prompt is scored: found blocks have KV, but logits have to be computed.
+        are computed as far as needed, and kept in the sequence's hasher. Empty for a sequence whose
+        prompt is scored: found blocks have KV, but logits have to be computed.
         """
         if not self._enable_prefix_caching or sequence.scores_prompt:
             return []
@@ -69,9 +69,9 @@ class KVManager:
         """Give a waiting sequence blocks for all its present tokens, the resident prefix shared.
 
         All at once, although chunks are computed step by step: once admitted, a prefill never stops
-        for want of blocks. The blocks for what a swapped-out sequence has on the host follow those
-        of its prefix; they are still to be filled. Raises OutOfBlocksError unless `can_admit` said
-        yes.
+        for lack of blocks. Blocks for what a swapped-out sequence has on the host follow those of
+        its prefix; they are yet to be filled. Raises OutOfBlocksError unless `can_admit` returned
+        True.
         """
         if self._enable_prefix_caching and not sequence.scores_prompt:
             findable = (len(sequence.tokens) - 1) // self.block_size
@@ -100,9 +100,9 @@ class KVManager:
         sequence.num_computed_tokens = len(prefix) * self.block_size
 
     def missing_blocks(self, sequence: Sequence) -> int:
-        """Blocks that a running sequence lacks to write its newest token; 0 or less: none.
+        """Blocks that a running sequence lacks to write its newest token; 0 or less: it lacks none.
 
-        A last block that it shares is as good as none: it gets a copy.
+        A shared last block does not count: it will be copied.
         """
         if self._shared_tails and sequence.block_table[-1] in self._shared_tails:
             return 1
@@ -115,7 +115,7 @@ class KVManager:
     def grow(self, sequence: Sequence) -> None:
         """Give a running sequence the blocks that it lacks, if any.
 
-        Raises OutOfBlocksError unless `can_grow` said yes.
+        Raises OutOfBlocksError unless `can_grow` returned True.
         """
         if self._tails and sequence.block_table[-1] in self._shared_tails:
             self._tails.copy(sequence)
@@ -123,14 +123,15 @@ class KVManager:
             return
         missing = self.missing_blocks(sequence)
         if missing <= 0:
-            return  # a preemption has left it alone with the block that it shared
+            return  # after a preemption it is the block's only owner
         sequence.block_table += self._pool.allocate(sequence.sequence_id, missing, "decode")
         self.num_unfilled_slots += missing * self.block_size
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
-        """Let a sample of the same prompt share all blocks of one that has computed just that.
+        """Let a sample of the same prompt share all blocks of one that has computed exactly that
+        prompt.
 
-        The last block too if it is filled in part: the first to write to it will have a copy.
+        The last block too if it is partially filled: the first one to write to it will get a copy.
         """
         assert self._tails is not None, "nothing can copy blocks"
         assert parent.num_computed_tokens == child.prompt_length == len(child.tokens)
@@ -143,7 +144,7 @@ class KVManager:
             self._shared_tails.add(child.block_table[-1])
 
     def commit(self, sequence: Sequence, num_computed_tokens: int) -> None:
-        """The KV of that many leading tokens is there: the blocks they fill become findable."""
+        """The KV of that many leading tokens exists: the blocks they fill become findable."""
         self.num_unfilled_slots -= num_computed_tokens - sequence.num_computed_tokens
         sequence.num_computed_tokens = num_computed_tokens
         first, last = sequence.num_cached_blocks, num_computed_tokens // self.block_size
@@ -166,7 +167,7 @@ class KVManager:
         if table:
             self._pool.release(sequence.sequence_id, table, cause)
         if self._tails and table and table[-1] in self._shared_tails:
-            self._tails.lost_owner(table[-1])  # its slots are still the others'
+            self._tails.lost_owner(table[-1])  # its slots still belong to the others
         else:
             self.num_unfilled_slots -= self._unfilled_slots(sequence)
         sequence.block_table = []
@@ -183,9 +184,9 @@ class KVManager:
 def _tell_stored(
     pool: BlockPool, sequence: Sequence, names: list[BlockHash], computed: range
 ) -> None:
-    """Tell the runs of new names among the blocks `computed`, before the pool gives them.
+    """Report the runs of new names among the blocks `computed`, before the pool assigns them.
 
-    names: of the sequence's blocks, from its first on.
+    names: those of the sequence's blocks, from its first on.
     """
     listener, size = pool.listener, pool.block_size
     assert listener is not None, "no listener"

@@ -1,4 +1,4 @@
-"""Options as fields of a configuration: declared once, read by whatever shows or sets them.
+"""Options as fields of a configuration: declared once, for everything that shows or sets them.
 
 Command line, environment variables and the table in docs/reference/engine.md follow from them.
 """
@@ -14,16 +14,17 @@ _KEY = "option"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """How a field is shown; the default of each is what follows from the field."""
+    """Presentation of a field; defaults follow from the field itself."""
 
     help: str
     metavar: str | None = None
     flags: tuple[str, ...] = ()
-    """The first names it everywhere; none: from the name of the field, with --no- for a bool."""
+    """Flags, the first of which names it everywhere; empty: from the field's name, with --no- for a
+    bool."""
     least: float | None = None
     most: float | None = None
     unset: str = ""
-    """What a default of None stands for, as the table shows it."""
+    """Meaning of a default of None, as the table shows it."""
 
 
 def option(
@@ -36,7 +37,7 @@ def option(
     most: float | None = None,
     unset: str = "",
 ) -> T:
-    """A field of a dataclass that is an option, with these of `Option`."""
+    """A dataclass field that is an option, with these properties of `Option`."""
     shown = Option(help=help, metavar=metavar, flags=flags, least=least, most=most, unset=unset)
     return field(default=default, metadata={_KEY: shown})
 
@@ -45,7 +46,7 @@ class Setting(NamedTuple):
     """An option of a configuration, and the field that holds its value."""
 
     name: str
-    """As a parameter: max_num_seqs for --max-num-seqs."""
+    """Name as a parameter: max_num_seqs for --max-num-seqs."""
     flags: tuple[str, ...]
     kind: Any
     default: Any

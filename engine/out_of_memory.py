@@ -12,9 +12,9 @@ _PERIOD_NS = 1_000_000_000
 
 
 class DeviceOutOfMemoryError(Exception):
-    """The device (or on a CPU the host) could not give the memory that a step asked for.
+    """The device (or on a CPU the host) could not provide the memory that a step requested.
 
-    Nothing was computed that the scheduler knows of: the step can be tried again, smaller.
+    The scheduler has not seen any results: the step can be retried, smaller.
     """
 
     def __init__(self, wanted_bytes: int | None) -> None:

@@ -1,4 +1,4 @@
-"""One call of a client: its sequences, and what is counted once a call however many there are."""
+"""One call of a client: its sequences, and the figures counted once per call."""
 
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ class Request:
     tenant: str = ""
     trace: TraceContext = NO_TRACE
     operation: Operation = ""
-    """By which route it came; empty: by none."""
+    """The call's route; empty: none."""
 
     num_running: int = 0
     """Sequences that run now."""
@@ -67,6 +67,6 @@ class Request:
 
     @property
     def finish_reason(self) -> FinishReason:
-        """The worst reason that a finished sequence has. Raises ValueError before there is one."""
+        """The worst reason among finished sequences. Raises ValueError before there is one."""
         reasons = [sequence.finish_reason for sequence in self.sequences]
         return max((r for r in reasons if r is not None), key=_FROM_BEST.index)

@@ -1,6 +1,6 @@
-"""The calls that are under way: how many run and wait, and the events that count calls.
+"""The calls in progress: how many run and wait, and the events that count calls.
 
-Every method is O(1) but for those that see a whole call: its arrival and its end.
+Every method is O(1) except those for a whole call: its arrival and its end.
 """
 
 import time
@@ -21,7 +21,7 @@ from kvscope_events.events import (
 
 
 class RequestBook:
-    """Follows sequences through the scheduler and knows what that means for their calls."""
+    """Follows sequences through the scheduler and derives the state of their calls."""
 
     def __init__(self, bus: Bus) -> None:
         self._emit = bus.emit
@@ -29,7 +29,7 @@ class RequestBook:
         self.num_running = 0
         """Calls with a sequence that runs."""
         self.num_ended = 0
-        """Calls that have ended, ever."""
+        """Total number of ended calls."""
 
     def __len__(self) -> int:
         """Calls that have not ended."""
@@ -37,7 +37,7 @@ class RequestBook:
 
     @property
     def num_waiting(self) -> int:
-        """Calls none of whose sequences runs, those that are swapped out included."""
+        """Calls without a running sequence, swapped-out ones included."""
         return len(self._requests) - self.num_running
 
     @property
@@ -54,7 +54,7 @@ class RequestBook:
         return self._requests[request_id].num_running > 0
 
     def arrived(self, request: Request) -> None:
-        """The call waits from now on; where that raises, nothing has changed."""
+        """The call waits from now on; if this raises, nothing has changed."""
         arrived = RequestArrived(
             request.request_id,
             request.prompt_tokens,
@@ -80,7 +80,7 @@ class RequestBook:
     def admitted(self, sequence: Sequence, now_ns: int, swapped_tokens: int = 0) -> None:
         """The sequence begins to run, or runs again; its blocks are there.
 
-        swapped_tokens: of its computed tokens those that came back from the swap pool.
+        swapped_tokens: those of its computed tokens that came back from the swap pool.
         """
         request = self._requests[sequence.request_id]
         if not request.num_running:

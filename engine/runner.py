@@ -1,4 +1,4 @@
-"""The port between the step and the model: whatever computes a plan is a `Runner`."""
+"""The port between the step and the model: anything that computes a plan is a `Runner`."""
 
 from typing import Protocol
 
@@ -12,22 +12,22 @@ class Runner(Protocol):
     def execute(self, plan: StepPlan) -> list[SampledToken | None]:
         """Compute KV for every row; one result a row, None where the row does not sample.
 
-        Raises DeviceOutOfMemoryError if the step is too large for the memory there is.
+        Raises DeviceOutOfMemoryError if the step is too large for the available memory.
         """
         ...
 
     def self_test(self) -> None:
         """Run a tiny step on dummy tokens, apart from the pool.
 
-        Raises what every step would raise, where the device or the model is broken; or
+        Raises whatever every step would raise if the device or the model is broken, or
         DeviceOutOfMemoryError.
         """
         ...
 
     def drop_caches(self) -> None:
-        """Give back memory that is held but not used."""
+        """Release memory that is held but not used."""
         ...
 
     def sample_memory(self) -> DeviceMemorySampled:
-        """Where the device's memory is now."""
+        """The present use of the device's memory."""
         ...

@@ -1,10 +1,10 @@
-"""Continuous batching: which tokens are computed in the next step, which sequences wait or are
+"""Continuous batching: chooses the tokens of the next step, and the sequences that wait or are
 preempted.
 
-Each step serves the running sequences first, best rank first, then admits from the waiting queue.
-A running sequence that gets no slot costs the worst-ranked one its blocks; that one waits again
-and recomputes, or has its KV copied to the host and back where there is a swap pool. Of several
-samples of one prompt one computes it, and the others fork from it.
+Each step serves the running sequences first, best rank first, then admits from the waiting queue. A
+running sequence that gets no slot costs the worst-ranked one its blocks; that one waits again and
+recomputes, or has its KV copied to the host and back if there is a swap pool. Of several samples of
+one prompt one computes it, and the others fork from it.
 """
 
 import time
@@ -25,8 +25,8 @@ from kvscope_events.events import AllocationFailed, RequestPreempted
 from kvscope_events.vocabulary import FinishReason, PreemptionCause
 
 MAX_SCORED = 256
-"""Prompt tokens scored in a step, and one a sequence beyond: each takes a row of logits, 0.5 MiB
-where the vocabulary has 128 Ki tokens."""
+"""Maximum prompt tokens scored in a step, plus one per sequence: each takes a row of logits, 0.5
+MiB for a vocabulary of 128 Ki tokens."""
 _RECOMPUTE = Decision("recompute", None)
 
 
@@ -65,7 +65,7 @@ class Scheduler:
 
     @property
     def num_waiting(self) -> int:
-        """Sequences: also those that are swapped out, or wait for another sequence's prompt."""
+        """Waiting sequences, including those swapped out, or waiting for another one's prompt."""
         return len(self._waiting) + self._forks.num_waiting
 
     @property
@@ -75,7 +75,7 @@ class Scheduler:
 
     @property
     def num_requests_swapped(self) -> int:
-        """Calls none of whose sequences runs and of which one at least is swapped out."""
+        """Calls without a running sequence of which at least one is swapped out."""
         if self.swap is None or not self.swap.sequences:
             return 0
         calls = {sequence.request_id for sequence in self.swap.sequences}
@@ -107,7 +107,7 @@ class Scheduler:
         """
         plan = StepPlan()
         preempted = self._schedule_running(plan)
-        if not preempted:  # what was just freed belongs to those that still run
+        if not preempted:  # blocks just freed belong to those that still run
             self._admit_waiting(plan)
         return plan
 
@@ -184,9 +184,9 @@ class Scheduler:
             if kv.missing_blocks(sequence) > 0:
                 preempted = self._make_room(sequence) or preempted
                 if sequence.state is not SequenceState.RUNNING:
-                    break  # it was the last one itself
+                    break  # it was itself the last one
                 kv.grow(sequence)
-            # One token is kept back for each one behind: a long prefill starves no decode.
+            # One token is reserved for each one behind: a long prefill does not starve decodes.
             behind = len(running) - position - 1
             owed = len(sequence.tokens) - sequence.num_computed_tokens
             count = min(owed, max(1, budget - behind))
@@ -200,7 +200,7 @@ class Scheduler:
         return preempted
 
     def _make_room(self, sequence: Sequence) -> bool:
-        """Preempt from the end until the sequence can grow, itself in the end; True: any was."""
+        """Preempt from the end until the sequence can grow, if need be itself; True: any was."""
         kv = self._kv
         preempted = False
         while sequence.state is SequenceState.RUNNING and not kv.can_grow(sequence):
@@ -227,7 +227,7 @@ class Scheduler:
                 there = max(there, sequence.discarded_tokens)
             owed = len(sequence.tokens) - there
             if owed > budget and not self._config.enable_chunked_prefill and self._running:
-                return  # alone it may run even over a budget that was cut
+                return  # on its own it may run even over a reduced budget
             self._waiting.pop()
             self._admit(sequence, prefix)
             count = min(owed, budget) if self._config.enable_chunked_prefill else owed
@@ -239,7 +239,7 @@ class Scheduler:
                 self._plan_forks(plan, sequence)
 
     def _scored_at_most(self, plan: StepPlan, count: int) -> int:
-        """Fewer tokens of a prompt that is scored, where the step's logits would get too large."""
+        """Limits the tokens of a scored prompt if the step's logits would get too large."""
         if not self._config.enable_chunked_prefill:
             return count
         return min(count, max(1, MAX_SCORED - plan.num_scored))
@@ -261,7 +261,7 @@ class Scheduler:
         for sequence in followers[:count]:
             self._kv.fork(leader, sequence)
             self._run(sequence, now)
-            # Its prompt was computed with the leader's: so began its prefill.
+            # Its prompt was computed with the leader's: its prefill began then.
             self.requests.admitted(sequence, leader.first_scheduled_ns or now)
         if followers[count:]:
             self._queue(followers[count:])
@@ -283,7 +283,7 @@ class Scheduler:
         insort(self._running, sequence, key=_rank_of)
 
     def _swap_in(self, sequence: Sequence, num_found: int) -> None:
-        """Fill the blocks of an admitted sequence from the host: it goes on where it was."""
+        """Fill the blocks of an admitted sequence from the host: it continues where it was."""
         assert self.swap is not None
         self.swap.swap_in(sequence, num_found)
         if sequence.num_computed_tokens < sequence.discarded_tokens:
@@ -292,7 +292,7 @@ class Scheduler:
     def _preempt(self, sequence: Sequence, cause: PreemptionCause) -> None:
         now = time.monotonic_ns()
         assert sequence.admitted_ns is not None
-        # What ran out of device memory is taken off it at once, without a copy.
+        # After running out of device memory, blocks are freed immediately, without a copy.
         swap = self.swap if cause == "out_of_blocks" else None
         mode, costs = _RECOMPUTE if swap is None else swap.preempt(sequence)
         event = RequestPreempted(
@@ -316,10 +316,10 @@ class Scheduler:
         self.requests.preempted(sequence, event)
 
     def _urgency(self, request: Request) -> int:
-        """What the calls are ordered by, lower first; the one place that knows the policy.
+        """Sort key of the calls, lower first; the only place that knows the policy.
 
-        Under `priority` a class is worth a head start: all that wait age alike, so the order of two
-        calls never changes, and no call is overtaken by what arrives later than that.
+        Under `priority` a class is worth a head start: all waiting calls age alike, so the order of
+        two calls never changes, and no call is overtaken by one that arrives later than that.
         """
         if self._config.policy == "fcfs":
             return 0

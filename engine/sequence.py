@@ -20,10 +20,10 @@ class SequenceState(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """How the next token is chosen and when to stop."""
+    """Parameters of choosing the next token, and of stopping."""
 
     max_tokens: int
-    """0: the prompt is computed, and that is all."""
+    """0: only the prompt is computed."""
     temperature: float = 0.0
     """0 is greedy."""
     top_p: float = 1.0
@@ -32,7 +32,7 @@ class SamplingParams:
     min_p: float = 0.0
     """Tokens less likely than this share of the likeliest are not drawn."""
     logit_bias: tuple[tuple[int, float], ...] = ()
-    """Token ids, each once, and what is added to their logits."""
+    """Distinct token ids, with the values added to their logits."""
     presence_penalty: float = 0.0
     """Subtracted from the logits of tokens that the output has."""
     frequency_penalty: float = 0.0
@@ -50,7 +50,7 @@ class SamplingParams:
 
     penalises: bool = field(init=False)
     changes_logits: bool = field(init=False)
-    """Whether the choice is made from other logits than the model's. Every step asks."""
+    """Whether the logits are changed before the choice. Read at every step."""
 
     def __post_init__(self) -> None:
         penalties = (self.repetition_penalty, self.frequency_penalty, self.presence_penalty)
@@ -73,7 +73,7 @@ class Sequence:
     hasher: PrefixHasher
     """Names of the leading full blocks of `tokens`."""
     cache_salt: str = ""
-    """What the names begin with beside model and tokens; it is in them already."""
+    """Input of the names besides model and tokens; already included in them."""
 
     rank: Rank = (0, 0)
     """Order of service, lower first; unique. The scheduler sets it on arrival."""
@@ -92,7 +92,7 @@ class Sequence:
     forks: list["Sequence"] = field(default_factory=list)
     """Samples of the same prompt that wait for this one to compute it."""
     leader: "Sequence | None" = None
-    """The sample that computes the prompt for this one; None: it does so itself, or has it."""
+    """The sample that computes the prompt for this one; None: it does so itself, or has done so."""
     host_blocks: list[int] = field(default_factory=list)
     """Blocks of the swap pool with its first `discarded_tokens`; empty: it is not swapped out."""
 
@@ -108,8 +108,8 @@ class Sequence:
     """Prompt tokens that the first admission had to compute."""
     finish_reason: FinishReason | None = None
     scores_prompt: bool = field(init=False)
-    """Whether logits are still wanted for tokens of the prompt: its KV alone is not enough. Every
-    step asks, for each sequence."""
+    """Whether logits of prompt tokens are still needed: its KV alone is not enough. Read at every
+    step, for each sequence."""
 
     def __post_init__(self) -> None:
         self.scores_prompt = self.sampling.prompt_logprobs is not None and self.prompt_length > 1

@@ -1,6 +1,6 @@
 """One step: schedule, execute, take the tokens.
 
-A step that runs out of device memory is survived, and a request that raises ends alone.
+The engine survives a step that runs out of device memory, and only a request that raises ends.
 
 Emits the step's StepCompleted or DeviceOutOfMemory; the caller flushes the bus.
 """
@@ -20,13 +20,13 @@ from kvscope_events.events import DeviceOutOfMemory, StepCompleted
 from kvscope_events.vocabulary import FinishReason
 
 MEMORY_SAMPLE_NS = 1_000_000_000
-"""Between two samples of the device's memory."""
+"""Seconds between two samples of the device's memory."""
 
 
 class StepOutput(NamedTuple):
     """News about one sequence after a step; `finish_reason` marks the last.
 
-    prompt_tokens: of the prompt, in order, that have log probabilities now; no token comes twice.
+    prompt_tokens: prompt tokens with new log probabilities, in order; no token comes twice.
     """
 
     sequence_id: int
@@ -58,7 +58,7 @@ class Step:
         try:
             executed = execute(self.runner, plan)
         except DeviceOutOfMemoryError as error:
-            # A copy: the frames of the one that was raised keep the step's tensors alive.
+            # A copy: the frames of the raised one keep the step's tensors alive.
             failure = DeviceOutOfMemoryError(error.wanted_bytes)
         if failure is not None:
             return self._survive(plan, failure)
@@ -89,7 +89,7 @@ class Step:
         return outputs
 
     def sample_memory_if_due(self) -> None:
-        """Emit where the device's memory is, a second after the last time."""
+        """Emit a sample of the device's memory if a second has passed since the last one."""
         if time.monotonic_ns() >= self._memory_due_ns:
             self._sample_memory()
 
@@ -107,7 +107,7 @@ class Step:
         return outputs
 
     def _survive(self, plan: StepPlan, error: DeviceOutOfMemoryError) -> list[StepOutput]:
-        """Make room and make the next step smaller; where that is impossible, end its sequence."""
+        """Make room and the next step smaller; if that is impossible, end its sequence."""
         self.runner.drop_caches()
         retry_tokens = self.scheduler.shrink(plan)
         outputs: list[StepOutput] = []

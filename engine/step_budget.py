@@ -1,4 +1,4 @@
-"""Tokens that one step may compute: halved when the device has no memory, back within seconds.
+"""Tokens that one step may compute: halved when the device is out of memory, back within seconds.
 
     limit  ──╮                                        ╭─────
              │                                     ╭──╯   doubled every other step,
@@ -6,17 +6,17 @@
     half        ╰───────╯╰────╯╰─────────╯╰──────╯
                 ├───────── crowded ─────────┤ free again
 
-The size that failed is tried again, and nothing larger before it has worked. As long as it fails,
-twice as many steps pass before the next try, up to a limit: a card that stays crowded has few
-steps that fail, and one that is free again is noticed soon.
+The size that failed is retried, and nothing larger before it has worked. As long as it fails, twice
+as many steps pass before the next try, up to a limit: on a card that stays crowded few steps fail,
+and a card with free memory is noticed soon.
 """
 
 RAISE_STEPS = 2
-"""Steps that must succeed before the budget is doubled, where nothing has failed since."""
+"""Steps that must succeed before the budget is doubled, if nothing has failed since."""
 FIRST_RETRY_STEPS = 8
-"""Steps that must succeed before the size that failed is tried again."""
+"""Steps that must succeed before the failed size is retried."""
 MAX_RETRY_STEPS = 64
-"""The most of them. Each failure costs a request its blocks: at most one in 65 steps fails."""
+"""Their maximum. Each failure costs a request its blocks: at most one in 65 steps fails."""
 
 
 class StepBudget:
@@ -33,7 +33,7 @@ class StepBudget:
         self._successes = 0  # steps since the last change
 
     def cut(self, tokens: int) -> int:
-        """A step of that many tokens found no memory. Returns the tokens of the next one."""
+        """A step of that many tokens ran out of memory. Returns the tokens of the next one."""
         if self._failed is not None and self._worked:  # a retry, not the way down
             self._retry_steps = min(2 * self._retry_steps, MAX_RETRY_STEPS)
         self._failed, self._worked = tokens, False
@@ -52,7 +52,7 @@ class StepBudget:
             self._raise_after(RAISE_STEPS, 2 * self.current)
         elif self.current < self._failed:
             self._raise_after(self._retry_steps, self._failed)
-        elif self._successes >= MAX_RETRY_STEPS:  # no step was as large: it must not bind for ever
+        elif self._successes >= MAX_RETRY_STEPS:  # no step was as large: it must not bind forever
             self._forget_failure()
 
     def _raise_after(self, steps: int, tokens: int) -> None:

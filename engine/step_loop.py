@@ -1,8 +1,8 @@
 """The engine's own thread: take commands, run steps, hand out tokens, flush the bus; its health.
 
-Other threads only ever put commands and read figures; nothing here waits for a client, a subscriber
-or a scrape. An exception that is no single call's ends the loop: every call gets an error, `health`
-says why, and who asked for it is told.
+Other threads only put commands and read figures; nothing here waits for a client, a subscriber or a
+scrape. An exception that is not due to a single call ends the loop: every call gets an error,
+`health` says why, and `on_failure` is called.
 """
 
 import logging
@@ -26,7 +26,7 @@ from kvscope_events.vocabulary import FinishReason, RejectReason
 IDLE_TICK_SECONDS = 0.5
 """Period of an idle loop: late subscribers get their snapshot within this time."""
 STOP_SECONDS = 10.0
-"""How long a stop waits for the step under way, by default."""
+"""Default time that a stop waits for the current step."""
 
 logger = logging.getLogger(__name__)
 _log = ThrottledLog(logger)
@@ -90,12 +90,12 @@ class StepLoop:
 
     @property
     def num_in_flight(self) -> int:
-        """Calls submitted and not ended, those the loop has not picked up yet included."""
+        """Calls submitted and not ended, including those the loop has not picked up yet."""
         ended = self._scheduler.requests.num_ended + self._num_not_added
         return self._num_submitted - ended
 
     def on_failure(self, told: Callable[[], None]) -> None:
-        """Have it called on the engine's thread, once the engine has failed and ended its calls."""
+        """Set a function to call on the engine's thread once it has failed and ended its calls."""
         self._on_failure.append(told)
 
     def start(self) -> None:
@@ -124,11 +124,11 @@ class StepLoop:
         self._refuse_if_failed()  # since the check above the loop may have read its last command
 
     def abort(self, request_id: int, reason: FinishReason = "abort") -> None:
-        """End what is left of a call before the next step; one that has ended is left alone."""
+        """End the rest of a call before the next step; no effect if it has ended."""
         self._commands.put(partial(self._abort, request_id, reason))
 
     def abort_sequence(self, sequence: Sequence, reason: FinishReason = "abort") -> None:
-        """End one sequence of a submitted call before the next step; its siblings go on."""
+        """End one sequence of a submitted call before the next step; its siblings continue."""
         self._commands.put(partial(self._abort_sequence, sequence, reason))
 
     def reset_prefix_cache(self) -> None:
@@ -143,10 +143,11 @@ class StepLoop:
             self._flush_after_failure()
 
     def shutdown(self, drain_seconds: float, *, stop_seconds: float = STOP_SECONDS) -> bool:
-        """Take no more, finish what is there for at most `drain_seconds`, abort the rest, stop.
+        """Take no more calls, finish present ones for at most `drain_seconds`, abort the rest,
+        stop.
 
         Returns whether the thread has ended: a step that hangs is abandoned after `stop_seconds`.
-        Callable from any thread, also while another shutdown waits.
+        Callable from any thread, even while another shutdown waits.
         """
         self._closing = True
         deadline = time.monotonic() + drain_seconds
@@ -165,7 +166,7 @@ class StepLoop:
         return True
 
     def health(self) -> Health:
-        """Unhealthy when the loop has died, or has work and has made no step for too long."""
+        """Unhealthy when the loop has died, or has work but has not made a step for too long."""
         if self._failure is not None:
             return Health(False, f"the engine failed: {self._failure}")
         if not self._thread.is_alive():
@@ -188,7 +189,7 @@ class StepLoop:
                 was_idle = not len(requests)
                 self._take_commands(wait=was_idle)
                 if was_idle and len(requests):
-                    self._bus.flush()  # should the first step hang, it is seen that there is work
+                    self._bus.flush()  # should the first step hang, the work is visible
                 if len(requests):
                     self._run_step()
                 self._step.sample_memory_if_due()
@@ -211,7 +212,7 @@ class StepLoop:
                 self._flush_after_failure()
 
     def _flush_after_failure(self) -> None:
-        with self._last_flushes:  # of any thread: a bus has one at a time
+        with self._last_flushes:  # by any thread: a bus allows one at a time
             self._bus.flush()
 
     def _run_step(self) -> None:
@@ -267,10 +268,10 @@ class StepLoop:
         self._stop = True
 
     def _end_all(self, reason: FinishReason) -> None:
-        while not self._commands.empty():  # calls that were still to be added end as well
+        while not self._commands.empty():  # calls that are yet to be added end as well
             try:
                 self._commands.get_nowait()()
-            except Exception as error:  # after a failure of the accounts: the others go on
+            except Exception as error:  # after a failure of the accounting: the others continue
                 _log.log(logging.ERROR, "command", "a command failed at the end", error)
         requests = self._scheduler.requests.requests
         self._outputs += [
@@ -279,6 +280,6 @@ class StepLoop:
             for sequence in request.sequences
             if sequence.state is not SequenceState.FINISHED
         ]
-        self._deliver()  # first of all: after a failure the accounting below may fail as well
+        self._deliver()  # first: after a failure the accounting below may fail as well
         for request in requests:
             self._scheduler.finish_request(request, reason)

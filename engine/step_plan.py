@@ -1,4 +1,4 @@
-"""What one step computes: the scheduler writes the plan, the runner answers each of its rows."""
+"""The plan of one step: the scheduler writes it, the runner answers each of its rows."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ _NONE = range(0)
 
 
 class SampledToken(NamedTuple):
-    """The token chosen for one row, with log probabilities where the caller asked for them."""
+    """The token chosen for one row, with log probabilities if the caller requested them."""
 
     token_id: int
     logprob: float | None = None
@@ -23,15 +23,14 @@ class ScheduledSequence:
     """One row of a step: compute KV for tokens [start, start + count) of the sequence.
 
     The row samples a token iff that reaches the sequence's last token. A row of count 0 is a fork:
-    it computes nothing, has no blocks yet, and samples from the logits of the row that it stands
-    behind.
+    it computes nothing, has no blocks yet, and samples from the logits of the row before it.
     """
 
     sequence: Sequence
     start: int
     count: int
     prompt_tokens: list[SampledToken] | None = None
-    """Log probabilities at `scored`, once the runner knows them; None without any."""
+    """Log probabilities at `scored`, once the runner has computed them; None without any."""
 
     @property
     def samples(self) -> bool:
@@ -39,9 +38,9 @@ class ScheduledSequence:
 
     @property
     def scored(self) -> range:
-        """Positions of the prompt tokens whose log probability this row gives; mostly none.
+        """Positions of the prompt tokens whose log probability this row provides; mostly empty.
 
-        Each is that of a token after one of the row's, in the logits of the one before it.
+        Each one follows a token of the row, whose logits give its log probability.
         """
         sequence = self.sequence
         if not sequence.scores_prompt:
@@ -61,7 +60,7 @@ class StepPlan:
     """Tokens of rows that owe more than their newest token."""
     decode_tokens: int = 0
     num_scored: int = 0
-    """Rows of logits that are wanted of prompts, besides those that sample."""
+    """Rows of logits for scored prompts, besides those of sampling rows."""
     num_forks: int = 0
     """Rows that are forks."""
     forks: dict[int, int] = field(default_factory=dict)
@@ -73,7 +72,7 @@ class StepPlan:
 
     @classmethod
     def of(cls, rows: Iterable[ScheduledSequence]) -> "StepPlan":
-        """A plan of some rows of another, before any of them is committed."""
+        """A plan with some rows of another one, before any of them is committed."""
         plan = cls()
         for row in rows:
             if row.count:
@@ -83,7 +82,7 @@ class StepPlan:
         return plan
 
     def add(self, sequence: Sequence, count: int, owed: int) -> None:
-        """A row for the next `count` of the `owed` tokens that have no KV yet."""
+        """Add a row for the next `count` of the `owed` tokens that have no KV yet."""
         self._add(ScheduledSequence(sequence, sequence.num_computed_tokens, count), owed)
 
     def _add(self, row: ScheduledSequence, owed: int) -> None:
@@ -96,7 +95,7 @@ class StepPlan:
             self.decode_tokens += row.count
 
     def fork(self, sequences: list[Sequence]) -> None:
-        """Rows for samples of the same prompt, which the row added last completes."""
+        """Add rows for samples of the same prompt, which the last row completes."""
         self._fork([ScheduledSequence(s, s.prompt_length, 0) for s in sequences])
 
     def _fork(self, rows: list[ScheduledSequence]) -> None:

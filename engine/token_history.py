@@ -1,6 +1,6 @@
-"""Which tokens a sequence is penalised for: each once, with how often its output has it.
+"""The tokens that a sequence is penalised for: each once, with its count in the output.
 
-Follows from the sequence's tokens alone; a step adds what is new since the last one.
+Follows from the sequence's tokens alone; each step adds the new ones.
 """
 
 from array import array
@@ -12,15 +12,15 @@ class TokenHistory:
     __slots__ = ("_indices", "_num_seen", "counts", "token_ids")
 
     def __init__(self, prompt: set[int], prompt_length: int) -> None:
-        """prompt: the tokens of the prompt that count, or none of them."""
+        """prompt: the prompt tokens that count, if any."""
         self.token_ids = array("q", prompt)
         self.counts = array("f", bytes(4 * len(prompt)))
-        """In the output; 0 for what only the prompt has."""
+        """Counts in the output; 0 for tokens that only the prompt has."""
         self._indices = {token_id: index for index, token_id in enumerate(self.token_ids)}
         self._num_seen = prompt_length
 
     def follow(self, tokens: list[int]) -> None:
-        """Count the output tokens that are new. tokens: of the whole sequence."""
+        """Count the output tokens that are new. tokens: those of the whole sequence."""
         indices, counts = self._indices, self.counts
         for position in range(self._num_seen, len(tokens)):
             token_id = tokens[position]

@@ -1,1 +1,1 @@
-"""The content that the engine holds, published for routers in vLLM's protocol of KV events."""
+"""The engine's content, published for routers in vLLM's KV event protocol."""

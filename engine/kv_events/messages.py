@@ -1,7 +1,7 @@
-"""The messages of vLLM 0.32's KV events, and how the pool's reports become them.
+"""The messages of vLLM 0.32's KV events, encoded from the pool's reports.
 
-Events are maps with the key `type`; a field whose default applies is left out, which is how vLLM
-since 0.24 writes them. Fields that this engine never fills are not declared.
+Events are maps with the key `type`; fields with their default value are left out, like vLLM since
+0.24. Fields that this engine never fills are not declared.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ WireHash = int | bytes
 MEDIUM = "GPU"
 """Medium of the pool on the accelerator; vLLM uses it on a CPU as well."""
 _GROUP = 0  # one group of layers holds all blocks
-_KIND = "full_attention"  # layers with a window keep their whole past here, too
+_KIND = "full_attention"  # layers with a window keep their whole past here as well
 
 
 class BlockStored(msgspec.Struct, omit_defaults=True, gc=False, tag=True):
@@ -28,7 +28,7 @@ class BlockStored(msgspec.Struct, omit_defaults=True, gc=False, tag=True):
     lora_id: int | None
     medium: str | None
     lora_name: str | None
-    extra_keys: list[tuple[str, ...] | None] | None = None  # per block, what else is in its hash
+    extra_keys: list[tuple[str, ...] | None] | None = None  # per block, further input of its hash
     group_idx: int | None = None
     kv_cache_spec_kind: str | None = None
 
@@ -78,7 +78,7 @@ Change = Stored | Removed | Cleared
 
 
 class MessageEncoder:
-    """Changes of one step to the payload of one message."""
+    """Encodes the changes of one step as the payload of one message."""
 
     def __init__(self, *, int_hashes: bool) -> None:
         self._hash: Callable[[BlockHash], WireHash] = _low_64_bits if int_hashes else bytes

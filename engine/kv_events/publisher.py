@@ -2,7 +2,7 @@
 
 A message has three frames: topic, number (eight bytes, big-endian, by one from 0 on), payload. The
 number is given when the step ends: a step that is dropped, because the queue is full, leaves a gap
-that readers see. ZMQ drops messages for a slow reader alone, which sees the same.
+that readers see. ZMQ drops messages only for a slow reader, which sees the same.
 """
 
 import logging
@@ -44,7 +44,7 @@ class KvEventPublisher:
         self._topic = config.topic.encode()
         self._replay = Replay(self._sockets.replay, self._topic, config.buffer_steps)
         self._encoder = MessageEncoder(int_hashes=config.int_block_hashes)
-        self._changes: list[Change] = []  # of the step under way
+        self._changes: list[Change] = []  # of the current step
         self._queue: deque[_Step] = deque()
         self._max_queue_size = config.max_queue_size
         self._next_number = 0
@@ -102,7 +102,7 @@ class KvEventPublisher:
             for _ in range(len(self._queue)):
                 self._send(self._queue.popleft())
             self._replay.serve()
-        except Exception as error:  # routers lose a message; the engine serves on
+        except Exception as error:  # routers lose a message; the engine continues
             self._log.log(logging.ERROR, "round", "KV events: a message failed", error)
         if self.num_dropped != self._drops_logged:
             self._drops_logged = self.num_dropped

@@ -1,4 +1,4 @@
-"""The last messages, and answers to readers that missed some of them."""
+"""The latest messages, and answers to readers that missed some of them."""
 
 import time
 from collections import deque
@@ -6,9 +6,9 @@ from collections import deque
 import zmq
 
 END = b"\xff" * 8
-"""Instead of a number: the answer is complete."""
+"""Stands for a number: the answer is complete."""
 REST = 4
-"""Times as long as an answer took, no other is given: readers that ask without end get a fifth of
+"""Pause after an answer, as a multiple of the time it took: readers that keep asking get a fifth of
 the thread, and the engine, which shares its interpreter, hardly notices."""
 
 
@@ -23,11 +23,11 @@ class Replay:
         self._kept: deque[tuple[bytes, bytes]] = deque(maxlen=0 if socket is None else buffer_steps)
 
     def keep(self, number: bytes, payload: bytes) -> None:
-        """number: eight bytes, big-endian, above all before it."""
+        """number: eight bytes, big-endian, greater than all before it."""
         self._kept.append((number, payload))
 
     def serve(self) -> None:
-        """Answer one request, if there is one; what is none is left unanswered."""
+        """Answer one request, if there is one; anything else is left unanswered."""
         start_ns = time.monotonic_ns()
         if self._socket is None or start_ns < self._due_ns:
             return

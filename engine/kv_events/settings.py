@@ -1,4 +1,4 @@
-"""`--kv-events-config`: vLLM's JSON with vLLM's defaults, but for an endpoint that nobody named."""
+"""`--kv-events-config`: vLLM's JSON with vLLM's defaults, except for an unset endpoint."""
 
 from typing import Annotated, Literal
 
@@ -8,16 +8,16 @@ from kvscope_events.wire.endpoint import parse_endpoint
 from kvscope_events.wire.errors import EndpointError
 
 DEFAULT_ENDPOINT = "tcp://127.0.0.1:5557"
-_INT32 = (1 << 31) - 1  # ZMQ's marks are C integers
+_INT32 = (1 << 31) - 1  # ZMQ's limits are C integers
 _Positive = Annotated[int, msgspec.Meta(ge=1, le=_INT32)]
 
 
 class KvEventsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where and how KV events are published. The last two fields are not vLLM's."""
+    """Settings of the publication of KV events. The last two fields are not vLLM's."""
 
     enable_kv_cache_events: bool = False
     publisher: Literal["null", "zmq"] | None = None
-    """None: zmq where the events are enabled."""
+    """None: zmq if the events are enabled."""
     endpoint: str | None = None
     """ZeroMQ PUB address; None: port 5557 of loopback, bound. vLLM's default is every address."""
     replay_endpoint: str | None = None
@@ -55,12 +55,12 @@ class KvEventsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     @property
     def address(self) -> str:
-        """The PUB socket's, as given."""
+        """The address of the PUB socket, as given."""
         return DEFAULT_ENDPOINT if self.endpoint is None else self.endpoint
 
     @property
     def binds(self) -> bool:
-        """vLLM listens at wildcards and `ipc://`, and connects to every other endpoint."""
+        """Like vLLM, listen at wildcards and `ipc://`, and connect to every other endpoint."""
         if self.bind is not None:
             return self.bind
         if self.endpoint is None:
@@ -69,7 +69,7 @@ class KvEventsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     @property
     def remote_addresses(self) -> list[str]:
-        """Those of the addresses that lead beyond this machine."""
+        """Addresses that lead beyond this machine."""
         addresses = [self.address, self.replay_endpoint]
         return [address for address in addresses if address is not None and _is_remote(address)]
 

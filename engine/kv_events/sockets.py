@@ -12,7 +12,7 @@ from kvscope_events.wire.errors import EndpointError
 from kvscope_events.wire.socket_file import SocketFile
 
 REQUEST_BYTES = 1024
-"""Of any message from outside: a subscription or a request for a replay."""
+"""Maximum bytes of a message from outside: a subscription or a request for a replay."""
 FLUSH_MS = 200
 """How long `close` may take to deliver what is queued."""
 END_SECONDS = 1.0
@@ -22,9 +22,9 @@ logger = logging.getLogger(__name__)
 
 
 class Sockets:
-    """`stream` publishes; `replay`, where there is one, answers. Raises EndpointError.
+    """`stream` publishes; `replay`, if any, answers. Raises EndpointError.
 
-    The addresses are those in use, with the port that was chosen where port 0 was asked for.
+    The addresses are those in use, with the chosen port if port 0 was requested.
     """
 
     def __init__(self, config: KvEventsConfig) -> None:
@@ -36,7 +36,7 @@ class Sockets:
             self.stream = self._open(zmq.PUB, config.hwm, config.address)
             self.address = self._attach(self.stream, config.address, binds=config.binds)
             if config.replay_endpoint is not None:
-                # A whole answer fits; beyond it the ROUTER drops for that reader alone.
+                # A whole answer fits; beyond it the ROUTER drops messages for that reader only.
                 place = config.replay_endpoint
                 self.replay = self._open(zmq.ROUTER, config.buffer_steps + 2, place)
                 self.replay_address = self._attach(self.replay, place, binds=True)
@@ -80,7 +80,7 @@ class Sockets:
         """Close the sockets and terminate their context.
 
         If a reader disconnects at that very moment, libzmq 4.3.5 sometimes waits forever for one of
-        its own threads. The server has to exit all the same, so such a context is abandoned.
+        its own threads. The server has to exit anyway, so such a context is abandoned.
         """
         ending = threading.Thread(
             target=self._context.destroy, args=(linger,), name="kv-events-end", daemon=True

@@ -1,1 +1,1 @@
-"""Checkpoints, paged attention, KV tensors, sampling: all of the engine that needs torch."""
+"""Checkpoints, paged attention, KV tensors, sampling: the parts of the engine that need torch."""

@@ -32,7 +32,7 @@ def check_model_type(model: str, config: Mapping[str, object]) -> None:
 
 
 def check_config(model: str, config: PreTrainedConfig) -> None:
-    """Raises UnsupportedArchitectureError for what paged attention can never serve."""
+    """Raises UnsupportedArchitectureError for models that paged attention can never serve."""
     if config.is_encoder_decoder:
         raise UnsupportedArchitectureError(
             model, f"{config.model_type} is an encoder-decoder, which attends across sequences"
@@ -70,7 +70,7 @@ def layer_configs(config: PreTrainedConfig) -> list[PreTrainedConfig]:
 
 
 def expected_windows(config: PreTrainedConfig) -> list[int | None]:
-    """Sliding window of each layer as configured; None where the configuration asks for none."""
+    """Sliding window of each layer as configured; None: no window."""
     configs = layer_configs(config)
     layer_types = getattr(config.get_text_config(decoder=True), "layer_types", None)
     if not layer_types:

@@ -1,4 +1,4 @@
-"""The model's chat template: renders conversations in child processes, and says what went wrong."""
+"""The model's chat template: renders conversations in child processes, and reports errors."""
 
 import logging
 import queue
@@ -30,7 +30,7 @@ class NoChatTemplateError(ChatTemplateError):
 
 
 class TemplateFailure(Exception):
-    """The template itself is at fault: no message would help."""
+    """The template itself is at fault: no other messages would help."""
 
 
 class BrokenTemplateError(TemplateFailure):
@@ -51,7 +51,7 @@ class ChatTemplate:
             self._children.put(None)  # started when it is needed
 
     def check(self) -> None:
-        """Compile it and try it once; the log has what is wrong. Blocks for a part of a second."""
+        """Compile it and try it once; errors are logged. Blocks for a fraction of a second."""
         try:
             self.render([{"role": "user", "content": "hello"}])
         except ChatTemplateError:
@@ -92,7 +92,7 @@ class ChatTemplate:
             self._children.put(None)
 
     def _start(self) -> TemplateProcess:
-        """Raises BrokenTemplateError or, where it has compiled before, TemplateLimitError."""
+        """Raises BrokenTemplateError or, if it has compiled before, TemplateLimitError."""
         try:
             child = TemplateProcess(self._source, self._variables)
             problem = child.compiled.broken

@@ -1,7 +1,7 @@
 """A checkpoint's files, checked before anything is loaded from them.
 
-Opens only headers: a truncated shard of 5 GB is found in a millisecond. What is not checked here is
-not loaded: a layout that transformers would read past these checks is refused.
+Opens only headers: a truncated shard of 5 GB is found in a millisecond. Anything not checked here
+is not loaded: a layout that transformers would read past these checks is refused.
 """
 
 import re
@@ -51,18 +51,18 @@ _TEMPLATES = "additional_chat_templates"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedFiles:
-    """What the files say of themselves."""
+    """The contents of the checked files."""
 
     config: Mapping[str, object]
     """config.json."""
     generation: Mapping[str, object]
-    """generation_config.json; empty where there is none."""
+    """generation_config.json; empty if there is none."""
     tensors: Mapping[str, StoredTensor]
     """All tensors of all weight files by name."""
 
 
 def check_files(folder: Path) -> CheckedFiles:
-    """Check that every file that is needed is there and whole; reads only JSON and headers.
+    """Check that every required file is present and complete; reads only JSON and headers.
 
     Raises CheckpointNotFoundError, CheckpointFileError or UnsafeWeightsError.
     """
@@ -97,7 +97,7 @@ def _checked(folder: Path, name: str) -> CheckedFiles:
 
 
 def _check_kinds(folder: Path, name: str) -> None:
-    """Refuse what would block a reader or fill the memory."""
+    """Refuse files that would block a reader or fill the memory."""
     paths = [*folder.iterdir(), *(folder / _TEMPLATES).glob("*.jinja")]
     for path in sorted(paths):
         most = _MAX_BYTES.get(path.suffix)
@@ -114,7 +114,7 @@ def _check_kinds(folder: Path, name: str) -> None:
 
 
 def _tensors(folder: Path) -> dict[str, StoredTensor]:
-    """All tensors. Raises if there are none, or if a file of them is missing or spoilt."""
+    """All tensors. Raises if there are none, or if a weight file is missing or corrupt."""
     name = str(folder)
     weight_map: dict[str, str] = {}
     if (folder / _INDEX).is_file():

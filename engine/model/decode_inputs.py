@@ -1,6 +1,6 @@
-"""What a decode step of fixed size reads, at fixed addresses: rows that are free are padding.
+"""Inputs of a decode step of fixed size, at fixed addresses: unused rows are padding.
 
-    int32, on the device and in pinned memory of the host, brought over in one copy:
+    int32, on the device and in pinned memory of the host, transferred in one copy:
 
     row 0    token ids                    (B,)
     row 1    positions
@@ -23,7 +23,7 @@ _HEAD = 4
 
 
 class DecodeBuffers:
-    """Room for the largest batch; smaller ones use the front of it, one at a time."""
+    """Room for the largest batch; smaller ones use its front, one at a time."""
 
     def __init__(
         self, *, max_rows: int, max_blocks: int, block_size: int, scratch: int, device: torch.device
@@ -68,7 +68,7 @@ class DecodeInputs:
         return self._device[2].long()
 
     def fill(self, rows: list[ScheduledSequence]) -> None:
-        """The next step's rows of one token, in order; padding behind them.
+        """Fill in the next step's one-token rows, in order, with padding behind them.
 
         The step before must have ended: its host copy is overwritten.
         """

@@ -20,7 +20,7 @@ CHAR_TO_BYTE: dict[str, int] = {char: byte for byte, char in enumerate(BYTE_TO_C
 
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _MAX_PENDING = 16
-"""Tokens that may wait for the rest of a character; a character has 4 bytes at most."""
+"""Tokens that may wait for the rest of a character; a character has at most 4 bytes."""
 
 
 class Detokenizer(Protocol):
@@ -75,8 +75,8 @@ class WindowDetokenizer:
     """Detokenizer of other vocabularies: decodes a short window twice and emits the difference.
 
     The window starts at the tokens emitted last, because a decoder may join a token to the one
-    before it (spaces above all). Text that ends in U+FFFD waits, but not for ever: after 16
-    tokens without a valid character what there is goes out.
+    before it (spaces above all). Text that ends in U+FFFD waits, but not forever: after 16 tokens
+    without a valid character it is emitted as it is.
     """
 
     def __init__(self, backend: BackendTokenizer, special_ids: frozenset[int]) -> None:

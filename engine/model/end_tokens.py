@@ -1,4 +1,4 @@
-"""The tokens that end a sequence, by a checkpoint's configuration; others are refused."""
+"""The tokens that end a sequence, from a checkpoint's configuration; invalid ones are refused."""
 
 from collections.abc import Mapping
 
@@ -17,7 +17,7 @@ _FIELD = "eos_token_id"
 def end_token_ids(
     model: str, generation: Mapping[str, object], config: PreTrainedConfig
 ) -> frozenset[int]:
-    """Those of generation_config.json where it names any, else of config.json.
+    """Those of generation_config.json if it names any, else those of config.json.
 
     Raises CheckpointFileError: a model that never ends would be served otherwise.
     """

@@ -1,19 +1,17 @@
-"""Why a checkpoint cannot be served: one line each, naming what, why, and what to do.
+"""Errors for checkpoints that cannot be served: one line each, with problem, reason and remedy.
 
-CheckpointError
-├── CheckpointNotFoundError       no such folder, no such name on the hub
-├── CheckpointFileError           a file is broken, cut short or missing
-├── UnsafeWeightsError            only pickled weights, which can run code
-├── MissingWeightsError           the files hold fewer tensors than the architecture needs
-├── MissingTokenizerError         weights without a usable tokenizer
-├── ModelTooLargeError            more bytes than the device has free
-└── UnsupportedArchitectureError  paged attention would not compute what the model means
+CheckpointError ├── CheckpointNotFoundError no such folder, no such name on the hub ├──
+CheckpointFileError a file is broken, cut short or missing ├── UnsafeWeightsError only pickled
+weights, which can run code ├── MissingWeightsError the files hold fewer tensors than the
+architecture needs ├── MissingTokenizerError weights without a usable tokenizer ├──
+ModelTooLargeError more bytes than the device has free └── UnsupportedArchitectureError paged
+attention would compute something else
 """
 
 from kvscope_events.printable import one_line
 
 _QUOTED = 300
-"""Characters of another library's error."""
+"""Characters kept of another library's error."""
 
 
 class CheckpointError(Exception):
@@ -60,7 +58,7 @@ class UnsupportedArchitectureError(CheckpointError):
 
 
 def first_line(error: BaseException) -> str:
-    """What another library's error says, to be quoted in one of ours: its first line that says it.
+    """The first meaningful line of another library's error, to be quoted in one of ours.
 
     For errors whose text is not a sentence, such as a KeyError, the type precedes the text.
     """

@@ -1,4 +1,4 @@
-"""How a model's steps are computed: attention, type of the KV, fixed sizes, CPU threads."""
+"""Computation of a model's steps: attention, type of the KV, fixed sizes, CPU threads."""
 
 import os
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ def leave_a_core() -> None:
     """Keep one core from torch, for the step loop, the server and the folds.
 
     torch's threads wait for each other by spinning: with one too many, each step waits for the
-    thread that holds that core. Where OMP_NUM_THREADS is set, the operator has decided.
+    thread that holds that core. If OMP_NUM_THREADS is set, the operator has decided.
     """
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) - 1))
@@ -25,7 +25,7 @@ def leave_a_core() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Execution:
-    """Settings of a runner that say nothing of its size."""
+    """Settings of a runner that do not affect its size."""
 
     attention: AttentionBackend = TorchAttention
     stored: torch.dtype | None = None
@@ -38,14 +38,14 @@ class Execution:
 
 
 def stored_dtype(config: EngineConfig) -> torch.dtype | None:
-    """By --kv-cache-dtype; None: the model's."""
+    """The type given by --kv-cache-dtype; None: the model's."""
     return FP8 if config.cache.kv_cache_dtype == "fp8" else None
 
 
 def execution_of(
     config: EngineConfig, scheduler: SchedulerConfig, attention: Attention
 ) -> Execution:
-    """What the settings ask for, with the backend that was chosen."""
+    """The execution for these settings, with the chosen backend."""
     static = None
     if attention.prepare_static is not None and not config.model.enforce_eager:
         static = StaticDecoding(

@@ -1,4 +1,4 @@
-"""A step's logits: by transformers' own layers, or by a shorter way where the model allows it."""
+"""A step's logits: by transformers' own layers, or by a faster path if the model allows it."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ Forward = Callable[[PagedStep], Tensor]
 
 
 def forward_of(model: PreTrainedModel) -> Forward:
-    """The shortest way through a model. May move weights in memory; their values stay."""
+    """The fastest path through a model. May move weights in memory; their values stay."""
     return plain_decoder(model) or _through_transformers(model)
 
 

@@ -1,7 +1,7 @@
-"""Decode steps of fixed sizes, captured as CUDA graphs: one launch in place of some hundreds.
+"""Decode steps of fixed sizes, captured as CUDA graphs: one launch instead of hundreds.
 
 A step in which every row has one token is padded to the next bucket (1, 2, 4, 8, … rows) and
-replayed. The same padded step runs without a graph where there is no CUDA.
+replayed. Without CUDA the same padded step runs without a graph.
 """
 
 import logging
@@ -24,12 +24,12 @@ from engine.step_plan import ScheduledSequence
 logger = logging.getLogger(__name__)
 
 _WARM_UPS = 2
-"""Runs before capture: kernels are compiled and libraries make their workspaces in the first."""
+"""Runs before capture: the first one compiles kernels and makes libraries allocate workspaces."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StaticDecoding:
-    """Which decode steps get a fixed size."""
+    """The decode steps that get a fixed size."""
 
     attention: StaticBackend
     max_num_seqs: int
@@ -44,7 +44,7 @@ class StaticDecoding:
 
 @dataclass(frozen=True, slots=True)
 class _StaticBatch:
-    """A `ForwardBatch`. The kernels read no slot that is not written: nothing has to be opened."""
+    """A `ForwardBatch`. The kernels never read unwritten slots: nothing has to be opened."""
 
     token_ids: Tensor
     positions: Tensor
@@ -78,7 +78,7 @@ class DecodeSteps:
             self._steps[bucket] = _DecodeStep(forward, cache, inputs, attention)
 
     def logits(self, rows: list[ScheduledSequence]) -> Tensor | None:
-        """(S, V) float32 of the S rows that sample, in order; None: no step of ours fits.
+        """(S, V) float32 of the S sampling rows, in order; None: no fixed-size step fits.
 
         Writes the rows' KV, and nothing else that a sequence reads.
         """
@@ -94,9 +94,9 @@ class DecodeSteps:
         return logits[torch.tensor(sampling, dtype=torch.int64, device=logits.device)]
 
     def capture(self) -> bool:
-        """Capture every step; where that is impossible, the log says why and none is captured.
+        """Capture every step; if that is impossible, the reason is logged and none is captured.
 
-        Takes about as long as three steps of each size, and what compiling the kernels takes.
+        Takes about as long as three steps of each size, plus the compilation of the kernels.
         """
         started = time.monotonic()
         device = self._device
@@ -119,7 +119,7 @@ class DecodeSteps:
             )
             return False
         finally:
-            torch.cuda.set_stream(outer)  # torch leaves a capture that failed on its own stream
+            torch.cuda.set_stream(outer)  # torch leaves a failed capture on its own stream
         seconds = time.monotonic() - started
         logger.info("captured %d decode steps as CUDA graphs, %.1f s", len(self._steps), seconds)
         return True
@@ -176,7 +176,7 @@ class _DecodeStep:
         self._replay = None
 
     def _forward(self) -> Tensor:
-        """All that happens on the device from the inputs to the logits."""
+        """Everything on the device from the inputs to the logits."""
         inputs = self._inputs
         batch = _StaticBatch(
             inputs.token_ids(), inputs.positions(), inputs.slots(), self._every_row

@@ -14,7 +14,7 @@ from engine.sizing.config_json import ConfigError, Fields
 from engine.sizing.layers import HEAD_FIELDS, head_dim, num_kv_heads
 
 FP8 = torch.float8_e4m3fn
-"""What `--kv-cache-dtype fp8` stores: 4 bits of exponent, 3 of mantissa; up to 448."""
+"""Type stored by `--kv-cache-dtype fp8`: 4 bits of exponent, 3 of mantissa; up to 448."""
 _FP8_MOST = torch.finfo(FP8).max
 
 
@@ -35,13 +35,13 @@ class KVLayout:
     dtype: torch.dtype
     """Type that K and V are stored in."""
     computed: torch.dtype | None = None
-    """Type that they are computed in; None: the stored one."""
+    """Type used in computations; None: the stored one."""
     kv_scale: float = 1.0
-    """What a stored element is multiplied by when read; 1 as in a vLLM without calibration."""
+    """Factor of a stored element when read; 1 as in a vLLM without calibration."""
 
     @property
     def quantized(self) -> bool:
-        """Whether what is read differs from what was written."""
+        """Whether values read differ from those written."""
         return self.dtype == FP8
 
     @property
@@ -67,9 +67,9 @@ def kv_layout(
     dtype: torch.dtype,
     stored: torch.dtype | None = None,
 ) -> KVLayout:
-    """The layout by the model's configuration; the probe at load time checks that it is true.
+    """The layout by the model's configuration; the probe at load time verifies it.
 
-    dtype: the model's. stored: the KV's, where it is another.
+    dtype: the model's. stored: the KV's, if different.
 
     Raises UnsupportedArchitectureError if the configuration names no heads or no layers.
     """
@@ -95,8 +95,8 @@ class KVCache:
     """Paged K and V of every layer on one device.
 
     `layers[i]` is (2, num_blocks, block_size, H_kv, D), K before V; `blocks[i]` the same as a pair
-    of contiguous tensors. Slots that a mask hides must still be finite: it starts at zero, and
-    `clear` wipes what an earlier owner left.
+    of contiguous tensors. Slots hidden by a mask must still be finite: they start at zero, and
+    `clear` wipes an earlier owner's values.
     """
 
     def __init__(self, layout: KVLayout, num_blocks: int, device: torch.device) -> None:
@@ -148,7 +148,7 @@ class KVCache:
             stack.select(2, target).copy_(stack.select(2, source))
 
     def gather(self, layer: int, blocks: Tensor) -> tuple[Tensor, Tensor]:
-        """Copies of K and V of n blocks in the order given, in the type that is computed in.
+        """Copies of K and V of n blocks in the given order, in the type used in computations.
 
         blocks: (n,) int64. Returns two (n, block_size, H_kv, D). Does not change the cache.
         """
@@ -158,10 +158,10 @@ class KVCache:
         return keys, values
 
     def _quantized(self, fresh: Tensor) -> Tensor:
-        """The bytes that stand for `fresh`; what is too large becomes the largest there is."""
+        """The bytes that stand for `fresh`; values that are too large become the largest one."""
         scaled = (fresh / self.layout.kv_scale).clamp(-_FP8_MOST, _FP8_MOST)
         return scaled.to(self.layout.dtype).view(torch.uint8)
 
     def _restored(self, stored: Tensor) -> Tensor:
-        """In the type that attention computes in."""
+        """Values in the type that attention computes in."""
         return stored.view(self.layout.dtype).to(self.layout.compute_dtype) * self.layout.kv_scale

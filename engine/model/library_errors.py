@@ -1,7 +1,8 @@
-"""Whatever a library raises over a spoilt checkpoint, turned into one of our errors at one place.
+"""Turns whatever a library raises over a corrupt checkpoint into one of our errors.
 
-transformers, tokenizers and safetensors raise what their code happens to run into: bare Exception,
-AttributeError, ZeroDivisionError, panics of Rust, errors of classes that they do not export.
+transformers, tokenizers and safetensors raise whatever their code happens to run into: bare
+Exception, AttributeError, ZeroDivisionError, panics of Rust, errors of classes that they do not
+export.
 """
 
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ _PANIC = "PanicException"
 def reported(
     model: str, problem: str, remedy: str, kind: type[CheckpointError] = CheckpointFileError
 ) -> Iterator[None]:
-    """Raises `kind` with `problem` and, in brackets, what the library says.
+    """Raises `kind` with `problem` and, in brackets, the library's message.
 
     Our own errors pass as they are. Lack of memory becomes a ModelTooLargeError.
     """

@@ -1,4 +1,4 @@
-"""How long a sequence may be, by the model's configuration."""
+"""Maximum length of a sequence, by the model's configuration."""
 
 from collections.abc import Iterator, Mapping
 
@@ -13,8 +13,8 @@ _LENGTH_DEPENDENT = frozenset({"dynamic", "longrope"})
 def max_model_len(config: PreTrainedConfig) -> int:
     """The longest sequence in tokens.
 
-    Where rotary scaling depends on the batch's longest sequence, this is the length before scaling:
-    up to there no sequence changes another's positions.
+    If rotary scaling depends on the batch's longest sequence, this is the length before scaling: up
+    to that length no sequence changes another's positions.
 
     Raises UnsupportedArchitectureError if the configuration names no length.
     """

@@ -1,4 +1,4 @@
-"""From --model to a model and a tokenizer that are known to work, or one clear error."""
+"""From --model to a model and a tokenizer that are verified to work, or one clear error."""
 
 import logging
 import time
@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 _DOWNLOADED = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model", "merges.txt", "vocab.txt"]
 _NOT_DOWNLOADED = ["consolidated*", "original/*"]
 _QUOTED = 80
-"""Characters of a tensor's name in the log."""
+"""Maximum characters of a tensor's name in the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ def _load_checkpoint(config: ModelConfig, device: torch.device) -> LoadedModel:
 
 
 def _local_folder(model: str) -> Path:
-    """The folder itself, or the hub's snapshot of a name, downloaded where it is not cached."""
+    """The folder itself, or the hub's snapshot of a name, downloaded if it is not cached."""
     path = local_path(model)
     if path is not None:
         return path
@@ -164,7 +164,7 @@ def _load_weights(
             "download the checkpoint again, or take one made for text generation",
         )
     unused = sorted(loading["unexpected_keys"])
-    if unused:  # of other parts, such as a vision tower, or the configuration is another model's
+    if unused:  # other parts, such as a vision tower, or another model's configuration
         first = one_line(unused[0], _QUOTED)
         logger.warning("%s: %d tensors are not used, first %s", name, len(unused), first)
     model.train(False)
@@ -188,7 +188,7 @@ def _from_files(
         trust_remote_code=False,
         local_files_only=True,
         output_loading_info=True,
-        generation_config=make_generation_config(),  # the file's end tokens are read by ourselves
+        generation_config=make_generation_config(),  # we read the file's end tokens ourselves
     )
     model, loading = loaded
     assert isinstance(model, PreTrainedModel)

@@ -43,7 +43,7 @@ class MemoryReporter:
         kv_pool_bytes: int,
         profiled_peak: int = 0,
     ) -> None:
-        """profiled_peak: bytes that the largest step of start-up took, before there was a pool."""
+        """profiled_peak: bytes that the largest step at start-up took, before there was a pool."""
         self._device = device
         self._profiled_peak = profiled_peak
         self._weights_bytes = weights_bytes

@@ -1,4 +1,4 @@
-"""What a call changes in the logits before a token is chosen: biases, then three penalties.
+"""Changes of the logits before a token is chosen: biases, then three penalties.
 
 In vLLM's order: `logit_bias` is added; `repetition_penalty` divides what is positive and multiplies
 what is not, for every token of prompt and output; `frequency_penalty`, times how often the output
@@ -50,4 +50,4 @@ def _penalise(row: Tensor, history: TokenHistory, sampling: SamplingParams) -> N
         values = torch.where(values > 0, values / penalty, values * penalty)
     values -= sampling.frequency_penalty * counts
     values -= sampling.presence_penalty * (counts > 0)
-    row[token_ids] = values.clamp_(-_LARGEST, _LARGEST)  # infinity less infinity would be no number
+    row[token_ids] = values.clamp_(-_LARGEST, _LARGEST)  # infinity minus infinity would be NaN

@@ -1,8 +1,8 @@
 """Llama and its nearest relatives without transformers' layers: the same sums, in half the calls.
 
 A small model on a CPU spends more time between its operations than in them. Here Q, K and V are one
-product, so are gate and up, and what is the same for all layers is done once. Every model goes
-through transformers' own layers as well when it is loaded, and both must agree (`probe`).
+product, as are gate and up, and work common to all layers is done once. Every model goes through
+transformers' own layers as well when it is loaded, and both must agree (`probe`).
 """
 
 from collections.abc import Callable
@@ -29,7 +29,7 @@ _WINDOWS: dict[type[PreTrainedModel], Callable[[Any], int | None]] = {
     Qwen2ForCausalLM: lambda attention: attention.sliding_window,
     Qwen3ForCausalLM: lambda attention: attention.sliding_window,
 }
-"""The sliding window of an attention module, by the models that are computed here."""
+"""The sliding window of an attention module, by model."""
 
 
 class _Norm(NamedTuple):
@@ -123,7 +123,7 @@ def plain_decoder(model: PreTrainedModel) -> PlainDecoder | None:
     """The fast path through a model, or None.
 
     Only in float32, where transformers' norms round as torch's own, and on a CPU, where it pays.
-    Lays the weights that are multiplied together side by side.
+    Places weights that are multiplied together side by side.
     """
     window = _WINDOWS.get(type(model))
     if window is None or model.device.type != "cpu":
@@ -138,7 +138,7 @@ def plain_decoder(model: PreTrainedModel) -> PlainDecoder | None:
 
 
 def _is_plain(layer: Any) -> bool:
-    """Not quantized, and no bias where none is added here."""
+    """Whether a layer is not quantized and has no bias where none is added here."""
     attention, mlp = layer.self_attn, layer.mlp
     unbiased = [attention.o_proj, mlp.gate_proj, mlp.up_proj, mlp.down_proj]
     projections = [attention.q_proj, attention.k_proj, attention.v_proj, *unbiased]

@@ -1,8 +1,8 @@
 """A trial run after loading: does paged attention compute what transformers' own does?
 
 Four short sequences go through the paged path whole, in chunks and token by token, and their last
-logits are compared with a plain forward pass. Whatever a model does that paged attention does not
-know (another mask, biases, sinks, its own cache) shows here, not in a user's output.
+logits are compared with a plain forward pass. Any behaviour that paged attention does not cover (a
+different mask, biases, sinks, its own cache) shows here, not in a user's output.
 """
 
 import torch

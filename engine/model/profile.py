@@ -1,11 +1,11 @@
-"""The most that a step takes beyond weights and KV: its largest batches, run once on dummy tokens.
+"""Peak memory of a step beyond weights and KV: its largest batches, run once on dummy tokens.
 
     chunk    sequences of full length, as many of their last tokens as one step may compute
     prompts  as many short prompts as may run at once, sharing the step's budget
     decode   one token for every sequence that may run, over contexts as long as a pool can hold
 
-The temporary cache holds only the tokens that a batch writes; all that a sequence reads besides is
-block 0, again and again.
+The temporary cache holds only the tokens that a batch writes; everything else that a sequence reads
+is block 0, again and again.
 """
 
 from collections.abc import Callable
@@ -64,8 +64,8 @@ def step_peaks(
 ) -> dict[str, int]:
     """Bytes that each batch took beyond what is allocated now; leaves nothing allocated.
 
-    pool_tokens: at least what the pool will hold. execution: as the engine will run, less its steps
-    of fixed size. Raises PoolSizeError where a batch does not fit.
+    pool_tokens: at least the tokens that the pool will hold. execution: as the engine will run,
+    without its steps of fixed size. Raises PoolSizeError if a batch does not fit.
     """
     peaks = {}
     runner = partial(ModelRunner, model, block_size=block_size, execution=execution)
@@ -108,8 +108,8 @@ def graph_bytes(
 ) -> int | None:
     """Bytes that the CUDA graphs of decode steps take on the device; leaves nothing allocated.
 
-    They are captured over a pool of one block, whose size does not matter to them. None: they
-    cannot be captured.
+    They are captured over a pool of one block, since its size does not matter. None: they cannot be
+    captured.
     """
     memory.trim()
     before = memory.free()

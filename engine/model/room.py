@@ -1,7 +1,7 @@
-"""Whether a model's configuration asks for more than its files hold or its device has free.
+"""Checks a model's configuration against the size of its files and the device's free memory.
 
-Decided before anything is allocated: a digit too many in config.json would otherwise take all
-memory of the machine.
+Decided before anything is allocated: an extra digit in config.json would otherwise take all memory
+of the machine.
 """
 
 import copy
@@ -32,7 +32,7 @@ _COUNTED = re.compile(r"layer|expert|label|depth|stage")
 _SMALLEST_BITS = 4
 """Bits of the smallest quantized weight."""
 _MAX_SHARING = 2
-"""Weights for each one that is stored, where some are stored once and used twice."""
+"""Maximum weights per stored one, since some are stored once and used twice."""
 
 
 def check_counts(model: str, config: Mapping[str, object]) -> None:
@@ -51,7 +51,7 @@ def check_room(
 ) -> None:
     """Compare the model that `config` describes with `tensors` and with the device's free memory.
 
-    dtype: of the loaded weights; None: as stored. Builds the model without its memory.
+    dtype: that of the loaded weights; None: as stored. Builds the model without allocating it.
 
     Raises CheckpointFileError or ModelTooLargeError.
     """
@@ -78,9 +78,9 @@ def check_room(
 def mismatch(
     model: str, config: PreTrainedConfig, tensors: Mapping[str, StoredTensor]
 ) -> CheckpointFileError | None:
-    """The first tensor that has another shape than `config` gives it; None: nothing so simple.
+    """The first tensor whose shape differs from `config`; None: the cause is something else.
 
-    To be asked where loading has failed: transformers turns some tensors round while it loads.
+    Only for use after loading has failed: transformers transposes some tensors while it loads.
     """
     for name, parameter in _skeleton(model, config).named_parameters():
         stored = tensors.get(name)
@@ -127,7 +127,7 @@ def _skeleton(model: str, config: PreTrainedConfig) -> PreTrainedModel:
 def _check_types(
     model: str, skeleton: PreTrainedModel, tensors: Mapping[str, StoredTensor]
 ) -> None:
-    """Integers in place of weights would be converted, and make nonsense of the output."""
+    """Integers instead of weights would be converted, and garble the output."""
     weights = {name for name, _ in skeleton.named_parameters()}
     prefix = skeleton.base_model_prefix
     for name, tensor in tensors.items():
@@ -141,7 +141,7 @@ def _check_types(
 def _check_sum(
     model: str, skeleton: nn.Module, tensors: Mapping[str, StoredTensor], quantized: bool
 ) -> None:
-    """Loading would allocate all that is asked for before it finds that the files hold less."""
+    """Loading would allocate everything before it finds that the files hold less."""
     if quantized:
         held = sum(t.elements * t.bits for t in tensors.values()) // _SMALLEST_BITS
     else:
@@ -159,7 +159,7 @@ def _least_bytes(
     quantized: bool,
     dtype: torch.dtype | None,
 ) -> int:
-    """A bound from below, so that no model is refused that would fit."""
+    """A lower bound, so that no model that would fit is refused."""
     bits = [tensor.bits for tensor in tensors.values() if tensor.floating]
     if quantized or not bits:
         smallest = _SMALLEST_BITS

@@ -46,7 +46,7 @@ _PLAIN = Execution()
 
 
 class ModelRunner:
-    """A model that was loaded for paged attention, with its KV tensors.
+    """A model loaded for paged attention, with its KV tensors.
 
     One thread at a time. The model's device and dtype are those of the KV tensors.
     """
@@ -61,9 +61,9 @@ class ModelRunner:
         profiled_peak: int = 0,
         execution: Execution = _PLAIN,
     ) -> None:
-        """Allocates num_blocks * bytes_per_block; and a block more for steps of fixed sizes.
+        """Allocates num_blocks * bytes_per_block, plus one block for steps of fixed sizes.
 
-        seed: for calls that bring none. profiled_peak: bytes that start-up's largest step took.
+        seed: for calls without one. profiled_peak: bytes that start-up's largest step took.
         """
         self._model = model
         self._forward = forward_of(model)
@@ -113,7 +113,7 @@ class ModelRunner:
     def self_test(self) -> None:
         """A tiny prefill and a first token, in a cache of their own.
 
-        Raises what every step would raise, or DeviceOutOfMemoryError.
+        Raises whatever every step would raise, or DeviceOutOfMemoryError.
         """
         rows = trial_rows(self.layout.block_size)
         with device_out_of_memory():
@@ -121,20 +121,20 @@ class ModelRunner:
             self._sampler.sample(self._logits(rows, cache), [row.sequence for row in rows])
 
     def drop_caches(self) -> None:
-        """Give the memory that torch holds but does not use back to the device."""
+        """Return memory that torch holds but does not use to the device."""
         if self.cache.device.type == "cuda":
             torch.cuda.empty_cache()
 
     def capture_graphs(self) -> bool:
-        """Capture the static decode steps as CUDA graphs; False: the model's cannot be captured."""
+        """Capture the static decode steps as CUDA graphs; False: that is not possible."""
         assert self._static is not None, "the runner was made without static steps"
         captured = self._static.capture()
         if not captured:
-            self._static = None  # padding saves nothing where nothing is captured
+            self._static = None  # padding is pointless without graphs
         return captured
 
     def sample_memory(self) -> DeviceMemorySampled:
-        """Where the device's memory is now, as far as this process knows."""
+        """The present use of the device's memory, as far as this process knows."""
         return self._memory.sample()
 
     def forward_logits(self, rows: list[ScheduledSequence]) -> Tensor:
@@ -167,7 +167,7 @@ def _score_prompts(logits: Tensor, rows: list[ScheduledSequence]) -> None:
 
 
 def _lines(rows: list[ScheduledSequence]) -> list[int]:
-    """For each row that samples the line of logits that it draws from: a fork has its leader's."""
+    """For each sampling row, the line of logits that it draws from: a fork uses its leader's."""
     lines, line = [], -1
     for row in rows:
         if row.samples:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from kvscope_events.printable import one_line
 
 MAX_HEADER_BYTES = 100_000_000
-"""Bytes of the header, by the format itself."""
+"""Maximum bytes of the header, set by the format itself."""
 
 _BITS = {
     **dict.fromkeys(("F4",), 4),
@@ -30,7 +30,7 @@ _QUOTED = 80
 
 
 class SafetensorsError(Exception):
-    """What is wrong with the file, to follow its name."""
+    """Describes what is wrong with the file, to follow its name."""
 
 
 class PointerError(SafetensorsError):
@@ -83,7 +83,7 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
 
 
 _Entry = tuple[StoredTensor, int, int]
-"""A tensor, and where its bytes begin and end after the header."""
+"""A tensor, with the start and end of its bytes after the header."""
 
 
 def _parsed(text: bytes) -> dict[str, _Entry]:
@@ -131,12 +131,12 @@ def _entry(name: str, entry: object) -> _Entry:
 
 
 def _sizes(value: object) -> bool:
-    """Whether it is a list of numbers as tensors can have."""
+    """Whether it is a list of valid tensor dimensions."""
     return isinstance(value, list) and all(type(n) is int and 0 <= n < 2**63 for n in value)
 
 
 def _check_layout(header: dict[str, _Entry]) -> int:
-    """Where the last tensor ends. Raises SafetensorsError for a gap or an overlap."""
+    """The end of the last tensor. Raises SafetensorsError for a gap or an overlap."""
     reached = 0
     for name, (_, begin, end) in sorted(header.items(), key=lambda item: item[1][1:]):
         if begin != reached:

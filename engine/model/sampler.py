@@ -1,4 +1,4 @@
-"""The next token of each row: greedy, or drawn by a number that depends on nothing but the row.
+"""The next token of each row: greedy, or drawn by a number that depends only on the row.
 
 A draw needs one uniform number. It is a hash of the call's seed and the token's position, so
 there is no generator to keep: preemption, batch order and device do not change what a sequence
@@ -94,8 +94,8 @@ def _draw(logits: Tensor, sequences: list[Sequence], uniforms: list[float]) -> l
 def _draw_filtered(logits: Tensor, sequences: list[Sequence], uniforms: list[float]) -> list[int]:
     """Token ids of each row's top_k and min_p, and of those from the likeliest of mass top_p.
 
-    Drawn in the order of the vocabulary, as without a filter: which of two tokens that are all but
-    equally likely comes first would depend on the rounding of a batch.
+    Drawn in the order of the vocabulary, as without a filter: the order of two almost equally
+    likely tokens would depend on a batch's rounding.
     """
     vocab_size = logits.shape[1]
     probabilities = _probabilities(logits, sequences)

@@ -21,7 +21,7 @@ from engine.step_plan import ScheduledSequence
 
 
 class ForwardBatch(Protocol):
-    """What a forward pass reads of a batch: see `StepBatch`."""
+    """The part of a batch that a forward pass reads: see `StepBatch`."""
 
     @property
     def token_ids(self) -> Tensor: ...
@@ -36,7 +36,7 @@ class ForwardBatch(Protocol):
 
 
 class DecodeRow(NamedTuple):
-    """One token that attends to itself and all before it."""
+    """One token that attends to itself and all earlier ones."""
 
     block_table: list[int]
     context: int
@@ -58,10 +58,10 @@ class StepBatch:
 
     token_ids, positions, slots: (T,) int64 on `device`. logit_positions: (S + P,) int64, where in
     the flattened batch logits are wanted: at the last token of the S rows that sample, in the rows'
-    order, and then, also in it, before each of the P prompt tokens that are scored.
-    decodes, spans: the rows of one token, and the others, in the order of the flattened batch.
-    opened: blocks that get their first tokens and stay in part unwritten. Those slots are read, and
-    hidden by a mask; but NaN or infinity of an earlier owner would pass through it.
+    order, and then, also in it, before each of the P prompt tokens that are scored. decodes, spans:
+    the rows of one token, and the others, in the order of the flattened batch. opened: blocks that
+    get their first tokens and stay partially unwritten. Those slots are read and hidden by a mask,
+    but an earlier owner's NaN or infinity would pass through it.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 A block's content is contiguous on the host, block after block, so that blocks with consecutive ids
 are one copy. On CUDA the memory is pinned, and blocks are gathered on the device in a buffer of a
-fixed size: a preemption, which happens when memory is short, allocates nothing there.
+fixed size: a preemption, which happens when memory is short, allocates nothing on the device.
 """
 
 from collections.abc import Iterator, Sequence
@@ -14,22 +14,21 @@ from torch import Tensor
 from engine.model.kv_cache import KVCache
 
 STAGING_BYTES = 32 * 2**20
-"""Bytes of the buffer on a CUDA device: some milliseconds of a copy, far more than it takes to
-begin.
+"""Bytes of the buffer on a CUDA device: some milliseconds of copying, far more than its overhead.
 """
 
 
 class SwapSpace:
     """A `HostMover` over the tensors of one cache. One thread.
 
-    Copies on CUDA run on a stream of their own: it waits for the steps so far, and the call, hence
-    the next step, waits for it.
+    Copies on CUDA run on a stream of their own: it waits for all previous steps, and the call,
+    hence the next step, waits for it.
     """
 
     def __init__(self, cache: KVCache, num_blocks: int) -> None:
         """Allocates num_blocks * bytes_per_block on the host, on CUDA at once and pinned.
 
-        Raises RuntimeError if the host does not give it.
+        Raises RuntimeError if the host cannot provide it.
         """
         self.num_blocks = num_blocks
         self._device = cache.device

@@ -1,9 +1,9 @@
 """Renders a chat template in a process of its own: `python template_child.py SECONDS BYTES`.
 
-A template is foreign code that can loop or fill the memory, also within one call into C, where only
-the kernel can end it. Imports jinja2 and nothing of this project. A frame is 4 bytes of length,
-little-endian, and JSON; the first one in has the template, every further one a conversation. What
-templates see is what transformers gives them.
+A template is foreign code that can loop or fill the memory, even within one call into C, where only
+the kernel can stop it. Imports jinja2 and nothing of this project. A frame is 4 bytes of length,
+little-endian, and JSON; the first one in has the template, every further one a conversation.
+Templates see the same as in transformers.
 """
 
 import json
@@ -23,7 +23,7 @@ LENGTH = struct.Struct("<I")
 ROOM_BYTES = 32 * 2**20
 """Address space that any conversation may take, beyond what the process has."""
 ROOM_PER_BYTE = 8
-"""The same for each byte of a conversation, which becomes objects and a text."""
+"""The same for each byte of a conversation, which becomes objects and text."""
 
 
 class _Generation(jinja2.ext.Extension):
@@ -116,7 +116,7 @@ def _read(pipe: BinaryIO, memory_bytes: int) -> Any:
 
 
 def _limit_memory(length: int, memory_bytes: int) -> None:
-    """Let a short conversation take less than a long one, so that many short ones harm less."""
+    """Allow a short conversation less than a long one, so that many short ones do less harm."""
     with open("/proc/self/statm", encoding="ascii") as file:
         held = int(file.read().split()[0]) * resource.getpagesize()
     room = held + ROOM_BYTES + ROOM_PER_BYTE * length
@@ -132,7 +132,7 @@ def _write(pipe: BinaryIO, answer: dict[str, str]) -> None:
 
 def main(seconds: float, memory_bytes: int) -> None:
     """Serve until the pipe closes. The kernel ends this process after `seconds` on one frame."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent to handle
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     first = _read(sys.stdin.buffer, memory_bytes)

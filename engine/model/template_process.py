@@ -18,14 +18,14 @@ RENDER_SECONDS = 2.0
 MEMORY_BYTES = 128 * 2**20
 """Address space of the child, Python's 30 MB included; 8 MiB of any text take less than 112 MiB."""
 NICENESS = 5
-"""Niceness of the child: one that loops leaves the processor to other requests."""
+"""Niceness of the child: a looping one leaves the processor to other requests."""
 START_SECONDS = 20.0
 """Time for the child to start and compile; half a second on an idle machine."""
 MAX_ANSWER_BYTES = 96 * 2**20
 """Longest frame that is read; the child's memory ends before that."""
 
 _GRACE_SECONDS = 0.5
-"""The child ends itself first; this is for one that is stopped."""
+"""The child ends itself first; this is for one that has been stopped."""
 _LENGTH = struct.Struct("<I")
 _SCRIPT = Path(__file__).with_name("template_child.py")
 
@@ -35,13 +35,13 @@ class TemplateLimitError(Exception):
 
 
 class Answer(msgspec.Struct):
-    """What the child says: one of these."""
+    """The child's answer: one of these."""
 
     text: str | None = None
     refused: str | None = None
-    """By the template itself."""
+    """Raised by the template itself."""
     failed: str | None = None
-    """By Python, in the template."""
+    """Raised by Python, in the template."""
     broken: str | None = None
     """The template cannot be compiled."""
 
@@ -50,12 +50,12 @@ _decoder = msgspec.json.Decoder(Answer)
 
 
 class TemplateProcess:
-    """A running child. One thread at a time; after a TemplateLimitError it is of no use."""
+    """A running child. One thread at a time; unusable after a TemplateLimitError."""
 
     def __init__(self, template: str, variables: dict[str, Any]) -> None:
-        """Start it and compile the template; `compiled` says how that went.
+        """Start it and compile the template; `compiled` has the result.
 
-        Raises TemplateLimitError, or OSError where no process can be started.
+        Raises TemplateLimitError, or OSError if no process can be started.
         """
         self._process = subprocess.Popen(
             [sys.executable, "-P", str(_SCRIPT), str(RENDER_SECONDS), str(MEMORY_BYTES)],

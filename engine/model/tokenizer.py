@@ -16,14 +16,14 @@ from engine.model.detokenizer import (
 
 
 class Tokenizer:
-    """What the engine needs of a tokenizer.
+    """The part of a tokenizer that the engine needs.
 
     eos_token_ids: tokens that end a sequence, the tokenizer's and the generation config's.
     """
 
     def __init__(self, tokenizer: TokenizersBackend, eos_token_ids: frozenset[int]) -> None:
         backend = tokenizer.backend_tokenizer
-        backend.no_truncation()  # limits are the scheduler's business, and it reports them
+        backend.no_truncation()  # limits are up to the scheduler, which reports them
         backend.no_padding()
         self._backend = backend
         self._chat_template = _chat_template(tokenizer)
@@ -41,7 +41,7 @@ class Tokenizer:
     def encode(self, text: str, *, special_tokens: bool = True) -> list[int]:
         """A prompt's token ids, with the special tokens that the model expects around it.
 
-        special_tokens: False for what a chat template wrote, which has them already.
+        special_tokens: False for a chat template's output, which has them already.
         """
         # A batch of one: `encode` itself holds the interpreter's lock, a second per megabyte.
         (encoding,) = self._backend.encode_batch([text], add_special_tokens=special_tokens)
@@ -66,7 +66,7 @@ class Tokenizer:
             self._chat_template.close()
 
     def check_chat_template(self) -> None:
-        """Try the chat template, if there is one; the log has what is wrong with it."""
+        """Try the chat template, if there is one; errors are logged."""
         if self._chat_template is not None:
             self._chat_template.check()
 

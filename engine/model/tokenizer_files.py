@@ -16,7 +16,7 @@ _SAMPLE = "Hello, world! Grüße, 世界 123\n"
 
 
 def load_tokenizer(model: str, folder: Path, eos_token_ids: frozenset[int]) -> Tokenizer:
-    """Raises MissingTokenizerError for a tokenizer that is not there or cannot work."""
+    """Raises MissingTokenizerError for a tokenizer that is missing or cannot work."""
     remedy = _CHECK if (folder / "tokenizer.json").is_file() else _ADD
     with reported(model, "no usable tokenizer", remedy, MissingTokenizerError):
         loaded: Any = AutoTokenizer.from_pretrained(

@@ -31,14 +31,14 @@ from kvscope_events.throttle import ThrottledLog
 _log = ThrottledLog(logging.getLogger(__name__))
 
 PIECES_AT_ONCE = 32
-"""Pieces of several choices that are worked off before the event loop serves others."""
+"""Pieces of several choices that are processed before the event loop serves others."""
 
 
 class Wording(Protocol):
-    """How one API words an answer."""
+    """One API's form of an answer."""
 
     def logprobs(self) -> LogprobWriter | None:
-        """A new writer of log probabilities, where the caller asked for them."""
+        """A new writer of log probabilities, if the caller requested them."""
         ...
 
     def opening(self, index: int) -> dict[str, Any] | None:
@@ -71,7 +71,7 @@ class Answer:
     n: int
     """Choices that are returned for each prompt: the best of its samples, if there are more."""
     echoes: Sequence[EchoedPrompt]
-    """Each prompt, where the caller wants it before the text of its choices."""
+    """Each prompt, if the caller wants it before the text of its choices."""
 
     def close(self) -> None:
         """Abort what still runs. Idempotent."""
@@ -83,7 +83,7 @@ class Answer:
     ) -> Response:
         """Submit and answer; a client that goes away ends its call. usage: of a stream.
 
-        Raises what `Dispatcher.submit` raises.
+        Raises the errors of `Dispatcher.submit`.
         """
         self.dispatcher.submit(self.request)
         if stream:
@@ -116,7 +116,7 @@ class Answer:
                 yield _event(self.wording.usage_chunk(self._usage(sum(produced))))
         except GenerationError as error:
             yield _event(error_body(str(error), "internal_error", None, 500))
-        except Exception as error:  # the status is sent already: the client must hear of it here
+        except Exception as error:  # the status has been sent: the client must get the error here
             _log.log(logging.ERROR, type(error).__name__, "a streamed answer failed", error)
             yield _event(error_body("internal error", "internal_error", None, 500))
         yield b"data: [DONE]\n\n"
@@ -177,7 +177,7 @@ class Answer:
         try:
             async for piece in self._generate(index):
                 merged.put_nowait((index, piece))
-        except Exception as error:  # raised again by the reader, who owns the answer
+        except Exception as error:  # raised again by the reader, which owns the answer
             merged.put_nowait((index, error))
 
     def _generate(self, index: int) -> AsyncIterator[Piece]:
@@ -198,7 +198,7 @@ class Answer:
 
 
 class _EventStream(StreamingResponse):
-    """A stream that ends its call however it ends, even before its first byte."""
+    """A stream that always ends its call, even if it ends before its first byte."""
 
     def __init__(self, answer: Answer, usage: StreamUsage) -> None:
         super().__init__(

@@ -1,6 +1,6 @@
 """The engine's HTTP face: OpenAI's completion APIs, the model list, health.
 
-It asks for no key: access is decided in front of it.
+It requires no key: access control is in front of it.
 """
 
 from collections.abc import AsyncIterator, Iterable
@@ -39,9 +39,9 @@ def create_app(
     config: ApiConfig,
     routers: Iterable[APIRouter] = (),
 ) -> FastAPI:
-    """The app over a running engine, and what others serve on the same port.
+    """The app of a running engine, with further routers on the same port.
 
-    routers: of others.
+    routers: further ones.
     """
     calls = make_calls(
         dispatcher,

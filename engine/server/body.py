@@ -1,4 +1,4 @@
-"""Reads the body of a request: how long it may be, how much all may hold, who decodes it."""
+"""Reads request bodies: limits the size of each and of all together, and decodes them."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -15,7 +15,7 @@ from engine.server.workers import BusyError, Workers, client_of
 SMALL_BODY = 64 * 2**10
 """Bytes that are decoded on the event loop, in 0.3 ms; a thread takes 0.1 ms to start."""
 MAX_BYTES_HELD = 64 * 2**20
-"""Bytes that the larger bodies of all clients may hold together until their prompts are tokens."""
+"""Bytes that larger bodies of all clients may hold together until their prompts are tokens."""
 
 _T = TypeVar("_T")
 
@@ -63,7 +63,7 @@ class BodyReader:
                 decoded = work()
             else:
                 decoded = await self._workers.run(client_of(http_request.scope), work)
-            del work  # and with it the bytes
+            del work  # and the bytes with it
             yield decoded
         finally:
             self._held -= held

@@ -1,4 +1,4 @@
-"""What both APIs need for a call: readers, workers, limits, and how it is answered."""
+"""The parts that both APIs need for a call: readers, workers, limits, answers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from engine.server.workers import Workers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calls:
-    """The parts of the server that every call passes."""
+    """The parts of the server that every call goes through."""
 
     dispatcher: Dispatcher
     tokenizer: Tokenizer
@@ -52,9 +52,9 @@ class Calls:
     ) -> Response:
         """Submit a request and answer it; the client's share is closed when the answer ends.
 
-        echoes: each prompt that its choices begin with, or none.
+        echoes: the prompts that its choices begin with, if any.
 
-        Raises what `Dispatcher.submit` raises, ClientLimitError and BadRequestError.
+        Raises the errors of `Dispatcher.submit`, ClientLimitError and BadRequestError.
         """
         share.take(request)
         stops = [StopPattern(stop) for stop in body.stop_strings]
@@ -80,7 +80,7 @@ def make_calls(
     max_body_bytes: int,
     begins_traces: bool = False,
 ) -> Calls:
-    """The parts over a running engine."""
+    """The parts for a running engine."""
     workers = Workers("kvscope-requests")
     limit = scheduler.max_model_len
     return Calls(

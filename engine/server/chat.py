@@ -94,7 +94,7 @@ class ChatWording:
 
 
 def chat_router(calls: Calls) -> APIRouter:
-    """The endpoint over a running engine."""
+    """The endpoint of a running engine."""
     router = APIRouter()
 
     @router.post(

@@ -1,6 +1,6 @@
-"""What one client may have under way at once: calls, and the tokens that they may still take.
+"""Limits for one client: calls in progress, and the tokens that they may still take.
 
-The table holds a client for as long as it has a call under way, so it is no longer than the calls.
+The table holds a client while it has a call in progress, so it is no longer than the calls.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class _UnderWay:
 
 
 class ClientLimits:
-    """Counts what is under way by client. None: no limit."""
+    """Counts calls in progress by client. None: no limit."""
 
     def __init__(self, max_requests: int | None, max_tokens: int | None) -> None:
         self._max_requests = max_requests
@@ -25,7 +25,7 @@ class ClientLimits:
 
     @property
     def num_clients(self) -> int:
-        """Clients with a call under way."""
+        """Clients with a call in progress."""
         return len(self._clients)
 
     def enter(self, client: str) -> "ClientShare":
@@ -41,7 +41,8 @@ class ClientLimits:
         return ClientShare(self, client)
 
     def take(self, client: str, tokens: int) -> None:
-        """Tokens that a call may take. Raises ClientLimitError, or BadRequestError for too many."""
+        """Reserve tokens that a call may take. Raises ClientLimitError or, if too many,
+        BadRequestError."""
         limit, under_way = self._max_tokens, self._clients[client]
         if limit is not None and tokens > limit:
             raise BadRequestError(
@@ -67,10 +68,10 @@ class ClientLimits:
 
 
 class ClientShare:
-    """What one call has of its client's share.
+    """One call's part of its client's limits.
 
-    As a context it is closed by an error only: an answer continues after the function that began
-    it, and is closed by what answers.
+    As a context it is closed only by an error: an answer continues after the function that began
+    it, and closes it at its end.
     """
 
     def __init__(self, limits: ClientLimits, client: str) -> None:
@@ -87,7 +88,7 @@ class ClientShare:
             self.close()
 
     def take(self, request: Request) -> None:
-        """Count what the call may take. Raises as `ClientLimits.take` does."""
+        """Count what the call may take. Raises like `ClientLimits.take`."""
         tokens = request.prompt_tokens + sum(
             sequence.sampling.max_tokens for sequence in request.sequences
         )

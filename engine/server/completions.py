@@ -88,7 +88,7 @@ class CompletionWording:
 
 
 def completions_router(calls: Calls) -> APIRouter:
-    """The endpoint over a running engine."""
+    """The endpoint of a running engine."""
     router = APIRouter()
     decode = partial(_decode, calls.limit)
 
@@ -131,5 +131,5 @@ def _decode(
 ) -> tuple[CompletionRequest, Sequence[str] | Sequence[list[int]]]:
     body = decode_body(raw, _decoder, COMPLETION)
     prompts = prompts_of(body, limit)
-    body.prompt = msgspec.Raw()  # it would keep the bytes of the whole body
+    body.prompt = msgspec.Raw()  # would keep the bytes of the whole body
     return body, prompts

@@ -1,4 +1,4 @@
-"""What operators ask of a running engine: its health, and to forget its cached blocks."""
+"""Operators' routes of a running engine: its health, and a reset of its prefix cache."""
 
 import msgspec
 from fastapi import APIRouter, FastAPI
@@ -31,7 +31,7 @@ def create_control_app(dispatcher: Dispatcher) -> FastAPI:
 
 
 def control_router(dispatcher: Dispatcher) -> APIRouter:
-    """Changes the engine: the app that includes it decides who may."""
+    """Changes the engine: the app that includes it controls access."""
     router = APIRouter()
 
     @router.post(
@@ -54,7 +54,7 @@ def health_router(dispatcher: Dispatcher) -> APIRouter:
         "/health",
         responses={**responses(200, "Ready, and making progress.", Healthy), 503: _UNHEALTHY},
     )
-    # One route answers both methods, and names both in `Allow`; the other is what is described.
+    # One route answers both methods, and names both in `Allow`; the other one is described.
     @router.api_route("/health", methods=["GET", "HEAD"], include_in_schema=False)
     async def health() -> JSONResponse:
         state = dispatcher.engine.health()

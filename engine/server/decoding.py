@@ -11,7 +11,7 @@ from engine.server.protocol import Envelope, FieldError, SettingsTooLongError
 NO_OBJECT = "the body must be a JSON object, sent with Content-Type: application/json"
 
 MAX_SEARCHED = 64 * 2**10
-"""Bytes of a malformed body in which the place is sought: that takes longer than decoding."""
+"""Bytes of a malformed body that are searched for the place: slower than decoding."""
 
 _T = TypeVar("_T")
 
@@ -22,7 +22,7 @@ _FORMS = {
     "stop": "expected a text or a list of texts",
     "content": "expected a text or a list of text parts",
 }
-"""What a field takes that has several forms."""
+"""Text for a field that takes several forms."""
 
 # An escape of half a surrogate pair, after an even number of backslashes.
 _HALF_CHARACTER = re.compile(
@@ -32,7 +32,7 @@ _HALF_CHARACTER = re.compile(
 
 
 def decode_body(body: bytes, decoder: msgspec.json.Decoder[_T], envelope: Envelope) -> _T:
-    """The checked body. Raises BadRequestError; refused fields come first, as they say most."""
+    """The checked body. Raises BadRequestError; refused fields are reported first."""
     try:
         envelope.check(body)
     except FieldError as error:
@@ -74,7 +74,7 @@ def _wrong_value(error: msgspec.ValidationError, field: str) -> BadRequestError:
 
 
 def _where(message: str) -> tuple[list[str], str]:
-    """``Expected `int`, got `str` - at `$.prompt[1]` `` → prompt, 1 and what is wrong there."""
+    """``Expected `int`, got `str` - at `$.prompt[1]` `` → prompt, 1 and the problem there."""
     at = _AT.search(message)
     path = [name or number for name, number in _STEP.findall(at[1])] if at else []
     problem = message[: at.start()] if at else message
@@ -96,7 +96,7 @@ def _no_json(body: bytes, decoder: msgspec.json.Decoder[Any], problem: str) -> B
 
 
 def _path_to_text(body: bytes, within: int, decoder: msgspec.json.Decoder[Any]) -> list[str]:
-    """The path of a text. Where it begins, an object is put: the decoder then says where it is."""
+    """The path of a text. An object is put at its beginning: the decoder then reports its path."""
     begin = body.rfind(b'"', 0, within)
     while begin > 0 and body[begin - 1 : begin] == b"\\":
         begin = body.rfind(b'"', 0, begin)

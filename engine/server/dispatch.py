@@ -1,4 +1,4 @@
-"""Carries step outputs from the engine's thread to the coroutine that waits for each sequence."""
+"""Carries step outputs from the engine's thread to the coroutines that wait for sequences."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -10,11 +10,11 @@ from engine.step import StepOutput
 from engine.step_loop import StepLoop
 
 MAX_TAKEN = 64
-"""Outputs of one sequence that are worked off before the event loop serves others."""
+"""Outputs of one sequence that are processed before the event loop serves others."""
 
 
 class _Mailbox:
-    """Outputs of one sequence; what came since the last look is read at once, up to a limit."""
+    """Outputs of one sequence; all new ones are read at once, up to a limit."""
 
     def __init__(self) -> None:
         self.finished = False
@@ -38,7 +38,7 @@ class _Mailbox:
 
 
 class Dispatcher:
-    """The engine as coroutines see it. All methods but `sink` belong to the event loop's thread."""
+    """The engine for coroutines. All methods except `sink` belong to the event loop's thread."""
 
     def __init__(self) -> None:
         self._mailboxes: dict[int, _Mailbox] = {}
@@ -46,7 +46,7 @@ class Dispatcher:
         self._engine: StepLoop | None = None
 
     def attach(self, engine: StepLoop) -> None:
-        """Name the engine whose `sink` this dispatcher is."""
+        """Set the engine whose `sink` this dispatcher is."""
         self._engine = engine
         engine.on_failure(self._engine_failed)
 
@@ -69,7 +69,7 @@ class Dispatcher:
         Raises QueueFullError or EngineUnavailableError; then there is nothing to close.
         """
         self.engine.submit(request)
-        for sequence in request.sequences:  # `_deliver` runs on this thread, so not before now
+        for sequence in request.sequences:  # `_deliver` runs on this thread, so not before this
             self._mailboxes[sequence.sequence_id] = _Mailbox()
 
     async def outputs(self, sequence: Sequence) -> AsyncIterator[list[StepOutput]]:
@@ -82,20 +82,20 @@ class Dispatcher:
                 return
 
     def stop(self, sequence: Sequence) -> None:
-        """End one sequence whose text is complete; the others of its call go on."""
+        """End one sequence whose text is complete; the others of its call continue."""
         mailbox = self._mailboxes.get(sequence.sequence_id)
         if mailbox is not None:  # otherwise the whole call is closed already
             mailbox.finished = True
             self.engine.abort_sequence(sequence, "stop")
 
     def close(self, request: Request) -> None:
-        """Forget a call; what still runs of it is aborted. Idempotent."""
+        """Forget a call; its running sequences are aborted. Idempotent."""
         mailboxes = [self._mailboxes.pop(s.sequence_id, None) for s in request.sequences]
         if any(mailbox is not None and not mailbox.finished for mailbox in mailboxes):
             self.engine.abort(request.request_id)
 
     def _soon(self, call: Callable[[], None]) -> None:
-        """Have it called on the event loop's thread. Called on the engine's."""
+        """Schedule a call on the event loop's thread. Called on the engine's."""
         assert self._event_loop is not None, "bind to an event loop before the first request"
         try:
             self._event_loop.call_soon_threadsafe(call)
@@ -104,11 +104,11 @@ class Dispatcher:
                 raise
 
     def _engine_failed(self) -> None:
-        if self._event_loop is not None:  # otherwise nothing waits yet
+        if self._event_loop is not None:  # otherwise nothing is waiting yet
             self._soon(self._fail_all)
 
     def _fail_all(self) -> None:
-        """A step that failed half-way has lost outputs: waiting calls would wait forever."""
+        """A step that failed half-way has lost outputs: calls would wait forever."""
         for sequence_id, mailbox in self._mailboxes.items():
             if not mailbox.finished:
                 mailbox.put(StepOutput(sequence_id, None, "error"))

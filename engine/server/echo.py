@@ -1,4 +1,4 @@
-"""The prompt at the beginning of an answer (`echo`), with log probabilities where asked for.
+"""The prompt at the beginning of an answer (`echo`), with log probabilities if requested.
 
 All choices of a prompt share it. The first one's steps score its tokens; the others wait for them.
 """
@@ -13,12 +13,12 @@ class EchoedPrompt:
     """One prompt of a call. Belongs to the event loop's thread."""
 
     def __init__(self, tokenizer: Tokenizer, text: str, prompt: list[int], *, scored: bool) -> None:
-        """scored: the tokens are shown as well, with log probabilities."""
+        """scored: show the tokens as well, with log probabilities."""
         self.text = text
         self.tokens: list[SampledToken] = []
-        """As far as they are known."""
+        """The tokens known so far."""
         self.offsets: list[int] = []
-        """Where the text of each begins, in characters."""
+        """Start of each token's text, in characters."""
         self._detokenizer = tokenizer.detokenizer()
         self._length = 0
         self._complete = asyncio.Event()
@@ -28,16 +28,16 @@ class EchoedPrompt:
             self.complete()
 
     def add(self, scored: list[SampledToken]) -> None:
-        """The tokens that follow."""
+        """Add the next tokens."""
         for token in scored:
             self.tokens.append(token)
             self.offsets.append(min(self._length, len(self.text)))
             self._length += len(self._detokenizer.add([token.token_id]))
 
     def complete(self) -> None:
-        """No more will come: all are there, or the sequence that scores them has ended."""
+        """No more will come: all are known, or the sequence that scores them has ended."""
         self._complete.set()
 
     async def wait(self) -> None:
-        """Until it is complete."""
+        """Wait until it is complete."""
         await self._complete.wait()

@@ -1,4 +1,4 @@
-"""Text to tokens, off the event loop where that takes long, and no further than can be of use."""
+"""Text to tokens, off the event loop if that takes long, and only as far as useful."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -12,7 +12,7 @@ SHORT_TEXT = 8192
 LONG_TEXT = 256 * 2**10
 """Characters above which tokens are counted first: an encoded token takes about 100 bytes."""
 _SPLIT_TOKENS = 8
-"""Tokens by which two halves of a text can have more than the whole."""
+"""Extra tokens that two halves of a text can have over the whole."""
 
 
 class Encoder:
@@ -26,7 +26,7 @@ class Encoder:
     async def encode(
         self, client: str, field: str, texts: Sequence[str], *, special_tokens: bool = True
     ) -> list[list[int]]:
-        """The token ids of each text. Raises BusyError, or BadRequestError for what cannot fit."""
+        """The token ids of each text. Raises BusyError, or BadRequestError if they cannot fit."""
         work = partial(self._encode_all, field, texts, special_tokens)
         if sum(map(len, texts)) <= SHORT_TEXT:
             return work()

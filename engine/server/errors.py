@@ -1,4 +1,4 @@
-"""Errors as OpenAI's API gives them: {"error": {"message", "type", "param", "code"}}."""
+"""Errors in the form of OpenAI's API: {"error": {"message", "type", "param", "code"}}."""
 
 import logging
 from collections.abc import Callable
@@ -34,7 +34,7 @@ class BadRequestError(Exception):
 
 
 class ClientLimitError(Exception):
-    """A client has as much under way as it may have."""
+    """A client has reached its limits."""
 
 
 def error_body(message: str, kind: str, param: str | None, code: int) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def error_body(message: str, kind: str, param: str | None, code: int) -> dict[st
 
 
 def install(app: FastAPI, reject: Callable[[RejectReason], None]) -> None:
-    """Give every error of the app OpenAI's shape; `reject` counts requests with bad content."""
+    """Give every error of the app OpenAI's form; `reject` counts requests with bad content."""
 
     async def bad_request(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, BadRequestError)
@@ -102,7 +102,7 @@ async def _internal(request: Request, error: Exception) -> JSONResponse:
 def prompt_too_long(
     field: str, tokens: int, limit: int, *, at_least: bool = False
 ) -> BadRequestError:
-    """The refusal of a prompt. at_least: the rest of it was not counted."""
+    """The refusal of a prompt. at_least: its full length was not counted."""
     return BadRequestError(
         field,
         f"{field}: {'at least ' if at_least else ''}{tokens} tokens, but the model's limit is "

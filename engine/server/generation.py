@@ -22,19 +22,19 @@ ECHOED_AT_ONCE = 256
 
 
 class GenerationError(Exception):
-    """The engine failed while this request was under way."""
+    """The engine failed during this request."""
 
 
 @dataclass(slots=True)
 class Piece:
-    """What is new since the last piece; the last one has a finish reason."""
+    """The output since the last piece; the last one has a finish reason."""
 
     text: str = ""
     tokens: list[SampledToken] = field(default_factory=list)
     echoed: list[SampledToken] = field(default_factory=list)
-    """Tokens of the prompt, shown before those."""
+    """Tokens of the prompt, shown before the new ones."""
     offsets: list[int] = field(default_factory=list)
-    """Where each token's text begins in the text of the whole choice, in characters."""
+    """Start of each token's text within the whole choice, in characters."""
     finish_reason: FinishReason | None = None
 
     def write(self, logprobs: LogprobWriter) -> None:
@@ -55,7 +55,7 @@ class Choice:
 
     @property
     def mean_logprob(self) -> float:
-        """Over its tokens, if log probabilities were requested."""
+        """Mean over its tokens, if log probabilities were requested."""
         return self._total_logprob / max(1, len(self.token_ids))
 
     @property
@@ -81,7 +81,7 @@ def best_choices(choices: Several[Choice], samples: int, n: int) -> list[Choice]
 
 
 def logprobs_of(piece: Piece, logprobs: LogprobWriter | None) -> msgspec.Raw | None:
-    """The log probabilities of one piece, where they were asked for."""
+    """The log probabilities of one piece, if requested."""
     if logprobs is None:
         return None
     piece.write(logprobs)
@@ -115,11 +115,11 @@ async def generate(
             yield piece
     finally:
         if echo is not None and sequence.sampling.prompt_logprobs is not None:
-            echo.complete()  # the other choices do not wait for ever
+            echo.complete()  # so the other choices do not wait forever
 
 
 def _leading(prompt: EchoedPrompt, piece: Piece) -> Iterator[Piece]:
-    """The pieces of a long prompt; what is left of it is put at the beginning of `piece`."""
+    """The pieces of a long prompt; the rest of it is put at the beginning of `piece`."""
     text, begin = prompt.text, 0
     for begin in range(0, len(prompt.tokens), ECHOED_AT_ONCE):
         end = begin + ECHOED_AT_ONCE
@@ -139,7 +139,7 @@ async def _pieces(
     stops: Several[StopPattern],
     echo: EchoedPrompt | None,
 ) -> AsyncIterator[Piece]:
-    """As `generate`, but for the prompt, of which `echo` learns."""
+    """Like `generate`, except for the prompt, which goes to `echo`."""
     detokenizer = tokenizer.detokenizer()
     stop_strings = StopStrings(stops)
     length = 0 if echo is None else len(echo.text)  # characters decoded, shown or held back

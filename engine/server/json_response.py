@@ -1,4 +1,4 @@
-"""JSON answers of any length: a long one is sent in slices, and never joined into one piece."""
+"""JSON answers of any length: long ones are sent in slices, and never joined into one piece."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +11,7 @@ SLICE_BYTES = 256 * 2**10
 """Bytes sent at once; between two slices the event loop serves others."""
 
 LATER = msgspec.Raw(b"\0")
-"""Stands in an answer for a value whose JSON is given in parts: no JSON has this byte."""
+"""Placeholder for a value whose JSON is given in parts: no JSON contains this byte."""
 
 
 def json_response(body: object, parts: list[list[bytes]] | None = None) -> Response:

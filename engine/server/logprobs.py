@@ -1,4 +1,4 @@
-"""Log probabilities as JSON, written as tokens come: a name is encoded once, nothing is kept twice.
+"""Log probabilities as JSON, written as tokens come: names are encoded once, nothing is kept twice.
 
 An answer can have a million of them; each is appended to the bytes of its list.
 """
@@ -24,7 +24,7 @@ class LogprobWriter(Protocol):
 
 
 class TokenNames:
-    """The JSON of each token's text, looked up once and kept: at most the vocabulary's number."""
+    """The JSON of each token's text, looked up once and kept: at most one per vocabulary entry."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
@@ -87,7 +87,8 @@ class CompletionLogprobs:
         name = self._name
         self._tokens.append(name(token.token_id))
         self._logprobs.append(_number(token.logprob))
-        # Different tokens can read alike (halves of characters do): the likeliest stays.
+        # Different tokens can have the same text (halves of characters do): the likeliest one
+        # stays.
         named = {
             name(token_id): logprob for token_id, logprob in reversed(token.alternatives or ())
         }
@@ -125,5 +126,5 @@ def _list_of(values: list[bytes]) -> list[bytes]:
 
 
 def _number(value: float | None) -> bytes:
-    """JSON has no infinity: null stands for it."""
+    """The number as JSON; null stands for infinity, which JSON lacks."""
     return b"null" if value is None or not isfinite(value) else repr(value).encode()

@@ -1,6 +1,6 @@
-"""The prompts of a completion: their form, and whether they can fit, before they are decoded.
+"""The prompts of a completion: checks their form and length before they are decoded.
 
-A list of token ids that is longer than the model's limit is refused by its commas.
+A list of token ids that exceeds the model's limit is refused by counting its commas.
 """
 
 import re
@@ -16,7 +16,7 @@ _FORMS = "expected a text, a list of texts, a list of token ids, or a list of li
 
 _text = msgspec.json.Decoder(str)
 _texts = msgspec.json.Decoder(
-    # A list that ends the decoding at one element too many; `list` would gather them all first.
+    # A list that stops decoding at one element too many; `list` would collect them all first.
     msgspec.defstruct(
         "Texts",
         [(f"text_{index}", str, msgspec.UNSET) for index in range(MAX_CHOICES)],

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 MAX_CHOICES = 32
-"""Sequences one HTTP request may start: prompts times n, or best_of."""
+"""Sequences that one HTTP request may start: prompts times n, or best_of."""
 MAX_STOP_STRINGS = 16
 MAX_STOP_CHARACTERS = 1024
 """Characters of one stop string."""
@@ -48,9 +48,9 @@ NOT_SUPPORTED: dict[str, tuple[Any, ...]] = {
     "use_beam_search": (False,),
 }
 MAX_SETTINGS_BYTES = 256 * 2**10
-"""Bytes of a body without its prompt or messages: they alone may be long."""
+"""Bytes of a body without its prompt or messages: only these may be long."""
 _LONGEST_DEFAULT = 64
-"""Bytes within which a value without effect is written; a longer one is refused undecoded."""
+"""Maximum bytes of a value without effect; a longer one is refused undecoded."""
 
 _T = TypeVar("_T")
 if TYPE_CHECKING:
@@ -88,14 +88,14 @@ class UnsupportedFieldError(FieldError):
 
 
 class DependentFieldError(FieldError):
-    """A field that means nothing unless another is true."""
+    """A field that has no meaning unless another one is true."""
 
     def __init__(self, field: str, other: str, wish: str = "") -> None:
         super().__init__(field, f"{wish or field} is only allowed together with {other}: true")
 
 
 class SettingsTooLongError(ValueError):
-    """What is not the prompt is longer than any use has."""
+    """The rest of the body is longer than any legitimate use."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -125,11 +125,11 @@ def _defaults(body: type[msgspec.Struct]) -> tuple[tuple[str, Any], ...]:
 class StreamOptions(_Body, kw_only=True):
     include_usage: Nullable[bool] = False
     continuous_usage_stats: Nullable[bool] = False
-    """Usage in every chunk as well, where `include_usage` is true."""
+    """Usage in every chunk as well, if `include_usage` is true."""
 
 
 StreamUsage = Literal["never", "last chunk", "every chunk"]
-"""Where a stream has usage."""
+"""Chunks of a stream that have usage."""
 
 
 class GenerationRequest(_Body, kw_only=True):
@@ -210,7 +210,7 @@ class CompletionRequest(GenerationRequest, kw_only=True):
     """POST /v1/completions. Several prompts give several choices, prompt by prompt."""
 
     prompt: Annotated[msgspec.Raw, Meta(extra_json_schema=_PROMPT_SCHEMA)]
-    """Not decoded yet: its length is judged first."""
+    """Not decoded yet: its length is checked first."""
     max_tokens: Annotated[int, Meta(ge=0)] | None = None
     logprobs: Annotated[int, Meta(ge=0, le=20)] | None = None
     echo: Nullable[bool] = False
@@ -256,10 +256,10 @@ _ABSENT = msgspec.Raw()
 
 
 class Envelope:
-    """What is looked at in a body before its values are decoded."""
+    """Checks of a body before its values are decoded."""
 
     def __init__(self, refused: dict[str, tuple[Any, ...]]) -> None:
-        """refused: as `NOT_SUPPORTED`."""
+        """refused: like `NOT_SUPPORTED`."""
         self._refused = refused
         fields = [(field, msgspec.Raw, _ABSENT) for field in (*_LONG, *refused)]
         self._decoder = msgspec.json.Decoder(msgspec.defstruct("Envelope", fields))
@@ -287,4 +287,4 @@ class Envelope:
 
 COMPLETION = Envelope(NOT_SUPPORTED)
 CHAT = Envelope(NOT_SUPPORTED | {"echo": (False,)})
-"""vLLM's echo of a chat is another thing: the last message goes on."""
+"""vLLM's echo of a chat is different: it repeats the last message."""

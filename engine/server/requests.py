@@ -29,17 +29,17 @@ class ServedModel:
 
 
 def caller_trace(http_request: HttpRequest) -> TraceContext:
-    """The trace that a caller says it is in, or `NO_TRACE`."""
+    """The caller's trace, or `NO_TRACE`."""
     return trace_context(http_request.headers.get("traceparent"))
 
 
 class RequestFactory:
-    """Builds validated requests; requests and sequences are numbered apart, by one each."""
+    """Builds validated requests; requests and sequences are numbered separately."""
 
     def __init__(
         self, model: ServedModel, scheduler: SchedulerConfig, *, begins_traces: bool = False
     ) -> None:
-        """begins_traces: a call that is in no trace begins one."""
+        """begins_traces: a call without a trace begins one."""
         self._begins_traces = begins_traces
         self._model = model
         self._scheduler = scheduler
@@ -63,7 +63,7 @@ class RequestFactory:
     ) -> SamplingParams:
         """Sampling for a prompt of that length. max_tokens None: as many as fit.
 
-        Where only the best samples are returned, all have log probabilities to be judged by.
+        If only the best samples are returned, all have log probabilities to rank them by.
         """
         limit = self._scheduler.max_model_len
         room = limit - prompt_length
@@ -105,8 +105,8 @@ class RequestFactory:
     ) -> Request:
         """The request of one call: body.samples sequences for each prompt, sampled as given.
 
-        The number of a sample among those of its prompt is added to a given seed. The first sample
-        alone scores the prompt, for all.
+        The number of a sample among those of its prompt is added to a given seed. Only the first
+        sample scores the prompt, for all.
         """
         for prompt, _ in prompts:
             self._check_tokens(body, prompt)

@@ -1,6 +1,7 @@
-"""What /openapi.json says of answers: every status that an operation can have, and its content.
+"""Descriptions of answers for /openapi.json: every status of an operation, and its content.
 
-Answers are dictionaries that grow as tokens come; these types describe them and are never made.
+Answers are dictionaries that grow as tokens come; these types describe them and are never
+instantiated.
 """
 
 from typing import Annotated, Any, Generic, Literal, TypeVar
@@ -143,7 +144,7 @@ _RETRY_AFTER = {
 def responses(
     ok: int, description: str, answer: type[msgspec.Struct] | None, *errors: int
 ) -> Responses:
-    """The statuses of one operation. answer: JSON of the good one; None: it has no content."""
+    """The statuses of one operation. answer: JSON of a successful one; None: it has no content."""
     described: Responses = {ok: {"description": description}}
     if answer is not None:
         described[ok]["content"] = {"application/json": {"schema": schema_of(answer)}}

@@ -1,4 +1,4 @@
-"""What /openapi.json says of requests, and how structs become JSON schema."""
+"""Descriptions of requests for /openapi.json, and the conversion of structs to JSON schema."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ _TRACEPARENT = {
 
 
 def generation_request(body: type[msgspec.Struct], model: str) -> dict[str, Any]:
-    """The OpenAPI description of a call: a JSON body, complete in itself, and one header.
+    """The OpenAPI description of a call: a self-contained JSON body, and one header.
 
     model: the only name that is served.
     """
@@ -28,7 +28,7 @@ def generation_request(body: type[msgspec.Struct], model: str) -> dict[str, Any]
 
 
 def schema_of(struct: type[msgspec.Struct]) -> dict[str, Any]:
-    """Complete in itself."""
+    """The schema of a struct, self-contained."""
     (schema,), components = msgspec.json.schema_components(
         [struct], ref_template=_REFERENCE + "{name}"
     )
@@ -37,7 +37,7 @@ def schema_of(struct: type[msgspec.Struct]) -> dict[str, Any]:
 
 
 def _inlined(schema: Any, components: dict[str, Any]) -> Any:
-    """The schema with what it refers to in the place of each reference; structs have no cycles."""
+    """The schema with each reference replaced by its target; structs have no cycles."""
     if isinstance(schema, list):
         return [_inlined(item, components) for item in schema]
     if not isinstance(schema, dict):

@@ -1,6 +1,6 @@
 """Cuts a growing text at the first stop string, holding back what might be the start of one.
 
-Knuth, Morris and Pratt's search: work in proportion to the text, whatever the stop strings are.
+Knuth, Morris and Pratt's search: work proportional to the text, whatever the stop strings are.
 """
 
 from array import array
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 
 class StopPattern:
-    """A stop string and where to go on in it when the text does not; shared by all choices."""
+    """A stop string and its fallback positions at a mismatch; shared by all choices."""
 
     __slots__ = ("_failures", "_stop")
 
@@ -25,7 +25,7 @@ class StopPattern:
         return len(self._stop)
 
     def search(self, text: str, matched: int) -> tuple[int, int | None]:
-        """Go on after `matched` characters of it.
+        """Continue after `matched` characters of it.
 
         Returns how many the text now ends with, and the index after the whole string if it came.
         """

@@ -1,6 +1,6 @@
-"""Threads for work that would hold up the event loop; clients take turns, and may wait in number.
+"""Threads for work that would hold up the event loop; clients take turns in a bounded queue.
 
-A client with a thousand large requests delays another's by no more than the work under way.
+A client with a thousand large requests delays another's by no more than the work in progress.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 
 
 class BusyError(Exception):
-    """Too much of this kind of work waits already."""
+    """Too much work of this kind is already waiting."""
 
     def __init__(self) -> None:
         super().__init__("too many large requests wait already: try again later")
@@ -51,8 +51,8 @@ class Workers:
     async def run(self, client: str, work: Callable[[], _T]) -> _T:
         """The result of `work`, on a thread, when it is this client's turn.
 
-        Raises BusyError where too much waits, and what `work` raises. Work that has begun goes on
-        when its caller is cancelled.
+        Raises BusyError if too much is waiting, and whatever `work` raises. Work that has begun
+        continues when its caller is cancelled.
         """
         if self._num_free:
             self._num_free -= 1
@@ -77,7 +77,7 @@ class Workers:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # it was called, but has left
+            if turn.done() and not turn.cancelled():  # its turn came, but it has left
                 self._next()
             raise
 
@@ -85,7 +85,7 @@ class Workers:
         """Called on the worker's thread."""
         try:
             event_loop.call_soon_threadsafe(self._next)
-        except RuntimeError:  # closed: the server has ended, and nothing waits
+        except RuntimeError:  # closed: the server has ended, and nothing is waiting
             if not event_loop.is_closed():
                 raise
 

@@ -1,4 +1,4 @@
-"""How many bytes a model takes and how many blocks fit: plain arithmetic, no torch."""
+"""Bytes of a model and blocks that fit: plain arithmetic, no torch."""
 
 from engine.sizing.config_json import ConfigError, read_config
 from engine.sizing.dtypes import Dtype, parse_dtype

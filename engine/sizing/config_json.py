@@ -13,7 +13,7 @@ _LOCAL_PREFIXES = ("/", ".", "~")
 def local_path(model: str) -> Path | None:
     """The file or folder that `model` names, there or not; None: it is a name on the hub.
 
-    A hub name has at most one slash (`gpt2`, `Qwen/Qwen3-0.6B`) and nothing local bears it.
+    A hub name has at most one slash (`gpt2`, `Qwen/Qwen3-0.6B`), and no local path has that name.
     """
     path = _expanded(model)
     if model.startswith(_LOCAL_PREFIXES) or model.count("/") > 1:
@@ -27,7 +27,7 @@ def local_path(model: str) -> Path | None:
 def _expanded(model: str) -> Path:
     try:
         return Path(model).expanduser()
-    except RuntimeError:  # ~name of nobody here
+    except RuntimeError:  # ~name of an unknown user
         return Path(model)
 
 
@@ -38,11 +38,11 @@ MAX_CONFIG_BYTES = 8 * 2**20
 """Bytes of a configuration; those that list thousands of classes have 1 MB."""
 
 _NESTED = ("text_config", "language_config", "llm_config")
-"""Where multimodal checkpoints keep the configuration of their decoder."""
+"""Keys under which multimodal checkpoints keep the configuration of their decoder."""
 
 
 _QUOTED = 60
-"""Characters of a wrong value in an error."""
+"""Maximum characters of a wrong value in an error."""
 
 
 class ConfigError(Exception):
@@ -64,7 +64,7 @@ def read_config(path: Path) -> Config:
 
 
 def decoder_config(config: Config) -> Config:
-    """The text decoder's part, with the dtype of the outer part where it has none."""
+    """The text decoder's part, with the dtype of the outer part if it has none."""
     for key in _NESTED:
         inner = config.get(key)
         if isinstance(inner, Mapping):
@@ -90,7 +90,7 @@ class Fields:
         return number
 
     def optional_integer(self, *names: str) -> int | None:
-        """None where it is absent or null.
+        """The value; None if it is absent or null.
 
         Raises ConfigError for anything but an integer from 0 to MAX_SIZE.
         """
@@ -111,11 +111,11 @@ class Fields:
         return None
 
     def flag(self, name: str) -> bool:
-        """True where the field is true; absent and null are False."""
+        """True if the field is true; absent and null are False."""
         return bool(self._get(name))
 
     def is_off(self, name: str) -> bool:
-        """True where the field is false; an absent one is not."""
+        """True if the field is false; an absent one is not."""
         return self._get(name) is False
 
     def text(self, *names: str) -> str | None:

@@ -1,7 +1,7 @@
-"""How each model type differs from Llama, as data: its weights and its defaults.
+"""Differences of each model type from Llama, as data: its weights and its defaults.
 
-`defaults` are those of transformers' configuration class where published config.json files rely on
-them. tests/sizing compares every row with the modules that transformers builds.
+`defaults` are those of transformers' configuration class that published config.json files rely on.
+tests/sizing compares every row with the modules that transformers builds.
 """
 
 from collections.abc import Mapping
@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Windows = Literal["all", "alternate", "pattern", "late", "none"]
-"""Which layers slide where `layer_types` is not given: all if a window is set; every other one,
-the first included; all but every n-th; those from max_window_layers on; never."""
+"""Sliding layers if `layer_types` is not given: all if a window is set; every other one, from the
+first; all except every n-th; those from max_window_layers on; none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class Family:
     head_norms: bool = False
     """Norms over the heads of Q and K."""
     gated_query: bool = False
-    """The query projection also makes an output gate."""
+    """The query projection also produces an output gate."""
     norms: int = 2
     """Vectors of hidden_size in each layer."""
     norm_bias: bool = False
@@ -135,4 +135,4 @@ FAMILIES: Mapping[str, Family] = {
 }
 
 OTHER = Family()
-"""Stands in for model types that are not here: KV is calculated, weights are not counted."""
+"""Stands for unknown model types: KV is calculated, weights are not counted."""

@@ -1,4 +1,4 @@
-"""What each layer keeps of a sequence: KV of all tokens or a window, a latent vector, a state."""
+"""Memory of each layer for a sequence: KV of all tokens or a window, a latent vector, a state."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -25,7 +25,7 @@ _KINDS: dict[str, tuple[LayerKind, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KVLayer:
-    """What one layer keeps of one sequence."""
+    """Memory that one layer keeps of one sequence."""
 
     kind: LayerKind
     elements: int = 0
@@ -55,7 +55,7 @@ HEAD_FIELDS = (
     "multi_query",
     "new_decoder_architecture",
 )
-"""All that `num_heads`, `num_kv_heads` and `head_dim` read."""
+"""All fields that `num_heads`, `num_kv_heads` and `head_dim` read."""
 
 
 def head_dim(fields: Fields) -> int:
@@ -78,7 +78,7 @@ def num_kv_heads(fields: Fields) -> int:
 
 
 def num_layers(fields: Fields) -> int:
-    """Raises ConfigError for more than MAX_LAYERS, each of which is looked at."""
+    """Raises ConfigError for more than MAX_LAYERS, since each one is examined."""
     number = fields.integer("num_hidden_layers", "n_layer", "num_layers")
     if number > MAX_LAYERS:
         raise ConfigError(f"a model of {number:,} layers: {MAX_LAYERS:,} is the most")
@@ -86,7 +86,7 @@ def num_layers(fields: Fields) -> int:
 
 
 def kv_layers(fields: Fields, family: Family) -> tuple[KVLayer, ...]:
-    """What every layer keeps, in order. Raises ConfigError where fields are missing."""
+    """Memory that every layer keeps, in order. Raises ConfigError if fields are missing."""
     rank = fields.optional_integer("kv_lora_rank")
     if rank:
         elements = rank + fields.integer("qk_rope_head_dim")
@@ -105,7 +105,7 @@ def kv_layers(fields: Fields, family: Family) -> tuple[KVLayer, ...]:
 
 
 def is_linear(fields: Fields, family: Family) -> list[bool]:
-    """One flag per layer: it has a state and no heads."""
+    """One flag per layer: whether it has a state and no heads."""
     return [kinds == ("state",) for kinds in _layer_kinds(fields, family)]
 
 
@@ -126,7 +126,7 @@ def _layer_kinds(fields: Fields, family: Family) -> list[tuple[LayerKind, ...]]:
 
 
 def _kind_by_rule(fields: Fields, family: Family, layer: int, count: int) -> tuple[LayerKind, ...]:
-    """The kinds of layer `layer` of `count`, by whichever fields the configuration has."""
+    """The kinds of layer `layer` of `count`, from the fields that the configuration has."""
     period = fields.optional_integer("attn_layer_period")
     if period:  # Jamba
         offset = fields.optional_integer("attn_layer_offset") or 0

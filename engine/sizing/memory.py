@@ -1,4 +1,4 @@
-"""Memory for a pool: where its figures come from, and the rule that sizes by them."""
+"""Memory for a pool: the source of its figures, and the rule that sizes the pool."""
 
 import math
 from dataclasses import dataclass
@@ -10,17 +10,17 @@ CPU_MEMORY_SHARE = 0.25
 
 
 def requested_bytes(total: int, utilization: float) -> int:
-    """The engine's whole budget: a share of all memory, not of what the weights leave."""
+    """The engine's whole budget: a share of all memory, not of the rest after the weights."""
     return math.ceil(total * utilization)
 
 
 def kv_budget(requested: int, weights: int, activations: int, other: int) -> int:
-    """What the budget leaves for K and V; negative where it does not even hold the rest."""
+    """Bytes of the budget left for K and V; negative if it does not even hold the rest."""
     return requested - weights - activations - other
 
 
 def cpu_pool_blocks(free: int, bytes_per_block: int, useful: int) -> int:
-    """A quarter of the free memory, at most the blocks that can be of use."""
+    """A quarter of the free memory, but at most the useful number of blocks."""
     return min(int(free * CPU_MEMORY_SHARE) // bytes_per_block, useful)
 
 
@@ -36,7 +36,7 @@ class MeasuredDevice(Protocol):
         ...
 
     def free(self) -> int:
-        """Memory that no process, context or allocator's cache holds."""
+        """Memory held by no process, context or allocator cache."""
         ...
 
     def allocated(self) -> int:
@@ -50,7 +50,7 @@ class MeasuredDevice(Protocol):
     def reset_peak(self) -> None: ...
 
     def trim(self) -> None:
-        """Give back what the allocator keeps of dead tensors."""
+        """Release memory that the allocator keeps of dead tensors."""
         ...
 
 
@@ -64,7 +64,7 @@ class MainMemory:
         return self._field("MemTotal")
 
     def free(self) -> int:
-        """Memory that the kernel can give without swapping."""
+        """Memory that the kernel can provide without swapping."""
         return self._field("MemAvailable")
 
     def _field(self, name: str) -> int:

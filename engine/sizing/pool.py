@@ -4,7 +4,7 @@ The terms of a measured pool add up to the device's total:
 
     total = in_use_at_start + weights + buffers + activation_peak + non_torch + kv_pool + unclaimed
 
-and `requested` is the budget that all of them but the first and the last must fit into.
+and `requested` is the budget for all of them except the first and the last.
 """
 
 import logging
@@ -61,7 +61,7 @@ class PoolSize:
 
     @property
     def measured(self) -> bool:
-        """Whether the size is a share of the device's memory, less what a test run took."""
+        """Whether the size is a share of the device's memory, minus what a test run took."""
         return "activation_peak" in self.terms
 
     @property
@@ -86,7 +86,7 @@ class PoolSizer:
     """Sizes one pool. Create it before the model is loaded: memory in use by then is not ours."""
 
     def __init__(self, cache: CacheConfig, memory: MeasuredDevice | MainMemory) -> None:
-        """Raises PoolSizeError if a device has less free than the share asks for."""
+        """Raises PoolSizeError if a device has less free memory than the share requires."""
         self._cache = cache
         self._memory = memory
         self._total = memory.total()
@@ -112,12 +112,12 @@ class PoolSizer:
         """Size the pool and log every term.
 
         measure: runs the largest batches that a pool of this many bytes allows, leaves nothing
-        behind, and returns the bytes that they took at their peak beyond what was allocated before;
-        called on a device only.
+        behind, and returns their peak bytes beyond what was allocated before; called only on a
+        device.
 
-        measure_graphs: bytes that CUDA graphs will take besides; called after it, on a device only.
+        measure_graphs: additional bytes for CUDA graphs; called after it, only on a device.
 
-        Raises PoolSizeError if there is no room, or not for one sequence of max_model_len tokens.
+        Raises PoolSizeError if there is no room for one sequence of max_model_len tokens.
         """
         cache, bytes_per_block = self._cache, footprint.bytes_per_block
         needed = -(-scheduler.max_model_len // cache.block_size)
@@ -125,7 +125,7 @@ class PoolSizer:
         configured = self._configured(bytes_per_block)
         peak = graphs = 0
         if not isinstance(self._memory, MainMemory):
-            # For a configured size, too: the headroom is compared with the peak of a step.
+            # For a configured size as well: the headroom is compared with a step's peak.
             free = self._memory.free()
             peak = measure(
                 free if configured is None else min(configured[0] * bytes_per_block, free)
@@ -191,7 +191,7 @@ class PoolSizer:
                 f"loading {format_bytes(weights + buffers)} took {format_bytes(taken)} of the free "
                 "memory: something else gave memory back meanwhile; start again when it has ended"
             )
-        non_torch += graphs  # not there yet; torch cannot give their memory back either
+        non_torch += graphs  # not captured yet; torch cannot release their memory either
         left = kv_budget(self._requested, weights + buffers, peak, non_torch)
         pool = max(0, left) // footprint.bytes_per_block * footprint.bytes_per_block
         in_use = self._total - self._free_at_start
@@ -239,7 +239,7 @@ class PoolSizer:
 
 
 def _in_words(terms: Terms) -> str:
-    """The terms, to end an error with; empty where the size was configured."""
+    """The terms, to append to an error; empty if the size was configured."""
     if not terms:
         return ""
     return "; " + ", ".join(f"{term} {format_bytes(size)}" for term, size in terms.items())

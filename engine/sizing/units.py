@@ -1,11 +1,11 @@
-"""Sizes as people write them: GB is 10^9, GiB is 2^30, nothing is guessed, all have a bound."""
+"""Sizes as people write them: GB is 10^9, GiB is 2^30; no guesses, and a bound for each."""
 
 import re
 
 from kvscope_events.printable import one_line
 
 MAX_LAYERS = 4096
-"""Layers, each of which is looked at; the deepest models have some hundred."""
+"""Layers, since each one is examined; the deepest models have a few hundred."""
 MAX_SIZE = 2**40
 """Heads, widths, positions, sequences, tokens."""
 MAX_PARAMETERS = 1e18
@@ -37,7 +37,7 @@ _UNITS = {
 }
 _BINARY = ("TiB", "GiB", "MiB", "KiB")
 _MAX_TEXT = 40
-"""Characters of an amount, more than any needs."""
+"""Maximum characters of an amount, more than any needs."""
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?) ?([A-Za-z]*)")
 
 

@@ -1,1 +1,1 @@
-"""Swapping preempted sequences to the host: which blocks, whose, and whether it pays."""
+"""Swapping preempted sequences to the host: their blocks, their owners, and the decision."""

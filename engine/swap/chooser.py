@@ -1,7 +1,7 @@
-"""Whether swapping a victim costs less than computing it again, from what both have cost so far.
+"""Decides whether swapping a victim costs less than recomputing it, from past costs of both.
 
-Swapping: all of its blocks are copied out, and those back in that the prefix cache will not hold.
-Recomputing: the tokens of those same blocks go through the model once more.
+Swapping: all of its blocks are copied out, and those that the prefix cache will not hold are copied
+back. Recomputing: the tokens of those same blocks go through the model once more.
 """
 
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from kvscope_events.vocabulary import SwapDirection
 
 DECAY = 0.9
-"""What is left of a measurement's weight when the next one comes: some ten of them count."""
+"""Remaining weight of a measurement when the next one comes: about ten of them count."""
 
 
 class Rate:
@@ -24,7 +24,7 @@ class Rate:
         return self._amount / self._units if self._units > 0 else None
 
     def observe(self, amount: float, units: float) -> None:
-        """One more measurement, neither of them negative; one without units is ignored."""
+        """Add a measurement, both values not negative; one without units is ignored."""
         if units > 0:
             self._amount = DECAY * self._amount + amount
             self._units = DECAY * self._units + units
@@ -42,20 +42,20 @@ class Costs(NamedTuple):
 
 
 class Chooser:
-    """Three rates and a share, each the moving average of what was measured."""
+    """Three rates and a share, each a moving average of measurements."""
 
     def __init__(self, block_size: int) -> None:
         self._block_size = block_size
         self._copied: dict[SwapDirection, Rate] = {"out": Rate(), "in": Rate()}  # blocks per ns
         self._computed = Rate()  # tokens per ns
-        self._found = Rate()  # of what victims had: the share found again when they resumed
+        self._found = Rate()  # share of victims' tokens that they found again when they resumed
 
     def copied(self, direction: SwapDirection, blocks: int, duration_ns: int) -> None:
-        """Blocks were copied, in that time."""
+        """Blocks were copied in this time."""
         self._copied[direction].observe(blocks, duration_ns)
 
     def computed(self, tokens: int, duration_ns: int) -> None:
-        """A step with prefill computed this many tokens, in that time."""
+        """A step with prefill computed this many tokens in this time."""
         self._computed.observe(tokens, duration_ns)
 
     def resumed(self, found_tokens: int, discarded_tokens: int) -> None:
@@ -63,9 +63,9 @@ class Chooser:
         self._found.observe(found_tokens, discarded_tokens)
 
     def estimate(self, num_tokens: int, shared_blocks: int) -> Costs | None:
-        """What a victim with so many computed tokens would cost; None: not measured yet.
+        """Costs of a victim with this many computed tokens; None: not measured yet.
 
-        shared_blocks: of its blocks those that others refer to as well, which stay.
+        shared_blocks: those of its blocks that others refer to as well, which stay.
         """
         out, back = self._copied["out"].value, self._copied["in"].value
         speed = self._computed.value

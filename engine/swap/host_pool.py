@@ -1,11 +1,11 @@
-"""Block ids of the host's swap pool: handed out, given back; every id is used or free.
+"""Block ids of the host's swap pool: allocated and released; every id is used or free.
 
-Ids come in ascending runs where that is possible, so that their contents lie side by side.
+Ids come in ascending runs if possible, so that their contents are adjacent.
 """
 
 
 class OutOfHostBlocksError(Exception):
-    """More blocks were asked for than are free; the pool is unchanged."""
+    """More blocks were requested than are free; the pool is unchanged."""
 
     def __init__(self, wanted: int, free: int) -> None:
         super().__init__(f"{wanted} blocks of the swap pool wanted, {free} free")
@@ -23,7 +23,7 @@ class HostPool:
         self.num_blocks = num_blocks
         self._is_used = bytearray(num_blocks)
         self._given_back: list[int] = []  # a stack
-        self._untouched = 0  # from here on no block was ever handed out
+        self._untouched = 0  # from here on no block has ever been handed out
 
     @property
     def num_free(self) -> int:
@@ -38,7 +38,7 @@ class HostPool:
         return count <= self.num_free
 
     def allocate(self, count: int) -> list[int]:
-        """Take blocks: those that were given back last first. Raises OutOfHostBlocksError."""
+        """Take blocks, those released last first. Raises OutOfHostBlocksError."""
         if not self.can_allocate(count):
             raise OutOfHostBlocksError(count, self.num_free)
         again = min(count, len(self._given_back))
@@ -52,7 +52,7 @@ class HostPool:
         return blocks
 
     def release(self, blocks: list[int]) -> None:
-        """Give blocks back; their order is that in which they are handed out again."""
+        """Release blocks; they are handed out again in this order."""
         for block in blocks:
             assert self._is_used[block], f"double free: host block {block} is not used"
             self._is_used[block] = 0

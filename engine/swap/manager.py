@@ -1,6 +1,4 @@
-"""Victims that keep their KV on the host: what is copied out and back, and which victim owns which
-block.
-"""
+"""Victims that keep their KV on the host: copies out and back, and the owners of host blocks."""
 
 import logging
 import time
@@ -20,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class Decision(NamedTuple):
-    """How a victim's KV was handled, and the estimated cost of either way; None: not estimated."""
+    """The handling of a victim's KV, and the estimated cost of either way; None: not estimated."""
 
     mode: PreemptionMode
     costs: Costs | None
@@ -29,7 +27,7 @@ class Decision(NamedTuple):
 class SwapManager:
     """Copies victims out and back, on the engine's thread. A swapped-out sequence owns host blocks.
 
-    Its host blocks hold, in the order of its tokens, the KV of all that it had computed.
+    Its host blocks hold, in the order of its tokens, the KV of everything it had computed.
     """
 
     def __init__(
@@ -40,10 +38,10 @@ class SwapManager:
         bus: Bus,
         chooser: Chooser | None = None,
     ) -> None:
-        """chooser: decides victim by victim; None: every victim is swapped that fits."""
+        """chooser: decides for each victim; None: every victim that fits is swapped."""
         self.host = host
         self.sequences: set[Sequence] = set()
-        """Those that are swapped out; for reading."""
+        """The swapped-out sequences; read-only."""
         self._pool = pool
         self._mover = mover
         self._emit = bus.emit
@@ -79,10 +77,9 @@ class SwapManager:
         return Decision("swap", costs)
 
     def swap_in(self, sequence: Sequence, num_found: int) -> None:
-        """Copy back what the prefix cache no longer held, and give up the host blocks.
+        """Copy back what the prefix cache no longer holds, and release the host blocks.
 
-        The sequence's table begins with `num_found` blocks that were found; blocks for the rest
-        follow in it.
+        The sequence's table begins with the `num_found` found blocks; blocks for the rest follow.
         """
         host_blocks = sequence.host_blocks[num_found:]
         if host_blocks:
@@ -95,7 +92,7 @@ class SwapManager:
             self.drop(sequence)
 
     def drop(self, sequence: Sequence) -> None:
-        """Give up the host blocks without a copy: the sequence ended, or found all it had."""
+        """Release the host blocks without a copy: the sequence ended, or found everything."""
         self._give_up(sequence)
         self._emit(BlocksSwapped(sequence.sequence_id, "in", 0, self.host.num_used))
 
@@ -105,7 +102,7 @@ class SwapManager:
             self._chooser.resumed(found_tokens, discarded_tokens)
 
     def stepped(self, num_tokens: int, prefill_tokens: int, duration_ns: int) -> None:
-        """A step ended, which may have copied as well: that is not what its tokens took."""
+        """A step ended; time spent on copies is not part of its tokens' time."""
         if self._chooser is not None and prefill_tokens:
             self._chooser.computed(num_tokens, duration_ns - self._copying_ns)
         self._copying_ns = 0

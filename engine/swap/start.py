@@ -22,7 +22,7 @@ from kvscope_events.vocabulary import SwapDirection
 logger = logging.getLogger(__name__)
 
 PROBE_BLOCKS = 8
-"""Blocks that the probe copies out and back, twice; what counts is the second time."""
+"""Blocks that the probe copies out and back, twice; only the second time counts."""
 
 
 def num_swap_blocks(
@@ -30,8 +30,8 @@ def num_swap_blocks(
 ) -> int:
     """Blocks of the swap pool; 0: nothing is swapped.
 
-    pool_bytes: what the pool is about to take of the same memory. Raises PoolSizeError if the space
-    holds not one block, or if the host has not got it.
+    pool_bytes: bytes that the pool is about to take of the same memory. Raises PoolSizeError if the
+    space does not hold one block, or if the host does not have it.
     """
     space = config.space_bytes
     if not space:
@@ -51,7 +51,7 @@ def num_swap_blocks(
 
 
 def swap_space(cache: KVCache, num_blocks: int) -> SwapSpace:
-    """Allocate the host's memory. Raises PoolSizeError if it is not there after all."""
+    """Allocate the host's memory. Raises PoolSizeError if it is not available after all."""
     try:
         with device_out_of_memory():
             return SwapSpace(cache, num_blocks)
@@ -63,7 +63,7 @@ def swap_space(cache: KVCache, num_blocks: int) -> SwapSpace:
 
 
 def swap_manager(config: SwapConfig, pool: BlockPool, space: SwapSpace, bus: Bus) -> SwapManager:
-    """The manager of a pool that nothing runs in yet."""
+    """The manager of a pool in which nothing runs yet."""
     chooser = None
     if config.mode == "auto":
         chooser = Chooser(pool.block_size)

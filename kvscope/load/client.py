@@ -85,8 +85,7 @@ class _Choice(msgspec.Struct):
 
     @property
     def output(self) -> str | None:
-        """None: no token. Empty: a token whose text waits for the next, such as half a
-        character."""
+        """None: no token. Empty: a token whose text waits for the next (half a character)."""
         if self.delta is None:
             return self.text
         if self.delta.reasoning_content is None and self.delta.content is None:

@@ -1,4 +1,4 @@
-"""What an attention backend is: a callable that prepares one step for all layers of the model."""
+"""The interface of attention backends: callables that prepare one step for all layers."""
 
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
@@ -10,7 +10,7 @@ from engine.model.step_batch import StepBatch
 
 
 class LayerOptions(NamedTuple):
-    """What one layer asks for."""
+    """Options of one layer."""
 
     layer: int
     """Its number, and that of its KV tensors."""
@@ -19,11 +19,11 @@ class LayerOptions(NamedTuple):
     scaling: float | None
     """Factor of the scores; None: 1/√D."""
     softcap: float | None
-    """Scores become softcap * tanh(scores / softcap); None: they stay."""
+    """Scores become softcap * tanh(scores / softcap); None: unchanged."""
 
 
 class StepAttention(Protocol):
-    """The attention of one step; the step's K and V are in the cache when a layer asks."""
+    """The attention of one step; the step's K and V are in the cache when a layer calls it."""
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, options: LayerOptions) -> Tensor:
         """Each token attends to its own sequence up to itself.
@@ -35,10 +35,10 @@ class StepAttention(Protocol):
 
 
 StaticBackend = Callable[[KVCache, Tensor, Tensor, int], StepAttention]
-"""Prepares all steps of B rows of one token, whose block tables and contexts are written later.
+"""Prepares all steps of B one-token rows, whose block tables and contexts are written later.
 
-Takes tables (B, max_blocks) and contexts (B,), both int32, and the longest context there will be.
-What it prepares can be captured in a CUDA graph: shapes and launches do not depend on contents.
+Takes tables (B, max_blocks) and contexts (B,), both int32, and the longest possible context. The
+result can be captured in a CUDA graph: shapes and launches do not depend on contents.
 """
 
 AttentionBackend = Callable[[StepBatch, KVCache], StepAttention]

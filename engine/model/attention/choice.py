@@ -1,4 +1,4 @@
-"""Which attention backend a model gets, and why one that was asked for cannot run."""
+"""Chooses a model's attention backend, and explains why a requested one cannot run."""
 
 import logging
 import os
@@ -18,9 +18,9 @@ from engine.model.errors import first_line
 logger = logging.getLogger(__name__)
 
 _CAPABILITY = (8, 0)
-"""Of devices that Triton compiles for."""
+"""Minimum compute capability that Triton compiles for."""
 _FP8_CAPABILITY = (8, 9)
-"""Of devices that convert e4m3."""
+"""Minimum compute capability that converts e4m3."""
 
 
 class Attention(NamedTuple):
@@ -39,9 +39,9 @@ CPU = Attention("cpu", CpuAttention)
 def choose_attention(
     wanted: AttentionName, device: torch.device, *, fp8: bool = False
 ) -> Attention:
-    """auto: Triton on CUDA, the C kernel on a CPU; torch where that cannot run, which is logged.
+    """auto: Triton on CUDA, the C kernel on a CPU; torch if that cannot run, which is logged.
 
-    fp8: K and V are stored in 8 bits. Raises ValueError where a backend is wanted that cannot run.
+    fp8: K and V are stored in 8 bits. Raises ValueError if the requested backend cannot run.
     """
     if wanted == "torch":
         return TORCH
@@ -65,7 +65,7 @@ def _triton() -> Attention:
 
 
 def _cpu_obstacle(device: torch.device, fp8: bool) -> str | None:
-    """What keeps the C kernel from running; None: nothing, if it compiles."""
+    """The reason why the C kernel cannot run; None: no reason, provided it compiles."""
     if device.type != "cpu":
         return "the C kernel runs on a CPU, and the model is on a CUDA device"
     if fp8:
@@ -78,7 +78,7 @@ def _cpu_obstacle(device: torch.device, fp8: bool) -> str | None:
 
 
 def _triton_obstacle(device: torch.device, fp8: bool) -> str | None:
-    """What keeps the kernels from running; None: nothing."""
+    """The reason why the kernels cannot run; None: no reason."""
     if find_spec("triton") is None:
         return "Triton is not installed (pip install triton; Linux only)"
     try:

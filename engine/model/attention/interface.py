@@ -2,7 +2,7 @@
 
 Importing this module registers `kvscope_paged`. A model loaded with it gets no masks (T² bytes
 each) from transformers. The step reaches the layers through a context variable: not every
-architecture passes keywords of ours on to its layers.
+architecture passes our keywords on to its layers.
 """
 
 from collections.abc import Iterator
@@ -33,11 +33,11 @@ _WITHOUT_EFFECT = frozenset(
 
 
 class UnsupportedAttentionError(Exception):
-    """A layer asks for attention that is not computed here."""
+    """A layer requires attention that is not computed here."""
 
 
 class PagedStep(NamedTuple):
-    """Where the layers of one forward pass read and write."""
+    """The cache and batch that the layers of one forward pass read and write."""
 
     cache: KVCache
     batch: ForwardBatch
@@ -50,7 +50,7 @@ _current_step: ContextVar[PagedStep] = ContextVar("kvscope_step")
 
 @contextmanager
 def paged_step(step: PagedStep) -> Iterator[None]:
-    """Forward passes in here read and write `step`."""
+    """Forward passes inside the block read and write `step`."""
     token = _current_step.set(step)
     try:
         yield

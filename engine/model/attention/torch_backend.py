@@ -55,8 +55,8 @@ def _decode(
         gathered.view(rows, -1, *gathered.shape[2:]).transpose(1, 2)  # (rows, H_kv, L, D)
         for gathered in cache.gather(options.layer, group.blocks)
     )
-    # The query heads of one KV head see the same keys: to the kernel they are so many queries,
-    # and K and V are read once for all of them.
+    # The query heads of one KV head see the same keys: to the kernel they are several queries, and
+    # K and V are read once for all of them.
     one_token = query[group.begin : group.end]
     grouped = one_token.reshape(rows, keys.shape[1], -1, keys.shape[3])  # (rows, H_kv, H / H_kv, D)
     return attend(grouped, keys, values, group.mask, options.scaling, options.softcap).flatten(1, 2)

@@ -1,4 +1,4 @@
-"""What the torch backend gathers and hides in one step; built at first use of each layer window.
+"""The torch backend's gathers and masks of one step; built at first use of each layer window.
 
 Decode rows of about the same length attend together, each prefill span by itself.
 """
@@ -44,14 +44,14 @@ class _VisibleRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PrefillPlan:
-    """What one span attends to."""
+    """The keys that one span attends to."""
 
     begin: int
     end: int
     blocks: Tensor | None
-    """(n,) int64, what to gather; None: the span's own fresh K and V are all there is.
+    """(n,) int64, blocks to gather; None: the span needs only its own fresh K and V.
 
-    Quantized ones are gathered all the same: output must not depend on how a prompt is cut.
+    Quantized ones are gathered in any case: output must not depend on how a prompt is split.
     """
     num_keys: int
     """Leading gathered tokens that are written."""
@@ -109,7 +109,8 @@ class TorchPlan:
         return _VisibleRow(table[first : -(-context // block_size)], low - shift, context - shift)
 
     def _group_end(self, rows: list[_VisibleRow], begin: int) -> int:
-        """Where a group from `begin` on has too much padding, or fills the CPU's caches."""
+        """The end of a group from `begin`: before too much padding, or when the CPU's caches are
+        full."""
         shape = self._layout.layers[0]
         block_elements = self._layout.block_size * shape.num_kv_heads * shape.head_dim
         width = len(rows[begin].blocks)

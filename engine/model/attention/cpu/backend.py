@@ -14,8 +14,8 @@ from engine.model.step_batch import DecodeRow, StepBatch
 
 
 class CpuAttention(TorchAttention):
-    """An `AttentionBackend`: prompts, other types than float32, of K and V as well, and a kernel
-    that cannot be compiled go the way of plain torch.
+    """An `AttentionBackend`: plain torch handles prompts, types other than float32 (also of K and
+    V), and machines on which the kernel does not compile.
     """
 
     def __init__(self, batch: StepBatch, cache: KVCache) -> None:
@@ -42,7 +42,7 @@ def _kernel(query: Tensor, keys: Tensor) -> DecodeKernel | None:
 
 
 def _flattened(rows: list[DecodeRow], num_blocks: int, block_size: int) -> DecodeRows:
-    """The kernel reads wherever these point: they must stay in the cache."""
+    """The kernel reads wherever these point: they must stay within the cache."""
     tables = [row.block_table for row in rows]
     lengths = [len(table) for table in tables]
     blocks = np.fromiter(chain.from_iterable(tables), np.int64, count=sum(lengths))

@@ -1,4 +1,4 @@
-"""Makes a C file of ours a function that Python can call, with the machine's own compiler.
+"""Compiles a C file of ours into a Python-callable function, with the machine's own compiler.
 
 It takes a third of a second, so nothing is kept between processes: there is no cache that could be
 stale, made for another CPU or written by another user.
@@ -18,11 +18,11 @@ _TIMEOUT_SECONDS = 20
 
 
 class CompileError(Exception):
-    """This machine cannot make or load the kernel; the message is one line."""
+    """This machine cannot compile or load the kernel; the message is one line."""
 
 
 def find_compiler() -> str:
-    """Its path. Raises CompileError."""
+    """The compiler's path. Raises CompileError."""
     compiler = shutil.which(_COMPILER)
     if compiler is None:
         raise CompileError(f"there is no C compiler ({_COMPILER})")
@@ -30,10 +30,10 @@ def find_compiler() -> str:
 
 
 def load_function(source: Path, name: str, constants: Mapping[str, int]) -> Any:
-    """The function `name` of a C file. constants: what the preprocessor defines.
+    """The function `name` of a C file. constants: preprocessor definitions.
 
-    Linked with no library: what it calls, OpenMP above all, is found in this process, so that it
-    shares torch's threads. Raises CompileError.
+    Not linked with any library: its dependencies, above all OpenMP, are found in this process, so
+    it shares torch's threads. Raises CompileError.
     """
     compiler = find_compiler()
     defines = [f"-D{name}={value}" for name, value in constants.items()]

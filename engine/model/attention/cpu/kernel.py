@@ -33,7 +33,7 @@ class DecodeRows(NamedTuple):
     tables: Tensor
     """(n,) int64, their block ids one after the other."""
     starts: Tensor
-    """(B,) int64: where the block table of each row begins."""
+    """(B,) int64: start of each row's block table."""
     contexts: Tensor
     """(B,) int64, > 0: tokens that each row sees, itself included."""
 

@@ -1,4 +1,4 @@
-"""Paged attention in Triton: a step's plan and its launches, no gathering and no waiting."""
+"""Paged attention in Triton: a step's plan and its launches, without gathering or waiting."""
 
 import torch
 from torch import Tensor

@@ -1,7 +1,7 @@
 """Attention of one new token a row over its pages, split over the row's length.
 
-Every program takes the query heads of one KV head over one split of one row's keys, so that K and V
-are read once for all heads of the group. A second kernel joins the splits. Source: Dao et al. 2023
+Every program takes the query heads of one KV head over one split of one row's keys, so K and V are
+read once for all heads of the group. A second kernel joins the splits. Source: Dao et al. 2023
 (Flash-Decoding); pages: Kwon et al. 2023 (PagedAttention), section 4.1.
 """
 
@@ -17,7 +17,7 @@ _JOINED_AT_ONCE = 16
 """Splits; most steps have no more."""
 
 
-# Not compiled anew for other values of these: they change from step to step.
+# Not recompiled for new values of these: they change from step to step.
 @triton.jit(do_not_specialize=["window", "table_row_stride", "table_stride", "splits"])
 def _decode_kernel(
     query,
@@ -176,7 +176,7 @@ def paged_decode(
     rows, num_heads, head_dim = query.shape
     num_kv_heads = layer.keys.shape[2]
     group = num_heads // num_kv_heads
-    # tl.dot wants 16 rows at least; groups above 64 heads are split, or registers spill.
+    # tl.dot needs at least 16 rows; groups above 64 heads are split, or registers would spill.
     tile_heads = min(64, max(16, power_of_two(group)))
     group_tiles = triton.cdiv(group, tile_heads)
     shape = layer.decode_shape()

@@ -1,4 +1,4 @@
-"""What a launch of either kernel says of its layer, and the shape of its programs."""
+"""Launch arguments of both kernels for a layer, and the shape of their programs."""
 
 import math
 from typing import NamedTuple
@@ -13,12 +13,11 @@ from engine.model.kv_cache import KVCache
 
 _LOG2_E = math.log2(math.e)
 _DECODE_TILE_BYTES = 1 << 13
-"""Bytes of K in one program's tile. With V, and twice for what is under way, 32 KiB: several
-programs on each multiprocessor, together more than enough bytes in flight to hide the memory's
-latency.
+"""Bytes of K in one program's tile. With V, and double-buffered, 32 KiB: several programs on each
+multiprocessor, together more than enough bytes in flight to hide the memory's latency.
 """
 _PREFILL_TILE_BYTES = 1 << 14
-"""Larger: the same K and V meet a tile of queries."""
+"""Larger: the same K and V serve a whole tile of queries."""
 # None of these sizes has been measured: the kernels have been compiled, and run in Triton's
 # interpreter. `python -m benchmarks.gpu_decode --sweep` tries others.
 
@@ -27,14 +26,15 @@ class ProgramShape(NamedTuple):
     """How one program walks over its keys."""
 
     tile_keys: int
-    """Keys at once; a power of two, 16 at least."""
+    """Keys at once; a power of two, at least 16."""
     num_warps: int
     num_stages: int
-    """Triton's, which spends half of them on block tables: 3 is one tile under way, 5 is two."""
+    """Triton's pipeline stages, half of them for block tables: 3 is one tile in flight, 5 is
+    two."""
 
 
 class PagedLayer(NamedTuple):
-    """One layer's K and V, and what it does to its scores."""
+    """One layer's K and V, and the parameters of its scores."""
 
     keys: Tensor
     """(num_blocks, block_size, H_kv, D), contiguous in D; any float type, fp8 included."""
@@ -43,9 +43,9 @@ class PagedLayer(NamedTuple):
     score_scale: float
     """Scaling, times K's scale, in the base that `tile_scores` asks for."""
     softcap: float
-    """0: none."""
+    """0: no softcapping."""
     kv_scale: float
-    """What a stored V is multiplied by."""
+    """Factor of stored V."""
     window: int
     """Keys that a token sees, itself included; 0: all before it."""
 
@@ -57,12 +57,12 @@ class PagedLayer(NamedTuple):
     def prefill_shape(self, query_bytes: int) -> ProgramShape:
         """For programs with a tile of tokens, whose sums take registers. query_bytes: an element's.
 
-        fp8 is counted as what it is converted to.
+        fp8 counts as the type it is converted to.
         """
         element = max(self.keys.itemsize, query_bytes)
         tile_keys = self._tile_keys(_PREFILL_TILE_BYTES, element, most=64)
         wide = self.keys.shape[3] > 128
-        # Queries of 4 bytes by 256 leave a program no shared memory for a second tile.
+        # With queries of 256 elements of 4 bytes there is no shared memory for a second tile.
         stages = 1 if wide and query_bytes > 2 else 3
         return ProgramShape(tile_keys, num_warps=8 if wide else 4, num_stages=stages)
 
@@ -72,7 +72,7 @@ class PagedLayer(NamedTuple):
 
 
 def paged_layer(cache: KVCache, options: LayerOptions) -> PagedLayer:
-    """The launch arguments that a layer's options come to."""
+    """The launch arguments for a layer's options."""
     keys, values = cache.blocks[options.layer]
     head_dim = keys.shape[3]
     scaling = head_dim**-0.5 if options.scaling is None else options.scaling

@@ -1,4 +1,4 @@
-"""What one step's kernels read besides K and V: tables and lengths, brought over in one copy.
+"""Inputs of one step's kernels besides K and V: tables and lengths, transferred in one copy.
 
     decode rows   tables (B, max_blocks), contexts (B,)
     prefill spans tables (S, max_blocks), spans (S, 3), tiles (n, 2): a program's span and token
@@ -24,7 +24,7 @@ _LEAST_KEYS = 256
 _MOST_WAVES = 8
 """Bounds the splits' memory: a multiple of the programs that keep the device busy."""
 _SKEW = 4
-"""Longest context over the mean one that a batch of unknown lengths is split for."""
+"""Assumed ratio of the longest to the mean context for splitting batches of unknown lengths."""
 
 _Ints = np.ndarray[tuple[int, ...], np.dtype[np.int32]]
 
@@ -45,12 +45,12 @@ class PrefillTiles(NamedTuple):
 
 
 class DecodePlan:
-    """Rows of one token: where their blocks are, how long they are, how finely they are split."""
+    """One-token rows: their block tables, their lengths, and how finely they are split."""
 
     def __init__(self, tables: Tensor, contexts: Tensor, lengths: Sequence[int] | int) -> None:
         """tables: (B, max_blocks) int32, any strides. contexts: (B,) int32.
 
-        lengths: what contexts holds; or, where its contents will change, the most that they can be.
+        lengths: the contents of contexts; or, if these will change, their upper bounds.
         """
         self.tables = tables
         self.contexts = contexts
@@ -61,7 +61,7 @@ class DecodePlan:
     def splits(self, num_kv_heads: int, window: int | None) -> int:
         """Programs that share one row's keys, the same for all rows.
 
-        So many that no program has more than its fair share of the step's keys.
+        Enough that no program has more than its fair share of the step's keys.
         """
         known = self._splits.get((num_kv_heads, window))
         if known is None:
@@ -82,7 +82,7 @@ class DecodePlan:
 
 
 def step_plan(batch: StepBatch) -> tuple[DecodePlan | None, PrefillTiles | None]:
-    """Both parts of a step; None for one that it does not have. One copy to the device."""
+    """Both parts of a step; None for a missing one. One copy to the device."""
     decodes, spans = batch.decodes, batch.spans
     tiles = [
         (number, first)
@@ -121,7 +121,7 @@ def _moved(parts: list[_Ints], device: torch.device) -> list[Tensor]:
 
 
 def _cores(device: torch.device) -> int:
-    """Multiprocessors of a GPU; of a CPU, on which only the interpreter runs kernels, few."""
+    """Multiprocessors of a GPU; a few for a CPU, where only the interpreter runs kernels."""
     if device.type != "cuda":
         return 2
     return torch.cuda.get_device_properties(device).multi_processor_count

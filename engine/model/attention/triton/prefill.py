@@ -1,7 +1,7 @@
 """Attention of many new tokens a sequence over its pages, causal from the sequence's position on.
 
-Every program takes one tile of a span's tokens under one query head; the heads of a group find each
-other's K and V in the L2 cache. Source: Dao 2023 (FlashAttention-2).
+Every program takes one tile of a span's tokens under one query head; the heads of a group share K
+and V through the L2 cache. Source: Dao 2023 (FlashAttention-2).
 """
 
 import triton

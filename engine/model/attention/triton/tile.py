@@ -1,7 +1,7 @@
-"""What both kernels do with one tile of keys: find it in the pages, score it, fold it in.
+"""Operations of both kernels on one tile of keys: locate it in the pages, score it, fold it in.
 
 Scores are in base 2 (times log₂ e), so that exponentials are single instructions. Loads are masked:
-what no query sees is never read, whatever a block's former owner left there.
+what no query sees is never read, whatever a block's former owner left in it.
 """
 
 import triton
