@@ -1,4 +1,4 @@
-"""Alerts about a server's API: what it answers, which no engine behind it knows."""
+"""Alerts about a server's API responses, which the engines behind it do not see."""
 
 from alerts.paging import graded
 from alerts.rule import SERVER, Alert, Group, Record
@@ -24,7 +24,8 @@ def api_groups(timing: Timing, scope: Scope) -> list[Group]:
 
 
 def _fails(timing: Timing, by: str) -> tuple[Alert, Alert]:
-    """It goes on, and the server's page can be read: one that has ended has an alert of its own."""
+    """It is ongoing, and the server's page can be read: a server that has ended has its own
+    alert."""
     failures, count = f"{_FAILURES}10m", f"{_FAILURES}10m * {timing.seconds('10m'):g}"
     responses = formulas.api_responses(timing.range("10m"), by)
     alert = Alert(

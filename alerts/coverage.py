@@ -1,4 +1,4 @@
-"""For which kind of server an alert can fire: what its expression needs, and what a source reports.
+"""The kinds of servers for which an alert can fire: its expression compared with their reports.
 
 Whether a series is reported follows from the declarations that also make servers.md: the
 events that a source reports, and the tables by which a server's own page is read.
@@ -27,7 +27,7 @@ _ONLY_BY = {
     "kvscope_observer_stopped": {"ObserverStopped"},
     "kvscope_event_batches_dropped_total": {"Hello", "NamesStored"},
 }
-"""Families about the stream of events itself, and the events of which a source has one."""
+"""Families about the stream of events itself, and the events of which a source needs one."""
 _ALWAYS = ("up", "process_start_time_seconds")
 
 
@@ -45,7 +45,7 @@ class Kind:
     """Whether the exporter reaches the driver."""
 
     def has(self, name: str) -> bool:
-        """Whether there can be such a series."""
+        """Whether such a series can exist."""
         if name in _ALWAYS:
             return True
         row = _row(name)
@@ -113,8 +113,8 @@ def _answer(expressions: list[str], kind: Kind, all_groups: Iterable[Group]) -> 
 
 
 def can_be(expression: str, kind: Kind, records: Mapping[str, list[str]]) -> bool:
-    """Whether the expression can have a value, by what it is made of: of `or` one side is enough,
-    what follows `unless` is not needed, and all else is."""
+    """Whether the expression can have a value: one side of `or` is enough, what follows `unless` is
+    not needed, everything else is."""
     tokens = _TOKEN.findall(_IGNORED.sub(" ", expression))
     return _Parser(iter([*tokens, ""]), kind, records).whole()
 
@@ -174,7 +174,7 @@ class _Parser:
         return self._kind.has(word)
 
     def _bracket(self) -> bool:
-        """Up to the closing one; arguments of functions are all needed."""
+        """Parse up to the closing bracket; all arguments of functions are needed."""
         found = True
         while self._next != ")":
             if self._next == ",":

@@ -1,4 +1,4 @@
-"""What an installation changes about single alerts: off, another severity, another wait."""
+"""Changes of an installation to single alerts: off, a different severity, a different wait."""
 
 import difflib
 from collections.abc import Iterable, Mapping
@@ -15,7 +15,7 @@ SEVERITIES = tuple(severity for severity in get_args(Severity) if severity != "n
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edits:
-    """Changes by the name of an alert. `applied` refuses names that no alert has."""
+    """Changes by alert name. `applied` refuses unknown names."""
 
     disabled: frozenset[str] = frozenset()
     severities: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
@@ -24,7 +24,7 @@ class Edits:
 
     @classmethod
     def parse(cls, disable: Iterable[str], severity: Iterable[str], wait: Iterable[str]) -> "Edits":
-        """From the command line: names, NAME=SEVERITY and NAME=DURATION."""
+        """Edits from the command line: names, NAME=SEVERITY and NAME=DURATION."""
         severities = _pairs("--severity", severity, "SEVERITY", "KvscopeTargetDown=warning")
         for name, value in severities.items():
             if value not in SEVERITIES:
@@ -39,9 +39,9 @@ class Edits:
         return cls(disabled=frozenset(disable), severities=severities, waits=waits)
 
     def applied(self, groups: Iterable[Group]) -> list[Group]:
-        """The groups with the changes in them, without those that are left without a rule.
+        """The changed groups, without those that are left without a rule.
 
-        Raises ValueError for a name that no alert has.
+        Raises ValueError for an unknown name.
         """
         groups = list(groups)
         known = {rule.name for group in groups for rule in group.rules if isinstance(rule, Alert)}

@@ -51,7 +51,7 @@ def _stalled(timing: Timing, scope: Scope) -> Alert:
 
 def _dead(timing: Timing, scope: Scope) -> tuple[Alert, ...]:
     """A dead engine has three signs: it refuses requests; it is silent, since a load balancer that
-    checks /health sends it none; its process has ended, while that of the exporter goes on."""
+    checks /health sends it none; its process has ended, while the exporter's is still running."""
     refused = series("kvscope_requests_rejected_total", reason="engine_dead")
     silence = formulas.age("kvscope_source_last_message_timestamp_seconds")
     heard = series("kvscope_source_up", 'model_name!=""')
@@ -78,7 +78,7 @@ def _dead(timing: Timing, scope: Scope) -> tuple[Alert, ...]:
             expr=f"max without (source, endpoint) ({silence})\n"
             f"> {timing.seconds(f'{SILENCE_SECONDS}s'):g}\n"
             f"and {same} ({formulas.in_engine()} == 0)\n"
-            f"unless {same} ({series('kvscope_engine_ready')} == 0)",  # it still loads
+            f"unless {same} ({series('kvscope_engine_ready')} == 0)",  # it is still loading
             wait="10s",
             summary=summary,
             description=f"{ENGINE} has been silent for {{{{ $value | humanizeDuration }}}} and has "
@@ -91,8 +91,8 @@ def _dead(timing: Timing, scope: Scope) -> tuple[Alert, ...]:
             name="KvscopeEngineDead",
             severity="critical",
             topic="engine",
-            # an engine that was never heard has no model_name: it may not have been started yet
-            # a server that has gone as a whole has an alert of its own
+            # an engine that was never heard has no model_name: it may not have started yet a server
+            # that has gone entirely has its own alert
             expr=f"max without (source, endpoint) ({heard}) == 0\n"
             f"unless on ({scope.server}) {_whole('gone')}",
             wait="5m",
@@ -107,7 +107,7 @@ def _dead(timing: Timing, scope: Scope) -> tuple[Alert, ...]:
 
 
 def _whole(*states: str) -> str:
-    """Servers in one of these states, which other alerts are about."""
+    """Servers in one of these states, which other alerts cover."""
     return f"{series('kvscope_server_state', state=states)} == 1"
 
 
@@ -115,7 +115,7 @@ def _queue_stuck(timing: Timing, scope: Scope) -> Alert:
     """Latency histograms count only delivered tokens and steps may still advance: neither shows it.
 
     Nor does the age of the oldest request, if clients give up and retry. The queue of ten minutes
-    ago is checked too, so that an engine that has just started is not judged.
+    ago is checked too, so that an engine that has just started does not count.
     """
     window = timing.range("10m")
     waiting = series("kvscope_requests", state="waiting")
@@ -135,7 +135,7 @@ def _queue_stuck(timing: Timing, scope: Scope) -> Alert:
 
 
 def _starved(timing: Timing, scope: Scope) -> Alert:
-    """The queue moves, so that KvscopeQueueStuck is silent, and what is late has no latency yet."""
+    """The queue moves, so KvscopeQueueStuck is silent, and late requests have no latency yet."""
     oldest = series("kvscope_requests_oldest_wait_seconds")
     others = formulas.mean(
         "kvscope_request_queue_seconds", timing.range("10m"), f"by ({scope.engine})"
@@ -157,7 +157,7 @@ def _starved(timing: Timing, scope: Scope) -> Alert:
 
 
 def _source_down(scope: Scope) -> Alert:
-    """Not of a server that starts, whose socket may be older than its scheduler."""
+    """Not for a starting server, whose socket may be older than its scheduler."""
     return Alert(
         name="KvscopeSourceDown",
         severity="warning",

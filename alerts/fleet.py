@@ -1,4 +1,4 @@
-"""Alerts about replicas among replicas: one that is worse than the others, ones that are gone."""
+"""Alerts that compare replicas: one that is worse than the others, or some that are gone."""
 
 import json
 from collections.abc import Callable, Collection
@@ -56,8 +56,8 @@ def _without(record: str, models: Collection[str]) -> str:
 
 
 def _relabelled(before: Callable[[str], str], scope: Scope) -> str:
-    """Models that have only got a label of the place, such as `cluster`: under the old labels they
-    are gone."""
+    """Models that only gained a place label, such as `cluster`: under the old labels they are
+    gone."""
     clauses = []
     for label in scope.place:
         without, present = f'{label}=""', f'{label}!=""'
@@ -91,11 +91,11 @@ def _gone(scope: Scope, to_zero: Collection[str]) -> Alert:
 
 
 def _fewer(timing: Timing, scope: Scope, to_zero: Collection[str]) -> Alert:
-    """A pod that was deleted leaves no `up`. Longer than a roll-out loads a large model, so that a
-    replica that is being replaced does not count as lost.
+    """A pod that was deleted leaves no `up`. Longer than a large model takes to load in a roll-out,
+    so that a replica that is being replaced does not count as lost.
 
-    A server that has not come up yet, and whose model is therefore unknown, may be what is missing:
-    each explains one engine, and no more.
+    A server that has not come up yet, so that its model is unknown, may be the missing one: each
+    explains one engine, and no more.
     """
     ago, engines = timing.range("1h"), _without(ENGINES, to_zero)
     before = f"({engines} offset {ago})"
@@ -132,7 +132,7 @@ def _enough(record: str, scope: Scope) -> str:
 
 
 def _errors(timing: Timing, scope: Scope) -> tuple[Alert, Alert]:
-    """Critical: a replica that fails at once is the idlest, and a load balancer sends it more."""
+    """Critical: a replica that fails immediately looks idle, and a load balancer sends it more."""
     window = timing.range("10m")
     failed = formulas.failed_requests(window, f"by ({scope.engine})")
     count = f"{failed} * {timing.seconds('10m'):g}"

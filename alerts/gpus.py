@@ -18,7 +18,7 @@ _LOOK_AT_IT = (
     "{{ else }}The process that caused it has ended or computes nonsense: look at it, restart it."
     "{{ end }}"
 )
-"""What to do about an XID that is a warning."""
+"""Remedy for an XID that is a warning."""
 
 
 def gpu_groups(timing: Timing, scope: Scope, page_below: int) -> list[Group]:
@@ -40,8 +40,8 @@ def gpu_groups(timing: Timing, scope: Scope, page_below: int) -> list[Group]:
 
 
 def _owned(expr: str, scope: Scope) -> str:
-    """The cards of the expression, with label `used_by` where the server's own engine uses them:
-    what then happens to the engine follows. A pod may see every card of its machine."""
+    """The cards of the expression, with label `used_by` if the server's own engine uses them: then
+    the engine is affected. A pod may see every card of its machine."""
     own = series("kvscope_gpu_process_memory_bytes", owner="server")
     torch = series("kvscope_gpu_torch_reserved_bytes")
     used = f"on ({scope.server}, uuid) ({own} > 0 or {torch} > 0)"
@@ -54,8 +54,8 @@ def _owned(expr: str, scope: Scope) -> str:
 def _xids(timing: Timing) -> list[Alert]:
     """Uses the time of the last XID, since increase() misses the first event of a series.
 
-    A critical one is not over after ten minutes: it stands until the exporter has seen that the
-    card was reset.
+    A critical one does not end after ten minutes: it fires until the exporter has seen a reset of
+    the card.
     """
     texts: dict[Severity, tuple[str, str, str]] = {
         "critical": (
@@ -94,7 +94,7 @@ def _xids(timing: Timing) -> list[Alert]:
 
 
 def _ecc() -> list[Alert]:
-    """Uses levels, not increases: errors may have been there at the first scrape."""
+    """Uses levels, not increases: errors may have existed at the first scrape."""
     uncorrected = series("kvscope_gpu_ecc_errors_total", type="uncorrected")
     return [
         Alert(
@@ -156,7 +156,8 @@ def _slowdown(timing: Timing) -> Alert:
 
 
 def _link(timing: Timing) -> Alert:
-    """Uses the best of five minutes: the link of a card with gaps in its work goes up and down."""
+    """Uses the maximum of five minutes: the link of a card with gaps in its work goes up and
+    down."""
     window = timing.range("5m")
     ratio = series("kvscope_gpu_pcie_link_ratio")
     busy = series("kvscope_gpu_utilization_ratio")
@@ -207,8 +208,8 @@ def _recovery() -> Alert:
 
 
 def _fewer(timing: Timing, scope: Scope) -> Alert:
-    """A card that is gone after a restart of the machine has no series that could say so. A
-    warning: where a model needs the card, its server does not become ready, or pages by itself."""
+    """A card that is gone after a restart of the machine has no series that could show it. A
+    warning: if a model needs the card, its server does not become ready, or pages by itself."""
     return Alert(
         name="KvscopeGpusFewer",
         severity="warning",
@@ -224,8 +225,8 @@ def _fewer(timing: Timing, scope: Scope) -> Alert:
 
 
 def _nvml(scope: Scope) -> Alert:
-    """Fires only where NVML worked within a week: a container without the driver's library, or a
-    machine without GPUs, has none, which is not a fault."""
+    """Fires only if NVML worked within a week: a container without the driver's library, or a
+    machine without GPUs, does not have NVML, which is not a fault."""
     return Alert(
         name="KvscopeNvmlDown",
         severity="warning",

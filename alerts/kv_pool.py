@@ -30,7 +30,7 @@ def _saturated(timing: Timing) -> Alert:
         topic="kv-pool",
         expr=f"{RECOMPUTED_RATIO_10M} > {RECOMPUTED_NOTICEABLE:.2f}\n"
         f"and {fullest} > {POOL_SATURATED:.2f}",
-        wait="20m",  # no hurry: if users are hurt, late first tokens call before that
+        wait="20m",  # no hurry: if users are affected, late first tokens page earlier
         keep="5m",
         summary="A KV pool is too small for its load: preempted requests are computed again.",
         description="The KV pool "
@@ -74,7 +74,7 @@ def _predicted() -> tuple[Alert, Alert]:
 
 
 def _likely(seconds: int) -> str:
-    """Exhaustion is; the horizon is dropped, so that the alert has the labels of its engine."""
+    """Exhaustion is likely; the horizon is dropped, so that the alert has its engine's labels."""
     probability = series("kvscope_kv_exhaustion_probability", horizon_seconds=str(seconds))
     return (
         f"sum without (horizon_seconds) ({probability}) > {EXHAUSTION_PROBABILITY:.2f}\n"

@@ -99,7 +99,7 @@ def _neighbour(timing: Timing, scope: Scope) -> Alert:
         severity="warning",
         topic="device-memory",
         expr=f"max without (owner) ({grown}) > {NEIGHBOUR_GREW_BYTES}\n"
-        f"and on ({scope.server}, uuid) {own}",  # on a card that it does not use, all are others
+        f"and on ({scope.server}, uuid) {own}",  # on other cards, all processes are others
         wait="1m",
         summary="Another process takes memory of a GPU that serves a model.",
         description=f"Processes on {GPU} that are not the server's have grown by "

@@ -1,4 +1,4 @@
-"""Service-level objectives: what every model is held to, and what single models are instead."""
+"""Service-level objectives: those of every model, and different ones for single models."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -15,14 +15,15 @@ _NOBODY: Mapping[str, float] = MappingProxyType({})
 _NO_MODELS: Mapping[str, frozenset[str]] = MappingProxyType({})
 _NO_TIMES: Mapping[str, str] = MappingProxyType({})
 ALWAYS = 1_000_000
-"""Replicas that no model has."""
+"""More replicas than any model has."""
 _NONE = "none"
-"""On the command line: the model has no such objective."""
+"""Value on the command line: the model has no such objective."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Objectives:
-    """Limits by model; each is a bound of its histogram, whose buckets count what came in time."""
+    """Limits by model; each is a bound of its histogram, whose buckets count timely
+    observations."""
 
     ttft: Mapping[str, float] = field(default_factory=lambda: _NOBODY)
     """Seconds to the first token by model, for models that differ from `ttft_default`."""
@@ -37,15 +38,15 @@ class Objectives:
     errors_default: float = ERROR_OBJECTIVE
     """Share for every other model."""
     exempt: Mapping[str, frozenset[str]] = field(default_factory=lambda: _NO_MODELS)
-    """Models that are not held to an objective, by its flag: ttft, itl, errors."""
+    """Models without an objective, by its flag: ttft, itl, errors."""
     loading: Mapping[str, str] = field(default_factory=lambda: _NO_TIMES)
-    """How long a model may take to become ready, for models that differ from the default."""
+    """Time that a model may take to become ready, for models that differ from the default."""
     to_zero: frozenset[str] = frozenset()
     """Models that may have fewer engines, or none, at any time."""
     page_below: int = PAGE_BELOW
-    """Replicas of a model below which what befalls one of them pages."""
+    """Replicas of a model below which a failure of one pages."""
     scope: Scope = field(default_factory=Scope)
-    """An objective is one model's, in each of these places."""
+    """Labels of the places; an objective holds for a model in each place."""
 
     def __post_init__(self) -> None:
         others = "every other model"

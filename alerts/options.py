@@ -1,4 +1,4 @@
-"""Options of the generators: addresses of links, service-level objectives, and whose they are."""
+"""Options of the generators: addresses of links, service-level objectives, and their scope."""
 
 import argparse
 from typing import NamedTuple
@@ -79,7 +79,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def chosen(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> Options:
-    """The options given; a bad value ends the program with a message that names it."""
+    """The given options; a bad value ends the program with a message that names it."""
     try:
         objectives = Objectives.parse(
             arguments.ttft,

@@ -1,4 +1,4 @@
-"""What makes an alert page: a lone replica of many that fails is a ticket, one of two is not."""
+"""Decides whether an alert pages: one failed replica of many is a ticket, one of two is not."""
 
 from dataclasses import replace
 
@@ -8,14 +8,14 @@ from alerts.scope import Scope
 
 
 def paged_below(alert: Alert, scope: Scope, replicas: int) -> tuple[Alert, Alert]:
-    """The critical alert where fewer replicas of the server's model are heard, and a warning
-    elsewhere. The model of a server that was never heard is unknown, and so is what is left."""
+    """The critical alert if fewer replicas of the server's model are heard, else a warning. The
+    model of a server that was never heard is unknown, and so are its other replicas."""
     enough = f"on ({scope.server}) {REPLICAS} >= {replicas}"
     return graded(alert, f"unless {enough}", f"and {enough}")
 
 
 def graded(alert: Alert, critical: str, warning: str) -> tuple[Alert, Alert]:
-    """Two rules of one alert. critical, warning: what is appended to its expression."""
+    """Two rules of one alert. critical, warning: suffixes of its expression."""
     whole = f"({alert.expr})"
     return (
         replace(alert, expr=f"{whole}\n{critical}", severity="critical"),

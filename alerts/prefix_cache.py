@@ -25,8 +25,8 @@ def prefix_cache_groups(timing: Timing, scope: Scope) -> list[Group]:
 
 
 def _collapsed(timing: Timing) -> Alert:
-    """Silent for half an hour after a start, since an empty cache fills by itself. One at the same
-    address shows as a reset of counters, or as no counter half an hour ago."""
+    """Silent for half an hour after a start, since an empty cache fills by itself. A restart at the
+    same address shows as a counter reset, or as a missing counter half an hour ago."""
     queried = series(formulas.QUERIED_TOKENS, phase="first")
     before = f"({HIT_RATIO_6H} offset {timing.range('30m')})"
     return Alert(
@@ -49,10 +49,10 @@ def _collapsed(timing: Timing) -> Alert:
 
 
 def _too_small(timing: Timing, scope: Scope) -> Alert:
-    """Its value is how many more blocks would do: the figure that somebody can act on.
+    """Its value is the number of additional blocks that would be enough: a figure to act on.
 
-    Silent where the pool had to be more than twice as large: that is seldom a remedy that somebody
-    can apply, and the alert would stay for good.
+    Silent if the pool would have to be more than twice as large: that is rarely feasible, and the
+    alert would never end.
     """
     each, same = f"by ({scope.engine})", f"on ({scope.engine})"
     window = timing.range("10m")

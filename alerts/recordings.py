@@ -64,8 +64,8 @@ def _preemption(timing: Timing) -> list[Rule]:
 
 
 def _replicas(timing: Timing, scope: Scope) -> list[Rule]:
-    """What replicas are compared by. Means, since a bucket's bounds are coarser than the difference
-    that is looked for."""
+    """Figures by which replicas are compared. Means, since buckets are coarser than the differences
+    to detect."""
     window, each = timing.range("10m"), f"by ({scope.engine})"
     return [
         Record(record=ERROR_SHARE_10M, expr=formulas.error_share(window, each)),
@@ -81,8 +81,8 @@ def _replicas(timing: Timing, scope: Scope) -> list[Rule]:
 
 
 def _fleet(scope: Scope) -> list[Rule]:
-    # A vLLM that loads is heard before it says which model it serves: without this, the end of
-    # each load would be the end of a model without a name.
+    # A vLLM that is loading is heard before it reports its model: without this, the end of each
+    # load would look like the end of a nameless model.
     heard = formulas.engines_heard(f"by ({scope.model})", 'model_name!=""', scope.engine)
     return [
         Record(record=ENGINES, expr=heard),
@@ -91,10 +91,10 @@ def _fleet(scope: Scope) -> list[Rule]:
 
 
 def _seen(timing: Timing, scope: Scope) -> list[Rule]:
-    """What has been there within a week, so that it is not forgotten the moment that it is gone.
+    """Servers and models of the last week, so that they are not forgotten the moment they are gone.
 
-    Once a minute: a week of raw samples of each server would be the most expensive query of all.
-    A server has the model that was heard of it last; those that were never heard have none.
+    Once a minute: a week of raw samples of each server would be the most expensive query of all. A
+    server keeps the model that it last reported; those that were never heard have none.
     """
     past = timing.range(SEEN)
     answered, ready = "server:kvscope_answered:timestamp", "server:kvscope_ready:max"

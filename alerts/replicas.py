@@ -27,8 +27,8 @@ def replica_groups(timing: Timing, scope: Scope) -> list[Group]:
 
 
 def _smaller(scope: Scope) -> Alert:
-    """Blocks are counted when the server starts: what another process held then is missing until it
-    starts again."""
+    """Blocks are counted when the server starts: memory held by another process then is missing
+    until the next start."""
     blocks = series("kvscope_kv_usable_blocks")
     each = f"max by ({scope.engine}) ({blocks})"
     of_model = f"on ({scope.model}) group_left ()"
@@ -48,8 +48,8 @@ def _smaller(scope: Scope) -> Alert:
 
 
 def _idle(timing: Timing, scope: Scope) -> Alert:
-    """For an engine that was there all the time. Its requests are asked for as well, so that one
-    long answer is not taken for silence."""
+    """For an engine that was there all the time. Its requests are checked as well, so that one long
+    answer does not count as silence."""
     window = timing.range("15m")
     tokens = formulas.first_tokens(window, f"by ({scope.engine})")
     count = f"{tokens} * {timing.seconds('15m'):g}"

@@ -31,7 +31,7 @@ Topic = Literal[
     "slo-errors",
     "watchdog",
 ]
-"""Alerts of the same topic are about the same problem: the most severe silences the others."""
+"""Alerts of the same topic are about the same problem: the most severe one silences the others."""
 Board = Literal[
     "kvscope-overview",
     "kvscope-kv-pool",
@@ -58,8 +58,8 @@ GPU = (
     "{{ if $labels.gpu }}GPU {{ $labels.gpu }}{{ else }}{{ $labels.uuid }}{{ end }}"
     " of {{ with $labels.node }}{{ . }}, {{ end }}{{ $labels.instance }}"
 )
-"""The subject of an alert, in descriptions. A GPU has no index where NVML does not answer; pod,
-node, namespace and cluster are named where the targets have them."""
+"""The subject of an alert, in descriptions. A GPU has no index if NVML does not answer; pod, node,
+namespace and cluster are named if the targets have them."""
 COUNT = '{{ $value | printf "%.0f" }}'
 """A whole number: increase() extrapolates."""
 
@@ -105,7 +105,7 @@ class Alert:
     wait: str
     """`for`."""
     keep: str | None = None
-    """`keep_firing_for`: where the expression flaps by nature."""
+    """`keep_firing_for`: for expressions that flap by nature."""
     summary: str
     """A fixed text, by which alerts can be grouped."""
     description: str
@@ -113,7 +113,7 @@ class Alert:
     board: Board
     by: tuple[str, ...] = ("instance", "model_name", "engine")
     """Labels of the result that the dashboard has variables for, besides those of the place. The
-    link leaves out what an alert does not have: an empty variable would select nothing."""
+    link omits labels that an alert does not have: an empty variable would select nothing."""
     labels: dict[str, str] = field(default_factory=dict)
     """Further labels, for rules that share a name."""
 
@@ -134,7 +134,7 @@ class Alert:
         }
 
     def _dashboard(self, grafana: str) -> str:
-        """A link to six hours: what began the trouble is seldom in the last thirty minutes."""
+        """A link to six hours: the cause of the trouble is rarely in the last thirty minutes."""
         variables = "".join(
             f"{{{{with $labels.{label}}}}}&var-{_VARIABLES[label]}={{{{.|urlquery}}}}{{{{end}}}}"
             for label in (*_PLACE, *self.by)

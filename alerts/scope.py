@@ -1,4 +1,4 @@
-"""What makes a service: the labels that its figures are summed by, and its replicas compared by."""
+"""The definition of a service: labels by which figures are summed and replicas compared."""
 
 import re
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 @dataclass(frozen=True, slots=True)
 class Scope:
     """A model in a place. A label that no series has costs nothing, so the defaults fit a fleet of
-    one cluster without namespaces as well; where clusters share a ruler, they stay apart."""
+    one cluster without namespaces as well; clusters that share a ruler stay separate."""
 
     labels: tuple[str, ...] = SERVICE
 
@@ -32,7 +32,7 @@ class Scope:
 
     @property
     def place(self) -> tuple[str, ...]:
-        """The labels that say where, without the model."""
+        """The labels of the place, without the model."""
         return tuple(label for label in self.labels if label != MODEL)
 
     @property
@@ -50,7 +50,7 @@ class Scope:
 
     @property
     def host(self) -> str:
-        """A server with the names that a person knows it by, where its target has them."""
+        """A server with the names by which people know it, if its target has them."""
         return clause(*self.place, *SERVER, "pod", "node")
 
     @property

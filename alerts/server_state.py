@@ -1,6 +1,6 @@
-"""Alerts from what a server's page says about its start and its end: `kvscope_server_state`.
+"""Alerts about a server's start and end, from its page: `kvscope_server_state`.
 
-The page of a server that is configured, or has been seen, stays, whatever happened to the server;
+The page of a server that is configured, or has been seen, stays, whatever happens to the server;
 `up` is then only that of its exporter.
 """
 
@@ -25,7 +25,7 @@ _STATES = {"expected": _EXPECTED, "loading": _LOADING, "gone": _GONE}
 def state_groups(
     timing: Timing, scope: Scope, page_below: int, loading: Mapping[str, str]
 ) -> list[Group]:
-    """loading: how long a model may take to load, for those that differ."""
+    """loading: time that a model may take to load, for models that differ."""
     return [
         Group(
             name="kvscope-server-state",
@@ -39,8 +39,8 @@ def _state(state: str) -> str:
 
 
 def _not_ready(scope: Scope, loading: Mapping[str, str]) -> list[Alert]:
-    """Whatever it does instead: a server that crashes while it loads is loading, then gone, and so
-    on. A server that was ready has gone, which is another alert. One expression for all states, so
+    """Whatever state it is in: a server that crashes while loading is loading, then gone, and so
+    on. A server that was ready and has gone is a different alert. One expression for all states, so
     that changing between them does not restart the wait."""
     same = f"on ({scope.server})"
     states = "\n  or ".join(f"{value} * ({_state(name)} == 1)" for name, value in _STATES.items())
@@ -79,7 +79,7 @@ def _not_ready(scope: Scope, loading: Mapping[str, str]) -> list[Alert]:
 
 
 def _literally(model: str) -> str:
-    """A model's name in a regular expression."""
+    """A model's name, escaped for a regular expression."""
     return re.escape(model)
 
 

@@ -1,8 +1,8 @@
 """Service levels: burn rates over pairs of windows, by model. An objective holds for the service,
 not for one replica.
 
-What is bad and what counts is recorded once, over five minutes. The long windows are sums of that:
-a day of the raw buckets of a fleet would be millions of samples in each evaluation.
+Bad ones and the total are recorded once, over five minutes. The long windows are sums of these: a
+day of a fleet's raw buckets would be millions of samples in each evaluation.
 """
 
 import json
@@ -21,7 +21,7 @@ INTERVAL = "1m"
 
 
 class Text(NamedTuple):
-    """How the alerts of a pace are named and worded, and how long they wait."""
+    """Names, wording and waits of the alerts of a pace."""
 
     name: str
     pace: promised.Pace
@@ -60,9 +60,9 @@ class Slo(NamedTuple):
     what: str
     missed: Callable[[Objectives], str]
     budgets: Callable[[Objectives], tuple[float, Mapping[str, float]]]
-    """That of every other model, and those of single models."""
+    """The objective of every other model, and those of single models."""
     min_bad: int
-    """Fewest bad ones that page, and that are a warning."""
+    """Minimum number of bad ones for a page, and for a warning."""
     warn_bad: int
 
 
@@ -174,7 +174,7 @@ def _ordinary(slo: Slo) -> str:
 
 
 def _judge(slo: Slo, record: str, window: str, objectives: Objectives) -> tuple[str, str]:
-    """All that counts, per second and model, and what is bad; `record` has the former by then."""
+    """The total per second and model, and the bad ones; `record` has the former by then."""
     by = f"by ({objectives.scope.model})"
     exempt = sorted(objectives.exempt.get(slo.flag, ()))
     held = _but(exempt)
@@ -191,7 +191,7 @@ def _judge(slo: Slo, record: str, window: str, objectives: Objectives) -> tuple[
     timely = _by_limit(formulas.timely_first_tokens, window, by, default, own, exempt)
     given_up = _by_limit(formulas.abandoned_late, window, by, default, own, exempt)
     judged = formulas.first_tokens(window, by, held)
-    if given_up:  # a server that is read from its own page does not report it
+    if given_up:  # a server that is read only from its own page does not report it
         judged = f"{judged}\n+ {given_up}\nor {judged}"
     return judged, f"{record} - {timely}"
 
@@ -231,8 +231,8 @@ def _burns(slo: Slo, record: str, factor: float, objectives: Objectives) -> str:
 
 
 def _alerts(slo: Slo, text: Text, objectives: Objectives) -> list[Alert]:
-    """Fast burns of few bad ones are a warning: a budget burns at the same pace, and hardly anybody
-    is hurt."""
+    """Fast burns with few bad ones are a warning: the budget burns at the same pace, but hardly
+    anyone is affected."""
     warning = _alert(slo, text, objectives, lambda bad: f"and {bad} >= {slo.warn_bad}")
     if text.pace.severity == "warning":
         return [warning]

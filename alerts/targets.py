@@ -29,8 +29,8 @@ def target_groups(timing: Timing, scope: Scope, page_below: int) -> list[Group]:
 
 
 def _down(scope: Scope) -> Alert:
-    """Only where it answered before: a pod that has yet to come up pages no one. It stands as long
-    as what was seen is remembered, whatever a shorter window would say."""
+    """Only if it answered before: a pod that has yet to come up does not page. It fires as long as
+    the target is remembered, whatever a shorter window would show."""
     age = f"time() - {LAST_ANSWER}"
     return Alert(
         name="KvscopeTargetDown",
@@ -48,7 +48,7 @@ def _down(scope: Scope) -> Alert:
 
 
 def _many_down(scope: Scope) -> Alert:
-    """One alert for a switch, a power feed, a network policy: the single ones are silenced."""
+    """One alert for a switch, a power feed, a network policy: the individual ones are silenced."""
     each = f"{_UP} == 0 and on ({scope.server}) {LAST_ANSWER}"
     down, known = f"count by ({scope.job}) ({each})", f"count by ({scope.job}) ({_UP})"
     return Alert(
@@ -68,7 +68,7 @@ def _many_down(scope: Scope) -> Alert:
 
 
 def _never_up(timing: Timing, scope: Scope) -> Alert:
-    """It begins to wait before KvscopeTargetDown has forgotten the server: no gap is between."""
+    """It begins to wait before KvscopeTargetDown has forgotten the server, so there is no gap."""
     wait = "30m"
     known = timing.seconds(SEEN) - (seconds_of(wait) if timing.divisor == 1 else 0)
     return Alert(
@@ -87,11 +87,11 @@ def _never_up(timing: Timing, scope: Scope) -> Alert:
 
 
 def _restarts(timing: Timing, scope: Scope) -> Alert:
-    """Three ends of an engine within an hour; an end and a return are two changes.
+    """An engine ended three times within an hour; an end and a return are two changes.
 
     A restarted server is a different process; one in which only the engine does shows it in
     `kvscope_engine_ready`, one with a sidecar in `kvscope_source_up`. Not in `up`: a machine that
-    is too busy to answer some scrapes would look like one whose server ends.
+    is too busy to answer some scrapes would look like one whose server has ended.
     """
     window = timing.range("1h")
     starts = f"changes({_STARTED}[{window}])"
@@ -133,7 +133,7 @@ def _absent() -> Alert:
 
 
 def _watchdog() -> Alert:
-    """Fires always. Its receiver must raise the alarm when it stops arriving."""
+    """Always fires. Its receiver must raise the alarm when it stops arriving."""
     return Alert(
         name="KvscopeWatchdog",
         severity="none",

@@ -1,4 +1,4 @@
-"""Durations in rules. Tests shorten all of them together, and leave the shipped files alone."""
+"""Durations in rules. Tests shorten all of them together; the shipped files stay unchanged."""
 
 import re
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ _DURATION = re.compile(r"(\d+)([smhd])")
 
 
 def seconds_of(duration: str) -> int:
-    """Seconds of a duration of one number and unit, as rules use them: 90s, 5m, 1h, 3d."""
+    """Seconds of a duration with one number and unit, as rules use them: 90s, 5m, 1h, 3d."""
     match = _DURATION.fullmatch(duration)
     if match is None:
         raise ValueError(f"{duration!r} is not a duration: expected a number and one of s, m, h, d")
@@ -17,7 +17,7 @@ def seconds_of(duration: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How durations are shortened; `Timing()` leaves them as they are."""
+    """Shortens durations; `Timing()` leaves them unchanged."""
 
     divisor: float = 1.0
     """Every duration is divided by it."""
@@ -35,7 +35,8 @@ class Timing:
         return duration if self.divisor == 1 else f"{self.seconds(duration):g}s"
 
     def wait(self, duration: str) -> str:
-        """A duration for `for` and `keep_firing_for`; at least a second, to be pending in."""
+        """A duration for `for` and `keep_firing_for`; at least a second, so that alerts can be
+        pending."""
         if self.divisor == 1:
             return duration
         return f"{max(1, min(self.longest, round(seconds_of(duration) / self.divisor)))}s"

@@ -10,7 +10,7 @@ _HARMLESS = re.compile(r"[\w ./$%(),;+-]*")
 
 
 def to_yaml(value: object, comment: str = "") -> str:
-    """A document of mappings, lists, strings and numbers, in their order."""
+    """A document of mappings, lists, strings and numbers, in the given order."""
     head = "".join(f"# {line}\n" for line in comment.splitlines())
     body = yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=_WIDTH)
     return f"{head}\n{body}" if head else body

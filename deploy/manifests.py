@@ -15,9 +15,10 @@ from deploy.workloads import engine, vllm
 FOLDER = Path(__file__).parent / "kubernetes"
 DASHBOARDS = FOLDER.parent.parent / "dashboards"
 KUSTOMIZATION = DASHBOARDS / "kustomization.yaml"
-"""Beside the boards' JSON, because kustomize reads no file above a folder, only other folders."""
+"""Beside the dashboards' JSON, because kustomize reads no files above a folder, only other
+folders."""
 MARK = "Written by `python -m deploy`"
-"""Begins every file: what has it is ours to replace."""
+"""First line of every file: files that have it may be replaced."""
 _MONITORING = f"{MARK}: change alerts/ or deploy/monitoring.py."
 _WORKLOAD = f"{MARK}: change deploy/workloads.py. docs/guides/kubernetes.md explains it."
 _KUSTOMIZATION = f"""\
@@ -40,8 +41,8 @@ def manifests(
     jobs: Mapping[str, str] = _NO_JOBS,
     edits: Edits | None = None,
 ) -> dict[str, str]:
-    """Text by path below the folder. boards: the folder of the dashboards, which is a base of its
-    own, as seen from base/; jobs: of servers without kvscope, as in deploy/packs.py."""
+    """Text by path below the folder. boards: the folder of the dashboards, a base of its own,
+    relative to base/; jobs: those of servers without kvscope, as in deploy/packs.py."""
     base = monitoring(places, objectives, release, edits)
     components = packs(places, release, jobs)
     return {
@@ -59,7 +60,7 @@ def manifests(
 
 
 def of_dashboards() -> str:
-    """Text of the kustomization that makes ConfigMaps of the boards."""
+    """Text of the kustomization that makes ConfigMaps of the dashboards."""
     return to_yaml(dashboards(DASHBOARDS), f"{MARK}: change deploy/monitoring.py.")
 
 
@@ -82,7 +83,7 @@ def _folder(
 
 
 def _nvml() -> dict[str, object]:
-    """Lets the sidecar ask the driver, where the node's NVIDIA runtime heeds the variables."""
+    """Lets the sidecar query the driver, if the node's NVIDIA runtime honours the variables."""
     variables = [
         {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"},
         {"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "utility"},

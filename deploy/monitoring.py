@@ -1,4 +1,4 @@
-"""Objects for the Prometheus operator, and how kustomize makes those for Grafana's sidecar."""
+"""Objects for the Prometheus operator, and the kustomization for Grafana's sidecar."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -41,12 +41,12 @@ def monitoring(
 
 def dashboards(folder: Path) -> dict[str, object]:
     """The kustomization of the folder with the boards' JSON: a ConfigMap for each, because one
-    could not hold them all. The label makes Grafana's sidecar load them."""
+    cannot hold them all. The label makes Grafana's sidecar load them."""
     return {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "generatorOptions": {
-            "disableNameSuffixHash": True,  # or the chart's ConfigMaps would have other names
+            "disableNameSuffixHash": True,  # or the chart's ConfigMaps would have different names
             "labels": {**LABELS, "grafana_dashboard": "1"},
             "annotations": {"grafana_folder": "kvscope"},
         },
@@ -65,7 +65,7 @@ def prometheus_rule(
 
 
 def _pod_monitor(release: str) -> dict[str, object]:
-    """For sidecars: `instance` is namespace and pod, which says more than an address."""
+    """For sidecars: `instance` is namespace and pod, which is more telling than an address."""
     spec = {
         "selector": {"matchLabels": POD_LABELS},
         "podMetricsEndpoints": [_endpoint(POD_PORT)],
@@ -80,7 +80,7 @@ def _service_monitor(release: str) -> dict[str, object]:
 
 
 def _endpoint(port: str) -> dict[str, object]:
-    """What both monitors scrape. The operator's own label `endpoint` would hide our page's."""
+    """Endpoint of both monitors. The operator's own label `endpoint` would hide our page's."""
     return {
         "port": port,
         "path": "/metrics",

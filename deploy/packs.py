@@ -13,8 +13,8 @@ from deploy.monitoring import prometheus_rule
 def packs(
     places: Places, release: str, jobs: Mapping[str, str]
 ) -> dict[str, dict[str, dict[str, object]]]:
-    """Objects by component and file name. jobs: regular expression of the scrape jobs by the word
-    of a server, where it is not the word itself."""
+    """Objects by component and file name. jobs: regular expression of the scrape jobs by a server's
+    word, if it is not the word itself."""
     return {
         f"{server.word}-rules": {
             "prometheusrule.yaml": prometheus_rule(

@@ -14,7 +14,7 @@ from monitoring.names import names_in
 FILE = Path(__file__).parent / "prometheus" / "remote-write.yml"
 URL = "https://prometheus.example.com/api/v1/write"
 _ALWAYS = ("up", "ALERTS")
-"""Whether a target answers, and what fires where the rules are evaluated."""
+"""Series about targets, and about alerts where the rules are evaluated."""
 _HEAD = """\
 # Written by `python -m deploy` from the rules and the dashboards. docs/guides/stack.md explains it.
 # Add `remote_write` to your prometheus.yml: of the series it has, these are sent on, and no others.
@@ -46,8 +46,8 @@ def kept(dashboards: Path) -> list[str]:
 
 
 def remote_write(dashboards: Path) -> str:
-    """The text of deploy/prometheus/remote-write.yml. A line that ends with a backslash goes on in
-    the next one: the expression has no white space in it."""
+    """The text of deploy/prometheus/remote-write.yml. A line that ends with a backslash continues
+    on the next one: the expression contains no white space."""
     names = "|\\\n".join(f"          {name}" for name in kept(dashboards))
     return f'{_HEAD.format(url=URL)}{names}"\n'
 

@@ -9,12 +9,12 @@ ENGINE_IMAGE, SIDECAR_IMAGE = f"kvscope:{__version__}", f"kvscope-exporter:{__ve
 VLLM_IMAGE = "vllm/vllm-openai:v0.32.0"
 MODEL = "Qwen/Qwen3-0.6B"
 _CODE, _SOCKETS = "/kvscope/observer", "/kvscope/run"
-"""Where two volumes are mounted: code that vLLM imports, which only the init container may write,
-and sockets, which only vLLM makes. A sidecar that is taken over cannot change what vLLM runs."""
+"""Mount points of two volumes: code that vLLM imports, which only the init container may write, and
+sockets, which only vLLM creates. A compromised sidecar cannot change what vLLM runs."""
 _SIDECAR_PORT = 8010
 _VLLM_PORT = _ENGINE_PORT = 8000
 _VLLM_START, _ENGINE_START = 30, 5
-"""Minutes until an engine has its model."""
+"""Minutes until an engine has loaded its model."""
 _UNPRIVILEGED = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
@@ -22,7 +22,7 @@ _UNPRIVILEGED = {
 }
 USER = 10001
 """The user of all three containers, since sockets are private to the user who made them. The user
-is not one of vLLM's image, so caches and the home directory are in the volume of models.
+is not known to vLLM's image, so caches and the home directory are in the model volume.
 """
 
 
@@ -104,7 +104,7 @@ def _vllm_server() -> dict[str, object]:
             {"name": "PYTHONPATH", "value": f"{_CODE}/plugin"},
             {"name": "KVSCOPE_OBSERVER_DIR", "value": f"{_SOCKETS}/sockets"},
             {"name": "HF_HOME", "value": "/models"},
-            # A user whom the image does not know has no home and no name.
+            # A user that the image does not know has no home and no name.
             {"name": "HOME", "value": "/models"},
             {"name": "USER", "value": "vllm"},
             {"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": token}},
@@ -126,7 +126,7 @@ def _vllm_server() -> dict[str, object]:
 
 
 def _sidecar() -> dict[str, object]:
-    """Without probes: a sidecar that hangs is an alert, no reason to take vLLM out of service."""
+    """Without probes: a hung sidecar is an alert, not a reason to take vLLM out of service."""
     return {
         "name": "kvscope",
         "image": SIDECAR_IMAGE,
@@ -148,7 +148,8 @@ def _sidecar() -> dict[str, object]:
 
 
 def _probes(start_minutes: int) -> dict[str, object]:
-    """A model that loads for minutes is not dead; one that has been up answers within seconds."""
+    """A model that takes minutes to load is not dead; one that has been up answers within
+    seconds."""
     health = {"httpGet": {"path": "/health", "port": SERVICE_PORT}}
     return {
         "startupProbe": {**health, "periodSeconds": 10, "failureThreshold": start_minutes * 6},
@@ -169,9 +170,9 @@ def _deployment(
     pod_labels: Mapping[str, str],
     start_minutes: int,
 ) -> dict[str, object]:
-    """A roll-out needs no second GPU, and has failed only when a start has; by default Kubernetes
-    says so after ten minutes, and a model may still be loading then. Service links are off, since
-    those of a Service named vllm would set VLLM_PORT, which vLLM reads."""
+    """A roll-out needs no second GPU, and fails only when a start does; by default Kubernetes
+    reports failure after ten minutes, when a model may still be loading. Service links are off,
+    since those of a Service named vllm would set VLLM_PORT, which vLLM reads."""
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",

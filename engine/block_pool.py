@@ -116,7 +116,7 @@ class BlockPool:
         return block_hash in self._block_of
 
     def num_cached_among(self, blocks: Iterable[int]) -> int:
-        """How many of the findable `blocks` are unreferenced, and so in the evictor."""
+        """Number of the findable `blocks` that are unreferenced, and so in the evictor."""
         ref_counts = self._ref_counts
         return sum(1 for block in blocks if not ref_counts[block])
 
@@ -125,7 +125,7 @@ class BlockPool:
         return self._ref_counts[block] > 1
 
     def num_shared_among(self, blocks: Iterable[int]) -> int:
-        """How many of the `blocks` have more than one reference."""
+        """Number of the `blocks` that have more than one reference."""
         ref_counts = self._ref_counts
         return sum(1 for block in blocks if ref_counts[block] > 1)
 
@@ -257,7 +257,8 @@ class BlockPool:
         return blocks
 
     def _drop_copy(self, block: int, block_hash: BlockHash) -> None:
-        """Drop one of several blocks with this content; another one is, or becomes, findable."""
+        """Drop one of several blocks with this content; a remaining one is, or becomes,
+        findable."""
         copies = self._copies[block_hash]
         if self._block_of[block_hash] == block:
             self._block_of[block_hash] = copies.pop(0)

@@ -65,7 +65,7 @@ class Scheduler:
 
     @property
     def num_waiting(self) -> int:
-        """Waiting sequences, including those swapped out, or waiting for another one's prompt."""
+        """Waiting sequences, including those swapped out, or waiting for another's prompt."""
         return len(self._waiting) + self._forks.num_waiting
 
     @property

@@ -72,7 +72,7 @@ class StepPlan:
 
     @classmethod
     def of(cls, rows: Iterable[ScheduledSequence]) -> "StepPlan":
-        """A plan with some rows of another one, before any of them is committed."""
+        """A plan with some rows of another, before any of them is committed."""
         plan = cls()
         for row in rows:
             if row.count:

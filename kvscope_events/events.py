@@ -332,7 +332,7 @@ class StepCompleted(Event, frozen=True):
     requests_waiting: Count  # requests without a running sequence
     output_tokens: Count | None = None  # produced in this step; None: one for each of `emitted`
     requests_swapped: Count = 0  # of requests_waiting those with a sequence that is swapped out
-    # Speculative decoding in this step; None: there is none, or it is not known.
+    # Speculative decoding in this step; None: not used, or not known.
     drafted_tokens: Count | None = None  # proposed, each with a slot in the pool
     accepted_tokens: Count | None = None  # of them, those that became output
 

@@ -1,8 +1,8 @@
 """Names of blocks, and events of servers that report content by name and tier: KV event streams.
 
 In a pool of several groups, blocks of two groups with the same tokens hold different bytes. Each
-has a name of its own, content in front and group behind: what a lookup asks one group for tells
-what it asks all others for.
+has a name of its own, content in front and group behind: a lookup in one group also determines the
+names in all others.
 
 A KV event stream knows neither requests nor references. Several blocks of one tier may have one
 name; each is stored and removed on its own.
@@ -24,7 +24,7 @@ CONTENT_BYTES = NAME_BYTES - GROUP_BYTES
 
 
 def suffix_of(group: int) -> bytes:
-    """How names of a group end."""
+    """The last bytes of a group's names."""
     return group.to_bytes(GROUP_BYTES, "big")
 
 

@@ -66,8 +66,8 @@ class PoolCreated(Event, frozen=True):
     # Capacity as the server itself reports it, reserved blocks included; None: not reported.
     size_tokens: Count | None = None
     longest_sequences: float | None = None  # of max_model_len tokens, at once
-    alignment: Positive | None = None  # a hit is a multiple of so many tokens; None: not known
-    # Windows and states stay findable once in so many tokens, beside the ends of prompts; 0: only
+    alignment: Positive | None = None  # a hit is a multiple of this many tokens; None: unknown
+    # Windows and states stay findable every this many tokens, besides the ends of prompts; 0: only
     # there; None: everywhere, or it is not known.
     retention: Count | None = None
 

@@ -1,1 +1,1 @@
-"""What dashboards and alerts share: selectors, formulas, addresses. It imports neither of them."""
+"""Shared by dashboards and alerts: selectors, formulas, addresses. Imports neither of them."""

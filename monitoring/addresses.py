@@ -1,4 +1,4 @@
-"""Addresses of links: panels and alerts lead to the same runbooks."""
+"""Addresses of links: panels and alerts link to the same runbooks."""
 
 RUNBOOKS = "https://github.com/kvscope/kvscope/blob/main/alerts/runbooks"
 """Base address of the runbooks; each file is named after its alert."""

@@ -1,6 +1,6 @@
 """Families that panels or rules query and that the catalogue does not have, in rows like its own.
 
-They are those of vLLM's page that ours lacks. A panel that queries one must work without it.
+They are families of vLLM's page that ours lacks. A panel that queries one must work without it.
 """
 
 from exporter.catalogue import Metric

@@ -1,7 +1,7 @@
 """Every figure that boards, recording rules and alerts share, written once as PromQL.
 
-A formula takes as arguments what differs between them: `window`, the range of rates; `grouping`, an
-aggregation clause such as `by (model_name)` or `without (phase)`, empty for a single figure;
+The arguments of a formula are what differs between these: `window`, the range of rates; `grouping`,
+an aggregation clause such as `by (model_name)` or `without (phase)`, empty for a single figure;
 `selector`, matchers that go into every selector. Ratios without a denominator are absent, not NaN.
 """
 
@@ -16,8 +16,8 @@ QUERIED_TOKENS = "kvscope_prefix_cache_queried_tokens_total"
 
 _REFUSED_BY_US = ("queue_full", "engine_dead")
 _ENDED = ("stop", "length", "error", "stop_string_or_abort")
-"""Not abort, which says nothing about the server. Of a vLLM that is observed without its own page
-some of the last are aborts: leaving all of them out would make it look unused."""
+"""Not abort, which says nothing about the server. In a vLLM that is observed without its own page
+some of the last kind are aborts: leaving out all of them would make it look unused."""
 
 
 def share(part: str, whole: str) -> str:
@@ -77,7 +77,7 @@ def recomputed_share(
 
 
 def pool_usage(grouping: str = "", selector: str = "") -> str:
-    """Blocks that sequences reference, over the blocks that can be handed out, of several pools."""
+    """Blocks that sequences reference over the blocks that can be handed out, for several pools."""
     active = series("kvscope_kv_blocks", selector, state="active")
     usable = series("kvscope_kv_usable_blocks", selector)
     return share(_sum(active, grouping), _sum(usable, grouping))
@@ -97,7 +97,7 @@ def committed_share(grouping: str = "", selector: str = "") -> str:
 def failed_requests(window: str, grouping: str, selector: str = "") -> str:
     """Requests per second that the server failed, or refused for lack of room or of an engine.
 
-    What the client caused (an abort, a prompt too long) does not count as a failure.
+    Client errors (an abort, a prompt that is too long) do not count as failures.
     """
     failed = rate("kvscope_requests_finished_total", window, selector, reason="error")
     return _with_refused(failed, window, grouping, selector)
@@ -145,7 +145,7 @@ def abandoned_late(window: str, grouping: str, seconds: float, selector: str = "
     """Requests per second that were aborted before their first token, after at least the given
     seconds, or the next bound of the histogram above them; empty above the last one.
 
-    What is aborted sooner says nothing: a completion that the next keystroke makes useless.
+    Earlier aborts say nothing: the next keystroke makes a completion useless.
     """
     family = "kvscope_request_abandoned_seconds"
     bounds = [bound for bound in ABANDONED_SECONDS if bound >= seconds]
@@ -176,7 +176,7 @@ def mean(family: str, window: str, grouping: str, selector: str = "") -> str:
 
 
 def _with_refused(ended: str, window: str, grouping: str, selector: str) -> str:
-    """Requests that ended, and those refused where the server tells them."""
+    """Requests that ended, and refused ones if the server reports them."""
     refused = rate("kvscope_requests_rejected_total", window, selector, reason=_REFUSED_BY_US)
     return _sum(f"{ended} or {refused}", grouping)
 
@@ -188,14 +188,15 @@ def age(name: str, selector: str = "") -> str:
     """Seconds from the Unix time that a series holds to the moment it was scraped.
 
     `time() - x` would include the age of the scrape: with one scrape a minute, an idle engine would
-    look a minute late. Never negative, though the clocks of two machines may differ.
+    look a minute late. Never negative, even if the clocks of two machines differ.
     """
     when = series(name, selector)
     return f"clamp_min(timestamp({when}) - {when}, 0)"
 
 
 def engines_heard(grouping: str = "", selector: str = "", same: str = PER_ENGINE) -> str:
-    """Engines that an exporter hears. An engine may have several streams: one for each worker."""
+    """Engines that an exporter hears from. An engine may have several streams: one for each
+    worker."""
     streams = f"{series('kvscope_source_up', selector)} == 1"
     engines = f"count by ({same}) ({streams})"
     return f"count {grouping} ({engines})" if grouping else f"count({engines})"

@@ -1,11 +1,11 @@
 """Labels that identify what a series belongs to; every rule and panel builds its clauses from them.
 
-A label that no series has costs nothing in `by` and `on`. So panels name a place always, and rules
+A label that no series has costs nothing in `by` and `on`. So panels always name a place, and rules
 that of their scope.
 """
 
 PLACE = ("cluster", "namespace", "pod")
-"""Where a server runs, as far as the scrape job says so."""
+"""The place of a server, as far as the scrape job provides it."""
 MODEL = "model_name"
 SERVER = ("job", "instance")
 """A scraped page. `instance` alone is not enough: two jobs may scrape one address."""
@@ -18,5 +18,5 @@ GPU = ("gpu", "uuid")
 
 
 def clause(*labels: str) -> str:
-    """The labels as PromQL's `by` and `on` take them."""
+    """The labels in the form of PromQL's `by` and `on`."""
     return ", ".join(labels)

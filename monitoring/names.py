@@ -1,4 +1,4 @@
-"""Which series a PromQL expression reads, found without a parser: for programs that need none."""
+"""The series that a PromQL expression reads, found without a parser."""
 
 import re
 
@@ -10,7 +10,7 @@ _LABEL_VALUES = re.compile(r"label_values\((.*),\s*\w+\)")
 
 
 def names_in(expression: str) -> set[str]:
-    """Names of series, recorded ones included; also of Grafana's `label_values(SERIES, LABEL)`.
+    """Names of series, recorded ones included; also from Grafana's `label_values(SERIES, LABEL)`.
 
     A word is a name if it has `_` or `:`, or is `up` or `ALERTS`: no keyword does or is.
     """

@@ -1,18 +1,18 @@
 """Service-level objectives and the burn rates that break them, for alerts and tiles.
 
-Each number is declared here once, so that no tile is green beside a page about the same promise.
+Each number is declared only here, so that no tile is green while the same promise pages.
 """
 
 from typing import Literal, NamedTuple
 
 TTFT_SECONDS = 2.5
 """Default of every model; `--ttft` sets another for one model. A person notices one second and
-reloads after five. It must be a bound of the histogram's."""
+reloads after five. It must be a bound of the histogram."""
 TTFT_OBJECTIVE = 0.99
 """Share of the requests with a first token within that time."""
 ITL_SECONDS = 0.5
 """Default of every model for the time between two tokens; `--itl` sets another for one model. Two
-tokens a second are slower than anybody reads. It must be a bound of the histogram's, too."""
+tokens a second are slower than anyone reads. It must be a bound of the histogram as well."""
 ITL_OBJECTIVE = 0.99
 """Share of the tokens that come within that time after the one before."""
 ERROR_OBJECTIVE = 0.999
@@ -23,31 +23,32 @@ BURN_MIN_BAD = 30
 """Fewest bad requests in the long window that page. Seven late prompts in an idle night
 are one user's; they are a warning."""
 BURN_MIN_BAD_TOKENS = 3000
-"""The same of tokens: thirty answers of ordinary length."""
+"""The same for tokens: thirty answers of ordinary length."""
 BURN_MIN_BAD_SHARE = 0.01
 """Fewest bad ones as a share of an hour's ordinary traffic, which is the mean of the last three
-days. On a busy model thirty are a lost connection; an outage is more within a minute or two, also
-at night. A larger share would let an objective of 99.9 % be missed by far without a page."""
+days. On a busy model thirty are a lost connection; an outage exceeds that within a minute or two,
+even at night. With a larger share an objective of 99.9 % could be missed by far without a page."""
 BURN_WARN_BAD = 5
 """Fewest bad requests that are a warning: fewer concern one user, whatever the ratio."""
 BURN_WARN_BAD_TOKENS = 100
-"""The same of tokens: an answer of ordinary length."""
+"""The same for tokens: an answer of ordinary length."""
 FAILING_SHARE = 0.10
 """Share of a server's answers: a replica that fails one request of ten is broken, whatever the
 model's other replicas do; the burn rates of the whole fleet may not notice."""
 ORDINARY = "3d"
-"""What the ordinary traffic is a mean of: as far back as any window goes."""
+"""Window of the mean that counts as ordinary traffic: as long as the longest burn window."""
 
 
 class Pair(NamedTuple):
-    """All windows must burn: the long one shows that it matters, the short one that it goes on."""
+    """All windows must burn: the long one shows that it matters, the short one that it is
+    ongoing."""
 
     factor: float
     """Times the budget; at 1 it lasts for exactly 30 days."""
     long: str
     short: str
     now: str = ""
-    """A third one, where the short one takes long to forget what is over."""
+    """A third window, if the short one takes long to forget a failure that is over."""
 
 
 class Pace(NamedTuple):
@@ -60,5 +61,5 @@ class Pace(NamedTuple):
 FAST = Pace("critical", (Pair(14.4, "1h", "5m"), Pair(6, "6h", "30m", "5m")))
 SLOWLY = Pace("warning", (Pair(3, "1d", "2h"), Pair(1, "3d", "6h")))
 """The pairs of Google's SRE workbook: a 30-day budget is used up in 2, 5, 10 and 30 days. No page
-goes on for the half hour after a failure that has ended.
+continues for half an hour after a failure has ended.
 """

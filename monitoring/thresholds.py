@@ -1,12 +1,12 @@
-"""Every number that a rule compares with and a panel draws, and why it is that number.
+"""Every number that a rule compares with and a panel draws, with its reason.
 
-Numbers of rules alone are in `alerts/thresholds.py`; those of panels alone, and all colours, in
-`dashboards/kit/thresholds.py`.
+Numbers used only by rules are in `alerts/thresholds.py`; those used only by panels, and all
+colours, in `dashboards/kit/thresholds.py`.
 """
 
 POOL_SATURATED = 0.90
-"""Share of the usable blocks that sequences reference. At 90 % a burst of one long prompt can fill
-the pool. One that preempts moves between 0.9 and 1: each preemption returns all blocks of a
+"""Share of the usable blocks that sequences reference. At 90 % a single long prompt can fill the
+pool. A pool that preempts moves between 0.9 and 1: each preemption returns all blocks of a
 request."""
 EXHAUSTION_PROBABILITY = 0.80
 """Probability of exhaustion within five minutes, and within one. The forecast is calibrated
@@ -16,11 +16,11 @@ requests wait; whether users are hurt shows in first tokens and recomputed token
 EXHAUSTION_SECONDS = (300, 60)
 """An autoscaler can add a replica within five minutes, but not within one."""
 EXHAUSTION_LEVEL = 0.50
-"""Active share below which that probability is ignored: where load has just ended, the forecast
-still expects it to come back."""
+"""Active share below which that probability is ignored: just after a load has ended, the forecast
+still expects it to return."""
 RECOMPUTED_NOTICEABLE = 0.01
-"""Share of the tokens that steps compute, over ten minutes and for twenty more. A pool that is well
-sized recomputes less; one preemption does not last that long."""
+"""Share of the tokens that steps compute, over ten minutes and for twenty more. A well-sized pool
+recomputes less; one preemption does not last that long."""
 RECOMPUTED_SHARE = 0.10
 """Share of the tokens that steps compute. A tenth of the device's work is wasted; in our experience
 sequences that preempt each other do not stop by themselves."""
@@ -28,7 +28,7 @@ REGRETTED_SHARE = 0.10
 """Share of the prompt tokens that are computed again because their blocks had been evicted.
 Prefill that is a tenth cheaper is worth a look at the pool's size."""
 WHATIF_ERROR = 0.02
-"""Share of the queried blocks. The prediction for the present size is exact where the engine evicts
+"""Share of the queried blocks. The prediction for the present size is exact if the engine evicts
 the oldest release first; two points of hit ratio are more than most changes of a size are worth."""
 HOST_USED_SHARE = 0.95
 """Share of the control group's limit, without file cache that can be dropped. The kernel kills at

@@ -28,7 +28,7 @@ def engine_groups(pack: Pack) -> list[Group]:
 
 
 def _stalled(pack: Pack) -> Alert:
-    """The gauges of an engine that hangs stay at what they were."""
+    """The gauges of a hung engine keep their last values."""
     server = pack.server
     moved = " + ".join(
         server.each(summed(server.tokens_by, pack.over("rate", name, "2m")))
@@ -71,7 +71,7 @@ def _stuck(pack: Pack) -> Alert:
 
 
 def _fails(pack: Pack) -> Alert:
-    """By the HTTP server: it also sees what never reaches an engine, or finds it dead."""
+    """From the HTTP server: it also sees requests that never reach an engine, or find it dead."""
     server = pack.server
     without = f"sum without ({', '.join(server.http_by)})"
     post = 'method="POST"'
@@ -94,7 +94,7 @@ def _fails(pack: Pack) -> Alert:
 
 
 def _fails_in_engine(pack: Pack) -> Alert:
-    """By what the engine says: a reply that was being streamed has the status 200."""
+    """From the engine: a reply that was being streamed has status 200."""
     server = pack.server
     error, ends = 'finished_reason="error"', 'finished_reason!="abort"'
     bad = summed(server.ended_by, pack.over("rate", server.ended, "10m", error))

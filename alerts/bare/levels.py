@@ -25,7 +25,8 @@ RECORDED = "5m"
 
 
 class Pair(NamedTuple):
-    """Both windows must burn: the long one shows that it matters, the short one that it goes on."""
+    """Both windows must burn: the long one shows that it matters, the short one that it is
+    ongoing."""
 
     factor: float
     long: str
@@ -33,7 +34,7 @@ class Pair(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """Both pairs of a severity are one alert: the second would be a second message."""
+    """Both pairs of a severity share an alert, so they notify once."""
 
     name: str
     severity: Severity
@@ -59,7 +60,7 @@ PACES = (
 
 
 class Level(NamedTuple):
-    """An objective for the share of good among all."""
+    """An objective for the share of good ones among all."""
 
     alert: str
     topic: Topic
@@ -71,11 +72,11 @@ class Level(NamedTuple):
     every: str
     """Rates per second."""
     of: str
-    """Template: of whom."""
+    """Template: the subject."""
     missed: str
-    """Template: what the bad ones did."""
+    """Template: what went wrong with the bad ones."""
     budget: str
-    """Whose budget."""
+    """Template: the owner of the budget."""
     by: tuple[str, ...]
 
 
@@ -98,7 +99,7 @@ def level_groups(pack: Pack) -> list[Group]:
 
 
 def _timely(pack: Pack, family: str) -> str:
-    """Observations within the limit, each model by its own."""
+    """Observations within the limit, for each model its own."""
     own = pack.settings.limits(family)
     others = [f"model_name!={json.dumps(model)}" for model in own]
     bucket = f"{family}_bucket"
@@ -113,7 +114,7 @@ def _timely(pack: Pack, family: str) -> str:
 
 
 def _le(bound: float) -> str:
-    """Prometheus 2 keeps what the page says (`2`, `2.0`), Prometheus 3 writes `2.0`."""
+    """Prometheus 2 keeps the page's form (`2`, `2.0`), Prometheus 3 writes `2.0`."""
     return f'le=~"{bound:g}([.]0)?"' if float(bound).is_integer() else f'le="{bound:g}"'
 
 
@@ -133,7 +134,7 @@ def _by(pack: Pack) -> str:
 
 
 def _late(pack: Pack, family: str) -> tuple[str, str]:
-    """Late observations and all of them; without the bucket the former are unknown."""
+    """Late observations and all observations; without the bucket the former are unknown."""
     every = f"{_by(pack)} ({pack.over('rate', f'{family}_count', RECORDED)})"
     return f"{every}\n- {_by(pack)} ({_timely(pack, family)})", every
 
@@ -175,8 +176,8 @@ def _gaps(pack: Pack) -> Level:
 
 
 def _requests(pack: Pack) -> Level:
-    """vLLM's engines say how requests ended, and who was refused; SGLang's HTTP server says it,
-    which knows no model."""
+    """vLLM's engines report how requests ended, and which were refused; for SGLang its HTTP server
+    does, which does not know the model."""
     server = pack.server
     if server is VLLM:
         refused = pack.over("rate", REFUSED, RECORDED)

@@ -1,4 +1,5 @@
-"""The numbers of these rules that are not those of our own, and the settings of an installation."""
+"""The numbers of these rules that differ from our own rules, and the settings of an
+installation."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -8,31 +9,31 @@ from alerts.bare.server import SGLANG, VLLM
 from alerts.scope import Scope
 
 FAILING_MIN = 5
-"""Least number of failures in the window: fewer concern one user."""
+"""Minimum failures in the window: fewer affect only one user."""
 
 PREEMPTED_SHARE = 0.10
-"""Preemptions for each request that ended. Their cost is not reported; with one request of ten
-computed twice, it is worth a look.
+"""Preemptions per ended request. Their cost is not reported; if one request in ten is computed
+twice, it is worth a look.
 """
 PREEMPTED_MIN = 10
-"""Least number in ten minutes."""
+"""Minimum number in ten minutes."""
 
 SLOW_FACTOR = {"first-token": 3.0, "inter-token": 1.5}
-"""Against the median of the model's servers. First tokens vary with the prompts, gaps do not: at
-half speed a gap is twice the median's."""
+"""Relative to the median of the model's servers. First tokens vary with the prompts, gaps do not:
+at half speed a gap is twice the median's."""
 SLOW_MIN_SECONDS = {"first-token": 1.0, "inter-token": 0.02}
-"""Faster than this is fast enough, whatever the others do."""
+"""Anything faster than this is fast enough, whatever the others do."""
 SLOW_MIN_SERVERS = 3
-"""With two, it is unknown which of them is the odd one."""
+"""Minimum servers: of two, it is unknown which is the odd one."""
 
 ERROR_OBJECTIVE = 0.999
 """Share of the requests that were neither failed nor refused: with a budget of one per cent, every
-seventh request might fail for an hour without a page.
+seventh request could fail for an hour without a page.
 """
 GAP_OBJECTIVE = 0.99
 """Share of the gaps between two tokens within the limit."""
 GAPS_MIN_BAD = 100
-"""Least number of late gaps in the long window: one reply has hundreds."""
+"""Minimum late gaps in the long window: one reply has hundreds."""
 
 BOUNDS = {
     VLLM.first_token: (
@@ -51,7 +52,7 @@ BOUNDS = {
         *(0.1, 0.2, 0.4, 0.6, 0.8, 1, 2, 4, 6, 8),
     ),
 }
-"""Bounds of the histograms as the servers ship; both let them be configured."""
+"""The servers' default histogram bounds; both allow configuring them."""
 
 SECONDS = {VLLM.first_token: 2.5, VLLM.gap: 0.2, SGLANG.first_token: 2.0, SGLANG.gap: 0.2}
 """Default limits, each a bound. A gap of 0.2 s is five tokens a second, a reader's pace."""
@@ -59,17 +60,17 @@ SECONDS = {VLLM.first_token: 2.5, VLLM.gap: 0.2, SGLANG.first_token: 2.0, SGLANG
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What differs between installations."""
+    """Settings that differ between installations."""
 
     job: str
     """Regular expression of the scrape jobs."""
     by: tuple[str, ...] = Scope().labels
-    """Labels by which service levels are kept and servers compared."""
+    """Labels by which service levels are kept and servers are compared."""
     first_token: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    """Seconds by model, where they differ from SECONDS."""
+    """Seconds by model, if they differ from SECONDS."""
     gap: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     any_bound: bool = False
-    """The servers' histograms have bounds of their own."""
+    """Whether the servers' histograms have their own bounds."""
 
     def limits(self, family: str) -> Mapping[str, float]:
         """Seconds by model for a family. Raises ValueError for one that is not a bucket bound."""

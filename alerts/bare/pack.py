@@ -1,4 +1,4 @@
-"""A server's names and an installation's settings: what every rule is made of."""
+"""A server's names and an installation's settings: the ingredients of every rule."""
 
 import json
 from dataclasses import dataclass

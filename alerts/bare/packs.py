@@ -42,7 +42,7 @@ def pack_file(
     places: Places | None = None,
     timing: Timing | None = None,
 ) -> str:
-    """The text of a pack's file. timing: of what alerts wait for; ranges stay as they are."""
+    """The text of a pack's file. timing: changes the waits of alerts; ranges stay unchanged."""
     timing, places = timing or Timing(), places or Places()
     mapping = {"groups": [group.mapping(timing, places) for group in groups(server, settings)]}
     return to_yaml(mapping, HEADER)

@@ -1,7 +1,7 @@
 """A server's names for the quantities in the rules, and the labels that distinguish its series.
 
-A family of an engine's scheduler has one series an engine in vLLM; in SGLang one a rank, and ranks
-repeat each other. Labels that Prometheus attaches (cluster, namespace, pod) are kept throughout.
+A scheduler family has one series per engine in vLLM, in SGLang one per rank, and ranks repeat each
+other. Labels that Prometheus attaches (cluster, namespace, pod) are kept throughout.
 """
 
 from dataclasses import dataclass
@@ -29,9 +29,9 @@ class Server:
     preempted: str
     """Counter of preemptions."""
     preemptions: str
-    """What it calls them."""
+    """The server's word for them."""
     tokens: tuple[str, ...]
-    """Counters of the scheduler, of which one moves while it works."""
+    """Counters of the scheduler, at least one of which moves while it works."""
     tokens_by: str
     """A label of those counters that is summed over."""
     ended: str
@@ -49,7 +49,7 @@ class Server:
     queries_by: str
     http: str
     http_failed: str
-    """Matchers of the answers that are the server's fault."""
+    """Matchers of error responses that are the server's fault."""
     http_by: tuple[str, ...]
 
     def each(self, expr: str) -> str:
@@ -62,7 +62,8 @@ class Server:
 
     @property
     def same(self) -> str:
-        """How an engine's series finds that of the front end, which may not know the engine."""
+        """Vector matching of an engine's series with the front end's, which may not know the
+        engine."""
         return f"ignoring ({self.engine}) " if self.ranks else ""
 
     def per_server(self, label: str, expr: str) -> str:
@@ -71,7 +72,7 @@ class Server:
 
 
 def summed(label: str, expr: str) -> str:
-    """Over the values of a label; without one, the expression as it is."""
+    """Sum over the values of a label; without one, the expression as it is."""
     return f"sum without ({label}) ({expr})" if label else expr
 
 

@@ -5,9 +5,9 @@ from alerts.rule import Group
 
 
 def target_groups(pack: Pack) -> list[Group]:
-    """A server that went down pages; one that never came up may still load its model.
+    """A server that went down pages; one that never came up may still be loading its model.
 
-    These servers answer nothing until their model is loaded, and a new one has no past.
+    These servers do not answer until their model is loaded, and a new one has no history.
     """
     title = pack.server.title
     up = pack.series("up")

@@ -18,9 +18,9 @@ _LINE_SIZE, _POINT_SIZE = 6, 16
 
 
 class Drawn(NamedTuple):
-    """A series of the picture: both queries have a value for each of the panel's rows.
+    """A series of the panel: both queries have a value for each of its rows.
 
-    No hole is left to chance, because some versions of the XY chart draw one as 0.
+    There must be no holes, because some versions of the XY chart draw them as 0.
     """
 
     name: str
@@ -48,7 +48,7 @@ def curve(
 ) -> Panel:
     """Points joined in the order of the first query's values.
 
-    queries: evaluated once, at the end of the time range, and joined by their labels to rows.
+    queries: evaluated once, at the end of the time range, and joined to rows by their labels.
     """
     columns = {
         f"Value #{letter}": query.legend for letter, query in zip(LETTERS, queries, strict=False)

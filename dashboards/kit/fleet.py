@@ -1,4 +1,4 @@
-"""One line for each engine, however many there are: those that stand out, and the median of all."""
+"""Lines for any number of engines: those that stand out, and the median of all."""
 
 from dashboards.kit.panels import MEDIAN, Q
 from dashboards.kit.queries import BY_ENGINE, ENGINE_LEGEND
@@ -15,14 +15,14 @@ def outstanding(
     lowest: bool = False,
     rank: str = "",
 ) -> tuple[Q, Q]:
-    """The ten highest of the time range, and the median of all where there are more than ten.
+    """The ten highest of the time range, and the median of all if there are more than ten.
 
     expr: one series for each combination of the labels `by`. lowest: the ten lowest instead.
     rank: `avg`, for values that many engines reach for a moment, such as a full pool; by default
     the extreme counts.
 
-    The ten are those of the whole range, chosen at its end: topk alone would choose others at
-    every step, and draw many more lines.
+    The ten are those of the whole range, chosen at its end: topk alone would choose again at every
+    step, and draw many more lines.
     """
     return among(expr, legend, by=by, lowest=lowest, rank=rank), median(expr)
 
@@ -36,12 +36,12 @@ def among(
     rank: str = "",
     most: int = SHOWN,
 ) -> Q:
-    """The ten alone, for panels in which a median has no place. most: fewer than ten."""
+    """Only the ten, for panels in which a median has no place. most: fewer than ten."""
     extreme, choose = ("min", "bottomk") if lowest else ("max", "topk")
     whole = f"{rank or extreme}_over_time(({expr})[$__range:$__interval] @ end())"
     return Q(f"({expr})\nand on ({by}) {choose}({most}, {whole})", legend)
 
 
 def median(expr: str) -> Q:
-    """The median of all lines, absent where all are drawn."""
+    """The median of all lines; absent if all are drawn."""
     return Q(f"quantile(0.5, {expr}) and on () (count({expr}) > {SHOWN})", MEDIAN)

@@ -25,7 +25,7 @@ __all__ = ["Row", "assemble", "engine_variables", "every_variable"]
 
 TAG = "kvscope"
 RANGE = "now-30m"
-"""Long enough to see what came before a bad quarter of an hour."""
+"""Long enough to see what preceded a bad quarter of an hour."""
 REFRESH = "10s"
 _CHOSEN = ",".join(
     f'{label}=~"${variable}|"'
@@ -36,14 +36,15 @@ _CHOSEN = ",".join(
 )
 """Each has an empty alternative, so that alerts without that label match as well."""
 _PLACES_FROM = {VLLM: "vllm:num_requests_running"}
-"""Families of boards whose servers do not have EVERY_ENGINE, by uid."""
+"""Families of dashboards whose servers do not have EVERY_ENGINE, by uid."""
 _ROLLED_OUT = "cluster, namespace, model_name"
 OPEN_ROWS = 3
-"""Rows that are open at first; the others have what one looks for, not what one looks at."""
+"""Rows that are open at first; the others are for looking things up, not for watching."""
 START_SECONDS = 60
-"""How long a start is marked: longer than most scrape intervals, short against a range."""
+"""Time for which a start is marked: longer than most scrape intervals, short compared with a
+range."""
 _JUST = "15s"
-"""How long the beginning of an alert is marked."""
+"""Time for which the beginning of an alert is marked."""
 _SHOWN: Any = None  # placement: the SDK's default hides links and annotations in a menu
 
 
@@ -58,7 +59,7 @@ class Row(NamedTuple):
     panels: Sequence[Panel]
 
     def height(self) -> int:
-        """Sum over its lines of panels; those of one line are equally high."""
+        """Height: the sum over its lines of panels; panels of one line are equally high."""
         boxes = [panel.build().grid_pos for panel in self.panels]
         return sum(box.w * box.h for box in boxes if box is not None) // 24
 
@@ -66,9 +67,9 @@ class Row(NamedTuple):
 def every_variable(
     *, levels: Levels = "none", engine: bool = False, gpu: bool = False
 ) -> list[Variable]:
-    """Those of our boards, few of them shown: links carry the others all the same.
+    """The variables of our dashboards, few of them shown; links carry the others anyway.
 
-    levels: which of the promises are to be chosen. engine, gpu: whether one of several is.
+    levels: promises that can be chosen. engine, gpu: whether one of several can be chosen.
     """
     return [
         *engine_variables(EVERY_ENGINE, engine=engine),
@@ -87,9 +88,9 @@ def assemble(
     *,
     since: str = RANGE,
 ) -> db.Dashboard:
-    """A complete dashboard, with variables for the place before its own.
+    """A complete dashboard, with place variables before its own.
 
-    alerts: the selector for alerts that it draws over its graphs. since: the time range.
+    alerts: the selector for alerts drawn over its graphs. since: the time range.
     """
     board = (
         db.Dashboard(f"kvscope / {title}")
@@ -135,7 +136,7 @@ def assemble(
     line = 0
     for index, row in enumerate(rows):
         folded = index >= OPEN_ROWS
-        place = dm.GridPos(h=1, w=24, x=0, y=line)  # by itself, a folded row would leave a hole
+        place = dm.GridPos(h=1, w=24, x=0, y=line)  # otherwise a folded row would leave a hole
         heading = db.Row(row.title).id(row.id).collapsed(folded).grid_pos(place)
         line += 1 if folded else 1 + row.height()
         for panel in row.panels if folded else ():
@@ -147,11 +148,11 @@ def assemble(
 
 
 def _alerts(name: str, which: str, severities: str, colour: str) -> db.AnnotationQuery:
-    """A mark where one of our alerts began to fire for the selection: a bar over all the time that
-    it fires would hide what is under it.
+    """A mark where one of our alerts began to fire for the selection: a bar over its whole duration
+    would hide what is under it.
 
     An alert about a whole model has no server, one about a card no model: both are shown. Only
-    critical ones are by default: under pressure there are many others.
+    critical ones are on by default: under pressure there are many others.
     """
     firing = f'ALERTS{{alertstate="firing",{which},severity=~"{severities}",{_CHOSEN}}}'
     return (
@@ -172,7 +173,7 @@ def _alerts(name: str, which: str, severities: str, colour: str) -> db.Annotatio
 def _starts(family: str) -> db.AnnotationQuery:
     """A bar where servers' processes began: a restart, a crash, or a roll-out.
 
-    One bar for each model and place: those of fifty servers on top of each other would hide the
+    One bar for each model and place: bars of fifty servers on top of each other would hide the
     graph. family: one that every engine has, since other processes of the job start as well.
     """
     young = f"{server_age()} < {START_SECONDS}"

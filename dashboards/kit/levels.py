@@ -1,4 +1,4 @@
-"""Service levels as the variables have them: the line of a promise, and how fast it is broken.
+"""Service levels from the variables: the line of a promise, and how fast it is broken.
 
 A tile and a table judge by the burn rate, as the alerts do: at 1 the budget is used exactly, and at
 the rate that pages it is red. No other limit stands for the same promise.
@@ -24,18 +24,18 @@ _USED, _PAGES = (bound for bound, _ in limits.BURN_RATE[1:])
 
 
 def budget_used(broken: str, objective: str) -> str:
-    """Share of the error budget that is gone, or times the rate that it allows; above 1 the promise
+    """Share of the error budget that is gone, or multiple of the allowed rate; above 1 the promise
     is broken.
 
-    broken: share of what broke it. objective: a variable, percent of what has to keep it.
+    broken: share that broke it. objective: a variable, the percentage that has to keep it.
     """
     return f"round(({broken}) / (1 - {objective} / 100), 0.001)"
 
 
 def late(name: str, limit: str, window: str, by: str = "", selector: str = ENGINE) -> str:
-    """Share of a histogram's observations above a limit. limit: a variable, as `$ttft`.
+    """Share of a histogram's observations above a limit. limit: a variable, such as `$ttft`.
 
-    Rounded, because the difference leaves a rest where nothing is late.
+    Rounded, because the difference leaves a remainder when nothing is late.
     """
     timely, every = _timely(name, limit, window, by, selector), _every(name, window, by, selector)
     return f"round(1 - {share(timely, every)}, 1e-6)"
@@ -43,8 +43,8 @@ def late(name: str, limit: str, window: str, by: str = "", selector: str = ENGIN
 
 def late_first_tokens(window: str, by: str = "", selector: str = ENGINE) -> str:
     """Share of the requests without a first token within `$ttft`, as the alert counts them: those
-    that gave up after that time are late, too. What is not reported, or has no such bound, is left
-    out.
+    that gave up after that time are late, too. Requests that are not reported, or without such a
+    bound, are left out.
     """
     first = _every(FIRST_TOKEN, window, by, selector)
     soon = _timely(_GAVE_UP, "$ttft", window, by, selector)
@@ -54,7 +54,7 @@ def late_first_tokens(window: str, by: str = "", selector: str = ENGINE) -> str:
 
 
 def broken(window: str, by: str = BY_SERVICE) -> dict[str, str]:
-    """Share of what broke each promise."""
+    """Share that broke each promise."""
     return {
         "answered": formulas.error_share(window, f"by ({by})", ENGINE),
         "first token": late_first_tokens(window, by),
@@ -63,7 +63,7 @@ def broken(window: str, by: str = BY_SERVICE) -> dict[str, str]:
 
 
 def used(window: str, by: str = BY_SERVICE) -> dict[str, str]:
-    """Share of each error budget; 1 when all of it is gone."""
+    """Share of each error budget that is gone; 1 is all of it."""
     return {
         name: budget_used(share, "$answered" if name == "answered" else "$objective")
         for name, share in broken(window, by).items()
@@ -83,13 +83,13 @@ def judged_by_burn(value: str, burn: str, legend: str) -> tuple[Q, Q, Q]:
 
 
 def verdict(promise: str, legend: str) -> tuple[Q, Q, Q]:
-    """The share that broke a promise in the window of tiles, of the model where most did."""
+    """The share that broke a promise in the window of tiles, for the worst model."""
     share, burn = broken(TILE_WINDOW)[promise], used(TILE_WINDOW)[promise]
     return judged_by_burn(worst(share), worst(burn), legend)
 
 
 def _timely(name: str, limit: str, window: str, by: str, selector: str) -> str:
-    """Prometheus 2 writes a whole bound as `5`, Prometheus 3 as `5.0`: this matches both."""
+    """Prometheus 2 writes an integer bound as `5`, Prometheus 3 as `5.0`: this matches both."""
     bound = f'le=~"{limit}([.]0)?",{selector}'
     return total(f"rate({name}_bucket{{{bound}}}[{window}])", by)
 

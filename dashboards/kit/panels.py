@@ -1,4 +1,4 @@
-"""Panels as functions of id, title, description, unit and queries; all else is the same for all.
+"""Panels as functions of id, title, description, unit and queries; the rest is common to all.
 
 Every description says what to do. Ids are fixed, because links lead to panels: a row has the
 hundred, and its panels follow (200; 201, 202, ...).
@@ -30,7 +30,7 @@ TOKENS = "locale"
 TOKENS_PER_SECOND = "count:tok/s"
 """Not `si:`, which writes a third of a token as 334 mtok/s."""
 BLOCKS_PER_SECOND = of.Short
-"""With an axis that says so: as a unit it would take a third of a narrow graph."""
+"""Labelled on the axis: as a unit it would take a third of a narrow graph."""
 A_SECOND = "blocks a second"
 REQUESTS_PER_SECOND = of.RequestsPerSecond
 PER_SECOND = "suffix:/s"
@@ -40,16 +40,16 @@ Panel = Builder[dm.Panel]
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 """Names of a panel's queries, in order."""
 COARSE = "15s"
-"""From point to point of a coarse graph: a third of those that a scrape every five seconds has."""
+"""Interval between points of a coarse graph: a third of the points of a five-second scrape."""
 
 
 _NARROW = 8
-"""Columns of 24 in which numbers beside each other are too small to read."""
+"""Width, of 24 columns, in which numbers beside each other are too small to read."""
 _NAME_SIZE, _FIGURE_SIZE = 13, 26
-"""Pixels where a panel has several numbers: by themselves, each would get a size of its own."""
+"""Font size for panels with several numbers: by default each would get a different size."""
 _FROM_AFAR = 18
 _LOW = 3
-"""Height in which they cannot stand above each other."""
+"""Height in which they cannot be stacked."""
 
 MEDIAN = "median of all"
 """Legend of a line that stands for the many that are not drawn."""
@@ -61,7 +61,7 @@ class Q(NamedTuple):
     expr: str
     legend: str
     steps: Steps | None = None
-    """For a number that is judged otherwise than its panel."""
+    """For a number that is judged differently from its panel."""
 
 
 def numbers(
@@ -85,8 +85,8 @@ def numbers(
     judged, units: thresholds and units that differ from the panel's, by the query's name.
     words: the text and colour of values that are codes.
 
-    The queries are evaluated once, at the end of the time range: otherwise the last value of a
-    curve that has ended would be shown as the present one.
+    The queries are evaluated once, at the end of the time range: otherwise the last value of an
+    ended curve would be shown as the present one.
     """
     panel = (
         stat.Panel()
@@ -167,7 +167,7 @@ def graph(
     """Lines, or a stack. lines: series drawn over the stack, such as a limit.
 
     right: the legend is beside the graph. listed: the legend has only names, for many series.
-    coarse: a point in COARSE at the most, for what would take a fleet's Prometheus a second.
+    coarse: at most one point per COARSE, for queries that would take a fleet's Prometheus a second.
     """
     panel = (
         timeseries.Panel()
@@ -176,7 +176,7 @@ def graph(
         .description(description)
         .datasource(SOURCE)
         .unit(unit)
-        .line_width(0 if stacked else 1)  # the line of a part that is 0 would hide the stack
+        .line_width(0 if stacked else 1)  # the line of a zero part would hide the stack
         .fill_opacity(85 if stacked else 0)  # ten lines with a little make mud
         .show_points(common.VisibilityMode.NEVER)
         .axis_label(axis)
@@ -223,7 +223,7 @@ def graph(
 
 
 _LEAST_HIGH = {COUNT: 1, PER_SECOND: 1, BYTES: 2**20, "binBps": 2**10}
-"""Where the axis of a graph ends at least: one of nothing but zeros would end at 100 or at 96 B."""
+"""Minimum end of a graph's axis: for only zeros it would end at 100 or at 96 B."""
 
 
 def quantiles(id: int, title: str, description: str, *queries: Q, **options: Any) -> Panel:
@@ -303,8 +303,8 @@ def timeline(
 def _legend(
     queries: Iterable[Q], *, calcs: tuple[str, ...], right: bool, listed: bool
 ) -> cb.VizLegendOptions:
-    """The line that stands out most is the first, where there are as many as labels have values: no
-    more than three can be seen without scrolling.
+    """With many lines the one that stands out most comes first: no more than three are visible
+    without scrolling.
     """
     legend = (
         cb.VizLegendOptions()
@@ -320,7 +320,7 @@ def _legend(
 
 
 _CALC_NAMES = {"lastNotNull": "Last *", "max": "Max", "min": "Min", "mean": "Mean"}
-"""As Grafana heads their columns."""
+"""Grafana's headings of their columns."""
 
 
 OBJECTIVE = "promise"
@@ -346,7 +346,7 @@ _OVER_THE_STACK = [
 
 
 def _not_a_number(text: str) -> dm.SpecialValueMap:
-    """Shows NaN, the quantile of no observations, as no value."""
+    """Show NaN, the quantile of no observations, as no value."""
     return dm.SpecialValueMap(
         options=dm.DashboardSpecialValueMapOptions(
             match=dm.SpecialValueMatch.NA_N,

@@ -1,6 +1,6 @@
-"""Whether a full pool is a fault: only if requests wait for it, or will.
+"""Decides whether a full pool is a fault: only if requests wait for it, or will.
 
-Under load one of many engines is always full, and a pool that is full of work is as it should be.
+Under load one of many engines is always full, and a pool that is full of work is fine.
 """
 
 from dashboards.kit import thresholds as limits
@@ -9,11 +9,11 @@ from dashboards.kit.queries import BY_ENGINE, peak, rate, recent, series, total,
 from monitoring.thresholds import EXHAUSTION_LEVEL, EXHAUSTION_PROBABILITY, POOL_SATURATED
 
 CALM, CROWDED, SOON = "no pressure", "pressure", "pressure soon"
-"""Legends of the states, of which one has a value."""
+"""Legends of the states; one of them has a value."""
 
 
 JUDGED = {CROWDED: limits.ALWAYS_WORTH_A_LOOK, SOON: limits.ALWAYS_WORTH_A_LOOK}
-"""Their colours, beside NEVER_A_FAULT for the panel."""
+"""Their colours; the panel has NEVER_A_FAULT."""
 
 
 def fullest_pool() -> tuple[Q, ...]:
@@ -34,7 +34,7 @@ def crowded() -> str:
 
 
 def exhaustion() -> str:
-    """Probability that a pool runs out within a minute; only where the alert would use it."""
+    """Probability that a pool runs out within a minute; only if the alert would use it."""
     probability = series("kvscope_kv_exhaustion_probability", horizon_seconds="60")
     active = series("kvscope_kv_active_ratio")
     half_full = f"{worst(active, BY_ENGINE)} > {EXHAUSTION_LEVEL}"

@@ -8,7 +8,7 @@ from monitoring.formulas import share
 from monitoring.objectives import FAST
 
 PLACE = 'cluster=~"$cluster",namespace=~"$namespace",pod=~"$pod"'
-"""Where a server runs. All places are also those of servers without the label."""
+"""The place of a server. "All" includes servers without the label."""
 ENGINE = f'{PLACE},model_name=~"$model",instance=~"$instance",engine=~"$engine"'
 """The selector for engine-level families."""
 SERVER = f'{PLACE},instance=~"$instance"'
@@ -17,7 +17,7 @@ GPU = f'{SERVER},uuid=~"$gpu"'
 """The selector for device-level families, which belong to a server, not to a model; see `gpu`."""
 
 TARGET = identity.clause(*identity.PLACE, *identity.SERVER)
-"""Labels that identify a scraped server, in several clusters as well."""
+"""Labels that identify a scraped server, even across clusters."""
 BY_ENGINE = identity.clause(*identity.PLACE, *identity.ENGINE)
 """Labels that identify an engine."""
 EACH_ENGINE = f"by ({BY_ENGINE})"
@@ -25,17 +25,17 @@ EACH_ENGINE = f"by ({BY_ENGINE})"
 BY_GPU = identity.clause(*identity.PLACE, "node", *identity.SERVER, *identity.GPU)
 """Labels that identify a card and the server that sees it."""
 ENGINE_LEGEND = "{{instance}} ({{engine}})"
-"""Short, or it is cut off; on Kubernetes a server's instance is its namespace and pod."""
+"""Legend of an engine, short or it is cut off; on Kubernetes an instance is namespace and pod."""
 GPU_LEGEND = "{{instance}} GPU {{gpu}}"
 
 RATE_WINDOW = "$__rate_interval"
 WHOLE_RANGE = "$__range"
 """The dashboard's time range; for instant queries only."""
 TILE_WINDOW = FAST.pairs[0].short
-"""What a tile is about: the short window of the alerts, so that both say the same. The last scrapes
-alone would miss what the curve beside it has just shown."""
+"""The window of tiles: the short window of the alerts, so that both agree. The last scrapes alone
+would miss what the curve next to it has just shown."""
 SEEN_FOR = "1d:5m"
-"""How long a server that has gone is remembered, whatever the time range."""
+"""Time for which a server that has gone is remembered, whatever the time range."""
 ALERT = 'alertname=~"Kvscope.+",severity!="none"'
 """The selector for our alerts."""
 
@@ -61,7 +61,7 @@ def peak(expr: str) -> str:
 
 
 def trough(expr: str) -> str:
-    """The lowest."""
+    """The lowest value of a series in the window of tiles."""
     return f"min_over_time({expr}[{TILE_WINDOW}])"
 
 
@@ -84,14 +84,14 @@ def worst(expr: str, by: str = "") -> str:
 
 
 def hundredths(expr: str) -> str:
-    """To two places: what is left after a peak is 0, and not 0.0000868."""
+    """Rounded to two places: the rest after a peak is 0, not 0.0000868."""
     return f"round({expr}, 0.01)"
 
 
 def or_zero(expr: str, there: str) -> str:
-    """0 where the query returns nothing although `there` does; for counts.
+    """0 if the query returns nothing although `there` does; for counts.
 
-    Without the latter a fleet that has vanished would have no preemption, and be green.
+    Without the latter a vanished fleet would have no preemptions, and be green.
     """
     return f"{expr} or 0 * count({there})"
 
@@ -126,17 +126,17 @@ def firing_by_rank(aggregate: str) -> str:
 
 
 def every_engine() -> str:
-    """One series per engine, also while the state of its pool is unknown."""
+    """One series per engine, even while the state of its pool is unknown."""
     return series("kvscope_source_up")
 
 
 WATCHED_START = ("kvscope_server_start_time_seconds", "process_start_time_seconds")
-"""Families that say when a server's process started: the watched one's where its page says so,
-otherwise the one that is scraped."""
+"""Families with the start time of a server's process: the watched one's if its page has it,
+otherwise the scraped one's."""
 
 
 def server_age(names: Sequence[str] = WATCHED_START) -> str:
-    """Seconds since each server's process started, by the first of these families that is there."""
+    """Seconds since each server's process started, from the first available of these families."""
     began = " or ".join(f"max by ({TARGET}) ({series(name, SERVER)})" for name in names)
     return f"(time() - ({began}))"
 
@@ -148,20 +148,20 @@ def up_for(engines: str, names: Sequence[str] = WATCHED_START) -> str:
 
 
 def known_servers(engines: str) -> str:
-    """Servers that had an engine in the time range, or in the last day: a short range must not make
-    one that went before it look well."""
+    """Servers that had an engine in the time range, or in the last day: a short range must not hide
+    one that went before it."""
     return f"group by ({TARGET}) ({seen(engines)})"
 
 
 def seen(engines: str) -> str:
-    """One series for each engine that is there, or was; one value in five minutes is enough."""
+    """One series for each present or former engine; one value in five minutes is enough."""
     return f"max_over_time({engines}[{SEEN_FOR}]) or last_over_time({engines}[{WHOLE_RANGE}])"
 
 
 def silent_servers(engines: str) -> str:
-    """How many servers that had an engine do not answer Prometheus now.
+    """The number of servers that had an engine and do not answer Prometheus now.
 
-    One that was removed has no `up` and does not count.
+    A removed one has no `up` and does not count.
     """
     known = known_servers(engines)
     return or_zero(f"sum((1 - up) * on ({TARGET}) {known})", known)
@@ -170,7 +170,7 @@ def silent_servers(engines: str) -> str:
 def of_chosen(expr: str, window: str = "") -> str:
     """Device-level series of the servers with a selected engine, since a card has no model.
 
-    window: the range within which the server must have been there.
+    window: the range within which the server must have been present.
     """
     there = f"last_over_time({every_engine()}[{window}])" if window else every_engine()
     return f"({expr} and on ({TARGET}) {there})"
@@ -182,7 +182,7 @@ def gpu(name: str, **labels: str | tuple[str, ...]) -> str:
 
 
 def least_gpu_room() -> str:
-    """The room of the GPU that has least, at its lowest; without allocator figures the headroom."""
+    """The room of the tightest GPU, at its lowest; without allocator figures, the headroom."""
     headroom = series("kvscope_gpu_memory_headroom_bytes", GPU)
     peak = series("kvscope_gpu_activation_peak_bytes", GPU)
     room = of_chosen(f"{trough(headroom)} - {peak}")

@@ -14,7 +14,7 @@ from dashboards.kit.thresholds import Steps
 
 
 class Column(NamedTuple):
-    """A column of a table: how a label, or the value of a query, is shown."""
+    """A column of a table: shows a label, or the value of a query."""
 
     title: str
     unit: str = ""
@@ -22,7 +22,7 @@ class Column(NamedTuple):
     link: Link | None = None
     width: int | None = None
     least: int | None = None
-    """Pixels below which it does not get, where the width is what is left; Grafana's are 150."""
+    """Minimum width in pixels, if the width is what is left; Grafana's default is 150."""
     meanings: Mapping[int, tuple[str, str]] | None = None
     """The text and background of each value."""
     words: Mapping[str, str] | None = None
@@ -132,6 +132,6 @@ def _column_properties(column: Column) -> Iterable[dm.DynamicConfigValue]:
             for index, (value, (name, colour)) in enumerate(column.meanings.items())
         }
         yield _value("mappings", [{"type": "value", "options": options}])
-        yield _value("custom.align", "left")  # words, though they are numbers
+        yield _value("custom.align", "left")  # shown as words, though they are numbers
     if column.steps is not None or column.meanings is not None:
         yield _value("custom.cellOptions", {"type": "color-background", "mode": "basic"})

@@ -1,4 +1,4 @@
-"""How panels judge: bounds with their colours, and the reason for each bound of their own.
+"""Thresholds of panels: bounds with their colours, and the reason for each bound.
 
 Bounds that a rule compares with as well come from `monitoring/thresholds.py`, reasons included.
 
@@ -27,7 +27,7 @@ def falling(red: float, orange: float) -> Steps:
 
 def limit_lines(steps: Steps) -> Steps:
     """The steps as lines of a graph: Grafana draws a line in the colour of the step that begins at
-    it. Where low is bad, the verdict is about what lies below the line, so that has to be its
+    it. If low is bad, the verdict is about the area below the line, which has to give it its
     colour.
     """
     colours = [colour for _, colour in steps]
@@ -41,7 +41,7 @@ PLAIN: Steps = ((None, NEUTRAL),)
 """No judgement, and the colour of text: blue would look like one."""
 
 NONE_IS_GOOD: Steps = ((None, GREEN), (0.5, RED))
-"""For counts of which one is too many; below one, because increase() extrapolates."""
+"""For counts of which a single one is too many; below one, because increase() extrapolates."""
 
 SOME_ARE_WORTH_A_LOOK: Steps = ((None, GREEN), (0.5, ORANGE))
 """For counts that do no harm by themselves: a preemption, a firing warning, a waiting request."""
@@ -58,8 +58,8 @@ UNJUDGED: Steps = ((None, "transparent"),)
 """For one figure among others that are judged."""
 ALWAYS_A_FAULT: Steps = ((None, RED),)
 ALWAYS_WORTH_A_LOOK: Steps = ((None, ORANGE),)
-"""For figures that are only there, or only named so, in one of two states. A full pool is the first
-while no request waits for it: under load one of many engines is always full.
+"""For figures that exist, or have that name, in only one of two states. A full pool is in the first
+state while no request waits for it: under load one of many engines is always full.
 """
 
 SECONDS_TO_EXHAUSTION = falling(*sorted(shared.EXHAUSTION_SECONDS))
@@ -78,32 +78,32 @@ STALLED_REQUESTS = rising(0.1, 1.0)
 """Seconds of waiting per second, that is requests stalled on average."""
 
 TOKENS_A_SECOND = falling(2, 10)
-"""That one reader gets: ten a second is a brisk reader's pace, two a second visibly halting, and
-what a token may take by default."""
+"""Tokens a second for one reader: ten is a brisk reader's pace, two is visibly halting, and the
+default limit."""
 
 AT_LEAST_ONE: Steps = ((None, RED), (0.5, GREEN))
-"""For counts of which none is too few."""
+"""For counts of which zero is too few."""
 
 BUDGET_USED = rising(0.75, 1.0)
 """Share of an error budget. At 1 the promise is broken; with a quarter left, leave risky changes
 for later."""
 
 BURN_RATE = rising(1.0, FAST.pairs[0].factor)
-"""Times the rate that uses exactly the budget: at 14.4 that of a month is gone in two days, which
-is where alerts page."""
+"""Multiple of the rate that uses exactly the budget: at 14.4 a month's budget is gone in two days,
+which is where alerts page."""
 
 FULL_FLEET = 0.70
-"""Mean active share of all pools of a model. Requests do not spread evenly: at that mean single
-pools are full for a part of the time."""
+"""Mean active share of all pools of a model. Requests do not spread evenly: at this mean, single
+pools are full part of the time."""
 FLEET_USAGE: Steps = ((None, GREEN), (FULL_FLEET, ORANGE))
 DAYS_LEFT = falling(14, 45)
-"""Days. A replica on hardware that is there takes hours; hardware takes weeks."""
+"""Days. A replica on existing hardware takes hours; new hardware takes weeks."""
 
 STEP_AGE_SECONDS = rising(10, shared.STEP_AGE_SECONDS)
 """Seconds with work but without a step; orange already after a few times the longest real one."""
 
 ROOM_AFTER_PEAK_BYTES: Steps = ((None, ORANGE), (2**30, GREEN))
-"""Headroom less the largest step so far. Below 0, the next step as large fails or is retried
+"""Headroom minus the largest step so far. Below 0, the next step of that size fails or is retried
 smaller; users are hurt when one gives up, which is another figure. 1 GiB is about what another
 process takes when it merely opens a context and loads its kernels."""
 
@@ -131,7 +131,7 @@ ENGINE_VERDICTS = {
     1: ("pressure", ORANGE),
     0: ("well", GREEN),
 }
-"""What is worst about an engine, the worst first."""
+"""The worst problem of an engine, worst first."""
 
 HEARD = {0: ("not heard", RED), 1: ("heard", GREEN)}
 """Meanings of kvscope_source_up."""
@@ -212,7 +212,7 @@ END_COLOURS = {
     "refused": "dark-red",
     "other 5xx": "semi-dark-red",
 }
-"""How requests ended: blue is as intended, as far as the engine knows, the others are not."""
+"""Ends of requests: blue is as intended, as far as the engine knows, the others are not."""
 
 SERVICE_VERDICTS = {
     4: ("not served", RED),
@@ -221,7 +221,7 @@ SERVICE_VERDICTS = {
     1: ("slower than promised", ORANGE),
     0: ("as promised", GREEN),
 }
-"""What users of a model should know."""
+"""Verdicts for the users of a model."""
 
 SEVERITIES = {3: ("critical", "red"), 2: ("warning", "orange"), 1: ("info", "blue")}
 """Names and colours of severities by rank; by name, info would sort before warning."""

@@ -1,4 +1,4 @@
-"""Variables of all boards: what is selected, and which service levels curves are compared with."""
+"""Variables of all dashboards: the selection, and the service levels that curves refer to."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -19,7 +19,7 @@ Levels = Literal["none", "first token", "all"]
 OBJECTIVES = ("95", "99", "99.5", "99.9", "99.95")
 """Percent of the requests that keep a promise."""
 ANSWERED, IN_TIME = f"{100 * ERROR_OBJECTIVE:g}", f"{100 * TTFT_OBJECTIVE:g}"
-"""Default shares of the requests: those that are answered, and those that are in time."""
+"""Default shares of the requests: answered ones, and timely ones."""
 FIRST_TOKEN, TOKEN_GAP = f"{TTFT_SECONDS:g}", f"{ITL_SECONDS:g}"
 """Seconds that count as in time by default; each is a bound of its histogram."""
 
@@ -30,7 +30,7 @@ def variable(
     """A variable with several values or all; its values are those in the time range.
 
     every: the regular expression that stands for all of them. shown: a hidden one is set by links,
-    and by hand in the address.
+    or by hand in the address.
     """
     return (
         db.QueryVariable(name)
@@ -51,7 +51,7 @@ def variable(
 def place_variables(family: str) -> list[db.QueryVariable]:
     """Cluster, namespace and pod, each limited by those before. family: one of every engine.
 
-    All of them also stands for series without the label, which only Kubernetes has.
+    "All" includes series without the label, which only Kubernetes has.
     """
     labels = {
         "cluster": "External label of a Prometheus, if several report to one place.",
@@ -109,10 +109,10 @@ def gpu_variable(family: str, *, shown: bool) -> db.QueryVariable:
 
 
 def level_variables(levels: Levels) -> list[db.CustomVariable]:
-    """What is promised. levels: most boards show that of the first token alone, Service levels all;
+    """The promises. levels: most dashboards show only that of the first token, Service levels all;
     links carry the others.
 
-    They change lines, tiles and shares on boards; alerts have their own, which the generator sets.
+    They change lines, tiles and shares on dashboards; alerts have their own, set by the generator.
     """
     shown = levels == "all"
     return [
@@ -153,7 +153,7 @@ def level_variables(levels: Levels) -> list[db.CustomVariable]:
 
 
 def filters() -> db.AdHocVariable:
-    """Any other label: Grafana adds what is chosen to every query."""
+    """Any other label: Grafana adds the chosen filters to every query."""
     return (
         db.AdHocVariable("filters")
         .label("Filters")

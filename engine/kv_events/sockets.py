@@ -14,9 +14,9 @@ from kvscope_events.wire.socket_file import SocketFile
 REQUEST_BYTES = 1024
 """Maximum bytes of a message from outside: a subscription or a request for a replay."""
 FLUSH_MS = 200
-"""How long `close` may take to deliver what is queued."""
+"""Time that `close` may take to deliver what is queued."""
 END_SECONDS = 1.0
-"""How long ZMQ's own threads may take to end after that."""
+"""Time that ZMQ's own threads may take to end after that."""
 
 logger = logging.getLogger(__name__)
 

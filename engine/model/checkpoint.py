@@ -56,7 +56,7 @@ class CheckedFiles:
     config: Mapping[str, object]
     """config.json."""
     generation: Mapping[str, object]
-    """generation_config.json; empty if there is none."""
+    """generation_config.json; empty if missing."""
     tensors: Mapping[str, StoredTensor]
     """All tensors of all weight files by name."""
 
@@ -114,7 +114,7 @@ def _check_kinds(folder: Path, name: str) -> None:
 
 
 def _tensors(folder: Path) -> dict[str, StoredTensor]:
-    """All tensors. Raises if there are none, or if a weight file is missing or corrupt."""
+    """All tensors. Raises if a weight file, or all of them, are missing or corrupt."""
     name = str(folder)
     weight_map: dict[str, str] = {}
     if (folder / _INDEX).is_file():

@@ -88,7 +88,7 @@ class UnsupportedFieldError(FieldError):
 
 
 class DependentFieldError(FieldError):
-    """A field that has no meaning unless another one is true."""
+    """A field that has no meaning unless a second one is true."""
 
     def __init__(self, field: str, other: str, wish: str = "") -> None:
         super().__init__(field, f"{wish or field} is only allowed together with {other}: true")

@@ -49,7 +49,7 @@ class PoolSize:
     bytes_per_block: int
     max_model_len: int
     rule: str
-    """How the size was found, for logs and errors."""
+    """The origin of the size, for logs and errors."""
     terms: Terms = field(default_factory=dict)
     """Bytes; empty: the size was configured."""
     activation_peak: int = 0

@@ -103,7 +103,7 @@ class Preemptions(msgspec.Struct, frozen=True, kw_only=True):
     bill: list[Bill]
     """One for each mode and cause."""
     unattributed: Unattributed | None
-    """None: there was none."""
+    """None: no such resumptions."""
     gaps: int
     """Number of gaps in the stream."""
     computed_tokens: int

@@ -38,7 +38,7 @@ class Asked:
     machine: Machine
     clock: Clock
     processes: Sequence[ProcessMemory] = ()
-    """Of the whole server: its engines, and processes that report memory only for one of them."""
+    """The whole server's: its engines, and processes that report memory only for one of them."""
 
 
 def _as_read(answer: Any) -> Any:

@@ -46,7 +46,7 @@ class WhatIfPoint(msgspec.Struct, frozen=True, kw_only=True):
     is_lower_bound: bool
     """For a part of the time the content of such a pool was not known yet."""
     known_seconds: float | None
-    """How long it has been known; None: not yet."""
+    """Time for which it has been known; None: not yet."""
 
 
 class WhatIfCurve(msgspec.Struct, frozen=True, kw_only=True):

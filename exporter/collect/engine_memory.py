@@ -44,7 +44,7 @@ class EngineMemory:
         return {uuid: _sum(events) for uuid, events in newest.items()}
 
     def nearest(self, device_uuid: str, time_ns: int) -> DeviceMemorySampled | None:
-        """The figures nearest to a moment; None if there are none close to it."""
+        """The figures nearest to a moment; None without any close to it."""
         near = []
         for by_device in self._samples:
             history = by_device.get(device_uuid)

@@ -15,7 +15,7 @@ from kvscope_events.events import Hello
 def collect_host(
     families: Families, host: HostMemory, pinned_bytes: int | None
 ) -> Iterator[Family]:
-    """Only for processes on this host: an engine on another one has no such families."""
+    """Only for processes on this host: an engine elsewhere has no such families."""
     for figure, value in (
         ("resident", host.resident),
         ("pinned", pinned_bytes),

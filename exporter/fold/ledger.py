@@ -340,7 +340,7 @@ class Ledger(Fold):
         self._places[block] = 0
 
     def _drop_reference(self, block: int) -> int:
-        """Drop one; returns the references left, or -1 for a contradiction: there was none."""
+        """Drop one; returns the references left, or -1 for a contradiction: it had no reference."""
         count = self._ref_counts[block]
         if not count:
             self.violations += 1  # a double free

@@ -91,7 +91,7 @@ class PageMapper:
             try:
                 is_there = self._row(view, row, (engine, position), reading)
             except Unusable:
-                # Another row's definition is no substitute: the series would jump.
+                # Another row's definition cannot replace it: the series would jump.
                 unusable.add((row.family, key))
                 page.num_contradictory += 1
                 continue

@@ -71,7 +71,7 @@ class PageReader:
     ) -> None:
         """headers: read again for every page, so that a token may change. model_name: for a server
         whose page does not have it. is_beside_events: its engines report when they are ready, and
-        until then a missing page is no fault.
+        until then a missing page is not a fault.
 
         Raises ValueError for an invalid URL, or a kind whose pages are not read; OSError for a file
         of `tls`.

@@ -98,7 +98,7 @@ class Pipeline:
 
     @property
     def errors(self) -> dict[str, int]:
-        """How often each listener failed: at most once in a session."""
+        """Failures of each listener: at most one in a session."""
         return {w.listener.name: self._errors[w.listener.name] for w in self._workers}
 
     def failed(self, listener: Listener) -> bool:

@@ -60,7 +60,7 @@ class Source(Protocol):
         ...
 
     def take(self) -> tuple[Batch, int] | None:
-        """The next batch and the number missing just before it, or None while there is none."""
+        """The next batch and the number missing just before it; None: no batch now."""
         ...
 
     def wait(self, timeout: float) -> bool:

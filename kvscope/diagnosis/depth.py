@@ -31,7 +31,7 @@ class Depths:
     events: Step
     page: Step
     lost: list[str] = field(default_factory=list)
-    """What stays unknown at all available depths."""
+    """Facts that stay unknown at all available depths."""
     attach: str = ""
     """The way to watch it so: a command line, or an entry of the sidecar's file."""
     change: str = ""

@@ -36,7 +36,7 @@ class Beside:
         protection: Protection,
         url: str | None = None,
     ) -> None:
-        """url: of the command's own API server, whose page is read as well; None: there is none.
+        """url: of the command's own API server, whose page is read as well; None: no such server.
 
         Raises OSError if the port is not available.
         """

@@ -51,7 +51,7 @@ ANSWERS_PER_TICK = 8
 REQUESTS_PER_TICK = 1000
 """Requests read in one tick; the rest of a flood waits in its own connection."""
 FLUSH_SECONDS = 0.2
-"""How long `stop` may take to deliver what is queued."""
+"""Time that `stop` may take to deliver what is queued."""
 
 
 class WirePublisher:

@@ -34,7 +34,9 @@ TICS = {
     ),
     "another one": re.compile(r"\banother one\b"),
 }
-"""What to write instead: CONTRIBUTING.md, rule 11."""
+"""Substitutes: CONTRIBUTING.md, rule 11."""
+QUESTION = re.compile(r"^(?:What|Who|Whom|Whose|How|Where|Which|Why)\b")
+"""A docstring or comment that begins so is half a question; write a noun phrase or a sentence."""
 
 
 class Passage(NamedTuple):
@@ -60,7 +62,10 @@ def passages() -> Iterator[Passage]:
 def found(passage: Passage) -> list[str]:
     """Names of the tics in it, as often as they occur, without what is quoted as code."""
     text = re.sub(r"`[^`]*`", "``", passage.text)
-    return [tic for tic, pattern in TICS.items() for _ in pattern.finditer(text)]
+    tics = [tic for tic, pattern in TICS.items() for _ in pattern.finditer(text)]
+    if not passage.for_users and QUESTION.match(text):
+        tics.append("What …, as a beginning")
+    return tics
 
 
 def _python(path: Path, place: str, is_product: bool) -> Iterator[Passage]:

@@ -1,4 +1,4 @@
-"""Exporter: what watching costs, and which of its parts failed."""
+"""Exporter: the cost of watching, and failed parts."""
 
 from dashboards.kit.fleet import among, outstanding
 from dashboards.kit.frame import Row

@@ -1,4 +1,4 @@
-"""Exporter: what came, what was lost on the way, and what could not be read."""
+"""Exporter: events received, lost on the way, and unreadable."""
 
 from dashboards.kit import thresholds as limits
 from dashboards.kit.fleet import outstanding

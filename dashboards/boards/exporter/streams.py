@@ -1,4 +1,4 @@
-"""Exporter: which engine is watched how, and since when one is not."""
+"""Exporter: how each engine is watched, and since when one is not."""
 
 from dashboards.kit import thresholds as limits
 from dashboards.kit.fleet import among

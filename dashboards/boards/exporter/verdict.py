@@ -1,6 +1,6 @@
 """Exporter, first row: can the figures be trusted?
 
-All rows choose by server alone: an engine that has not spoken yet has no model to choose.
+All rows select only by server: an engine that has not sent a Hello yet has no model.
 """
 
 from dashboards.kit import thresholds as limits
@@ -10,7 +10,7 @@ from dashboards.kit.queries import SERVER, or_zero, over_range, series, total, w
 from monitoring import formulas
 
 _SILENCE = formulas.age("kvscope_source_last_message_timestamp_seconds", SERVER)
-"""Below 0 where the clocks of two machines differ."""
+"""Below 0 if the clocks of two machines differ."""
 
 
 def row() -> Row:

@@ -15,8 +15,7 @@ _TIME_LEFT = (
     f"0 * ({worst(series('kvscope_kv_active_ratio'), BY_ENGINE)} > {limits.FULL})\n"
     f"or min by ({BY_ENGINE}) ({series('kvscope_kv_time_to_exhaustion_seconds')})"
 )
-"""0 where the pool is full: the trend of one that cannot fill any further would say that all is
-well."""
+"""0 if the pool is full: the trend of a pool that cannot fill any further would look healthy."""
 
 
 def row() -> Row:

@@ -1,4 +1,4 @@
-"""KV pool: what only some engines have: blocks on the host, tiers below the pool, samples."""
+"""KV pool: features of some engines: blocks on the host, tiers below the pool, samples."""
 
 from dashboards.kit.fleet import outstanding
 from dashboards.kit.frame import Row

@@ -1,4 +1,4 @@
-"""Overview: what the adviser proposes, and from symptom to remedy."""
+"""Overview: the adviser's proposals, and from symptom to remedy."""
 
 from grafana_foundation_sdk.models import units
 

@@ -1,4 +1,4 @@
-"""Overview: the table of engines, also of those that no longer answer."""
+"""Overview: the table of engines, including those that no longer answer."""
 
 from dashboards.kit import pressure
 from dashboards.kit import thresholds as limits
@@ -37,12 +37,12 @@ def _state(state: str) -> str:
 
 
 def _loading() -> str:
-    """Servers that have no engine yet are lines as well."""
+    """Servers without an engine yet have rows as well."""
     return f"{_state('expected')} or {_state('loading')}"
 
 
 def verdict() -> str:
-    """What is worst about each engine, as a number of limits.ENGINE_VERDICTS."""
+    """The worst problem of each engine, as a number of limits.ENGINE_VERDICTS."""
     burn = used(TILE_WINDOW, BY_ENGINE)
     _, (used_up, _), (pages, _) = limits.BURN_RATE
     stalled = limits.STEP_AGE_SECONDS[2][0]

@@ -39,7 +39,7 @@ def _waits() -> str:
 
 
 def _states() -> str:
-    """By server; an exporter that has no state of its server has that of its engine."""
+    """By server; an exporter without its server's state uses that of its engine."""
     silent = f"0 * (up == 0 and on ({TARGET}) {known_servers(every_engine())})"
     told = " or ".join(
         f"{code:g} * ({series('kvscope_server_state', SERVER, state=state)} == 1)"

@@ -43,7 +43,7 @@ _RECOMPUTED = formulas.recomputed_share(TILE_WINDOW, EACH_ENGINE, ENGINE)
 _OLDEST = worst(peak(series("kvscope_requests_oldest_wait_seconds")))
 
 _WATCHDOG = 'ALERTS{alertname="KvscopeWatchdog",alertstate="firing"}'
-"""Fires always, where our rules are evaluated."""
+"""Always fires where our rules are evaluated."""
 
 
 def _firing(severity: str) -> str:
@@ -51,7 +51,7 @@ def _firing(severity: str) -> str:
 
 
 def gpu_room() -> tuple[Q, Q, Q]:
-    """What is left, or what is missing: red only if steps failed for lack of it."""
+    """Memory left, or missing: red only if steps failed for lack of it."""
     short = f"-{least_gpu_room()} > 0"
     gave_up = recent(added("kvscope_engine_oom_events_total", action="gave_up"))
     hurt = f"on () ({total(gave_up)} > 0)"

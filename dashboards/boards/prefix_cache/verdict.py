@@ -20,8 +20,8 @@ _HIT = "kvscope_prefix_cache_hit_tokens_total"
 
 
 def _shortfall() -> str:
-    """In whole blocks. It is absent for two reasons, which are opposites: without regret this is 0,
-    and with regret that even the largest size known would not have spared, -1."""
+    """In whole blocks. Absence has two opposite reasons: without regret this is 0; with regret that
+    even the largest known size would not have avoided, -1."""
     regret = recent(total(rate("kvscope_prefix_cache_regret_tokens_total")))
     known = worst(series("kvscope_kv_pool_shortfall_blocks"))
     return f"ceil({known}) or 0 * ({regret} == 0) or -1 * ({regret} > bool 0)"

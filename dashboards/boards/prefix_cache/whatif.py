@@ -16,7 +16,7 @@ from monitoring.selectors import rate
 
 _HITS = "kvscope_prefix_cache_whatif_hit_blocks_total"
 SIZES = tuple(s for s in metric(_HITS).closed_labels["scale"] if s != "inf")
-"""Scales as the label has them, ascending."""
+"""Scales in the form of the label, ascending."""
 _PRESENT, _UNLIMITED, _LARGEST = "1", "inf", SIZES[-1]
 _SIZE_NAMES = {size: f"{size}x" for size in SIZES} | {_UNLIMITED: "never evicts"}
 _MARKS = {0: ("", "transparent"), 1: ("you are here", "transparent"), 2: ("best value", "blue")}
@@ -38,14 +38,14 @@ def _ratio(*scales: str) -> str:
 
 
 def _scale() -> str:
-    """The label as a number, by itself: 0.25{scale="0.25"}."""
+    """The label's value as the sample's value: 0.25{scale="0.25"}."""
     return " or ".join(
         f"{size} * group by (scale) ({over_range(_HITS, scale=size)})" for size in SIZES
     )
 
 
 def _at_every_size(expr: str) -> str:
-    """One value, in a row for each size."""
+    """One value, repeated in a row for each size."""
     return f"0 * ({_scale()}) + {_EVERY_ROW} sum({expr})"
 
 

@@ -8,7 +8,7 @@ from dashboards.kit.panels import REQUESTS_PER_SECOND, TIMES, Q, graph
 from dashboards.kit.queries import rate, total
 
 BURN_WINDOW = "1h"
-"""The long window of the alert that pages first: what it shows is what pages."""
+"""The long window of the alert that pages first: the panel shows what pages."""
 _BY = "model_name"
 _GAVE_UP = total(rate("kvscope_request_abandoned_seconds_count"), _BY)
 
@@ -29,7 +29,7 @@ def row() -> Row:
                 "Burn rate of the budget, in multiples of the sustainable rate, by model. "
                 f"{remedies[name]} The red line is where a budget of a month is gone in two days.",
                 TIMES,
-                Q(budget, "{{model_name}}"),  # to find the ten worst would cost as much again
+                Q(budget, "{{model_name}}"),  # finding the ten worst would double the cost
                 steps=limits.BURN_RATE,
                 span=8,
             )

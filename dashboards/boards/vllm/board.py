@@ -21,11 +21,11 @@ from dashboards.kit.variables import choice
 from exporter.fold.buckets import VLLM_FIRST_TOKEN_SECONDS, VLLM_INTER_TOKEN_SECONDS
 
 FIRST_TOKEN_SECONDS, NEXT_TOKEN_SECONDS = 2.5, 0.2
-"""What is promised by default: limits of the alerts for such a server."""
+"""Default promises: limits of the alerts for such a server."""
 
 
 def build() -> db.Dashboard:
-    """A dashboard for users who have installed nothing of kvscope but this JSON."""
+    """A dashboard for users who have installed nothing from kvscope except this JSON."""
     return assemble(
         "vLLM",
         VLLM,
@@ -45,7 +45,7 @@ def build() -> db.Dashboard:
 
 
 def _variables() -> list[Variable]:
-    """All engines are also those without the label, which vLLM did not always have."""
+    """All engines include those without the label, which vLLM did not always have."""
     model, server, engine = engine_variables("vllm:num_requests_running", engine=False)
     return [
         *(model, server, engine.all_value(".*")),

@@ -1,4 +1,4 @@
-"""vLLM: what only some of them have switched on."""
+"""vLLM: features that only some servers have enabled."""
 
 from dashboards.boards.vllm.series import EXTERNAL_HITS, EXTERNAL_QUERIES, of_state
 from dashboards.kit import thresholds as limits

@@ -1,7 +1,7 @@
 """vLLM's series under all names from 0.8 to now, and figures derived from them.
 
-Where a metric was renamed, both names are queried, series by series: while a fleet is upgraded,
-some servers have the former one. Aggregate outside of the `or`.
+For a renamed metric, both names are queried, series by series: while a fleet is upgraded, some
+servers have the former one. Aggregate outside of the `or`.
 """
 
 from dashboards.kit.queries import (
@@ -34,14 +34,14 @@ EXTERNAL_HITS = rate("vllm:external_prefix_cache_hits_total")
 EXTERNAL_QUERIES = rate("vllm:external_prefix_cache_queries_total")
 
 FIRST_TOKEN, NEXT_TOKEN = "first_token", "next_token"
-"""Variables: seconds that count as in time. Not those of the other boards, whose histograms have
-other bounds."""
+"""Variables: seconds that count as in time. Not those of the other dashboards, whose histograms
+have different bounds."""
 
 LATE_BUDGET, ERROR_BUDGET = 1 - TTFT_OBJECTIVE, 1 - ERROR_OBJECTIVE
 """Shares that may be late, or fail: those of the alerts."""
 
 REFUSALS = "vllm:admission_rejections_total"
-"""Since 0.32; without an engine."""
+"""Since 0.32; without an engine label."""
 MODEL_OF_SERVER = 'model_name=~"$model",instance=~"$instance"'
 """The selector for series without a label for the engine."""
 
@@ -51,7 +51,7 @@ UP_SECONDS = up_for(_RUNNING, ["process_start_time_seconds"])
 
 STALL_WINDOW = "2m"
 """Long enough for two scrapes a minute apart, and for a prompt so long that many steps pass without
-output. The same at every scrape interval: with a short one five seconds would look like a hang."""
+output. The same at every scrape interval: with a short one, five seconds would look like a hang."""
 
 
 def _within(name: str) -> str:
@@ -69,7 +69,7 @@ STALLED = (
     f" (min_over_time({_within('vllm:num_requests_running')}) > 0"
     f" or min_over_time({_within('vllm:num_requests_waiting')}) > 0)"
 )
-"""Engines that had work all the time and gave nothing: a dead engine's gauges are served on."""
+"""Engines that had work all the time without output: a dead engine's gauges are still served."""
 
 
 def gap(q: float, by: str = "") -> str:
@@ -83,12 +83,12 @@ def gaps_by_bucket() -> str:
 
 
 def first_tokens_in_time(by: str) -> str:
-    """Share of the first tokens that came within the first of the variables."""
+    """Share of the first tokens that came within the first variable."""
     return _in_time(("vllm:time_to_first_token_seconds",), f"${FIRST_TOKEN}", by)
 
 
 def gaps_in_time(by: str) -> str:
-    """Share of the tokens that came within the second of them after the one before."""
+    """Share of the tokens that came within the second variable after the previous one."""
     return _in_time(_GAP_NAMES, f"${NEXT_TOKEN}", by)
 
 
@@ -118,9 +118,10 @@ def error_share(by: str) -> str:
 
 
 def http_error_share() -> str:
-    """Answers with 5xx over all answers to POST, by server; 0 while there was none.
+    """Answers with 5xx over all answers to POST, by server; 0 while there were no answers.
 
-    Also what never reaches an engine, or finds it dead. Many programs have such a counter.
+    Includes requests that never reach an engine, or find it dead. Many programs have such a
+    counter.
     """
     every = total(rate("http_requests_total", f'{SERVER},method="POST"'), TARGET)
     failed = total(rate("http_requests_total", f'{SERVER},method="POST",status="5xx"'), TARGET)

@@ -41,7 +41,7 @@ _ERRORS = recent(worst(f"{error_share(BY_ENGINE)} or {http_error_share()}"))
 
 
 def _burn(in_time: str) -> str:
-    """Times the rate that the promise allows, of the server where that is highest."""
+    """Multiple of the rate that the promise allows, for the worst server."""
     return f"({worst(f'1 - {recent(in_time)}')}) / {LATE_BUDGET:g}"
 
 

@@ -1,4 +1,4 @@
-"""Wall display: is the service well? For the people who use it, without a word of ours."""
+"""Wall display: is the service well? For its users, without technical terms."""
 
 from grafana_foundation_sdk.builders import dashboard as db
 

@@ -1,4 +1,4 @@
-"""Wall display: its figures, for everybody together or by model."""
+"""Wall display: its figures, for everyone together or by model."""
 
 from dashboards.kit import thresholds as limits
 from dashboards.kit.levels import used
@@ -25,7 +25,7 @@ def ready(by: str = "") -> str:
 
 
 def not_up() -> str:
-    """Engines that take no requests now, and servers that do not answer at all."""
+    """Engines that do not take requests now, and servers that do not answer at all."""
     silent = silent_servers(every_engine())
     return f"({total(f'1 - {_READY}')} or vector(0)) + ({silent} or vector(0))"
 
@@ -48,8 +48,8 @@ def oldest_wait(by: str = "") -> str:
 
 
 def verdict() -> str:
-    """What users of each model should know, as a number of limits.SERVICE_VERDICTS; the worst of it
-    in all places, and the worst four of many models."""
+    """A verdict for the users of each model, as a number of limits.SERVICE_VERDICTS; the worst one
+    over all places, and the worst four of many models."""
     by = "model_name"
     burn = {name: f"max by ({by}) ({expr})" for name, expr in used(TILE_WINDOW).items()}
     _, (used_up, _), (pages, _) = limits.BURN_RATE
@@ -69,5 +69,5 @@ def waiting(by: str = "") -> str:
 
 
 def queue_seconds(by: str = "") -> str:
-    """How long those whose turn has come had waited, on average."""
+    """Mean wait of the requests whose turn has come."""
     return mean("kvscope_request_queue_seconds", by)

@@ -100,7 +100,7 @@ class Point:
     is_lower_bound: bool
     """For a part of the window the content of such a pool was not known yet."""
     known_seconds: float | None
-    """How long it has been known; None: not yet."""
+    """Time for which it has been known; None: not yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""How long blocks stay: lifetime, idleness before eviction, gap before reuse, retention.
+"""Residency of blocks: lifetime, idleness before eviction, gap before reuse, retention.
 
 Covers every block, not a sample.
 """

@@ -35,7 +35,7 @@ class Arrivals:
         self.rate = 0.0
         """The present rate, estimated from the counts."""
         self.rate_variance = 0.0
-        """How far the rate wanders from its mean."""
+        """Variance of the rate around its mean."""
         self.rate_error = 0.0
         """Variance of `rate` as an estimate."""
         self.forget_seconds = MAX_FORGET_SECONDS

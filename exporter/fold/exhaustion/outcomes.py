@@ -57,7 +57,7 @@ class Outcomes:
             self._seen.append(now)
 
     def forget(self) -> None:
-        """What happened meanwhile is unknown: open forecasts stay without an outcome."""
+        """Batches were lost: open forecasts stay without an outcome."""
         self._open.clear()
         self._seen.clear()
 

@@ -83,11 +83,11 @@ class Link:
                 os.eventfd_write(self._wake, 1)
 
     def receive(self) -> list[bytes] | None:
-        """The frames of the next message of the stream; None: there is none now."""
+        """The frames of the next message of the stream; None: no message now."""
         return _receive(self._stream)
 
     def receive_answer(self) -> list[bytes] | None:
-        """The frames of the next message of a replay; None: there is none now."""
+        """The frames of the next message of a replay; None: no message now."""
         return None if self._requests is None else _receive(self._requests)
 
     def ask(self, seq: int) -> None:

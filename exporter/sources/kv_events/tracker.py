@@ -18,7 +18,7 @@ from exporter.sources.kv_events.recent import Recent
 PENDING_BYTES = 16 << 20
 """Messages held back until earlier ones come; those that do not fit are requested again."""
 REORDER_NS = 250_000_000
-"""How late a missing message may be without a replay."""
+"""Time for which a missing message is awaited without a replay."""
 ANSWER_NS = 2_000_000_000
 """Silence after which a request counts as lost; servers answer within 0.1 s."""
 QUIET_NS = 2_000_000_000
@@ -28,7 +28,7 @@ CONFIRM_NS = 30_000_000_000
 MAX_TRIES = 3
 """Requests without progress after which missing messages count as lost."""
 CONTEST_NS = 5_000_000_000
-"""How long a second publisher is remembered after its last message."""
+"""Time for which a second publisher is remembered after its last message."""
 _ENTRY_BYTES = 200
 
 
@@ -44,7 +44,7 @@ class Delivery(NamedTuple):
 class Tracker:
     """`deliver` returns False without room: the message is requested again later."""
 
-    # Of a session; see `_begin`.
+    # State of a session; see `_begin`.
     _expected: int
     _full: bool
     _answered: bool

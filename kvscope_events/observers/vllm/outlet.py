@@ -1,4 +1,4 @@
-"""Hands batches to the wire: the engine's thread after each step, another one while it idles.
+"""Hands batches to the wire: the engine's thread after each step, a second one while it idles.
 
 The engine's thread never waits: while the other one holds the outlet, batches stay in a queue and
 leave with the next one.

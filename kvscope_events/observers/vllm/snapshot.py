@@ -34,7 +34,7 @@ class Counts:
 
 
 class State(NamedTuple):
-    """What a pool holds at one moment."""
+    """The content of a pool at one moment."""
 
     ref_counts: list[int]
     hashes: list[bytes | None]

@@ -23,7 +23,7 @@ _PREFILL_TILE_BYTES = 1 << 14
 
 
 class ProgramShape(NamedTuple):
-    """How one program walks over its keys."""
+    """One program's walk over its keys."""
 
     tile_keys: int
     """Keys at once; a power of two, at least 16."""
