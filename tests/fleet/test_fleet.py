@@ -16,10 +16,10 @@ from tests.alerts.timeline import STEP_SECONDS, firing
 from tests.alerts.tools import promtools
 from tests.fakes.nvml import compiler
 from tools.fleet.blocks import write_blocks
-from tools.fleet.day import LEVELS, Clock
+from tools.fleet.day import LEVELS, LOADING, Clock
 from tools.fleet.faults import FAULTS, Fault
 from tools.fleet.fleet import healthy, read_by_rules, struck, write
-from tools.fleet.library import library
+from tools.fleet.library import Library, library
 from tools.fleet.outcome import Outcome, outcomes, timeline
 from tools.fleet.play import Firing, play, spans
 from tools.fleet.recordings import CLOSED, HALF_SPEED, record_all
@@ -94,6 +94,15 @@ def test_a_replica_that_failed_and_is_well_again_calls_nobody_twice(played: Play
     critical = [message for message in outcome.messages if message.notices[0].receiver == "on-call"]
     assert "KvscopeErrorBudgetBurnsFast" in outcome.others
     assert [message.notices[0].labels["alertname"] for message in critical] == [outcome.alert]
+
+
+def test_the_usual_events_of_fifty_servers_fit_into_the_hour_whose_costs_are_timed() -> None:
+    places = {name: range(1) for name in (*LEVELS, LOADING, CLOSED)}
+    clock = Clock(end=3600, step=5, count=720)
+    days = healthy(50, clock, Library({}, {}, {}, places))
+    pulled = [day for day in days if day.place.model == "mistral"]
+    assert len(pulled) == 10
+    assert all(len(day.starts) == 2 and max(day.starts) < clock.count for day in pulled)
 
 
 def test_rules_over_the_past_give_what_promtool_gives(tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ BATCH = "batch"
 """A model that closed-loop clients ask all through the night."""
 FEW = (LONE, BATCH, BATCH, TO_ZERO, TO_ZERO)
 """Servers besides: models with one or two replicas."""
+ROLL_OUT_MINUTES = 15
+"""Between two pods of a StatefulSet, or less where the clock covers only an hour."""
 PULL_MINUTES = 4
 """In which a pod of a StatefulSet that is replaced has an address and no page yet."""
 
@@ -44,8 +46,10 @@ def healthy(servers: int, clock: Clock, library: Library, cluster: str = "health
     draw = np.random.default_rng(servers)
     for day in days:
         _usual(day)
-    for number, day in enumerate(day for day in days if day.place.model == "mistral"):
-        _replaced_in_place(day, clock.at(clock.hours * 0.3) + number * clock.at(0.25))
+    pods = [day for day in days if day.place.model == "mistral"]
+    apart = min(ROLL_OUT_MINUTES / 60, clock.hours * 0.2 / len(pods))
+    for number, day in enumerate(pods):
+        _replaced_in_place(day, clock.at(clock.hours * 0.3 + number * apart))
     for day in days:
         day.up[draw.random(clock.count) < LOST_SHARE] = 0
         day.restart(int(draw.integers(1, clock.count)), clock.at(LOADING_MINUTES / 60))
