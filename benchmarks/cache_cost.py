@@ -1,4 +1,4 @@
-"""What the cache fold costs in small and large pools: `python -m benchmarks.cache_cost`.
+"""Cost of the cache fold in small and large pools: `python -m benchmarks.cache_cost`.
 
 Conversations with one system prompt on a full pool: each request finds the prompt and, half the
 time, its own earlier turn; its new blocks evict the oldest. The events are recorded from the real

@@ -34,7 +34,7 @@ HELLO = Hello(
 
 
 def block_events(batches: Sequence[Batch]) -> int:
-    """How often a block is named in an event; the names that a lookup asks for do not count."""
+    """The number of blocks named in events; names that a lookup queries do not count."""
     named = (
         getattr(event, field, None)
         for batch in batches
@@ -72,7 +72,7 @@ class Conversations:
         self._next = 0
 
     def request(self) -> Request:
-        """The next turn of somebody."""
+        """The next turn of one conversation."""
         user = self._random.randrange(len(self._users))
         history = self._users[user]
         if not history or len(history) > 3500:
@@ -113,7 +113,7 @@ class Recording:
         self._target = running + running // 4
 
     def batches(self, wanted: int) -> list[Batch]:
-        """Until so many block events have come."""
+        """Batches with this many block events."""
         found: list[Batch] = []
         count = 0
         while count < wanted:

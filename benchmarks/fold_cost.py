@@ -1,4 +1,4 @@
-"""What folding costs per engine step: `python -m benchmarks.fold_cost [--steps N]`.
+"""Cost of folding per engine step: `python -m benchmarks.fold_cost [--steps N]`.
 
 Steady decode of 1, 32 and 512 sequences on a real event stream: every step emits one token per
 sequence; a block fills every 16 tokens of a sequence, spread over the steps; after 256 tokens it

@@ -1,6 +1,6 @@
-"""What one forecast of exhaustion costs: `python -m benchmarks.forecast_cost`.
+"""Cost of one forecast of exhaustion: `python -m benchmarks.forecast_cost`.
 
-A simulated engine with about so many running sequences; then the forecast is computed again and
+A simulated engine with about this many running sequences; then the forecast is computed again and
 again, as often as a page is read. CPU time of the thread; prints the median and the worst, and one
 JSON line.
 """

@@ -1,4 +1,4 @@
-"""What watching eight GPUs costs, on the simulated driver: a scrape, and the poller.
+"""Cost of watching eight GPUs, on the simulated driver: a scrape, and the poller.
 
     python -m benchmarks.gpu_cost
 
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def _poller_share() -> dict[str, float]:
-    """Of this process, in which nothing else runs meanwhile."""
+    """Processor time of this process, in which nothing else runs meanwhile."""
     before, began = time.process_time(), time.perf_counter()
     time.sleep(POLL_SECONDS)
     spent = time.process_time() - before

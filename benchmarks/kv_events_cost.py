@@ -1,4 +1,4 @@
-"""What KV events cost their reader: `python -m benchmarks.kv_events_cost [--messages N]`.
+"""Cost of KV events for their reader: `python -m benchmarks.kv_events_cost [--messages N]`.
 
 A warm pool of 100,000 blocks: each message stores 64 blocks of 16 tokens and removes as many that
 were stored before, in one event a block (decoding sequences) or in one event for all (a prompt), as
@@ -35,7 +35,7 @@ TARGET_RATE = 200_000
 
 
 def messages(count: int, *, single: bool) -> Iterator[list[Said]]:
-    """Of a pool that is full from the first one on; what it held before is not in them."""
+    """Messages of a pool that is full from the first one on, without its earlier content."""
     for number in range(count):
         first = POOL + number * BLOCKS
         new = range(first, first + BLOCKS)

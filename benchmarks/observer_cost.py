@@ -1,4 +1,4 @@
-"""What being observed costs: throughput with bus and exporter on against the null bus, same load.
+"""Cost of being observed: throughput with bus and exporter on against the null bus, same load.
 
     python -m benchmarks.observer_cost
 

@@ -37,7 +37,7 @@ class OfflineEngine:
     max_num_seqs: int
     observed: bool
     machine: Machine | None = None
-    """What the exporter reads besides the engine."""
+    """Sources that the exporter reads besides the engine."""
 
     def __post_init__(self) -> None:
         self.bus = bus = EventBus() if self.observed else NullBus()

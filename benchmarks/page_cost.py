@@ -1,4 +1,4 @@
-"""What a page costs by engines on it: `python -m benchmarks.page_cost`.
+"""Cost of a page by engines on it: `python -m benchmarks.page_cost`.
 
 Engines that have each played the same run; nothing arrives meanwhile. CPU time of the thread for
 collecting and encoding a whole page, and the longest time that one engine's folds were held for it.
@@ -44,7 +44,7 @@ def _targets(count: int) -> Iterator[_Watched]:
 
 
 class _Server:
-    """An exporter of so many engines, and what its pages took."""
+    """An exporter of this many engines, and the cost of its pages."""
 
     def __init__(self, engines: int) -> None:
         self._targets = list(_targets(engines))

@@ -98,7 +98,7 @@ def vllm_lives(num_blocks: int, per_request: int) -> Lives | None:
 
 
 def harness_cost(per_request: int) -> Lives:
-    """What both loops pay to make hashes; taken off either figure."""
+    """Cost of making hashes, common to both loops; subtracted from both figures."""
     serial = itertools.count()
 
     def lives(requests: int) -> None:

@@ -1,4 +1,4 @@
-"""What every benchmark prints about where it ran."""
+"""Every benchmark's line about the machine on which it ran."""
 
 import os
 import platform

@@ -1,4 +1,4 @@
-"""What the server takes of a request: completions a second, before a change and after it.
+"""Server cost of a request: completions a second, before a change and after it.
 
     python -m benchmarks.request_cost --before CHECKOUT
 
@@ -24,7 +24,7 @@ from statistics import median
 from benchmarks.report import environment
 
 CALLS = {1: 12, 8: 32, 32: 64}
-"""Of all clients together in one round, by the number of clients."""
+"""Calls of all clients together in one round, by the number of clients."""
 PROMPT_TOKENS = 256
 OUTPUT_TOKENS = 8
 ROUNDS = 20
@@ -66,7 +66,7 @@ class Server:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     async def seconds(self, prompts: list[list[int]], clients: int, stream: bool) -> float:
-        """Time for all prompts, shared by so many clients."""
+        """Time for all prompts, shared by this many clients."""
         began = time.perf_counter()
         await asyncio.gather(
             *(self._client(prompts[number::clients], stream) for number in range(clients))

@@ -1,4 +1,4 @@
-"""What scrapes cost under load: their time, and what they do to the engine's steps.
+"""Cost of scrapes under load: their time, and what they do to the engine's steps.
 
     python -m benchmarks.scrape_cost [--vllm-python PYTHON] [--seconds 20] [--rounds 3]
 

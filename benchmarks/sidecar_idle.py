@@ -1,4 +1,4 @@
-"""What a sidecar takes: `python -m benchmarks.sidecar_idle [--seconds N]`.
+"""Cost of a sidecar: `python -m benchmarks.sidecar_idle [--seconds N]`.
 
 Idle: its CPU time, as a share of one core, with 64 targets that send nothing but heartbeats; with a
 scrape of every page each 15 s, and without. Memory: resident and proportional, with four pools of
@@ -174,7 +174,7 @@ def memory_bytes(pid: int, field: str) -> int:
 
 
 def share(process: Process, seconds: float, scrape: str | None) -> float:
-    """Of one core."""
+    """CPU time as a share of one core."""
     pid = process.popen.pid
     before, began = cpu_seconds(pid), time.monotonic()
     while (left := began + seconds - time.monotonic()) > 0:

@@ -1,4 +1,4 @@
-"""What scheduling, accounting and events cost a step, from 1 to 512 running sequences; no model.
+"""Cost of scheduling, accounting and events in a step, from 1 to 512 running sequences; no model.
 
     python -m benchmarks.step_growth
 

@@ -2,7 +2,7 @@
 
 Arguments: the variant, a checkpoint, the number of blocks, a folder for sockets. Reads one
 measurement a line (JSON), answers with its figures. Time is that of the CPU, on the thread that
-schedules; what other threads of the process take is told beside it.
+schedules; what other threads of the process take is reported beside it.
 """
 
 import gc
@@ -58,7 +58,7 @@ class Peer:
         """CPU microseconds of a step in which each sequence produces a token."""
         driver = self.driver
         for number in range(sequences):
-            # Of different lengths, so that as many sequences need a block in each step.
+            # Different lengths, so that as many sequences need a block in each step.
             prompt = driver.tokens(DECODE_PROMPT + number % 16)
             driver.add(prompt, max_tokens=steps + 2 * WARM_STEPS + 8)
         for _ in range(WARM_STEPS):
@@ -70,7 +70,7 @@ class Peer:
         return {"own": own / steps, "whole": whole / steps}
 
     def prefill(self, blocks: int, requests: int) -> dict[str, float]:
-        """CPU microseconds of a step that admits one prompt of so many new blocks and a token."""
+        """CPU microseconds of a step that admits one prompt of this many new blocks and a token."""
         driver, own, whole, freed = self.driver, 0.0, 0.0, 0.0
         for _ in range(requests):
             driver.add(driver.tokens(16 * blocks + 1), max_tokens=64)

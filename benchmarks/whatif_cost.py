@@ -1,4 +1,4 @@
-"""What the hits of other pool sizes cost: `python -m benchmarks.whatif_cost [TRACE.jsonl]`.
+"""Cost of the hits at other pool sizes: `python -m benchmarks.whatif_cost [TRACE.jsonl]`.
 
 TRACE: a trace of Mooncake's form, a list of block ids (`hash_ids`) a line; without one, made-up
 conversations. Nanoseconds a queried block: of the stack of runs alone, horizon four times a pool of
@@ -135,7 +135,8 @@ def assert_same_distances(paths: Paths) -> None:
 
 
 def bytes_per_block(paths: Paths) -> float:
-    """Of a stack that is as full as it gets, without the names, which others hold as well."""
+    """Bytes per block of a stack that is as full as it gets, without the names, which others
+    share."""
     gc.collect()
     tracemalloc.start()
     stack = RunStack(4 * POOL_BLOCKS)

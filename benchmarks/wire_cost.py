@@ -1,4 +1,4 @@
-"""What the wire costs engine and reader: `python -m benchmarks.wire_cost [--steps N]`.
+"""Cost of the wire for engine and reader: `python -m benchmarks.wire_cost [--steps N]`.
 
 The same stream as fold_cost, of 32 and 512 sequences in decode. On the engine's side: a step's
 events and its flush with and without a publisher, and what the publisher's thread takes to encode
@@ -33,12 +33,13 @@ REPETITIONS = 7
 TARGET_US = {32: 5.0, 512: 40.0}
 TARGET_RATE = 300_000
 BATCHES_A_TICK = 20
-"""A publisher that wakes 50 times a second finds so many of an engine of 1,000 steps a second."""
+"""A publisher that wakes 50 times a second finds this many from an engine of 1,000 steps a
+second."""
 BLOCK_FIELDS = ("blocks", "cached", "free", "shared")
 
 
 class _MeasuredPublisher(WirePublisher):
-    """Runs its rounds on the caller's thread, so that their CPU time can be told."""
+    """Runs its rounds on the caller's thread, so that their CPU time can be measured."""
 
     def round(self) -> None:
         self._tick()
@@ -69,7 +70,7 @@ def _emit(bus: EventBus, batch: Batch) -> None:
 
 
 def flush_us(batches: list[Batch], endpoint: str | None) -> float:
-    """Of the step's thread: emit a batch's events and flush; the publisher runs beside it."""
+    """Cost on the step's thread: emit a batch's events and flush; the publisher runs beside it."""
     bus = EventBus()
     bus.subscribe(queue_batches=64)  # the page in the same process
     publisher = WirePublisher(bus, endpoint) if endpoint is not None else None
@@ -88,7 +89,7 @@ def flush_us(batches: list[Batch], endpoint: str | None) -> float:
 
 
 def publish_us(batches: list[Batch], endpoint: str) -> float:
-    """Of the publisher's thread, a batch: take, encode, keep, send or drop."""
+    """Cost of a batch on the publisher's thread: take, encode, keep, send or drop."""
     bus = EventBus()
     publisher = _MeasuredPublisher(bus, endpoint)
     context = zmq.Context()
@@ -111,7 +112,7 @@ def publish_us(batches: list[Batch], endpoint: str) -> float:
 
 
 def read_rate(num_sequences: int, steps: int, endpoint: str, *, fold: bool) -> float:
-    """Block events a CPU second of this process, which only reads; another one publishes."""
+    """Block events a CPU second of this process, which only reads; a second one publishes."""
     command = [sys.executable, "-m", "benchmarks.wire_cost", "--publish", endpoint]
     command += ["--sequences", str(num_sequences), "--steps", str(steps)]
     with subprocess.Popen(

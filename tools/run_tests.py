@@ -78,7 +78,7 @@ NIGHTLY = (
 
 @dataclass(slots=True, eq=False)  # a plugin must have a hash
 class Report:
-    """What happened in one pytest."""
+    """Results of one pytest."""
 
     failed: list[str] = field(default_factory=list)
     broken: list[str] = field(default_factory=list)
@@ -152,7 +152,7 @@ def main() -> int:
 
 
 class Run:
-    """The lanes of one target, and what became of their tests."""
+    """The lanes of one target, and the results of their tests."""
 
     def __init__(self, folder: Path, paths: Sequence[str], options: Sequence[str]) -> None:
         self._folder = folder

@@ -19,11 +19,11 @@ from exporter.fold.exhaustion import HORIZONS
 from monitoring.thresholds import EXHAUSTION_PROBABILITY
 
 ENOUGH_STRETCHES = 100
-"""Of a decile, as long as the horizon: chance leaves ±10 points to a forecast of 50 %."""
+"""Stretches of a decile, as long as the horizon: chance leaves ±10 points to a forecast of 50 %."""
 Run = list[Forecasts]
 """By horizon."""
 LEARNING_SECONDS = 3600.0
-"""Of a run that are scored apart: until then few outcomes are known to learn from."""
+"""Start of a run, scored separately: until then few outcomes are known to learn from."""
 
 
 def main() -> None:
@@ -132,7 +132,7 @@ def print_calibration(results: Run) -> None:
 
 
 def print_summary(results: dict[str, Run]) -> None:
-    """How many cells are calibrated, and where a rival or the base rate does better."""
+    """Print how many cells are calibrated, and where a rival or the base rate does better."""
     cells = [
         cell for parts in results.values() for part in parts for cell in deciles(part.ours, part)
     ]
@@ -176,7 +176,7 @@ def _idle_cell(idle: Forecasts) -> str:
 
 
 def print_warnings(results: dict[str, Run]) -> None:
-    """Of the threshold of the alerts, and of the rivals."""
+    """Print the warnings of the alerts' threshold, and of the rivals."""
     columns = ("load", "60 s", "usage > 0.9", "300 s", "usage > 0.9", "predict_linear, 10 min")
     print(f"| {' | '.join(columns)} |")
     print("|---|" + "---|" * (len(columns) - 1))

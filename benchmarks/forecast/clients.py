@@ -1,4 +1,4 @@
-"""Who sends the calls: a schedule that nothing changes, or clients that wait for their answers."""
+"""Sources of the calls: a schedule that nothing changes, or clients that wait for their answers."""
 
 import math
 from collections import deque
@@ -27,7 +27,7 @@ class Call:
 
 
 class Source(Protocol):
-    """What comes, which may depend on what was answered."""
+    """Arriving calls, which may depend on the answers."""
 
     def take(self, now: float) -> list[Call]:
         """Calls that have come by now, in order; each once."""

@@ -14,12 +14,12 @@ from benchmarks.forecast.simulator import Machine
 
 Rate = Callable[[float], float]
 Calls = Callable[[Random, float], Iterator[Call] | Source]
-"""In order of arrival, for so many seconds."""
+"""In order of arrival, for this many seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What comes, and on which machine."""
+    """The calls, and the machine."""
 
     name: str
     what: str
@@ -128,7 +128,7 @@ def crowds(random: Random, seconds: float) -> Iterator[Call]:
 
 
 def clients(random: Random, seconds: float) -> Clients:
-    """Clients in a closed loop, now so many, now others; half the time a pause, some hang up."""
+    """Clients in a closed loop, with changing numbers; half the time a pause, some hang up."""
     sessions = []
     at = 0.0
     while at < seconds:
@@ -166,7 +166,7 @@ def users(random: Random, seconds: float) -> Clients:
 
 
 def stops(random: Random, seconds: float) -> Iterator[Call]:
-    """A load that ends, begins again after a while or at once, and is another one then."""
+    """A load that ends, begins again after a while or at once, and is different then."""
     at = 0.0
     while at < seconds:
         ends = at + random.uniform(30, 600)

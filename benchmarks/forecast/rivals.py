@@ -1,4 +1,4 @@
-"""What people have instead of a forecast: a threshold on usage, and predict_linear on scrapes."""
+"""Substitutes for a forecast: a threshold on usage, and predict_linear on scrapes."""
 
 from bisect import bisect_left, bisect_right
 

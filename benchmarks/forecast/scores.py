@@ -24,7 +24,7 @@ EVERY_SECONDS = 5.0
 
 @dataclass(slots=True)
 class Forecasts:
-    """Of one horizon: what each forecaster said, and what came."""
+    """Forecasts at one horizon: each forecaster's, and the outcomes."""
 
     horizon: int
     ours: list[float] = field(default_factory=list)
@@ -66,7 +66,7 @@ class Forecasts:
     def warnings(self, said: Sequence[float], above: float) -> tuple[float, float] | None:
         """Forecasts above a threshold: the share that came true, and their share of all that came.
 
-        None: there was none.
+        None: no such forecast.
         """
         warned = [came for p, came in zip(said, self.came, strict=True) if p > above]
         return (sum(warned) / len(warned), sum(warned) / sum(self.came)) if warned else None
@@ -77,7 +77,7 @@ class Forecasts:
         return sum(d.count * abs(d.said - d.came) for d in parts) / len(self.came)
 
     def brier(self) -> dict[str, float]:
-        """Mean squared errors; `base` is that of whoever always says how often it came."""
+        """Mean squared errors; `base` is that of always forecasting the base rate."""
         rate = sum(self.came) / len(self.came)
         return {
             "ours": brier(self.ours, self.came),

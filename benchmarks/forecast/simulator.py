@@ -44,7 +44,7 @@ class Machine:
     max_num_batched_tokens: int = 4096
     enable_prefix_caching: bool = False
     step_seconds: float = 0.08
-    """Of a step that computes nothing."""
+    """Duration of a step that computes nothing."""
     sequence_seconds: float = 0.0004
     """More for each sequence that decodes."""
     token_seconds: float = 0.00004
@@ -60,7 +60,7 @@ class _SteppedBus:
         self._seq = 0
 
     def provide_snapshot(self, snapshot: Callable[[], list[EngineEvent]]) -> None:
-        """Nobody joins late."""
+        """Do nothing: no subscriber joins late."""
 
     def flush(self) -> None:
         """`take` ends a step."""

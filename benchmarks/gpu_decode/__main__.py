@@ -2,8 +2,8 @@
 
     python -m benchmarks.gpu_decode [--vllm-python PYTHON] [--sweep]
 
-Needs a CUDA device that nobody else uses, and 40 GiB of it. Ends with code 2 where there is none, 1
-where a target is missed. The last line of the output is JSON.
+Needs a CUDA device that nothing else uses, and 40 GiB of it. Ends with code 2 without one, 1 where
+a target is missed. The last line of the output is JSON.
 """
 
 import argparse

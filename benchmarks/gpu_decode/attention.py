@@ -18,7 +18,7 @@ CONTEXT = 8192
 BLOCK_SIZE = 16
 SHAPE = LayerShape(8, 128)
 QUERY_HEADS = 32
-"""Of Llama 3 8B."""
+"""Those of Llama 3 8B."""
 COPIED = 1 << 31
 TARGET = 0.85
 

@@ -9,7 +9,8 @@ ROUNDS = 5
 
 
 def device_seconds(call: Callable[[], object], calls: int = 20) -> float:
-    """Of one call: the median of rounds of back-to-back calls, after one round to warm up."""
+    """Seconds of one call: the median of rounds of back-to-back calls, after one round to warm
+    up."""
     rounds = []
     for _ in range(ROUNDS + 1):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))

@@ -1,4 +1,4 @@
-"""What fires when goes through a real Alertmanager as shipped, many times as fast as time."""
+"""Firing alerts go through a real Alertmanager as shipped, many times as fast as time."""
 
 import time
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ UNREAD = "page-only"
 
 
 class Message(NamedTuple):
-    """What came at that second of its timeline."""
+    """A message, at that second of its timeline."""
 
     seconds: float
     notices: list[Notice]

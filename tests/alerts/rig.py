@@ -41,9 +41,9 @@ class Rig(Reins):
         self.step_seconds = 0.0
         """Added to every step: a slow device."""
         self.out_of_memory = 0
-        """So many steps to come run out of device memory."""
+        """This many of the next steps run out of device memory."""
         self.torch: dict[str, object] | None = None
-        """What torch says of a GPU, but for the defaults; None: there is none."""
+        """torch's figures of a GPU, except for the defaults; None: no GPU."""
 
     def execute(self, plan: StepPlan) -> list[SampledToken | None]:
         time.sleep(self.step_seconds)
@@ -53,7 +53,7 @@ class Rig(Reins):
         return super().execute(plan)
 
     def drop_caches(self) -> None:
-        """There are none."""
+        """Do nothing: there are no caches."""
 
     def sample_memory(self) -> DeviceMemorySampled:
         runner: Any = self._runner
@@ -101,7 +101,7 @@ class Target:
         self._subscription.request_snapshot()
 
     def stop(self) -> None:
-        """Nobody answers, until a restart."""
+        """Nothing answers, until a restart."""
         if self._page is None:
             return
         self._page.stop()
@@ -128,7 +128,8 @@ def engine(
 def clients(
     server: Server, number: int, body: Callable[[int], dict[str, Any]], pause: float = 0.0
 ) -> Iterator[None]:
-    """So many at a time ask again and again, whatever the answer; body: of the nth request."""
+    """This many clients at a time keep asking, whatever the answer; body: that of the nth
+    request."""
     stop = threading.Event()
     counter = iter(range(10**9))
 
@@ -154,7 +155,7 @@ def clients(
 
 @contextmanager
 def lies(bus: EventBus) -> Iterator[None]:
-    """Lookups that claim hits of prompts that nobody has computed, again and again."""
+    """Lookups that claim hits of prompts that were never computed, again and again."""
     stop = threading.Event()
     sequences = iter(range(10**6, 10**9))
 
@@ -180,7 +181,7 @@ def prompt(number: int, tokens: int, **body: Any) -> dict[str, Any]:
 
 @contextmanager
 def nvidia_driver(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Simulated]:
-    """Two H200, in this process; whoever uses the other double finds it as it was."""
+    """Two H200, in this process; the other double stays as it was."""
     library = build_library(folder)
     monkeypatch.setenv("FAKE_NVML_STATE", str(folder / "nvml.state"))
     monkeypatch.setattr(xids, "WAIT_MILLISECONDS", 20)
@@ -210,7 +211,7 @@ class Host:
         self.use(0.5)
 
     def use(self, share: float) -> None:
-        """Of the limit; a tenth of it is file cache besides."""
+        """Use a share of the limit, plus a tenth of it as file cache."""
         cache = self.LIMIT // 20
         (self._group / "memory.stat").write_text(
             f"inactive_file {cache // 2}\nactive_file {cache - cache // 2}\n"

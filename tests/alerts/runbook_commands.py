@@ -109,7 +109,7 @@ ON_THE_HOST = {
     "py-spy",
 }
 WITH_KVSCOPE = {"kvscope"}
-"""Where there is such a program; the page that explains the others says so."""
+"""Needs such a program; the page that explains the others says so."""
 
 
 def blocks(path: Path) -> list[tuple[str, str]]:
@@ -121,7 +121,7 @@ def blocks(path: Path) -> list[tuple[str, str]]:
 
 
 def commands(path: Path) -> list[Command]:
-    """Of its blocks for a shell."""
+    """Commands in its shell blocks."""
     found = []
     for language, content in blocks(path):
         if language == "sh":
@@ -132,7 +132,7 @@ def commands(path: Path) -> list[Command]:
 
 
 def spans(path: Path) -> list[str]:
-    """What stands between two backticks, outside of blocks."""
+    """Text between two backticks, outside of blocks."""
     text = re.sub(r"^ *```.*?^ *```", "", path.read_text(), flags=re.MULTILINE | re.DOTALL)
     return [re.sub(r"\s+", " ", span) for span in re.findall(r"`([^`]+)`", text)]
 

@@ -15,8 +15,8 @@ RUN_HERE = {"kvscope", "python", "curl", "amtool", "ps"}
 MENTIONED = {"kvscope advise", "kvscope run", "kvscope stacks"}
 """In a sentence, where nothing is to be typed."""
 ELSEWHERE = re.compile(r"HOST:30000|wake_up|\bkvscope (sidecar|retire)\b")
-"""Of SGLang, of a vLLM in development mode; a sidecar, which runs until it is ended; what only a
-sidecar of several servers knows, which has a test of its own."""
+"""Commands for SGLang, for a vLLM in development mode; a sidecar, which runs until it is ended;
+what only a sidecar of several servers knows, which has a test of its own."""
 
 
 def typed() -> list[str]:
@@ -36,7 +36,7 @@ def typed() -> list[str]:
 
 @dataclass
 class Placeholders:
-    """What stands for them."""
+    """Values of the placeholders."""
 
     server: str
     """Address of the server that answers users."""
@@ -72,7 +72,7 @@ class Placeholders:
         return command
 
     def run(self, command: str) -> str:
-        """What it prints; fails unless it succeeds."""
+        """A command's output; fails unless it succeeds."""
         programs = (
             f'kvscope() {{ "{sys.executable}" -P -m kvscope "$@"; }}\n'
             f'python() {{ "{sys.executable}" "$@"; }}\n'

@@ -37,7 +37,7 @@ class Notice:
 
 @dataclass
 class Webhook:
-    """What has come, in order."""
+    """Received messages, in order."""
 
     url: str
     notices: list[Notice] = field(default_factory=list)

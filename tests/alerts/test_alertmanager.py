@@ -35,7 +35,7 @@ def test_amtool_accepts_the_configuration(path: Path) -> None:
 
 
 def alternatives(pattern: str) -> list[str]:
-    """Of a regular expression with (a|b): one for each combination."""
+    """Values of a regular expression with (a|b): one for each combination."""
     before, bracket, rest = pattern.partition("(")
     if not bracket:
         return [pattern]
@@ -80,7 +80,7 @@ def test_the_example_is_the_configuration_with_addresses() -> None:
 
 
 def test_replicas_behind_one_cause_make_one_message() -> None:
-    """Nobody is called once for each server: not by a group of its own, not by too short a wait."""
+    """No one is called once for each server: not by a group of its own, not by too short a wait."""
     root: Any = yaml.safe_load((ALERTMANAGER / "alertmanager.yml").read_text())["route"]
     assert root["group_by"] == ["alertname", "model_name", "cluster", "namespace"]
     waits = [route["group_wait"] for route in (root, *root["routes"]) if "group_wait" in route]

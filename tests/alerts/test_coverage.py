@@ -16,7 +16,7 @@ from tests.repo.checkout import ROOT
 GROUPS: Any = mapping()["groups"]
 COVERAGE = coverage()
 FILES = [path for path in CASE_FILES if path.name not in DAYS]
-"""Of the others, alerts need what those of these files need."""
+"""Alerts of the other files need the same as those of these files."""
 
 
 def test_the_document_has_the_table() -> None:
@@ -43,7 +43,7 @@ def test_an_alert_fires_for_the_servers_that_tell_what_it_needs(
 
 
 def _told(case: Any, kind: Kind) -> list[Any]:
-    """Its series without those that such a server does not tell."""
+    """Its series without those that such a server does not report."""
     found = []
     for each in case["input_series"]:
         name = re.match(r"\w+", each["series"])

@@ -87,7 +87,7 @@ def test_what_an_engine_fails_does_not_page_again_as_an_answer_of_its_api(played
 
 
 def test_a_sick_card_of_one_of_ten_does_not_mute_that_its_engine_hangs(played: Played) -> None:
-    """What pages is the engine; the card is named beside it, and lesser alerts follow from it."""
+    """The engine pages; the card is named beside it, and lesser alerts follow from it."""
     said = [
         {(notice.receiver, notice.status, notice.labels["alertname"]) for notice in message.notices}
         for message in played.messages["card"]

@@ -102,7 +102,7 @@ GIVEN_UP: dict[str, Any] = {
     ],
 }
 """In a minute 30 first tokens in time, and 70 requests given up: 40 within 2.5 s, 60 within 10 s.
-One model's limit is 7.5 s, and one is on a server that does not tell what was given up."""
+One model's limit is 7.5 s, and one is on a server that does not report requests given up."""
 
 
 @pytest.mark.promtool

@@ -45,7 +45,7 @@ pytestmark = [
 
 PATIENCE = 70.0
 CALM_SECONDS = 25
-"""Of repeated prompts, before they change: what the prefix cache's ratio is compared with."""
+"""Repeated prompts before they change: the baseline of the prefix cache's ratio."""
 HOLES = re.compile(r"<no value>|<error|\{\{|\}\}|\bNaN\b|\bInf\b|  |\(\)|%!")
 RECEIVERS = {"critical": "on-call", "warning": "team", "info": "page-only"}
 
@@ -82,7 +82,7 @@ the time. NVML's double changes its link in tests/gpu. A server whose API fails 
 and a queue that is served in turn starves no one.
 test_messages.py plays the first and the last, and alerts/tests/ has the cases of all."""
 STANDING = {"KvscopeXidCritical"}
-"""Until the process is another one; here, until nobody scrapes it."""
+"""Fires until the process is replaced; here, until it is not scraped."""
 EARLY = {
     *("KvscopeErrorBudgetBurnsFast", "KvscopeErrorBudgetBurnsSlowly", "KvscopeEngineDead"),
     *AT_LAST,

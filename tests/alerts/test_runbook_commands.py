@@ -1,4 +1,4 @@
-"""What a runbook has people type is run: against an engine, a Prometheus and an Alertmanager."""
+"""Runs the commands of the runbooks: against an engine, a Prometheus and an Alertmanager."""
 
 import os
 import re
@@ -42,7 +42,7 @@ SAYS = {
     r"amtool .* silence add .*": r"^[0-9a-f-]{36}\s*$",
     r"ps .*": r"-m kvscope",
 }
-"""What each prints."""
+"""Expected output of each."""
 ONE_BY_ONE = [text for text in typed() if " silence add " not in text]
 SILENCES = [text for text in typed() if " silence add " in text]
 
@@ -108,7 +108,7 @@ def live(test: Callable[..., None]) -> Callable[..., None]:
 
 @dataclass
 class Scene:
-    """What the placeholders of the runbooks stand for."""
+    """Values of the runbooks' placeholders."""
 
     engine: Process
     watching: Stack

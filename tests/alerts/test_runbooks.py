@@ -90,7 +90,7 @@ def test_a_runbook_says_how_to_silence_its_alert_and_no_other(path: Path) -> Non
 
 
 LABELS: dict[str, set[str]] = {}
-"""Of each alert, as its cases expect it to fire."""
+"""Labels of each alert, as its cases expect it to fire."""
 for cases in CASE_FILES:
     for case in yaml.safe_load(cases.read_text())["tests"]:
         for moment in case.get("alert_rule_test", []):

@@ -1,4 +1,4 @@
-"""Which alerts fire when, by the shipped rules: promtool evaluates series that a test makes up."""
+"""Alerts over time, by the shipped rules: promtool evaluates series that a test makes up."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -23,7 +23,7 @@ Alert = tuple[tuple[str, str], ...]
 
 @dataclass
 class Situation:
-    """Series of one cluster, sample by sample from start to end; None where there is none."""
+    """Series of one cluster, sample by sample from start to end; None: no sample."""
 
     name: str
     minutes: int
@@ -83,7 +83,7 @@ def firing(
 
 
 def _question(situation: Situation) -> dict[str, object]:
-    """A test that expects nothing at any time, so that promtool tells what there is."""
+    """A test that expects nothing at any time, so that promtool reports what there is."""
     groups = [group["name"] for group in yaml.safe_load(RULE_FILE.read_text())["groups"]]
     recording = [name for name in groups if name.endswith(".rules")]
     return {

@@ -13,7 +13,7 @@ ALERTS = ROOT / "alerts"
 RULE_FILE = ALERTS / "kvscope.rules.yml"
 CASE_FILES = sorted((ALERTS / "tests").glob("*.test.yml"))
 DAYS = {"slow.test.yml", "slo.test.yml"}
-"""Of them, those whose cases take days of samples."""
+"""Files whose cases take days of samples."""
 WATCHDOG = "KvscopeWatchdog"
 """It fires always: it has no other state."""
 ALERTMANAGER = ROOT / "deploy" / "alertmanager"
@@ -29,14 +29,15 @@ OWN_NAMES = frozenset(
 
 
 def promtools() -> list[str]:
-    """Of every version at hand: on PATH, and those that $PROMTOOLS names (separated by colons)."""
+    """promtool in every version at hand: on PATH, and those that $PROMTOOLS names (separated by
+    colons)."""
     further = [path for path in os.environ.get("PROMTOOLS", "").split(":") if path]
     found = shutil.which("promtool")
     return [*([found] if found else []), *further]
 
 
 def output(*command: str | Path) -> str:
-    """What it prints, whether it succeeds or not."""
+    """A command's output, whether it succeeds or not."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr
 

@@ -1,4 +1,4 @@
-"""`kvscope advise URL`: what it prints of an answer, and one line where there is none."""
+"""`kvscope advise URL`: its output for an answer, and one line without one."""
 
 import json as json_
 import time

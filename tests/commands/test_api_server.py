@@ -1,4 +1,4 @@
-"""Where a vLLM's API server listens, as its command says."""
+"""The address of a vLLM's API server, from its command."""
 
 import shlex
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What --help shows, and the variables that set options."""
+"""The output of --help, and the variables that set options."""
 
 import pytest
 import typer

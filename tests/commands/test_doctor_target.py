@@ -1,4 +1,4 @@
-"""`kvscope doctor --target`: what it says of each kind of server, and of what is none."""
+"""`kvscope doctor --target`: its findings for each kind of server, and for anything else."""
 
 import json as json_
 import shlex

@@ -1,4 +1,4 @@
-"""The folder of a run: one path for one port, private, and never somebody else's."""
+"""The folder of a run: one path for one port, private, and never another user's."""
 
 import os
 import socket

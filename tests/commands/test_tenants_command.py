@@ -38,7 +38,7 @@ def server(*, queue_seconds: int, user: str) -> Answer:
 
 
 def cells(output: str) -> list[list[str]]:
-    """Of the table's rows."""
+    """Cells of the table's rows."""
     lines = output.splitlines()
     (head,) = (number for number, line in enumerate(lines) if line.startswith("tenant "))
     assert all(len(line) <= 80 for line in lines[head:]), "it fits into a terminal"

@@ -42,7 +42,7 @@ def targets(uid: str) -> Iterator[tuple[Query, dict[str, Any]]]:
 def ask(
     server: Prometheus, target: dict[str, Any], now: float | None = None, **other: str
 ) -> list[dict[str, Any]]:
-    """What the panel would get: series with labels and values."""
+    """The panel's data: series with labels and values."""
     now = now or time.time()
     if target.get("instant"):
         path, times = "query", {"time": now}
@@ -57,7 +57,7 @@ def ask(
 
 
 def problem(server: Prometheus, target: dict[str, Any], **other: str) -> str | None:
-    """Why the panel would be empty or nameless."""
+    """The reason why the panel would be empty or nameless."""
     found = ask(server, target, **other)
     if not found:
         return "no series"

@@ -1,4 +1,4 @@
-"""What is not shown, and what may be empty: data, each with its reason."""
+"""Metrics that are not shown, and panels that may be empty: data, each with its reason."""
 
 NOT_SHOWN = {
     "kvscope_build_info": "a version, not a state; `kvscope doctor` and the page show it",
@@ -143,4 +143,4 @@ COMES_AND_GOES: dict[Query, str] = {
     ("kvscope-overview", 502, "A"): "the adviser has something to propose",
     ("kvscope-overview", 502, "B"): "the adviser has something to propose",
 }
-"""Of the load at that moment; the metric's own test fills and empties the pool."""
+"""Depends on the load at that moment; the metric's own test fills and empties the pool."""

@@ -1,4 +1,4 @@
-"""What the tests know of the servers that they look at."""
+"""Facts about the servers that the tests look at."""
 
 import time
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class Stage:
     """Host and port."""
     idle: str
     folder: Path
-    """Where faults are ordered; see stage.py."""
+    """Folder for ordering faults; see stage.py."""
 
     def pages(self) -> list[str]:
         """Several of the busy server: some families are absent between two steps."""

@@ -1,4 +1,5 @@
-"""What our boards cannot show of a vLLM with our observer in it: data, each with its reason."""
+"""Panels that our dashboards cannot fill for a vLLM with our observer in it: data, each with its
+reason."""
 
 from tests.dashboards.exceptions import Query
 

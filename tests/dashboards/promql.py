@@ -22,7 +22,8 @@ SENTINELS = {
     "__range": "1h1m1s",
     "__interval": "61s",
 }
-"""The parser does not know Grafana's macros: each becomes a duration that nobody writes by hand."""
+"""The parser does not know Grafana's macros: each becomes a duration that is never written by
+hand."""
 WINDOWS = {
     timedelta(minutes=4, seconds=13): "rate",
     timedelta(hours=1, minutes=1, seconds=1): "all",
@@ -47,14 +48,14 @@ the series begins."""
 
 
 class Exposed(NamedTuple):
-    """What is on the pages: sample name to type, and to label names."""
+    """Content of the pages: sample name to type, and to label names."""
 
     kinds: dict[str, str]
     labels: dict[str, set[str]]
 
 
 def read(pages: Iterable[str]) -> Exposed:
-    """Of expositions in the text format."""
+    """Read expositions in the text format."""
     exposed = Exposed({}, {})
     for page in pages:
         for family in text_string_to_metric_families(page):
@@ -91,7 +92,7 @@ def selectors(node: Any, parents: tuple[Any, ...] = ()) -> Iterator[tuple[Any, t
 
 
 def names_in(expr: str, variables: set[str]) -> set[str]:
-    """Of the metrics that a query reads."""
+    """Names of the metrics that a query reads."""
     return {s.name for s, _ in selectors(pp.parse(substitute(expr, variables))) if s.name}
 
 

@@ -1,4 +1,4 @@
-"""What the panels of the answers say: the what-if curve, regret and the bill, through promtool."""
+"""The panels of the answers: the what-if curve, regret and the bill, through promtool."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ from tests.dashboards.evaluate import Series, check, query
 pytestmark = pytest.mark.promtool
 
 SCRAPES = 120
-"""Of ten minutes of history."""
+"""Scrapes in ten minutes of history."""
 SMALL, LARGE = (
     f'job="kvscope",instance="{name}",model_name="m",engine="0"' for name in ("small", "large")
 )

@@ -1,4 +1,4 @@
-"""What the boards say of many engines: which lines are drawn, and which places are meant."""
+"""The dashboards with many engines: the lines drawn, and the places meant."""
 
 import json
 from pathlib import Path
@@ -179,7 +179,7 @@ def test_a_restart_is_marked_for_a_minute(at: str, marked: bool, tmp_path: Path)
 
 
 def levels(late: int, failed: int) -> Series:
-    """Of a hundred requests in each interval."""
+    """Outcomes of a hundred requests in each interval."""
     first, gap = "kvscope_time_to_first_token_seconds", "kvscope_inter_token_latency_seconds"
     return {
         f'{first}_bucket{{le="2.5",{engine(1)}}}': f"0+{100 - late}x200",

@@ -28,7 +28,7 @@ def load(path: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def exposed(stage: Stage) -> Exposed:
-    """What the two servers say, and what only other hardware would."""
+    """Series of the two servers, and those that only other hardware has."""
     elsewhere = (
         "# TYPE kvscope_gpu_mig_memory_bytes gauge\n"
         'kvscope_gpu_mig_memory_bytes{gpu="0",uuid="",gpu_instance_id="1",state="used"} 0\n'
@@ -118,7 +118,7 @@ def used_by_dashboards() -> set[str]:
 
 
 def used_by_rules() -> set[str]:
-    """Of rule files whose expressions parse without templates."""
+    """Names in rule files whose expressions parse without templates."""
     names = set()
     for path in (ROOT / "alerts").glob("*.rules.yml"):
         for group in yaml.safe_load(path.read_text())["groups"]:

@@ -22,7 +22,7 @@ SCRAPES = 200
 
 
 def traffic(late: int, gave_up: int = 0, failed: int = 0, gaps_late: int = 0) -> Series:
-    """Of a hundred first tokens, ends and gaps in the time between two scrapes."""
+    """A hundred first tokens, ends and gaps between two scrapes."""
     return {
         f'{FIRST}_bucket{{le="2.5",{WHO}}}': f"0+{100 - late}x{SCRAPES}",
         f"{FIRST}_count{{{WHO}}}": f"0+100x{SCRAPES}",
@@ -103,7 +103,7 @@ _OTHER_FIGURES = {
     for bound, _ in steps
     if bound is not None
 }
-"""Of a pace of reading, and of work lost, beside a time without a limit."""
+"""A pace of reading and lost work, besides a time without a limit."""
 ALLOWED = BUDGETS | _OTHER_FIGURES
 
 

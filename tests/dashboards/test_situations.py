@@ -1,4 +1,4 @@
-"""What panels say in situations that no healthy server shows: promtool evaluates their queries."""
+"""Panels in situations that no healthy server shows: promtool evaluates their queries."""
 
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.dashboards.evaluate import check as check_every
 pytestmark = pytest.mark.promtool
 
 SCRAPES = 40
-"""Of ten minutes of history."""
+"""Scrapes in ten minutes of history."""
 check = partial(check_every, every="15s")
 
 

@@ -1,4 +1,4 @@
-"""Queries whose answer somebody acts on, asked of made-up series through promtool."""
+"""Queries whose results people act on, evaluated on made-up series through promtool."""
 
 import re
 from pathlib import Path

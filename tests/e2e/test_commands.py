@@ -1,4 +1,5 @@
-"""What each command loads: plan, help and the sidecar start without what they do not need."""
+"""Modules loaded by each command: plan, help and the sidecar start without what they do not
+need."""
 
 import subprocess
 import sys

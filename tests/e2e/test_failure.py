@@ -1,4 +1,5 @@
-"""An engine that fails, hangs or is told to end twice: its answers, its stacks, its exit status."""
+"""An engine that fails, hangs or is asked to end twice: its answers, its stacks, its exit
+status."""
 
 import concurrent.futures
 import re

@@ -1,4 +1,4 @@
-"""Standard output that nobody reads, or that takes nothing more: one line or none, no traceback."""
+"""Standard output that is not read, or that takes nothing more: one line or none, no traceback."""
 
 import os
 import subprocess

@@ -38,7 +38,7 @@ while True:
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Iterator[Path]:
-    """Where the folders of the runs are; none may be left."""
+    """The parent of the runs' folders; none may be left."""
     folder = Path(f"/tmp/kvscope-test-{os.getpid()}")
     yield folder
     assert list(folder.glob("run-*")) == []
@@ -222,7 +222,7 @@ def test_options_after_the_command_are_its_own(runs: Path) -> None:
 
 
 def test_a_command_that_forks_ends_when_it_ends(runs: Path) -> None:
-    """Its children are its own; a daemon that it leaves behind is nobody's here."""
+    """Its children are its own; a daemon that it leaves behind is not ours."""
     code = (
         "import os, sys, time\n"
         "children = [os.fork() for _ in range(3)]\n"

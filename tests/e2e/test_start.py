@@ -1,4 +1,4 @@
-"""What cannot be served is said in one line, with exit code 2 and no traceback."""
+"""Anything that cannot be served is reported in one line, with exit code 2 and no traceback."""
 
 import json
 import socket

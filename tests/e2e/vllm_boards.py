@@ -1,4 +1,4 @@
-"""What the panels of vLLM's five generated boards ask, in our own words: data for a test.
+"""Queries of the panels of vLLM's five generated dashboards, in our own words: data for a test.
 
 `vllm-overview`, `vllm-instances`, `vllm-kv-cache`, `vllm-spec-decode` and `vllm-status`, as of vLLM
 0.33. One quantile or one grouping stands for others of its kind.

@@ -11,7 +11,7 @@ class Ask(NamedTuple):
     panel: str
     expr: str
     why_not: str = ""
-    """Why our page has nothing for it; empty: it has."""
+    """The reason why our page lacks it; empty: it does not."""
 
 
 SERVER = 'job=~".+",instance=~".+"'

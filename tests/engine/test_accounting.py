@@ -42,7 +42,7 @@ class SteadyChooser(Chooser):
         self.computed(4, 3_000)
 
     def copied(self, direction: SwapDirection, blocks: int, duration_ns: int) -> None:
-        """What it took really is nothing to it."""
+        """Ignores the real duration."""
 
 
 class EngineMachine(RuleBasedStateMachine):
@@ -190,7 +190,7 @@ def loaded_engine(**settings: Any) -> Accounting:
 
 def test_a_planted_leak_is_caught() -> None:
     engine = loaded_engine()
-    engine.scheduler.running[0].block_table.pop()  # forgotten: nobody will ever release it
+    engine.scheduler.running[0].block_table.pop()  # forgotten: it will never be released
     with pytest.raises(AssertionError, match="number of owners"):
         engine.check()
 

@@ -1,4 +1,4 @@
-"""What the pool hands out, keeps and evicts, call by call."""
+"""The pool's allocations, contents and evictions, call by call."""
 
 import pytest
 

@@ -189,7 +189,7 @@ def test_a_glitch_costs_nobody_anything() -> None:
 
 
 class Activations:
-    """What a step holds while it runs."""
+    """Memory that a step holds while it runs."""
 
 
 class Holds(ContentRunner):

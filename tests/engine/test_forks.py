@@ -28,7 +28,7 @@ def of_type(engine: Accounting, kind: type) -> list[Any]:
 
 
 def cow(engine: Accounting) -> list[Any]:
-    """What the copies of shared blocks told, in order."""
+    """Events of the copies of shared blocks, in order."""
     return [
         event
         for event in engine.events
@@ -139,7 +139,8 @@ def test_samples_beyond_the_limit_wait_and_share_among_themselves() -> None:
 
 
 def test_a_fork_takes_the_place_of_no_one_who_waits_before_it() -> None:
-    """Samples get their places when their prompt is scheduled, so nobody is admitted into them."""
+    """Samples get their places when their prompt is scheduled, so no other request is admitted into
+    them."""
     engine = Accounting(num_blocks=40, max_num_seqs=4, max_num_batched_tokens=40)
     engine.call([PROMPT], max_tokens=3, n=3)
     engine.call([[6] * 4], max_tokens=3, n=4)

@@ -1,4 +1,4 @@
-"""A step that runs out of device memory costs one request a wait, and nobody a token."""
+"""A step that runs out of device memory costs one request a wait, and no request a token."""
 
 import logging
 

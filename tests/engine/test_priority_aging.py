@@ -1,4 +1,4 @@
-"""Under the policy `priority` a class is a head start of so many seconds: nobody starves."""
+"""Under the policy `priority` a class is a head start of some seconds: no request starves."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Log probabilities of a prompt's tokens: those of plain transformers, each told once."""
+"""Log probabilities of a prompt's tokens: those of plain transformers, each reported once."""
 
 import time
 from functools import cache

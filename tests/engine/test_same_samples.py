@@ -39,7 +39,7 @@ BLOCK_SIZE = 16
 SAMPLES = 4
 OUTPUT_TOKENS = 24
 LENGTHS = (1, 37, 48, 70)
-"""Of the prompts: the third ends with its last block, the others within it."""
+"""Lengths of the prompts: the third ends with its last block, the others within it."""
 GREEDY = SamplingParams(max_tokens=OUTPUT_TOKENS)
 SEEDED = replace(GREEDY, temperature=1.2, top_p=0.95, top_k=40, seed=7)
 CHANGED = replace(
@@ -56,16 +56,16 @@ SAMPLINGS = {"greedy": GREEDY, "seeded": SEEDED, "changed": CHANGED}
 
 @dataclass(frozen=True)
 class Case:
-    """How the samples are served."""
+    """Settings with which the samples are served."""
 
     num_blocks: int = 256
     max_num_seqs: int = SAMPLES * len(LENGTHS)
     budget: int = 256
     caching: bool = True
     swap_blocks: int = 0
-    """Of the host; 0: who is preempted is recomputed."""
+    """Swap blocks of the host; 0: victims are recomputed."""
     leaving: dict[int, int] = field(default_factory=dict)
-    """Of each prompt the sample that is aborted, by the step before which that happens."""
+    """For each prompt the sample that is aborted, by the step before which that happens."""
 
 
 CASES = {
@@ -221,7 +221,7 @@ def test_samples_equal_plain_transformers(reference: Reference, kind: str, name:
 
 
 def assert_equal(calls: list[list[Sequence]], outputs: list[list[list[int]]]) -> None:
-    """Of a sample that went away, as far as it came."""
+    """Compare; for a sample that went away, as far as it came."""
     for samples, expected in zip(calls, outputs, strict=True):
         for sequence, theirs in zip(samples, expected, strict=True):
             ours = sequence.tokens[sequence.prompt_length :]

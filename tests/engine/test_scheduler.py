@@ -1,4 +1,4 @@
-"""What runs in a step, who waits and who is preempted."""
+"""Rows of a step, waiting and preempted sequences."""
 
 from typing import Any
 

@@ -216,7 +216,7 @@ def test_a_step_without_memory_is_retried_smaller_and_nobody_loses_a_token(
 
 
 class Activations:
-    """What a step holds while it runs."""
+    """Memory that a step holds while it runs."""
 
 
 class LeavesActivations(Gate):

@@ -1,4 +1,5 @@
-"""Victims that are swapped out: what is told, where they go on, and who gives up which blocks."""
+"""Victims that are swapped out: their events, where they continue, and who releases which
+blocks."""
 
 import logging
 from typing import Any

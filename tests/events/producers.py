@@ -58,7 +58,7 @@ def steps_of(batch: Batch) -> list[int]:
 def collect(
     subscriber: WireSubscriber, until: Callable[[list[Taken]], bool], seconds: float = 10.0
 ) -> list[Taken]:
-    """What is taken until the condition holds."""
+    """The batches taken until the condition holds."""
     taken: list[Taken] = []
     deadline = time.monotonic() + seconds
     while not until(taken):

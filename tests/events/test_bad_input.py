@@ -1,4 +1,4 @@
-"""What a reader makes of a hostile peer: one line in the log, a count by kind, state unknown."""
+"""A reader's reaction to a hostile peer: one line in the log, a count by kind, state unknown."""
 
 import contextlib
 import logging

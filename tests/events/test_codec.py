@@ -85,7 +85,7 @@ def strategy_of(kind: Any) -> st.SearchStrategy[Any]:
 
 @st.composite
 def snapshots(draw: st.DrawFn, num_blocks: int) -> PoolSnapshot:
-    """Of a pool so large, which agrees with itself."""
+    """Consistent snapshots of a pool of this size."""
     reserved = draw(st.integers(0, num_blocks))
     name = st.binary(max_size=64)
     ref_counts, hashes, cached = [0] * reserved, [None] * reserved, []

@@ -110,7 +110,7 @@ def test_every_module_is_imported_quickly_and_loads_nothing_foreign(
         # Cython's runtime is part of pyzmq's compiled module.
         assert {name for name in loaded if "cython" not in name} <= FOREIGN
         assert all(Path(file).is_relative_to(alone.parents[1]) for file in files.values())
-    # CPU time, and the least of it: other programs on the machine are none of our business.
+    # CPU time, and the least of it: other programs on the machine must not matter.
     assert min(measured) < IMPORT_SECONDS, measured
 
 

@@ -51,7 +51,7 @@ def endpoint(tmp_path: Path) -> str:
 
 @pytest.fixture
 def dead_reader(endpoint: str) -> Iterator["subprocess.Popen[str]"]:
-    """A process that connects once somebody publishes, and never reads; then it is stopped."""
+    """A process that connects once there is a publisher, and never reads; then it is stopped."""
     command = [sys.executable, "-c", NEVER_READS, endpoint]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         yield process
@@ -129,7 +129,7 @@ def test_a_forked_child_neither_blocks_nor_takes_the_endpoint_away(endpoint: str
     producer.begin()
     code = os.fork()
     if code == 0:
-        producer.step(10_000)  # its queue has a bound, and nobody takes
+        producer.step(10_000)  # its queue has a bound, and no reader takes
         publisher.stop()
         os._exit(0)
     deadline = time.monotonic() + 20

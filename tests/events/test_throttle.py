@@ -1,4 +1,4 @@
-"""What others cause is said once a minute, each kind for itself, in bounded memory."""
+"""Messages that others cause are logged once a minute, for each kind, in bounded memory."""
 
 import asyncio
 import logging

@@ -62,7 +62,7 @@ class Life:
     def admit(self, path: list[int], resumed: bool = False, loaded_tokens: int = 0) -> None:
         """A sequence with these full blocks asks, and runs if there is room.
 
-        loaded_tokens: behind what it finds it has at most so many from elsewhere.
+        loaded_tokens: behind its hits it has at most this many from elsewhere.
         """
         if self.ask(names_of(path), resumed, loaded_tokens):
             self._paths.append(path)

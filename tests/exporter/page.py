@@ -1,4 +1,4 @@
-"""What tests of the page share: a fixed clock, an exporter on a bus; and all of `stream`."""
+"""Shared by tests of the page: a fixed clock, an exporter on a bus; and all of `stream`."""
 
 from collections.abc import Collection
 
@@ -63,7 +63,7 @@ def families(exporter: Exporter) -> dict[str, Family]:
 
 
 def value(exporter: Exporter, name: str, **labels: str) -> float | None:
-    """Of one series, whatever its constant labels; None where it is absent."""
+    """The value of one series, whatever its constant labels; None where it is absent."""
     for family in exporter.registry.collect():
         for sample in family.samples:
             if sample.name == name and labels.items() <= sample.labels.items():

@@ -1,4 +1,4 @@
-"""The bill of preemption as slow and plain as can be: loops over all that was ever told."""
+"""The cost of preemption as slow and plain as can be: loops over all events."""
 
 from dataclasses import dataclass
 from itertools import product
@@ -27,7 +27,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Line:
-    """An event, or a gap, and when it was told."""
+    """An event, or a gap, and its time."""
 
     event: Any
     time_ns: int = 0
@@ -63,7 +63,7 @@ def play(stream: Stream, fold: Preemption) -> None:
 
 
 def turn_after(lines: list[Line], place: int, sequence: int) -> int:
-    """Where it is told what became of a victim; the end of all lines: nowhere."""
+    """The line that reports a victim's fate; the end of all lines: no line does."""
     for later in range(place + 1, len(lines)):
         event = lines[later].event
         if isinstance(event, Gap) or (isinstance(event, TURNS) and event.sequence == sequence):
@@ -101,7 +101,8 @@ def given_back(event: BlocksReleased) -> dict[int, bool]:
 
 
 def blocks_of(lines: list[Line], place: int, turn: int) -> tuple[Any, Any]:
-    """Who took a victim's blocks, and how many kept their content; None twice: unknown."""
+    """The sequences that took a victim's blocks, and how many kept their content; None twice:
+    unknown."""
     sequence = lines[place].event.sequence
     held: dict[int, bool] = {}
     taken: dict[int | None, int] = {}
@@ -182,7 +183,7 @@ def history(stream: Stream) -> list[dict[str, Any]]:
 
 
 def history_of(fold: Preemption) -> list[dict[str, Any]]:
-    """What the fold knows of the last preemptions, in the same words."""
+    """The fold's knowledge of the latest preemptions, in the same form."""
     return [
         {
             "event": victim.preempted,

@@ -124,7 +124,7 @@ def put(subscription: Subscription, seq: int, time_ns: int, *events: EngineEvent
 
 @dataclass
 class ModelPool:
-    """A pool as slow and plain as can be; tells every call to a bus."""
+    """A pool as slow and plain as can be; reports every call to a bus."""
 
     bus: EventBus
     num_blocks: int = 8

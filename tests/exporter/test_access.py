@@ -1,4 +1,4 @@
-"""Who may ask for what: keys before bodies, passwords, and pages of other sites kept out."""
+"""Access control: keys before bodies, passwords, and pages of other sites kept out."""
 
 import asyncio
 import base64

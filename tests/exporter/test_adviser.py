@@ -1,4 +1,4 @@
-"""What the adviser proposes, case by case, and what it never proposes whatever the facts."""
+"""The adviser's proposals, case by case, and those that it never makes whatever the facts."""
 
 from dataclasses import replace
 from typing import Any
@@ -36,7 +36,7 @@ def slot(**changes: Any) -> Slot:
 
 
 def needed(pools: dict[float, int]) -> list[int]:
-    """Times at which so many pools were wanted."""
+    """Times at which this many pools were wanted."""
     bins = [0] * NEED_BINS
     for need, time_ns in pools.items():
         bins[int(need * NEED_STEPS)] += time_ns

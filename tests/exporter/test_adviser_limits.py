@@ -1,4 +1,4 @@
-"""Where the adviser says less than it could be read to know, or must count what it overlooked."""
+"""Limits of the adviser: where it must say less, or count something easily overlooked."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -126,7 +126,7 @@ def test_two_engines_on_one_device_each_take_a_share() -> None:
 
 
 class Engine:
-    """Answers as it is told."""
+    """Gives prepared answers."""
 
     answer_now: Any = None
 

@@ -1,4 +1,4 @@
-"""Answers beside the metrics: one for each engine, or the reason why there is none."""
+"""Answers besides the metrics: one for each engine, or the reason why it has none."""
 
 import httpx
 import msgspec

@@ -56,7 +56,7 @@ def resident(exporter: Exporter, **labels: str) -> float | None:
 
 
 def sources(*ports: int, host: str = "*", **changes: object) -> str:
-    """What vLLM answers at /kv_event_sources."""
+    """vLLM's answer at /kv_event_sources."""
     source = {"enable_kv_cache_events": True, "publisher": "zmq", "topic": "kv-events"}
     ranks = {
         str(rank): {**source, "endpoint": f"tcp://{host}:{port}", "replay_endpoint": None}

@@ -1,4 +1,4 @@
-"""When names went that a pool built anew has no more: now, or in a gap."""
+"""When names that a rebuilt pool no longer has left: now, or in a gap."""
 
 from exporter.fold import Cache
 from exporter.fold.cache.blocks import NEVER

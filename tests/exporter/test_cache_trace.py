@@ -34,7 +34,7 @@ pytestmark = [
 
 
 def recorded() -> Life:
-    """The first requests, a few at a time; each ends when so many others have come."""
+    """The first requests, a few at a time; each ends when this many others have come."""
     life = Life(num_blocks=NUM_BLOCKS)
     requests = read_trace(Path(TRACE))
     for _, request in zip(range(REQUESTS), requests, strict=False):

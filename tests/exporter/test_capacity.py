@@ -45,7 +45,7 @@ def test_several_groups_hold_what_the_server_reports() -> None:
     shown = configuration(exporter)
     assert shown["kv_cache_size_tokens"] == "1567"
     assert shown["kv_cache_max_concurrency"] == str(concurrency)
-    # Its null block is no use to anybody.
+    # Its null block is of no use.
     assert value(exporter, "kvscope_kv_full_length_sequences") == pytest.approx(149 / 98)
     assert value(exporter, "kvscope_kv_usable_tokens") == 1567 * 149 // 150
     assert value(exporter, "kvscope_kv_block_size_tokens") == 32, "the same in each group"

@@ -1,4 +1,4 @@
-"""What is committed, against an engine's own requests, whatever is preempted or aborted."""
+"""Committed blocks, against an engine's own requests, whatever is preempted or aborted."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Content lost while a block is referenced: counted where it is told, absent where it is not."""
+"""Content lost while a block is referenced: counted if it is reported, absent if it is not."""
 
 from kvscope_events.events import ContentDropped
 from tests.exporter.page import HELLO, block_hash, families, hello, make_exporter, put, value
@@ -12,7 +12,7 @@ def test_dropped_blocks_count_by_cause_where_the_engine_tells_them() -> None:
     assert value(exporter, TOTAL, cause="moved") == 0
     names = [block_hash(1), block_hash(2)]
     put(subscription, 1, 2, ContentDropped([1, 2], names, "replaced"))
-    put(subscription, 2, 3, ContentDropped([], names[:1], "invalid"))  # told by its name alone
+    put(subscription, 2, 3, ContentDropped([], names[:1], "invalid"))  # reported by its name alone
     assert value(exporter, TOTAL, cause="replaced") == 2
     assert value(exporter, TOTAL, cause="invalid") == 1
     assert value(exporter, TOTAL, cause="moved") == 0

@@ -1,4 +1,4 @@
-"""What the log says of servers that end, fall silent and come back; each once."""
+"""Log lines about servers that end, fall silent and come back; each once."""
 
 import logging
 import socket

@@ -42,7 +42,7 @@ def grown(per_second: float, *, seconds: int = 20, capacity: int = 1_000) -> Exh
 
 
 def started(held: int) -> Exhaustion:
-    """A pool of blocks of 16; sequence 7 runs, may come to 6 blocks and holds so many."""
+    """A pool of blocks of 16; sequence 7 runs, may come to 6 blocks and holds this many."""
     fold = Exhaustion()
     fold.on_batch(batch(0, PoolCreated(100, 16, 0), SequenceAdded(7, 7, 60, 37)))
     allocated = BlocksAllocated(7, list(range(1, held + 1)), "prefill")

@@ -35,7 +35,7 @@ ABSENT = {
     *("kvscope_advice_value", "kvscope_advice_saved_tokens_per_second"),  # nor ground for advice
     "kvscope_kv_exhaustion_probability",  # nor enough to forecast; see tests/forecast
     "kvscope_event_decode_errors_total",  # nothing is decoded in one process
-    "kvscope_kv_content_dropped_blocks_total",  # our engine does not tell it; see test_content
+    "kvscope_kv_content_dropped_blocks_total",  # our engine does not report it; see test_content
     # Nothing is swapped; see test_swap_page.
     *("kvscope_kv_swapped_blocks_total", "kvscope_kv_swap_blocks"),
     "kvscope_preemption_swapped_tokens_total",
@@ -70,7 +70,7 @@ def lines(page: bytes) -> list[str]:
 
 
 def test_the_page_is_the_golden_one() -> None:
-    """KVSCOPE_UPDATE_GOLDEN=1 writes it anew; read the difference before you commit it."""
+    """KVSCOPE_UPDATE_GOLDEN=1 rewrites it; read the difference before you commit it."""
     page, _ = played().render(OPENMETRICS)
     actual = "\n".join(lines(page)) + "\n"
     if os.environ.get("KVSCOPE_UPDATE_GOLDEN"):
@@ -131,7 +131,7 @@ def test_all_series_of_a_closed_label_set_exist_from_the_start() -> None:
         expected = 1
         for label, values in row.closed_labels.items():
             if row.name == "kvscope_events_total" and label == "type":
-                expected *= len(HELLO.tells)  # an event that is never told is no 0
+                expected *= len(HELLO.tells)  # an event that is never reported is not 0
             elif label == "mode":
                 continue  # one of them, where nothing is swapped
             elif (label, row.group) != ("source", "self"):  # a stream has one
@@ -140,10 +140,11 @@ def test_all_series_of_a_closed_label_set_exist_from_the_start() -> None:
 
 
 def most_series(exporter: Exporter) -> int:
-    """Of its page, had it all that may be there.
+    """Series of its page if everything possible were there.
 
-    The engine's own process counts requests and shows itself, another one has decode errors. What a
-    card in MIG mode has more, it lacks elsewhere: it knows no utilisation and no remapped rows.
+    The engine's own process counts requests and shows itself, a different one has decode errors.
+    What a card in MIG mode has more, it lacks elsewhere: it knows no utilisation and no remapped
+    rows.
     """
     page, _ = exporter.render()
     series = [line for line in page.decode().splitlines() if not line.startswith("#")]
@@ -294,7 +295,7 @@ VLLM_DASHBOARD = (
     "vllm:request_decode_time_seconds_sum",
     "vllm:request_max_num_generation_tokens_sum",
 )
-"""What the queries of vLLM's own grafana.json ask for, with label model_name."""
+"""Names in the queries of vLLM's own grafana.json, with label model_name."""
 
 
 @pytest.mark.parametrize("name", VLLM_DASHBOARD)

@@ -1,4 +1,4 @@
-"""Files of other hands: what is no file is refused at once, and no writer keeps us waiting."""
+"""Foreign files: anything else is refused at once, and no writer keeps us waiting."""
 
 import os
 import threading

@@ -1,4 +1,4 @@
-"""What a peer says that cannot be true is absent from the page and reported, in one line."""
+"""A peer's impossible values are absent from the page and reported, in one line."""
 
 import logging
 import sys

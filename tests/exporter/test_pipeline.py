@@ -154,7 +154,7 @@ def test_a_slow_subscriber_loses_batches_says_so_and_recovers_by_itself() -> Non
     pool.heartbeat()
     assert value(exporter, "kvscope_kv_blocks", state="free") == 7
     table = pool.allocate(0, 3)
-    for _ in range(10):  # nobody drains: six of these ten batches are lost
+    for _ in range(10):  # no drain: six of these ten batches are lost
         pool.heartbeat()
     assert value(exporter, "kvscope_kv_blocks", state="active") is None
     assert value(exporter, "kvscope_event_batches_dropped_total") == 6
@@ -213,7 +213,7 @@ def test_many_batches_fold_in_chunks_as_if_one_by_one() -> None:
 
 def test_a_drain_ends_although_the_engine_is_faster() -> None:
     class Faster(InProcessSource):
-        """Every batch taken brings another one, sent after the drain began."""
+        """Every batch taken brings a further one, sent after the drain began."""
 
         def take(self) -> tuple[Batch, int] | None:
             taken = super().take()

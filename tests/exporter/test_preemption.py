@@ -1,4 +1,4 @@
-"""What a preemption cost and who took its blocks, as far as that was told."""
+"""The cost of a preemption and the takers of its blocks, as far as reported."""
 
 from exporter.fold.preemption import UNATTRIBUTED, Preemption, Victim
 from exporter.fold.preemption.fold import HISTORY

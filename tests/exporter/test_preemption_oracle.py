@@ -1,4 +1,4 @@
-"""The fold of preemption agrees exactly with plain loops over all events, whatever is told."""
+"""The fold of preemption agrees exactly with plain loops over all events, whatever is reported."""
 
 from random import Random
 from typing import get_args
@@ -61,7 +61,8 @@ def releases(draw: st.DrawFn, sequence: int | None, cause: str) -> BlocksRelease
 
 @st.composite
 def preemptions(draw: st.DrawFn) -> list[EngineEvent]:
-    """As a producer tells it; the blocks may be given back before or after, in parts, or never."""
+    """As a producer reports it; the blocks may be given back before or after, in parts, or
+    never."""
     sequence = draw(SEQUENCES)
     told: list[EngineEvent] = []
     if draw(st.booleans()):

@@ -1,4 +1,4 @@
-"""What is not known of a preemption is null in its answer, not 0."""
+"""Unknown facts of a preemption are null in its answer, not 0."""
 
 import msgspec
 

@@ -1,4 +1,5 @@
-"""Random prompts have nothing in common: whatever is preempted and resumed, first hits are none.
+"""Random prompts have nothing in common: whatever is preempted and resumed, there are no first
+hits.
 
 A preempted request finds its own blocks again. A server that counted this as hits of the cache once
 showed a rate of 32 % where 0.2 % was true.

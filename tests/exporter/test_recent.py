@@ -155,7 +155,7 @@ def plain(batches: list[Batch]) -> tuple[float, Slot, int | None]:
         for at, event in flat
         if not isinstance(event, PoolCreated | SequenceAdded | RequestResumed)
     ]
-    # What changes no slot begins no window; a resumption does if its preemption is known.
+    # Events that change no slot begin no window; a resumption does if its preemption is known.
     began = min(seen, default=None)
     seconds = 0.0 if began is None else (now - max(began, first * SLOT_NS)) / 1e9
     return seconds, total, limit if limit_steps >= 3 else None

@@ -24,7 +24,7 @@ def answering(status: int) -> ASGIApp:
 
 
 async def silent(scope: Scope, receive: Receive, send: Send) -> None:
-    """Its client has gone: there is nobody to answer."""
+    """Its client has gone: there is no one to answer."""
 
 
 async def failing(scope: Scope, receive: Receive, send: Send) -> None:

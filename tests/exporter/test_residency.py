@@ -1,4 +1,4 @@
-"""How long blocks stay, against searches through the whole record; and what is not known."""
+"""Residency of blocks, against searches through the whole record; and unknown times."""
 
 from hypothesis import given
 

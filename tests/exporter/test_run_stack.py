@@ -27,7 +27,7 @@ PATHS = st.lists(st.integers(0, 2), min_size=1, max_size=8).map(tree_path)
 
 
 def curve_of(paths: Sequence[Sequence[int]], horizon: int | None) -> HitCurve:
-    """Nobody keeps a reference: a path is released as soon as it was looked up."""
+    """No reference is kept: a path is released as soon as it was looked up."""
     stack, curve = RunStack(horizon), HitCurve()
     for path in paths:
         curve.look_up(len(path), 0, 0, stack.take(path))
@@ -136,7 +136,7 @@ def test_the_stack_is_a_list(seed: int, horizon: int | None) -> None:
 
 @pytest.fixture(autouse=True)
 def _few_spare_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs are laid out anew after every few releases, not after a thousand."""
+    """Runs are laid out again after every few releases, not after a thousand."""
     monkeypatch.setattr(run_stack, "_SPARE", 3)
 
 

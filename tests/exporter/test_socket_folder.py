@@ -1,4 +1,4 @@
-"""A folder of sockets as an endpoint: who appears, who disappears, what is no server."""
+"""A folder of sockets as an endpoint: targets that appear and disappear, and other files."""
 
 import logging
 import socket

@@ -1,4 +1,4 @@
-"""What a page shows of an engine that swaps: only what is possible, and fewer than 600 series."""
+"""The page of an engine that swaps: only what is possible, and fewer than 600 series."""
 
 import msgspec
 import pytest

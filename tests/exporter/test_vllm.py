@@ -54,7 +54,7 @@ def test_prompts_count_at_the_first_token_and_iterations_without_recompute() -> 
         step(prefill_tokens=36),
     )
     assert vllm.prompt_tokens == 0
-    assert sum(vllm.iteration_tokens.counts) == 0  # a step without output is no iteration
+    assert sum(vllm.iteration_tokens.counts) == 0  # a step without output is not an iteration
     vllm.on_batch(batch_of(FirstToken(1, 5), step(emitted=[1], first_tokens=[1])))
     assert (vllm.prompt_tokens, vllm.cached_tokens) == (100, 64)
     assert vllm.iteration_tokens.total == 36 + 1

@@ -1,4 +1,4 @@
-"""`GET /api/whatif`: the curves as they are read by people, or why there is none."""
+"""`GET /api/whatif`: the curves as people read them, or the reason without one."""
 
 from typing import Any
 

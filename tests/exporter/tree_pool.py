@@ -101,7 +101,7 @@ class TreePool:
         return len(found)
 
     def compute(self, sequence: int) -> None:
-        """What the request computed can be found from now on."""
+        """The request's computed blocks can be found from now on."""
         running = self.running[sequence]
         if running.names:
             self.names.update(zip(running.uncached, running.names, strict=True))
@@ -146,7 +146,7 @@ class TreePool:
         self.tell(PrefixCacheReset(count))
 
     def order_out(self, name: bytes) -> None:
-        """Somebody wants this content and all that goes on from it away, if nobody uses it."""
+        """Drop this content and everything that continues it, if unused."""
         doomed = [block for block, held in self.names.items() if _goes_on(held, name)]
         if doomed and not any(block in self.references for block in doomed):
             self._evict(doomed, "ordered")

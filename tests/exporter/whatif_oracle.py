@@ -40,7 +40,7 @@ class Oracle:
     seen: set[bytes] = field(default_factory=set)
     seen_blocks: int = 0
     seen_loaded: int = 0
-    """Of these, the blocks that came from elsewhere."""
+    """Those of them that came from elsewhere."""
 
     def apply(self, event: EngineEvent) -> None:
         if isinstance(event, PoolCreated):
@@ -130,7 +130,7 @@ class Oracle:
         self.stack = [name for name in self.stack if name not in names]
 
     def hits_at(self, capacity: int) -> int:
-        """Of first lookups."""
+        """Hits of first lookups."""
         return sum(
             sum(1 for distance in distances if distance <= capacity)
             for event, distances in self.lookups
@@ -138,7 +138,7 @@ class Oracle:
         )
 
     def loaded_at(self, capacity: int) -> int:
-        """Of these, the blocks behind the hits that came from elsewhere."""
+        """Those of them behind the hits that came from elsewhere."""
         return sum(
             1
             for event, distances in self.lookups

@@ -1,4 +1,4 @@
-"""A small fleet for some hours: healthy servers are silent, and each fault is told once."""
+"""A small fleet for some hours: healthy servers are silent, and each fault is reported once."""
 
 import os
 import re
@@ -44,11 +44,11 @@ FASTER = 400.0
 
 
 def say(_text: str) -> None:
-    """Nobody waits for progress."""
+    """Ignore progress."""
 
 
 class Played(NamedTuple):
-    """What fired in each cluster, and what became of each fault."""
+    """The alerts fired in each cluster, and the outcome of each fault."""
 
     healthy: list[Firing]
     outcomes: dict[str, Outcome]

@@ -1,4 +1,4 @@
-"""What followed idleness, judged when its horizon has passed; how long a silence lasts."""
+"""Outcomes of idleness, judged when its horizon has passed; lengths of silences."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -60,7 +60,7 @@ def test_an_idle_engine_seldom_says_more_than_its_base_rate() -> None:
             for horizon, probability in idleness.probabilities(now).items():
                 said[horizon].append(probability)
         for horizon, values in said.items():
-            # What exhausts the pool comes at random, once in 300 / share seconds.
+            # Causes of exhaustion come at random, once in 300 / share seconds.
             base = -math.expm1(-horizon * share / 300)
             assert len(values) > 30
             assert sum(value > base for value in values) <= 0.05 * len(values)

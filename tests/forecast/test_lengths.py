@@ -13,7 +13,7 @@ ENDINGS = st.lists(st.tuples(st.integers(1, 5_000), st.booleans()), min_size=1, 
 
 
 def exposure(tokens: float, index: int) -> float:
-    """Tokens that a sequence of so many spent in a bin."""
+    """Tokens that a sequence of this length spent in a bin."""
     return max(0.0, min(tokens, EDGES[index + 1]) - EDGES[index])
 
 

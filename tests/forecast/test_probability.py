@@ -141,7 +141,7 @@ def test_an_idle_engine_says_nothing_until_idleness_has_been_seen(stopped: list[
 
 
 def test_a_pool_with_pinned_blocks_idles_like_any_other(stopped: list[Batch]) -> None:
-    """What is pinned stays held, and says nothing of what comes."""
+    """Pinned blocks stay held, and say nothing about the future."""
     fold = Exhaustion()
     for batch in stopped:
         fold.on_batch(batch)
@@ -299,7 +299,7 @@ def test_tokens_are_counted_by_the_clock_as_if_one_by_one() -> None:
             elif type(event) is SequenceFinished:
                 sequences.known.pop(event.sequence)
                 produced.pop(event.sequence, None)
-        # Those that end are gone before their last step is told.
+        # Those that end are gone before their last step is reported.
         for number in produced.keys() & sequences.known.keys():
             assert sequences.produced(sequences.known[number]) == produced[number]
 

@@ -1,4 +1,4 @@
-"""What the GPU's tests share."""
+"""Shared by the GPU's tests."""
 
 import time
 
@@ -27,7 +27,7 @@ OWN_FAMILIES = {
     "kvscope_gpu_sample_timestamp_seconds",
     "kvscope_gpu_sample_duration_seconds",
 }
-"""What stays while NVML is down, of a poller that ever had a sample."""
+"""Families that stay while NVML is down, for a poller that ever had a sample."""
 NO_HOST = HostMemory(resident=None, limit=None, usage=None, working_set=None, unreclaimable=None)
 
 
@@ -48,7 +48,7 @@ class Scrapes:
         self._seq += 1
 
     def value(self, name: str, **labels: str) -> float | None:
-        """Of the one series that has these labels; None where there is none."""
+        """The value of the one series with these labels; None without it."""
         found = self.series(name, **labels)
         assert len(found) <= 1, found
         return next(iter(found.values()), None)
@@ -70,12 +70,12 @@ class Scrapes:
         return samples
 
     def names(self, prefix: str) -> set[str]:
-        """Of the families that are there."""
+        """Names of the families that are there."""
         collected = self.exporter.registry.collect()
         return {family.name for family in collected if family.name.startswith(prefix)}
 
     def components(self, uuid: str = UUID.format(0)) -> dict[str, float]:
-        """Of the ledger, by name; empty where there is none."""
+        """Components of the ledger, by name; empty without one."""
         name = "kvscope_gpu_memory_component_bytes"
         return {key[-1]: value for key, value in self.series(name, uuid=uuid).items()}
 

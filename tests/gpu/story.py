@@ -27,7 +27,7 @@ NUM_BLOCKS = POOL // BLOCK
 CONTEXT = 640 * MIB
 NOBODYS = 18 * MIB
 PEAK = 4 * GIB
-"""Of the largest chunk, seen at start-up; its memory was given back afterwards."""
+"""Peak of the largest chunk, seen at start-up; its memory was given back afterwards."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The poller as a tenant of the driver: few calls, nothing leaked, lets go when told to."""
+"""The poller as a tenant of the driver: few calls, nothing leaked, lets go on request."""
 
 import gc
 import os

@@ -1,4 +1,5 @@
-"""What needs a process of its own: a driver that hangs, an old one, none at all, the exit."""
+"""Cases that need a process of their own: a driver that hangs, an old one, none at all, the
+exit."""
 
 import json
 import os
@@ -158,7 +159,7 @@ def test_an_old_driver_has_what_it_has(nvml_library: Path, tmp_path: Path) -> No
 
 @pytest.fixture
 def no_library(tmp_path: Path) -> Path:
-    """What is found under NVML's name, on a machine with a driver as well, cannot be loaded."""
+    """A library under NVML's name that cannot be loaded, even on a machine with a driver."""
     path = tmp_path / "none" / SONAME
     path.parent.mkdir()
     path.touch()

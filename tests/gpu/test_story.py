@@ -17,7 +17,7 @@ BEGIN, END = "<!-- story: begin -->\n", "<!-- story: end -->\n"
 def test_the_story_is_told_as_it_is_written(
     hardware: Simulated, start: Callable[..., GpuPoller]
 ) -> None:
-    """KVSCOPE_UPDATE_STORY=1 writes the tables of docs/guides/oom.md anew."""
+    """KVSCOPE_UPDATE_STORY=1 rewrites the tables of docs/guides/oom.md."""
     said = list(tell(hardware, start()))
     idle, _, full, arrived, crowded, tight, failed = said
 

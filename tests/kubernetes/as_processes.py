@@ -41,7 +41,7 @@ class Setup:
     server: Sequence[str]
     environment: dict[str, str]
     user: int | None = None
-    """Of all processes; None: ours."""
+    """User of all processes; None: ours."""
 
 
 def of_the_pod() -> Setup:

@@ -44,7 +44,7 @@ def container(deployment: Object, name: str) -> Object:
 
 
 def output(*command: str) -> str:
-    """What it prints; fails with its messages if it fails."""
+    """A command's output; fails with its messages if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

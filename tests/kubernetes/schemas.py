@@ -31,7 +31,7 @@ _OUTSIDE = "/api/_definitions.json#/"
 
 
 def problems(content: dict[str, Any], api_version: str) -> list[str]:
-    """What a strict API server would say against an object; raises KeyError for another kind."""
+    """Objections of a strict API server to an object; raises KeyError for another kind."""
     found = _validator(content["kind"], api_version).iter_errors(content)
     return [f"{error.json_path}: {error.message}" for error in found]
 

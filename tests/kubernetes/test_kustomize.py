@@ -53,7 +53,7 @@ def test_what_is_written_elsewhere_finds_the_dashboards(tmp_path: Path) -> None:
 
 
 def _cloned(folder: Path) -> None:
-    """What a clone has of what kustomize reads."""
+    """The files in a clone that kustomize reads."""
     shutil.copytree(FOLDER, folder / "deploy" / "kubernetes")
     (folder / "dashboards").mkdir()
     for path in (*BOARDS, KUSTOMIZATION):

@@ -62,7 +62,7 @@ Hash = Callable[[int], int | bytes]
 
 @dataclass(frozen=True)
 class Dialect:
-    """How one range of versions writes; media and groups where it has them."""
+    """Encoding of one range of versions, with media and groups if it has them."""
 
     name: str
     write: Callable[[Said, Hash], Any]

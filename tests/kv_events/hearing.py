@@ -9,7 +9,7 @@ MILLISECOND = 1_000_000
 
 @dataclass
 class Process:
-    """A server: what it says is told apart from what any other says under the same number."""
+    """A server: its messages differ from any other's under the same number."""
 
     name: str
     buffered: int = 10_000
@@ -53,7 +53,7 @@ class Reader:
         return self.tracker.request(self.now_ns, has_room=len(self.taken) < self.room)
 
     def settle(self, server: Process | None) -> list[int]:
-        """Have requests answered, or ignored, until there are none; the numbers asked from."""
+        """Have requests answered, or ignored, until none are left; the numbers asked from."""
         asked = []
         for _ in range(20):
             first = self.request()
@@ -79,7 +79,7 @@ class Reader:
 
     @property
     def breaks(self) -> list[tuple[str, int]]:
-        """What came after a break, and how many messages are missing there."""
+        """Messages after a break, and how many are missing there."""
         return [(d.payload.decode(), d.lost) for d in self.taken if d.broken]
 
 

@@ -12,7 +12,7 @@ END = b"\xff" * 8
 
 
 class Publisher:
-    """What servers do: one thread sends and, in between, answers replays."""
+    """Works like servers: one thread sends and, in between, answers replays."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What foreign, broken, large and second publishers get: counted, logged, survived."""
+"""Foreign, broken, large and second publishers: counted, logged, survived."""
 
 import logging
 import os

@@ -207,7 +207,7 @@ def _is_total(decoder: Decoder, tiers: Tiers, payload: bytes) -> bool:
     if isinstance(result, Unreadable):
         assert result.kind in ERROR_KINDS
         return False
-    # What is decoded keeps the contract, whatever the server said.
+    # Decoded messages keep the contract, whatever the server said.
     batch = Batch(0, 0, result.events, result.wall_ns)
     assert msgspec.msgpack.decode(encode(batch), type=Batch) == batch
     assert all(

@@ -15,7 +15,7 @@ from tests.support.waiting import wait_for
 
 @contextmanager
 def publishing(there: Watched, count: int) -> Iterator["subprocess.Popen[str]"]:
-    """A process that stores so many blocks; killed at the end with SIGKILL."""
+    """A process that stores this many blocks; killed at the end with SIGKILL."""
     command = [sys.executable, "-m", "tests.kv_events.endless", there.endpoint, there.replay]
     with subprocess.Popen(
         [*command, str(count)], cwd=ROOT, stdout=subprocess.PIPE, text=True

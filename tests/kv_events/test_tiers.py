@@ -1,4 +1,4 @@
-"""What tiers hold: bounds, clears, gaps, contents that come back, stores that are none."""
+"""Contents of tiers: bounds, clears, gaps, contents that come back, impossible stores."""
 
 import logging
 

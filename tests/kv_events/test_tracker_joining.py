@@ -1,4 +1,4 @@
-"""Who comes late, and what is certain then; without sockets."""
+"""Late joiners, and what is certain then; without sockets."""
 
 from exporter.sources.kv_events.tracker import (
     ANSWER_NS,

@@ -41,7 +41,7 @@ class Watched:
         return self.shown("kvscope_kv_tier_blocks", tier=tier)
 
     def expect(self, blocks: float | None, *, known: bool = True, tier: str = "device") -> None:
-        """Wait until the page shows so many blocks; None: none are shown."""
+        """Wait until the page shows this many blocks; None: none are shown."""
         wait_for(
             lambda: self.source.state_known == known and self.blocks(tier) == blocks,
             f"{blocks} blocks, known: {known}",

@@ -1,4 +1,4 @@
-"""What a router makes of KV events: told directly, or heard on real sockets."""
+"""A router's view of KV events: passed directly, or received on real sockets."""
 
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -14,7 +14,7 @@ END = b"\xff" * 8
 
 @dataclass
 class Router:
-    """A `ContentListener` that keeps the names, and checks that each is told once."""
+    """A `ContentListener` that keeps the names, and checks that each is reported once."""
 
     names: set[BlockHash] = field(default_factory=set)
     tokens: dict[BlockHash, tuple[int, ...]] = field(default_factory=dict)

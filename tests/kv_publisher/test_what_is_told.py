@@ -18,7 +18,7 @@ BLOCK_SIZE = 2
 
 
 class Tables:
-    """A small pool whose sequences share prefixes, and what was told about it."""
+    """A small pool whose sequences share prefixes, and the reports about it."""
 
     def __init__(self, num_blocks: int = 8, listener: ContentListener | None = None) -> None:
         self.bus = EventBus()

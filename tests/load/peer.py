@@ -22,11 +22,11 @@ class Peer:
     max_model_len: int | None = 512
     api_key: str | None = None
     counters: str | None = "vllm"
-    """Whose metric names it exposes; None: it has no /metrics."""
+    """Server whose metric names it exposes; None: it has no /metrics."""
     gives_usage: bool = True
     token_seconds: float = 0.0
     refusals: int = 0
-    """So many requests get 429 first."""
+    """This many requests get 429 first."""
     fail_status: int | None = None
     breaks: str | None = None
     """`error`: an error in the stream; `cut`: it ends early; `garbage`: no JSON."""
@@ -34,7 +34,7 @@ class Peer:
     bodies: list[dict[str, object]] = field(default_factory=list)
     authorizations: list[str | None] = field(default_factory=list)
     ports: list[int] = field(default_factory=list)
-    """Of the client, a request each: equal ones came over the same connection."""
+    """Ports of the client, one per request: equal ones came over the same connection."""
     queried: int = 0
     hit: int = 0
     max_in_flight: int = 0

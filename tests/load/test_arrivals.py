@@ -1,4 +1,4 @@
-"""How the load rises and falls."""
+"""The load's rise and fall."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from kvscope.load.arrivals import QUIET_LEVEL, level_of
 
 
 def levels(scenario: Scenario) -> list[float]:
-    """Of two periods, ten points each."""
+    """Levels of two periods, ten points each."""
     spec = LoadSpec(url="http://peer", scenario=scenario, period_seconds=10.0)
     level = level_of(spec)
     return [level(second + 0.5) for second in range(20)]

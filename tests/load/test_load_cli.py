@@ -41,7 +41,7 @@ def run_cli(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def free_url() -> Iterator[str]:
-    """Nobody listens there: the port is bound and not served."""
+    """Nothing listens there: the port is bound and not served."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{bound.getsockname()[1]}"

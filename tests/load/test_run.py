@@ -54,7 +54,7 @@ def test_every_scenario_succeeds_and_is_counted(peer: Peer, scenario: Scenario) 
     assert rate.hit_tokens > 0
     assert report.ttft is not None
     assert report.ttft.count == 20
-    # A chunk a token; the one that announces the assistant's role is none.
+    # A chunk a token; the one that announces the assistant's role does not count.
     assert report.itl is not None
     assert report.itl.count == report.output_tokens - 20
     assert report.notes == ()

@@ -1,4 +1,4 @@
-"""What the scenarios send: shared prefixes, growing conversations, nothing beyond the context."""
+"""Requests of the scenarios: shared prefixes, growing conversations, nothing beyond the context."""
 
 import json
 from collections import Counter

@@ -91,7 +91,7 @@ def metrics_in(request: ExportMetricsServiceRequest) -> dict[str, Metric]:
 
 
 def spans_in(requests: list[ExportTraceServiceRequest]) -> list[Span]:
-    """Of all exports, in the order in which they came."""
+    """Spans of all exports, in order of arrival."""
     return [
         span
         for request in requests

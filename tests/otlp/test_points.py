@@ -1,4 +1,4 @@
-"""What is sent says the same as the page, in OpenTelemetry's terms; decoded from the wire."""
+"""Exported metrics agree with the page, in OpenTelemetry's terms; decoded from the wire."""
 
 from collections import Counter
 from collections.abc import Iterator

@@ -13,7 +13,7 @@ from tests.readings.cases.case import Case
     [
         case
         for case in (*vllm.CASES, *sglang.CASES, *others.CASES)
-        # A worker of Dynamo is told by Dynamo's own families, of which these pages have none.
+        # A worker of Dynamo is recognised by Dynamo's own families, of which these pages have none.
         if not (case.kind == "dynamo" and "worker with" in case.name and "two" not in case.name)
         and case.name != "in the process of its engine"
     ],

@@ -1,4 +1,5 @@
-"""What follows only from several pages: when an engine last stepped, and counters that differ."""
+"""Facts that follow only from several pages: when an engine last stepped, and counters that
+differ."""
 
 from exporter.readings.mapping import PageMapper
 from exporter.readings.tables import TABLES

@@ -1,4 +1,4 @@
-"""Who may import whom: a ground floor, two wings that do not know each other, and a roof."""
+"""Rules of imports: a ground floor, two wings that do not know each other, and a roof."""
 
 import ast
 import subprocess
@@ -36,7 +36,7 @@ ALLOWED: dict[str, set[str]] = {
 """Packages that each package may import; `kvscope/cli`, the composition root, also the engine."""
 CLI = ROOT / "exporter" / "cli"
 LOADED_BY_COMMANDS = {"engine.config", "engine.sizing", "kvscope.load"}
-"""What a command may import at module level: all of it without torch."""
+"""Modules that a command may import at module level, all without torch."""
 WITHOUT_TORCH = "import sys; sys.modules['torch'] = None; sys.modules['transformers'] = None; "
 
 

@@ -1,4 +1,4 @@
-"""What a release publishes agrees with itself; `make release-check` builds and installs it."""
+"""The parts of a release agree; `make release-check` builds and installs it."""
 
 import re
 import tomllib

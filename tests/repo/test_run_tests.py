@@ -1,4 +1,4 @@
-"""What the runner of the tests makes of failures: noise is run again, the rest fails."""
+"""The test runner's handling of failures: noise is run again, the rest fails."""
 
 import os
 import subprocess

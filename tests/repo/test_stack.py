@@ -30,7 +30,7 @@ DIFFERS = "ENGINE_MEMORY"
 WITHOUT_CLIENT = {"otel-collector", "tempo"}
 """Their images have no program that could run a health check."""
 WRITES_ITS_ROOT = {"grafana", "tempo", "vllm"}
-"""They cannot be started where this was written, so nobody has seen them do with less."""
+"""They cannot be started where this was written, so they have never been seen to do with less."""
 GPU_OVERLAYS = {
     "compose.gpu.yaml": {"engine"},
     "compose.vllm-gpu.yaml": {"vllm", "vllm-sidecar"},
@@ -130,7 +130,8 @@ def test_an_overlay_for_gpus_gives_its_services_one(name: str) -> None:
 
 
 def test_who_may_only_send_requests_cannot_release_the_gpu() -> None:
-    """What changes something is answered on the metrics port, which is for this machine alone."""
+    """Requests that change something are answered on the metrics port, which is for this machine
+    alone."""
     engine = yaml.safe_load(GPU_TEXT)["services"]["engine"]
     (port,) = engine["ports"]
     listens = resolved(port).rpartition(":")[2]

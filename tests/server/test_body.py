@@ -1,4 +1,4 @@
-"""Reading bodies: the memory that all of them hold together, and what is told of their form."""
+"""Reading bodies: the memory that all of them hold together, and errors about their form."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Chat templates: what they render, and that one that fails, loops or grows hurts nobody else."""
+"""Chat templates: what they render, and that one that fails, loops or grows hurts no one else."""
 
 import logging
 import threading

@@ -20,7 +20,7 @@ SAMPLES: list[dict[str, Any]] = [
 
 
 def refused_field(body: dict[str, Any]) -> str | None:
-    """What OpenAI's API does not take either."""
+    """The refused field; OpenAI's API does not take it either."""
     if body["stream"] and body.get("best_of", 0) > body.get("n", 1):
         return "best_of"
     return "max_tokens" if body["max_tokens"] == 0 and not body["echo"] else None

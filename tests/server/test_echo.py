@@ -73,7 +73,7 @@ def test_log_probabilities_begin_with_the_prompts(server: Server) -> None:
 
 
 def test_a_generated_text_echoed_has_the_same_log_probabilities(server: Server) -> None:
-    """What the model said of a token when it drew it, it says of it in a prompt."""
+    """A token has the same log probability in a prompt as when it was drawn."""
     (drawn,) = choices_of(server, prompt=[1, 2, 3], max_tokens=40, logprobs=0)
     whole = [1, 2, 3, *drawn["token_ids"]]
     (echoed,) = choices_of(server, prompt=whole, max_tokens=0, echo=True, logprobs=0)

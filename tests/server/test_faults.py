@@ -1,4 +1,5 @@
-"""A full queue, an engine that fails or hangs, an end under way: who is told what."""
+"""A full queue, an engine that fails or hangs, a shutdown in progress: which error each client
+gets."""
 
 import concurrent.futures
 import time

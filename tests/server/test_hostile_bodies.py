@@ -1,4 +1,4 @@
-"""What a body can cost: one error is sought, one pass is made, and other clients go on."""
+"""The cost of a body: one error is sought, one pass is made, and other clients go on."""
 
 import threading
 import time

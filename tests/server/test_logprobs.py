@@ -1,4 +1,4 @@
-"""Log probabilities: JSON that is written as tokens come; a large answer stops nobody."""
+"""Log probabilities: JSON that is written as tokens come; a large answer stops no one."""
 
 import asyncio
 import json
@@ -107,7 +107,7 @@ def test_a_long_answer_is_sent_in_slices() -> None:
 
 @pytest.mark.parametrize("writer", [ChatLogprobs(NAMES), CompletionLogprobs(NAMES)])
 def test_little_is_left_to_do_when_the_last_token_has_come(writer: LogprobWriter) -> None:
-    """Every token is written in the step that brings it; the end of a long answer stops nobody."""
+    """Every token is written in the step that brings it; the end of a long answer stops no one."""
     token = SampledToken(104, -0.1, [(token_id, -0.1 * token_id) for token_id in range(20)])
     began = time.process_time()
     for offset in range(20_000):

@@ -195,7 +195,7 @@ def test_log_probabilities_come_with_their_alternatives(client: OpenAI) -> None:
 
 
 def test_echo_scores_a_prompt_as_evaluations_do(client: OpenAI) -> None:
-    """What lm-evaluation-harness sends to a completions API."""
+    """The request of lm-evaluation-harness to a completions API."""
     answer = complete(client, [5, 6, 7], max_tokens=0, logprobs=1, echo=True)
     logprobs = answer.choices[0].logprobs
     assert logprobs is not None

@@ -1,4 +1,4 @@
-"""/openapi.json tells the truth: schemathesis finds no answer that it does not describe."""
+"""/openapi.json is accurate: schemathesis finds no answer that it does not describe."""
 
 import subprocess
 import sys
@@ -19,7 +19,7 @@ def test_schemathesis_finds_nothing_undescribed(tmp_path: Path) -> None:
     """No 500, no hang, no status, type or shape of an answer that the document does not have.
 
     Not that every body of the schema is taken: what two fields say together it cannot express
-    (`stream_options` without `stream`), nor that 1.0 is no whole number here.
+    (`stream_options` without `stream`), nor that 1.0 is not an integer here.
     """
     with serving(make_engine_config(max_model_len=96)) as server:  # short work: 5 s are a hang
         tried = subprocess.run(

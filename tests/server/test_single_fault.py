@@ -1,4 +1,4 @@
-"""What one call breaks is that call's own: its client gets an error, the others their tokens."""
+"""A fault of one call affects only that call: its client gets an error, the others their tokens."""
 
 import logging
 from collections.abc import AsyncIterator, Iterable

@@ -1,4 +1,4 @@
-"""Workers: clients take turns, what waits is bounded, and nobody loses a thread."""
+"""Workers: clients take turns, what waits is bounded, and no client loses a thread."""
 
 import asyncio
 import threading

@@ -39,7 +39,7 @@ def _compose(*arguments: str, **environment: str) -> None:
 
 
 def _unable() -> str | None:
-    """Why containers cannot be tried here."""
+    """The reason why containers cannot be tried here."""
     if "KVSCOPE_TEST_STACK" not in os.environ and os.environ.get("CI") != "true":
         return "takes minutes: KVSCOPE_TEST_STACK=1 runs it"
     if shutil.which("docker") is None:
@@ -53,7 +53,7 @@ def _unable() -> str | None:
 
 @pytest.fixture(scope="module")
 def ports() -> Iterator[dict[str, str]]:
-    """Of the stack, up and healthy."""
+    """Ports of the stack, up and healthy."""
     reason = _unable()
     if reason is not None:
         pytest.skip(f"THE CONTAINERS WERE NOT TRIED: {reason}")

@@ -27,7 +27,7 @@ OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
 def of_rules() -> Iterator[str]:
-    """What a parser finds in the rules, and what these record."""
+    """Names that a parser finds in the rules, and those that they record."""
     everything = (*groups(), *(group for server in SERVERS for group in packs.groups(server)))
     for rule in (rule for group in everything for rule in group.rules):
         yield from (selector.name for selector, _ in selectors(pp.parse(rule.expr)))

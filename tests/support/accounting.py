@@ -40,7 +40,7 @@ def extend_digest(digest: int, token: int) -> int:
 
 
 def continuation(prompt: abc.Sequence[int], count: int, seed: int | None = None) -> list[int]:
-    """What any correct engine generates; samples of one prompt have a seed each, so they differ."""
+    """The output of any correct engine; samples of one prompt have a seed each, so they differ."""
     digest = 0
     for token in prompt:
         digest = extend_digest(digest, token)

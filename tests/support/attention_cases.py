@@ -17,11 +17,11 @@ from engine.step_plan import ScheduledSequence
 
 SCALING = 0.3
 TOLERANCES = {torch.float32: 2e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}
-"""Of outputs of about 1: a few units in the last place of the type."""
+"""For outputs of about 1: a few units in the last place of the type."""
 
 
 class Layer(nn.Module):
-    """What paged attention asks of a layer."""
+    """The attributes of a layer that paged attention needs."""
 
     def __init__(self, layer_idx: int | None = 0) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ def run_case(
 
 
 def _read_back(case: Case) -> Callable[[Tensor], Tensor]:
-    """What of K or V is there after it has been stored."""
+    """K or V as read back after being stored."""
 
     def read_back(written: Tensor) -> Tensor:
         if not case.fp8:

@@ -10,7 +10,7 @@ from kvscope_events.events import DeviceMemorySampled
 
 
 class InjectedError(Exception):
-    """What a request raises that a test has chosen."""
+    """Raised by a request that a test has chosen."""
 
 
 class FaultyRunner:

@@ -1,4 +1,4 @@
-"""`kvscope` with faults: what a prompt begins with decides what becomes of its step.
+"""`kvscope` with faults: the beginning of a prompt determines the fate of its step.
 
 python -m tests.support.faulty_cli serve --port 8000
 """
@@ -17,7 +17,7 @@ HANGS = "hang:"
 
 
 class DeviceLostError(Exception):
-    """What every step raises once a prompt has broken the device."""
+    """Raised by every step once a prompt has broken the device."""
 
 
 class FaultyModelRunner(ModelRunner):

@@ -29,7 +29,7 @@ def response(body: bytes, *headers: str, status: str = "200 OK") -> bytes:
 
 
 def head(*headers: str, status: str = "200 OK") -> bytes:
-    """Of an answer that does not say where it ends."""
+    """The head of an answer that does not declare its end."""
     return "\r\n".join((f"HTTP/1.1 {status}", *headers, "Connection: close")).encode() + b"\r\n\r\n"
 
 

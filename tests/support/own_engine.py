@@ -75,7 +75,7 @@ class OwnEngine:
                 yield ended.request_id, ended.tokens[ended.prompt_length :]
 
     def batches(self) -> Iterator[Batch]:
-        """What has been told since the last call."""
+        """Batches since the last call."""
         while (taken := self._events.take()) is not None:
             batch, lost = taken
             assert not lost

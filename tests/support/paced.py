@@ -82,7 +82,7 @@ class Paced:
     runner: Runner = field(default_factory=WordlessRunner)
     machine: Machine = field(default_factory=Machine)
     terms: dict[str, int] = field(default_factory=dict)
-    """How the pool got its size."""
+    """Terms of the pool's size."""
     gpu_memory_utilization: float | None = None
 
     def __post_init__(self) -> None:
@@ -129,7 +129,7 @@ class Paced:
         self._deliver(0)
 
     def play(self, calls: Iterable[Call], seconds: float) -> None:
-        """Run the load for so many seconds of simulated time."""
+        """Run the load for this many seconds of simulated time."""
         waiting = [(call.at, number, call) for number, call in enumerate(calls)]
         heapq.heapify(waiting)
         began_ns = self.now_ns
@@ -152,7 +152,7 @@ class Paced:
         return self.exporter.answer(question)
 
     def advice(self) -> AdviceAnswer:
-        """Of this engine, now. Fails where it is unknown."""
+        """Advice for this engine, now. Fails if it is unknown."""
         (engine,) = self.ask(ADVICE).engines
         assert engine.unknown is None, engine.unknown
         assert isinstance(engine.answer, AdviceAnswer)

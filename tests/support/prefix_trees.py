@@ -13,7 +13,7 @@ VOCABULARY = 256
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """What the clients send. Each has one request under way, and its next follows at once."""
+    """The clients' requests. Each has one request under way, and its next follows at once."""
 
     requests: int
     clients: int = 8
@@ -21,13 +21,13 @@ class Load:
     """System prompts, some of them more popular than others."""
     system_tokens: int = 160
     conversations: int = 12
-    """Of each client, who goes on with any of them."""
+    """Conversations of each client, which continues any of them."""
     turns: int = 6
-    """Of the longest conversation; another one begins in its place."""
+    """Turns of the longest conversation; a new one begins in its place."""
     user_tokens: int = 48
-    """Of the longest message."""
+    """Tokens of the longest message."""
     output_tokens: int = 16
-    """Of each answer."""
+    """Tokens of each answer."""
     seed: int = 0
 
     @property
@@ -37,7 +37,7 @@ class Load:
 
 
 class Server(Protocol):
-    """What answers: one thread, no waiting."""
+    """The answering side: one thread, no waiting."""
 
     def submit(self, request: int, prompt: Sequence[int], output_tokens: int) -> None: ...
 

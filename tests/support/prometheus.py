@@ -66,7 +66,7 @@ def prometheus(target: str, folder: Path) -> Iterator[Prometheus]:
 
 @contextmanager
 def prometheus_with(configuration: str, folder: Path, *options: str) -> Iterator[Prometheus]:
-    """Ready, on a free port; `/-/reload` reads the rules anew. Its files go to `folder`."""
+    """Ready, on a free port; `/-/reload` rereads the rules. Its files go to `folder`."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

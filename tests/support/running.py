@@ -25,7 +25,7 @@ BLOCK_SIZE = 4
 
 
 class BrokenDeviceError(Exception):
-    """What a broken device would raise."""
+    """The error of a broken device."""
 
 
 class Gate(ContentRunner):
@@ -117,7 +117,7 @@ class Running:
         return request
 
     def reason(self, sequence: Sequence) -> str | None:
-        """How the sequence ended, once it has."""
+        """The sequence's finish reason, once it has ended."""
         reasons = [o.finish_reason for o in self.outputs if o.sequence_id == sequence.sequence_id]
         return reasons[-1] if reasons else None
 

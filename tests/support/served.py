@@ -1,4 +1,4 @@
-"""How the engine computes steps by default, for tests that put one together themselves."""
+"""The engine's default way of computing steps, for tests that put one together themselves."""
 
 import torch
 

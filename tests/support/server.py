@@ -1,6 +1,6 @@
 """The server in this process, as `kvscope serve` puts it together: real model, real HTTP.
 
-The runner can be held between two steps, told what to say, or made to fail.
+The runner can be held between two steps, given its output, or made to fail.
 """
 
 import threading

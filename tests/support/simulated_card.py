@@ -25,7 +25,7 @@ _NOWHERE = Path("/nonexistent")
 
 
 class CardRunner(WordlessRunner):
-    """Steps take the card's memory, or fail for want of it."""
+    """Steps take the card's memory, or fail for lack of it."""
 
     def __init__(self, card: Card) -> None:
         self._card = card
@@ -42,7 +42,7 @@ class CardRunner(WordlessRunner):
 
 
 class CardDriver:
-    """What NVML would say of the card now."""
+    """NVML's present readings of the card."""
 
     def __init__(self, card: Card) -> None:
         self._card = card

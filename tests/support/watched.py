@@ -28,7 +28,7 @@ class Watched:
     url: str = ""
 
     def start(self, *options: str) -> None:
-        """Start it, or start it anew, and wait until it takes requests."""
+        """Start or restart it, and wait until it takes requests."""
         self.stack = ExitStack()
         self.process = self.stack.enter_context(
             kvscope(

@@ -36,7 +36,7 @@ def config(url: str, queue_spans: int = DEFAULT_QUEUE_SPANS) -> TracesConfig:
 
 @pytest.fixture(autouse=True)
 def variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the library reads itself."""
+    """Variables that the library reads itself."""
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "5")
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
 

@@ -1,4 +1,4 @@
-"""What differs between the versions of vLLM that are driven: constructors, functions, torch."""
+"""Differences between the driven versions of vLLM: constructors, functions, torch."""
 
 import inspect
 from typing import Any
@@ -35,7 +35,7 @@ def hash_function() -> Any:
 
 
 def stand_in() -> None:
-    """What older versions ask of a torch that is newer than they know."""
+    """Stand-ins for what older versions expect of a newer torch."""
     import torch
 
     for name in (

@@ -13,7 +13,7 @@ from tests.exporter.preemption_oracle import bill, bill_of, history, history_of,
 
 
 def billed(batches: list[Batch]) -> dict[str, Any]:
-    """What there was, and `agrees`: every sum and every victim is that of the loops."""
+    """The costs, and `agrees`: whether every sum and every victim equals that of the loops."""
     fold = Preemption()
     play(list(batches), fold)
     victims = history(list(batches))

@@ -10,7 +10,7 @@ from tests.vllm.between_versions import stand_in
 
 
 def in_child(work: Any) -> Any:
-    """What `work()` returns, in a forked child: vLLM is imported once for all of them."""
+    """The result of `work()`, in a forked child: vLLM is imported once for all of them."""
     stand_in()
     import vllm.v1.core.sched.async_scheduler  # noqa: F401
 

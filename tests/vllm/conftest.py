@@ -27,7 +27,7 @@ ENVIRONMENT = Path(os.environ.get("KVSCOPE_VLLM_ENV") or ROOT / ".venv" / "vllm"
 
 @pytest.fixture(scope="session")
 def vllm_python() -> Path:
-    """vLLM's interpreter. Where there is none, all tests that need it are skipped; not in CI."""
+    """vLLM's interpreter. Without one, all tests that need it are skipped; not in CI."""
     # tools/run_tests.py ends us so: then, too, no server may be left behind.
     signal.signal(signal.SIGTERM, lambda *_: pytest.exit("terminated", 143))
     lock = ENVIRONMENT / ".lock"

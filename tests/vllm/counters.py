@@ -3,11 +3,11 @@
 from prometheus_client.parser import text_string_to_metric_families
 
 ROUNDING_SECONDS = 1e-6
-"""Of one observation: sums of seconds are made of nanoseconds here, of floats in vLLM."""
+"""Error of one observation: sums of seconds are made of nanoseconds here, of floats in vLLM."""
 STEP_END_SECONDS = 0.005
-"""Of one sequence: the time between two tokens is that between the ends of two steps here, and in
-vLLM that between its outputs, which are a little earlier. Over a sequence these differences cancel,
-but for the first token's and the last one's."""
+"""Error of one sequence: the time between two tokens is that between the ends of two steps here,
+and in vLLM that between its outputs, which are a little earlier. Over a sequence these differences
+cancel, but for the first token's and the last one's."""
 _Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 

@@ -101,7 +101,7 @@ class Replay:
 
 
 def differences(replay: Replay, lines: list[dict[str, Any]]) -> list[str]:
-    """Where the replayed state is not what the witness saw in vLLM, after every call.
+    """Differences of the replayed state from what the witness saw in vLLM, after every call.
 
     Steps are matched from the last one backwards, so that a replay may have begun late.
     """
@@ -127,8 +127,8 @@ def differences(replay: Replay, lines: list[dict[str, Any]]) -> list[str]:
 
 
 def steps_of(lines: list[dict[str, Any]]) -> int:
-    """Steps that computed something. The others, which only tell workers what has ended, need not
-    be told."""
+    """Steps that computed something. The others, which only notify workers of ends, need not be
+    reported."""
     return sum(line.get("tokens", 0) > 0 for line in lines)
 
 
@@ -148,7 +148,7 @@ class Names:
 
 
 def _problem(moment: Moment, line: dict[str, Any], names: Names, is_step: bool) -> str:
-    """How the ledger differs from the pool; empty if it does not."""
+    """The ledger's difference from the pool; empty if there is none left."""
     counts = (line["active"], line["cached"], line["free"])
     if moment.counts != counts:
         return f"active, cached, free are {moment.counts}, in vLLM {counts}"

@@ -41,12 +41,12 @@ PROMPTS = tuple(
 
 @dataclass
 class Observed:
-    """A running vLLM, what its observer tells, and what is true."""
+    """A running vLLM, its observer's reports, and the truth."""
 
     server: VllmServer
     folder: Path
     url: str
-    """Of the sidecar."""
+    """Base URL of the sidecar."""
     replays: dict[int, Replay] = field(default_factory=dict)
     """By data-parallel rank."""
 

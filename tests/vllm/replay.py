@@ -31,7 +31,7 @@ MAX_EXAMPLES = 8
 
 
 class Replay:
-    """What the events say; `compare` says where the pool differs."""
+    """The state from the events; `compare` reports where the pool differs."""
 
     def __init__(self, bus: EventBus, names: Any) -> None:
         self.ledger = Ledger()
@@ -60,7 +60,7 @@ class Replay:
         while (taken := self._subscription.take()) is not None:
             batch, lost = taken
             assert not lost
-            # What a reader gets, bounds checked.
+            # Like a reader, with bounds checked.
             again, unknown = decode_batch(encode_batch(batch))
             assert not unknown
             self._apply(again)

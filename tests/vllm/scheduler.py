@@ -130,9 +130,9 @@ class Driver:
         self.queue: deque[Any] = deque()
         self.requests = self.aborts = self.resets = self.forced = 0
         self.served = {"queries": 0, "hits": 0}
-        """What vLLM itself counts."""
+        """vLLM's own counts."""
         self.decisions = hashlib.sha256()
-        """Of all that was scheduled: equal for two runs that decided the same."""
+        """Hash of everything scheduled: equal for two runs with the same decisions."""
 
     def tokens(self, count: int) -> list[int]:
         return [self.random.randrange(VOCABULARY) for _ in range(count)]
@@ -200,7 +200,7 @@ class Driver:
         return sampled
 
     def output_of(self, output: Any, sampled: set[str]) -> Any:
-        """What a model would answer to this batch."""
+        """A model's output for this batch."""
         from vllm.v1.outputs import ModelRunnerOutput
 
         ids = list(output.num_scheduled_tokens)
@@ -243,7 +243,7 @@ class Driver:
             self.aborts += 1
 
     def disturb(self) -> None:
-        """Now and then a client goes away, or somebody resets the cache."""
+        """Now and then a client goes away, or the cache is reset."""
         if self.random.random() < 0.02:
             self.abort()
         if self.random.random() < 0.01:

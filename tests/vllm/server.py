@@ -43,7 +43,7 @@ def server_command(python: Path, model: Path, port: int, *options: str) -> list[
 
 
 def server_environment(**further: str) -> dict[str, str]:
-    """This process's environment, for a vLLM that looks for no accelerator and calls nobody."""
+    """This process's environment, for a vLLM that looks for no accelerator and makes no calls."""
     inherited = {
         name: text
         for name, text in os.environ.items()
@@ -181,7 +181,7 @@ def started(
 ) -> Iterator[VllmServer]:
     """The command, once the server on `port` answers; ended afterwards with all that it started.
 
-    It has a terminal of its own, as if somebody had typed it.
+    It has a terminal of its own, as if it had been typed.
     """
     log_file = folder / f"{name}.log"
     keyboard, terminal = os.openpty()
@@ -227,7 +227,7 @@ def kvscope_command(*arguments: str) -> list[str]:
 
 
 def witness_lines(folder: Path) -> dict[int, list[dict[str, Any]]]:
-    """What the witnesses in `folder` wrote, by the data-parallel rank of their engine."""
+    """Lines of the witnesses in `folder`, by the data-parallel rank of their engine."""
     written = {}
     for path in sorted(folder.glob("*.jsonl"), key=lambda p: p.stat().st_mtime):
         lines = [json.loads(line) for line in path.read_text().splitlines()]

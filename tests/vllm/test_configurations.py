@@ -15,7 +15,7 @@ from tests.vllm.observed import PROMPTS, SMALL, Observed, ended, load, observed
 pytestmark = [pytest.mark.vllm, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(900)]
 
 FAULT = "kvscope_events.observers.vllm.names:Names.of_blocks"
-"""What the observer calls for every block that becomes full."""
+"""The observer calls this for every block that becomes full."""
 
 
 def test_a_hybrid_and_an_observer_that_fails(
@@ -52,7 +52,7 @@ def test_two_data_parallel_ranks_without_prefix_caching(
 
 
 def _sizes_are_vllms_own(vllm: Observed) -> None:
-    """Of all groups together, as its log has them; ours are without the null block."""
+    """Sizes of all groups together, as in its log; ours are without the null block."""
     shown, own = map(_cache_configuration, (vllm.page(), vllm.server.page()))
     for label in ("kv_cache_size_tokens", "kv_cache_max_concurrency", "block_size"):
         assert shown[label] == own[label]
@@ -93,7 +93,7 @@ def _fails(vllm: Observed) -> None:
     assert "InjectedError" in str(vllm.replay.stopped)
     said = [line for line in vllm.server.log.splitlines() if "InjectedError" in line]
     assert len([line for line in said if "kvscope: off" in line]) == 1, said
-    # vLLM's own page goes on, and knows active blocks; what is cached only events tell.
+    # vLLM's own page goes on, and knows active blocks; what is cached only events show.
     wait_for(lambda: vllm.value("kvscope_kv_blocks", state="cached") is None, "nothing is claimed")
     assert vllm.value("kvscope_observer_stopped", endpoint=vllm.replay.endpoint) == 1
     assert vllm.server.alive()

@@ -1,4 +1,4 @@
-"""What our engine publishes is, byte for byte, what the types of vLLM write and read."""
+"""Our engine's messages are, byte for byte, those that vLLM's types write and read."""
 
 from pathlib import Path
 

@@ -39,8 +39,8 @@ BY_MODE = pytest.mark.parametrize(
 
 
 class Driven:
-    """What each mode found. The smoke run is one process and all others another, on first use,
-    since vLLM takes ten seconds to import."""
+    """Findings of each mode. The smoke run is one process and all others a second one, on first
+    use, since vLLM takes ten seconds to import."""
 
     def __init__(self, python: Path, model: Path, factory: pytest.TempPathFactory) -> None:
         self._python, self._model, self._factory = python, model, factory

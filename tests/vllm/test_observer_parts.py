@@ -232,7 +232,7 @@ def test_a_request_of_any_parameter_names_is_wrapped() -> None:
 
 
 class Checked:
-    """What the check needs of an observer."""
+    """The part of an observer that the check needs."""
 
     def __init__(self) -> None:
         self.difference_ns: int | None = None

@@ -31,14 +31,15 @@ from tests.vllm.server import (
 pytestmark = [pytest.mark.vllm, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(900)]
 
 STOPPED_SECONDS = float(os.environ.get("STOPPED_SECONDS", "10"))
-"""How long the sidecar is stopped; longer than the silence after which a server counts as down."""
+"""Time for which the sidecar is stopped; longer than the silence after which a server counts as
+down."""
 
 
 @dataclass
 class Attached:
     """A vLLM started by hand with the observer on its path, and a sidecar on the folder of sockets.
 
-    Each is started anew when it has been killed.
+    Each is restarted after it has been killed.
     """
 
     python: Path
@@ -82,7 +83,7 @@ class Attached:
         wait_for(lambda: self.value("kvscope_build_info", strict=False) is not None, "it answers")
 
     def value(self, name: str, *, strict: bool = True, **labels: str) -> float | None:
-        """Of the scheduler's stream; workers have streams of their own."""
+        """A value of the scheduler's stream; workers have streams of their own."""
         try:
             page = httpx.get(f"{self.url}/metrics", timeout=30).text
         except httpx.TransportError:
@@ -112,7 +113,7 @@ class Attached:
 
 
 class Clients:
-    """Requests one after the other from several clients, until they are told to stop."""
+    """Requests one after the other from several clients, until they are stopped."""
 
     def __init__(self, attached: Attached) -> None:
         self._attached = attached

@@ -1,4 +1,4 @@
-"""What a runbook has people type, typed at a real observed vLLM under load: it serves on."""
+"""Runs the runbooks' commands against a real observed vLLM under load, which keeps serving."""
 
 import os
 import re
@@ -41,7 +41,7 @@ SAYS = {
     r"curl .*/api/gpu/(release|resume)": r"state|GPU",
     r"ps .*": r"vllm",
 }
-"""What each prints. Others are about Prometheus, Alertmanager and rules."""
+"""Expected output of each. Others are about Prometheus, Alertmanager and rules."""
 COMMANDS = [text for text in typed() if text.startswith(("kvscope ", "ps ")) or "HOST:" in text]
 WITHOUT_A_GPU = re.compile(r"/api/gpu/")
 """The page has no such path where the driver is not asked."""

@@ -97,8 +97,8 @@ AFTER_THE_STOP = frozenset(
         "vllm:e2e_request_latency_seconds",
     }
 )
-"""What has the tokens that were computed before the order to abort reached the scheduler. From here
-on these differ, so what has to be equal is compared above."""
+"""Counters that include tokens computed before the abort reached the scheduler. From here on these
+differ, so what has to be equal is compared above."""
 
 
 ON_ITS_WAY = AFTER_THE_STOP | {

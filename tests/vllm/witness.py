@@ -6,7 +6,7 @@ so it imports nothing but the standard library and vLLM. One line of JSON for ea
 change the pool, in `KVSCOPE_WITNESS/PID.jsonl`.
 
 It also does what no user does: a file `fault` in that folder names a function that raises from then
-on, and `KVSCOPE_WITNESS_RENAMES` makes this vLLM another one, with a parameter of another name.
+on, and `KVSCOPE_WITNESS_RENAMES` gives a method of this vLLM a parameter of another name.
 """
 
 import importlib
@@ -81,7 +81,7 @@ class Witness:
 
 
 class InjectedError(Exception):
-    """Nobody catches it by name."""
+    """It is never caught by name."""
 
 
 def break_function(where):

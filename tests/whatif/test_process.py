@@ -1,4 +1,4 @@
-"""`kvscope whatif` and the terminal: progress, Ctrl-C, and output that nobody takes."""
+"""`kvscope whatif` and the terminal: progress, Ctrl-C, and output that is not read."""
 
 import os
 import subprocess

@@ -80,7 +80,7 @@ PATHS = paths_of(0)
 
 
 def hits_of(num_blocks: int, paths: Sequence[Sequence[int]] = PATHS) -> int:
-    """What the real pool of that size found."""
+    """Hits of the real pool of that size."""
     return replay(paths, num_blocks)[0]
 
 

@@ -41,7 +41,7 @@ class Attacker:
         except subprocess.TimeoutExpired:
             os.killpg(self._popen.pid, signal.SIGKILL)
             self._popen.communicate()
-            return ""  # the server keeps it waiting, which is no broken promise
+            return ""  # the server keeps it waiting, which does not break a promise
         return "" if self._popen.returncode == 0 else errors.strip().splitlines()[-1]
 
 

@@ -12,9 +12,9 @@ class Figures:
     """Figures at one moment, or the largest of several moments."""
 
     rss_mib: int
-    """Of the process and its children."""
+    """Memory of the process and its children."""
     descriptors: int
-    """Of the process alone, as are the threads."""
+    """Open files of the process alone, like the threads."""
     threads: int
 
 

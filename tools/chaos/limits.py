@@ -1,4 +1,4 @@
-"""What an attack may cost others; each number with its reason."""
+"""Limits for an attack's cost to others; each number with its reason."""
 
 MORE_P99_SECONDS = 0.25
 """p99 of an unrelated client under attack, over its p99 while nothing disturbs the server."""
@@ -11,11 +11,11 @@ MORE_DESCRIPTORS = 8
 MORE_THREADS = 16
 """At the end, over the start: pools of workers start their threads with the first work."""
 LOG_LINES = 40
-"""Of one attack. A failure that repeats is logged once per kind and minute."""
+"""Log lines during one attack. A failure that repeats is logged once per kind and minute."""
 SETTLE_SECONDS = 15.0
 """After the last attack: connections that are idle are closed by then, and requests have ended."""
 ROUNDS = 3
-"""Of an attack that missed the limit of a time, which other work on the machine can cause as well;
+"""Rounds of an attack that missed a time limit, which other work on the machine can cause as well;
 the median of the rounds counts."""
 FRESH_SECONDS = 2.0
 """Without an attack, before each further round: what other work on the machine costs just then."""

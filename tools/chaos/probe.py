@@ -28,7 +28,7 @@ _COMPLETION = json.dumps({"prompt": [72, 105], "max_tokens": 1, "temperature": 0
 
 @dataclass(slots=True)
 class Times:
-    """What a client saw during a phase: seconds of each request that was due, and failures."""
+    """A client's view of a phase: seconds of each request that was due, and failures."""
 
     seconds: dict[Question, list[float]] = field(
         default_factory=lambda: {question: [] for question in QUESTIONS}
@@ -63,7 +63,7 @@ class Probe:
             thread.start()
 
     def take(self) -> Times:
-        """What came since the last call, once every request that is under way has ended."""
+        """Results since the last call, once every request in progress has ended."""
         before = dict(self._num_asked)
         while any(self._num_asked[question] == before[question] for question in QUESTIONS):
             time.sleep(0.01)
@@ -97,7 +97,7 @@ class Probe:
 
 
 def _ask(connection: http.client.HTTPConnection, question: Question) -> str:
-    """Why it failed; empty: it was answered. Only completions keep their connection.
+    """The reason of a failure; empty: it was answered. Only completions keep their connection.
 
     A server may close one between two requests; then a client tries again on a new one, once.
     """

@@ -1,4 +1,4 @@
-"""What the attacks did to others, as a table, and every miss of a limit in words."""
+"""Effects of the attacks on others, as a table, and every miss of a limit in words."""
 
 import math
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ class Round:
     peak: Figures
     log_lines: int
     failures: Sequence[str] = ()
-    """Of the unrelated client."""
+    """Failures of the unrelated client."""
     broken_promise: str = ""
     """Empty: none."""
 
@@ -56,7 +56,7 @@ class Ending:
     num_compared: int
     differing: Sequence[str]
     failures: Sequence[str]
-    """Of the clients whose tokens are compared."""
+    """Failures of the clients whose tokens are compared."""
     tracebacks: int
 
 

@@ -33,9 +33,9 @@ from tools.chaos.watch import Watch
 _CALM_SECONDS = 4.0
 """Without an attack, at least, at first; 80 times of each question."""
 _CALM_SHARE = 0.03
-"""Of the time of all attacks, where that is more."""
+"""Share of the time of all attacks, if that is more."""
 _PAUSE_SHARE = 0.15
-"""Of an attack's time, that passes without one after it."""
+"""Share of an attack's time that passes without one after it."""
 _GAUGES: tuple[tuple[str, dict[str, str]], ...] = (
     ("kvscope_kv_blocks", {"state": "active"}),
     ("kvscope_kv_ledger_imbalance_blocks", {}),

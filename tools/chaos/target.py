@@ -1,5 +1,5 @@
-"""What an attack is aimed at, for how long, and how it speaks: plain sockets, from an address of
-its own, so that limits per client tell it from the unrelated client."""
+"""The target of an attack, its duration, and its means: plain sockets, from an address of its own,
+so that limits per client distinguish it from the unrelated client."""
 
 import contextlib
 import json
@@ -13,7 +13,7 @@ ATTACKER = "127.0.0.2"
 """Source address of every attack; the unrelated client has 127.0.0.1."""
 _CONNECT_SECONDS = 2.0
 _OPEN_SECONDS = 0.005
-"""Between two connections that are to be held: 200 a second, which is no flood."""
+"""Between two connections that are to be held: 200 a second, which is not a flood."""
 _MAX_ANSWER_BYTES = 64 << 20
 JSON = "application/json"
 
@@ -65,8 +65,8 @@ class Target:
         return Connections(self, count, port)
 
     def send(self, data: bytes, port: int | None = None) -> bytes:
-        """What comes back before the end of the attack: all of it if the server closes, else what
-        there is. Empty where the server took no connection or cut it."""
+        """The answer before the end of the attack: all of it if the server closes, else what there
+        is. Empty where the server took no connection or cut it."""
         with contextlib.suppress(OSError), self.connect(port) as made:
             made.settimeout(max(0.1, self.remaining))
             made.sendall(data)
@@ -79,7 +79,7 @@ class Target:
 
 
 class Connections:
-    """Connections that are opened anew when the server closes them; closed with the block."""
+    """Connections that are reopened when the server closes them; closed with the block."""
 
     def __init__(self, target: Target, count: int, port: int | None) -> None:
         self._target = target

@@ -220,7 +220,7 @@ SURVEY: tuple[dict[str, float], ...] = (
 
 
 def survey(seconds: float, console: Console) -> None:
-    """How far predictions are off, load by load."""
+    """Errors of the predictions, load by load."""
     table = Table("load", "blocks", "quantity", "before", "predicted", "outcome", "within 20 %")
     for number, load in enumerate(SURVEY, 1):
         outcome = pool_too_small(seconds, **load)  # type: ignore[arg-type]

@@ -40,7 +40,7 @@ REASONS = {**COMES_AND_GOES, **NOT_ON_THIS_MACHINE, **ONLY_AFTER_A_FAULT, **NOT_
 
 
 def empty(server: Prometheus, seconds: float) -> dict[Query, str]:
-    """What returned nothing all the time, and why not."""
+    """Queries that never returned anything, with the reason."""
     left: dict[Query, dict[str, Any]] = {key: t for uid in BOARDS for key, t in targets(uid)}
     problems: dict[Query, str] = {}
     deadline = time.monotonic() + seconds

@@ -75,7 +75,7 @@ def by_tier(counts: dict[str, int]) -> dict[str, int]:
 
 
 def wanted(expected: dict[str, Any]) -> Figures:
-    """What the fold must say."""
+    """Figures that the fold must have."""
     tiers = expected.get("tiers")
     if tiers is not None:  # counted with clears of the device alone
         names, unmatched = tiers["end"], tiers["removed_unknown"]
@@ -95,7 +95,7 @@ def wanted(expected: dict[str, Any]) -> Figures:
 
 
 def said(tiers: Tiers) -> Figures:
-    """What the fold does say."""
+    """Figures that the fold has."""
     content = tiers.tiers.items()
     for _, tier in content:
         tier.check()

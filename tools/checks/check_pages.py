@@ -78,7 +78,7 @@ def main() -> int:
 
 
 def checks_in(folder: Path) -> Iterator[Check]:
-    """Of every capture that is there."""
+    """Checks of all present captures."""
     for name, checks in _CAPTURES.items():
         for capture in sorted(folder.glob(name)):
             path = capture / "expected.json"
@@ -86,7 +86,7 @@ def checks_in(folder: Path) -> Iterator[Check]:
 
 
 def failures_of(check: Check) -> list[str]:
-    """What differs; prints a line for the page."""
+    """Differences; prints a line for the page."""
     text = check.page.read_text()
     pages = [PageMapper(table).read(text, now=NOW) for table in TABLES[check.kind]]
     found = flat(pages)

@@ -1,9 +1,9 @@
-"""The ledger of a real engine run on a real GPU: what torch says against what NVML says.
+"""The ledger of a real engine run on a real GPU: torch's figures against NVML's.
 
     python -m tools.checks.gpu_check [--model MODEL] [--blocks N]
 
 Runs the engine on CUDA under load, reads its own exposition page twice (under load, and idle after
-it) and prints every component, their sum against the total, and the share that nobody accounts for.
+it) and prints every component, their sum against the total, and the share that is unaccounted for.
 Exit code 0 if that is under 1 % of the total, 1 if not, 2 where there is no CUDA device or NVML.
 """
 

@@ -10,7 +10,7 @@ Both sides of a pair are one process (tests/vllm/offline.py), since two processe
 differ by more than what is measured for as long as they live. It is vLLM without its HTTP server:
 on a CPU the server runs two processes that wait by spinning, and on few cores it decides by chance
 which of them is held up. The sidecar is stopped while the observer is away. The order alternates
-from pair to pair, and each process starts anew `--starts` times.
+from pair to pair, and each process is restarted `--starts` times.
 """
 
 import argparse

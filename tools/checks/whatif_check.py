@@ -46,7 +46,7 @@ _PEER_SECONDS = 600.0
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What one run told by itself."""
+    """Figures of a single run."""
 
     hit_blocks: int
     queried_blocks: int
@@ -145,7 +145,7 @@ def vllm_run(python: Path, model: Path, load: Load) -> Callable[[int, Path], Non
 
 
 def _serve(python: Path, model: Path, blocks: int, load: Load, sockets: str) -> dict[str, int]:
-    """What vLLM itself counted."""
+    """vLLM's own counts."""
     done = subprocess.run(
         [
             *(str(python), "-m", "tools.checks.whatif_peer", str(model), str(blocks)),

@@ -1,4 +1,4 @@
-"""Random calls, and what becomes of each: it lives, it raises in a step, or its client leaves."""
+"""Random calls, and the fate of each: it lives, it raises in a step, or its client leaves."""
 
 import random
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class Call:
 
     @property
     def tokens(self) -> int:
-        """Of one choice."""
+        """Tokens of one choice."""
         return len(self.prompt) + self.max_tokens
 
     def request(self, factory: RequestFactory) -> Request:

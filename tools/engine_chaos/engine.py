@@ -31,14 +31,14 @@ SWAP_SPACE_GIB = 40 * 2**15 / 2**30
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of one call."""
+    """The outcome of one call."""
 
     tokens: list[list[int]]
-    """Of each choice."""
+    """Tokens of each choice."""
     reasons: list[str]
-    """Of each choice that has ended."""
+    """Finish reason of each ended choice."""
     scored: list[int]
-    """Tokens of the prompt whose log probabilities were told, in that order."""
+    """Tokens of the prompt whose log probabilities were returned, in that order."""
 
 
 class ChaosEngine:
@@ -83,7 +83,7 @@ class ChaosEngine:
         self._loop.start()
 
     def run(self, calls: list[Call], at_once: int) -> list[Outcome]:
-        """All calls, at most so many at once; with them gone, the accounts must be even."""
+        """All calls, at most this many at once; with them gone, the accounts must be even."""
         under_way: list[Request] = []
         for call in calls:
             wait_for(lambda: self._loop.num_in_flight < at_once, "a call ends", PATIENCE_SECONDS)
@@ -157,7 +157,7 @@ class ChaosEngine:
         return Outcome(tokens, reasons, scored)
 
     def _fold(self) -> None:
-        """What has come adds up, step by step."""
+        """Add up the results, step by step."""
         while (taken := self._events.take()) is not None:
             batch, lost = taken
             assert not lost, f"{lost} batches are lost"
@@ -170,5 +170,5 @@ class ChaosEngine:
 
 
 def figures() -> Figures:
-    """Of this process."""
+    """Figures of this process."""
     return figures_of(os.getpid())

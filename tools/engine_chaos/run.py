@@ -17,7 +17,7 @@ OUT_OF_MEMORY = 0.01
 """Share of steps."""
 AT_ONCE = 48
 MORE_RSS_MIB = 24
-"""Growth of the resident memory that is none: from the second round on, in all."""
+"""Total growth of the resident memory that is tolerated from the second round on."""
 _UNDISTURBED_BLOCKS = 2048
 
 
@@ -29,7 +29,7 @@ def run(
     calls: int = 300,
     seed: int = 0,
 ) -> list[str]:
-    """What went wrong, in lines.
+    """Errors, one per line.
 
     At least one round; each has other calls. A round's calls run first undisturbed, one at a time
     in a large pool.
@@ -65,7 +65,7 @@ def run(
 
 
 def _figures_after_an_engine() -> Figures:
-    """What torch and others keep for good is there once an engine has been."""
+    """Figures after a first engine, since torch and others keep some memory for good."""
     first = ChaosEngine(_UNDISTURBED_BLOCKS)
     first.run(random_calls(4, 0), at_once=1)
     first.shutdown()

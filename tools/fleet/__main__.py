@@ -40,7 +40,7 @@ SHOWN = 6
 
 
 def main() -> int:
-    """Whether healthy servers were silent, and every fault was told as it should be."""
+    """Whether healthy servers were silent, and every fault was reported as expected."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--servers", type=int, default=50)
     parser.add_argument("--hours", type=float, default=24)
@@ -80,7 +80,7 @@ def _two_days(
     tool: str,
     say: Say,
 ) -> tuple[list[Firing], list[Outcome]]:
-    """What healthy servers would have told somebody, and what became of the faults of others."""
+    """False alarms of healthy servers, and the outcomes of the others' faults."""
     pages = library(recordings, read_by_rules())
     well = healthy(servers, clock, pages, WELL)
     days, when = struck(servers, clock, pages, FAULTS)

@@ -15,7 +15,7 @@ _CADENCE = Cadence(
     memory=0.05, processes=0.05, sensors=0.05, first_retry=0.1, last_retry=0.4, stale_intervals=1000
 )
 SERVER_BYTES, OTHER_BYTES = 100 * GIB, GIB
-"""Of each card; the other is an agent that watches it."""
+"""Memory used on each card; the other is an agent that watches it."""
 
 
 def read_cards(folder: Path) -> Reading:

@@ -18,7 +18,7 @@ DAY_SECONDS = 86_400
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clock:
-    """When pages are scraped: so many, ending at a moment."""
+    """Times of scrapes: a number of them, ending at a moment."""
 
     end: int
     """Unix time in seconds."""
@@ -35,7 +35,7 @@ class Clock:
         return self.count * self.step / 3600
 
     def at(self, hours: float) -> int:
-        """Number of the page, so many hours after the first."""
+        """Number of the page this many hours after the first."""
         return round(hours * 3600 / self.step)
 
 
@@ -62,7 +62,7 @@ class Place:
 
 @dataclass
 class Day:
-    """Of one target. Faults change the arrays, page by page."""
+    """The day of one target. Faults change the arrays, page by page."""
 
     place: Place
     clock: Clock
@@ -73,7 +73,7 @@ class Day:
     starts: list[int] = field(default_factory=list)
     """Pages that are the first of a process."""
     counters: dict[Key, Floats] = field(init=False)
-    """What each grows by, from the page before."""
+    """Growth of each since the previous page."""
     gauges: dict[Key, Floats] = field(init=False)
     ages: dict[Key, Floats] = field(init=False)
 
@@ -109,7 +109,7 @@ class Day:
         self.read(when)
 
     def read(self, when: slice) -> None:
-        """The pages at the positions anew."""
+        """Read the pages at the positions again."""
         if when == slice(0, self.clock.count):
             self.counters, self.gauges, self.ages = {}, {}, {}
         chosen = self.positions[when]
@@ -123,7 +123,7 @@ class Day:
                 whole[when] = numbers[chosen] * scale
 
     def restart(self, at: int, loading: int) -> None:
-        """A new process from that page on, which loads its model for so many pages."""
+        """A new process from that page on, which loads its model for this many pages."""
         self.starts.append(at)
         until = min(at + loading, self.clock.count)
         self.play(LOADING, slice(at, until))

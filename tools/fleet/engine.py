@@ -35,14 +35,14 @@ from tests.support.paced import SECOND, Call, Paced, WordlessRunner
 
 GPUS = 8
 STEP_NS, TOKEN_NS = 22_000_000, 100_000
-"""Of a large model over eight cards: forty tokens a second, ten thousand prompt tokens."""
+"""Times of a large model over eight cards: forty tokens a second, ten thousand prompt tokens."""
 SYSTEM_PROMPTS, SYSTEM_TOKENS = 12, 320
 _CLOCKED: tuple[Any, ...] = (engine.scheduler, engine.step, engine.request_book)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What clients ask of one server, and the room that it has."""
+    """The load of one server, and its capacity."""
 
     calls_per_second: float
     blocks: int = 1600
@@ -51,7 +51,7 @@ class Load:
     again_seconds: float | None = None
     """After which a refused call comes again, as impatient clients have it; None: never."""
     clients: int = 0
-    """Closed loop: each asks again when it is answered, instead of so many calls a second."""
+    """Closed loop: each asks again when it is answered, instead of a number of calls a second."""
     slower: float = 1.0
     """Times as long as usual that a step takes."""
 
@@ -82,7 +82,7 @@ class Clocked(Paced):
     max_num_batched_tokens: int = 512
     due: list[tuple[int, int, Call]] = field(default_factory=list)
     later: Iterator[Call] = field(default_factory=lambda: iter(()))
-    """What clients of a closed loop ask next."""
+    """The next calls of the clients of a closed loop."""
 
     def __post_init__(self) -> None:
         self.machine = machine(self.cards)
@@ -171,7 +171,7 @@ def _words(draw: random.Random, count: int) -> list[int]:
 
 @dataclass(frozen=True)
 class _Same:
-    """What NVML said once, as often as a page asks."""
+    """NVML's answer of once, for every page."""
 
     reading: Reading
 

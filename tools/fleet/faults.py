@@ -1,4 +1,4 @@
-"""What befalls servers of a fleet, each at its own hour, and who should hear of it."""
+"""Faults of a fleet's servers, each at its own hour, and the expected alerts."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ class Fault:
     name: str
     what: str
     alert: str | None
-    """Whose message comes first; None: none comes."""
+    """Alert whose message comes first; None: no message."""
     strike: Callable[[list[Day], slice], None]
     """Changes the days of the fleet, in which it may add some, for those pages."""
     minutes: float = 60
@@ -53,7 +53,7 @@ def _hot_card(days: list[Day], when: slice) -> None:
 
 
 def _leak(days: list[Day], when: slice) -> None:
-    """It ends when somebody ends the neighbour."""
+    """It ends when the neighbour is ended."""
     pages = when.stop - when.start
     grown = LEAK_BYTES * days[3].clock.step / 60 * np.arange(1, pages + 1)
     for (name, labels), values in days[3].gauges.items():
@@ -91,7 +91,7 @@ def _slow_roll_out(days: list[Day], when: slice) -> None:
 
 
 def _stuck_roll_out(days: list[Day], when: slice) -> None:
-    """Five pods are replaced by ones that do not start, until somebody takes the version back."""
+    """Five pods are replaced by ones that do not start, until the version is rolled back."""
     for day in _of(days, "llama")[-5:]:
         heir = _replaced(days, day, when.start)
         heir.up[when] = 0

@@ -17,9 +17,9 @@ from tools.fleet.recording import Key
 from tools.fleet.recordings import CLOSED
 
 MODELS = ("llama", "llama", "qwen", "qwen", "mistral")
-"""Of servers in turn."""
+"""Models of servers in turn."""
 LOST_SHARE = 1 / 2000
-"""Of the scrapes of a healthy server: they come too late or not at all."""
+"""Share of a healthy server's scrapes: they come too late or not at all."""
 LOADING_MINUTES = 4
 BATCH = "batch"
 """A model that closed-loop clients ask all through the night."""
@@ -60,7 +60,7 @@ def healthy(servers: int, clock: Clock, library: Library, cluster: str = "health
 
 
 def _usual(day: Day) -> None:
-    """What is asked of some models each night, or not at all for hours."""
+    """Usual changes: load of some models each night, or none for hours."""
     hours = day.clock.hours
     if day.place.model == BATCH:
         day.play(CLOSED, slice(day.clock.at(hours * 0.1), day.clock.at(hours * 0.3)))

@@ -20,7 +20,7 @@ class Library:
 
 
 def library(recordings: Mapping[str, Recording], wanted: Callable[[Key], bool]) -> Library:
-    """Of the series that are wanted."""
+    """Recordings of the wanted series."""
     places, end = {}, 0
     for name, recording in recordings.items():
         places[name] = range(end, end + recording.steps)

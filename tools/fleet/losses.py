@@ -1,4 +1,4 @@
-"""What befalls single servers and models that no load shows: starts that hang, ends, lone cards."""
+"""Faults of single servers and models that no load shows: starts that hang, ends, lone cards."""
 
 from collections.abc import Iterable
 
@@ -99,7 +99,7 @@ def _lone_card(days: list[Day], when: slice) -> None:
 
 
 def _seldom(day: Day, when: slice, minutes: float, *, late: bool) -> None:
-    """Nothing is asked but a prompt in so many minutes."""
+    """No requests except a prompt in this many minutes."""
     apart = max(1, round(minutes * 60 / day.clock.step))
     for key, growth in day.counters.items():
         growth[when] = 0

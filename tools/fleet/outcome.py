@@ -1,4 +1,4 @@
-"""What became of each fault of a day: which alerts, after how long, and how many messages."""
+"""The outcome of each fault of a day: which alerts, after how long, and how many messages."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ from tools.fleet.faults import Fault
 from tools.fleet.play import Firing
 
 UNTOLD = "info"
-"""The severity of which nobody is sent a message."""
+"""The severity without messages."""
 AFTERWARDS_SECONDS = 900
 """In which late messages may come."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one fault, until the next one begins. Times in seconds after it began."""
+    """Outcome of one fault, until the next one begins. Times in seconds after it began."""
 
     fault: Fault
     fired: list[Firing]
@@ -27,7 +27,7 @@ class Outcome:
 
     @property
     def alert(self) -> str | None:
-        """Of the first message."""
+        """Alert of the first message."""
         return self.messages[0].notices[0].labels["alertname"] if self.messages else None
 
     @property
@@ -37,7 +37,7 @@ class Outcome:
 
     @property
     def others(self) -> list[str]:
-        """Names of what fired beside it, told or not."""
+        """Names of other alerts that fired, notified or not."""
         return sorted({one.name for one in self.fired} - {self.alert})
 
 
@@ -80,7 +80,7 @@ def timeline(firings: Sequence[Firing]) -> Timeline:
 
 
 def _news(messages: Sequence[Message]) -> list[Message]:
-    """Messages in which something fires that none before has told."""
+    """Messages in which something fires that is new."""
     told: set[tuple[str, Alert]] = set()
     news = []
     for message in messages:

@@ -1,4 +1,4 @@
-"""How long the queries of a board take, asked as Grafana asks them."""
+"""Durations of a dashboard's queries, sent as by Grafana."""
 
 import json
 import statistics
@@ -20,7 +20,7 @@ ROUNDS = 3
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Of one panel: the seconds of all its queries one after the other, and of the slowest."""
+    """Cost of one panel: the seconds of all its queries one after the other, and of the slowest."""
 
     board: str
     panel: str
@@ -29,12 +29,13 @@ class Cost:
 
 
 def expressions(board: str) -> list[str]:
-    """Of its panels, with variables as they are."""
+    """Expressions of its panels, with variables unchanged."""
     return [target["expr"] for panel in _panels(board) for target in panel["targets"]]
 
 
 def costs(prometheus: Storage, board: str, end: int) -> list[Cost]:
-    """Of every panel with queries, everything chosen, over the board's own time range."""
+    """Costs of every panel with queries, with everything selected, over the dashboard's own time
+    range."""
     document = _document(board)
     covers = seconds_of(document["time"]["from"].removeprefix("now-"))
     step = max(SCRAPE_SECONDS, covers // POINTS)

@@ -33,7 +33,7 @@ _PAGE_AGE = 0.5
 
 @dataclass(frozen=True)
 class Recording:
-    """Of each series one number a page: of counters what they grew by, of timestamps their age."""
+    """For each series one number a page: a counter's growth, a timestamp's age."""
 
     counters: dict[Key, Floats]
     gauges: dict[Key, Floats]
@@ -45,7 +45,7 @@ class Recording:
 
 
 def record(load: Load, cards: Reading, *, seed: int, minutes: float) -> Recording:
-    """Serve the load for so many minutes of simulated time, after a warm-up."""
+    """Serve the load for this many minutes of simulated time, after a warm-up."""
     steps = int(minutes * 60 / STEP_SECONDS)
     counters: dict[Key, list[float]] = {}
     gauges: dict[Key, list[float]] = {}

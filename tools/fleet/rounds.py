@@ -1,4 +1,4 @@
-"""What a round of all shipped rules costs a Prometheus that has the fleet's series."""
+"""Cost of one evaluation of all shipped rules for a Prometheus with the fleet's series."""
 
 import statistics
 import time

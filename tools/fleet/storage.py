@@ -23,7 +23,7 @@ class Storage:
     """One for all queries: to set one up takes longer than many of them."""
 
     def ask(self, path: str, **parameters: str | float) -> Any:
-        """Of the API. Raises AssertionError with the query where it fails."""
+        """An answer of the API. Raises AssertionError with the query if it fails."""
         answer = self.client.get(f"/api/v1/{path}", params=parameters)
         body = answer.json()
         assert body["status"] == "success", (parameters, body)

@@ -50,5 +50,5 @@ def measure(folder: Path, end: int, say: Say) -> tuple[Rounds, list[Cost]]:
 
 
 def next_end(servers: int) -> int:
-    """Before which the series of so many servers can be written; Unix."""
+    """Unix time before which the series of this many servers can be written."""
     return int(time.time() + 60 + 6 * servers) // SPARSE_STEP * SPARSE_STEP

@@ -32,9 +32,9 @@ NOTEBOOK_PID = 77
 class Card:
     """Torch's allocator on it, and the file that the driver's double reads.
 
-    `orders` names a JSON file of what befalls the card: `foreign_bytes` another process asks for,
+    `orders` names a JSON file of the card's faults: `foreign_bytes` another process asks for,
     `workspace_bytes` a library in the engine's own process does, `xids`, and `gpu`, readings of the
-    double. Whoever asks gets what is free; for the workspace torch returns what it caches.
+    double. A request gets what is free; for the workspace torch returns what it caches.
     """
 
     state: Path
@@ -63,7 +63,7 @@ class Card:
                 self.ooms += 1
                 raise DeviceOutOfMemoryError(wanted)
             if wanted > self.cached and wanted - self.cached > self.free // 2:
-                self.retries += 1  # what is cached lies in pieces: returned, and asked for anew
+                self.retries += 1  # what is cached lies in pieces: returned, and requested again
             self.cached = max(self.cached, wanted)
             self.peak = max(self.peak, wanted)
 
@@ -105,7 +105,7 @@ class Card:
             )
 
     def write_forever(self) -> None:
-        """What the driver says; busy as the engine computes."""
+        """The driver's readings; busy while the engine computes."""
         driver = Simulated(self.state)
         driver.become(self._hardware(0.0))
         stop = threading.Event()

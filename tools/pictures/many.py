@@ -2,7 +2,7 @@
 
 What they show was measured, with its own name, pod, card and clock; eight of them are twins of the
 engine on the card, so what befalls it befalls them in turn. In the incident one falls silent,
-and another one starts again. A Prometheus of their own scrapes them, with the same rules.
+and a different one starts again. A Prometheus of their own scrapes them, with the same rules.
 """
 
 import re
@@ -29,7 +29,7 @@ SILENT, RESTARTED = SERVERS - 1, SERVERS - 2
 SCRAPE_SECONDS = 5
 READ_SECONDS = 2.0
 LATEST_SECONDS = 24.0
-"""How far behind its original the last of them is."""
+"""Delay of the last of them behind its original."""
 _CARD = UUID.format(0)
 _MOMENT = re.compile(rb"^(\w+_timestamp_seconds\S*|process_start_time_seconds) (\S+)$", re.M)
 
@@ -56,7 +56,7 @@ class Many:
             pages.append((time.monotonic(), answer.content))
 
     def page(self, number: int) -> bytes | None:
-        """What server `number` shows now; None: it does not answer."""
+        """The present page of server `number`; None: it does not answer."""
         pages = self.pages[_original(number, len(self.originals))]
         late = LATEST_SECONDS * ((number * 7) % SERVERS) / SERVERS
         then = time.monotonic() - late

@@ -1,9 +1,9 @@
 """`python -m tools.pictures.screenshots`: every dashboard in every situation, in Chromium.
 
 Of one engine and of fifty, at two widths. All pictures go to build/screenshots; those of
-docs/images, of three engines, are drawn anew, with all their colours. With `--folder F` what was
-measured is kept there, and `--again` draws from it: while a board is changed, nothing has
-to be played anew. Needs tools/render built, and Chromium.
+docs/images, of three engines, are redrawn, with all their colours. With `--folder F` what was
+measured is kept there, and `--again` draws from it: while a board is changed, nothing has to be
+replayed. Needs tools/render built, and Chromium.
 """
 
 import argparse
@@ -47,10 +47,10 @@ BOARDS = sorted(p.stem.removeprefix("kvscope-") for p in (ROOT / "dashboards").g
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What can be drawn."""
+    """Data for drawing."""
 
     url: str
-    """Of the Prometheus of three engines."""
+    """URL of the Prometheus of three engines."""
     url_of_many: str
     instance: str
     """The engine that things befall, as a value of the label."""

@@ -56,7 +56,7 @@ class Window:
 
     name: str
     began: float
-    """Of the first, when its load was under way; of the others, a little before they came."""
+    """For the first, when its load was under way; of the others, a little before they came."""
     ended: float
 
 
@@ -75,7 +75,7 @@ class Stage:
     prometheus_of_many: Prometheus | None = None
 
     def order(self, **orders: Any) -> None:
-        """What befalls the card from now on; whole, or the card reads half of it."""
+        """Set the card's faults from now on; whole, or the card reads half of it."""
         draft = self.orders.with_suffix(".draft")
         draft.write_text(json.dumps(orders))
         draft.replace(self.orders)
@@ -317,7 +317,7 @@ def answers(url: str) -> bool:
 
 
 def _seconds(duration: str) -> int:
-    """Of one unit, as the rules have them."""
+    """Seconds of a duration with one unit, as in the rules."""
     return int(duration[:-1]) * {"s": 1, "m": 60, "h": 3600, "d": 86_400}[duration[-1]]
 
 

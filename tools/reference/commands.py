@@ -98,7 +98,7 @@ def _row(record: tuple[str, str] | None, more: str = "") -> str:
 
 
 def _default(text: str) -> tuple[str, str]:
-    """What stands in the brackets at the end: a default, limits, or that it is required."""
+    """The text in the brackets at the end: a default, limits, or that it is required."""
     found = _EXTRA.search(text)
     if found is None:
         return "", text

@@ -7,7 +7,7 @@ from tools.reference.commands import options_by_variable
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# What the product reads besides its options. A test compares this with the sources.
+# Variables that the product reads besides its options. A test compares this with the sources.
 _OBSERVER = {
     "KVSCOPE_OBSERVER": "`off`, `0`, `false` or `no` when a vLLM starts: its observer is off.",
     "KVSCOPE_OBSERVER_DIR": "Folder of the observer's sockets. Default: `$KVSCOPE_RUN_DIR/vllm`.",

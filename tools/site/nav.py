@@ -81,7 +81,7 @@ def navigation() -> dict[str, list[str]]:
 
 
 def contents(page: str) -> str:
-    """What is appended to a page to put others beneath it in the navigation."""
+    """The suffix of a page that puts others beneath it in the navigation."""
     if page == ROOT:
         return "\n".join(_tree(caption, pages) for caption, pages in navigation().items())
     return _tree("", ["alerts/runbooks/*", "alerts/runbooks/bare/*"]) if page == RUNBOOKS else ""

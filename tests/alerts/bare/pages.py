@@ -1,4 +1,4 @@
-"""What the rules of a pack ask for that is not on a page of the server."""
+"""Names in a pack's rules that are not on a page of the server."""
 
 import re
 from collections.abc import Iterator

@@ -35,19 +35,19 @@ class Words:
 
     @property
     def identity(self) -> dict[str, str]:
-        """Of a series of the front end."""
+        """Labels of a series of the front end."""
         own = {"engine": "0"} if self.server is VLLM else {"engine_type": "unified"}
         return {**self.target, "model_name": "demo", **own}
 
     def engine(self, name: str, values: str, instance: str = "a:8000", **more: str) -> Series:
-        """Of a family of the scheduler; in SGLang two ranks say the same."""
+        """A series of a scheduler family; in SGLang two ranks repeat it."""
         base = {**self.identity, "instance": instance, **more}
         if self.server is VLLM:
             return {name + labels(**base): values}
         return {name + labels(**base, tp_rank=rank): values for rank in "01"}
 
     def front(self, name: str, values: str, instance: str = "a:8000", **more: str) -> Series:
-        """Of a family of the front end."""
+        """A series of a front-end family."""
         base = {**self.identity, "instance": instance}
         if self.server is not VLLM and not name.startswith(self.server.gap):
             base["is_streaming"] = "true"
@@ -105,7 +105,7 @@ def targets(words: Words) -> list[Situation]:
 
 
 def standing(words: Words) -> list[Situation]:
-    """Engines that compute nothing, or take nobody in."""
+    """Engines that compute nothing, or admit no requests."""
     server = words.server
     each = words.engine
     moving = {"mode": "decode"} if server.written_only else {}

@@ -1,4 +1,4 @@
-"""Which attention backend a model gets, and what the error says where it cannot have it."""
+"""The choice of a model's attention backend, and the errors if it cannot run."""
 
 import logging
 import sys

@@ -1,4 +1,4 @@
-"""The command that measures decoding on a GPU: what it says where there is none, and its table."""
+"""The command that measures decoding on a GPU: its message without one, and its table."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What the engine says of its memory on CUDA, from figures as torch's allocator gives them."""
+"""The engine's report of its memory on CUDA, from figures as torch's allocator gives them."""
 
 from collections.abc import Callable
 from types import SimpleNamespace

@@ -109,7 +109,7 @@ def test_others_go_through_transformers(architecture: str, changes: dict[str, An
 
 def test_layers_of_a_class_of_their_own_are_not_taken_for_plain_ones() -> None:
     class Quantized(torch.nn.Linear):
-        """Whose product is not that of its weights."""
+        """A layer whose product is not that of its weights."""
 
     model = make_model("llama")
     model.model.layers[2].mlp.up_proj.__class__ = Quantized

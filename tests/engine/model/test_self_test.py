@@ -1,4 +1,4 @@
-"""What a runner computes to see whether it works at all: apart from the pool, or not at all."""
+"""A runner's self-test, to see whether it works at all: apart from the pool, or not at all."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What is copied to the host and back is the same, block by block, whatever the layers' shapes."""
+"""Blocks copied to the host and back are the same, block by block, whatever the layers' shapes."""
 
 from random import Random
 

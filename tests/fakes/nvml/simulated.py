@@ -42,7 +42,7 @@ class Simulated:
         self.path.unlink()
 
     def calls(self, function: str | None = None) -> int:
-        """How often a function was called in this process; None: all of them."""
+        """The number of calls of a function in this process; None: all of them."""
         assert self._library is not None
         name = None if function is None else function.encode()
         return int(self._library.fake_nvml_calls(name))

@@ -53,7 +53,7 @@ def machine(*gpus: State) -> State:
 
 
 def h200(processes: str = "4242:31138512896", used: int = 31157387264) -> State:
-    """A server of 29 GiB and 18 MiB that belong to nobody."""
+    """A server of 29 GiB and 18 MiB without an owner."""
     return {**_card("NVIDIA H200", 143771, 614, used), **_DATACENTER, "processes": processes}
 
 

@@ -1,4 +1,4 @@
-"""What cases of servers' pages share: a page, and all that must be read from it."""
+"""Shared by cases of servers' pages: a page, and all that must be read from it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

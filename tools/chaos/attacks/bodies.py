@@ -27,7 +27,7 @@ def many_errors(target: Target) -> None:
 
 
 def many_wrong_parts(target: Target) -> None:
-    """A message whose parts are all wrong, and a list of messages that are none."""
+    """A message whose parts are all wrong, and a list of things that are not messages."""
     parts = b'{"messages":[{"role":"user","content":' + _list_of(b"0", b"0", 7 * _MIB) + b"}]}"
     messages = b'{"messages":' + _list_of(b"0", b"0", 7 * _MIB) + b"}"
     _repeat(target, _CHAT, parts, messages)

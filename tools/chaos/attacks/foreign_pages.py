@@ -1,4 +1,4 @@
-"""What a web page in an operator's browser can send: it must not reach a route that changes
+"""Requests of a web page in an operator's browser: it must not reach a route that changes
 something."""
 
 from tools.chaos.target import NotHeldError, Target, request, status_of

@@ -1,5 +1,5 @@
-"""What is no HTTP, or no request that this server knows: refused at once, without a word in the
-log for each."""
+"""Input that is not HTTP, or not a known request: refused at once, without a word in the log for
+each."""
 
 import random
 

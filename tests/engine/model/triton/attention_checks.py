@@ -16,7 +16,7 @@ RAGGED = ((0, 1), (70, 1), (130, 1), (15, 1), (16, 1), (0, 9), (33, 70), (140, 3
 
 
 def finely_split(batch: StepBatch, cache: KVCache) -> TritonAttention:
-    """As on a GPU with so many cores that even short contexts are split, some into empty parts."""
+    """As on a GPU with enough cores that even short contexts are split, some into empty parts."""
     decode, tiles = step_plan(batch)
     if decode is not None:
         decode.splits = lambda num_kv_heads, window: 19  # type: ignore[method-assign]
@@ -24,7 +24,7 @@ def finely_split(batch: StepBatch, cache: KVCache) -> TritonAttention:
 
 
 def check(case: Case, backend: AttentionBackend) -> None:
-    """What no row has written is NaN: reading it, even behind a mask, would show."""
+    """Slots that no row has written are NaN: reading it, even behind a mask, would show."""
     run_case(case, backend, DEVICE, unwritten=float("nan"))
 
 

@@ -15,7 +15,7 @@ from engine.model.attention.triton.launch import PagedLayer, ProgramShape, power
 from engine.model.kv_cache import FP8
 
 SHARED_BYTES = {80: 163 * 1024, 89: 99 * 1024, 90: 227 * 1024}
-"""Of one program, by compute capability."""
+"""Limit of one program, by compute capability."""
 NAMES = {torch.bfloat16: "bf16", torch.float32: "fp32", FP8: "fp8e4nv"}
 DOT = {torch.bfloat16: tl.bfloat16, torch.float32: tl.float32}
 POINTERS = {"query", "keys", "values", "tables", "contexts", "spans", "tiles", "output"} | {

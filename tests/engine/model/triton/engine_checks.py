@@ -13,7 +13,7 @@ from tests.engine.test_same_samples import GREEDY, SEEDED, Case, assert_equal, r
 from tests.support.checkpoints import make_checkpoint
 
 LENGTHS = (5, 19, 32)
-"""Of the prompts: two end within a block, one with it."""
+"""Lengths of the prompts: two end within a block, one with it."""
 SAMPLINGS = [replace(GREEDY, max_tokens=14), replace(SEEDED, max_tokens=14)]
 CASE = Case(num_blocks=7, budget=20, swap_blocks=2)
 """Each sample takes two or three blocks, and some of those preempted find no room on the host."""
