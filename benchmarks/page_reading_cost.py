@@ -3,8 +3,8 @@
 PAGE: a page of vLLM; without one, a page is made that is as large. Measured: the library's parser
 on the whole page, ours on the first page and on later ones, and a whole scrape of ours, in which
 the page is fetched from a server on this machine, read and rendered again. CPU time of this
-process; the server is a second one. Prints medians, the share of
-a core for 64 targets at a scrape every 15 s, and one JSON line. Exit code 1: more than 3 %.
+process; the server is a second one. Prints medians, the share of a core for 64 targets at a scrape
+every 15 s, and one JSON line. Exit code 1: more than 3 %.
 """
 
 import json
