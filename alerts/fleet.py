@@ -134,7 +134,7 @@ def _enough(record: str, scope: Scope) -> str:
 def _errors(timing: Timing, scope: Scope) -> tuple[Alert, Alert]:
     """Critical: a replica that fails immediately looks idle, and a load balancer sends it more."""
     window = timing.range("10m")
-    failed = formulas.failed_requests(window, f"by ({scope.engine})")
+    failed = formulas.failed_by_engine(window, f"by ({scope.engine})")
     count = f"{failed} * {timing.seconds('10m'):g}"
     alert = Alert(
         name="KvscopeErrorOutlier",

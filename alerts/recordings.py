@@ -68,7 +68,7 @@ def _replicas(timing: Timing, scope: Scope) -> list[Rule]:
     to detect."""
     window, each = timing.range("10m"), f"by ({scope.engine})"
     return [
-        Record(record=ERROR_SHARE_10M, expr=formulas.error_share(window, each)),
+        Record(record=ERROR_SHARE_10M, expr=formulas.engine_error_share(window, each)),
         Record(
             record=TTFT_MEAN_10M,
             expr=formulas.mean("kvscope_time_to_first_token_seconds", window, each),

@@ -95,18 +95,27 @@ def committed_share(grouping: str = "", selector: str = "") -> str:
 
 
 def failed_requests(window: str, grouping: str, selector: str = "") -> str:
-    """Requests per second that the server failed, or refused for lack of room or of an engine.
+    """Requests per second that the server failed, or refused for lack of room or of an engine;
+    also those that its API answered with 5xx before they reached an engine.
 
     Client errors (an abort, a prompt that is too long) do not count as failures.
     """
-    failed = rate("kvscope_requests_finished_total", window, selector, reason="error")
-    return _with_refused(failed, window, grouping, selector)
+    failed = f"{_failed_by_engine(window, selector)} or {_failed_by_api(window, selector)}"
+    return _sum(failed, grouping)
 
 
 def judged_requests(window: str, grouping: str, selector: str = "") -> str:
-    """Requests per second that count for the objective, failed or not."""
-    ended = rate("kvscope_requests_finished_total", window, selector, reason=_ENDED)
-    return _with_refused(ended, window, grouping, selector)
+    """Requests per second that count for the objective, failed or not.
+
+    Responses of the API stand for those of a server that does not say how requests ended.
+    """
+    ended = _ended(window, selector)
+    answered = rate("kvscope_api_responses_total", window, selector, status=("2xx", "5xx"))
+    by_api = (
+        f"sum without (engine, status) ({answered}) unless sum without (engine, reason) ({ended})"
+        f" or {_failed_by_api(window, selector)}"
+    )
+    return _sum(f"{ended} or {by_api}", grouping)
 
 
 def error_share(window: str, grouping: str, selector: str = "") -> str:
@@ -117,16 +126,26 @@ def error_share(window: str, grouping: str, selector: str = "") -> str:
     )
 
 
+def failed_by_engine(window: str, grouping: str, selector: str = "") -> str:
+    """Failed requests of which the engine is known, to compare engines."""
+    return _sum(_failed_by_engine(window, _of_one_engine(selector)), grouping)
+
+
+def engine_error_share(window: str, grouping: str, selector: str = "") -> str:
+    """Those over all that ended in the engine."""
+    ended = _sum(_ended(window, _of_one_engine(selector)), grouping)
+    return share(failed_by_engine(window, grouping, selector), ended)
+
+
 def api_responses(window: str, grouping: str, selector: str = "") -> str:
     """Responses of the API per second, whatever their status."""
     return _sum(rate("kvscope_api_responses_total", window, selector), grouping)
 
 
 def api_failures(window: str, grouping: str, selector: str = "") -> str:
-    """Responses with 5xx per second beyond those of requests that failed or were refused, which
-    count for the objective already."""
-    answered = _sum(rate("kvscope_api_responses_total", window, selector, status="5xx"), grouping)
-    return f"({answered} - {failed_requests(window, grouping, selector)} or {answered})"
+    """Responses with 5xx per second beyond those of requests that an engine failed or that were
+    refused."""
+    return _sum(_failed_by_api(window, selector), grouping)
 
 
 def first_tokens(window: str, grouping: str, selector: str = "") -> str:
@@ -175,10 +194,32 @@ def mean(family: str, window: str, grouping: str, selector: str = "") -> str:
     )
 
 
-def _with_refused(ended: str, window: str, grouping: str, selector: str) -> str:
-    """Requests that ended, and refused ones if the server reports them."""
-    refused = rate("kvscope_requests_rejected_total", window, selector, reason=_REFUSED_BY_US)
-    return _sum(f"{ended} or {refused}", grouping)
+def _failed_by_engine(window: str, selector: str) -> str:
+    failed = rate("kvscope_requests_finished_total", window, selector, reason="error")
+    return f"{failed} or {_refused(window, selector)}"
+
+
+def _ended(window: str, selector: str) -> str:
+    ended = rate("kvscope_requests_finished_total", window, selector, reason=_ENDED)
+    return f"{ended} or {_refused(window, selector)}"
+
+
+def _refused(window: str, selector: str) -> str:
+    """Requests refused, where the server reports them."""
+    return rate("kvscope_requests_rejected_total", window, selector, reason=_REFUSED_BY_US)
+
+
+def _failed_by_api(window: str, selector: str) -> str:
+    """Of each server; one API serves all of its engines."""
+    answered = rate("kvscope_api_responses_total", window, selector, status="5xx")
+    failures = f"sum without (engine, status) ({answered})"
+    known = f"sum without (engine, reason) ({_failed_by_engine(window, selector)})"
+    return f"clamp_min({failures} - {known} or {failures}, 0)"
+
+
+def _of_one_engine(selector: str) -> str:
+    """Refusals of a server with several engines happen before one is chosen."""
+    return ",".join(part for part in (selector, 'engine!=""') if part)
 
 
 # Engine

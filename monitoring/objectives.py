@@ -16,8 +16,9 @@ tokens a second are slower than anyone reads. It must be a bound of the histogra
 ITL_OBJECTIVE = 0.99
 """Share of the tokens that come within that time after the one before."""
 ERROR_OBJECTIVE = 0.999
-"""Share of the requests that the server neither failed nor refused for lack of room; `--errors`
-sets another for one model. With 0.99, an hour in which an eighth of them fails pages no one."""
+"""Share of the requests that the server neither failed, in an engine or in front of it, nor refused
+for lack of room; `--errors` sets another for one model. With 0.99, an hour in which an eighth of
+them fails pages no one."""
 
 BURN_MIN_BAD = 30
 """Fewest bad requests in the long window that page. Seven late prompts in an idle night

@@ -16,8 +16,9 @@ requests wait; whether users are hurt shows in first tokens and recomputed token
 EXHAUSTION_SECONDS = (300, 60)
 """An autoscaler can add a replica within five minutes, but not within one."""
 EXHAUSTION_LEVEL = 0.50
-"""Active share below which that probability is ignored: just after a load has ended, the forecast
-still expects it to return."""
+"""Active share below which that probability is ignored. A forecast for a pool that is half empty is
+as reliable (forecast.md), but speaks of requests that have not come yet: on a pool that fills every
+few minutes such a warning would hold for most of the day, with nothing to look at."""
 RECOMPUTED_NOTICEABLE = 0.01
 """Share of the tokens that steps compute, over ten minutes and for twenty more. A well-sized pool
 recomputes less; one preemption does not last that long."""

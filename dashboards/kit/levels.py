@@ -6,7 +6,7 @@ the rate that pages it is red. No other limit stands for the same promise.
 
 from dashboards.kit import thresholds as limits
 from dashboards.kit.panels import OBJECTIVE, Q
-from dashboards.kit.queries import ENGINE, TILE_WINDOW, series, total, worst
+from dashboards.kit.queries import BY_ENGINE, ENGINE, TILE_WINDOW, series, total, worst
 from monitoring import formulas, identity
 from monitoring.formulas import share
 
@@ -55,8 +55,9 @@ def late_first_tokens(window: str, by: str = "", selector: str = ENGINE) -> str:
 
 def broken(window: str, by: str = BY_SERVICE) -> dict[str, str]:
     """Share that broke each promise."""
+    errors = formulas.engine_error_share if by == BY_ENGINE else formulas.error_share
     return {
-        "answered": formulas.error_share(window, f"by ({by})", ENGINE),
+        "answered": errors(window, f"by ({by})", ENGINE),
         "first token": late_first_tokens(window, by),
         "next token": late(TOKEN_GAP, "$itl", window, by),
     }

@@ -91,7 +91,9 @@ def engine_variables(family: str, *, engine: bool = True) -> list[db.QueryVariab
             "engine",
             "Engine",
             f"label_values({family}{{{model},{server}}}, engine)",
-            "Number of the engine in its server; 0 where there is only one.",
+            "Number of the engine in its server; 0 where there is only one. All: also what a "
+            "server with several counts for them together.",
+            every=".*",
             shown=engine,
         ),
     ]

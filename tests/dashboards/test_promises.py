@@ -12,7 +12,7 @@ from dashboards.generate import BOARDS
 from dashboards.kit import thresholds as limits
 from dashboards.kit.frame import OPEN_ROWS
 from dashboards.kit.levels import TOKEN_GAP, broken, used
-from dashboards.kit.queries import TILE_WINDOW
+from dashboards.kit.queries import BY_ENGINE, TILE_WINDOW
 from tests.dashboards.evaluate import Series, board, check, filled, query
 from tests.dashboards.promql import panels_of
 
@@ -56,6 +56,62 @@ def test_a_tile_counts_what_its_alert_counts(
     series = traffic(late=5 + 11, gave_up=5, failed=5, gaps_late=30)
     answer = {'{model_name="m"}': share}
     check(tmp_path, series, {recorded(slo): answer, filled(broken(TILE_WINDOW)[promise]): answer})
+
+
+API = 'model_name="m",instance="s",job="kvscope"'
+
+
+@pytest.mark.promtool
+@pytest.mark.parametrize("engine", ['engine="0",', ""], ids=["one engine", "several engines"])
+@pytest.mark.parametrize(
+    ("failed", "answers", "share"),
+    [
+        pytest.param(0, 10, 10 / 110, id="the API alone fails"),
+        pytest.param(10, 10, 0.1, id="the engine fails, and the API answers so"),
+        pytest.param(4, 10, 10 / 106, id="both"),
+        pytest.param(10, 4, 0.1, id="in the middle of streams"),
+    ],
+)
+def test_the_promise_counts_what_an_api_fails_before_an_engine_once(
+    failed: int, answers: int, share: float, engine: str, tmp_path: Path
+) -> None:
+    series = traffic(late=0, failed=failed) | {
+        f'kvscope_api_responses_total{{status="5xx",{engine}{API}}}': f"0+{answers}x{SCRAPES}",
+        f'kvscope_api_responses_total{{status="2xx",{engine}{API}}}': f"0+100x{SCRAPES}",
+    }
+    share = round(share, 3)
+    answer = {'{model_name="m"}': share}
+    asked = {recorded(ERRORS): answer, filled(broken(TILE_WINDOW)["answered"]): answer}
+    asked |= {query("overview", 104, "C"): {"{}": share}}  # red
+    asked |= {query("overview", 104, "D"): {"{}": share}}  # the worst server
+    check(tmp_path, series, asked)
+
+
+@pytest.mark.promtool
+def test_responses_count_where_a_server_does_not_say_how_requests_ended(tmp_path: Path) -> None:
+    series = {
+        f"kvscope_requests_finished_total{{{WHO}}}": f"0+95x{SCRAPES}",
+        f'kvscope_api_responses_total{{status="2xx",{WHO}}}': f"0+95x{SCRAPES}",
+        f'kvscope_api_responses_total{{status="4xx",{WHO}}}': f"0+50x{SCRAPES}",
+        f'kvscope_api_responses_total{{status="5xx",{WHO}}}': f"0+5x{SCRAPES}",
+    }
+    check(tmp_path, series, {recorded(ERRORS): {'{model_name="m"}': 0.05}})
+
+
+@pytest.mark.promtool
+def test_refusals_before_an_engine_is_chosen_count_for_the_model_and_for_no_engine(
+    tmp_path: Path,
+) -> None:
+    series = traffic(late=0) | {
+        f'kvscope_requests_rejected_total{{reason="queue_full",{API}}}': f"0+25x{SCRAPES}"
+    }
+    by_engine = filled(broken(TILE_WINDOW, BY_ENGINE)["answered"])
+    answers = {
+        recorded(ERRORS): {'{model_name="m"}': 0.2},
+        filled(broken(TILE_WINDOW)["answered"]): {'{model_name="m"}': 0.2},
+        by_engine: {f"{{{WHO}}}": 0.0},
+    }
+    check(tmp_path, series, answers)
 
 
 def test_a_tile_is_red_where_the_alert_pages() -> None:
@@ -173,6 +229,13 @@ def test_the_table_of_engines_says_what_is_worst_about_each(tmp_path: Path) -> N
         f'{FIRST}_bucket{{le="2.5",{engine("late")}}}': f"0x{SCRAPES}",
         f"{FIRST}_count{{{engine('late')}}}": f"0+1x{SCRAPES}",
     }
+    in_front = engine("api").replace(',engine="0"', "")
+    series |= {
+        'up{instance="api",job="kvscope"}': f"1x{SCRAPES}",
+        f"kvscope_source_up{{{engine('api')}}}": f"1x{SCRAPES}",
+        f'kvscope_api_responses_total{{status="5xx",{in_front}}}': f"0+1x{SCRAPES}",
+    }
+    codes["api"] = codes["late"]
     answer = {f"{{{engine(name)}}}": float(code) for name, code in codes.items()}
     check(tmp_path, series, {query("overview", 202): answer})
 

@@ -2,7 +2,7 @@
 
 from dashboards.kit import pressure
 from dashboards.kit import thresholds as limits
-from dashboards.kit.levels import FIRST_TOKEN, used
+from dashboards.kit.levels import FIRST_TOKEN, budget_used, used
 from dashboards.kit.links import KV_POOL, PREFIX_CACHE, to_engine_of_row
 from dashboards.kit.panels import COUNT, RATIO, SECONDS, TOKENS_PER_SECOND, Panel, Q
 from dashboards.kit.queries import (
@@ -23,7 +23,7 @@ from dashboards.kit.queries import (
     worst,
 )
 from dashboards.kit.tables import Column, rows
-from monitoring import formulas
+from monitoring import formulas, identity
 
 _OLDEST = worst(series("kvscope_requests_oldest_wait_seconds"), BY_ENGINE)
 
@@ -41,15 +41,24 @@ def _loading() -> str:
     return f"{_state('expected')} or {_state('loading')}"
 
 
+def _api_burn(by: str) -> str:
+    """Times the rate that the budget allows, of what an API fails in front of its engines."""
+    failed = formulas.api_failures(TILE_WINDOW, f"by ({by})", ENGINE)
+    judged = formulas.judged_requests(TILE_WINDOW, f"by ({by})", ENGINE)
+    return budget_used(formulas.share(failed, judged), "$answered")
+
+
 def verdict() -> str:
     """The worst problem of each engine, as a number of limits.ENGINE_VERDICTS."""
     burn = used(TILE_WINDOW, BY_ENGINE)
+    server = f"{TARGET}, {identity.MODEL}"
     _, (used_up, _), (pages, _) = limits.BURN_RATE
     stalled = limits.STEP_AGE_SECONDS[2][0]
     cases = {
         6: f"({seen(every_engine())}) and on ({TARGET}) (up == 0 or {_state('gone')})",
         5: f"({formulas.stalled(selector=ENGINE)}) > {stalled}",
-        4: f"{burn['first token']} >= {pages:g} or {burn['answered']} >= {pages:g}",
+        4: f"{burn['first token']} >= {pages:g} or {burn['answered']} >= {pages:g} "
+        f"or {every_engine()} and on ({server}) ({_api_burn(server)} >= {pages:g})",
         3: f"{series('kvscope_engine_ready')} == 0 or {_loading()}",
         2: f"{burn['first token']} >= {used_up:g} or {_OLDEST} > $ttft",
         1: pressure.crowded(),

@@ -20,6 +20,7 @@ from dashboards.kit.queries import (
     BY_ENGINE,
     EACH_ENGINE,
     ENGINE,
+    TARGET,
     TILE_WINDOW,
     added,
     every_engine,
@@ -35,10 +36,10 @@ from dashboards.kit.queries import (
     up_for,
     worst,
 )
-from monitoring import formulas
+from monitoring import formulas, identity
 
 _STALLED = formulas.stalled(selector=ENGINE)
-_ERRORS = formulas.error_share(TILE_WINDOW, EACH_ENGINE, ENGINE)
+_ERRORS = formulas.error_share(TILE_WINDOW, f"by ({TARGET}, {identity.MODEL})", ENGINE)
 _RECOMPUTED = formulas.recomputed_share(TILE_WINDOW, EACH_ENGINE, ENGINE)
 _OLDEST = worst(peak(series("kvscope_requests_oldest_wait_seconds")))
 
@@ -119,14 +120,15 @@ def row() -> Row:
             numbers(
                 104,
                 "Errors",
-                "Share of requests that the server failed, or refused because its queue was full "
-                "or its engine was dead, in five minutes: of the model where that is highest, in "
-                "the colour of its error budget (orange: used faster than it comes back; red: at "
-                "the rate that pages), and of the worst engine. What clients did (an abort, a "
-                "prompt too long) does not count. 'idle': no request ended.",
+                "Share of requests that the server failed, answered with any other 5xx, or refused "
+                "because its queue was full or its engine was dead, in five minutes: of the model "
+                "where that is highest, in the colour of its error budget (orange: used faster "
+                "than it comes back; red: at the rate that pages), and of the worst server. What "
+                "clients did (an abort, a prompt too long) does not count. 'idle': no request "
+                "ended.",
                 RATIO,
                 *verdict("answered", "failed"),
-                Q(worst(_ERRORS), "worst engine"),
+                Q(worst(_ERRORS), "worst server"),
                 steps=limits.UNJUDGED,
                 span=3,
                 when_absent="idle",

@@ -32,7 +32,7 @@ from monitoring import formulas
 def row() -> Row:
     recomputed = total(rate("kvscope_preemption_recomputed_tokens_total"))
     regretted = or_zero(total(rate("kvscope_prefix_cache_regret_tokens_total")), every_engine())
-    other_failures = formulas.api_failures(RATE_WINDOW, EACH_ENGINE, ENGINE)
+    other_failures = formulas.api_failures(RATE_WINDOW, "", ENGINE)
     return Row(
         400,
         "Why?",
@@ -96,7 +96,7 @@ def row() -> Row:
                 REQUESTS_PER_SECOND,
                 Q(total(rate("kvscope_requests_finished_total"), "reason"), "{{reason}}"),
                 Q(total(rate("kvscope_requests_rejected_total")), "refused"),
-                Q(total(f"clamp_min({other_failures}, 0)"), "other 5xx"),
+                Q(other_failures, "other 5xx"),
                 stacked=True,
                 colours=limits.END_COLOURS,
                 span=8,
