@@ -114,7 +114,8 @@ class Engines(Value):
 
 @dataclass(frozen=True, slots=True)
 class Series(Value):
-    """Samples with one name, and one of the values listed for each label."""
+    """Samples with one name, and one of the values listed for each label; `5*` is every text that
+    begins with 5."""
 
     spellings: tuple[str, ...]
     where: tuple[tuple[str, tuple[str, ...]], ...]
@@ -127,7 +128,7 @@ class Series(Value):
         found = [
             value
             for labels, value in view.samples(self.spellings)
-            if all(labels.get(label) in values for label, values in self.where)
+            if all(_is_one_of(labels.get(label), values) for label, values in self.where)
         ]
         if not found:
             return None
@@ -194,6 +195,12 @@ class Whole(Value):
 
     def renamed(self, rename: Rename) -> Value:
         return Whole(self.of.renamed(rename))
+
+
+def _is_one_of(text: str | None, values: Sequence[str]) -> bool:
+    return text in values or any(
+        text is not None and value.endswith("*") and text.startswith(value[:-1]) for value in values
+    )
 
 
 _SIGNS = {"+": "+", "-": "-", "*": "×", "/": "÷"}  # noqa: RUF001

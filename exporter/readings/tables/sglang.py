@@ -4,6 +4,7 @@ Several ranks of one engine repeat each other: the lowest one counts. A data-par
 engine. Its blocks are pages. Most families are absent before the first request.
 """
 
+from exporter.catalogue.http import STATUSES
 from exporter.readings.labels import LastMoved, counter, gauge, histogram
 from exporter.readings.row import Identity, Row, Table
 from exporter.readings.value import Number, Value
@@ -19,6 +20,28 @@ _GIB = Number(2**30)
 _AS_SEQUENCES = "SGLang counts each of the n sequences of a call as a request: upper bound"
 _AT_END = "older versions; counted when a request ends"
 _IN_BUCKETS = "in SGLang's buckets"
+
+
+_RESPONSES = counter("sglang:http_responses")
+"""Has the responses to GET as well, those of its page of metrics among them."""
+_API_ROWS = tuple(
+    row
+    for status in STATUSES
+    for row in (
+        Row(
+            family="kvscope_api_responses_total",
+            labels={"status": status},
+            value=counter("sglang:http_responses", method="POST", status_code=f"{status[0]}*"),
+            reason="all ranks together; a full queue (503) is in 5xx",
+        ),
+        Row(
+            family="kvscope_api_responses_total",
+            labels={"status": status},
+            value=Number(0).beside(_RESPONSES),
+            reason="until the first response of that class",
+        ),
+    )
+)
 
 
 def _effective(*modes: str) -> Value:
@@ -236,10 +259,11 @@ SGLANG_ROWS = (
         reason="only with HiCache",
     ),
 )
+"""Of the engine, also where others run it behind an API of their own."""
 
 SGLANG = Table(
     server="sglang",
-    rows=SGLANG_ROWS,
+    rows=(*SGLANG_ROWS, *_API_ROWS),
     identity=Identity(engine=("dp_rank",), ranks=("pp_rank", "tp_rank")),
     note="Before the first request most families are absent. A data-parallel rank is an engine; "
     "families that the front end counts for several ranks together have no label `engine`.",

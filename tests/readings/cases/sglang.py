@@ -111,6 +111,22 @@ LOADED_READ: Series = {
     "kvscope_request_queue_seconds": (3, 3, 0.5),
 }
 
+_API_PAGE = """\
+sglang:http_responses_total{endpoint="/metrics",method="GET",status_code="200"} 300.0
+sglang:http_responses_total{endpoint="/v1/completions",method="POST",status_code="200"} 30.0
+sglang:http_responses_total{endpoint="/v1/chat/completions",method="POST",status_code="200"} 3.0
+sglang:http_responses_total{endpoint="/v1/completions",method="POST",status_code="400"} 2.0
+sglang:http_responses_total{endpoint="/v1/completions",method="POST",status_code="307"} 1.0
+sglang:http_responses_total{endpoint="/v1/completions",method="POST",status_code="500"} 4.0
+sglang:http_responses_total{endpoint="/v1/completions",method="POST",status_code="503"} 5.0
+"""
+_API_READ: Series = {
+    "kvscope_api_responses_total:2xx": 33,
+    "kvscope_api_responses_total:3xx": 1,
+    "kvscope_api_responses_total:4xx": 2,
+    "kvscope_api_responses_total:5xx": 9,
+}
+
 OLD_PAGE = f"""\
 sglang:max_total_num_tokens{{{_L}}} 700.0
 sglang:page_size{{{_L}}} 1.0
@@ -145,7 +161,25 @@ CASES = (
         page=IDLE_PAGE,
         expected={("m", "0"): IDLE_READ},
     ),
-    Case(name="under load", kind="sglang", page=LOADED_PAGE, expected={("m", "0"): LOADED_READ}),
+    Case(
+        name="under load",
+        kind="sglang",
+        page=LOADED_PAGE + _API_PAGE,
+        expected={("m", "0"): {**LOADED_READ, **_API_READ}},
+    ),
+    Case(
+        name="an API that has answered nobody but its readers",
+        kind="sglang",
+        page=f"""{HYBRID_PAGE}\
+sglang:http_responses_total{{endpoint="/metrics",method="GET",status_code="200"}} 3.0
+""",
+        expected={
+            ("m", "0"): {
+                **HYBRID_READ,
+                **{f"kvscope_api_responses_total:{n}xx": 0 for n in range(2, 6)},
+            }
+        },
+    ),
     Case(name="older", kind="sglang", page=OLD_PAGE, expected={("m", "0"): OLD_READ}),
     Case(name="hybrid", kind="sglang", page=HYBRID_PAGE, expected={("m", "0"): HYBRID_READ}),
     Case(
