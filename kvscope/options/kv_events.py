@@ -57,9 +57,16 @@ def kv_events_published(config: "KvEventsConfig | None") -> "Iterator[ContentLis
     except EndpointError as error:
         raise fail(f"--kv-events-config: {error}") from None
     publisher.start()
-    way = "at" if config.binds else "connect to"
     replay = publisher.replay_address or "none, so that a missed message is lost"
-    logger.info("KV events: %s %s; replay: %s", way, publisher.address, replay)
+    if config.binds:
+        logger.info("KV events: at %s; replay: %s", publisher.address, replay)
+    else:
+        logger.warning(
+            "KV events: connecting to %s, as vLLM does where the endpoint has no `*`: a reader has "
+            'to listen there. To listen here, add "bind": true to --kv-events-config; replay: %s',
+            publisher.address,
+            replay,
+        )
     for address in config.remote_addresses:
         logger.warning(
             "KV events at %s hold the tokens of all prompts and answers, neither encrypted nor "

@@ -8,12 +8,12 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from exporter.catalogue import CATALOGUE
 from exporter.clock import Clock
-from exporter.sources.kv_events import KvEventsSource
+from exporter.sources.kv_events import KvEventsSource, reader
 from exporter.sources.kv_events.reader import STALE_NS
 from exporter.sources.source import Source
 from kvscope_events.events import Hello
 from tests.kv_events.dialects import BY_NAME, Cleared, Removed, Stored, one
-from tests.kv_events.publisher import Publish
+from tests.kv_events.publisher import Publish, Publisher
 from tests.kv_events.watching import watched
 from tests.support.waiting import wait_for
 
@@ -30,6 +30,31 @@ def test_it_is_a_source_that_knows_nothing_before_a_server_is_there(tmp_path: Pa
         assert source.take() is None
         assert there.blocks() is None
         assert there.shown("kvscope_source_up") == 0
+
+
+@pytest.mark.parametrize(("bind", "advice"), [(False, "`bind: true`"), (True, "leave `bind` out")])
+def test_two_sides_of_which_neither_finds_the_other_are_logged_once(
+    bind: bool,
+    advice: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The server connects where the sidecar does, or listens where the sidecar does."""
+    monkeypatch.setattr(reader, "UNHEARD_NS", 0)
+    endpoint = f"ipc://{tmp_path}/events"
+    publisher = Publisher(endpoint, bind=False) if not bind else None
+    source = KvEventsSource(endpoint, server="vllm", engine="0", clock=Clock(), bind=bind)
+    try:
+        wait_for(lambda: [r for r in caplog.records if r.name == reader.__name__])
+        wait_for(lambda: source.session == "" and not source.up)
+    finally:
+        source.close()
+        if publisher is not None:
+            publisher.close()
+    (record,) = (r for r in caplog.records if r.name == reader.__name__)
+    assert endpoint in record.getMessage()
+    assert advice in record.getMessage()
 
 
 def test_who_joins_late_shows_the_whole_history(tmp_path: Path, publish: Publish) -> None:

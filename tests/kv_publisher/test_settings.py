@@ -3,6 +3,7 @@
 import pytest
 
 from engine.kv_events.settings import KvEventsConfig, parse_kv_events_config
+from kvscope.options.kv_events import kv_events_published
 
 
 def test_the_json_of_vllm_is_understood() -> None:
@@ -15,6 +16,19 @@ def test_the_json_of_vllm_is_understood() -> None:
     assert config.binds
     assert (config.address, config.replay_endpoint) == ("tcp://*:5557", "tcp://*:5558")
     assert config.remote_addresses == ["tcp://*:5557", "tcp://*:5558"]
+
+
+@pytest.mark.parametrize(("bind", "warned"), [(None, True), (True, False)])
+def test_an_endpoint_that_a_reader_has_to_listen_at_is_a_warning(
+    bind: bool | None, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A reader that connects as well hears nothing, and neither side has an error."""
+    endpoint = "tcp://127.0.0.1:1" if bind is None else "tcp://127.0.0.1:0"
+    config = KvEventsConfig(enable_kv_cache_events=True, endpoint=endpoint, bind=bind)
+    with kv_events_published(config):
+        messages = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert bool(messages) == warned
+    assert all(endpoint in text and '"bind": true' in text for text in messages)
 
 
 def test_nothing_is_published_unless_it_is_enabled() -> None:

@@ -24,10 +24,20 @@ MESSAGES_A_ROUND = 256
 """Messages read before the connections are looked at again."""
 STALE_NS = 3_000_000_000
 """Time within which our thread looks at its sockets, unless this process is stalled."""
+UNHEARD_NS = 15_000_000_000
+"""Time without a first connection after which the log says what may be wrong."""
 _IDLE_SECONDS = 1.0
 _BUSY_SECONDS = 0.05
 _RETRY_SECONDS = 1.0
 _ENTRY_BYTES = 300
+_UNHEARD = {
+    False: "nothing listens there. If the server is up, it connects to this address instead, as "
+    "vLLM does where its endpoint has no `*`: write `bind: true` here, or `tcp://*:PORT` in the "
+    "server's --kv-events-config",
+    True: "no server has connected. If it is up, it listens itself, as vLLM does where its "
+    "endpoint has a `*`: leave `bind` out here, and name the server's host",
+}
+"""By whether the reader binds."""
 _PROBLEMS = {
     "malformed": "the peer is not a publisher",
     "too_large": "the peer broke off in mid-message, or sent a message over the size limit",
@@ -65,6 +75,7 @@ class Reader:
         self._put_bytes = 0  # written by our thread alone
         self._taken_bytes = 0  # written by the caller of `take`, so that neither needs a lock
         self._looked_ns = time.monotonic_ns()
+        self._unheard_since_ns: int | None = self._looked_ns
         self._more_waits = False  # the sockets hold more than one round reads
         self._stopping = threading.Event()
         self._tracker = Tracker(self._put, replays=address.replay is not None)
@@ -154,6 +165,7 @@ class Reader:
             session = tracker.session
             for event in link.events(now_ns):
                 self._on_event(event, link)
+            self._say_if_unheard(now_ns)
             more = True
             for _ in range(MESSAGES_A_ROUND):
                 more = self._receive(link, now_ns)
@@ -172,12 +184,20 @@ class Reader:
 
     def _on_event(self, event: LinkEvent, link: Link) -> None:
         if event == "connected":
+            self._unheard_since_ns = None
             self._tracker.on_connected()
         elif event == "disconnected":
             self._tracker.on_disconnected()
             link.forget_answers()
         else:
             self._faults.count(event, _PROBLEMS[event])
+
+    def _say_if_unheard(self, now_ns: int) -> None:
+        """Once: ZMQ has no error for two sides of which neither binds."""
+        since_ns = self._unheard_since_ns
+        if since_ns is not None and now_ns - since_ns >= UNHEARD_NS:
+            self._unheard_since_ns = None
+            logger.warning("%s: %s", self._address.endpoint, _UNHEARD[self._address.bind])
 
     def _receive(self, link: Link, now_ns: int) -> bool:
         """Take what is there from each socket; False if neither has a message."""
