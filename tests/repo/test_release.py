@@ -6,6 +6,7 @@ import tomllib
 import yaml
 
 from kvscope_events import __version__
+from tests.kubernetes.schemas import API_VERSIONS
 from tests.repo.checkout import ROOT
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -18,6 +19,20 @@ def test_every_place_names_the_same_version() -> None:
         tags = re.findall(r"kvscope(?:-exporter)?:(\d[\w.]*)", (ROOT / name).read_text())
         assert set(tags) == {__version__}, name
     assert f"\n## {__version__} " in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_every_place_names_the_same_oldest_version_that_is_supported() -> None:
+    page = (ROOT / "docs" / "project" / "compatibility.md").read_text()
+    oldest = dict(re.findall(r"^\| (\w+) \| (\d+(?:\.\d+)*) and newer", page, re.MULTILINE))
+    chart = yaml.safe_load((ROOT / "deploy" / "helm" / "kvscope" / "Chart.yaml").read_text())
+    guides = ROOT / "docs" / "guides"
+    boards, alerts = ((guides / name).read_text() for name in ("dashboards.md", "alerts.md"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert chart["kubeVersion"] == f">={oldest['Kubernetes']}.0-0"
+    assert oldest["Kubernetes"] == API_VERSIONS[0]
+    assert f"for Grafana {oldest['Grafana']} and newer" in boards
+    assert f"Prometheus {oldest['Prometheus']}." in alerts
+    assert project["requires-python"] == f">={oldest['Python']}"
 
 
 def test_neither_distribution_declares_a_version_of_its_own() -> None:
