@@ -19,6 +19,8 @@ from monitoring.selectors import series
 
 _EXPECTED, _LOADING, _GONE = 1, 2, 3
 """Values of the alert's expression, for its text."""
+_RECENT = "2m"
+"""Two scrapes, also where they are a minute apart."""
 _STATES = {"expected": _EXPECTED, "loading": _LOADING, "gone": _GONE}
 
 
@@ -29,22 +31,28 @@ def state_groups(
     return [
         Group(
             name="kvscope-server-state",
-            rules=[*_not_ready(scope, loading), *paged_below(_gone(scope), scope, page_below)],
+            rules=[
+                *_not_ready(timing, scope, loading),
+                *paged_below(_gone(timing, scope), scope, page_below),
+            ],
         )
     ]
 
 
-def _state(state: str) -> str:
-    return series("kvscope_server_state", state=state)
+def _in(state: str, timing: Timing) -> str:
+    """Servers in the state, by the last scrape that succeeded: one that is lost, as on a busy
+    machine, must neither resolve an alert nor restart its wait."""
+    found = series("kvscope_server_state", state=state)
+    return f"last_over_time({found}[{timing.range(_RECENT)}]) == 1"
 
 
-def _not_ready(scope: Scope, loading: Mapping[str, str]) -> list[Alert]:
+def _not_ready(timing: Timing, scope: Scope, loading: Mapping[str, str]) -> list[Alert]:
     """Whatever state it is in: a server that crashes while loading is loading, then gone, and so
     on. A server that was ready and has gone is a different alert. One expression for all states, so
     that changing between them does not restart the wait."""
     same = f"on ({scope.server})"
-    states = "\n  or ".join(f"{value} * ({_state(name)} == 1)" for name, value in _STATES.items())
-    ended = f"({_state('gone')} == 1 and {same} {READY_SEEN} == 1)"
+    states = "\n  or ".join(f"{value} * ({_in(name, timing)})" for name, value in _STATES.items())
+    ended = f"({_in('gone', timing)} and {same} {READY_SEEN} == 1)"
     plain = f"max without (state) (\n  {states}\n)\nunless {same} {ended}"
     named = f"({plain})\n+ {same} group_left (model_name) 0 * {LAST_ANSWER}"
     alert = Alert(
@@ -87,13 +95,13 @@ def _of(models: str) -> str:
     return f"{LAST_ANSWER}{{model_name=~{json.dumps(models)}}}"
 
 
-def _gone(scope: Scope) -> Alert:
+def _gone(timing: Timing, scope: Scope) -> Alert:
     same = f"on ({scope.server})"
     return Alert(
         name="KvscopeServerGone",
         severity="critical",
         topic="target",
-        expr=f"({_state('gone')} == 1 and {same} {READY_SEEN} == 1)\n"
+        expr=f"({_in('gone', timing)} and {same} {READY_SEEN} == 1)\n"
         f"+ {same} group_left (model_name) 0 * {LAST_ANSWER}",
         wait="5m",
         summary="An inference server that was ready has ended.",

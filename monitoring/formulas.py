@@ -210,7 +210,7 @@ def _refused(window: str, selector: str) -> str:
 
 
 def _failed_by_api(window: str, selector: str) -> str:
-    """Of each server; one API serves all of its engines."""
+    """A server's own; one API serves all of its engines."""
     answered = rate("kvscope_api_responses_total", window, selector, status="5xx")
     failures = f"sum without (engine, status) ({answered})"
     known = f"sum without (engine, reason) ({_failed_by_engine(window, selector)})"

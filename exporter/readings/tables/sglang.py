@@ -259,7 +259,7 @@ SGLANG_ROWS = (
         reason="only with HiCache",
     ),
 )
-"""Of the engine, also where others run it behind an API of their own."""
+"""What its engine reports, also behind the API of another server."""
 
 SGLANG = Table(
     server="sglang",
