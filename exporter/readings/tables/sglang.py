@@ -259,7 +259,7 @@ SGLANG_ROWS = (
         reason="only with HiCache",
     ),
 )
-"""What its engine reports, also behind the API of another server."""
+"""Those of its engine, which other servers pass on as well."""
 
 SGLANG = Table(
     server="sglang",
