@@ -9,6 +9,7 @@ from exporter.catalogue.device_memory import DEVICE_MEMORY
 from exporter.catalogue.exhaustion import EXHAUSTION
 from exporter.catalogue.gen_ai import GEN_AI
 from exporter.catalogue.gpu import GPU
+from exporter.catalogue.groups import GROUP_METRICS
 from exporter.catalogue.host import HOST
 from exporter.catalogue.http import HTTP
 from exporter.catalogue.metric import Metric
@@ -51,6 +52,7 @@ CATALOGUE = (
     *SIZING,
     *PREFIX,
     *REGRET,
+    *GROUP_METRICS,
     *TIERS,
     *PAGE,
     *DEVICE_MEMORY,

@@ -162,12 +162,12 @@ POOL = (
         help="References to blocks given back, by cause.",
         notes="Causes: the sequence finished (in a vLLM with stop strings: or was aborted), was "
         "aborted or preempted (swapped_out: with a copy on the host), the block left its attention "
-        "window or holds a state that a newer one superseded (out_of_window), was copied before a "
-        "write (cow), was pinned only for a while (unpinned), or its content could not be loaded "
-        "(failed_load).",
+        "window (out_of_window), holds a state that a newer one replaced (superseded; only of "
+        "models with states), was copied before a write (cow), was pinned only for a while "
+        "(unpinned), or its content could not be loaded (failed_load).",
         unit="blocks",
         group="pool",
-        labels={**ENGINE, "cause": get_args(ReleaseCause)},
+        labels={**ENGINE, "cause": (*get_args(ReleaseCause), "superseded")},
         otel_name="kvscope.kv.block.releases",
         events=("BlocksReleased",),
     ),

@@ -15,7 +15,8 @@ REGRET = (
         notes="Evicted blocks are known if they are among the last 524,288. What a tier below the "
         "pool or a connector supplies is not computed again, and does not count. Neither does a "
         "resumed sequence: what it lost is the cost of its preemption. In a pool of several groups "
-        "of layers only the blocks of the group that is looked up count.",
+        "of layers, blocks that are still there count if a kind of layers vetoed them because its "
+        "own part had been evicted.",
         unit="tokens",
         group="prefix",
         otel_name="kvscope.prefix_cache.regret_tokens",

@@ -9,6 +9,7 @@ from prometheus_client.core import Metric as Family
 from exporter.catalogue import COMPAT_SETS
 from exporter.collect.device_memory import collect_out_of_memory
 from exporter.collect.families import Families
+from exporter.collect.groups import collect_groups, collect_vetoes
 from exporter.collect.pool import collect_churn, collect_content, collect_exhaustion, collect_pool
 from exporter.collect.preemption import collect_preemption
 from exporter.collect.prefix import collect_prefix
@@ -49,6 +50,7 @@ from exporter.fold import (
     Fold,
     Folds,
     GenAi,
+    Groups,
     Introduction,
     Latency,
     Ledger,
@@ -101,9 +103,11 @@ PARTS: tuple[Part[Any], ...] = (
     Part("pool", Ledger, collect_sizing),
     Part("pool", Churn, collect_churn),
     Part("pool", Content, collect_content),
+    Part("pool", Groups, collect_groups),
     Part("pool", Cache, collect_residency),
     Part("prefix", Cache, collect_prefix),
     Part("prefix", Cache, collect_regret),
+    Part("prefix", Cache, collect_vetoes),
     Part("tiers", Tiers, collect_tiers),
     Part("requests", Requests, collect_requests),
     Part("requests", Latency, collect_latency),

@@ -6,6 +6,7 @@ from exporter.fold.device_memory import DeviceMemory, TimedSample
 from exporter.fold.exhaustion import Exhaustion
 from exporter.fold.fold import Fold, Folds
 from exporter.fold.gen_ai import GenAi
+from exporter.fold.groups import Groups
 from exporter.fold.histogram import Exemplar, Histogram
 from exporter.fold.introduction import Census, Introduction
 from exporter.fold.latency import Latency
@@ -27,6 +28,7 @@ __all__ = [
     "Fold",
     "Folds",
     "GenAi",
+    "Groups",
     "Histogram",
     "Introduction",
     "Latency",

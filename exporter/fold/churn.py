@@ -11,6 +11,8 @@ from kvscope_events.events import (
     BlocksReleased,
     BlocksSwapped,
     ContentDropped,
+    PoolCreated,
+    PoolSnapshot,
 )
 from kvscope_events.vocabulary import (
     AllocationCause,
@@ -43,6 +45,8 @@ class Churn(Fold):
     def __init__(self) -> None:
         super().__init__(
             {
+                PoolCreated: self._begin,
+                PoolSnapshot: self._begin,
                 BlocksAllocated: self._allocated,
                 BlocksReleased: self._released,
                 BlocksEvicted: self._evicted,
@@ -53,18 +57,28 @@ class Churn(Fold):
         )
         self.allocations: dict[str, int] = dict.fromkeys(get_args(AllocationCause), 0)
         self.releases: dict[str, int] = dict.fromkeys(get_args(ReleaseCause), 0)
-        """References given back, whether or not they were the last."""
+        """References given back, whether or not they were the last. `superseded` are states that a
+        newer one replaced: only where the pool has groups of states."""
         self.evictions: dict[str, int] = dict.fromkeys(get_args(EvictionCause), 0)
         self.copies = 0
         self.swapped: dict[str, int] = dict.fromkeys(get_args(SwapDirection), 0)
         """Blocks copied, by direction."""
         self.allocation_failures = 0
+        self._states: frozenset[int | None] = frozenset()  # groups of states, as events name them
+
+    def _begin(self, event: PoolCreated | PoolSnapshot) -> None:
+        states = {index for index, group in enumerate(event.groups) if group.kind == "state"}
+        self._states = frozenset([None] if states and len(event.groups) == 1 else states)
+        if states:
+            self.releases.setdefault("superseded", 0)
 
     def _allocated(self, event: BlocksAllocated) -> None:
         self.allocations[event.cause] += len(event.blocks)
 
     def _released(self, event: BlocksReleased) -> None:
-        self.releases[event.cause] += len(event.cached) + len(event.free) + len(event.shared)
+        is_state = event.cause == "out_of_window" and event.group in self._states
+        cause = "superseded" if is_state else event.cause
+        self.releases[cause] += len(event.cached) + len(event.free) + len(event.shared)
 
     def _evicted(self, event: BlocksEvicted) -> None:
         # A producer may know only names and no block ids, or, without a prefix cache, no names.

@@ -22,6 +22,7 @@ from tests.vllm.scheduler import Driver
 def run(mode: str, model: str, steps: int, seed: int, blocks: int) -> dict[str, Any]:
     """Drive an observed scheduler; returns what was counted and what differed."""
     from kvscope_events.observers.vllm.plugin import install, site
+    from tests.vllm.beside import Beside
     from tests.vllm.bill import billed
     from tests.vllm.replay import Replay
 
@@ -31,6 +32,7 @@ def run(mode: str, model: str, steps: int, seed: int, blocks: int) -> dict[str, 
     if observer is None:
         return {"mode": mode, "refused": True}
     replay = Replay(observer.outlet.bus, observer.names)
+    beside = Beside.of(driver.scheduler.kv_cache_manager)
     observer.flush()
     for _ in range(steps):
         driver.load()
@@ -39,6 +41,8 @@ def run(mode: str, model: str, steps: int, seed: int, blocks: int) -> dict[str, 
             break
         if not observer.buffer:  # async: else events of the step in flight wait here
             replay.compare(driver.scheduler.kv_cache_manager.block_pool)
+            if beside is not None:
+                beside.compare(replay.batches)
         driver.disturb()
     driver.drain()
     live = site.observer is not None
@@ -75,6 +79,7 @@ def run(mode: str, model: str, steps: int, seed: int, blocks: int) -> dict[str, 
         "events": dict(replay.events),
         "causes": dict(replay.causes),
         "examples": replay.examples,
+        "groups": None if beside is None else beside.found(),
         "bill": billed(replay.batches),
     }
 

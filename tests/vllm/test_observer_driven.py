@@ -108,6 +108,20 @@ def test_every_request_ends_once_and_nothing_is_kept(driven: Driven, mode: str) 
         assert found["left_over"] == 0
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode.startswith(("hybrid", "partial"))])
+def test_groups_are_those_of_vllms_own_lists_and_lookups(driven: Driven, mode: str) -> None:
+    """Its look-up by group is called beside each admission, its lists are read at each step."""
+    found = driven[mode]["groups"]
+    assert found["compared"] > STEPS // 4  # async: not while a step is in flight
+    assert found["examples"] == []
+    assert found["lookups"] > 0
+    assert found["lookups_equal"]
+    assert found["alone"] == found["alone_by_fold"]
+    assert found["vetoed"] == sum(found["vetoed_by_fold"].values())
+    assert (found["superseded"] is None) == ("partial" not in mode)
+
+
 @BY_MODE
 def test_the_bill_of_preemption_is_that_of_plain_loops(driven: Driven, mode: str) -> None:
     bill, preemptions = driven[mode]["bill"], driven[mode]["events"].get("RequestPreempted", 0)

@@ -9,6 +9,7 @@ from exporter.fold.cache.lookups import Lookups
 from exporter.fold.cache.prefixes import COUNTERS, Prefixes
 from exporter.fold.cache.regret import Regret
 from exporter.fold.cache.residency import Residency
+from exporter.fold.cache.vetoes import Vetoes
 from kvscope_events.events import (
     BlocksEvicted,
     BlocksReleased,
@@ -40,6 +41,7 @@ class Cache(Contents):
         self.regret = Regret()
         self.residency = Residency(self.blocks)
         self.prefixes = Prefixes(counters)
+        self.vetoes = Vetoes()
         self._lookups = Lookups()
         self.queried_tokens = self._lookups.queried_tokens
         self.hit_tokens = self._lookups.hit_tokens
@@ -63,18 +65,27 @@ class Cache(Contents):
         super()._begin(event, gone_ns)
         self.regret.begin()
         self.residency.begin()
+        self.vetoes.begin(event)
 
     def _looked_up(self, event: PrefixLookup) -> None:
         block_size, time_ns = self.block_size, self.batch.time_ns
         if not block_size:  # joined late, and the snapshot is still to come
             return
         self._lookups.ask(event, block_size)
+        held = self.resident if self._known else None
+        refused, gone_ns = self.vetoes.look_up(event, block_size, held, self.evicted)
         too_small, loaded = self._look_up(event)
         evicted_ns: list[int | None] = []
         if self._known:
             missed = event.hashes[event.hit_blocks :]
             if self._lookups.miss(missed, self.resident, self.evicted):
                 evicted_ns = self.evicted.times_ns(missed)
+            if gone_ns is not None:  # here, and of no use: a kind's own part was evicted
+                evicted_ns = evicted_ns or [None] * len(missed)
+                for index, name in enumerate(missed[:refused]):
+                    if name in self.resident.names:
+                        evicted_ns[index] = gone_ns
+            if evicted_ns:
                 # Blocks loaded from elsewhere are not computed again.
                 evicted_ns[:loaded] = [None] * min(loaded, len(evicted_ns))
         self.regret.look_up(

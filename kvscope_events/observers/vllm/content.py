@@ -8,13 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kvscope_events.events import (
-    BlocksCached,
-    BlocksShared,
-    ContentDropped,
-)
+from kvscope_events.events import BlocksCached, ContentDropped
 from kvscope_events.observers.vllm.evictions import tell_lost
 from kvscope_events.observers.vllm.names import NUMBER_OF, check_hash
+from kvscope_events.observers.vllm.pool import share_copy
 from kvscope_events.observers.vllm.wrappers import argument
 
 if TYPE_CHECKING:
@@ -123,7 +120,7 @@ def moved(observer: Observer, note: One, result: None, args: Call, kwargs: Named
         name = observer.names.of_block(target.block_hash)
         observer.buffer.append(BlocksCached(number, [target.block_id], [name], None))
     observer.counts.references += 1
-    observer.buffer.append(BlocksShared(number, [source.block_id], "cow"))
+    share_copy(observer, number, source)
 
 
 def _replaced(

@@ -25,6 +25,8 @@ Hashed = list[tuple[Any, bytes]]
 
 def before_new_blocks(observer: Observer, args: Call, kwargs: Named) -> Evicted | None:
     """The blocks at the head of the queue that will lose their content."""
+    if observer.group_hits is not None:
+        observer.group_hits.ask()
     if not observer.counts.cached:
         return None
     number, queue = argument(args, kwargs, 0, "num_blocks"), observer.queue

@@ -1,16 +1,20 @@
 """The observer's Hello and PoolCreated, built from the scheduler's configuration."""
 
 import os
+import sys
+from hashlib import sha256
 from typing import Any
 
 from kvscope_events.events import CONTRACT_VERSION, Hello, PoolCreated
 from kvscope_events.limits import MAX_LABEL
 from kvscope_events.observers.vllm.served import engine_index, served_name, server_version
 from kvscope_events.observers.vllm.sizing import (
+    alignment,
     bytes_per_block,
     capacity,
     groups_of,
     reserved_blocks,
+    retention,
     sized_by,
 )
 from kvscope_events.pid_space import pid_space
@@ -22,16 +26,19 @@ def created_of(scheduler: Any) -> PoolCreated:
     config = getattr(scheduler, "kv_cache_config", None)
     # Before 0.12 there is only one block size, so names cover blocks of it.
     block_size = int(getattr(pool, "hash_block_size", None) or scheduler.block_size)
-    num_blocks = int(pool.num_gpu_blocks)
+    num_blocks, groups = int(pool.num_gpu_blocks), groups_of(config, block_size)
+    coordinator = getattr(scheduler.kv_cache_manager, "coordinator", None)
     size_tokens, longest_sequences = capacity(scheduler.vllm_config.cache_config)
     return PoolCreated(
         num_blocks,
         block_size,
         bytes_per_block(config, num_blocks),
         reserved_blocks(pool),
-        groups=groups_of(config, block_size),
+        groups=groups,
         size_tokens=size_tokens,
         longest_sequences=longest_sequences,
+        alignment=alignment(coordinator, groups, block_size),
+        retention=retention(coordinator),
     )
 
 
@@ -65,6 +72,25 @@ def hello_of(scheduler: Any, session: str) -> Hello:
         pid_space=pid_space(),
         pool_sized_by=sized_by(cache),
     )
+
+
+def name_space(hello: Hello, created: PoolCreated) -> str | None:
+    """Digest of what the names of blocks depend on; None: not known, or not yet.
+
+    vLLM's names do not depend on the model, so that two models have the same names for content that
+    has nothing in common.
+    """
+    root = getattr(sys.modules.get("vllm.v1.core.kv_cache_utils"), "NONE_HASH", None)
+    if not isinstance(root, bytes) or hello.prefix_caching_hash_algo is None:
+        return None
+    facts = (
+        hello.model_name,
+        str(created.block_size),
+        hello.prefix_caching_hash_algo,
+        "groups" if len(created.groups) > 1 else "one group",
+        root.hex(),
+    )
+    return sha256("\n".join(facts).encode()).hexdigest()[:32]
 
 
 def _cache_dtype(model: Any, cache: Any) -> str | None:

@@ -107,19 +107,26 @@ def _allocating_any(site: Site, hook: Hook, original: Method) -> Method:
 
 
 def before_slots(observer: Observer, args: Call, kwargs: Named) -> Entry:
-    return len(observer.buffer), observer.request.num_computed_tokens == 0
+    request = observer.request
+    fresh = request.num_computed_tokens == 0
+    if fresh and observer.group_hits is not None and _reads_cache(observer, request):
+        observer.group_hits.expect(request)
+    return len(observer.buffer), fresh
 
 
 def slots(observer: Observer, entry: Entry | None, result: Any, args: Call, kwargs: Named) -> None:
     """Called if nothing was allocated, or for a request that was not running."""
     request = argument(args, kwargs, 0, "request")
-    if result is not None and entry is not None:
-        _admitted(observer, entry, request, args, kwargs)
-    elif entry is None:  # for a waiting request it is normal to find no room
+    if entry is None:
         _failed(observer, request, args, kwargs)
+    elif result is not None:
+        _admitted(observer, entry, request, args, kwargs)
+    elif observer.group_hits is not None:  # for a waiting request it is normal to find no room
+        observer.group_hits.take()
 
 
 def before_free(observer: Observer, args: Call, kwargs: Named) -> Victim:
+    observer.place_blocks()
     request = argument(args, kwargs, 0, "request")
     cause = release_cause(request)
     observer.releasing = (observer.sequences.number_of(request), cause)
@@ -168,7 +175,7 @@ def _admitted(observer: Observer, entry: Entry, request: Any, args: Call, kwargs
         local = args[2] if len(args) > 2 else kwargs.get("num_new_computed_tokens", 0)
         loaded = kwargs.get("num_external_computed_tokens", 0)
         found = local + loaded
-        if observer.caching and not getattr(request, "skip_reading_prefix_cache", False):
+        if _reads_cache(observer, request):
             _looked_up(observer, begin, request, (local, loaded), sequence.number)
     if kwargs.get("delay_cache_blocks"):
         return  # blocks to load into; it runs once that is done
@@ -218,8 +225,13 @@ def _looked_up(
             hit_tokens // block_size,
             request.num_preemptions > 0,
             loaded_tokens,
+            group_hit_tokens=[] if observer.group_hits is None else observer.group_hits.take(),
         ),
     )
+
+
+def _reads_cache(observer: Observer, request: Any) -> bool:
+    return observer.caching and not getattr(request, "skip_reading_prefix_cache", False)
 
 
 def _failed(observer: Observer, request: Any, args: Call, kwargs: Named) -> None:

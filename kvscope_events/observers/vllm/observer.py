@@ -15,7 +15,8 @@ from typing import Any
 
 import msgspec
 
-from kvscope_events.events import EngineEvent, Hello, ObserverStopped, PoolCreated
+from kvscope_events.events import EngineEvent, Hello, ObserverStopped, PoolCreated, PoolSnapshot
+from kvscope_events.observers.vllm.groups import BlockGroups, GroupHits
 from kvscope_events.observers.vllm.log import warn
 from kvscope_events.observers.vllm.names import Names
 from kvscope_events.observers.vllm.outlet import Outlet
@@ -58,6 +59,9 @@ class Observer:
         self.usable_blocks = created.num_blocks - created.reserved
         self.names = Names(len(created.groups), lookup_group(created.groups, self.block_size))
         self.caching = bool(self.manager.enable_caching)
+        several = len(created.groups) > 1
+        self.groups = BlockGroups(created.num_blocks) if several else None
+        self.group_hits = GroupHits(self.manager) if several and self.caching else None
         coordinator = getattr(self.manager, "coordinator", None)
         self.names_partial_blocks = bool(getattr(coordinator, "enable_partial_hash_hits", False))
         """Whether a block may have a name before it is full, which its full name replaces."""
@@ -106,13 +110,19 @@ class Observer:
 
     def flush(self) -> None:
         """Send the events of this step; never waits."""
+        self.place_blocks()
         events, self.buffer = self.buffer, []
         self.buffered_names = 0
         if self.snapshot_owed:
             self.snapshot_owed = False
             events.append(self.hello)
-            events.append(self.read().event(self.created, self.largest_step))
+            events.append(self._whole(self.read()))
         self.outlet.send(events)
+
+    def place_blocks(self) -> None:
+        """Find the groups of the blocks that were handed out since; before any are given back."""
+        if self.groups is not None and self.groups.has_unplaced:
+            self.groups.place(self.manager)
 
     def read(self) -> State:
         """The pool's state now, from which the counts go on."""
@@ -135,7 +145,11 @@ class Observer:
         if state is None or self.buffer:
             self.snapshot_owed = True
             return []
-        return [self.hello, state.event(self.created, self.largest_step)]
+        return [self.hello, self._whole(state)]
+
+    def _whole(self, state: State) -> PoolSnapshot:
+        groups = None if self.groups is None else self.groups.of_block
+        return state.event(self.created, self.largest_step, groups)
 
     def will_free(self, blocks: list[int], owner: Owner) -> None:
         """These blocks will be freed in this order and in one call, which has no request."""

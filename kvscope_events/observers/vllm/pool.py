@@ -18,7 +18,7 @@ from kvscope_events.events import (
 from kvscope_events.observers.vllm.evictions import Evicted, tell_evicted
 from kvscope_events.observers.vllm.names import NUMBER_OF
 from kvscope_events.observers.vllm.wrappers import Method, Site, argument
-from kvscope_events.vocabulary import AllocationCause
+from kvscope_events.vocabulary import AllocationCause, ReleaseCause, SharingCause
 
 if TYPE_CHECKING:
     from kvscope_events.observers.vllm.observer import Observer, Owner
@@ -49,32 +49,36 @@ def new_blocks(
     counts = observer.counts
     counts.active += len(blocks)
     counts.references += len(blocks)
-    observer.buffer.append(BlocksAllocated(number, list(map(NUMBER_OF, blocks)), cause))
+    event = BlocksAllocated(number, list(map(NUMBER_OF, blocks)), cause)
+    observer.buffer.append(event)
+    if observer.groups is not None:
+        observer.groups.allocated(request, event)
 
 
 def touched(observer: Observer, note: None, result: None, args: Call, kwargs: Named) -> None:
     blocks = argument(args, kwargs, 0, "blocks")
     if len(blocks) and isinstance(blocks[0], list | tuple):  # up to 0.13: one part for each group
         blocks = [block for part in blocks for block in part]
-    shared = []
-    activated = 0
-    for block in blocks:
-        if not block.is_null:
-            shared.append(block.block_id)
-            activated += block.ref_cnt == 1
-    if not shared:
+    blocks = [block for block in blocks if not block.is_null]
+    if not blocks:
         return
+    shared = list(map(NUMBER_OF, blocks))
+    activated = sum(1 for block in blocks if block.ref_cnt == 1)
     counts = observer.counts
     counts.active += activated
     counts.cached -= activated
     counts.references += len(shared)
-    request = observer.request
+    request, number = observer.request, None
+    cause: SharingCause = "pin"
     if request is None:
         observer.slots_known = False  # the writer of pinned blocks is unknown
-        observer.buffer.append(BlocksShared(None, shared, "pin"))
     else:
-        number = observer.sequences.number_of(request)
-        observer.buffer.append(BlocksShared(number, shared, "prefix_hit"))
+        number, cause = observer.sequences.number_of(request), "prefix_hit"
+    if observer.groups is None:
+        observer.buffer.append(BlocksShared(number, shared, cause))
+    else:
+        for group, part in observer.groups.touched(blocks):
+            observer.buffer.append(BlocksShared(number, part, cause, group))
 
 
 def freeing(site: Site, hook: Hook, original: Method) -> Method:
@@ -111,9 +115,27 @@ def freed(observer: Observer, blocks: list[Any], result: None, args: Call, kwarg
     if not blocks:
         return
     number, cause = _releasing(observer, blocks)
+    groups = observer.groups
+    if groups is None:
+        _released(observer, blocks, number, cause, None)
+        return
+    begin = 0
+    for group, part in groups.parts(list(map(NUMBER_OF, blocks))):
+        _released(observer, blocks[begin : begin + len(part)], number, cause, group)
+        begin += len(part)
+
+
+def _released(
+    observer: Observer,
+    blocks: list[Any],
+    number: int | None,
+    cause: ReleaseCause,
+    group: int | None,
+) -> None:
+    """Blocks of one group were given back."""
     if len({block.block_id for block in blocks}) != len(blocks):
         earlier, blocks = _first_references(blocks)
-        observer.buffer.append(BlocksReleased(number, [], [], earlier, cause))
+        observer.buffer.append(BlocksReleased(number, [], [], earlier, cause, group))
         observer.counts.references -= len(earlier)
     cached, free, shared = [], [], []
     for block in blocks:
@@ -127,7 +149,7 @@ def freed(observer: Observer, blocks: list[Any], result: None, args: Call, kwarg
     counts.active -= len(cached) + len(free)
     counts.cached += len(cached)
     counts.references -= len(blocks)
-    observer.buffer.append(BlocksReleased(number, cached, free, shared, cause))
+    observer.buffer.append(BlocksReleased(number, cached, free, shared, cause, group))
 
 
 def copied(observer: Observer, note: None, result: None, args: Call, kwargs: Named) -> None:
@@ -136,7 +158,15 @@ def copied(observer: Observer, note: None, result: None, args: Call, kwargs: Nam
     request = observer.request
     number = None if request is None else observer.sequences.number_of(request)
     observer.counts.references += 1
-    observer.buffer.append(BlocksShared(number, [block.block_id], "cow"))
+    share_copy(observer, number, block)
+
+
+def share_copy(observer: Observer, number: int | None, block: Any) -> None:
+    """One end of a copy has one more reader, until it was made."""
+    event = BlocksShared(number, [block.block_id], "cow")
+    observer.buffer.append(event)
+    if observer.groups is not None:
+        observer.groups.copied(observer.request, event)
 
 
 def unpinned(

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from kvscope_events.events import FirstToken, StepCompleted
 from kvscope_events.observers.vllm.check import check_counts
+from kvscope_events.observers.vllm.introduction import name_space
 from kvscope_events.observers.vllm.observer import now_ns
 from kvscope_events.observers.vllm.requests import Ending, arrival
 from kvscope_events.observers.vllm.slots import slots_filled
@@ -34,6 +37,8 @@ def before_add(observer: Observer, args: Call, kwargs: Named) -> bool:
 
 
 def added(observer: Observer, new: bool, result: None, args: Call, kwargs: Named) -> None:
+    if observer.caching and observer.hello.name_space is None:
+        _tell_name_space(observer)
     if new:
         now = now_ns()  # vLLM's own time of it is a little earlier
         request = argument(args, kwargs, 0, "request")
@@ -46,6 +51,7 @@ def before_schedule(observer: Observer, args: Call, kwargs: Named) -> None:
 
 
 def scheduled(observer: Observer, note: None, output: Any, args: Call, kwargs: Named) -> None:
+    observer.place_blocks()
     total = output.total_num_scheduled_tokens
     prefill = 0
     # One token each within the budget: all decode. A prefill chunk of one token uses the budget up.
@@ -162,6 +168,14 @@ def before_copies_freed(observer: Observer, args: Call, kwargs: Named) -> None:
     blocks = [b.block_id for b in argument(args, kwargs, 0, "blocks") if not b.is_null]
     if blocks:
         observer.will_free(blocks, (None, "cow"))
+
+
+def _tell_name_space(observer: Observer) -> None:
+    """vLLM sets the root of its names once its scheduler is there."""
+    space = name_space(observer.hello, observer.created)
+    if space is not None:
+        observer.hello = msgspec.structs.replace(observer.hello, name_space=space)
+        observer.buffer.append(observer.hello)
 
 
 def tell_endings(observer: Observer) -> None:

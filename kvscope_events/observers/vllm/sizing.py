@@ -1,5 +1,6 @@
 """The make-up of a pool and the origin of its size: groups, bytes, reserved blocks."""
 
+from math import lcm
 from typing import Any
 
 from kvscope_events.events import CacheGroup
@@ -52,7 +53,24 @@ def sized_by(cache_config: Any) -> str:
 def groups_of(kv_cache_config: Any, block_size: int) -> list[CacheGroup]:
     """The groups in vLLM's order; empty if it does not say."""
     groups = getattr(kv_cache_config, "kv_cache_groups", None) or ()
-    return [_group(group.kv_cache_spec, block_size) for group in groups]
+    return [_group(group, block_size) for group in groups]
+
+
+def alignment(coordinator: Any, groups: list[CacheGroup], block_size: int) -> int:
+    """Tokens of which a hit is a multiple: of whole blocks of all groups, or of what names cover.
+
+    block_size: tokens that one name covers.
+    """
+    if getattr(coordinator, "enable_partial_hash_hits", False):
+        return block_size
+    told = getattr(coordinator, "scheduler_block_size", None)  # since 0.26
+    return int(told or lcm(block_size, *(group.block_size for group in groups)))
+
+
+def retention(coordinator: Any) -> int | None:
+    """Tokens after which windows and states stay findable; None: all of them do."""
+    interval = getattr(coordinator, "retention_interval", None)
+    return None if interval is None else int(interval)
 
 
 def lookup_group(groups: list[CacheGroup], block_size: int) -> int:
@@ -75,7 +93,10 @@ def reserved_blocks(pool: Any) -> int:
     return reserved
 
 
-def _group(spec: Any, block_size: int) -> CacheGroup:
+def _group(group: Any, block_size: int) -> CacheGroup:
+    spec = group.kv_cache_spec
+    layers = len(group.layer_names)
+    per_layer = getattr(spec, "page_size_bytes", None)
     inner = getattr(spec, "kv_cache_specs", None)  # layers of one type with different sizes
     if inner:
         spec = next(iter(inner.values()))
@@ -87,4 +108,11 @@ def _group(spec: Any, block_size: int) -> CacheGroup:
     elif name.startswith(("SlidingWindow", "ChunkedLocal")):
         kind = "sliding_window"
         window = next((getattr(spec, field) for field in _WINDOWS if hasattr(spec, field)), None)
-    return CacheGroup(kind, int(getattr(spec, "block_size", 0)) or block_size, window or None)
+    return CacheGroup(
+        kind,
+        int(getattr(spec, "block_size", 0)) or block_size,
+        window or None,
+        layers or None,
+        None if per_layer is None else int(per_layer) * (1 if inner else layers),
+        bool(getattr(group, "is_eagle_group", False)),
+    )

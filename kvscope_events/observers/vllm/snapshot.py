@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from kvscope_events.events import PoolCreated, PoolSnapshot
+from kvscope_events.observers.vllm.groups import UNKNOWN
 from kvscope_events.observers.vllm.names import Names
 
 SLICE = 4096
@@ -41,8 +42,10 @@ class State(NamedTuple):
     lru: list[int]
     counts: Counts
 
-    def event(self, created: PoolCreated, largest_step: int) -> PoolSnapshot:
-        """largest_step: in tokens, of all steps since the pool was created."""
+    def event(
+        self, created: PoolCreated, largest_step: int, groups: bytearray | None = None
+    ) -> PoolSnapshot:
+        """largest_step: in tokens, of all steps since the pool was created; groups: by block."""
         return PoolSnapshot(
             created.num_blocks,
             created.block_size,
@@ -56,7 +59,17 @@ class State(NamedTuple):
             largest_step=largest_step,
             size_tokens=created.size_tokens,
             longest_sequences=created.longest_sequences,
+            alignment=created.alignment,
+            retention=created.retention,
+            block_groups=[] if groups is None else self._groups(groups),
         )
+
+    def _groups(self, groups: bytearray) -> list[int | None]:
+        """By block: what holds nothing, and is held by no one, belongs to no group."""
+        return [
+            group if (references or name is not None) and group != UNKNOWN else None
+            for group, references, name in zip(groups, self.ref_counts, self.hashes, strict=True)
+        ]
 
 
 def read_state(

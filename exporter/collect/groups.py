@@ -1,0 +1,31 @@
+"""Families by kind of layers; none for a pool of one group."""
+
+from collections.abc import Iterator
+
+from prometheus_client.core import Metric as Family
+
+from exporter.collect.families import Families
+from exporter.fold import Cache, Groups
+from kvscope_events.events import Hello
+
+
+def collect_groups(families: Families, groups: Groups, _engine: Hello) -> Iterator[Family]:
+    """Where the blocks are, while that is known, and which were evicted."""
+    if not groups.kinds:
+        return
+    if groups.known:
+        yield families.table("kvscope_kv_group_blocks", groups.blocks)
+    yield families.table("kvscope_kv_group_evictions_total", groups.evictions)
+
+
+def collect_vetoes(families: Families, cache: Cache, _engine: Hello) -> Iterator[Family]:
+    """What each kind alone would have allowed, and which refused what others had."""
+    vetoes = cache.vetoes
+    if not vetoes.groups:
+        return
+    if vetoes.known:
+        yield families.column("kvscope_prefix_cache_group_hit_tokens_total", vetoes.hit_tokens)
+        yield families.table("kvscope_prefix_cache_vetoed_tokens_total", vetoes.vetoed_tokens)
+    if vetoes.alignment is not None:
+        below = vetoes.below_block_tokens
+        yield families.single("kvscope_prefix_cache_below_block_tokens_total", below)
