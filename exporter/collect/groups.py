@@ -10,7 +10,7 @@ from kvscope_events.events import Hello
 
 
 def collect_groups(families: Families, groups: Groups, _engine: Hello) -> Iterator[Family]:
-    """Where the blocks are, while that is known, and which were evicted."""
+    """Blocks by kind and state, while known, and evicted ones by kind and cause."""
     if not groups.kinds:
         return
     if groups.known:
@@ -19,7 +19,7 @@ def collect_groups(families: Families, groups: Groups, _engine: Hello) -> Iterat
 
 
 def collect_vetoes(families: Families, cache: Cache, _engine: Hello) -> Iterator[Family]:
-    """What each kind alone would have allowed, and which refused what others had."""
+    """Hits that each kind alone would have allowed, and the kinds that vetoed what others had."""
     vetoes = cache.vetoes
     if not vetoes.groups:
         return

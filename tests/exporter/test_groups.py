@@ -40,7 +40,7 @@ def name(content: int, group: int = FULL) -> bytes:
 
 
 def path(blocks: int) -> list[bytes]:
-    """What a lookup asks for: names of the group of full attention."""
+    """The names of a lookup: those of the group of full attention."""
     return [name(block) for block in range(1, blocks + 1)]
 
 

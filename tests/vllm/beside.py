@@ -1,4 +1,4 @@
-"""What vLLM itself says of its groups, asked beside the observer: hits by group, whose blocks.
+"""Answers of vLLM itself about its groups, beside the observer: hits by group, and the blocks.
 
 Runs in the Python of a vLLM. The expected figures share no code with the observer or the folds.
 """
@@ -112,7 +112,7 @@ class Beside:
         return groups
 
     def _held(self) -> Counter[str]:
-        """Referenced blocks by kind; those of copies that no request has are told by their name."""
+        """Referenced blocks by kind; copies that no request has are in the group that they were reported with."""
         holders, kinds = self._holders(), Counter[str]()
         for block in self.manager.block_pool.blocks:
             if block.ref_cnt and not block.is_null:

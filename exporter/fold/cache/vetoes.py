@@ -15,7 +15,7 @@ from kvscope_events.names import in_group
 
 VETO_CAUSES = ("evicted", "never_kept", "unaligned", "unknown")
 _SPARSEST_FIRST: tuple[str, ...] = ("state", "sliding_window", "full_attention")
-"""Of several kinds that allow as little, the first is taken for the one that refused."""
+"""Among kinds that allow equally little, the first is taken for the one that refused."""
 
 
 class Vetoes:
@@ -98,8 +98,8 @@ class Vetoes:
         block_size: int,
         evicted: Evicted,
     ) -> list[BlockHash]:
-        """Names that the groups of this kind need for a hit of so many tokens, or of as many of
-        them as fill whole blocks."""
+        """Names that the groups of this kind need for a hit of these tokens, or of those of them
+        that fill whole blocks."""
         path, names = event.hashes, list[BlockHash]()
         for index, (group, had) in enumerate(zip(self.groups, event.group_hit_tokens, strict=True)):
             if group.kind != kind or had >= tokens:
@@ -124,7 +124,7 @@ class Vetoes:
 def _why(
     needed: Sequence[BlockHash], resident: Resident, evicted: Evicted
 ) -> tuple[str, int | None]:
-    """Why a kind could not allow a hit for which it needs these, and when it lost the first."""
+    """The reason why a kind that needs these allowed no hit, and when it lost the first."""
     held, forgotten = resident.names, evicted.forgotten
     lacks = [name for name in needed if name not in held]
     if not lacks:

@@ -84,7 +84,7 @@ class BlockGroups:
                 begin = end
 
     def _find(self, held: Sequence[Sequence[Any]], wanted: set[int]) -> None:
-        """What a request was just given is behind all else that it has in a group, up to holes."""
+        """New blocks of a request come behind all others that it has in a group, but for holes."""
         left = len(wanted)
         for group, blocks in enumerate(held):
             for block in reversed(blocks):
