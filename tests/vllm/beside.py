@@ -112,7 +112,7 @@ class Beside:
         return groups
 
     def _held(self) -> Counter[str]:
-        """Referenced blocks by kind; copies that no request has are in the group that they were reported with."""
+        """Referenced blocks by kind; a copy that no request has is in the group reported for it."""
         holders, kinds = self._holders(), Counter[str]()
         for block in self.manager.block_pool.blocks:
             if block.ref_cnt and not block.is_null:
