@@ -96,6 +96,14 @@ NOT_ON_THIS_MACHINE: dict[Query, str] = {
         ],
         "a server with a tier below its pool",
     ),
+    **dict.fromkeys(
+        [
+            *(("kvscope-kv-pool", panel, "A") for panel in (1101, 1102)),
+            *(("kvscope-prefix-cache", panel, "A") for panel in (801, 802, 803)),
+            ("kvscope-prefix-cache", 801, "B"),
+        ],
+        "a model with layers of several kinds",
+    ),
     ("kvscope-memory", 106, "A"): "a limit of the control group",
     ("kvscope-memory", 303, "A"): "a control group with memory accounting",
     ("kvscope-memory", 303, "B"): "a control group with memory accounting",

@@ -6,6 +6,7 @@ from dashboards.boards.kv_pool import (
     cost,
     experience,
     forecast,
+    groups,
     holders,
     optional,
     residency,
@@ -35,6 +36,7 @@ def build() -> db.Dashboard:
             experience.row(),
             steps.row(),
             size.row(),
+            groups.row(),
             optional.row(),
         ],
     )

@@ -4,6 +4,7 @@ from grafana_foundation_sdk.builders import dashboard as db
 
 from dashboards.boards.prefix_cache import (
     advice,
+    groups,
     misses,
     pool,
     prefixes,
@@ -28,6 +29,7 @@ def build() -> db.Dashboard:
             whatif.row(),
             pool.row(),
             prefixes.row(),
+            groups.row(),
             since_when.row(),
             advice.row(),
         ],
