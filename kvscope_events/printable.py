@@ -8,7 +8,7 @@ QUOTED_CHARACTERS = 200
 
 
 def printable(text: str, keep: str = "\n") -> str:
-    """`text` with unprintable characters escaped, but for those of `keep`.
+    """`text` with unprintable characters escaped, except those in `keep`.
 
     Safe to write to any stream that takes UTF-8.
     """

@@ -60,7 +60,7 @@ class Wording(Protocol):
 
 @dataclass(slots=True)
 class Answer:
-    """The choices of one API call, under way."""
+    """The choices of one API call in progress."""
 
     dispatcher: Dispatcher
     tokenizer: Tokenizer

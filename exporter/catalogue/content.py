@@ -1,4 +1,4 @@
-"""Content: blocks that sequences hold and that no other sequence can find any more."""
+"""Content: blocks that sequences hold and that no other sequence can find now."""
 
 from typing import get_args
 

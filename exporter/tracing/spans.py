@@ -102,7 +102,7 @@ class Spans(Fold):
         return len(self._open)
 
     def on_gap(self) -> None:
-        """Forgets the requests under way: it is not known what is missing of them."""
+        """Forgets the requests in progress: their missing events are unknown."""
         self._dropped(len(self._open))
         self._open.clear()
 

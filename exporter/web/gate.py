@@ -1,4 +1,4 @@
-"""Answers with 503 in place of an app that takes minutes to build, then passes requests to it."""
+"""Answers with 503 instead of an app that takes minutes to build, then passes requests to it."""
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response

@@ -23,12 +23,11 @@ def retire(
 ) -> None:
     """Forget a server that was stopped on purpose.
 
-    What is silent leaves the sidecar's page, and with it the alerts about it, until it is heard
-    again. What still speaks is not affected. The sidecar does not remember this when it is
-    restarted: take a server that is gone for good out of its configuration.
+    Sources that are silent leave the sidecar's page, and their alerts end, until they are heard
+    again. Sources that are still heard are not affected. The sidecar does not remember this when it
+    is restarted: take a server that is gone for good out of its configuration.
 
-    Exit status: 0; 1 if all of the server still speaks; 2 if the sidecar cannot be asked, or
-    refuses.
+    Exit status: 0; 1 if every source is still heard; 2 if the sidecar cannot be asked, or refuses.
 
     Example: kvscope retire http://127.0.0.1:8010 --target llama
     """

@@ -22,9 +22,9 @@ not known is absent, never 0.
 | page | the server's own page of metrics | the server's figures, under kvscope's names |
 
 A server can be attached at several depths at once. A family that more than one of them gives is
-taken from the deepest, but for what the server's callers saw: of a vLLM first tokens
+taken from the deepest, with one exception: for a vLLM whose page is read, first tokens
 (`kvscope_time_to_first_token_seconds`), durations (`kvscope_request_duration_seconds`) and all ends
-but aborts (`kvscope_requests_finished_total`) are its API server's wherever its page is read. The
+except aborts (`kvscope_requests_finished_total`) are its API server's, as callers saw them. The
 server's own metric names are not repeated: let Prometheus scrape its page as well.
 
 | server | depth | how |
@@ -54,7 +54,7 @@ servers only kvscope's own engine has been watched on a GPU.
 scheduler's, so times begin when a request reaches it ([vllm.md](../guides/vllm.md)).
 "on the same host": exact if the sidecar runs on the server's host, otherwise absent.
 "absent": the server does not report the events that the family needs. Group "HTTP server" of
-[metrics.md](metrics.md) is on the page of `kvscope serve` alone.
+[metrics.md](metrics.md) is only on the page of `kvscope serve`.
 """
 
 _EVENTS = """

@@ -75,7 +75,7 @@ class WireSubscriber:
         self._clock_ns = clock_ns
         self._queue_bytes = queue_bytes
         self._queue: deque[tuple[Delivery, int]] = deque()
-        self._put_bytes = 0  # written by our thread alone
+        self._put_bytes = 0  # written only by our thread
         self._taken_bytes = 0  # written by the caller of `take`, so that neither needs a lock
         self._ready = threading.Event()
         self._stopping = threading.Event()

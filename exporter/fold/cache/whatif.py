@@ -279,7 +279,7 @@ class WhatIf:
         self._stack.remove(names)
 
     def lose(self, event: BlocksEvicted | ContentDropped, gone: Sequence[BlockHash]) -> None:
-        """Blocks lost their names; gone: those that no block has any more."""
+        """Blocks lost their names; gone: those that no block has now."""
         if not self.known:
             return
         self._doubles.lose(event.hashes, were_referenced=isinstance(event, ContentDropped))
@@ -299,7 +299,7 @@ class WhatIf:
         self._recomputed.check(self._resident.names)
 
     def _restart(self, usable: int, horizon: int) -> None:
-        """Begin all windows now; the counters go on."""
+        """Begin all windows now; the counters continue."""
         for index, hits in enumerate(self._grid.hit_blocks):
             self._hits_before[index] += hits
         self._seen_before += self._grid.seen_blocks

@@ -72,7 +72,7 @@ class Reader:
         self._faults = faults
         self._max_frame_bytes = max_frame_bytes
         self._queue: deque[tuple[Delivery, int]] = deque()
-        self._put_bytes = 0  # written by our thread alone
+        self._put_bytes = 0  # written only by our thread
         self._taken_bytes = 0  # written by the caller of `take`, so that neither needs a lock
         self._looked_ns = time.monotonic_ns()
         self._unheard_since_ns: int | None = self._looked_ns

@@ -207,7 +207,7 @@ class Tracker:
         return 0 if self._rebuilding else max(0, self._expected - 1)
 
     def timed_out(self, now_ns: int) -> bool:
-        """Whether a request is lost; its late answers must not reach us any more."""
+        """Whether a request is lost; its late answers must no longer reach us."""
         if self._asked_ns is None or now_ns - self._asked_ns <= ANSWER_NS:
             return False
         self._asked_ns = None

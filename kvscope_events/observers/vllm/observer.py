@@ -125,7 +125,7 @@ class Observer:
             self.groups.place(self.manager)
 
     def read(self) -> State:
-        """The pool's state now, from which the counts go on."""
+        """The pool's state now; counting continues from it."""
         state = read_state(self.pool, self.names, self.created.reserved)
         assert state is not None  # nothing changes while the engine's thread reads
         self.counts = state.counts
