@@ -2,6 +2,7 @@
 
 from alerts.recordings import RECOMPUTED_RATIO_10M
 from alerts.rule import ENGINE, Alert, Group
+from alerts.thresholds import HELD_SECONDS, HELD_SHARE
 from alerts.timing import Timing
 from monitoring.selectors import series
 from monitoring.thresholds import (
@@ -18,7 +19,10 @@ _ACTIVE = series("kvscope_kv_active_ratio")
 
 def kv_pool_groups(timing: Timing) -> list[Group]:
     return [
-        Group(name="kvscope-kv-pool", rules=[_saturated(timing), *_predicted(), _storm()]),
+        Group(
+            name="kvscope-kv-pool",
+            rules=[_saturated(timing), *_predicted(), _storm(), _held(timing)],
+        ),
     ]
 
 
@@ -93,5 +97,24 @@ def _storm() -> Alert:
         summary="An engine spends its time on recomputing preempted requests.",
         description=f"{{{{ $value | humanizePercentage }}}} of the tokens that {ENGINE} computed "
         "in the last ten minutes had been computed before and were lost to preemption.",
+        board="kvscope-kv-pool",
+    )
+
+
+def _held(timing: Timing) -> Alert:
+    share = f"(sum without (reason) ({series('kvscope_kv_held_blocks')}) / "
+    share += f"{series('kvscope_kv_usable_blocks')})"
+    oldest = series("kvscope_kv_oldest_hold_seconds")
+    return Alert(
+        name="KvscopeKvBlocksHeld",
+        severity="warning",
+        topic="kv-pool",
+        expr=f"({share} > {HELD_SHARE:.2f} and {_ACTIVE} > {POOL_SATURATED:.2f})\n"
+        f"or ({share} > 0 and {oldest} > {timing.seconds(f'{HELD_SECONDS}s'):g})",
+        wait="5m",
+        summary="Requests that have ended keep blocks of a KV pool.",
+        description="{{ $value | humanizePercentage }} of the usable blocks of "
+        f"{ENGINE} belong to requests that have ended: transfers of their KV take too long, or do "
+        "not end.",
         board="kvscope-kv-pool",
     )

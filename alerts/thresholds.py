@@ -24,6 +24,15 @@ warning, since the others take its load, and service levels page if that hurts."
 OUTAGES = 3
 """Ends of an engine within an hour: a roll-out is one, and its correction a second one."""
 
+# KV pool
+
+HELD_SHARE = 0.25
+"""Share of the usable blocks that ended requests hold while the pool is saturated. A prefill server
+always holds some, until the decode server has read them; a quarter is what a third more sequences
+would take."""
+HELD_SECONDS = 600
+"""After which a transfer is taken for lost: vLLM's NIXL connector gives up after 480 seconds."""
+
 # Prefix cache
 
 HIT_RATIO_LEFT = 0.5

@@ -3,6 +3,7 @@
 from typing import get_args
 
 from exporter.catalogue.metric import ENGINE, Metric
+from exporter.fold.holds import HoldReason
 from kvscope_events.vocabulary import AllocationCause, EvictionCause, ReleaseCause, SwapDirection
 
 STATE_EVENTS = (
@@ -133,6 +134,31 @@ POOL = (
         group="pool",
         otel_name="kvscope.kv.deduplicated",
         events=STATE_EVENTS,
+    ),
+    Metric(
+        name="kvscope_kv_held_blocks",
+        kind="gauge",
+        help="Active blocks that only requests reference that have ended, by reason.",
+        notes="Reasons: a connector still sends them to another server or stores them in another "
+        "tier (transfer), or the request ended before a load into them did (load). Absent after "
+        "lost events, or where the exporter came later than the engine, until all blocks that were "
+        "active then have been given back.",
+        unit="blocks",
+        within="kvscope_kv_usable_blocks",
+        group="pool",
+        labels={**ENGINE, "reason": get_args(HoldReason)},
+        otel_name="kvscope.kv.held",
+        events=(*STATE_EVENTS, "SequenceFinished"),
+    ),
+    Metric(
+        name="kvscope_kv_oldest_hold_seconds",
+        kind="gauge",
+        help="Time since the end of the request that has held blocks the longest; absent while "
+        "none holds any.",
+        unit="seconds",
+        group="pool",
+        otel_name="kvscope.kv.oldest_hold",
+        events=(*STATE_EVENTS, "SequenceFinished"),
     ),
     Metric(
         name="kvscope_kv_unfilled_slots",

@@ -57,6 +57,12 @@ def collect_pool(families: Families, ledger: Ledger, _engine: Hello) -> Iterator
     yield families.single("kvscope_kv_ledger_imbalance_blocks", ledger.imbalance)
     yield families.single("kvscope_kv_shared_blocks", ledger.num_shared)
     yield families.single("kvscope_kv_deduplicated_blocks", ledger.num_deduplicated)
+    held = ledger.held
+    if held is not None:
+        yield families.column("kvscope_kv_held_blocks", dict(held.items()))
+        since_ns = ledger.holds.oldest_since_ns
+        if since_ns is not None:
+            yield families.single("kvscope_kv_oldest_hold_seconds", families.age(since_ns))
     if ledger.unfilled_slots is not None:
         yield families.single("kvscope_kv_unfilled_slots", ledger.unfilled_slots)
     if ledger.swap_blocks:

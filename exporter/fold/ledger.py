@@ -7,6 +7,7 @@ state is counted, applied as far as it makes sense, and stays visible until the 
 from array import array
 
 from exporter.fold.fold import Fold
+from exporter.fold.holds import HoldReason, Holds
 from kvscope_events.events import (
     BlockHash,
     BlocksAllocated,
@@ -19,6 +20,9 @@ from kvscope_events.events import (
     ContentDropped,
     PoolCreated,
     PoolSnapshot,
+    RequestPreempted,
+    RequestResumed,
+    SequenceFinished,
     StepCompleted,
 )
 
@@ -29,6 +33,7 @@ class Ledger(Fold):
     name = "ledger"
 
     def __init__(self) -> None:
+        self.holds = Holds()
         super().__init__(
             {
                 PoolCreated: self._created,
@@ -40,6 +45,9 @@ class Ledger(Fold):
                 ContentDropped: self._dropped,
                 BlocksReleased: self._released,
                 BlocksSwapped: self._swapped,
+                RequestPreempted: self.holds.preempted,
+                RequestResumed: self.holds.resumed,
+                SequenceFinished: self._ended,
                 StepCompleted: self._compared,
             }
         )
@@ -98,6 +106,11 @@ class Ledger(Fold):
         return self._unfilled_slots if self.num_active else 0
 
     @property
+    def held(self) -> dict[HoldReason, int] | None:
+        """Blocks that only ended requests reference, by reason; None: some owners are not known."""
+        return self.holds.count(self._ref_counts) if self.holds.known else None
+
+    @property
     def active_ratio(self) -> float:
         return self.num_active / self.num_usable
 
@@ -138,6 +151,7 @@ class Ledger(Fold):
         assert self.num_active == sum(1 for count in counts if count)
         assert self.num_shared == sum(1 for count in counts if count > 1)
         assert self._references == sum(counts)
+        self.holds.check(self._references)
         assert all(count >= 0 for count in counts)
         lru = self._lru()
         assert self.num_cached == len(lru)
@@ -146,24 +160,20 @@ class Ledger(Fold):
 
     def on_gap(self) -> None:
         self.known = False
+        self.holds.begin(0)
 
     def _created(self, event: PoolCreated) -> None:
-        self._replace(
-            event,
-            ref_counts=[0] * event.num_blocks,
-            hashes=[None] * event.num_blocks,
-            lru=[],
-        )
+        number = event.num_blocks
+        self._replace(event, ref_counts=[0] * number, hashes=[None] * number, lru=[])
         self._unfilled_slots = 0
+        self.holds.begin(0)
 
     def _synchronised(self, event: PoolSnapshot) -> None:
         was_known = self.known
-        self._replace(
-            event,
-            ref_counts=event.ref_counts.copy(),
-            hashes=event.hashes.copy(),
-            lru=event.lru,
-        )
+        if not (was_known and event.ref_counts == self._ref_counts):
+            self.holds.begin(sum(event.ref_counts))
+        ref_counts, hashes = event.ref_counts.copy(), event.hashes.copy()
+        self._replace(event, ref_counts=ref_counts, hashes=hashes, lru=event.lru)
         if not was_known:
             self._unfilled_slots = None
 
@@ -208,7 +218,8 @@ class Ledger(Fold):
             return
         ref_counts, hashes = self._ref_counts, self._hashes
         taken = 0
-        for block in self._existing(event.blocks):
+        blocks = self._existing(event.blocks)
+        for block in blocks:
             if ref_counts[block]:
                 self.violations += 1  # handed out twice
                 continue
@@ -220,12 +231,14 @@ class Ledger(Fold):
             taken += 1
         self.num_active += taken
         self._references += taken
+        self.holds.take(event.sequence, blocks)
 
     def _shared(self, event: BlocksShared) -> None:
         if not self.known:
             return
         ref_counts, places = self._ref_counts, self._places
-        for block in self._existing(event.blocks):
+        blocks = self._existing(event.blocks)
+        for block in blocks:
             count = ref_counts[block]
             if not count:
                 if places[block]:
@@ -238,6 +251,9 @@ class Ledger(Fold):
                 self.num_shared += 1
             ref_counts[block] = count + 1
             self._references += 1
+        # The copy of a shared block keeps both until it is made, not the sequence.
+        owner = None if event.cause == "cow" else event.sequence
+        self.holds.take(owner, blocks, shared=True)
 
     def _cached(self, event: BlocksCached) -> None:
         if not self.known:
@@ -320,6 +336,10 @@ class Ledger(Fold):
                 self.violations += 1  # that was the last reference
                 if hashes[block] is not None:
                     self._append(block)
+        self.holds.give_back(event, ref_counts)
+
+    def _ended(self, event: SequenceFinished) -> None:
+        self.holds.ended(event, self.batch.arrived_ns)
 
     def _swapped(self, event: BlocksSwapped) -> None:
         self.swap_used = event.used
@@ -356,6 +376,7 @@ class Ledger(Fold):
     def _compared(self, event: StepCompleted) -> None:
         if not self.known:
             return
+        self.holds.step(self._references)
         active = event.active_blocks
         if event.slots_filled is not None:
             unfilled = active * self.block_size - event.slots_filled
