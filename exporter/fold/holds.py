@@ -18,8 +18,9 @@ from kvscope_events.events import (
 )
 
 HoldReason = Literal["transfer", "load"]
-"""Why an ended request keeps blocks: a connector still sends them to another server or stores them
-in another tier, which events do not tell apart; or it ended while they were loaded."""
+"""Reasons for blocks of ended requests. transfer: a connector sends them to another server or
+stores them in another tier; the stream does not distinguish the two. load: the request ended before
+its blocks were loaded."""
 _ALL = frozenset({"finished", "aborted", "preempted", "swapped_out"})
 """Causes of a release that names all references of the sequence in its group."""
 MAX_SEQUENCES = 1 << 17

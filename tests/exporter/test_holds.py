@@ -158,7 +158,7 @@ class Replay:
         return [*self.release_all(sequence, "preempted"), lost]
 
     def pin(self) -> list[EngineEvent]:
-        """A connector keeps a block for the moment, on nobody's behalf."""
+        """A connector keeps a block for a moment, without a request."""
         counts = self.counts()
         active = [block for block in range(NUM_BLOCKS) if counts[block]]
         if not active:
