@@ -7,7 +7,7 @@ TORCH ?= $(PINNED_TORCH)
 PORT ?= 8000
 DEMO_SECONDS ?=
 CHAOS_SECONDS ?= 600
-FUZZ_INPUTS ?= 100000
+FUZZ_INPUTS ?= 10000
 PYTEST_ARGS ?=
 VLLM_PYTHON ?=
 VLLM ?= 0.32.0
@@ -86,8 +86,9 @@ engine-chaos: venv ## Ten minutes of preemptions, faults and cancellations on th
 fleet: venv tools ## A day of fifty servers with eight GPUs each: false pages, faults, the cost of rules and panels
 	$(VENV)/bin/python -m tools.fleet
 
-fuzz: venv ## Feed every parser with mutated inputs (FUZZ_INPUTS=100000 for each)
-	$(VENV)/bin/python -m tools.fuzz --inputs $(FUZZ_INPUTS)
+fuzz: venv ## Feed every parser with inputs that Hypothesis draws, other ones each time (FUZZ_INPUTS=10000 for each)
+	KVSCOPE_HYPOTHESIS_PROFILE=fuzz KVSCOPE_FUZZ_INPUTS=$(FUZZ_INPUTS) $(VENV)/bin/pytest -n 2 \
+	  -o timeout=0 tests/fuzz
 
 lint: venv ## Run ruff, check formatting and lines per file
 	$(VENV)/bin/ruff check .

@@ -1,4 +1,4 @@
-"""All fuzzed parsers by name."""
+"""All fuzzed parsers."""
 
 from tools.fuzz.target import Target
 from tools.fuzz.targets.api import API_BODIES
@@ -9,7 +9,7 @@ from tools.fuzz.targets.headers import ADMISSIONS, HEADERS
 from tools.fuzz.targets.pages import METRICS_PAGES, SERVER_PAGES
 from tools.fuzz.targets.streams import COMPRESSED_ANSWERS
 
-_ALL = (
+TARGETS: tuple[Target, ...] = (
     API_BODIES,
     METRICS_PAGES,
     SERVER_PAGES,
@@ -24,4 +24,3 @@ _ALL = (
     HEADERS,
     ADMISSIONS,
 )
-TARGETS: dict[str, Target] = {target.name: target for target in _ALL}

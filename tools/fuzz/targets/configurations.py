@@ -48,6 +48,8 @@ CONFIGURATIONS = Target(
             b"*a",
             b"<<: ",
             b"!!int ",
+            b"!!bool ",
+            b"!!timestamp ",
         ),
         *(b"---\n", b"? ", b"- - - ", b"{", b"}", b": ", b"|\n", b"\t", b"0x", b"2001-13-41", b"~"),
     ),
