@@ -18,16 +18,20 @@ SIDECAR = ("sidecar", "--port", "0", "--no-gpu", "--events", "blue=tcp://127.0.0
 
 
 def test_an_engine_sends_what_its_page_says_and_the_last_values_at_the_end() -> None:
+    interval = {"OTEL_METRIC_EXPORT_INTERVAL": "3600000"}  # only the end exports
     with (
         Receiver() as receiver,
-        kvscope(*SERVE, OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url) as server,
+        kvscope(*SERVE, OTEL_EXPORTER_OTLP_ENDPOINT=receiver.url, **interval) as server,
     ):
         url = server.find(r"serving \S+ at (http://\S+?)/v1")
         body = {"prompt": "abc", "max_tokens": 8, "ignore_eos": True}
         assert httpx.post(f"{url}/v1/completions", json=body, timeout=60).status_code == 200
-        compact = httpx.get(f"{url}/metrics/compact").text
-        assert "\nvllm:num_requests_running 0\n" in compact
-        assert 'block_size="16",num_gpu_blocks="64"' in compact
+
+        def compact() -> str:
+            return httpx.get(f"{url}/metrics/compact", timeout=60).text
+
+        wait_for(lambda: "\nvllm:num_requests_running 0\n" in compact(), "the step's end")
+        assert 'block_size="16",num_gpu_blocks="64"' in compact()
         page = httpx.get(f"{url}/metrics").text
         assert 'kvscope_otlp_exports_total{result="ok"} 0' in page
         assert 'kvscope_otlp_spans_total{result="dropped"} 0' in page

@@ -1,13 +1,13 @@
 """The ledger sums to the total, to the byte, in every state; or it is not there."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exporter.machine.gpu import (
-    Cadence,
     GpuPoller,
     Memory,
     ProcessList,
@@ -19,7 +19,7 @@ from exporter.machine.gpu import (
 from kvscope_events.events import DeviceMemorySampled
 from tests.fakes.nvml import GIB, MIB, STATES, Simulated
 from tests.fakes.nvml.states import UUID
-from tests.gpu.scrapes import SERVER_PID, Scrapes, torch_sample
+from tests.gpu.scrapes import FAST, SERVER_PID, Scrapes, torch_sample
 from tests.support.waiting import wait_for
 
 Start = Callable[..., GpuPoller]
@@ -200,7 +200,7 @@ def test_memory_and_processes_of_the_ledger_are_of_one_moment(
     hardware: Simulated, start: Start
 ) -> None:
     """Between two process lists a neighbour's growth is in `free`, not yet in the ledger."""
-    scrapes = Scrapes(start(Cadence(memory=0.01, processes=60, sensors=60, stale_intervals=100)))
+    scrapes = Scrapes(start(replace(FAST, processes=60, sensors=60)))
     hardware.change({"gpu.0.memory.used": 60 * GIB, "gpu.0.processes": f"4242:{60 * GIB}"})
     wait_for(lambda: scrapes.value("kvscope_gpu_memory_used_bytes") == 60 * GIB)
     assert scrapes.components()["unattributed"] == 18 * MIB

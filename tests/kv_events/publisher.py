@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 import zmq
 
 from tests.kv_events.dialects import BY_NAME, Dialect, Said
+from tests.support.waiting import WAIT_SECONDS
 
 END = b"\xff" * 8
 
@@ -35,8 +36,9 @@ class Publisher:
         self.buffer: deque[tuple[int, bytes]] = deque(maxlen=buffered)
         self._context = zmq.Context()
         self._lock = threading.Lock()
-        self._stream = self._context.socket(zmq.PUB)
+        self._stream = self._context.socket(zmq.XPUB)  # a PUB that can say who has joined
         self._stream.setsockopt(zmq.LINGER, 500)
+        self._stream.setsockopt(zmq.XPUB_VERBOSE, 1)
         self._stream.setsockopt(zmq.SNDHWM, 100_000)  # as servers do; their ROUTER has the default
         if bind:
             self._stream.bind(endpoint)
@@ -64,6 +66,14 @@ class Publisher:
             if not lost:
                 self.raw([self._topic, seq.to_bytes(8, "big"), payload])
         return seq
+
+    def joined(self) -> None:
+        """Wait for one more reader: it is connected before it is subscribed, and misses what is
+        published between the two."""
+        subscribed = False
+        while not subscribed:
+            assert self._stream.poll(int(WAIT_SECONDS * 1000)), "no reader has joined"
+            subscribed = self._stream.recv().startswith(b"\x01")
 
     def raw(self, frames: Iterable[bytes]) -> None:
         """Send any frames, unnumbered."""

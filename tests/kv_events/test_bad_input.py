@@ -28,7 +28,7 @@ def test_foreign_messages_are_counted_and_logged_once(
 ) -> None:
     publisher = publish(replay=False)
     with watched(tmp_path, replay=False) as there:
-        wait_for(lambda: there.source.up)
+        publisher.joined()
         publisher.say(one(1))
         there.expect(1)
         for _ in range(20):
@@ -65,11 +65,11 @@ def test_a_message_over_the_size_limit_is_survived(tmp_path: Path, publish: Publ
         there.expect(1)
         publisher.send(bytes(200_000))
         wait_for(lambda: there.source.decode_errors["too_large"])
-        wait_for(lambda: there.source.up)
-        publisher.say(one(2))
-        wait_for(lambda: there.shown("kvscope_kv_tier_stored_blocks_total", tier="device") == 2)
+        # Again and again, until it has connected again: what is published before is lost.
+        stored = "kvscope_kv_tier_stored_blocks_total"
+        wait_for(lambda: publisher.say(one(2)) and (there.shown(stored, tier="device") or 0) > 1)
         assert not there.source.state_known
-        assert there.source.batches_dropped == 1
+        assert there.source.batches_dropped > 0
         publisher.say(Cleared(), one(3))
         there.expect(1)
 
@@ -77,13 +77,13 @@ def test_a_message_over_the_size_limit_is_survived(tmp_path: Path, publish: Publ
 def test_a_100_megabyte_message_takes_no_memory(tmp_path: Path, publish: Publish) -> None:
     publisher = publish(replay=False)
     with watched(tmp_path, replay=False) as there:
-        wait_for(lambda: there.source.up)
+        publisher.joined()
         publisher.say(one(1))
         there.expect(1)
         publisher.send(bytes(100 << 20))
         wait_for(lambda: there.source.decode_errors["too_large"])
-        wait_for(lambda: there.source.up)
-        publisher.say(Cleared(), one(2))
+        # Again and again, until it has connected again.
+        wait_for(lambda: publisher.say(Cleared(), one(2)) and there.source.state_known)
         there.expect(1)
 
 
@@ -114,7 +114,8 @@ def test_a_server_of_another_protocol_is_counted() -> None:
 def test_two_ranks_on_one_endpoint_are_seen(tmp_path: Path) -> None:
     with watched(tmp_path, replay=False, bind=True) as there:
         publishers = [Publisher(there.endpoint, bind=False) for _ in range(2)]
-        wait_for(lambda: there.source._reader.num_peers == 2)
+        for publisher in publishers:
+            publisher.joined()
         first, second = publishers
         dialect = BY_NAME["vllm-0.32"]
         for number in range(3):

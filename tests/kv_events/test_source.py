@@ -146,7 +146,7 @@ def test_after_a_gap_that_stays_the_cache_is_unknown_until_it_is_cleared(
 ) -> None:
     publisher = publish(replay=False)
     with watched(tmp_path, replay=False) as there:
-        wait_for(lambda: there.source.up)
+        publisher.joined()
         publisher.say(one(1), one(1, medium="CPU"))
         there.expect(1)
         publisher.say(one(2), lost=True)
@@ -212,13 +212,14 @@ def test_a_restart_without_a_replay_is_known_from_its_first_message(
 ) -> None:
     publisher = publish(replay=False)
     with watched(tmp_path, replay=False) as there:
-        wait_for(lambda: there.source.up)
+        publisher.joined()
         publisher.say(one(1))
         publisher.say(one(2))
         there.expect(2)
         publisher.close()
         wait_for(lambda: not there.source.up)
         again = publish(replay=False)
+        again.joined()
         wait_for(lambda: there.source.up)
         assert there.blocks() is None, "it may be the same process, or another one"
         again.say(one(3))
@@ -241,7 +242,7 @@ def test_where_the_server_connects_the_source_binds(tmp_path: Path, publish: Pub
 def test_only_the_topic_asked_for_is_read(tmp_path: Path, publish: Publish) -> None:
     publisher = publish(replay=False)
     with watched(tmp_path, replay=False, topic="kv-events") as there:
-        wait_for(lambda: there.source.up)
+        publisher.joined()
         publisher.raw([b"other", bytes(8), b"x"])
         publisher.say(one(1))
         there.expect(1)
@@ -295,7 +296,7 @@ def test_a_reader_that_sleeps_does_not_lose_what_the_replay_holds(
         clock=Clock(),
     )
     try:
-        wait_for(lambda: source.up)
+        publisher.joined()
         for block in range(2000):
             publisher.say(one(block))
         time.sleep(0.3)

@@ -1,6 +1,7 @@
 """The state file behind the library, and what the library counts."""
 
 import ctypes
+import os
 from pathlib import Path
 
 State = dict[str, object]
@@ -16,6 +17,7 @@ class Simulated:
         self._library = library
         self._state: State = {}
         self._events = 0
+        self._writes = 0
         if library is not None:
             library.fake_nvml_calls.restype = ctypes.c_ulonglong
 
@@ -57,4 +59,8 @@ class Simulated:
         draft = self.path.with_suffix(".draft")
         lines = (f"{key}={value}\n" for key, value in self._state.items() if value is not None)
         draft.write_text("".join(lines))
+        # The library tells files apart by inode and time: an inode is soon used again, and files
+        # that are written within a tick of the kernel's clock have the same time.
+        self._writes += 1
+        os.utime(draft, ns=(self._writes, self._writes))
         draft.replace(self.path)  # whole, or a call reads half of it
