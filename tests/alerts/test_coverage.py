@@ -8,12 +8,9 @@ import pytest
 import yaml
 
 from alerts.coverage import KINDS, NO, WITH_NVML, YES, Kind, coverage, table
-from alerts.rules import mapping
-from monitoring.names import names_in
-from tests.alerts.tools import CASE_FILES, DAYS, WATCHDOG, promtools, run
+from tests.alerts.tools import CASE_FILES, DAYS, WATCHDOG, promtools, rules_of, run
 from tests.repo.checkout import ROOT
 
-GROUPS: Any = mapping()["groups"]
 COVERAGE = coverage()
 FILES = [path for path in CASE_FILES if path.name not in DAYS]
 """Alerts of the other files need the same as those of these files."""
@@ -68,7 +65,7 @@ def test_a_case_fires_without_the_series_that_a_kind_lacks(tmp_path: Path, title
             if alert == WATCHDOG or len(told) == len(case["input_series"]):
                 continue
             rules = tmp_path / f"{alert}.rules.yml"
-            rules.write_text(yaml.safe_dump(_rules_of(alert)))
+            rules.write_text(yaml.safe_dump(rules_of(alert)))
             state = f'ALERTS{{alertname="{alert}",alertstate="firing"}}'
             one = [{"labels": "{}", "value": 1}]
             case["input_series"] = told
@@ -84,22 +81,3 @@ def test_a_case_fires_without_the_series_that_a_kind_lacks(tmp_path: Path, title
             target.write_text(yaml.safe_dump(whole))
             written.append(str(target))
     run(promtools()[0], "test", "rules", *written)
-
-
-def _rules_of(alert: str) -> dict[str, Any]:
-    """The rule file with that alert alone, and what it reads of what is recorded."""
-    rules = [rule for group in GROUPS for rule in group["rules"]]
-    wanted: set[str] = set()
-    left = {name for r in rules if r.get("alert") == alert for name in names_in(r["expr"])}
-    while left - wanted:
-        wanted |= left
-        left = {n for r in rules if r.get("record") in wanted for n in names_in(r["expr"])}
-    kept = [
-        group | {"rules": [r for r in group["rules"] if _kept(r, alert, wanted)]}
-        for group in GROUPS
-    ]
-    return {"groups": [group for group in kept if group["rules"]]}
-
-
-def _kept(rule: Any, alert: str, wanted: set[str]) -> bool:
-    return rule.get("alert") == alert or rule.get("record") in wanted

@@ -1,6 +1,7 @@
 """The rules are what the generator writes, complete, on known metrics, and seen in each state."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,12 +16,12 @@ from monitoring.objectives import ITL_SECONDS, TTFT_SECONDS
 from tests.alerts.tools import (
     ALERTS,
     CASE_FILES,
-    DAYS,
     RULE_FILE,
     WATCHDOG,
     known_names,
     names_in,
     promtools,
+    rules_of,
     run,
 )
 from tests.repo.checkout import ROOT, relative
@@ -166,12 +167,32 @@ def test_promtool_accepts_the_rules(tool: str) -> None:
 @pytest.mark.promtool
 @pytest.mark.slow
 @pytest.mark.parametrize("tool", TOOLS)
-@pytest.mark.parametrize(
-    "path",
-    [pytest.param(p, marks=[pytest.mark.nightly] * (p.name in DAYS)) for p in CASE_FILES],
-    ids=relative,
-)
-def test_promtool_sees_the_cases_pass(path: Any, tool: str) -> None:
+@pytest.mark.parametrize("path", CASE_FILES, ids=relative)
+def test_promtool_sees_a_case_pass_by_the_rules_that_it_needs(
+    path: Path, tool: str, tmp_path: Path
+) -> None:
+    content: Any = yaml.safe_load(path.read_text())
+    written = []
+    for case in content.pop("tests"):
+        rules = rules_of(case["name"])
+        (tmp_path / f"{case['name']}.rules.yml").write_text(yaml.safe_dump(rules))
+        names = [group["name"] for group in rules["groups"]]
+        order = [name for name in content["group_eval_order"] if name in names]
+        own = {
+            "rule_files": [f"{case['name']}.rules.yml"],
+            "group_eval_order": order,
+            "tests": [case],
+        }
+        written.append(tmp_path / f"{case['name']}.test.yml")
+        written[-1].write_text(yaml.safe_dump(content | own))
+    run(tool, "test", "rules", *map(str, written))
+
+
+@pytest.mark.promtool
+@pytest.mark.nightly
+@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize("path", CASE_FILES, ids=relative)
+def test_promtool_sees_the_cases_pass_by_all_rules(path: Path, tool: str) -> None:
     run(tool, "test", "rules", str(path))
 
 

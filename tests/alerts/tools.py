@@ -4,7 +4,11 @@ import os
 import re
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from exporter.catalogue import CATALOGUE
 from tests.repo.checkout import ROOT
@@ -61,3 +65,32 @@ def names_in(expression: str) -> set[str]:
 def known_names() -> set[str]:
     suffixes = ("", "_bucket", "_sum", "_count")
     return {row.name + suffix for row in CATALOGUE for suffix in suffixes} | OWN_NAMES
+
+
+def rules_of(alert: str) -> dict[str, Any]:
+    """The rule file with that alert alone, and what it reads of what is recorded.
+
+    promtool evaluates all rules of a file in each case, a hundred at each step.
+    """
+    groups = _groups()
+    rules = [rule for group in groups for rule in group["rules"]]
+    wanted: set[str] = set()
+    left = {name for r in rules if r.get("alert") == alert for name in names_in(r["expr"])}
+    while left - wanted:
+        wanted |= left
+        left = {n for r in rules if r.get("record") in wanted for n in names_in(r["expr"])}
+    kept = [
+        group | {"rules": [r for r in group["rules"] if _kept(r, alert, wanted)]}
+        for group in groups
+    ]
+    return {"groups": [group for group in kept if group["rules"]]}
+
+
+@cache
+def _groups() -> list[Any]:
+    groups: list[Any] = yaml.safe_load(RULE_FILE.read_text())["groups"]
+    return groups
+
+
+def _kept(rule: Any, alert: str, wanted: set[str]) -> bool:
+    return rule.get("alert") == alert or rule.get("record") in wanted
