@@ -18,7 +18,7 @@ from tests.fakes.nvml import Simulated
 from tests.support.prometheus import Prometheus
 from tests.support.waiting import wait_for
 
-pytestmark = [pytest.mark.prometheus, pytest.mark.slow, pytest.mark.waits]
+pytestmark = [pytest.mark.prometheus, pytest.mark.nightly, pytest.mark.waits]
 
 MAY_BE_EMPTY = {**ONLY_AFTER_A_FAULT, **NOT_ON_THIS_MACHINE, **COMES_AND_GOES}
 SECONDS_TO_SHOW = 30.0

@@ -70,7 +70,7 @@ def test_demo_ends_by_itself() -> None:
     assert "Traceback" not in process.text
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_file_named_like_our_package_does_not_end_the_demos_load(tmp_path: Path) -> None:
     (tmp_path / "engine.py").write_text("raise SystemExit(7)")
     command = [sys.executable, "-P", "-m", "kvscope", "demo", "--port", "0", "--duration", "3"]
@@ -82,7 +82,10 @@ def test_a_file_named_like_our_package_does_not_end_the_demos_load(tmp_path: Pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("consumer", "code", "said"), [("/dev/full", 2, 1), ("true", 1, 0)])
+@pytest.mark.parametrize(
+    ("consumer", "code", "said"),
+    [("/dev/full", 2, 1), pytest.param("true", 1, 0, marks=pytest.mark.nightly)],
+)
 def test_a_demo_that_nobody_can_watch_ends(consumer: str, code: int, said: int) -> None:
     demo = f"{shlex.quote(sys.executable)} -P -m kvscope demo --port 0"
     where = f"> {consumer}" if consumer.startswith("/") else f"| {consumer}"

@@ -54,6 +54,7 @@ def test_a_failed_engine_answers_its_calls_and_leaves_if_it_is_told_to() -> None
     assert "the process ends, since its engine has failed" in process.text
 
 
+@pytest.mark.nightly
 def test_a_failed_engine_stays_for_a_look_if_it_is_not() -> None:
     with faulty() as (process, url):
         assert complete(url, f"{BREAKS} all").status_code == 500
@@ -116,7 +117,11 @@ def test_a_second_signal_ends_a_drain_at_once(
 SIDECAR = ("sidecar", "--no-gpu", "--events", "tcp://127.0.0.1:9", "--port", "0")
 
 
-@pytest.mark.parametrize("command", [SIDECAR, ("demo", "--port", "0")], ids=["sidecar", "demo"])
+@pytest.mark.parametrize(
+    "command",
+    [SIDECAR, pytest.param(("demo", "--port", "0"), marks=pytest.mark.nightly)],
+    ids=["sidecar", "demo"],
+)
 def test_sigusr1_shows_where_every_thread_is_and_changes_nothing(command: tuple[str, ...]) -> None:
     with kvscope(*command) as process:
         process.find(r"(watching|serving)")

@@ -14,7 +14,7 @@ LOAD_SECONDS = 45
 GONE_SECONDS = 20
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_server_whose_load_has_ended_is_not_about_to_run_out() -> None:
     blocks = ("--num-gpu-blocks-override", "399")
     with kvscope("serve", "--port", "0", *blocks) as server, httpx.Client() as client:

@@ -129,7 +129,7 @@ def test_auto_puts_the_socket_into_the_run_directory(tmp_path: Path) -> None:
         assert process.wait() == 0
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_gpu_routes_ask_for_the_api_key() -> None:
     with kvscope("serve", "--port", "0", "--api-key", "secret", *SMALL) as process:
         url = process.find(r"serving \S+ at (\S+)/v1")

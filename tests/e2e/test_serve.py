@@ -50,7 +50,9 @@ class Stream:
             self.error = error
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)]
+)
 def test_a_signal_drains(number: signal.Signals) -> None:
     with kvscope("serve", "--port", "0", "--metrics-port", "0", *SMALL) as process:
         url = url_of(process)

@@ -56,7 +56,7 @@ def test_a_spoilt_checkpoint_ends_the_server_with_one_line(
     assert all(" INFO " in line for line in logged), logged
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_checkpoint_with_a_fault_that_does_not_matter_gives_its_tokens(tmp_path: Path) -> None:
     folder = make_checkpoint(tmp_path / "model", "llama")
     tokenizer = load_model(ModelConfig(model=str(folder), device="cpu")).tokenizer
