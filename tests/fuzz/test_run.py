@@ -37,7 +37,7 @@ def make_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MakeTarget:
 
 
 def feed(target: Target) -> set[bool]:
-    """What 300 inputs are answered."""
+    """The answers to 300 inputs."""
     with feeding(target) as feeder:
 
         @many

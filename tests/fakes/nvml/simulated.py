@@ -59,7 +59,7 @@ class Simulated:
         draft = self.path.with_suffix(".draft")
         lines = (f"{key}={value}\n" for key, value in self._state.items() if value is not None)
         draft.write_text("".join(lines))
-        # The library tells files apart by inode and time: an inode is soon used again, and files
+        # The library compares inode and time of the file: an inode is soon used again, and files
         # that are written within a tick of the kernel's clock have the same time.
         self._writes += 1
         os.utime(draft, ns=(self._writes, self._writes))
